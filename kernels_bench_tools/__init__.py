@@ -1,0 +1,50 @@
+"""Find out which GPU kernel to use.
+
+A cell of a notebook measures with :func:`run_benchmark`; a combine cell summarizes with
+:func:`combine`. Both load on first use, so that the command never imports torch and a measuring cell
+never imports matplotlib.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from kernels_bench_tools.errors import KbtError, Unsupported
+from kernels_bench_tools.records import Record, Status
+
+if TYPE_CHECKING:
+    from kernels_bench_tools.hub import get_kernel
+    from kernels_bench_tools.measure.harness import run_benchmark
+    from kernels_bench_tools.measure.operator import Operator, Workload
+    from kernels_bench_tools.summarize.combine import combine
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "KbtError",
+    "Operator",
+    "Record",
+    "Status",
+    "Unsupported",
+    "Workload",
+    "combine",
+    "get_kernel",
+    "run_benchmark",
+]
+
+_LAZY = {
+    "Operator": "kernels_bench_tools.measure.operator",
+    "Workload": "kernels_bench_tools.measure.operator",
+    "combine": "kernels_bench_tools.summarize.combine",
+    "get_kernel": "kernels_bench_tools.hub",
+    "run_benchmark": "kernels_bench_tools.measure.harness",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Import the module of a public name when it is first asked for."""
+    if name not in _LAZY:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    return getattr(import_module(_LAZY[name]), name)

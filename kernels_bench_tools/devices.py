@@ -1,0 +1,72 @@
+"""Which device this machine measures on, found without torch."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import subprocess
+from functools import cache
+from pathlib import Path
+
+import msgspec
+
+from kernels_bench_tools.naming import slugify
+
+
+class Device(msgspec.Struct, frozen=True, kw_only=True):
+    """A device that kernels run on."""
+
+    kind: str
+    """``"cuda"`` or ``"cpu"``; torch's name of the device type."""
+    name: str
+    """As the vendor calls it: ``"NVIDIA H200"``, ``"AMD EPYC, 2 cores"``."""
+    slug: str
+    """The name in paths and ids: ``"nvidia-h200"``."""
+    driver: str = ""
+    """Version of the device's driver, if it has one."""
+
+
+def cuda_device(name: str, driver: str = "") -> Device:
+    """Return the device for a CUDA card of this name."""
+    return Device(kind="cuda", name=name, slug=slugify(name), driver=driver)
+
+
+@cache
+def cpu_device() -> Device:
+    """Return this machine's CPU; its core count is part of its name, since it changes the numbers."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    name = f"{_cpu_model()}, {cores} core{'s' if cores != 1 else ''}"
+    return Device(kind="cpu", name=name, slug=slugify(name))
+
+
+@cache
+def current_device() -> Device:
+    """Return the device that a build on this machine measures on: the first CUDA card, else the CPU.
+
+    ``CUDA_VISIBLE_DEVICES`` is honoured as CUDA honours it: an empty value hides every card.
+    """
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    smi = shutil.which("nvidia-smi")
+    if smi is None or visible in {"", "-1"}:
+        return cpu_device()
+    query = [smi, "--query-gpu=name,driver_version", "--format=csv,noheader"]
+    if visible:
+        query.append(f"--id={visible.split(',')[0]}")
+    try:
+        output = subprocess.run(query, capture_output=True, text=True, timeout=30, check=True).stdout
+        name, driver = output.splitlines()[0].rsplit(",", 1)
+    except (OSError, subprocess.SubprocessError, IndexError, ValueError):
+        return cpu_device()
+    return cuda_device(name.strip(), driver.strip())
+
+
+def _cpu_model() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        lines = []
+    for line in lines:
+        if line.startswith("model name"):
+            return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine() or "CPU"

@@ -1,0 +1,60 @@
+"""What can go wrong for a user, as one exception tree.
+
+    KbtError                 anything a user can mend; shown as one line, never as a traceback
+    ├── ProjectError         the project or its configuration
+    ├── NotebookError        a notebook: front matter, fences, attributes, needs
+    ├── RecordError          a record or a file of records
+    └── OperatorError        an operator or its workloads
+    Unsupported              an implementation cannot run here; a row in the report, not a failure
+
+Every message reads ``where: what is wrong. What was expected. What to do.``
+"""
+
+from __future__ import annotations
+
+
+class KbtError(Exception):
+    """A mistake of the user's, said in one line.
+
+    Args:
+        where: The file (with a line where there is one), option or name at fault.
+        what: What is wrong with it, without a full stop.
+        expected: What would have been right.
+        remedy: What to do now.
+    """
+
+    def __init__(self, where: str, what: str, expected: str = "", remedy: str = "") -> None:
+        self.where = where
+        self.what = what
+        self.expected = expected
+        self.remedy = remedy
+        super().__init__(str(self))
+
+    def __str__(self) -> str:
+        """Return the whole message: where, what, what was expected, what to do."""
+        sentences = (part.rstrip(".") + "." for part in (self.what, self.expected, self.remedy) if part)
+        return f"{self.where}: {' '.join(sentences)}"
+
+
+class ProjectError(KbtError):
+    """The project, its configuration or a path given on the command line is wrong."""
+
+
+class NotebookError(KbtError):
+    """A notebook cannot be read as one."""
+
+
+class RecordError(KbtError):
+    """A record, or a file of records, does not hold what a record must."""
+
+
+class OperatorError(KbtError):
+    """An operator does not exist, or was asked for a workload it does not have."""
+
+
+class Unsupported(Exception):  # noqa: N818 - an outcome that the report shows, not an error
+    """This implementation cannot run here, for a reason that the report shows.
+
+    Raise it from the function given to ``run_benchmark(load=…)``: every workload then gets an
+    ``unsupported`` record with the reason instead of a latency.
+    """

@@ -1,0 +1,181 @@
+"""What a build leaves for those who read it: the files that layers hand to one another.
+
+CellContext   RUN -> MEASURE      ``KBT_CONTEXT``: who is measured, for which workloads
+Needs         RUN -> SUMMARIZE    ``KBT_NEEDS``: the cells and files that a cell asked for
+BuildRun      RUN -> PUBLISH      ``.kbt/build.json``: every notebook, its prose and its cells' ends
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+
+from kernels_bench_tools.devices import Device
+from kernels_bench_tools.records import Status
+
+CONTEXT_VARIABLE = "KBT_CONTEXT"
+NEEDS_VARIABLE = "KBT_NEEDS"
+
+T = TypeVar("T", bound=msgspec.Struct)
+
+
+class FrontMatter(msgspec.Struct, kw_only=True):
+    """The front matter of a notebook: uvnote's keys that we use, then ours."""
+
+    title: str = ""
+    author: str = ""
+    description: str = ""
+    """One sentence for tables and tooltips."""
+    family: str = ""
+    """Implementations of one origin share it across operators: ``torch``, ``triton``, ``hf-kernels``."""
+    baseline: bool = False
+    """Whether this implementation divides the operator's speed-ups."""
+    requires: list[str] = msgspec.field(default_factory=list)
+    """Device kinds, of which one must be here for the cells to run: ``[cuda]``."""
+    links: dict[str, str] = msgspec.field(default_factory=dict)
+    """Name to URL: source, paper, hub page."""
+    platforms: list[str] | None = None
+    """Operating systems that run it, lower case; None means all, an empty list none."""
+    theme: str = "dark"
+    custom_css: str = ""
+    collapse_code: bool = False
+
+
+class CellContext(msgspec.Struct, kw_only=True):
+    """What a measuring cell is told about itself."""
+
+    operator: str = ""
+    implementation: str = ""
+    """Id of the implementation: the stem of the notebook's file."""
+    notebook: str = ""
+    notebook_digest: str = ""
+    cell: str = ""
+    commit: str = ""
+    dirty: bool | None = None
+    environment: str = ""
+    workloads: str = ""
+    """Name of the workload set; empty for the device's default."""
+    family: str = ""
+
+    @classmethod
+    def load(cls) -> CellContext:
+        """Return the context that the runner gave, or an empty one where another runner runs the cell."""
+        path = os.environ.get(CONTEXT_VARIABLE)
+        return read_struct(Path(path), cls) if path else cls()
+
+
+class Need(msgspec.Struct, kw_only=True):
+    """A cell of another notebook that a cell needs, and how that cell ended."""
+
+    notebook: str
+    """Path within the project, with ``/``."""
+    cell: str
+    front: FrontMatter
+    status: Status
+    reason: str = ""
+    directory: str
+    """Absolute path of the folder that holds the cell's artifacts, also those of a failed cell."""
+
+
+class Needs(msgspec.Struct, kw_only=True):
+    """Everything that a cell's ``needs=`` named."""
+
+    project: str
+    """Absolute path of the project."""
+    notebook: str
+    """The notebook whose cell this is, within the project."""
+    device: Device
+    """The device of this build."""
+    cells: list[Need] = msgspec.field(default_factory=list)
+    files: list[str] = msgspec.field(default_factory=list)
+    """Absolute paths of the data files, such as committed records."""
+
+    @classmethod
+    def load(cls) -> Needs:
+        """Return what the runner wrote for this cell.
+
+        Raises:
+            KeyError: The cell was not started by ``kbt``.
+        """
+        return read_struct(Path(os.environ[NEEDS_VARIABLE]), cls)
+
+
+class Prose(msgspec.Struct, kw_only=True, tag="prose"):
+    """Markdown between cells."""
+
+    text: str
+
+
+class CellRun(msgspec.Struct, kw_only=True, tag="cell"):
+    """A cell and how its last run ended. Paths are within the project, with ``/``."""
+
+    id: str
+    code: str
+    line: int
+    """Line of the opening fence in the notebook's file, from 1."""
+    collapse_code: bool = False
+    collapse_output: bool = False
+    status: Status | None = None
+    """None if the cell has not run: it is commented out, or was not asked for and has no earlier result."""
+    reason: str = ""
+    """Why it did not end well, in one line."""
+    cached: bool = False
+    seconds: float = 0.0
+    """How long it ran, when it last ran."""
+    exit_code: int | None = None
+    stdout: str = ""
+    stderr: str = ""
+    environment_log: str = ""
+    """What resolving and installing its packages printed."""
+    artifacts: dict[str, str] = msgspec.field(default_factory=dict)
+    """File name to path, in the order of the names."""
+    commented: bool = False
+
+
+class NotebookRun(msgspec.Struct, kw_only=True):
+    """A notebook as a page needs it."""
+
+    path: str
+    digest: str
+    front: FrontMatter
+    blocks: list[Prose | CellRun]
+
+    @property
+    def cells(self) -> list[CellRun]:
+        """The cells, in the order of the text."""
+        return [block for block in self.blocks if isinstance(block, CellRun)]
+
+
+class ProjectInfo(msgspec.Struct, kw_only=True):
+    """What pages say about the project."""
+
+    title: str
+    repository: str = ""
+    """URL of the repository, without a trailing slash; empty if it has none."""
+    commit: str = ""
+
+
+class BuildRun(msgspec.Struct, kw_only=True):
+    """A whole build: every notebook of the project, run now, earlier or not at all."""
+
+    project: ProjectInfo
+    device: Device
+    environment: str
+    """``"uv"`` or ``"current"``."""
+    notebooks: list[NotebookRun]
+
+
+def read_struct(path: Path, kind: type[T]) -> T:
+    """Return the struct of type ``kind`` that ``path`` holds as JSON."""
+    return msgspec.json.decode(path.read_bytes(), type=kind)
+
+
+def write_struct(path: Path, value: msgspec.Struct) -> None:
+    """Write ``value`` to ``path`` as JSON, whole or not at all."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    temporary.write_bytes(msgspec.json.format(msgspec.json.encode(value), indent=1) + b"\n")
+    temporary.replace(path)

@@ -1,0 +1,110 @@
+"""Summaries: what the records of one operator say, device by device, as the pages and exports show it.
+
+SUMMARIZE decides here who may be ranked; PUBLISH only prints. Times are milliseconds, and speed-up is
+baseline divided by candidate, so more than 1 is faster than the baseline.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Any
+
+import msgspec
+
+from kernels_bench_tools.devices import Device
+from kernels_bench_tools.records import CacheState, Environment, Provenance, Status, Timer
+
+SCHEMA = 1
+
+
+class Verdict(StrEnum):
+    """How a candidate compares with the baseline, seen through both intervals."""
+
+    BASELINE = "baseline"
+    FASTER = "faster"
+    SLOWER = "slower"
+    SAME = "same"
+    AMBIGUOUS = "ambiguous"
+    NONE = "none"
+    """Not comparable: one of the two has no rank."""
+
+
+class WorkloadSummary(msgspec.Struct, kw_only=True):
+    """A workload and its axes."""
+
+    name: str
+    dtype: str = ""
+    axes: dict[str, Any] = msgspec.field(default_factory=dict)
+
+
+class Point(msgspec.Struct, kw_only=True):
+    """One implementation on one workload."""
+
+    workload: str
+    status: Status
+    reason: str = ""
+    """Why there is no latency or no rank, in one line."""
+    p50_ms: float | None = None
+    ci_low_ms: float | None = None
+    ci_high_ms: float | None = None
+    reps: int = 0
+    timer: Timer = Timer.UNKNOWN
+    cache: CacheState = CacheState.UNKNOWN
+    speedup: float | None = None
+    verdict: Verdict = Verdict.NONE
+    gb_per_s: float | None = None
+    """Counted bytes over the median, in 1e9 bytes per second."""
+    tflop_per_s: float | None = None
+    compile_ms: float | None = None
+    peak_bytes: int | None = None
+    absmax: float | None = None
+    measured: str = ""
+    """Timestamp of the record."""
+
+
+class Row(msgspec.Struct, kw_only=True):
+    """One implementation on one device."""
+
+    implementation: str
+    slug: str
+    """``series_slug`` of implementation and device: the chart's ids end with it."""
+    title: str
+    description: str = ""
+    family: str = ""
+    baseline: bool = False
+    rank: int | None = None
+    """From 1, over the rows that passed every workload that the baseline passed."""
+    status: Status
+    """``ok`` if every workload is, else the first other status in the order of the workloads."""
+    reason: str = ""
+    passed: int
+    total: int
+    speedup: float | None = None
+    """Geometric mean over the workloads that both this and the baseline passed."""
+    speedup_workloads: int = 0
+    points: list[Point]
+    """In the order of the device's workloads, one for each."""
+    environment: Environment = msgspec.field(default_factory=Environment)
+    provenance: Provenance = msgspec.field(default_factory=Provenance)
+    tags: dict[str, str] = msgspec.field(default_factory=dict)
+
+
+class DeviceSummary(msgspec.Struct, kw_only=True):
+    """Everything measured, or tried, on one device."""
+
+    device: Device
+    baseline: str = ""
+    """Id of the implementation that divides the speed-ups; empty if none ran here."""
+    workloads: list[WorkloadSummary]
+    rows: list[Row]
+    """Ranked rows first, then the baseline's peers without a rank, then what did not run."""
+
+
+class Summary(msgspec.Struct, kw_only=True):
+    """One operator on every device."""
+
+    schema: int = SCHEMA
+    operator: str
+    title: str
+    devices: list[DeviceSummary]
+    """GPUs first, then CPUs, each in the order of their slugs."""
