@@ -32,8 +32,8 @@ class KbtError(Exception):
 
     def __str__(self) -> str:
         """Return the whole message: where, what, what was expected, what to do."""
-        sentences = (part.rstrip(".") + "." for part in (self.what, self.expected, self.remedy) if part)
-        return f"{self.where}: {' '.join(sentences)}"
+        parts = (part.strip() for part in (self.what, self.expected, self.remedy) if part)
+        return f"{self.where}: {' '.join(part if part[-1] in '.?!' else f'{part}.' for part in parts)}"
 
 
 class ProjectError(KbtError):

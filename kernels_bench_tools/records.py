@@ -295,8 +295,3 @@ def _decode_lines(data: bytes, where: str) -> Iterator[Record]:
                 "Each line is one JSON object as docs/record.schema.json describes",
                 "Remove the line or measure again with `kbt run`",
             ) from error
-
-
-def record_schema() -> dict[str, Any]:
-    """Return the JSON Schema of a record."""
-    return msgspec.json.schema(Record)

@@ -127,9 +127,10 @@ class CellRun(msgspec.Struct, kw_only=True, tag="cell"):
     """How long it ran, when it last ran."""
     exit_code: int | None = None
     stdout: str = ""
+    """Path of what it printed, within the project; empty if nothing."""
     stderr: str = ""
     environment_log: str = ""
-    """What resolving and installing its packages printed."""
+    """Path of what resolving and installing its packages printed."""
     artifacts: dict[str, str] = msgspec.field(default_factory=dict)
     """File name to path, in the order of the names."""
     commented: bool = False

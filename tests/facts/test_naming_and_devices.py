@@ -1,0 +1,66 @@
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from kernels_bench_tools.devices import cpu_device, cuda_device
+from kernels_bench_tools.errors import KbtError
+from kernels_bench_tools.naming import environment_key, series_slug, slugify, title_from_name
+
+
+@pytest.mark.parametrize(
+    ("text", "slug"),
+    [("NVIDIA H200", "nvidia-h200"), ("a/b:c.d", "a-b-c-d"), ("  ", "unnamed"), ("<script>", "script")],
+)
+def test_a_slug_is_safe_in_ids_and_urls(text: str, slug: str) -> None:
+    assert slugify(text) == slug
+
+
+def test_a_series_is_an_implementation_on_a_device() -> None:
+    assert series_slug("torch_layer_norm", "nvidia-h200") == "torch-layer-norm--nvidia-h200"
+
+
+def test_variables_are_spelled_as_uvnote_spells_them() -> None:
+    assert environment_key("flash-attn.2") == "FLASH_ATTN_2"
+
+
+def test_a_title_can_be_made_from_a_file_name() -> None:
+    assert title_from_name("torch_layer-norm") == "Torch Layer Norm"
+
+
+def test_the_cpu_has_a_name_and_its_cores() -> None:
+    device = cpu_device()
+
+    assert device.kind == "cpu"
+    assert "core" in device.name
+    assert device.slug == slugify(device.name)
+
+
+def test_hiding_every_card_leaves_the_cpu(tmp_path: Path) -> None:
+    fake = tmp_path / "nvidia-smi"
+    fake.write_text("#!/bin/sh\necho 'NVIDIA H200, 580.1'\n")
+    fake.chmod(0o755)
+    program = "from kernels_bench_tools.devices import current_device as d; print(d().slug, d().driver)"
+
+    def slug(visible: str | None) -> str:
+        env = {"PATH": f"{tmp_path}:/usr/bin:/bin"} | (
+            {"CUDA_VISIBLE_DEVICES": visible} if visible is not None else {}
+        )
+        return subprocess.run(
+            [sys.executable, "-c", program], env=env, capture_output=True, text=True, check=True
+        ).stdout
+
+    assert slug(None) == "nvidia-h200 580.1\n"
+    assert slug("0") == "nvidia-h200 580.1\n"
+    assert slug("").split()[0] == cpu_device().slug
+
+
+def test_a_card_and_its_driver_are_told_apart() -> None:
+    assert cuda_device("NVIDIA H200", "580").slug == cuda_device("NVIDIA H200", "581").slug
+
+
+def test_a_message_says_where_what_expected_and_what_to_do() -> None:
+    error = KbtError("a.md:3", "unknown key 'titel'", "One of title, author", "Did you mean 'title'?")
+
+    assert str(error) == "a.md:3: unknown key 'titel'. One of title, author. Did you mean 'title'?"

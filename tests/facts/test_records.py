@@ -1,0 +1,138 @@
+import json
+from pathlib import Path
+
+import jsonschema
+import msgspec
+import pytest
+
+from kernels_bench_tools.errors import RecordError
+from kernels_bench_tools.records import (
+    Failure,
+    Latency,
+    Record,
+    Status,
+    append_record,
+    read_records,
+    write_records,
+)
+from kernels_bench_tools.schemas import PUBLISHED, schema_text
+
+ROOT = Path(__file__).parents[2]
+
+
+def latency(p50: float = 1.0) -> Latency:
+    return Latency(p10=p50, p50=p50, p90=p50, mean=p50, iqr=0.0, raw_times=[p50], reps=1)
+
+
+def record(**changes: object) -> Record:
+    fields: dict[str, object] = {
+        "ts": "2026-11-20T00:00:00Z",
+        "run": "r",
+        "impl": "mine",
+        "wl": {"name": "w", "dtype": "float32"},
+        "lat_ms": latency(),
+        "ok": True,
+        "schema": 1,
+        "status": Status.OK,
+    }
+    return Record(**(fields | changes))  # type: ignore[arg-type]
+
+
+def test_a_record_survives_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "deep" / "a.jsonl"
+    records = [record(), record(lat_ms=None, ok=False, status=Status.OOM, err=Failure(type="E", msg="m"))]
+
+    write_records(path, records)
+
+    assert read_records(path) == records
+
+
+def test_a_last_line_cut_off_with_its_writer_loses_that_line_only(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    append_record(path, record(impl="whole"))
+    append_record(path, record(impl="cut"))
+    path.write_bytes(path.read_bytes()[:-20])
+
+    assert [read.impl for read in read_records(path)] == ["whole"]
+
+
+def test_a_broken_line_in_the_middle_is_named_with_its_number(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    append_record(path, record())
+    with path.open("ab") as file:
+        file.write(b"{not json}\n")
+    append_record(path, record())
+
+    with pytest.raises(RecordError, match=r"a\.jsonl:2: is not a record"):
+        read_records(path)
+
+
+def test_an_unknown_field_is_refused_by_name(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_text('{"ts": "", "run": "", "impl": "", "latncy": 1}\n{"ts": "", "run": "", "impl": ""}\n')
+
+    with pytest.raises(RecordError, match="latncy"):
+        read_records(path)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"status": Status.OK, "lat_ms": None},
+        {"status": Status.ERROR, "ok": False},
+        {"status": Status.INCORRECT, "ok": True},
+        {"status": Status.OK, "ok": False},
+        {"schema": 99},
+    ],
+)
+def test_a_record_cannot_contradict_itself(changes: dict[str, object]) -> None:
+    with pytest.raises(ValueError, match=r"contradict|newer"):
+        record(**changes)
+
+
+@pytest.mark.parametrize(
+    ("ok", "error", "expected"),
+    [
+        (True, None, Status.OK),
+        (False, None, Status.INCORRECT),
+        (False, {"type": "E", "msg": "m"}, Status.ERROR),
+    ],
+)
+def test_a_line_of_kernels_benchmarks_loads(ok: bool, error: object, expected: Status) -> None:
+    times = None if error else {"p10": 1, "p50": 2, "p90": 3, "mean": 2, "iqr": 1, "raw_times": [1, 2, 3]}
+    line = {
+        "ts": "2025-12-01T00:00:00Z",
+        "run": "ab",
+        "impl": "torch_eager",
+        "tags": {"family": "torch"},
+        "wl": {"name": "LN_B16_S2048_D4096", "batch": 16, "dtype": "bfloat16", "device": "cuda", "seed": 0},
+        "env": {"torch": "2.8.0", "cuda": "12.8", "gpu": "L40S", "sm": "8.9", "py": "3.11", "plat": "Linux"},
+        "lat_ms": times and times | {"has_warnings": False, "reps": 5, "warmup": 2},
+        "compile_ms": None if error else 1.5,
+        "peak_bytes": None,
+        "ok": ok,
+        "absmax": None,
+        "corr": {},
+        "err": error,
+    }
+
+    loaded = msgspec.json.decode(json.dumps(line), type=Record)
+
+    assert loaded.outcome is expected
+    assert loaded.schema == 0
+
+
+@pytest.mark.parametrize("stem", PUBLISHED)
+def test_the_published_schema_is_the_one_that_the_types_have(stem: str) -> None:
+    published = (ROOT / "docs" / f"{stem}.schema.json").read_text()
+
+    assert published == schema_text(PUBLISHED[stem]), "run `just schema`"
+
+
+def test_the_committed_records_fit_the_published_schema() -> None:
+    schema = json.loads((ROOT / "docs" / "record.schema.json").read_text())
+    validate = jsonschema.Draft202012Validator(schema).validate
+
+    for path in ROOT.glob("*/results/records/*/*.jsonl"):
+        for line in path.read_text().splitlines():
+            validate(json.loads(line))
