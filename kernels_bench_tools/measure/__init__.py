@@ -1,0 +1,1 @@
+"""Measuring: what runs inside a cell. The only layer that imports torch."""

@@ -1,0 +1,134 @@
+"""How many calls to time: warm up until the time is steady, then sample until the median is known."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from math import nan
+from time import perf_counter
+
+from kernels_bench_tools.records import CacheState, Latency, Timer
+from kernels_bench_tools.statistics import CONFIDENCE, median_interval, quantiles
+
+MIN_SAMPLES = 6
+"""The least that a 95 % interval of the median needs."""
+LOOKS = (30, 60, 120, 240, 480, 960, 1920)
+"""Sample counts at which sampling may stop; looking after every sample would stop on lucky streaks."""
+STEADY = 0.02
+"""Warm-up ends when the medians of two successive windows differ by less than this."""
+PRECISION = 0.005
+"""Sampling converges when the interval reaches this far, relative to the median, to either side."""
+
+
+@dataclass(frozen=True)
+class Call:
+    """One timed call; times in milliseconds."""
+
+    ms: float
+    """Summed duration of its kernels, or the time that the clock showed."""
+    span_ms: float | None = None
+    """From the first kernel's start to the last one's end."""
+    kernels: tuple[tuple[str, float], ...] = ()
+    """Name and duration of each kernel, in the order they started."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limits:
+    """When to stop even if the median is not known as well as wanted."""
+
+    warmup_seconds: float
+    min_warmup_seconds: float = 0.0
+    """Cards take a while to raise their clocks."""
+    sample_seconds: float
+    max_samples: int = 2000
+    tick_ms: float = 0.0
+    """Resolution of the timer: no interval can be narrower."""
+
+
+Draw = Callable[[int], Sequence[Call]]
+"""Times the given number of further calls."""
+
+
+@dataclass(frozen=True)
+class WarmUp:
+    """What the warm-up found out."""
+
+    calls: int
+    seconds_per_call: float
+    """Wall-clock seconds, everything included."""
+    median_ms: float
+
+
+def warm_up(draw: Draw, limits: Limits, window: int = 10) -> WarmUp:
+    """Call until two successive windows have about the same median, or the time is up."""
+    start = perf_counter()
+    calls, previous = 0, nan  # which nothing is near to
+    size = 1  # slow calls must not overrun the limit by a whole window
+    while True:
+        median = quantiles([call.ms for call in draw(size)], [0.5])[0]
+        calls += size
+        elapsed = perf_counter() - start
+        steady = size == window and abs(median - previous) <= STEADY * previous
+        if elapsed >= limits.warmup_seconds or (steady and elapsed >= limits.min_warmup_seconds):
+            return WarmUp(calls, elapsed / calls, median)
+        previous = median if size == window else nan
+        affordable = int((limits.warmup_seconds - elapsed) / (elapsed / calls))
+        size = max(1, min(window, affordable))
+
+
+def sample(draw: Draw, limits: Limits, seconds_per_call: float) -> tuple[list[Call], str]:
+    """Draw calls until the median is known, and say why it ended.
+
+    Returns:
+        The calls in order, and ``"converged"``, ``"max_samples"`` or ``"max_seconds"``.
+    """
+    start = perf_counter()
+    calls: list[Call] = []
+    for look in (*(n for n in LOOKS if n < limits.max_samples), limits.max_samples):
+        while len(calls) < look:
+            left = limits.sample_seconds - (perf_counter() - start)
+            affordable = int(left / seconds_per_call)
+            if affordable < 1 and len(calls) >= MIN_SAMPLES:
+                return calls, "max_seconds"
+            wanted = max(affordable, MIN_SAMPLES - len(calls))
+            calls += draw(min(look - len(calls), wanted))
+            seconds_per_call = (perf_counter() - start) / len(calls)
+        if _converged([call.ms for call in calls], limits.tick_ms):
+            return calls, "converged"
+    return calls, "max_samples"
+
+
+def _converged(samples: Sequence[float], tick_ms: float) -> bool:
+    interval = median_interval(samples)
+    if interval is None:
+        return False
+    median = quantiles(samples, [0.5])[0]
+    half_width = max(median - interval[0], interval[1] - median)
+    return half_width <= max(PRECISION * median, tick_ms)
+
+
+def summarize(
+    calls: Sequence[Call], *, timer: Timer, cache: CacheState, input_sets: int, warmup: int, stop_reason: str
+) -> Latency:
+    """Return the record's latency: every sample, their quantiles and the interval of the median."""
+    samples = [call.ms for call in calls]
+    p10, p25, p50, p75, p90 = quantiles(samples, [0.1, 0.25, 0.5, 0.75, 0.9])
+    interval = median_interval(samples)
+    return Latency(
+        p10=p10,
+        p50=p50,
+        p90=p90,
+        mean=sum(samples) / len(samples),
+        iqr=p75 - p25,
+        raw_times=samples,
+        reps=len(samples),
+        warmup=warmup,
+        has_warnings=p75 - p25 > 0.1 * p50,
+        ci_low=interval[0] if interval else None,
+        ci_high=interval[1] if interval else None,
+        confidence=CONFIDENCE if interval else None,
+        timer=timer,
+        cache=cache,
+        input_sets=input_sets,
+        stop_reason=stop_reason,
+    )

@@ -1,0 +1,54 @@
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from kernels_bench_tools.measure.operator import Operator, Workload, find_operator
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture
+def layer_norm() -> Operator:
+    return find_operator("layer_norm")
+
+
+@pytest.fixture
+def tiny() -> Workload:
+    return Workload(name="tiny", axes={"batch": 2, "seq_len": 8, "hidden_dim": 64}, dtype="float32")
+
+
+@pytest.fixture
+def torch_layer_norm() -> Callable[..., Any]:
+    def torch_layer_norm(
+        x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, eps: float = 1e-5
+    ) -> torch.Tensor:
+        return torch.nn.functional.layer_norm(x, x.shape[-1:], weight, bias, eps)
+
+    return torch_layer_norm
+
+
+@pytest.fixture
+def notebook_code() -> Callable[[str], str]:
+    """Return the code of a layer_norm notebook's only cell."""
+
+    def code(name: str) -> str:
+        text = (ROOT / "layer_norm" / "impls" / f"{name}.md").read_text(encoding="utf-8")
+        cells = re.findall(
+            r"^```python id=benchmark outputs=layer_norm.jsonl.*?\n(.*?)\n```$", text, re.S | re.M
+        )
+        assert len(cells) == 1
+        return str(cells[0])
+
+    return code
+
+
+@pytest.fixture(autouse=True)
+def _in_its_own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("KBT_CONTEXT", raising=False)

@@ -1,0 +1,140 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn.functional import layer_norm as truth
+
+from kernels_bench_tools.measure.correctness import Verdict, check
+from kernels_bench_tools.measure.operator import Operator, Workload
+
+
+def right(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    return truth(x, x.shape[-1:], weight, bias)
+
+
+def judge(operator: Operator, function: Callable[..., Any], dtype: str = "float32") -> Verdict:
+    workload = Workload(name="w", axes={"batch": 2, "seq_len": 16, "hidden_dim": 256}, dtype=dtype)
+    return check(operator, workload, function, operator.inputs(workload, "cpu", 0))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
+def test_torch_is_right_in_every_type_and_on_every_hard_case(layer_norm: Operator, dtype: str) -> None:
+    verdict = judge(layer_norm, right, dtype)
+
+    assert verdict.ok, verdict.reason
+    assert verdict.corr["cases"][0] == "workload"
+    assert len(verdict.corr["cases"]) >= 5
+    assert "refused" not in verdict.corr
+    assert verdict.absmax == verdict.corr["absmax"] > 0
+
+
+def test_a_kernel_that_rounds_its_input_to_half_precision_is_wrong(layer_norm: Operator) -> None:
+    assert not judge(layer_norm, lambda x, w, b: right(x.bfloat16().float(), w, b)).ok
+
+
+def test_a_forgotten_bias_is_wrong(layer_norm: Operator) -> None:
+    assert not judge(layer_norm, lambda x, w, b: right(x, w, torch.zeros_like(b)), "bfloat16").ok
+
+
+def test_a_forgotten_last_row_is_wrong(layer_norm: Operator) -> None:
+    def lazy(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+        out = right(x, weight, bias)
+        out[-1, -1] = 0
+        return out
+
+    assert not judge(layer_norm, lazy, "bfloat16").ok
+
+
+def test_another_epsilon_shows_on_tiny_values(layer_norm: Operator) -> None:
+    verdict = judge(layer_norm, lambda x, w, b: truth(x, x.shape[-1:], w, b, 1e-6), "bfloat16")
+
+    assert not verdict.ok
+    assert "tiny values" in verdict.reason
+
+
+def test_a_variance_that_cancels_shows_on_a_large_offset(layer_norm: Operator) -> None:
+    def cancelling(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+        wide = x.float()
+        mean = wide.mean(-1, keepdim=True)
+        variance = (wide * wide).mean(-1, keepdim=True) - mean * mean
+        return ((wide - mean) * (variance + 1e-5).rsqrt() * weight + bias).to(x.dtype)
+
+    verdict = judge(layer_norm, cancelling)
+
+    assert not verdict.ok
+    assert "large offset" in verdict.reason
+
+
+def test_squares_in_half_precision_show_on_large_values(layer_norm: Operator) -> None:
+    def overflowing(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+        centred = (x.float() - x.float().mean(-1, keepdim=True)).half()
+        variance = (centred * centred).float().mean(-1, keepdim=True)
+        return (centred.float() * (variance + 1e-5).rsqrt() * weight + bias).half()
+
+    assert not judge(layer_norm, overflowing, "float16").ok
+
+
+def test_an_implementation_that_changes_its_input_is_wrong(layer_norm: Operator) -> None:
+    def in_place(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+        out = right(x, weight, bias)
+        x.zero_()
+        return out
+
+    assert "changed its input number 1" in judge(layer_norm, in_place).reason
+
+
+@pytest.mark.parametrize(
+    ("function", "reason"),
+    [
+        (lambda x, w, b: None, "returned NoneType, expected a tensor"),
+        (lambda x, w, b: (right(x, w, b),), "returned tuple"),
+        (lambda x, w, b: right(x, w, b).double(), "dtype is torch.float64"),
+        (lambda x, w, b: right(x, w, b).reshape(-1, 256), "returned shape"),
+        (lambda x, w, b: right(x, w, b)[:1], "without part 1"),
+        (lambda x, w, b: right(x, w, b).sum(), "without part 0"),
+        (lambda x, w, b: right(x, w, b).repeat(2, 1, 1), "elements, expected"),
+        (lambda x, w, b: right(x, w, b).index_fill(0, torch.tensor([0]), float("nan")), "NaN or infinity"),
+        (lambda x, w, b: torch.full_like(x, float("nan")), "NaN or infinity"),
+    ],
+)
+def test_what_cannot_be_compared_is_wrong_with_its_reason(
+    layer_norm: Operator, function: Callable[..., Any], reason: str
+) -> None:
+    verdict = judge(layer_norm, function)
+
+    assert not verdict.ok
+    assert reason in verdict.reason
+
+
+def test_a_hard_case_that_is_refused_is_noted_and_not_held_against_it(layer_norm: Operator) -> None:
+    def picky(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+        if x.shape[-1] % 8:
+            raise ValueError("hidden size must be a multiple of 8")
+        return right(x, weight, bias)
+
+    verdict = judge(layer_norm, picky)
+
+    assert verdict.ok
+    assert list(verdict.corr["refused"].values()) == ["ValueError: hidden size must be a multiple of 8"]
+
+
+def test_a_hard_case_that_comes_back_too_short_is_wrong_not_refused(layer_norm: Operator) -> None:
+    verdict = judge(layer_norm, lambda x, w, b: right(x, w, b)[: 2 if x.shape[-1] == 256 else 1])
+
+    assert not verdict.ok
+    assert verdict.reason.startswith("on shape 3x5x1000: it returned shape (1, 5, 1000)")
+
+
+def test_a_wrong_hard_case_is_not_excused_by_a_right_workload(layer_norm: Operator) -> None:
+    def powers_of_two_only(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+        return right(x, weight, bias) if x.shape[-1] == 256 else torch.zeros_like(x)
+
+    verdict = judge(layer_norm, powers_of_two_only)
+
+    assert not verdict.ok
+    assert "shape 3x5x1000" in verdict.reason
+    assert verdict.absmax is not None

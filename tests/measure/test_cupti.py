@@ -1,0 +1,73 @@
+from __future__ import annotations
+
+import pytest
+
+from kernels_bench_tools.measure.cupti import (
+    Activity,
+    MarkersMissingError,
+    NoKernelError,
+    kernel_table,
+    split_calls,
+)
+
+MARK = "at::cuda::(anonymous namespace)::spin_kernel(long)"
+
+
+def activities(*names_and_times: tuple[str, int, int]) -> list[Activity]:
+    return [Activity(*entry) for entry in names_and_times]
+
+
+def one_call(start: int) -> list[Activity]:
+    return activities(
+        ("flush", start, 50_000),
+        (MARK, start + 60_000, 20_000),
+        ("first", start + 81_000, 3_000),
+        ("second", start + 85_000, 4_000),
+        (MARK, start + 90_000, 1_000),
+    )
+
+
+def test_a_call_is_what_starts_between_its_markers() -> None:
+    calls = split_calls([*one_call(0), *one_call(100_000), *activities(("flush", 200_000, 50_000))], 2)
+
+    assert [call.ms for call in calls] == pytest.approx([0.007, 0.007])
+    assert [call.kernels for call in calls] == [(("first", 0.003), ("second", 0.004))] * 2
+
+
+def test_the_span_holds_the_gap_between_kernels_and_the_busy_time_does_not() -> None:
+    (call,) = split_calls(one_call(0), 1)
+
+    assert call.ms == pytest.approx(0.007)
+    assert call.span_ms == pytest.approx(0.008)
+
+
+def test_a_flush_is_never_among_the_kernels() -> None:
+    calls = split_calls([*one_call(0), *one_call(100_000)], 2)
+
+    assert {kernel.name for kernel in kernel_table(calls)} == {"first", "second"}
+
+
+def test_a_kernel_that_runs_beside_the_opening_marker_counts() -> None:
+    (call,) = split_calls(activities((MARK, 0, 100), ("beside", 50, 10), (MARK, 200, 1)), 1)
+
+    assert call.kernels == (("beside", 1e-5),)
+
+
+def test_a_missing_marker_is_noticed() -> None:
+    with pytest.raises(MarkersMissingError, match="3 of 4 markers"):
+        split_calls([*one_call(0), *one_call(100_000)[:-1]], 2)
+
+
+def test_a_call_without_kernels_is_an_error() -> None:
+    empty = activities((MARK, 0, 100), (MARK, 200, 1))
+
+    with pytest.raises(NoKernelError, match="1 of 2 calls launched no kernel"):
+        split_calls([*empty, *one_call(1_000)], 2)
+
+
+def test_the_kernel_table_sums_the_launches_of_one_call() -> None:
+    twice = activities((MARK, 0, 1), ("k", 10, 1_000_000), ("k", 20, 2_000_000), (MARK, 30, 1))
+
+    (kernel,) = kernel_table(split_calls(twice, 1))
+
+    assert (kernel.name, kernel.count, kernel.ms) == ("k", 2, pytest.approx(3.0))

@@ -1,0 +1,258 @@
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from kernels_bench_tools import run_benchmark
+from kernels_bench_tools.errors import OperatorError, Unsupported
+from kernels_bench_tools.records import Record, Status, read_records
+from kernels_bench_tools.runs import CellContext, write_struct
+
+Implementation = Callable[..., Any]
+
+
+@pytest.fixture
+def context(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> CellContext:
+    given = CellContext(
+        operator="layer_norm",
+        implementation="mine",
+        notebook="layer_norm/impls/mine.md",
+        notebook_digest="abc",
+        cell="benchmark",
+        commit="123",
+        dirty=True,
+        environment="uv",
+        workloads="smoke",
+        family="ours",
+    )
+    write_struct(tmp_path / "context.json", given)
+    monkeypatch.setenv("KBT_CONTEXT", str(tmp_path / "context.json"))
+    return given
+
+
+def smoke(function: Implementation | None = None, **options: Any) -> Record:
+    (record,) = run_benchmark("layer_norm", function, workloads="smoke", device="cpu", **options)
+    return record
+
+
+def test_a_right_implementation_gets_an_ok_record_with_everything_in_it(
+    torch_layer_norm: Implementation,
+) -> None:
+    record = smoke(torch_layer_norm)
+
+    assert record.status is Status.OK
+    assert record.impl == "torch_layer_norm"
+    assert record.op == "layer_norm"
+    assert record.workload == "smoke_S32_D256"
+    assert record.wl["hidden_dim"] == 256
+    assert record.lat_ms is not None
+    assert record.lat_ms.p50 > 0
+    assert record.compile_ms is not None
+    assert record.peak_bytes is None
+    assert record.work is not None
+    assert record.work.bytes_moved > 0
+    assert record.device is not None
+    assert record.device.kind == "cpu"
+    assert record.env.torch == str(torch.__version__)
+    assert record.env.threads > 0
+    assert record.provenance.packages["msgspec"]
+    assert record.provenance.seed == 0
+
+
+def test_the_file_holds_what_was_returned(torch_layer_norm: Implementation) -> None:
+    record = smoke(torch_layer_norm)
+
+    assert read_records(Path("layer_norm.jsonl")) == [record]
+
+
+def test_the_runner_s_context_says_who_is_measured_and_on_what(
+    context: CellContext, torch_layer_norm: Implementation
+) -> None:
+    (record,) = run_benchmark(function=torch_layer_norm)
+
+    assert record.impl == "mine"
+    assert record.workload == "smoke_S32_D256"
+    assert record.tags["family"] == "ours"
+    assert record.provenance.notebook == "layer_norm/impls/mine.md"
+    assert record.provenance.notebook_digest == "abc"
+    assert (record.provenance.commit, record.provenance.dirty) == ("123", True)
+
+
+def test_a_wrong_implementation_is_timed_and_marked(torch_layer_norm: Implementation) -> None:
+    record = smoke(lambda x, w, b: torch.zeros_like(x))
+
+    assert record.status is Status.INCORRECT
+    assert record.lat_ms is not None
+    assert record.absmax is not None
+    assert record.err is not None
+    assert "times what is allowed" in record.err.msg
+
+
+def test_an_exception_is_a_record_and_the_next_workload_still_runs(
+    torch_layer_norm: Implementation, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def fails_once(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+        if x.shape == (1, 128, 768):
+            raise RuntimeError("no luck\nwith this one")
+        return torch_layer_norm(x, weight, bias)
+
+    records = run_benchmark("layer_norm", fails_once, workloads="cpu", device="cpu")
+
+    assert records[0].status is Status.ERROR
+    assert records[0].err is not None
+    assert (records[0].err.type, records[0].err.msg) == ("RuntimeError", "no luck with this one")
+    assert {record.status for record in records[1:]} == {Status.OK}
+    assert len(read_records(Path("layer_norm.jsonl"))) == len(records) == 6
+    assert "Traceback" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        torch.OutOfMemoryError("CUDA out of memory"),
+        MemoryError(),
+        RuntimeError("can't allocate memory: 1 TB"),
+    ],
+)
+def test_running_out_of_memory_has_its_own_status(error: Exception) -> None:
+    def greedy(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+        raise error
+
+    assert smoke(greedy).status is Status.OOM
+
+
+def test_what_cannot_be_loaded_here_is_unsupported_on_every_workload() -> None:
+    def load() -> Implementation:
+        raise Unsupported("needs a very large telescope")
+
+    records = run_benchmark("layer_norm", load=load, workloads="cpu", device="cpu")
+
+    assert len(records) == 6
+    assert {record.status for record in records} == {Status.UNSUPPORTED}
+    assert records[0].err is not None
+    assert records[0].err.msg == "needs a very large telescope"
+    assert records[0].lat_ms is None
+
+
+def test_a_missing_package_is_named() -> None:
+    def load() -> Implementation:
+        import no_such_package_anywhere  # type: ignore[import-not-found]
+
+        return no_such_package_anywhere.layer_norm  # type: ignore[no-any-return]
+
+    record = smoke(load=load)
+
+    assert record.status is Status.UNSUPPORTED
+    assert record.err is not None
+    assert record.err.msg == (
+        "needs the package 'no_such_package_anywhere', which is not installed in this environment"
+    )
+
+
+def test_a_broken_load_is_an_error_on_every_workload() -> None:
+    def load() -> Implementation:
+        raise ValueError("typo")
+
+    assert smoke(load=load).status is Status.ERROR
+
+
+def test_load_is_called_once(torch_layer_norm: Implementation) -> None:
+    calls = []
+
+    def load() -> Implementation:
+        calls.append(1)
+        return torch_layer_norm
+
+    record = smoke(load=load)
+
+    assert calls == [1]
+    assert record.impl == "torch_layer_norm"
+
+
+def test_the_call_style_of_kernels_benchmarks_works(
+    torch_layer_norm: Implementation, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class KernelType(enum.Enum):
+        LAYER_NORM = "layer_norm"
+
+    (record,) = run_benchmark(
+        kernel_type=KernelType.LAYER_NORM,
+        impl_name="theirs",
+        impl_tags={"family": "torch", "backend": "eager"},
+        impl_func=torch_layer_norm,
+        reps=5,
+        warmup=2,
+        workloads="smoke",
+        device="cpu",
+    )
+
+    assert record.impl == "theirs"
+    assert record.tags == {"family": "torch", "backend": "eager"}
+    assert "ignored: reps, warmup" in capsys.readouterr().out
+
+
+def test_an_unknown_operator_is_a_user_s_mistake(torch_layer_norm: Implementation) -> None:
+    with pytest.raises(OperatorError, match="Did you mean 'layer_norm'"):
+        run_benchmark("layer_nrm", torch_layer_norm)
+
+
+def test_an_unknown_workload_set_leaves_no_file(torch_layer_norm: Implementation) -> None:
+    with pytest.raises(OperatorError, match="has no workload set 'huge'"):
+        run_benchmark("layer_norm", torch_layer_norm, workloads="huge", device="cpu")
+
+    assert not Path("layer_norm.jsonl").exists()
+
+
+def test_a_missing_implementation_is_a_user_s_mistake() -> None:
+    with pytest.raises(OperatorError, match="was given no implementation"):
+        run_benchmark("layer_norm")
+
+
+def test_the_table_has_a_line_per_workload_with_interval_and_status(
+    torch_layer_norm: Implementation, capsys: pytest.CaptureFixture[str]
+) -> None:
+    smoke(torch_layer_norm)
+
+    lines = capsys.readouterr().out.splitlines()
+    assert "torch_layer_norm: layer_norm on " in lines[0]
+    assert lines[2].startswith("smoke_S32_D256 ")
+    assert " ms " in lines[2]
+    assert " .. " in lines[2]
+    assert lines[2].endswith("ok")
+
+
+def test_records_of_two_calls_share_a_file_and_not_a_run(torch_layer_norm: Implementation) -> None:
+    first, second = smoke(torch_layer_norm), smoke(torch_layer_norm)
+
+    assert len(read_records(Path("layer_norm.jsonl"))) == 2
+    assert first.run != second.run
+
+
+def test_an_unwritten_output_does_not_pass_for_the_result_before_it(
+    torch_layer_norm: Implementation,
+) -> None:
+    calls = []
+
+    def first_call_only(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+        calls.append(1)
+        return torch_layer_norm(x, weight, bias) if len(calls) == 1 else torch.empty_like(x)
+
+    assert smoke(first_call_only).status is Status.INCORRECT
+
+
+def test_no_gradients_are_recorded(torch_layer_norm: Implementation) -> None:
+    states = set()
+
+    def watching(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+        states.add(torch.is_grad_enabled())
+        return torch_layer_norm(x, weight, bias)  # type: ignore[no-any-return]
+
+    smoke(watching)
+
+    assert states == {False}

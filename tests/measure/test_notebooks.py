@@ -1,0 +1,157 @@
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+import subprocess
+import sys
+import textwrap
+import tomllib
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from kernels_bench_tools.records import Status, read_records
+
+ROOT = Path(__file__).resolve().parents[2]
+NAMES = sorted(path.stem for path in (ROOT / "layer_norm" / "impls").glob("*.md"))
+NotebookCode = Callable[[str], str]
+
+INTERPRETED = """
+import sys
+import torch
+sys.path.insert(0, ".")
+from cell import triton_layer_norm
+
+torch.manual_seed(0)
+for name in ("float32", "float16", "bfloat16"):
+    dtype = getattr(torch, name)
+    for shape in ((2, 3, 64), (1, 2, 769), (3, 1000), (2, 16384), (2, 16385), (1, 2, 65536)):
+        x = torch.randn(shape).to(dtype) + 10
+        weight, bias = torch.randn((2, shape[-1])).to(dtype)
+        exact = torch.nn.functional.layer_norm(x.double(), shape[-1:], weight.double(), bias.double())
+        out = triton_layer_norm(x, weight, bias)
+        assert out.dtype == dtype and out.shape == x.shape
+        eps = torch.finfo(dtype).eps
+        units = 2 if eps > 1e-4 else 100
+        error = ((out.double() - exact).abs() / (units * eps * (1 + exact.abs()))).max().item()
+        assert error <= 1, (name, shape, error)
+        spaced = torch.nn.functional.pad(x, (0, 3))[..., : shape[-1]]
+        assert torch.equal(triton_layer_norm(spaced, weight, bias), out), "not contiguous"
+print("right")
+"""
+
+
+def header(code: str) -> dict[str, object]:
+    lines = code.split("# ///")[1].splitlines()[1:]
+    return tomllib.loads("\n".join(line.removeprefix("#").removeprefix(" ") for line in lines))
+
+
+def run_cell(code: str, folder: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    (folder / "cell.py").write_text(code, encoding="utf-8")
+    return subprocess.run(
+        [sys.executable, "cell.py"],
+        cwd=folder,
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        timeout=200,
+    )
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_cell_pins_its_environment(name: str, notebook_code: NotebookCode) -> None:
+    found = header(notebook_code(name))
+    tool = found["tool"]
+
+    assert isinstance(tool, dict)
+    assert tool["uv"]["exclude-newer"] == "2026-11-20T00:00:00Z"
+    source = tool["uv"]["sources"]["kernels-bench-tools"]
+    # Counted from the folder that holds the script, two levels below the notebook's.
+    script_folder = ROOT / "layer_norm" / "impls" / ".kbt" / "cells"
+    assert Path(os.path.normpath(script_folder / source["path"])) == ROOT
+
+
+def test_the_triton_kernel_is_right_in_the_interpreter(notebook_code: NotebookCode, tmp_path: Path) -> None:
+    if importlib.util.find_spec("triton") is None:
+        pytest.skip("needs triton")
+    (tmp_path / "cell.py").write_text(notebook_code("triton_layer_norm"), encoding="utf-8")
+
+    process = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(INTERPRETED)],
+        cwd=tmp_path,
+        env={**os.environ, "TRITON_INTERPRET": "1"},
+        capture_output=True,
+        text=True,
+        timeout=200,
+    )
+
+    assert process.stdout.strip() == "right", process.stderr
+
+
+def test_the_baseline_runs_on_a_cpu(notebook_code: NotebookCode, tmp_path: Path) -> None:
+    process = run_cell(notebook_code("torch_layer_norm"), tmp_path, CUDA_VISIBLE_DEVICES="")
+
+    assert process.returncode == 0, process.stderr
+    records = read_records(tmp_path / "layer_norm.jsonl")
+    assert len(records) == 6
+    assert {record.status for record in records} == {Status.OK}
+
+
+def test_an_unreachable_hub_is_a_row_with_its_reason_per_workload(
+    notebook_code: NotebookCode, tmp_path: Path
+) -> None:
+    endpoint = {"HF_ENDPOINT": "http://hub.invalid", "HF_HOME": str(tmp_path), "NO_PROXY": "*"}
+
+    process = run_cell(notebook_code("hf_kernels_layer_norm"), tmp_path, CUDA_VISIBLE_DEVICES="", **endpoint)
+
+    assert process.returncode == 0, process.stderr
+    records = read_records(tmp_path / "layer_norm.jsonl")
+    assert {record.status for record in records} == {Status.UNSUPPORTED}
+    assert records[0].err is not None
+    assert records[0].err.msg.startswith("the hub cannot be reached")
+
+
+def test_compiling_without_a_compiler_is_unsupported(notebook_code: NotebookCode, tmp_path: Path) -> None:
+    process = run_cell(
+        notebook_code("torch_compiled_layer_norm"), tmp_path, CUDA_VISIBLE_DEVICES="", PATH="", CXX="g++"
+    )
+
+    assert process.returncode == 0, process.stderr
+    records = read_records(tmp_path / "layer_norm.jsonl")
+    assert {record.status for record in records} == {Status.UNSUPPORTED}
+
+
+@pytest.mark.network
+def test_stock_uvnote_builds_the_baseline(tmp_path: Path) -> None:
+    project = tmp_path / "project"
+    project.mkdir()
+    for name in ("pyproject.toml", "README.md", "LICENSE", "kernels_bench_tools", "templates", "layer_norm"):
+        source = ROOT / name
+        if source.is_dir():
+            ignored = shutil.ignore_patterns(".kbt", ".uvnote", "__pycache__")
+            shutil.copytree(source, project / name, ignore=ignored)
+        else:
+            shutil.copy(source, project)
+    environment = dict(os.environ)
+    if "PIP_FIND_LINKS" in environment:
+        environment.setdefault("UV_FIND_LINKS", environment["PIP_FIND_LINKS"])
+    # uvnote gives each cell an empty home folder, and with it an empty cache.
+    cache = subprocess.run(["uv", "cache", "dir"], capture_output=True, text=True, check=True)
+    environment.setdefault("UV_CACHE_DIR", cache.stdout.strip())
+
+    process = subprocess.run(
+        [str(Path(sys.executable).with_name("uvnote")), "build", "layer_norm/impls/torch_layer_norm.md"],
+        cwd=project,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=280,
+    )
+
+    assert process.returncode == 0, process.stderr
+    assert (project / "site" / "torch_layer_norm.html").exists()
+    records = read_records(project / "site" / "artifacts" / "benchmark" / "layer_norm.jsonl")
+    assert [record.impl for record in records] == ["torch_layer_norm"] * len(records)
+    assert all(record.outcome.ran for record in records)

@@ -1,0 +1,115 @@
+from __future__ import annotations
+
+import pytest
+import torch
+
+from kernels_bench_tools.errors import OperatorError
+from kernels_bench_tools.measure.operator import Operator, Workload, dtype_tolerance, find_operator
+
+
+def test_an_operator_is_found_by_the_name_of_its_module() -> None:
+    assert find_operator("layer_norm").name == "layer_norm"
+
+
+def test_an_unknown_operator_is_answered_with_the_nearest_name() -> None:
+    with pytest.raises(OperatorError, match=r"operator 'layernorm'.*Did you mean 'layer_norm'"):
+        find_operator("layernorm")
+
+
+def test_an_operator_cannot_be_a_path_into_another_module() -> None:
+    with pytest.raises(OperatorError):
+        find_operator("..harness")
+
+
+def test_an_unknown_workload_set_is_answered_with_the_known_ones(layer_norm: Operator) -> None:
+    with pytest.raises(OperatorError, match=r"default, cpu, smoke.*Did you mean 'smoke'"):
+        layer_norm.workloads("smok")
+
+
+def test_the_cpu_has_its_own_default_workloads(layer_norm: Operator) -> None:
+    assert layer_norm.default_set("cpu") == "cpu"
+    assert layer_norm.default_set("cuda") == "default"
+
+
+def test_a_described_workload_has_the_keys_of_a_record(tiny: Workload) -> None:
+    assert tiny.describe("cpu") == {
+        "name": "tiny",
+        "batch": 2,
+        "seq_len": 8,
+        "hidden_dim": 64,
+        "dtype": "float32",
+        "device": "cpu",
+        "seed": 0,
+    }
+
+
+def test_the_default_workloads_are_those_of_kernels_benchmarks(layer_norm: Operator) -> None:
+    workloads = layer_norm.workloads("default")
+
+    assert [workload.name for workload in workloads] == [
+        "LN_B16_S2048_D4096",
+        "LN_B16_S2048_D8192",
+        "LN_B16_S4096_D4096",
+        "LN_B16_S4096_D8192",
+    ]
+    assert {workload.dtype for workload in workloads} == {"bfloat16"}
+    assert {workload.axes["batch"] for workload in workloads} == {16}
+
+
+def test_every_workload_has_the_axes_of_its_operator(layer_norm: Operator) -> None:
+    for workloads in layer_norm.workload_sets.values():
+        for workload in workloads:
+            assert tuple(workload.axes) == layer_norm.axes
+
+
+def test_the_same_seed_gives_the_same_inputs_and_another_seed_others(
+    layer_norm: Operator, tiny: Workload
+) -> None:
+    first, again, other = (layer_norm.inputs(tiny, "cpu", seed) for seed in (0, 0, 1))
+
+    assert all(torch.equal(a, b) for a, b in zip(first, again, strict=True))
+    assert not any(torch.equal(a, b) for a, b in zip(first, other, strict=True))
+
+
+def test_weight_and_bias_are_never_ones_and_zeros(layer_norm: Operator, tiny: Workload) -> None:
+    _, weight, bias = layer_norm.inputs(tiny, "cpu", 0)
+
+    assert weight.std() > 0.5
+    assert bias.std() > 0.5
+
+
+def test_work_counts_each_tensor_once(layer_norm: Operator, tiny: Workload) -> None:
+    inputs = layer_norm.inputs(tiny, "cpu", 0)
+
+    work = layer_norm.work(inputs, torch.empty_like(inputs[0]))
+
+    assert work.bytes_read == (2 * 8 * 64 + 2 * 64) * 4
+    assert work.bytes_written == 2 * 8 * 64 * 4
+    assert work.flops == 7 * 2 * 8 * 64
+
+
+def test_the_reference_is_the_formula(layer_norm: Operator, tiny: Workload) -> None:
+    x, weight, bias = (value.double() for value in layer_norm.inputs(tiny, "cpu", 0))
+    mean, variance = x.mean(-1, keepdim=True), x.var(-1, unbiased=False, keepdim=True)
+
+    expected = (x - mean) / (variance + 1e-5).sqrt() * weight + bias
+
+    assert torch.allclose(layer_norm.reference(x, weight, bias), expected, rtol=1e-12, atol=1e-12)
+
+
+def test_the_pieces_cover_the_output(layer_norm: Operator, tiny: Workload) -> None:
+    inputs = layer_norm.inputs(tiny, "cpu", 0)
+    whole = layer_norm.reference(*inputs)
+    joined = torch.full_like(whole, float("nan"))
+
+    for index, piece in layer_norm.pieces(inputs):
+        joined[index] = layer_norm.reference(*piece)
+
+    assert torch.equal(joined, whole)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32])
+def test_tolerance_follows_the_precision_of_the_type(dtype: torch.dtype) -> None:
+    tolerance = dtype_tolerance(dtype)
+
+    assert torch.finfo(dtype).eps < tolerance.rtol < 64 * torch.finfo(dtype).eps

@@ -1,0 +1,102 @@
+from __future__ import annotations
+
+import time
+
+from kernels_bench_tools.measure.sampling import (
+    LOOKS,
+    MIN_SAMPLES,
+    Call,
+    Limits,
+    sample,
+    summarize,
+    warm_up,
+)
+from kernels_bench_tools.records import CacheState, Timer
+
+PATIENT = Limits(warmup_seconds=5.0, sample_seconds=5.0)
+
+
+def constant(count: int) -> list[Call]:
+    return [Call(1.0)] * count
+
+
+def test_steady_samples_converge_at_the_first_look() -> None:
+    calls, reason = sample(constant, PATIENT, 1e-6)
+
+    assert (len(calls), reason) == (LOOKS[0], "converged")
+
+
+def test_noisy_samples_end_at_the_cap() -> None:
+    values = iter(range(10**6))
+
+    calls, reason = sample(
+        lambda n: [Call(1.0 + next(values) % 7) for _ in range(n)],
+        Limits(warmup_seconds=1, sample_seconds=60, max_samples=100),
+        1e-6,
+    )
+
+    assert (len(calls), reason) == (100, "max_samples")
+
+
+def test_no_interval_has_to_be_narrower_than_the_timer_s_tick() -> None:
+    values = iter(range(10**6))
+    limits = Limits(warmup_seconds=1, sample_seconds=60, tick_ms=1.0)
+
+    calls, reason = sample(lambda n: [Call(5.0 + next(values) % 2) for _ in range(n)], limits, 1e-6)
+
+    assert (len(calls), reason) == (LOOKS[0], "converged")
+
+
+def test_slow_calls_stop_when_time_is_up_but_not_before_an_interval_exists() -> None:
+    def slow(count: int) -> list[Call]:
+        time.sleep(0.02 * count)
+        return [Call(float(i)) for i in range(count)]
+
+    calls, reason = sample(slow, Limits(warmup_seconds=1, sample_seconds=0.05), 0.02)
+
+    assert (len(calls), reason) == (MIN_SAMPLES, "max_seconds")
+
+
+def test_samples_keep_their_order() -> None:
+    values = iter([float(value % 13) for value in range(10**4)])
+
+    calls, _ = sample(
+        lambda n: [Call(next(values)) for _ in range(n)],
+        Limits(warmup_seconds=1, sample_seconds=60, max_samples=60),
+        1e-6,
+    )
+
+    assert [call.ms for call in calls] == [float(value % 13) for value in range(60)]
+
+
+def test_warm_up_goes_on_until_the_time_per_call_is_steady() -> None:
+    values = iter([2.0 ** max(0, 5 - n // 10) for n in range(1000)])
+
+    warm = warm_up(lambda n: [Call(next(values)) for _ in range(n)], PATIENT)
+
+    assert warm.median_ms == 1.0
+    assert 50 < warm.calls < 100
+
+
+def test_warm_up_of_a_slow_call_does_not_overrun_its_time_by_a_window() -> None:
+    def slow(count: int) -> list[Call]:
+        time.sleep(0.1 * count)
+        return [Call(100.0)] * count
+
+    warm = warm_up(slow, Limits(warmup_seconds=0.15, sample_seconds=1))
+
+    assert warm.calls <= 2
+
+
+def test_a_latency_holds_every_sample_and_the_interval_of_the_median() -> None:
+    calls = [Call(float(value)) for value in range(100, 0, -1)]
+
+    latency = summarize(
+        calls, timer=Timer.MONOTONIC, cache=CacheState.HOT, input_sets=1, warmup=3, stop_reason="converged"
+    )
+
+    assert latency.raw_times == [call.ms for call in calls]
+    assert latency.p50 == 50.5
+    assert (latency.ci_low, latency.ci_high) == (40.0, 61.0)
+    assert latency.reps == 100
+    assert latency.has_warnings
