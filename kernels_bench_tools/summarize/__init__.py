@@ -1,0 +1,1 @@
+"""From records to what pages show: verdicts, ranks, tables, charts. Never imports torch."""

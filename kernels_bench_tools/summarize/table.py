@@ -1,0 +1,98 @@
+"""Summaries as plain text, for a terminal and for a cell's output."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from kernels_bench_tools.records import Status
+from kernels_bench_tools.summaries import DeviceSummary, Point, Row, Summary, Verdict
+
+_NOTHING = "–"
+
+
+def render_table(summary: Summary | DeviceSummary) -> str:
+    """Return the summary as text: for each device the ranking, then every workload."""
+    if isinstance(summary, DeviceSummary):
+        return _device(summary)
+    if not summary.devices:
+        return f"{summary.title}: no records.\n"
+    return "\n".join(_device(device) for device in summary.devices)
+
+
+def _device(device: DeviceSummary) -> str:
+    names = {row.implementation: row.title for row in device.rows}
+    baseline = f"baseline {names[device.baseline]}" if device.baseline else "no baseline ran here"
+    count = len(device.workloads)
+    heading = f"{device.device.name}: {count} workload{'' if count == 1 else 's'}, {baseline}"
+    blocks = [heading, _ranking(device)]
+    if any(row.passed for row in device.rows):
+        blocks += [f"{workload.name}\n{_points(device, at)}" for at, workload in enumerate(device.workloads)]
+    return "\n\n".join(blocks) + "\n"
+
+
+def _ranking(device: DeviceSummary) -> str:
+    header = ["rank", "implementation", "speed-up", "passed", "status"]
+    return _aligned([header, *map(_ranking_line, device.rows)], right={0, 2, 3})
+
+
+def _ranking_line(row: Row) -> list[str]:
+    return [
+        _NOTHING if row.rank is None else str(row.rank),
+        row.title,
+        speedup_text(row.speedup),
+        f"{row.passed}/{row.total}",
+        outcome_text(row.status, row.reason),
+    ]
+
+
+def _points(device: DeviceSummary, index: int) -> str:
+    # What passed nothing has told its reason in the ranking.
+    lines = [_point_line(row, row.points[index]) for row in device.rows if row.passed]
+    return _aligned(lines, right={1, 2, 3})
+
+
+def _point_line(row: Row, point: Point) -> list[str]:
+    verdict = "" if point.verdict is Verdict.NONE else point.verdict.value
+    outcome = "" if point.status is Status.OK else outcome_text(point.status, point.reason)
+    return [
+        row.title,
+        latency_text(point.p50_ms),
+        spread_text(point.p50_ms, point.ci_low_ms, point.ci_high_ms),
+        speedup_text(point.speedup) if point.speedup else "",
+        verdict or outcome,
+    ]
+
+
+def latency_text(ms: float | None) -> str:
+    """Return a latency with four digits that matter and its unit; a dash for none."""
+    return _NOTHING if ms is None else f"{ms:#.4g} ms" if ms < 1000 else f"{ms:.0f} ms"
+
+
+def spread_text(median: float | None, low: float | None, high: float | None) -> str:
+    """Return how far the interval reaches from the median, in percent of it; empty for none."""
+    if not median or low is None or high is None:
+        return ""
+    return f"±{max(high - median, median - low) / median:.1%}"
+
+
+def speedup_text(speedup: float | None) -> str:
+    """Return a speed-up as ``1.52x``; a dash for none."""
+    return _NOTHING if speedup is None else f"{speedup:.2f}x"
+
+
+def outcome_text(status: Status, reason: str) -> str:
+    """Return a status and, if there is one, its reason."""
+    return f"{status.value}: {reason}" if reason else status.value
+
+
+def _aligned(lines: Sequence[Sequence[str]], right: set[int]) -> str:
+    """Return the lines with their columns aligned, two spaces apart and two in front."""
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    cells = [
+        [
+            text.rjust(width) if index in right else text.ljust(width)
+            for index, (text, width) in enumerate(zip(line, widths, strict=True))
+        ]
+        for line in lines
+    ]
+    return "\n".join("  " + "  ".join(line).rstrip() for line in cells)

@@ -1,0 +1,205 @@
+from __future__ import annotations
+
+import csv
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from kernels_bench_tools.devices import Device
+from kernels_bench_tools.errors import KbtError
+from kernels_bench_tools.records import Status, write_records
+from kernels_bench_tools.runs import NEEDS_VARIABLE, FrontMatter, Need, Needs, read_struct, write_struct
+from kernels_bench_tools.summaries import Summary
+from kernels_bench_tools.summarize.combine import combine
+
+CPU = Device(kind="cpu", name="AMD EPYC, 2 cores", slug="amd-epyc-2-cores")
+
+
+class Cell:
+    """A combine cell's surroundings: a folder to work in, and needs that can be added."""
+
+    def __init__(self, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.root = root
+        self.needs = Needs(project=str(root), notebook="layer_norm/results/combined_results.md", device=CPU)
+        self.work = root / "work"
+        self.work.mkdir()
+        monkeypatch.chdir(self.work)
+        monkeypatch.setenv(NEEDS_VARIABLE, str(root / "needs.json"))
+
+    def need(self, stem, records=(), status=Status.OK, reason="", cell="benchmark", **front):
+        directory = self.root / "cells" / f"{stem}-{cell}"
+        directory.mkdir(parents=True)
+        if records:
+            write_records(directory / "layer_norm.jsonl", records)
+        need = Need(
+            notebook=f"layer_norm/impls/{stem}.md",
+            cell=cell,
+            front=FrontMatter(**front),
+            status=status,
+            reason=reason,
+            directory=str(directory),
+        )
+        self.needs.cells.append(need)
+        return directory
+
+    def file(self, name, records):
+        path = self.root / "layer_norm" / "results" / "records" / name
+        write_records(path, records)
+        self.needs.files.append(str(path))
+        return path
+
+    def run(self, **options) -> Summary:
+        write_struct(self.root / "needs.json", self.needs)
+        return combine(**options)
+
+
+@pytest.fixture
+def cell(tmp_path, monkeypatch) -> Cell:
+    return Cell(tmp_path, monkeypatch)
+
+
+def rows_of(summary, device=0):
+    return {row.implementation: row for row in summary.devices[device].rows}
+
+
+def test_it_writes_a_chart_a_table_and_a_summary(cell, source, capsys):
+    cell.need("torch_layer_norm", source("torch_layer_norm", [4.1, 8.2], device=CPU).records, baseline=True)
+    cell.file("nvidia-h200/torch_layer_norm.jsonl", source("torch_layer_norm", [0.1, 0.2]).records)
+
+    summary = cell.run()
+
+    assert sorted(path.name for path in cell.work.iterdir()) == ["latency.csv", "latency.svg", "summary.json"]
+    assert read_struct(cell.work / "summary.json", Summary) == summary
+    assert (summary.operator, summary.title) == ("layer_norm", "Layer Norm")
+    assert [device.device.slug for device in summary.devices] == ["nvidia-h200", "amd-epyc-2-cores"]
+    assert [device.baseline for device in summary.devices] == ["torch_layer_norm"] * 2
+    with (cell.work / "latency.csv").open(newline="") as file:
+        assert len(list(csv.DictReader(file))) == 4
+    out = capsys.readouterr().out
+    assert "NVIDIA H200: 2 workloads" in out
+    assert str(cell.root) not in out
+
+
+def test_a_cell_that_left_nothing_is_a_row_with_its_end(cell, source):
+    cell.need("good", source("good", [1.0], device=CPU).records)
+    cell.need("slow", status=Status.TIMEOUT, reason="did not end within 900 s")
+    cell.need("silent")
+
+    rows = rows_of(cell.run())
+
+    assert (rows["slow"].status, rows["slow"].reason) == (Status.TIMEOUT, "did not end within 900 s")
+    assert (rows["silent"].status, rows["silent"].reason) == (Status.INVALID, "left no records")
+    assert rows["slow"].points[0].status is Status.TIMEOUT
+
+
+def test_a_cell_that_failed_keeps_what_it_had_measured(cell, source):
+    cell.need("good", source("good", [1.0, 2.0], device=CPU).records)
+    partial = source("partial", [1.0], device=CPU).records
+    cell.need("partial", partial, status=Status.CRASHED, reason="ended by SIGSEGV")
+
+    row = rows_of(cell.run())["partial"]
+
+    assert [point.status for point in row.points] == [Status.OK, Status.CRASHED]
+
+
+def test_a_file_that_cannot_be_read_is_told_and_the_rest_goes_on(cell, source, capsys):
+    good = source("good", [0.1]).records
+    cell.file("nvidia-h200/good.jsonl", good)
+    cell.file("nvidia-h200/bad.jsonl", good).write_text('{"nonsense": 1}\n{}\n', encoding="utf-8")
+    directory = cell.need("garbage")
+    (directory / "layer_norm.jsonl").write_text("not json\nat all\n", encoding="utf-8")
+
+    summary = cell.run()
+
+    out = capsys.readouterr().out
+    assert "Skipped: layer_norm/results/records/nvidia-h200/bad.jsonl:1: is not a record" in out
+    assert "Skipped: layer_norm/impls/garbage.md layer_norm.jsonl:1: is not a record" in out
+    assert rows_of(summary)["good"].rank == 1
+    garbage = rows_of(summary, 1)["garbage"]
+    assert garbage.status is Status.INVALID
+    assert "is not a record" in garbage.reason
+
+
+def test_only_implementations_with_a_notebook_are_links(cell, source):
+    cell.need("mine", source("mine", [0.1]).records)
+    cell.file("nvidia-h200/gone.jsonl", source("gone", [0.2]).records)
+
+    cell.run()
+
+    svg = (cell.work / "latency.svg").read_text(encoding="utf-8")
+    assert 'href="../impls/mine.html"' in svg
+    assert "gone.html" not in svg
+
+
+def test_cells_of_one_notebook_are_told_apart(cell, source):
+    for variant, time in (("default", 0.2), ("autotune", 0.1)):
+        records = source("compiled", [time]).records
+        cell.need("compiled", records, cell=variant, title="Compiled", family="torch-compile")
+
+    rows = rows_of(cell.run())
+
+    assert {name: row.title for name, row in rows.items()} == {
+        "compiled_default": "Compiled Default",
+        "compiled_autotune": "Compiled Autotune",
+    }
+    assert 'href="../impls/compiled.html"' in (cell.work / "latency.svg").read_text(encoding="utf-8")
+
+
+def test_a_name_and_title_can_be_given(cell):
+    summary = cell.run(operator="norm", title="Normalization")
+
+    assert (summary.operator, summary.title, summary.devices) == ("norm", "Normalization", [])
+    assert (cell.work / "latency.svg").exists()
+
+
+def test_without_kbt_it_says_how_to_run_it(monkeypatch):
+    monkeypatch.delenv(NEEDS_VARIABLE, raising=False)
+
+    with pytest.raises(KbtError, match=r"combine: KBT_NEEDS is not set.*kbt build"):
+        combine()
+
+
+def test_needs_that_cannot_be_read_are_an_error_of_ours(monkeypatch, tmp_path):
+    monkeypatch.setenv(NEEDS_VARIABLE, str(tmp_path / "missing.json"))
+
+    with pytest.raises(KbtError, match="cannot be read"):
+        combine()
+
+
+def test_the_same_records_give_the_same_files(cell, source):
+    cell.need("a", source("a", [0.1, None]).records)
+    cell.need("b", status=Status.ERROR, reason="exit code 1")
+
+    cell.run()
+    before = {path.name: path.read_bytes() for path in cell.work.iterdir()}
+    cell.run()
+
+    assert {path.name: path.read_bytes() for path in cell.work.iterdir()} == before
+
+
+def test_the_cell_of_the_notebook_runs_with_what_its_header_names(cell, source):
+    cell.need("torch_layer_norm", source("torch_layer_norm", [0.1]).records, baseline=True)
+    write_struct(cell.root / "needs.json", cell.needs)
+    repository = Path(__file__).resolve().parents[2]
+    notebook = repository / "layer_norm" / "results" / "combined_results.md"
+    code = notebook.read_text(encoding="utf-8").split("```python", 1)[1].partition("\n")[2].split("```")[0]
+    heavy = ("torch", "triton", "kernels", "uvnote", "jinja2", "typer", "rich", "psutil", "yaml")
+    blocked = f"import sys; sys.modules.update(dict.fromkeys({heavy!r}))\n"
+
+    done = subprocess.run(
+        [sys.executable, "-c", blocked + code],
+        cwd=cell.work,
+        env=os.environ | {"PYTHONPATH": str(repository), "MPLCONFIGDIR": str(cell.root / "mpl")},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "Torch Layer Norm" in done.stdout
+    summary = msgspec.json.decode((cell.work / "summary.json").read_bytes(), type=Summary)
+    assert summary.operator == "layer_norm"

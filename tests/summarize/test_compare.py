@@ -1,0 +1,121 @@
+from __future__ import annotations
+
+import pytest
+
+from kernels_bench_tools.records import CacheState, Status, Timer
+from kernels_bench_tools.summaries import Verdict
+from kernels_bench_tools.summarize.compare import compare, compare_records, interval, reason_of
+
+
+def test_speedup_is_baseline_over_candidate(record):
+    assert compare(record("fast", 0.1), record("base", 0.2)) == (2.0, Verdict.FASTER)
+    assert compare(record("slow", 0.2), record("base", 0.1)) == (0.5, Verdict.SLOWER)
+
+
+def test_a_record_beside_itself_is_the_baseline(record):
+    assert compare(record("base", 0.2), record("base", 0.2)) == (1.0, Verdict.BASELINE)
+
+
+def test_a_rerun_of_the_same_implementation_is_not_the_baseline(record):
+    again = record("base", 0.1, run="r2")
+
+    assert compare(again, record("base", 0.2))[1] is Verdict.FASTER
+
+
+@pytest.mark.parametrize(
+    ("p50", "half_width", "verdict"),
+    [
+        (0.1004, 0.0001, Verdict.SAME),  # apart, but by less than matters
+        (0.1004, 0.0500, Verdict.SAME),
+        (0.1006, 0.0001, Verdict.SLOWER),
+        (0.1015, 0.0090, Verdict.SAME),  # within 2 %, overlapping, both known to 1 %
+        (0.1015, 0.0110, Verdict.AMBIGUOUS),  # not known well enough
+        (0.1015, 0.0010, Verdict.SLOWER),  # known so well that they are apart
+        (0.1100, 0.0600, Verdict.AMBIGUOUS),
+        (0.0900, 0.0010, Verdict.FASTER),
+    ],
+)
+def test_a_verdict_needs_a_real_and_a_relevant_difference(record, p50, half_width, verdict):
+    ours, base = record("ours", p50, half_width=half_width), record("base", 0.1, half_width=half_width)
+
+    assert compare(ours, base)[1] is verdict
+
+
+@pytest.mark.parametrize("status", [Status.INCORRECT, Status.ERROR, Status.OOM, Status.UNSUPPORTED])
+def test_without_both_correct_there_is_no_speedup(record, status):
+    other = record("other", 0.01 if status.ran else None, status=status)
+
+    assert compare(other, record("base", 0.1)) == (None, Verdict.NONE)
+    assert compare(record("base", 0.1), other) == (None, Verdict.NONE)
+
+
+def test_medians_without_intervals_need_ten_percent(record):
+    base = record("base", 0.1, half_width=None)
+
+    assert compare(record("ours", 0.109, half_width=None), base)[1] is Verdict.AMBIGUOUS
+    assert compare(record("ours", 0.100, half_width=None), base)[1] is Verdict.AMBIGUOUS
+    assert compare(record("ours", 0.111, half_width=None), base)[1] is Verdict.SLOWER
+
+
+def test_an_interval_is_made_from_samples_where_a_file_has_none(record):
+    latency = record("old", 0.1, half_width=None).lat_ms
+    latency.raw_times = [0.1 + index / 1000 for index in range(30)]
+
+    assert interval(latency) == pytest.approx((0.109, 0.12))
+    latency.raw_times = latency.raw_times[:5]
+    assert interval(latency) is None
+
+
+def test_different_timers_or_caches_are_never_decided(record):
+    base = record("base", 0.1)
+    by_clock, hot = record("ours", 0.01), record("ours", 0.01)
+    by_clock.lat_ms.timer = Timer.MONOTONIC
+    hot.lat_ms.cache = CacheState.HOT
+
+    assert compare(by_clock, base)[1] is Verdict.AMBIGUOUS
+    assert compare(hot, base)[1] is Verdict.AMBIGUOUS
+
+
+def test_rotated_and_flushed_caches_are_both_cold(record):
+    rotated = record("ours", 0.01)
+    rotated.lat_ms.cache = CacheState.ROTATED
+
+    assert compare(rotated, record("base", 0.1))[1] is Verdict.FASTER
+
+
+def test_a_record_for_all_workloads_fills_in_the_missing_ones(source):
+    base = source("base", [0.1, 0.2, 0.3]).records
+    ours = [*source("ours", [0.05]).records, *source("ours", status=Status.CRASHED, reason="SIGSEGV").records]
+
+    rows = compare_records(ours, base)
+
+    assert [row.status for row in rows] == [Status.OK, Status.CRASHED, Status.CRASHED]
+    assert [row.baseline_ms for row in rows] == [0.1, 0.2, 0.3]
+    assert [row.speedup for row in rows] == [2.0, None, None]
+    assert rows[1].reason == "SIGSEGV"
+
+
+def test_what_never_ran_is_one_row_without_a_workload(source):
+    rows = compare_records(source("ours", status=Status.UNSUPPORTED, reason="no card").records, [])
+
+    assert [(row.workload, row.status, row.reason) for row in rows] == [("", Status.UNSUPPORTED, "no card")]
+
+
+def test_the_later_record_of_a_workload_counts(record):
+    rows = compare_records([record("a", 0.2, ts="2026-01-02"), record("a", 0.1, ts="2026-01-01")], [])
+
+    assert [row.median_ms for row in rows] == [0.2]
+
+
+def test_a_reason_is_one_line(record):
+    broken = record("a", status=Status.ERROR, reason="first\n   second\tthird")
+    long = record("a", status=Status.ERROR, reason="x" * 2000)
+
+    assert reason_of(broken) == "first second third"
+    assert len(reason_of(long)) == 300
+
+
+def test_a_wrong_answer_says_how_wrong(record):
+    assert reason_of(record("a", 0.1, status=Status.INCORRECT, absmax=0.25)).endswith("by up to 0.25")
+    judged = record("a", 0.1, status=Status.INCORRECT, corr={"reason": "3 NaN"})
+    assert reason_of(judged) == "3 NaN"

@@ -1,0 +1,101 @@
+from __future__ import annotations
+
+import csv
+import io
+from collections import Counter
+
+import pytest
+
+from kernels_bench_tools.records import Status
+from kernels_bench_tools.summarize.exports import latency_csv
+from kernels_bench_tools.summarize.metrics import METRICS
+from kernels_bench_tools.summarize.sources import attempts
+from kernels_bench_tools.summarize.summary import summarize
+
+SEED = (
+    *("Implementation", "Impl ID", "Workload", "Batch", "Seq Length", "Hidden Dim", "Dtype"),
+    *("Mean (ms)", "P10 (ms)", "P50 (ms)", "P90 (ms)", "Reps", "Peak Mem (MB)", "Backend", "Family"),
+)
+
+
+def table(sources):
+    text = latency_csv(summarize("layer_norm", "Layer Norm", sources), attempts(sources))
+    return text, list(csv.DictReader(io.StringIO(text)))
+
+
+def test_the_columns_of_the_first_reports_are_there_in_order(field):
+    header = table(field)[0].splitlines()[0].split(",")
+
+    assert [name for name in header if name in SEED] == list(SEED)
+    assert {"Device", "CI Low (ms)", "CI High (ms)", "Speedup", "Verdict", "Status", "Reason"} <= set(header)
+
+
+def test_every_metric_has_a_column(field):
+    header = table(field)[0].splitlines()[0]
+
+    assert all(metric.label in header for metric in METRICS if metric.name != "latency_ms")
+
+
+def test_each_implementation_workload_and_device_is_one_line_failures_included(field):
+    _, lines = table(field)
+
+    assert len(lines) == 2 * 6 * 4
+    keys = {(line["Device"], line["Impl ID"], line["Workload"]) for line in lines}
+    assert len(keys) == len(lines)
+    assert Counter(line["Status"] for line in lines) == {
+        "ok": 28,
+        "error": 2,
+        "oom": 2,
+        "unsupported": 4 * 4,
+    }
+
+
+def test_it_reads_back_as_the_summary(field):
+    summary = summarize("layer_norm", "Layer Norm", field)
+    _, lines = table(field)
+
+    points = [
+        (row.implementation, point)
+        for device in summary.devices
+        for row in device.rows
+        for point in row.points
+    ]
+    assert len(points) == len(lines)
+    for line, (implementation, point) in zip(lines, points, strict=True):
+        assert (line["Impl ID"], line["Workload"]) == (implementation, point.workload)
+        assert (line["P50 (ms)"] == "") == (point.p50_ms is None)
+        for column, value in (("P50 (ms)", point.p50_ms), ("Speedup", point.speedup)):
+            assert value is None or float(line[column]) == pytest.approx(value, rel=1e-5)
+        assert line["Status"] == point.status.value
+        assert line["Reason"] == point.reason
+
+
+def test_lines_end_with_a_line_feed(field):
+    assert "\r" not in table(field)[0]
+
+
+@pytest.mark.parametrize("start", ["=", "+", "-", "@", "\t"])
+def test_text_that_a_spreadsheet_would_run_is_neutralised(source, start):
+    _, lines = table([source("a", [0.1], front={"title": f"{start}HYPERLINK(1)"})])
+
+    assert lines[0]["Implementation"] == f"'{start}HYPERLINK(1)"
+    assert float(lines[0]["P50 (ms)"]) == 0.1
+
+
+def test_a_device_on_which_nothing_ran_still_has_a_line(source):
+    _, lines = table([source("a", status=Status.UNSUPPORTED, reason="needs a card, or two")])
+
+    assert [(line["Impl ID"], line["Workload"], line["Status"]) for line in lines] == [
+        ("a", "", "unsupported")
+    ]
+    assert lines[0]["Reason"] == "needs a card, or two"
+
+
+def test_no_records_leave_the_header():
+    assert table([])[0].startswith("Implementation,Impl ID,Device,Workload,Dtype,")
+
+
+def test_memory_is_in_mebibytes_as_in_the_first_reports(source):
+    _, lines = table([source("a", [0.1], peak_bytes=3 * 2**20)])
+
+    assert lines[0]["Peak Mem (MB)"] == "3.0"

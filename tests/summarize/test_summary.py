@@ -1,0 +1,214 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from kernels_bench_tools.devices import Device
+from kernels_bench_tools.records import Status, read_records
+from kernels_bench_tools.summaries import Verdict
+from kernels_bench_tools.summarize.sources import Source
+from kernels_bench_tools.summarize.summary import NO_RECORD, summarize
+
+CPU = Device(kind="cpu", name="AMD EPYC, 2 cores", slug="amd-epyc-2-cores")
+BASELINE = {"title": "Base", "baseline": True, "family": "torch"}
+
+
+def rows_of(summary, device=0):
+    return {row.implementation: row for row in summary.devices[device].rows}
+
+
+def test_the_baseline_is_one_times_as_fast_as_itself(field):
+    for device in summarize("layer_norm", "Layer Norm", field).devices:
+        row = next(row for row in device.rows if row.implementation == device.baseline)
+
+        assert row.speedup == 1.0
+        assert {point.verdict for point in row.points} == {Verdict.BASELINE}
+        assert row.baseline
+
+
+def test_the_overall_speedup_covers_only_workloads_that_both_passed(source):
+    sources = [source("base", [0.1, 0.2, None, 0.4], front=BASELINE), source("ours", [0.05, None, 0.1, 0.05])]
+
+    row = rows_of(summarize("op", "Op", sources))["ours"]
+
+    assert row.speedup == pytest.approx((2 * 8) ** 0.5)
+    assert row.speedup_workloads == 2
+
+
+def test_only_rows_that_passed_what_the_baseline_passed_are_ranked(source):
+    sources = [
+        source("base", [0.1, 0.2, None], front=BASELINE),
+        source("all", [0.2, 0.4, 0.6]),
+        source("enough", [0.05, 0.1, None]),
+        source("fastest_but_partial", [0.01, None, 0.01]),
+    ]
+
+    device = summarize("op", "Op", sources).devices[0]
+
+    ranks = [(row.implementation, row.rank) for row in device.rows]
+    assert ranks == [("enough", 1), ("base", 2), ("all", 3), ("fastest_but_partial", None)]
+
+
+def test_without_a_baseline_rows_are_ranked_by_latency(source):
+    sources = [source("slow", [0.3, 0.3]), source("fast", [0.1, 0.1]), source("partial", [0.01, None])]
+
+    device = summarize("op", "Op", sources).devices[0]
+
+    assert device.baseline == ""
+    assert [(row.implementation, row.rank, row.speedup) for row in device.rows] == [
+        ("fast", 1, None),
+        ("slow", 2, None),
+        ("partial", None, None),
+    ]
+
+
+def test_a_baseline_that_failed_divides_nothing(source):
+    sources = [source("base", [None, None], front=BASELINE), source("ours", [0.1, 0.1])]
+
+    device = summarize("op", "Op", sources).devices[0]
+
+    assert device.baseline == ""
+    assert [row.implementation for row in device.rows] == ["ours", "base"]
+    assert all(row.speedup is None for row in device.rows)
+
+
+def test_a_wrong_answer_has_a_latency_but_no_speedup_and_no_rank(source, record):
+    wrong = Source(records=[record("wrong", 0.001, status=Status.INCORRECT, absmax=3.0)])
+
+    row = rows_of(summarize("op", "Op", [source("base", [0.1], front=BASELINE), wrong]))["wrong"]
+
+    assert (row.rank, row.speedup, row.passed, row.status) == (None, None, 0, Status.INCORRECT)
+    point = row.points[0]
+    assert (point.p50_ms, point.speedup, point.verdict) == (0.001, None, Verdict.NONE)
+    assert point.gb_per_s is None
+    assert "3" in point.reason
+
+
+def test_every_row_has_a_point_for_every_workload_of_its_device(field):
+    for device in summarize("layer_norm", "Layer Norm", field).devices:
+        names = [workload.name for workload in device.workloads]
+
+        assert len(device.rows) == 6
+        for row in device.rows:
+            assert [point.workload for point in row.points] == names
+            assert row.total == len(names)
+
+
+def test_a_crash_keeps_the_finished_workloads_and_names_the_rest(source):
+    crashed = source("ours", status=Status.CRASHED, reason="ended by SIGSEGV").records
+    partial = Source(records=[*source("ours", [0.1]).records, *crashed], measured_now=True)
+
+    row = rows_of(summarize("op", "Op", [source("base", [0.1, 0.2], front=BASELINE), partial]))["ours"]
+
+    assert [point.status for point in row.points] == [Status.OK, Status.CRASHED]
+    assert (row.status, row.reason, row.passed) == (Status.CRASHED, "ended by SIGSEGV", 1)
+
+
+def test_a_workload_that_was_left_out_says_so(source):
+    row = rows_of(summarize("op", "Op", [source("base", [0.1, 0.2]), source("ours", [0.1])]))["ours"]
+
+    assert (row.points[1].status, row.points[1].reason) == (Status.INVALID, NO_RECORD)
+
+
+def test_a_device_on_which_nothing_ran_still_has_its_rows(source):
+    sources = [source("ours", status=Status.UNSUPPORTED, reason="no card", device=CPU)]
+
+    device = summarize("op", "Op", sources).devices[0]
+
+    assert device.workloads == []
+    row = device.rows[0]
+    assert (row.total, row.status, row.reason) == (0, Status.UNSUPPORTED, "no card")
+
+
+def test_this_build_replaces_what_was_committed_for_the_same_device(source):
+    committed = [
+        source("ours", [0.9, 0.9], measured_now=False, ts="2027-01-01"),
+        source("ours", [5.0], measured_now=False, device=CPU),
+    ]
+
+    summary = summarize("op", "Op", [*committed, source("ours", [0.1])])
+
+    assert [point.p50_ms for point in rows_of(summary, 0)["ours"].points] == [0.1]
+    assert [point.p50_ms for point in rows_of(summary, 1)["ours"].points] == [5.0]
+
+
+def test_gpus_come_before_cpus(field):
+    assert [device.device.kind for device in summarize("x", "X", field[::-1]).devices] == ["cuda", "cpu"]
+
+
+def test_the_order_of_the_sources_does_not_matter(field):
+    assert summarize("x", "X", field[::-1]) == summarize("x", "X", field)
+
+
+def test_an_implementation_whose_notebook_is_gone_keeps_its_row(source):
+    row = rows_of(summarize("op", "Op", [source("old_kernel", [0.1], measured_now=False)]))["old_kernel"]
+
+    assert (row.title, row.rank) == ("Old Kernel", 1)
+
+
+def test_front_matter_names_committed_records_too(source):
+    sources = [
+        source("ours", [0.1], measured_now=False),
+        source("ours", device=CPU, front={"title": "Ours!", "family": "triton"}),
+    ]
+
+    row = rows_of(summarize("op", "Op", sources))["ours"]
+
+    assert (row.title, row.family) == ("Ours!", "triton")
+
+
+def test_bandwidth_counts_bytes_over_the_median(source):
+    point = rows_of(summarize("op", "Op", [source("ours", [0.5])]))["ours"].points[0]
+
+    assert point.gb_per_s == pytest.approx(2**30 / 0.5e-3 / 1e9)
+    assert point.tflop_per_s == pytest.approx(1e9 / 0.5e-3 / 1e12)
+
+
+def test_a_file_of_kernels_benchmarks_is_placed_by_its_environment(tmp_path: Path):
+    record = {
+        "ts": "2025-12-19T19:44:50Z",
+        "run": "0123",
+        "impl": "torch_eager",
+        "tags": {"family": "torch-ln", "backend": "eager"},
+        "wl": {"name": "LN_B16_S2048_D4096", "batch": 16, "seq_len": 2048, "dtype": "bfloat16"},
+        "env": {"torch": "2.8", "cuda": "12.8", "gpu": "NVIDIA L40S", "sm": "8.9", "py": "3.11", "plat": "L"},
+        "lat_ms": {
+            "p10": 0.80,
+            "p50": 0.82,
+            "p90": 0.84,
+            "mean": 0.82,
+            "iqr": 0.01,
+            "raw_times": [0.80, 0.81, 0.82, 0.83, 0.84],
+            "has_warnings": False,
+            "reps": 5,
+            "warmup": 2,
+        },
+        "compile_ms": 3.5,
+        "peak_bytes": 1024,
+        "ok": True,
+        "absmax": 0.0,
+        "corr": {},
+        "err": None,
+    }
+    path = tmp_path / "layer_norm.jsonl"
+    path.write_text(json.dumps(record) + "\n", encoding="utf-8")
+
+    device = summarize("layer_norm", "Layer Norm", [Source(records=read_records(path))]).devices[0]
+
+    assert device.device.slug == "nvidia-l40s"
+    row = device.rows[0]
+    assert (row.title, row.family, row.rank) == ("Torch Eager", "torch-ln", 1)
+    assert (row.points[0].p50_ms, row.points[0].ci_low_ms) == (0.82, None)
+    assert device.workloads[0].axes == {"batch": 16, "seq_len": 2048}
+
+
+def test_an_old_record_without_a_gpu_is_a_cpus(record):
+    old = record("a", 1.0, device=None, wl={"name": "w", "device": "cpu"})
+
+    assert summarize("x", "X", [Source(records=[old])]).devices[0].device.kind == "cpu"
+
+
+def test_no_records_make_a_summary_without_devices():
+    assert summarize("x", "X", []).devices == []

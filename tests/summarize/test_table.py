@@ -1,0 +1,47 @@
+from __future__ import annotations
+
+import pytest
+
+from kernels_bench_tools.records import Status
+from kernels_bench_tools.summarize.summary import summarize
+from kernels_bench_tools.summarize.table import latency_text, render_table, spread_text
+
+
+def test_a_table_shows_ranks_medians_verdicts_and_reasons(field):
+    text = render_table(summarize("layer_norm", "Layer Norm", field))
+
+    assert "NVIDIA H200: 4 workloads, baseline PyTorch Layer Norm" in text
+    assert "unsupported: the hub cannot be reached: name resolution failed" in text
+    line = next(line for line in text.splitlines() if "Triton" in line and "faster" in line)
+    assert line.split() == ["Triton", "Layer", "Norm", "0.07020", "ms", "±0.2%", "1.72x", "faster"]
+
+
+def test_every_implementation_is_in_the_ranking_of_each_device(field):
+    summary = summarize("layer_norm", "Layer Norm", field)
+
+    for device in summary.devices:
+        text = render_table(device)
+        assert all(row.title in text for row in device.rows)
+
+
+def test_a_device_on_which_nothing_ran_gives_reasons(source):
+    text = render_table(summarize("x", "X", [source("a", status=Status.UNSUPPORTED, reason="no card")]))
+
+    assert "0 workloads, no baseline ran here" in text
+    assert "unsupported: no card" in text
+
+
+def test_no_records_are_told():
+    assert render_table(summarize("x", "X", [])) == "X: no records.\n"
+
+
+@pytest.mark.parametrize(
+    ("ms", "text"), [(0.0702, "0.07020 ms"), (12.5, "12.50 ms"), (1234.4, "1234 ms"), (None, "–")]
+)
+def test_a_latency_has_the_digits_that_matter(ms, text):
+    assert latency_text(ms) == text
+
+
+def test_a_spread_is_the_longer_side_of_the_interval():
+    assert spread_text(1.0, 0.99, 1.03) == "±3.0%"
+    assert spread_text(1.0, None, None) == ""
