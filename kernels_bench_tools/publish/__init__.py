@@ -1,0 +1,1 @@
+"""From a build to pages: files in, a site that opens from disk out."""

@@ -1,0 +1,174 @@
+"""The pages: which template shows a notebook, and what the template is given."""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment
+
+from kernels_bench_tools.publish.artifacts import notebook_artifacts
+from kernels_bench_tools.publish.links import Links
+from kernels_bench_tools.publish.operators import (
+    IMPLEMENTATIONS,
+    RESULTS,
+    Operator,
+    implementation_id,
+    notebook_title,
+)
+from kernels_bench_tools.publish.page import Page
+from kernels_bench_tools.publish.paths import SitePaths
+from kernels_bench_tools.publish.prose import Body, render_notebook
+from kernels_bench_tools.publish.recorded import recorded_rows
+from kernels_bench_tools.publish.sections import contents, operator_view
+from kernels_bench_tools.publish.views import View, Viewer
+from kernels_bench_tools.runs import BuildRun, FrontMatter, NotebookRun
+
+FRONT = "index.html"
+
+
+@dataclass(frozen=True)
+class Site:
+    """Everything that pages are made from."""
+
+    build: BuildRun
+    root: Path
+    paths: SitePaths
+    links: Links
+    operators: Sequence[Operator]
+    templates: Environment
+
+    def operator_of(self, path: str) -> Operator | None:
+        """Return the operator that a notebook or a page belongs to."""
+        folder = posixpath.dirname(path)
+        if posixpath.basename(folder) in {IMPLEMENTATIONS, RESULTS}:
+            folder = posixpath.dirname(folder)
+        return next((operator for operator in self.operators if operator.folder == folder), None)
+
+
+def front_page(site: Site, notebook: NotebookRun) -> str:
+    """Return the front page: its prose, the contents and a section for each operator."""
+    page, viewer, body = _open(site, notebook)
+    parts = _with_place_for(viewer.parts(body.parts), "operators")
+    sections = [operator_view(operator, page, site.paths) for operator in site.operators]
+    return _render(
+        site,
+        "index.html.j2",
+        page,
+        notebook,
+        body,
+        parts=parts,
+        operators=sections,
+        contents=contents(body.parts, sections),
+        commit=site.build.project.commit,
+    )
+
+
+def operator_page(site: Site, operator: Operator) -> str:
+    """Return an operator's page: what it computes, then who does it how fast on which device."""
+    notebook = operator.index or _without_notebook(operator.folder, operator.title)
+    page, viewer, body = _open(site, notebook)
+    views = viewer.parts(body.parts)
+    if not any(view.kind == "results" for view in views):
+        # The question that brings readers here is answered before the background is given.
+        views.insert(body.introduction(), View("results"))
+    return _render(
+        site,
+        "operator.html.j2",
+        page,
+        notebook,
+        body,
+        crumbs=[(site.build.project.title, page.url(FRONT))],
+        parts=views,
+        operator=operator_view(operator, page, site.paths),
+        repository=site.build.project.repository,
+    )
+
+
+def implementation_page(site: Site, operator: Operator, notebook: NotebookRun) -> str:
+    """Return an implementation's page: its results, how to repeat them, and its notebook."""
+    page, viewer, body = _open(site, notebook)
+    implementation = implementation_id(notebook)
+    rows = operator.rows(implementation) or recorded_rows(viewer.artifacts, notebook_title(notebook))
+    return _render(
+        site,
+        "implementation.html.j2",
+        page,
+        notebook,
+        body,
+        crumbs=_crumbs(site, page, operator),
+        parts=viewer.parts(body.parts),
+        rows=rows,
+        operator=operator,
+        titles={row.implementation: row.title for device in operator.devices for row in device.rows},
+        heading_ids=[page.heading_id(f"device-{device.device.slug}") for device, _ in rows],
+        repository=site.build.project.repository,
+    )
+
+
+def notebook_page(site: Site, notebook: NotebookRun) -> str:
+    """Return the page of a notebook that has no special place, or that combines an operator's results."""
+    page, viewer, body = _open(site, notebook)
+    operator = site.operator_of(notebook.path)
+    combines = operator is not None and notebook in operator.combined
+    return _render(
+        site,
+        "combined.html.j2" if combines else "notebook.html.j2",
+        page,
+        notebook,
+        body,
+        crumbs=_crumbs(site, page, operator),
+        parts=viewer.parts(body.parts),
+        operator=operator,
+    )
+
+
+def _open(site: Site, notebook: NotebookRun) -> tuple[Page, Viewer, Body]:
+    page = Page(
+        site.paths.pages.get(notebook.path, posixpath.splitext(notebook.path)[0] + ".html"), site.links
+    )
+    body = render_notebook(notebook, page)
+    operator = site.operator_of(notebook.path)
+    artifacts = list(notebook_artifacts(site.root, site.paths, notebook))
+    names = operator.names if operator else {}
+    return page, Viewer(page, site.root, site.paths, notebook, artifacts, names), body
+
+
+def _without_notebook(folder: str, title: str) -> NotebookRun:
+    path = posixpath.join(folder, "index.md")
+    return NotebookRun(path=path, digest="", front=FrontMatter(title=title), blocks=[])
+
+
+def front_notebook(build: BuildRun) -> NotebookRun:
+    """Return the notebook of the front page, an empty one if the project has none."""
+    found = next((notebook for notebook in build.notebooks if notebook.path == "index.md"), None)
+    return found or _without_notebook("", build.project.title)
+
+
+def _with_place_for(views: list[View], kind: str) -> list[View]:
+    return views if any(view.kind == kind for view in views) else [*views, View(kind)]
+
+
+def _crumbs(site: Site, page: Page, operator: Operator | None) -> list[tuple[str, str]]:
+    crumbs = [(site.build.project.title, page.url(FRONT))]
+    return crumbs if operator is None else [*crumbs, (operator.title, page.url(operator.page))]
+
+
+def _render(site: Site, template: str, page: Page, notebook: NotebookRun, body: Body, **context: Any) -> str:
+    context.setdefault("crumbs", [])
+    return site.templates.get_template(template).render(
+        project=site.build.project,
+        page=page,
+        front=notebook.front,
+        notebook=notebook.path,
+        # "</" would end the style element in the middle of a string or comment.
+        custom_css=notebook.front.custom_css.replace("</", "<\\/"),
+        title=notebook_title(notebook) if notebook.path != "index.md" else site.build.project.title,
+        heading=body.title or notebook_title(notebook),
+        heading_id=body.title_id or page.heading_id("top"),
+        source=site.links.source(notebook.path) if notebook.digest else "",
+        **context,
+    )

@@ -1,0 +1,220 @@
+"""Figures taken into a page: cleaned, with ids of their own, links that work there, and names to read out.
+
+A figure comes from a cell, so it is not trusted: only elements and attributes that draw are kept.
+Series are found by ``data-series``; what is written here is what ``report.js`` reads.
+"""
+
+from __future__ import annotations
+
+import re
+import xml.etree.ElementTree as ET
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from markupsafe import Markup
+
+_SVG = "{http://www.w3.org/2000/svg}"
+_XLINK_HREF = "{http://www.w3.org/1999/xlink}href"
+_DRAWING = frozenset(
+    [
+        "svg",
+        "g",
+        "a",
+        "path",
+        "rect",
+        "circle",
+        "ellipse",
+        "line",
+        "polyline",
+        "polygon",
+        "text",
+        "tspan",
+        "textPath",
+        "title",
+        "desc",
+        "defs",
+        "use",
+        "symbol",
+        "marker",
+        "clipPath",
+        "mask",
+        "linearGradient",
+        "radialGradient",
+        "stop",
+        "pattern",
+        "style",
+    ]
+)
+_FOREIGN_URL = re.compile(r"url\(\s*['\"]?(?!#)", re.IGNORECASE)
+_LOCAL_URL = re.compile(r"url\(\s*['\"]?#([^'\")\s]+)['\"]?\s*\)", re.IGNORECASE)
+_SCHEME = re.compile(r"^[\s\x00-\x20]*([a-z][a-z0-9+.\-\s]*):", re.IGNORECASE)
+_ID_LISTS = ("aria-labelledby", "aria-describedby")
+
+
+@dataclass(frozen=True)
+class SeriesName:
+    """What a reader is told about a series."""
+
+    title: str
+    device: str
+    note: str = ""
+    """Its speed-up or why it has none, in a few words."""
+
+
+@dataclass(frozen=True)
+class Setting:
+    """The page that a figure is taken into."""
+
+    unique_id: Callable[[str], str]
+    relink: Callable[[str], str | None]
+    """Gives the link of the page for a link of the figure, or None for one that leads nowhere."""
+    names: Mapping[str, SeriesName] = field(default_factory=dict)
+    """Name of each series by its slug."""
+
+
+def inline_svg(data: bytes, label: str, setting: Setting) -> Markup:
+    """Return the figure as an element of an HTML page.
+
+    Args:
+        data: The SVG file.
+        label: Its name if it has no title of its own.
+        setting: The page it goes into.
+
+    Raises:
+        ValueError: It is not SVG, or declares entities.
+    """
+    if b"<!ENTITY" in data:
+        raise ValueError("declares entities")
+    try:
+        root = ET.fromstring(data)  # noqa: S314 - without entities there is nothing to expand
+    except ET.ParseError as error:
+        raise ValueError(f"is not XML: {error}") from error
+    if root.tag != f"{_SVG}svg":
+        raise ValueError("has no <svg> at its root")
+    _keep_what_draws(root)
+    _relink(root, setting.relink)
+    _rename_ids(root, setting.unique_id)
+    _scope_styles(root, setting.unique_id)
+    _name(root, label, setting.names)
+    return Markup(_serialized(root))  # noqa: S704 - nothing but drawing elements is left
+
+
+def _keep_what_draws(element: ET.Element) -> None:
+    for name, value in list(element.attrib.items()):
+        if name == _XLINK_HREF:
+            element.attrib.setdefault("href", value)
+        if not _is_safe(name, value):
+            del element.attrib[name]
+    for child in list(element):
+        local = child.tag.removeprefix(_SVG) if isinstance(child.tag, str) else ""
+        if local in _DRAWING and isinstance(child.tag, str) and child.tag.startswith(_SVG):
+            _keep_what_draws(child)
+            if local in {"title", "desc", "style"}:
+                # A browser reads elements in these as HTML.
+                child[:] = []
+        else:
+            element.remove(child)
+
+
+def _is_safe(name: str, value: str) -> bool:
+    if name.startswith("{") or ":" in name or name.lower().startswith("on"):
+        return False
+    return name == "href" or not _FOREIGN_URL.search(value)
+
+
+def _relink(root: ET.Element, relink: Callable[[str], str | None]) -> None:
+    for element in root.iter():
+        url = element.attrib.pop("href", None)
+        if url is None:
+            continue
+        scheme = _SCHEME.match(url)
+        if url.startswith("#"):
+            element.set("href", url)
+        elif element.tag == f"{_SVG}a" and (scheme is None or scheme[1].lower() in {"http", "https"}):
+            target = relink(url)
+            if target is not None:
+                element.set("href", target)
+
+
+def _rename_ids(root: ET.Element, unique_id: Callable[[str], str]) -> None:
+    renamed: dict[str, str] = {}
+    for element in root.iter():
+        old = element.get("id")
+        if old is not None:
+            new = unique_id(re.sub(r"\s+", "-", old) or "figure")
+            renamed.setdefault(old, new)
+            element.set("id", new)
+    for element in root.iter():
+        for name, value in element.attrib.items():
+            if name == "href" and value.startswith("#"):
+                element.set(name, f"#{renamed.get(value[1:], value[1:])}")
+            elif name in _ID_LISTS:
+                element.set(name, " ".join(renamed.get(word, word) for word in value.split()))
+            elif "url(" in value:
+                element.set(name, _LOCAL_URL.sub(lambda m: f"url(#{renamed.get(m[1], m[1])})", value))
+
+
+def _scope_styles(root: ET.Element, unique_id: Callable[[str], str]) -> None:
+    """Nest each style sheet in a rule for the figure, or drop one that could reach out of it."""
+    for parent in list(root.iter()):
+        for style in parent.findall(f"{_SVG}style"):
+            css = style.text or ""
+            if _FOREIGN_URL.search(css) or re.search(r"@import|\\|</|/\*", css) or not _is_balanced(css):
+                parent.remove(style)
+                continue
+            if "id" not in root.attrib:
+                root.set("id", unique_id("figure"))
+            style.text = f"[id={_quoted(root.attrib['id'])}] {{ {css.strip()} }}"
+
+
+def _is_balanced(css: str) -> bool:
+    depth = 0
+    for char in css:
+        depth += {"{": 1, "}": -1}.get(char, 0)
+        if depth < 0:
+            return False
+    return depth == 0
+
+
+def _quoted(text: str) -> str:
+    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+
+def _name(root: ET.Element, label: str, names: Mapping[str, SeriesName]) -> None:
+    for size in ("width", "height"):
+        root.attrib.pop(size, None)
+    for title in root.findall(f"{_SVG}title"):
+        label = (title.text or "").strip() or label
+        # Left in place, browsers would show it over every tooltip.
+        root.remove(title)
+    # Not "img", whose parts no one can reach: the series inside are links.
+    root.set("role", "group")
+    root.set("aria-label", label)
+    groups = [group for group in root.iter(f"{_SVG}g") if group.get("data-series") in names]
+    linked = {group.get("data-series") for group in groups if _is_series(group) and _links(group)}
+    for group in groups:
+        slug = group.get("data-series", "")
+        name = names[slug]
+        group.set("data-title", name.title)
+        group.set("data-device-name", name.device)
+        group.set("data-note", name.note)
+        for link in _links(group):
+            link.set("aria-label", f"{name.title} on {name.device}")
+            if slug in linked and not _is_series(group):
+                # One stop of the Tab key for each series is enough.
+                link.set("tabindex", "-1")
+
+
+def _is_series(group: ET.Element) -> bool:
+    return "series" in group.get("class", "").split()
+
+
+def _links(group: ET.Element) -> list[ET.Element]:
+    return [link for link in group.iter(f"{_SVG}a") if "href" in link.attrib]
+
+
+def _serialized(root: ET.Element) -> str:
+    for element in root.iter():
+        element.tag = element.tag.removeprefix(_SVG)
+    # HTML's own quoting differs only in what it leaves open: empty elements are closed explicitly here.
+    return ET.tostring(root, encoding="unicode", short_empty_elements=False)

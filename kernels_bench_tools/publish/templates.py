@@ -1,0 +1,50 @@
+"""The Jinja templates: where they are and what they may call."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+from kernels_bench_tools.publish import numbers, words
+
+_PACKAGE = Path(__file__).resolve().parent.parent
+
+
+def template_folder() -> Path:
+    """Return the folder of the templates: inside an installed package, beside it in a checkout."""
+    installed = _PACKAGE / "templates"
+    return installed if installed.is_dir() else _PACKAGE.parent / "templates"
+
+
+def static_files() -> dict[str, bytes]:
+    """Return the style sheet and the script that every page loads, by their site paths."""
+    folder = template_folder() / "static"
+    return {f"static/{path.name}": path.read_bytes() for path in sorted(folder.iterdir()) if path.is_file()}
+
+
+def make_environment() -> Environment:
+    """Return the environment that renders pages: all text is escaped, and a missing name is an error."""
+    environment = Environment(
+        loader=FileSystemLoader(template_folder()),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    environment.filters.update(
+        ms=numbers.milliseconds,
+        interval=numbers.interval,
+        times=numbers.times,
+        quantity=numbers.quantity,
+        size=numbers.size,
+        status=words.status_mark,
+        verdict=words.verdict_mark,
+        verdicts=words.verdict_counts,
+        timer=words.timer_words,
+        cache=words.cache_words,
+        largest=words.largest,
+        terminal=words.plain_text,
+    )
+    return environment

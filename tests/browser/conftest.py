@@ -1,0 +1,74 @@
+"""A chromium that opens pages from disk."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
+
+ARGUMENTS = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
+
+
+def find_chromium() -> str:
+    """Return the browser's path; without one the test is skipped, except where CI promises it."""
+    for name in ("/usr/bin/chromium", "chromium", "chromium-browser", "google-chrome"):
+        found = shutil.which(name)
+        if found:
+            return found
+    if os.environ.get("CI"):
+        pytest.fail("CI must have a chromium: apt-get install chromium")
+    pytest.skip("no chromium is installed: apt-get install chromium")
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browser]:
+    executable = find_chromium()
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=executable, args=ARGUMENTS)
+        yield browser
+        browser.close()
+
+
+class Opened:
+    """A page, and what it asked for and complained of since it was opened."""
+
+    def __init__(self, page: Page, site: Path) -> None:
+        self.page = page
+        self.site = site
+        self.requests: list[str] = []
+        self.complaints: list[str] = []
+        page.on("request", lambda request: self.requests.append(request.url))
+        page.on("console", lambda message: self.complaints.append(message.text))
+        page.on("pageerror", lambda error: self.complaints.append(str(error)))
+
+    def goto(self, path: str) -> Page:
+        self.page.goto((self.site / path).as_uri())
+        return self.page
+
+
+@pytest.fixture
+def open_site(browser: Browser, sample_site: Path) -> Iterator[Callable[..., Opened]]:
+    """Open the sample site; keywords are those of a browser context."""
+    contexts: list[BrowserContext] = []
+
+    def make(**options: object) -> Opened:
+        context = browser.new_context(**{"viewport": {"width": 1280, "height": 900}, **options})
+        context.set_default_timeout(10_000)
+        contexts.append(context)
+        return Opened(context.new_page(), sample_site)
+
+    yield make
+    for context in contexts:
+        context.close()

@@ -1,0 +1,350 @@
+"""A small project as a build leaves it, for tests of publishing and of the published pages."""
+
+from __future__ import annotations
+
+import csv
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from html import escape
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from kernels_bench_tools.devices import Device
+from kernels_bench_tools.naming import series_slug
+from kernels_bench_tools.records import (
+    CacheState,
+    Environment,
+    Latency,
+    Provenance,
+    Record,
+    Status,
+    Timer,
+    write_records,
+)
+from kernels_bench_tools.runs import BuildRun, CellRun, FrontMatter, NotebookRun, ProjectInfo, Prose
+from kernels_bench_tools.summaries import DeviceSummary, Point, Row, Summary, Verdict, WorkloadSummary
+
+ROOT = Path(__file__).parent.parent
+H200 = Device(kind="cuda", name="NVIDIA H200", slug="nvidia-h200", driver="580.95.05")
+EPYC = Device(kind="cpu", name="AMD EPYC, 2 cores", slug="amd-epyc-2-cores")
+TITLES = {
+    "torch_layer_norm": "PyTorch layer norm",
+    "triton_layer_norm": "Triton layer norm",
+    "hf_kernels_layer_norm": "HF Kernels layer norm",
+    "wrong_layer_norm": "Wrong layer norm",
+}
+SHAPES = {
+    "nvidia-h200": [(2048, 4096), (2048, 8192), (4096, 4096), (4096, 8192)],
+    "amd-epyc-2-cores": [(64, 256), (128, 1024)],
+}
+CODE = '''# /// script
+# requires-python = ">=3.11"
+# dependencies = ["kernels-bench-tools", "torch"]
+# ///
+from kernels_bench_tools import run_benchmark
+
+
+def layer_norm(x, weight, bias, eps):
+    """One call into the framework."""
+    return torch.nn.functional.layer_norm(x, x.shape[-1:], weight, bias, eps)  # a < b & c
+
+
+run_benchmark("layer_norm", layer_norm)
+'''
+
+
+@dataclass
+class SampleProject:
+    """A project's folder and the build of it."""
+
+    root: Path
+    build: BuildRun
+
+    def notebook(self, path: str) -> NotebookRun:
+        return next(notebook for notebook in self.build.notebooks if notebook.path == path)
+
+    def log(self, notebook: str, stream: str = "stdout") -> Path:
+        """The file of what the notebook's cell printed."""
+        return self.root / getattr(self.notebook(notebook).cells[0], stream)
+
+    def artifact(self, name: str) -> Path:
+        return self.root / self.notebook("layer_norm/results/combined_results.md").cells[0].artifacts[name]
+
+
+def make_point(device: Device, shape: tuple[int, int], factor: float, status: Status) -> Point:
+    name = f"N{shape[0]}_D{shape[1]}"
+    if not status.ran:
+        return Point(workload=name, status=status, reason="RuntimeError: no hub is reachable")
+    base = shape[0] * shape[1] / (3e9 if device.kind == "cuda" else 1e7)
+    median = base / factor
+    ok = status is Status.OK
+    return Point(
+        workload=name,
+        status=status,
+        reason="" if ok else "largest error 0.5 exceeds the tolerance 0.016",
+        p50_ms=median,
+        ci_low_ms=median * 0.985,
+        ci_high_ms=median * 1.02,
+        reps=120,
+        timer=Timer.CUPTI if device.kind == "cuda" else Timer.MONOTONIC,
+        cache=CacheState.READ_FLUSH,
+        speedup=factor if ok else None,
+        verdict=(Verdict.BASELINE if factor == 1 else Verdict.FASTER if factor > 1 else Verdict.SLOWER)
+        if ok
+        else Verdict.NONE,
+        gb_per_s=shape[0] * shape[1] * 4 / median / 1e6,
+        compile_ms=812.5,
+        peak_bytes=shape[0] * shape[1] * 2,
+        absmax=0.0156 if ok else 0.5,
+        measured="2026-11-18T10:00:00Z",
+    )
+
+
+def make_row(device: Device, implementation: str, factor: float, status: Status, rank: int | None) -> Row:
+    points = [make_point(device, shape, factor, status) for shape in SHAPES[device.slug]]
+    gpu = device.kind == "cuda"
+    return Row(
+        implementation=implementation,
+        slug=series_slug(implementation, device.slug),
+        title=TITLES[implementation],
+        baseline=factor == 1 and status is Status.OK,
+        rank=rank,
+        status=status,
+        reason=points[0].reason,
+        passed=len(points) if status is Status.OK else 0,
+        total=len(points),
+        speedup=factor if status is Status.OK else None,
+        speedup_workloads=len(points) if status is Status.OK else 0,
+        points=points,
+        environment=Environment(
+            torch="2.13.0",
+            cuda="13.0" if gpu else "",
+            py="3.11.14",
+            threads=2,
+            l2_bytes=62914560,
+            sm_clock_mhz=1980 * gpu,
+            memory_clock_mhz=3201 * gpu,
+        ),
+        provenance=Provenance(
+            notebook=f"layer_norm/impls/{implementation}.md",
+            notebook_digest="ab" * 32,
+            commit="c0ffee" * 6,
+            dirty=False,
+            environment="current",
+            packages={"torch": "2.13.0", "numpy": "2.4.1"},
+            harness="0.1.0",
+            seed=0,
+        ),
+        tags={"backend": "eager"},
+    )
+
+
+def make_summary() -> Summary:
+    devices = []
+    for device in (H200, EPYC):
+        gpu = device.kind == "cuda"
+        rows = [
+            make_row(device, "triton_layer_norm", 1.62, Status.OK, 1),
+            make_row(device, "torch_layer_norm", 1.0, Status.OK, 2),
+            make_row(device, "wrong_layer_norm", 2.5, Status.INCORRECT, None),
+            make_row(device, "hf_kernels_layer_norm", 1.0, Status.UNSUPPORTED, None),
+        ]
+        if not gpu:
+            rows[0] = make_row(device, "triton_layer_norm", 0.4, Status.OK, 2)
+            rows[1].rank, rows[:2] = 1, [rows[1], rows[0]]
+        workloads = [
+            WorkloadSummary(name=point.workload, dtype="bfloat16" if gpu else "float32")
+            for point in rows[0].points
+        ]
+        devices.append(
+            DeviceSummary(device=device, baseline="torch_layer_norm", workloads=workloads, rows=rows)
+        )
+    return Summary(operator="layer_norm", title="Layer Normalization", devices=devices)
+
+
+def make_figure(summary: Summary) -> str:
+    """Draw the summary by the contract between figures and pages."""
+    colours = ["#56b4e9", "#e69f00", "#d55e00", "#009e73"]
+    parts = [
+        '<defs><path id="m1" d="M -3 0 L 0 -4 L 3 0 L 0 4 z"/><clipPath id="c1"><rect width="900" height="640"/></clipPath></defs>'
+    ]
+    for panel, device in enumerate(summary.devices):
+        top = 30 + panel * 320
+        parts.append(
+            f'<text x="60" y="{top}" fill="currentColor">Layer norm on {escape(device.device.name)}, ms (lower is better)</text>'
+        )
+        parts.append(f'<path d="M 60 {top + 20} V {top + 240} H 700" fill="none" stroke="currentColor"/>')
+        for index, row in enumerate(device.rows):
+            href = f"../impls/{row.implementation}.html"
+            data = f'data-series="{row.slug}" data-device="{device.device.slug}"'
+            points = [
+                (120 + 160 * n, top - 10 - 60 * math.log10(point.p50_ms), point)
+                for n, point in enumerate(row.points)
+                if point.p50_ms
+            ]
+            line = " L ".join(f"{x} {y:.1f}" for x, y, _ in points)
+            path = (
+                f'<path d="M {line}" style="fill: none; stroke: {colours[index]}; stroke-width: 2" clip-path="url(#c1)"/>'
+                if points
+                else ""
+            )
+            uses = "".join(
+                f'<use href="#m1" x="{x}" y="{y:.1f}" fill="{colours[index]}" data-workload="{point.workload}" data-value="{point.p50_ms}" data-low="{point.ci_low_ms}" data-high="{point.ci_high_ms}"/>'
+                for x, y, point in points
+            )
+            label = f'<text x="730" y="{top + 60 + 22 * index}" fill="{colours[index]}">{escape(row.title)}</text>'
+            parts.append(
+                f'<g id="series--{row.slug}" class="series series--{row.slug}" {data}><a href="{href}">{path}{uses}</a></g>'
+            )
+            parts.append(
+                f'<g id="legend-label--{row.slug}" class="legend-label legend-label--{row.slug}" {data}><a href="{href}">{label}</a></g>'
+            )
+    style = "<style>@media (prefers-color-scheme: dark){#figure--layer-norm-latency{color:#eee}}</style>"
+    head = '<?xml version="1.0" encoding="utf-8"?>\n<svg xmlns="http://www.w3.org/2000/svg" id="figure--layer-norm-latency" class="figure" viewBox="0 0 900 640" role="img"><title>Latency of layer norm</title>'
+    return head + style + "".join(parts) + "</svg>\n"
+
+
+def implementation_notebook(name: str, status: Status) -> NotebookRun:
+    ran = status is not Status.UNSUPPORTED
+    cell = CellRun(
+        id="benchmark",
+        code=CODE,
+        line=12,
+        status=status if status is not Status.INCORRECT else Status.OK,
+        reason="" if ran else "RuntimeError: no hub is reachable",
+        seconds=4.25,
+        exit_code=0,
+        stdout=f".kbt/cache/{name}/stdout.txt",
+        stderr=f".kbt/cache/{name}/stderr.txt",
+        environment_log=f".kbt/cache/{name}/environment.txt",
+        artifacts={"layer_norm.jsonl": f".kbt/cache/{name}/artifacts/layer_norm.jsonl"},
+    )
+    front = FrontMatter(
+        title=TITLES[name],
+        description=f"{TITLES[name]}, as it comes.",
+        family=name.split("_")[0],
+        baseline=name.startswith("torch"),
+        links={"source": "https://example.org/source"},
+    )
+    return NotebookRun(
+        path=f"layer_norm/impls/{name}.md",
+        digest="ab" * 32,
+        front=front,
+        blocks=[Prose(text=f"# {TITLES[name]}\n\nSee [the baseline](torch_layer_norm.md).\n"), cell],
+    )
+
+
+def make_build(root: Path) -> BuildRun:
+    index = (ROOT / "index.md").read_text(encoding="utf-8").split("---\n", 2)[2]
+    statuses = {
+        "torch_layer_norm": Status.OK,
+        "triton_layer_norm": Status.OK,
+        "hf_kernels_layer_norm": Status.UNSUPPORTED,
+        "wrong_layer_norm": Status.INCORRECT,
+    }
+    operator = "What it computes.\n\n## Formula\n\n```python\ny = (x - x.mean(-1)) * rstd\n```\n\n## Workloads\n\n| N | D |\n| - | - |\n| 2048 | 4096 |\n\nBack to [the front page](../index.md#methodology).\n"
+    combined = "Every implementation in one chart.\n\n## Chart\n\n![artifact:latency.svg]\n\n## Table\n\n![artifact:latency.csv]\n"
+    names = ["latency.csv", "latency.svg", "summary.json"]
+    cell = CellRun(
+        id="combine",
+        code="from kernels_bench_tools import combine\n\ncombine()\n",
+        line=14,
+        collapse_code=True,
+        collapse_output=True,
+        status=Status.OK,
+        seconds=1.5,
+        exit_code=0,
+        stdout=".kbt/cache/combine/stdout.txt",
+        artifacts={name: f".kbt/cache/combine/artifacts/{name}" for name in names},
+    )
+    return BuildRun(
+        project=ProjectInfo(
+            title="Kernels Community Benchmarks",
+            repository="https://example.org/kernels",
+            commit="c0ffee" * 6,
+        ),
+        device=EPYC,
+        environment="uv",
+        notebooks=[
+            NotebookRun(
+                path="index.md",
+                digest="cd" * 32,
+                front=FrontMatter(title="Kernels Community Benchmarks"),
+                blocks=[Prose(text=index)],
+            ),
+            NotebookRun(
+                path="layer_norm/index.md",
+                digest="ef" * 32,
+                front=FrontMatter(title="Layer Normalization", description="Centre and scale each row."),
+                blocks=[Prose(text=operator)],
+            ),
+            *[implementation_notebook(name, status) for name, status in statuses.items()],
+            NotebookRun(
+                path="layer_norm/results/combined_results.md",
+                digest="01" * 32,
+                front=FrontMatter(
+                    title="Layer Norm: combined results", description="All implementations on all devices."
+                ),
+                blocks=[Prose(text=combined), cell],
+            ),
+        ],
+    )
+
+
+def write_artifacts(root: Path, summary: Summary) -> None:
+    folder = root / ".kbt/cache/combine/artifacts"
+    folder.mkdir(parents=True)
+    (folder.parent / "stdout.txt").write_text("LAYER NORM\n")
+    (folder / "summary.json").write_bytes(msgspec.json.encode(summary))
+    (folder / "latency.svg").write_text(make_figure(summary), encoding="utf-8")
+    with (folder / "latency.csv").open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(["Implementation", "Device", "Workload", "P50 (ms)", "Status"])
+        for device in summary.devices:
+            for row in device.rows:
+                writer.writerows(
+                    [row.title, device.device.slug, point.workload, point.p50_ms or "", point.status.value]
+                    for point in row.points
+                )
+    for name in TITLES:
+        file = root / f".kbt/cache/{name}/artifacts/layer_norm.jsonl"
+        file.parent.mkdir(parents=True)
+        (file.parents[1] / "stdout.txt").write_text("N2048_D4096  0.0028 ms\n\x1b[32mdone\x1b[0m\n")
+        (file.parents[1] / "stderr.txt").write_text("a warning\n")
+        (file.parents[1] / "environment.txt").write_text("Installed 22 packages in 81ms\n")
+        latency = Latency(p10=0.9, p50=1.0, p90=1.2, mean=1.0, iqr=0.1, reps=40)
+        record = Record(
+            ts="2026-11-18T10:00:00Z", run="r", impl=name, wl={"name": "N64_D256"}, lat_ms=latency, ok=True
+        )
+        write_records(file, [record])
+
+
+@pytest.fixture
+def make_sample(tmp_path: Path) -> Callable[[], SampleProject]:
+    """Make the sample project anew; call it once in a test."""
+
+    def make() -> SampleProject:
+        root = tmp_path / "project"
+        write_artifacts(root, make_summary())
+        return SampleProject(root, make_build(root))
+
+    return make
+
+
+@pytest.fixture
+def sample(make_sample: Callable[[], SampleProject]) -> SampleProject:
+    return make_sample()
+
+
+@pytest.fixture(scope="session")
+def sample_site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The sample project's site, published once for all tests that only look at it."""
+    from kernels_bench_tools.publish.site import publish
+
+    root = tmp_path_factory.mktemp("sample") / "project"
+    write_artifacts(root, make_summary())
+    publish(root, make_build(root), root / "site")
+    return root / "site"

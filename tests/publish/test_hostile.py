@@ -1,0 +1,197 @@
+"""Whatever a cell, a record or a file name holds, a page shows it and runs none of it."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from kernels_bench_tools.publish.links import Links
+from kernels_bench_tools.publish.site import publish
+from kernels_bench_tools.publish.svg import Setting, inline_svg
+from kernels_bench_tools.summaries import Summary
+
+PAYLOAD = '<script>alert("1")</script><img src=x onerror=alert(1)>"\'&'
+TRITON = "layer_norm/impls/triton_layer_norm"
+SVG = '<svg xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink" viewBox="0 0 9 9">{}</svg>'
+
+
+def inline(inner, taken=()):
+    ids = set(taken)
+
+    def unique(wanted):
+        while wanted in ids:
+            wanted += "-1"
+        ids.add(wanted)
+        return wanted
+
+    return str(inline_svg(SVG.format(inner).encode(), "a figure", Setting(unique, lambda url: url)))
+
+
+def harmless(page):
+    scripts = [
+        element
+        for element in page.elements("script")
+        if not element.get("src", "").endswith("static/report.js")
+    ]
+    handlers = [
+        name for element in page.root.iter() for name in element.attrib if str(name).lower().startswith("on")
+    ]
+    sources = [url for tag, url in page.references() if tag == "img"]
+    return not scripts and not handlers and "x" not in sources
+
+
+def test_titles_outputs_and_reasons_are_text(sample, read_page):
+    notebook = sample.notebook(f"{TRITON}.md")
+    notebook.front.title = notebook.front.description = notebook.front.family = PAYLOAD
+    notebook.front.links = {PAYLOAD: "javascript:alert(1)"}
+    cell = notebook.cells[0]
+    cell.reason = cell.code = PAYLOAD
+    for stream in ("stdout", "stderr", "environment_log"):
+        sample.log(f"{TRITON}.md", stream).write_text(PAYLOAD)
+    sample.build.project.title = PAYLOAD
+    publish(sample.root, sample.build, sample.root / "site")
+    for path in ("index.html", "layer_norm/index.html", f"{TRITON}.html"):
+        page = read_page(sample.root / "site", path)
+        assert harmless(page), path
+        assert PAYLOAD in page.text
+        assert not [url for _, url in page.references() if url.startswith("javascript")]
+
+
+def test_records_are_text(sample, read_page):
+    file = sample.artifact("summary.json")
+    summary = msgspec.json.decode(file.read_bytes(), type=Summary)
+    for row in summary.devices[0].rows:
+        row.title = row.reason = row.environment.torch = PAYLOAD
+        row.points[0].reason = row.points[0].workload = PAYLOAD
+        row.provenance.packages = {PAYLOAD: PAYLOAD}
+        row.tags = {PAYLOAD: PAYLOAD}
+    summary.devices[0].device = msgspec.structs.replace(summary.devices[0].device, name=PAYLOAD)
+    file.write_bytes(msgspec.json.encode(summary))
+    publish(sample.root, sample.build, sample.root / "site")
+    for path in (
+        "index.html",
+        "layer_norm/index.html",
+        f"{TRITON}.html",
+        "layer_norm/results/combined_results.html",
+    ):
+        page = read_page(sample.root / "site", path)
+        assert harmless(page), path
+        assert len(page.ids()) == len(set(page.ids()))
+
+
+def test_csv_cells_are_text(sample, read_page):
+    sample.artifact("latency.csv").write_text(
+        f'{PAYLOAD!r}\n"{PAYLOAD.replace(chr(34), chr(34) * 2)}"\n', encoding="utf-8"
+    )
+    publish(sample.root, sample.build, sample.root / "site")
+    assert harmless(read_page(sample.root / "site", "layer_norm/results/combined_results.html"))
+
+
+def test_file_names_with_special_characters_are_quoted_in_links(sample, find_dead_references):
+    cell = sample.notebook(f"{TRITON}.md").cells[0]
+    cell.artifacts = {'a b#c?d%20"e.jsonl': cell.artifacts["layer_norm.jsonl"]}
+    publish(sample.root, sample.build, sample.root / "site")
+    assert (
+        sample.root / 'site/layer_norm/impls/artifacts/triton_layer_norm/benchmark/a b#c?d%20"e.jsonl'
+    ).is_file()
+    assert find_dead_references(sample.root / "site") == []
+
+
+def test_an_artifact_or_cell_whose_name_leaves_its_folder_stays_inside_the_site(sample):
+    cell = sample.notebook(f"{TRITON}.md").cells[0]
+    cell.id = ".."
+    cell.artifacts = {
+        "../../../../../outside.txt": cell.artifacts["layer_norm.jsonl"],
+        "fine.jsonl": cell.artifacts["layer_norm.jsonl"],
+    }
+    published = publish(sample.root, sample.build, sample.root / "site")
+    assert not list(sample.root.rglob("outside.txt"))
+    assert all(".." not in path.split("/") for path in published.written)
+
+
+@pytest.mark.parametrize(
+    "inner",
+    [
+        "<script>alert(1)</script>",
+        '<g onload="alert(1)" onclick="alert(1)"/>',
+        '<a href="javascript:alert(1)"><text>x</text></a>',
+        '<a href="java&#10;script:alert(1)"><text>x</text></a>',
+        '<a xlink:href="javascript:alert(1)"><text>x</text></a>',
+        '<a href="data:text/html,alert(1)"><text>x</text></a>',
+        '<foreignObject><p xmlns="http://www.w3.org/1999/xhtml" onclick="alert(1)">x</p></foreignObject>',
+        '<image href="https://example.org/alert.png"/>',
+        '<use href="https://example.org/alert.svg#a"/>',
+        '<rect fill="url(https://example.org/alert)"/>',
+        "<rect style=\"fill: URL( 'https://example.org/alert')\"/>",
+        "<style>@import 'https://example.org/alert.css';</style>",
+        "<style>} body { background: alert }</style>",
+        '<animate attributeName="href" to="javascript:alert(1)"/>',
+        "<title>&lt;script&gt;</title><desc><style>alert</style></desc>",
+        '<p xmlns="http://www.w3.org/1999/xhtml">alert</p>',
+    ],
+)
+def test_a_figure_keeps_only_what_draws(inner):
+    inlined = inline(inner)
+    assert "alert" not in inlined
+    assert "<script" not in inlined
+
+
+def test_a_figure_that_declares_entities_is_shown_as_an_image(sample, read_page):
+    sample.artifact("latency.svg").write_text(
+        '<!DOCTYPE svg [<!ENTITY a "b">]><svg xmlns="http://www.w3.org/2000/svg"/>', encoding="utf-8"
+    )
+    publish(sample.root, sample.build, sample.root / "site")
+    page = read_page(sample.root / "site", "layer_norm/results/combined_results.html")
+    assert not page.elements("svg")
+    assert ("img", "artifacts/combine/latency.svg") in list(page.references())
+
+
+def test_ids_that_a_page_has_already_are_renamed_with_what_refers_to_them():
+    inlined = inline(
+        '<defs><path id="m" d="M0 0"/></defs><use href="#m"/><rect clip-path="url(#m)"/>', taken={"m"}
+    )
+    assert 'id="m-1"' in inlined
+    assert 'href="#m-1"' in inlined
+    assert "url(#m-1)" in inlined
+
+
+def test_styles_of_a_figure_reach_nothing_outside_of_it():
+    inlined = inline("<style>rect { fill: red }</style><rect/>")
+    assert '[id="figure"] { rect { fill: red } }' in inlined.replace("&quot;", '"')
+
+
+def test_old_links_of_a_figure_become_links_that_html_knows():
+    assert 'href="#m"' in inline('<path id="m" d="M0 0"/><use xlink:href="#m"/>')
+
+
+def test_a_custom_style_sheet_cannot_end_its_element(sample, read_page):
+    sample.notebook(f"{TRITON}.md").front.custom_css = "a { color: red }</style><script>alert(1)</script>"
+    publish(sample.root, sample.build, sample.root / "site")
+    assert harmless(read_page(sample.root / "site", f"{TRITON}.html"))
+
+
+def test_output_that_is_not_text_is_shown_with_replacement(sample, read_page):
+    sample.log(f"{TRITON}.md").write_bytes(
+        b"caf\xe9 \x00\x07 10%\r100%\r\n\x1b]0;title\x07\x1b[1mbold\x1b[0m"
+    )
+    publish(sample.root, sample.build, sample.root / "site")
+    page = read_page(sample.root / "site", f"{TRITON}.html")
+    assert "100% bold" in page.text
+    assert not set("\x00\x07\x1b") & set(page.html)
+
+
+def test_artifacts_that_cannot_be_shown_are_linked_and_the_page_is_made(sample, read_page):
+    nested = "<g>" * 5000 + "</g>" * 5000
+    sample.artifact("latency.svg").write_text(SVG.format(nested))
+    sample.artifact("latency.csv").write_text("a,b\n" + "x" * 200_000 + "\n")
+    publish(sample.root, sample.build, sample.root / "site")
+    page = read_page(sample.root / "site", "layer_norm/results/combined_results.html")
+    assert not page.elements("table")
+    assert ("a", "artifacts/combine/latency.csv") in list(page.references())
+    assert ("img", "artifacts/combine/latency.svg") in list(page.references())
+
+
+def test_a_link_that_is_no_url_is_left_as_it_is(tmp_path):
+    links = Links(tmp_path, {}, set(), "")
+    assert links.rewrite("//[y", "folder", "folder/page.html") == "//[y"
+    assert links.dead == {"folder: //[y"}

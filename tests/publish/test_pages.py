@@ -1,0 +1,185 @@
+"""What the sample project's pages say."""
+
+from __future__ import annotations
+
+import re
+from itertools import pairwise
+
+import pytest
+
+OPERATOR = "layer_norm/index.html"
+TRITON = "layer_norm/impls/triton_layer_norm.html"
+COMBINED = "layer_norm/results/combined_results.html"
+
+
+def row_of(page, table_class, text):
+    table = next(table for table in page.elements("table") if table.get("class") == table_class)
+    rows = [" ".join("".join(row.itertext()).split()) for row in table.iter("tr")]
+    return next(row for row in rows if text in row)
+
+
+def test_every_internal_link_and_fragment_resolves(sample_site, find_dead_references):
+    assert find_dead_references(sample_site) == []
+
+
+def test_no_page_has_an_id_twice(pages):
+    for page in pages.values():
+        assert len(page.ids()) == len(set(page.ids())), page.path
+
+
+def test_no_page_loads_anything_from_elsewhere(pages):
+    loading = {"img", "script", "link", "use", "image", "iframe"}
+    urls = [url for page in pages.values() for tag, url in page.references() if tag in loading]
+    assert urls
+    assert not [url for url in urls if re.match(r"(https?:)?//", url)]
+
+
+def test_every_page_has_one_first_heading_a_policy_and_a_way_to_skip(pages):
+    for page in pages.values():
+        assert len(page.elements("h1")) == 1, page.path
+        assert "default-src 'none'" in page.html
+        assert ("a", "#main") in list(page.references())
+
+
+def test_headings_never_skip_a_level(pages):
+    for page in pages.values():
+        levels = [
+            int(element.tag[1]) for element in page.root.iter() if re.fullmatch("h[1-6]", str(element.tag))
+        ]
+        assert all(after <= before + 1 for before, after in pairwise(levels)), page.path
+
+
+def test_the_front_page_lists_its_chapters_in_order(pages):
+    contents = next(
+        element for element in pages["index.html"].elements("ul") if element.get("class") == "contents"
+    )
+    assert [link.text for link in contents.iter("a")] == ["Methodology", "Layer Normalization", "Notes"]
+
+
+def test_the_front_page_shows_chart_table_and_way_to_the_operator(pages):
+    page = pages["index.html"]
+    assert page.elements("svg")
+    assert "1.62×" in row_of(page, "implementations", "Triton")
+    assert "unsupported" in row_of(page, "implementations", "HF Kernels")
+    assert ("a", OPERATOR) in list(page.references())
+    assert not page.elements("form")
+    assert "onclick" not in page.html
+
+
+def test_a_ranking_names_the_baseline_and_keeps_failures_with_their_reason(pages):
+    page = pages[OPERATOR]
+    assert "over PyTorch layer norm" in page.text
+    assert row_of(page, "ranking", "Triton").startswith("1 Triton layer norm ✓ ok 1.62× 4 ▲ faster")
+    failed = row_of(page, "ranking", "HF Kernels")
+    assert failed.startswith("– ")
+    assert "⊘ unsupported RuntimeError: no hub is reachable" in failed
+
+
+def test_an_incorrect_implementation_has_no_rank_and_no_speedup(pages):
+    row = row_of(pages[OPERATOR], "ranking", "Wrong")
+    assert row.startswith("– ")
+    assert "≠ incorrect largest error 0.5 exceeds the tolerance" in row
+    assert "×" not in row
+    assert "×" not in row_of(pages[OPERATOR], "medians", "Wrong")
+
+
+def test_the_background_comes_after_the_results(pages):
+    text = pages[OPERATOR].html
+    assert text.index("What it computes.") < text.index(">Results<") < text.index(">Formula<")
+
+
+def test_every_device_has_its_own_tables(pages):
+    page = pages[OPERATOR]
+    devices = ["".join(heading.itertext()) for heading in page.elements("h3")]
+    assert devices[:2] == ["NVIDIA H200", "AMD EPYC, 2 cores"]
+    assert [table.get("class") for table in page.elements("table")][:4] == ["ranking", "medians"] * 2
+
+
+def test_the_combined_page_inlines_the_chart_and_shows_the_table(pages):
+    page = pages[COMBINED]
+    series = [group for group in page.elements("g") if "series" in group.get("class", "").split()]
+    assert len(series) == 8
+    assert series[0].get("data-title") == "Triton layer norm"
+    assert "0.00172605" in row_of(page, "csv", "Triton")
+    folded = {element.get("class"): "open" in element.attrib for element in page.elements("details")}
+    assert folded == {"cell-code": False, "cell-stdout": False}
+
+
+@pytest.mark.parametrize("path", ["index.html", OPERATOR, COMBINED])
+def test_a_series_of_an_inlined_chart_leads_to_its_implementation_from_any_page(pages, path, sample_site):
+    page = pages[path]
+    group = next(g for g in page.elements("g") if g.get("id") == "series--triton-layer-norm--nvidia-h200")
+    link = next(element for element in group.iter() if str(element.tag).endswith("a"))
+    target = (sample_site / path).parent / link.get("href")
+    assert target.resolve() == (sample_site / TRITON).resolve()
+
+
+def test_markers_keep_their_shapes_when_inlined(pages):
+    page = pages[COMBINED]
+    ids = set(page.ids())
+    markers = page.elements("use")
+    assert markers
+    assert all(marker.get("href", "")[1:] in ids for marker in markers)
+
+
+def test_the_downloaded_chart_links_to_the_implementations_from_where_it_lies(sample_site):
+    folder = sample_site / "layer_norm/results/artifacts/combine"
+    links = re.findall(r'<a href="([^"]+)"', (folder / "latency.svg").read_text(encoding="utf-8"))
+    assert links
+    assert all((folder / link).is_file() for link in links)
+
+
+def test_an_implementation_page_tells_how_fast_on_what_and_how_to_repeat_it(pages):
+    page = pages[TRITON]
+    assert "kbt run layer_norm/impls/triton_layer_norm.md" in page.text
+    for fact in (
+        "580.95.05",
+        "CUPTI",
+        "cold, flushed",
+        "1980 MHz SM",
+        "torch 2.13.0",
+        "c0ffeec0ffee",
+        "120",
+    ):
+        assert fact in page.text, fact
+    assert "1.62× ▲ faster" in row_of(page, "records", "N2048_D4096")
+
+
+def test_an_implementation_page_shows_its_own_code_output_and_exit(pages, sample_site):
+    page = pages[TRITON]
+    assert {"cell-benchmark", "code-benchmark", "output-benchmark"} <= set(page.ids())
+    assert "# a < b & c" in page.text
+    assert "exit 0" in page.text
+    assert "\x1b" not in page.html
+    script = sample_site / "layer_norm/impls/cells/triton_layer_norm/benchmark.py"
+    assert "run_benchmark" in script.read_text(encoding="utf-8")
+
+
+def test_code_is_coloured_by_classes_alone(pages):
+    assert '<span class="kn">' in pages[TRITON].html
+    assert 'style="color' not in pages[TRITON].html
+
+
+def test_links_between_notebooks_become_links_between_pages(pages):
+    assert ("a", "torch_layer_norm.html") in list(pages[TRITON].references())
+    assert ("a", "../index.html#methodology") in list(pages[OPERATOR].references())
+
+
+def test_notebooks_of_one_folder_keep_their_own_artifacts(sample_site):
+    files = sorted(sample_site.glob("layer_norm/impls/artifacts/*/benchmark/layer_norm.jsonl"))
+    assert len(files) == 4
+    assert len({file.read_bytes() for file in files}) == 4
+    assert (sample_site / "layer_norm/results/artifacts/combine/latency.csv").is_file()
+
+
+def test_the_report_is_there_as_data(sample_site):
+    import json
+
+    report = json.loads((sample_site / "report.json").read_text(encoding="utf-8"))
+    assert [operator["operator"] for operator in report["operators"]] == ["layer_norm"]
+
+
+def test_pages_stay_small(sample_site):
+    for page in sample_site.rglob("*.html"):
+        assert page.stat().st_size < 100_000, page
+    assert (sample_site / "static/report.js").stat().st_size <= 10_240

@@ -1,0 +1,284 @@
+"""Publishing again, publishing less, publishing what failed."""
+
+from __future__ import annotations
+
+import pytest
+
+from kernels_bench_tools.errors import ProjectError
+from kernels_bench_tools.publish.site import publish, unpublish
+from kernels_bench_tools.records import Status
+from kernels_bench_tools.runs import FrontMatter, NotebookRun, Prose
+
+COMBINED = "layer_norm/results/combined_results.md"
+TRITON = "layer_norm/impls/triton_layer_norm.md"
+
+
+def contents(folder):
+    return {
+        path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()
+    }
+
+
+def test_the_same_build_gives_the_same_bytes(sample):
+    publish(sample.root, sample.build, sample.root / "one")
+    publish(sample.root, sample.build, sample.root / "two")
+    assert contents(sample.root / "one") == contents(sample.root / "two")
+
+
+def test_files_that_did_not_change_are_not_written_again(sample):
+    site = sample.root / "site"
+    first = publish(sample.root, sample.build, site)
+    times = {path: (site / path).stat().st_mtime_ns for path in first.written}
+    second = publish(sample.root, sample.build, site)
+    assert second.written == []
+    assert second.unchanged == first.written
+    assert times == {path: (site / path).stat().st_mtime_ns for path in times}
+
+
+def test_whether_a_result_came_from_the_cache_changes_no_page(sample):
+    publish(sample.root, sample.build, sample.root / "site")
+    for notebook in sample.build.notebooks:
+        for cell in notebook.cells:
+            cell.cached = True
+    assert publish(sample.root, sample.build, sample.root / "site").written == []
+
+
+def test_only_the_pages_that_show_a_change_are_written(sample):
+    publish(sample.root, sample.build, sample.root / "site")
+    sample.log(TRITON).write_text("another line\n")
+    changed = publish(sample.root, sample.build, sample.root / "site").written
+    assert changed == ["layer_norm/impls/triton_layer_norm.html"]
+
+
+def test_pages_of_notebooks_that_are_gone_are_removed(sample, find_dead_references):
+    site = sample.root / "site"
+    publish(sample.root, sample.build, site)
+    sample.build.notebooks.remove(sample.notebook(TRITON))
+    published = publish(sample.root, sample.build, site)
+    assert "layer_norm/impls/triton_layer_norm.html" in published.removed
+    assert not (site / "layer_norm/impls/artifacts/triton_layer_norm").exists()
+    assert published.dead_links == []
+    assert find_dead_references(site) == []
+
+
+def test_an_implementation_without_a_notebook_keeps_its_row(sample, read_page):
+    sample.build.notebooks.remove(sample.notebook(TRITON))
+    publish(sample.root, sample.build, sample.root / "site")
+    assert "Triton layer norm" in read_page(sample.root / "site", "layer_norm/index.html").text
+
+
+def test_files_that_no_build_wrote_are_left_alone(sample):
+    site = sample.root / "site"
+    publish(sample.root, sample.build, site)
+    (site / "CNAME").write_text("example.org")
+    publish(sample.root, sample.build, site)
+    unpublish(site)
+    assert list(contents(site)) == ["CNAME"]
+
+
+def test_a_folder_with_other_files_is_refused_and_not_touched(sample):
+    site = sample.root / "site"
+    site.mkdir()
+    (site / "thesis.tex").write_text("mine")
+    with pytest.raises(ProjectError, match=r"holds files that kbt did not write, such as thesis.tex"):
+        publish(sample.root, sample.build, site)
+    assert list(contents(site)) == ["thesis.tex"]
+
+
+def test_a_file_in_the_way_of_a_page_is_not_overwritten(sample):
+    site = sample.root / "site"
+    publish(sample.root, sample.build, site)
+    (site / "new.html").write_text("mine")
+    sample.build.notebooks.append(NotebookRun(path="new.md", digest="", front=FrontMatter(), blocks=[]))
+    with pytest.raises(ProjectError, match="in the way"):
+        publish(sample.root, sample.build, site)
+    assert (site / "new.html").read_text() == "mine"
+
+
+def test_a_file_given_as_output_is_refused(sample):
+    (sample.root / "site").write_text("")
+    with pytest.raises(ProjectError, match="is not a folder"):
+        publish(sample.root, sample.build, sample.root / "site")
+
+
+def test_a_manifest_cannot_make_us_remove_files_outside(sample):
+    site = sample.root / "site"
+    publish(sample.root, sample.build, site)
+    precious = sample.root / "precious.txt"
+    precious.write_text("mine")
+    (site / ".kbt-site.json").write_text('{"files": ["../precious.txt"]}')
+    unpublish(site)
+    assert precious.exists()
+
+
+def test_the_ignore_file_of_an_empty_site_is_kept(sample):
+    site = sample.root / "site"
+    site.mkdir()
+    (site / ".gitignore").write_text("*\n")
+    publish(sample.root, sample.build, site)
+    unpublish(site)
+    assert list(contents(site)) == [".gitignore"]
+
+
+def test_a_failed_combine_cell_leaves_pages_that_say_why(sample, read_page, find_dead_references):
+    cell = sample.notebook(COMBINED).cells[0]
+    cell.status, cell.reason, cell.exit_code, cell.artifacts = Status.ERROR, "ValueError: no <records>", 1, {}
+    site = sample.root / "site"
+    publish(sample.root, sample.build, site)
+    for path in ("index.html", "layer_norm/index.html", "layer_norm/results/combined_results.html"):
+        assert "cell combine ended as error: ValueError: no <records>" in read_page(site, path).text, path
+    implementation = read_page(site, "layer_norm/impls/triton_layer_norm.html").text
+    assert "Not compared with the others" in implementation
+    assert "N64_D256" in implementation
+    assert "PyTorch layer norm" in read_page(site, "index.html").text
+    assert find_dead_references(site) == []
+
+
+@pytest.mark.parametrize("damage", [b"", b"{}", b"\xff\xfe", b'{"schema": 1'])
+def test_a_damaged_summary_is_a_reason_not_an_end(sample, read_page, damage):
+    sample.artifact("summary.json").write_bytes(damage)
+    publish(sample.root, sample.build, sample.root / "site")
+    assert "summary.json is not a summary" in read_page(sample.root / "site", "layer_norm/index.html").text
+
+
+def test_missing_artifacts_are_named_not_linked(sample, read_page, find_dead_references):
+    sample.artifact("latency.svg").unlink()
+    sample.artifact("latency.csv").unlink()
+    publish(sample.root, sample.build, sample.root / "site")
+    page = read_page(sample.root / "site", "layer_norm/results/combined_results.html")
+    assert "latency.svg was not made" in page.text
+    assert find_dead_references(sample.root / "site") == []
+
+
+def test_an_operator_without_implementations_or_records_has_a_page(sample, read_page, find_dead_references):
+    sample.build.notebooks = [
+        sample.notebook("index.md"),
+        sample.notebook("layer_norm/index.md"),
+        sample.notebook(COMBINED),
+    ]
+    cell = sample.notebook(COMBINED).cells[0]
+    cell.status, cell.artifacts = None, {}
+    publish(sample.root, sample.build, sample.root / "site")
+    text = read_page(sample.root / "site", "layer_norm/index.html").text
+    assert "its combine notebook has not run" in text
+    assert "No implementation yet." in text
+    assert find_dead_references(sample.root / "site") == []
+
+
+def test_a_project_without_notebooks_has_a_front_page(sample, read_page):
+    sample.build.notebooks = []
+    published = publish(sample.root, sample.build, sample.root / "site")
+    assert "No operator has been measured yet." in read_page(published.index.parent, "index.html").text
+
+
+def test_any_other_notebook_has_a_page_too(sample, read_page):
+    text = "# Notes\n\n# More\n\nPlain ~~text~~.\n\n![artifact:nothing.svg] and ![operators] in a sentence.\n"
+    sample.build.notebooks.append(
+        NotebookRun(path="notes/why.md", digest="", front=FrontMatter(), blocks=[Prose(text=text)])
+    )
+    publish(sample.root, sample.build, sample.root / "site")
+    page = read_page(sample.root / "site", "notes/why.html")
+    assert [heading.text for heading in page.elements("h1")] == ["Notes"]
+    assert [heading.text for heading in page.elements("h2")] == ["More"]
+    assert "![operators] in a sentence" in page.text
+
+
+def test_raw_html_of_an_author_passes(sample, read_page):
+    sample.notebook(TRITON).blocks.insert(
+        0, Prose(text='<div id="mine"><button>x</button></div>\n\n## mine\n')
+    )
+    publish(sample.root, sample.build, sample.root / "site")
+    page = read_page(sample.root / "site", "layer_norm/impls/triton_layer_norm.html")
+    assert page.elements("button")[-1].text == "x"
+    assert {"mine", "mine-1"} <= set(page.ids())
+
+
+def test_links_that_lead_nowhere_are_reported(sample):
+    sample.notebook(TRITON).blocks.insert(0, Prose(text="[gone](../gone.md), [site](https://example.org)\n"))
+    published = publish(sample.root, sample.build, sample.root / "site")
+    assert published.dead_links == ["layer_norm/impls: ../gone.md"]
+
+
+def test_links_to_files_of_the_project_lead_to_the_repository(sample, read_page):
+    (sample.root / "README.md").write_text("read me")
+    sample.notebook(TRITON).blocks.insert(0, Prose(text="[read](../../README.md#use)\n"))
+    publish(sample.root, sample.build, sample.root / "site")
+    page = read_page(sample.root / "site", "layer_norm/impls/triton_layer_norm.html")
+    assert ("a", "https://example.org/kernels/blob/HEAD/README.md#use") in list(page.references())
+
+
+def test_a_flood_of_output_is_cut_and_kept_as_a_file(sample, read_page, find_dead_references):
+    sample.log(TRITON).write_text("first\n" + "x" * 3_000_000 + "\nlast\n")
+    site = sample.root / "site"
+    publish(sample.root, sample.build, site)
+    page = read_page(site, "layer_norm/impls/triton_layer_norm.html")
+    assert len(page.html) < 100_000
+    assert "first" in page.text
+    assert "last" in page.text
+    assert "are left out here" in page.text
+    assert (site / "layer_norm/impls/cells/triton_layer_norm/benchmark.stdout.txt").stat().st_size > 3_000_000
+    assert find_dead_references(site) == []
+
+
+def test_a_page_that_inlines_the_same_figure_twice_has_no_id_twice(sample, read_page):
+    blocks = sample.notebook(COMBINED).blocks
+    blocks.append(Prose(text="![artifact:latency.svg]\n![artifact:latency.svg]\n"))
+    publish(sample.root, sample.build, sample.root / "site")
+    page = read_page(sample.root / "site", "layer_norm/results/combined_results.html")
+    assert len(page.elements("svg")) == 3
+    assert len(page.ids()) == len(set(page.ids()))
+    assert all(use.get("href", "")[1:] in page.ids() for use in page.elements("use"))
+
+
+def test_every_figure_of_an_operator_is_on_its_page(sample, read_page):
+    artifacts = sample.notebook(COMBINED).cells[0].artifacts
+    artifacts["speedup.svg"] = artifacts["latency.svg"]
+    publish(sample.root, sample.build, sample.root / "site")
+    page = read_page(sample.root / "site", "layer_norm/index.html")
+    assert len(page.elements("svg")) == 2
+    assert len(page.ids()) == len(set(page.ids()))
+
+
+def test_a_build_cut_short_can_be_published_again(sample):
+    site = sample.root / "site"
+    publish(sample.root, sample.build, site)
+    # What a writer leaves that was ended before its last step: some files, and the list made before them.
+    (site / "layer_norm/index.html").unlink()
+    assert publish(sample.root, sample.build, site).written == ["layer_norm/index.html"]
+
+
+def test_uvnotes_own_combined_notebook_keeps_its_script_and_style(sample, read_page):
+    notebook = sample.notebook(COMBINED)
+    notebook.front.custom_css = ".series:hover path { stroke-width: 3; }"
+    notebook.blocks.append(
+        Prose(text="<script>\nconst seriesConfig = {'series--x': {url: '../impls/x.html'}};\n</script>\n")
+    )
+    publish(sample.root, sample.build, sample.root / "site")
+    page = read_page(sample.root / "site", "layer_norm/results/combined_results.html")
+    assert "const seriesConfig = {'series--x'" in page.html
+    assert ".series:hover path { stroke-width: 3; }" in page.html
+
+
+def test_logs_that_are_gone_leave_the_rest_of_the_page(sample, read_page):
+    sample.log(TRITON).unlink()
+    publish(sample.root, sample.build, sample.root / "site")
+    page = read_page(sample.root / "site", "layer_norm/impls/triton_layer_norm.html")
+    assert "a warning" in page.text
+    assert "stdout" not in page.text
+
+
+def test_formulas_are_set_as_mathml_and_money_stays_money(sample, read_page):
+    text = "A row $x_i$ for $5 or $6:\n\n$$\n\\frac{x_i - \\mu}{\\sqrt{\\sigma^2 + \\varepsilon}}\n$$\n"
+    sample.notebook(TRITON).blocks.insert(0, Prose(text=text))
+    publish(sample.root, sample.build, sample.root / "site")
+    page = read_page(sample.root / "site", "layer_norm/impls/triton_layer_norm.html")
+    assert [formula.get("display") for formula in page.elements("math")] == ["inline", "block"]
+    assert "for $5 or $6" in page.text
+
+
+def test_a_formula_that_cannot_be_set_is_shown_as_written(sample, read_page):
+    sample.notebook(TRITON).blocks.insert(0, Prose(text="$$\nx^1^2 <b>\n$$\n"))
+    publish(sample.root, sample.build, sample.root / "site")
+    page = read_page(sample.root / "site", "layer_norm/impls/triton_layer_norm.html")
+    assert "x^1^2 <b>" in page.text
+    assert not page.elements("b")
