@@ -1,0 +1,131 @@
+"""``kbt build``: run what changed, then publish the report."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+import typer
+
+from kernels_bench_tools.cli import STRICT_FAILURE
+from kernels_bench_tools.cli.options import (
+    Env,
+    EnvironmentChoice,
+    Jobs,
+    Json,
+    Output,
+    Rerun,
+    Strict,
+    Workloads,
+)
+from kernels_bench_tools.cli.progress import make_progress
+from kernels_bench_tools.notebooks.project import Project, find_project
+from kernels_bench_tools.notebooks.scheduler import BuildOptions
+from kernels_bench_tools.notebooks.scheduler import build as run_notebooks
+from kernels_bench_tools.publish.site import publish
+from kernels_bench_tools.records import Status
+from kernels_bench_tools.runs import BuildRun, CellRun
+
+FAILURES = frozenset(Status) - {Status.OK, Status.UNSUPPORTED}
+
+
+def build(
+    paths: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="PATH", help="Notebooks, folders or OPERATOR/IMPLEMENTATION. [default: all]"),
+    ] = None,
+    env: Env = EnvironmentChoice.UV,
+    rerun: Rerun = False,
+    workloads: Workloads = "",
+    jobs: Jobs = 0,
+    strict: Strict = False,
+    output: Output = None,
+    json: Json = False,
+) -> int:
+    """Run every cell whose inputs changed, then publish the report to site/.
+
+    With PATHs, only those notebooks and what they need run; the others are shown as they last ended.
+    A cell that fails becomes a row with its reason, and everything else is published all the same.
+    """
+    project = find_project(Path.cwd())
+    result = run_cells(project, paths or [], env, rerun, workloads, jobs)
+    published = publish(project.root, result, output or project.root / "site")
+    for link in published.dead_links:
+        print(f"note: a link leads nowhere: {link}", file=sys.stderr)
+    if json:
+        print(msgspec.json.encode(build_as_data(result, published.index)).decode())
+    else:
+        print(summarize_build(result))
+        print(_shown(published.index))
+    return STRICT_FAILURE if strict and count_failures(result) else 0
+
+
+def run_cells(
+    project: Project,
+    targets: list[str],
+    env: EnvironmentChoice,
+    rerun: bool | tuple[str, ...],
+    workloads: str,
+    jobs: int,
+) -> BuildRun:
+    """Run the notebooks that ``targets`` name, all if none, with progress on stderr.
+
+    ``rerun`` forces those that were asked for, or those it names.
+    """
+    options = BuildOptions(
+        environment=env.value, rerun=rerun, workloads=workloads, jobs=jobs or os.cpu_count() or 1
+    )
+    with make_progress() as progress:
+        return run_notebooks(project, targets, options, progress)
+
+
+def finished_cells(result: BuildRun) -> list[tuple[str, CellRun]]:
+    """Return ``notebook:cell`` and run of each cell that has ended, in this build or an earlier one."""
+    return [
+        (f"{notebook.path}:{cell.id}", cell)
+        for notebook in result.notebooks
+        for cell in notebook.cells
+        if cell.status is not None
+    ]
+
+
+def count_failures(result: BuildRun) -> int:
+    """Return how many cells failed; one that is unsupported here did not."""
+    return sum(cell.status in FAILURES for _, cell in finished_cells(result))
+
+
+def summarize_build(result: BuildRun) -> str:
+    """Return one line that counts what ran, what was cached and what failed."""
+    cells = [cell for _, cell in finished_cells(result)]
+    unsupported = sum(cell.status is Status.UNSUPPORTED for cell in cells)
+    started = [cell for cell in cells if cell.exit_code is not None or cell.status is not Status.UNSUPPORTED]
+    cached = sum(cell.cached for cell in started)
+    ran = len(started) - cached
+    return f"{ran} cells ran, {cached} unchanged, {unsupported} unsupported here, {count_failures(result)} failed"
+
+
+def build_as_data(result: BuildRun, index: Path) -> dict[str, Any]:
+    """Return what ``--json`` prints."""
+    return {
+        "index": str(index),
+        "device": result.device,
+        "cells": [
+            {
+                "cell": name,
+                "status": cell.status,
+                "reason": cell.reason,
+                "cached": cell.cached,
+                "seconds": round(cell.seconds, 3),
+                "exit_code": cell.exit_code,
+            }
+            for name, cell in finished_cells(result)
+        ],
+    }
+
+
+def _shown(path: Path) -> str:
+    path = path.resolve()
+    return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else str(path)

@@ -1,0 +1,30 @@
+"""``kbt clean``: remove what builds made."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from kernels_bench_tools.notebooks.project import find_project
+from kernels_bench_tools.publish.site import unpublish
+
+
+def clean(
+    everything: Annotated[
+        bool, typer.Option("--all", help="Also forget every cell's results: the next build runs them all.")
+    ] = False,
+) -> None:
+    """Remove the published report and the scripts made from cells; with --all also the cells' results."""
+    project = find_project(Path.cwd())
+    pages = unpublish(project.root / "site")
+    print(f"removed {pages} published files")
+    folders = {path.parent / ".kbt" / "cells" for path in project.notebook_paths()}
+    if everything:
+        folders.add(project.state)
+    for folder in sorted(folders):
+        if folder.is_dir():
+            shutil.rmtree(folder)
+            print(f"removed {project.relative(folder)}")

@@ -1,0 +1,53 @@
+"""Options that several verbs share, each with one spelling and one explanation."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+class EnvironmentChoice(StrEnum):
+    """Where a cell's packages come from."""
+
+    UV = "uv"
+    CURRENT = "current"
+
+
+Env = Annotated[
+    EnvironmentChoice,
+    typer.Option(
+        "--env",
+        help="`uv`: each cell in its own environment, from its own header. "
+        "`current`: this interpreter as it is, for a machine whose torch must not be replaced.",
+    ),
+]
+Workloads = Annotated[
+    str,
+    typer.Option(
+        "--workloads",
+        metavar="SET",
+        help="The operator's workload set to measure, such as `smoke`. [default: the device's own]",
+        show_default=False,
+    ),
+]
+Jobs = Annotated[
+    int,
+    typer.Option(
+        "--jobs",
+        "-j",
+        min=0,
+        help="How many environments and unmeasured cells to work on at once; 0 means one per core. "
+        "Measuring cells always run alone.",
+    ),
+]
+Rerun = Annotated[
+    bool, typer.Option("--rerun", help="Run the named cells again even if nothing they depend on changed.")
+]
+Strict = Annotated[bool, typer.Option("--strict", help="Exit with 2 if a cell failed.")]
+Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
+Output = Annotated[
+    Path | None, typer.Option("--output", "-o", help="Where to put the report. [default: site]")
+]

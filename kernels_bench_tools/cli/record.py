@@ -1,0 +1,104 @@
+"""``kbt record``: keep measurements with the project."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from kernels_bench_tools.errors import ProjectError, RecordError
+from kernels_bench_tools.notebooks.project import Project, find_project, operators
+from kernels_bench_tools.records import Record, read_records, write_records
+from kernels_bench_tools.runs import BuildRun, read_struct
+
+Destination = dict[Path, list[Record]]
+
+
+def record(
+    paths: Annotated[
+        list[Path] | None,
+        typer.Argument(
+            metavar="PATH",
+            help="JSONL files, or folders of them, brought from another machine. [default: the last build's]",
+        ),
+    ] = None,
+    force: Annotated[
+        bool, typer.Option("--force", help="Replace measured rows even where fewer are measured now.")
+    ] = False,
+) -> None:
+    """Copy records to OPERATOR/results/records/DEVICE/IMPLEMENTATION.jsonl, to be committed.
+
+    Each file is replaced whole. Measured rows are not replaced by failures unless --force is given.
+    """
+    project = find_project(Path.cwd())
+    sources = _files(paths) if paths else _last_build(project)
+    destinations = _destinations(project, sources)
+    if not destinations:
+        raise ProjectError(
+            "record", "found no records", "Records of a build, or JSONL files", "Run `kbt build` first"
+        )
+    for path, records in sorted(destinations.items()):
+        if not force and _measured(path) > sum(entry.outcome.ran for entry in records):
+            print(f"kept {project.relative(path)}: it has more measured rows (--force replaces it)")
+            continue
+        write_records(path, records)
+        measured = sum(entry.outcome.ran for entry in records)
+        print(f"{project.relative(path)}: {measured} of {len(records)} rows measured")
+
+
+def _files(paths: Iterable[Path]) -> list[Path]:
+    files: list[Path] = []
+    for path in paths:
+        if path.is_dir():
+            files += sorted(path.rglob("*.jsonl"))
+        elif path.is_file():
+            files.append(path)
+        else:
+            raise ProjectError(
+                str(path), "does not exist", "A JSONL file or a folder of them", "Check the path"
+            )
+    return files
+
+
+def _last_build(project: Project) -> list[Path]:
+    state = project.state / "build.json"
+    if not state.is_file():
+        return []
+    return [
+        project.root / artifact
+        for notebook in read_struct(state, BuildRun).notebooks
+        for cell in notebook.cells
+        for name, artifact in cell.artifacts.items()
+        if name.endswith(".jsonl")
+    ]
+
+
+def _destinations(project: Project, sources: Iterable[Path]) -> Destination:
+    folders = {name: paths[0].parents[1] for name, paths in operators(project).items()}
+    found: Destination = defaultdict(list)
+    for source in sources:
+        for entry in read_records(source):
+            if entry.op not in folders:
+                raise RecordError(
+                    str(source),
+                    f"has a record of the operator {entry.op!r}, which this project does not have",
+                    f"One of {', '.join(folders)}",
+                    "Record it in its own project",
+                )
+            if entry.device is None:
+                raise RecordError(
+                    str(source),
+                    "has a record without a device",
+                    "A record of this version",
+                    "Measure it again",
+                )
+            folder = folders[entry.op] / "results" / "records" / entry.device.slug
+            found[folder / f"{entry.impl}.jsonl"].append(entry)
+    return found
+
+
+def _measured(path: Path) -> int:
+    return sum(entry.outcome.ran for entry in read_records(path)) if path.is_file() else 0

@@ -1,0 +1,143 @@
+"""A notebook: prose and cells, as uvnote defines them, with fences as CommonMark does."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from kernels_bench_tools.errors import NotebookError
+from kernels_bench_tools.notebooks.cells import Cell, read_cell
+from kernels_bench_tools.notebooks.fences import Fence, find_fences
+from kernels_bench_tools.notebooks.front_matter import read_front_matter
+from kernels_bench_tools.notebooks.project import STATE_FOLDER, Project
+from kernels_bench_tools.runs import FrontMatter
+
+
+@dataclass(frozen=True)
+class Notebook:
+    """A notebook as it stands in its file."""
+
+    path: Path
+    name: str
+    """Path within the project, with ``/``."""
+    text: str
+    """The whole file, with line feeds only."""
+    digest: str
+    """SHA-256 of the file's bytes, in hex."""
+    front: FrontMatter
+    blocks: list[str | Cell]
+    """Prose and cells in the order of the text."""
+    problems: list[NotebookError] = field(default_factory=list)
+    """Everything that is wrong within this file, in the order of its lines."""
+    nested: list[int] = field(default_factory=list)
+    """Lines of fences that would be cells, were they not in a list or a quotation."""
+
+    @property
+    def cells(self) -> list[Cell]:
+        """The cells in the order of the text, commented ones included."""
+        return [block for block in self.blocks if isinstance(block, Cell)]
+
+    @property
+    def folder(self) -> str:
+        """Folder of the notebook within the project; empty for the root."""
+        return self.name.rpartition("/")[0]
+
+    @property
+    def implementation(self) -> str:
+        """Id of what the notebook measures: the stem of its file."""
+        return self.path.stem
+
+    @property
+    def operator(self) -> str:
+        """Name of the folder above ``impls/`` or ``results/``; empty elsewhere."""
+        parts = self.name.split("/")
+        return parts[-3] if len(parts) > 2 and parts[-2] in {"impls", "results"} else ""
+
+    def script_path(self, cell: Cell) -> Path:
+        """Return where a cell's script is: two folders below the notebook, as relative sources expect."""
+        return self.path.parent / STATE_FOLDER / "cells" / f"{self.path.stem}__{cell.id}.py"
+
+
+def read_notebook(project: Project, path: Path) -> Notebook:
+    """Return the notebook at ``path``.
+
+    Raises:
+        NotebookError: The first thing that is wrong with it, with its file and line.
+    """
+    notebook = survey_notebook(project, path)
+    if notebook.problems:
+        raise notebook.problems[0]
+    return notebook
+
+
+def survey_notebook(project: Project, path: Path) -> Notebook:
+    """Return as much of the notebook at ``path`` as can be read, with everything that is wrong in it."""
+    name = project.relative(path)
+    data, text, problems = b"", "", list[NotebookError]()
+    try:
+        data = path.read_bytes()
+        text = data.decode("utf-8-sig").replace("\r\n", "\n")
+    except OSError as error:
+        problems.append(NotebookError(name, f"cannot be read ({error.strerror})"))
+    except UnicodeDecodeError as error:
+        line = data[: error.start].count(b"\n") + 1
+        problems.append(NotebookError(f"{name}:{line}", "is not UTF-8", "", "Save the file as UTF-8"))
+    # Not splitlines(): a form feed or U+2028 inside code is no new line.
+    lines = text.split("\n")
+    front = read_front_matter(name, lines)
+    body = lines[front.body :]
+    fences = find_fences(body)
+    blocks = list(_blocks(project, name, fences, body, front.body, problems))
+    return Notebook(
+        path=path,
+        name=name,
+        text=text,
+        digest=hashlib.sha256(data).hexdigest(),
+        front=front.front,
+        blocks=blocks,
+        problems=[*front.problems, *problems, *_duplicates(name, blocks)],
+        nested=[front.body + fence.start + 1 for fence in fences if fence.is_python and fence.nested],
+    )
+
+
+def _blocks(
+    project: Project,
+    name: str,
+    fences: Sequence[Fence],
+    lines: Sequence[str],
+    offset: int,
+    problems: list[NotebookError],
+) -> Iterator[str | Cell]:
+    done = 0
+    for fence in fences:
+        if not fence.closed:
+            where = f"{name}:{offset + fence.start + 1}"
+            problems.append(NotebookError(where, "this fence is never closed", "", "End it with a line ```"))
+        if not fence.is_python or fence.nested:
+            continue
+        cell = read_cell(project, name, fence, offset, problems)
+        if cell is None:
+            continue
+        prose = "\n".join(lines[done : fence.start])
+        if prose.strip():
+            yield prose
+        yield cell
+        done = fence.end
+    prose = "\n".join(lines[done:])
+    if prose.strip():
+        yield prose
+
+
+def _duplicates(name: str, blocks: Sequence[str | Cell]) -> list[NotebookError]:
+    first: dict[str, Cell] = {}
+    problems = []
+    for cell in (block for block in blocks if isinstance(block, Cell) and not block.commented):
+        earlier = first.setdefault(cell.id, cell)
+        if earlier is not cell:
+            what = f"the id {cell.id!r} is already that of the cell in line {earlier.file_line}"
+            problems.append(
+                NotebookError(f"{name}:{cell.file_line}", what, "", "Give it an `id=` of its own")
+            )
+    return problems

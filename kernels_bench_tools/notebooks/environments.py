@@ -1,0 +1,215 @@
+"""How a cell's process is started: in an environment of its own, or in the one that runs ``kbt``.
+
+With ``uv``, ``uv sync --script`` builds the environment that the script's header asks for, exactly, and
+the cell is then started by that environment's own python. ``uv run`` would do both at once, but then its
+output would mix with the cell's, its time with the cell's, and a timeout would end uv and not the cell.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+import msgspec
+
+from kernels_bench_tools.errors import ProjectError
+from kernels_bench_tools.notebooks.cells import Cell
+from kernels_bench_tools.notebooks.headers import with_header
+from kernels_bench_tools.notebooks.processes import Processes
+from kernels_bench_tools.notebooks.variables import cell_variables, uv_variables
+
+RESOLUTION_SECONDS = 1800.0
+"""How long uv may take; a torch for CUDA is gigabytes."""
+
+PACKAGE_FOLDER = Path(__file__).parent.parent
+"""This package, wherever it was loaded from."""
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """An environment that is ready, or why it is not."""
+
+    python: str = ""
+    reason: str = ""
+    """Why there is none, in one line; empty if there is one."""
+    seconds: float = 0.0
+
+
+class CellEnvironment(Protocol):
+    """Where cells run."""
+
+    name: str
+
+    def identity(self) -> list[str]:
+        """Return what of it changes results, for the cell cache; no path of this machine."""
+        ...
+
+    def script(self, cell: Cell) -> str:
+        """Return the text of the script that is run."""
+        ...
+
+    def prepare(self, script: Path, log: Path, processes: Processes) -> Prepared:
+        """Make the environment of a script ready, with what that printed in ``log``."""
+        ...
+
+    def variables(self, home: Path) -> dict[str, str]:
+        """Return the environment variables of a cell whose home is ``home``."""
+        ...
+
+
+class UvEnvironment:
+    """An environment for each cell, resolved by uv from the cell's own header."""
+
+    name = "uv"
+
+    def __init__(self) -> None:
+        # Not when it is needed: environments are made by several threads, and looking for uv is not safe there.
+        self._uv = _find_uv()
+
+    def identity(self) -> list[str]:
+        """Return the platform, and the python that uv was told to use."""
+        return [self.name, platform.system(), platform.machine(), os.environ.get("UV_PYTHON", "")]
+
+    def script(self, cell: Cell) -> str:
+        """Return the cell's code with a header, which is what isolates it."""
+        return with_header(cell.code, cell.deps)
+
+    def prepare(self, script: Path, log: Path, processes: Processes) -> Prepared:
+        """Make uv build what the script's header asks for, and nothing else."""
+        answer = log.with_suffix(".json")
+        command = [self._uv, "sync", "--script", str(script), "--output-format", "json"]
+        end = processes.run(
+            command,
+            folder=script.parent,
+            variables=uv_variables(os.environ),
+            stdout=answer,
+            stderr=log,
+            timeout=RESOLUTION_SECONDS,
+        )
+        text, said = answer.read_bytes(), log.read_text(encoding="utf-8", errors="replace")
+        answer.unlink()
+        if end.timed_out:
+            reason = f"uv did not finish within {RESOLUTION_SECONDS:.0f} s"
+            return Prepared(reason=reason, seconds=end.seconds)
+        if end.code:
+            return Prepared(reason=_reason(said, end.code), seconds=end.seconds)
+        python = msgspec.json.decode(text, type=_Answer).sync.environment.python.path
+        return Prepared(python=python, seconds=end.seconds)
+
+    def variables(self, home: Path) -> dict[str, str]:
+        """Return the user's variables without those that reach into an isolated environment."""
+        variables = cell_variables(uv_variables(os.environ), home)
+        for name in ("PYTHONPATH", "PYTHONHOME", "CONDA_PREFIX"):
+            variables.pop(name, None)
+        return variables
+
+
+class CurrentEnvironment:
+    """The interpreter that runs ``kbt``, with whatever is installed there."""
+
+    name = "current"
+
+    def identity(self) -> list[str]:
+        """Return the platform, this python, and every distribution that it has."""
+        return [self.name, platform.system(), platform.machine(), sys.version, *_distributions()]
+
+    def script(self, cell: Cell) -> str:
+        """Return the cell's code; its header says what it would like, not what it gets."""
+        return cell.code
+
+    def prepare(self, script: Path, log: Path, processes: Processes) -> Prepared:  # noqa: ARG002
+        """Note which interpreter it is."""
+        version = platform.python_version()
+        log.write_text(
+            f"current environment: {platform.python_implementation()} {version}\n", encoding="utf-8"
+        )
+        return Prepared(python=sys.executable)
+
+    def variables(self, home: Path) -> dict[str, str]:
+        """Return the user's variables, with this package importable wherever it was loaded from."""
+        variables = cell_variables(os.environ, home)
+        paths = [path for path in variables.get("PYTHONPATH", "").split(os.pathsep) if path]
+        variables["PYTHONPATH"] = os.pathsep.join([*paths, str(PACKAGE_FOLDER.parent)])
+        return variables
+
+
+def find_environment(name: str) -> CellEnvironment:
+    """Return the environment called ``name``.
+
+    Raises:
+        ProjectError: There is none of this name, or uv is not installed.
+    """
+    kinds: dict[str, type[CellEnvironment]] = {"uv": UvEnvironment, "current": CurrentEnvironment}
+    if name not in kinds:
+        raise ProjectError(f"environment {name!r}", "there is no such environment", "uv or current")
+    return kinds[name]()
+
+
+def write_script(path: Path, text: str) -> None:
+    """Write a cell's script, unless it is there already; git is told to leave the folder alone."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    ignore_folder(path.parent.parent)
+    data = text.encode()
+    if not path.exists() or path.read_bytes() != data:
+        path.write_bytes(data)
+
+
+def ignore_folder(folder: Path) -> None:
+    """Make ``folder``, and tell git to leave alone what is in it."""
+    folder.mkdir(parents=True, exist_ok=True)
+    marker = folder / ".gitignore"
+    if not marker.exists():
+        marker.write_text("*\n", encoding="utf-8")
+
+
+class _Python(msgspec.Struct):
+    path: str
+
+
+class _Environment(msgspec.Struct):
+    python: _Python
+
+
+class _Sync(msgspec.Struct):
+    environment: _Environment
+
+
+class _Answer(msgspec.Struct):
+    """The part of ``uv sync --output-format json`` that is needed here."""
+
+    sync: _Sync
+
+
+def _reason(said: str, code: int) -> str:
+    """Return uv's message in one line, without the hints below it."""
+    paragraph = said[said.rfind("error:") :] if "error:" in said else said
+    first = paragraph.split("\n\n")[0]
+    words = " ".join(first.replace("error:", "").replace("cause:", ":").split()).replace(" :", ":")
+    return words or f"uv ended with exit code {code}"
+
+
+def _find_uv() -> str:
+    try:
+        from uv import find_uv_bin
+
+        return find_uv_bin()
+    except (ImportError, FileNotFoundError):
+        found = shutil.which("uv")
+    if found is None:
+        raise ProjectError("uv", "is not installed", "", "`pip install uv`, or build with `--env current`")
+    return found
+
+
+def _distributions() -> list[str]:
+    """Return what is installed: the names of these folders hold name and version.
+
+    This package is left out: of it, each cell's key has the content.
+    """
+    folders = {Path(folder) for folder in sys.path if folder}
+    found = {path.name for folder in folders for path in folder.glob("*.dist-info")}
+    return sorted(name for name in found if not name.startswith(f"{PACKAGE_FOLDER.name}-"))

@@ -1,0 +1,103 @@
+"""Where a notebook's cells are: its fences as CommonMark sees them, and the cells commented out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from markdown_it import MarkdownIt
+from markdown_it.token import Token
+
+
+@dataclass(frozen=True)
+class Fence:
+    """A fenced code block. Lines count from 0; ``end`` is the line after the last one."""
+
+    info: str
+    """The words after the opening fence."""
+    code: str
+    """What is between the fences, without the last line feed."""
+    start: int
+    end: int
+    closed: bool = True
+    nested: bool = False
+    """Whether it is inside a list or a quotation."""
+    commented: bool = False
+
+    @property
+    def is_python(self) -> bool:
+        """Whether the first word after the fence is exactly ``python``."""
+        return self.info.split(maxsplit=1)[:1] == ["python"]
+
+
+def find_fences(lines: Sequence[str]) -> list[Fence]:
+    """Return every fence of a text in its order, those of commented cells included.
+
+    Cells are commented out in the two ways of uvnote: the fence alone is within ``<!-- -->``, or it is
+    behind ``#``. Their bodies are not CommonMark, so they are blanked before the rest is parsed.
+    """
+    rest, commented = list(lines), list[Fence]()
+    while True:
+        tokens = _block_tokens(rest)
+        opening = _first_commented(rest, tokens)
+        if opening is None:
+            break
+        commented.append(_commented_fence(rest, *opening))
+        for line in range(commented[-1].start, commented[-1].end):
+            rest[line] = ""
+    fences = [_fence(token, rest) for token in tokens if token.type == "fence"]
+    return sorted([*fences, *commented], key=lambda fence: fence.start)
+
+
+def _block_tokens(lines: Sequence[str]) -> list[Token]:
+    # Blocks are all that is asked for; "normalize" would count a lone carriage return as a new line.
+    parser = MarkdownIt("commonmark")
+    parser.core.ruler.enableOnly(["block"])
+    return parser.parse("\n".join(lines))
+
+
+def _fence(token: Token, lines: Sequence[str]) -> Fence:
+    start, end = token.map or [0, 0]
+    last = lines[end - 1].lstrip("> \t").strip() if end - 1 > start else ""
+    closed = len(last) >= len(token.markup) and set(last) == {token.markup[0]}
+    return Fence(
+        info=token.info.strip(),
+        code=token.content.removesuffix("\n") if token.content else "",
+        start=start,
+        end=end,
+        closed=closed,
+        nested=token.level > 0,
+    )
+
+
+def _first_commented(lines: Sequence[str], tokens: Sequence[Token]) -> tuple[int, str] | None:
+    code = [token.map for token in tokens if token.type in {"fence", "code_block"} and token.map]
+    for number, line in enumerate(lines):
+        info = _commented_info(line.strip())
+        if info is not None and not any(start <= number < end for start, end in code):
+            return number, info
+    return None
+
+
+def _commented_info(line: str) -> str | None:
+    """Return the info string of a line that opens a commented cell, or None for any other line."""
+    if line.startswith("<!-- ```python") and line.endswith("-->"):
+        return line[4:-3].strip().removeprefix("```")
+    uncommented = line.lstrip("#").strip()
+    if line.startswith("#") and uncommented.startswith("```python"):
+        return uncommented.removeprefix("```")
+    return None
+
+
+def _commented_fence(lines: Sequence[str], start: int, info: str) -> Fence:
+    closing = ("```", "<!-- ```", "# ```")
+    end = next((n for n in range(start + 1, len(lines)) if lines[n].strip().startswith(closing)), None)
+    body = lines[start + 1 : end]
+    return Fence(
+        info=info,
+        code="\n".join(body),
+        start=start,
+        end=len(lines) if end is None else end + 1,
+        closed=end is not None,
+        commented=True,
+    )

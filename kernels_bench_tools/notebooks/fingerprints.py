@@ -1,0 +1,117 @@
+"""The key of a cell's result: everything that led to it, and nothing that did not.
+
+Prose, paths of this machine and the rest of the project are not in it, so editing them, or moving the
+checkout, runs nothing again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterator, Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from kernels_bench_tools.devices import Device
+from kernels_bench_tools.notebooks.cache import FORMAT, Entry, file_digest
+from kernels_bench_tools.notebooks.environments import PACKAGE_FOLDER, CellEnvironment
+from kernels_bench_tools.notebooks.graph import CellName, Graph, Node
+from kernels_bench_tools.notebooks.headers import path_sources, read_header
+from kernels_bench_tools.notebooks.project import Project
+
+_PACKAGE = "kernels_bench_tools"
+_MEASURING_IMPORTS = ("*.py", "measure/**/*.py", "operators/**/*.py")
+_OTHER_IMPORTS = ("*.py", "summarize/**/*.py")
+_NOT_SOURCE = {"__pycache__", "node_modules", "site", "build", "dist"}
+
+
+class Fingerprints:
+    """Makes the keys of one build; what many cells share is digested once."""
+
+    def __init__(
+        self,
+        project: Project,
+        graph: Graph,
+        device: Device,
+        environment: CellEnvironment,
+        workloads: str = "",
+    ) -> None:
+        self.project = project
+        self.graph = graph
+        self.device = device
+        self.environment = environment
+        self.workloads = workloads
+        self._sources: dict[tuple[Path, bool], str] = {}
+
+    def key(self, node: Node, results: Mapping[CellName, Entry]) -> str:
+        """Return the key of a cell whose needs have ``results``."""
+        front, cell = node.notebook.front, node.cell
+        parts: dict[str, Any] = {
+            "format": FORMAT,
+            "cell": node.name,
+            "code": cell.code,
+            "deps": cell.deps,
+            "outputs": cell.outputs,
+            "environment": self._identity,
+            "device": self.device,
+            "requires": front.requires,
+            "platforms": [front.platforms, os.environ.get("UVNOTE_PLATFORM", "")],
+            "family": front.family if cell.measures else "",
+            "workloads": self.workloads if cell.measures else "",
+            "needs": [self._need(node, name, results) for name in node.needs],
+            "files": [(self.project.relative(path), file_digest(path)) for path in node.files],
+            "sources": list(self._source_digests(node)),
+        }
+        return hashlib.sha256(msgspec.json.encode(parts, order="deterministic")).hexdigest()
+
+    @cached_property
+    def _identity(self) -> list[str]:
+        return self.environment.identity()
+
+    def _need(self, node: Node, name: CellName, results: Mapping[CellName, Entry]) -> list[Any]:
+        result = results[name].result
+        seen: list[Any] = [name, result.status, result.reason, result.artifacts]
+        # Of another notebook, the front matter reaches the cell as well.
+        return seen if name in node.local else [*seen, self.graph.nodes[name].notebook.front]
+
+    def _source_digests(self, node: Node) -> Iterator[tuple[str, str]]:
+        """Yield a digest of each thing on the disk that the cell may import."""
+        folder = node.notebook.script_path(node.cell).parent
+        for name, written in sorted(path_sources(read_header(node.cell.code)).items()):
+            yield name, self._digest(Path(os.path.normpath(folder / written)), node.cell.measures)
+        if self.environment.name == "current" and _PACKAGE in node.cell.code:
+            yield _PACKAGE, self._digest(PACKAGE_FOLDER.parent, node.cell.measures)
+
+    def _digest(self, source: Path, measures: bool) -> str:
+        key = (source, measures)
+        if key not in self._sources:
+            digest = hashlib.sha256()
+            for path in sorted(_source_files(source, measures)):
+                digest.update(f"{path.relative_to(source).as_posix()}\0{file_digest(path)}\n".encode())
+            self._sources[key] = digest.hexdigest()
+        return self._sources[key]
+
+
+def _source_files(source: Path, measures: bool) -> Iterator[Path]:
+    if source.is_file():
+        yield source
+    elif (source / _PACKAGE / "__init__.py").is_file():
+        # This package is edited all the time; only what a cell of this role imports may make it stale.
+        package = source / _PACKAGE
+        for pattern in _MEASURING_IMPORTS if measures else _OTHER_IMPORTS:
+            yield from package.glob(pattern)
+    else:
+        for folder, folders, files in os.walk(source):
+            here = Path(folder)
+            folders[:] = [name for name in folders if _holds_source(here / name)]
+            for name in files:
+                if not name.startswith(".") and (here / name).is_file():
+                    yield here / name
+
+
+def _holds_source(folder: Path) -> bool:
+    hidden = folder.name.startswith(".") or folder.name.endswith(".egg-info")
+    return not hidden and folder.name not in _NOT_SOURCE and not (folder / "pyvenv.cfg").exists()

@@ -1,0 +1,153 @@
+"""The YAML at the top of a notebook, read strictly: what uvnote ignores in silence is an error here."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+import yaml
+from uvnote.parser import parse_frontmatter
+
+from kernels_bench_tools.errors import NotebookError
+from kernels_bench_tools.notebooks.paths import did_you_mean, nearest
+from kernels_bench_tools.runs import FrontMatter
+
+DEVICE_KINDS = ("cuda", "rocm", "xpu", "mps", "cpu")
+
+_TYPES: dict[str, Any] = {
+    "title": str,
+    "author": str,
+    "description": str,
+    "family": str,
+    "baseline": bool,
+    "requires": list[str],
+    "links": dict[str, str],
+    "platforms": list[str] | str,
+    "platform": list[str] | str,
+    "theme": str,
+    "ui_theme": str,
+    "widgets": bool,
+    "show_widgets": bool,
+    "syntax_theme": str,
+    "show_line_numbers": bool,
+    "collapse_code": bool,
+    "custom_css": str,
+    "code_font_size": int | float | str,
+    "on_github": str,
+    "on_huggingface": str,
+}
+_SPELLED = {
+    str: "text",
+    bool: "true or false",
+    list[str]: "a list of words",
+    dict[str, str]: "names with texts",
+}
+
+
+@dataclass
+class FrontMatterBlock:
+    """A notebook's front matter, and where its body begins."""
+
+    front: FrontMatter
+    body: int
+    """Number of lines before the body."""
+    problems: list[NotebookError] = field(default_factory=list)
+
+
+def read_front_matter(where: str, lines: Sequence[str]) -> FrontMatterBlock:
+    """Return what the lines before the second ``---`` say, with everything that is wrong with it.
+
+    Args:
+        where: How messages name the notebook.
+        lines: The whole notebook.
+    """
+    empty = FrontMatterBlock(FrontMatter(), 0)
+    if not lines or lines[0].strip() != "---":
+        return empty
+    end = next((number for number, line in enumerate(lines[1:], 1) if line.strip() == "---"), None)
+    if end is None:
+        error = NotebookError(f"{where}:1", "the front matter is not closed", "A line `---` that ends it")
+        return FrontMatterBlock(FrontMatter(), 0, [error])
+    block = lines[: end + 1]
+    problems, data = _load(where, block)
+    if not problems:
+        problems = [*_check_keys(where, block, data)]
+    wrong = {key for key, value in data.items() if key not in _TYPES or not _fits(value, _TYPES[key])}
+    right = {key: value for key, value in data.items() if key not in wrong}
+    # uvnote's reader fails on some of what is wrong; it then sees an empty block.
+    config, _ = parse_frontmatter("---\n---" if problems else "\n".join(block))
+    return FrontMatterBlock(_front_matter(right, config), end + 1, problems)
+
+
+def _load(where: str, block: Sequence[str]) -> tuple[list[NotebookError], dict[str, Any]]:
+    try:
+        data = yaml.load("\n".join(block[1:-1]), Loader=_LOADER)  # noqa: S506 - both loaders are safe ones
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        line = mark.line + 2 if mark else 1
+        said = getattr(error, "problem", None) or "it cannot be read"
+        what = f"the front matter is not YAML: {said}"
+        return [
+            NotebookError(f"{where}:{line}", what, "Lines like `title: Triton`", "Quote values with `: `")
+        ], {}
+    if data is None:
+        return [], {}
+    if not isinstance(data, dict):
+        what = f"the front matter is a {type(data).__name__}"
+        return [NotebookError(f"{where}:2", what, "Lines like `title: Triton`")], {}
+    return [], {str(key): value for key, value in data.items()}
+
+
+_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+
+def _check_keys(where: str, block: Sequence[str], data: dict[str, Any]) -> list[NotebookError]:
+    problems = []
+    for key, value in data.items():
+        at = f"{where}:{_line_of(key, block)}"
+        if key not in _TYPES:
+            hint = did_you_mean(key, _TYPES, "Known keys are " + ", ".join(sorted(_TYPES)))
+            problems.append(NotebookError(at, f"unknown front matter key {key!r}", "", hint))
+        elif not _fits(value, _TYPES[key]):
+            what = f"{key} is {value!r}"
+            problems.append(NotebookError(at, what, f"It is {_SPELLED.get(_TYPES[key], 'a word or a list')}"))
+    for kind in data.get("requires") or []:
+        if isinstance(kind, str) and kind.lower() not in DEVICE_KINDS:
+            at = f"{where}:{_line_of('requires', block)}"
+            match = nearest(kind.lower(), DEVICE_KINDS)
+            hint = f"Did you mean {match!r}?" if match else "Remove it"
+            problems.append(
+                NotebookError(at, f"requires {kind!r}", f"Device kinds are {', '.join(DEVICE_KINDS)}", hint)
+            )
+    return problems
+
+
+def _line_of(key: str, block: Sequence[str]) -> int:
+    numbers = (number for number, line in enumerate(block, 1) if line.lstrip("\"'").startswith(key))
+    return next(numbers, 1)
+
+
+def _fits(value: object, kind: Any) -> bool:
+    # A key without a value is as good as none.
+    try:
+        msgspec.convert(value, kind | None)
+    except msgspec.ValidationError:
+        return False
+    return True
+
+
+def _front_matter(data: dict[str, Any], config: Any) -> FrontMatter:
+    """Return our view: uvnote's reading of its keys, and ours of the others."""
+    own = ("description", "family", "baseline", "requires", "links")
+    values = {key: data[key] for key in own if data.get(key) is not None}
+    values["requires"] = [kind.lower() for kind in values.get("requires", [])]
+    for key in ("title", "author", "theme", "custom_css", "collapse_code"):
+        if data.get(key) is not None:
+            values[key] = getattr(config, key)
+    platforms = data["platforms"] if "platforms" in data else data.get("platform")
+    if platforms is not None:
+        listed = [platforms] if isinstance(platforms, str) else platforms
+        values["platforms"] = [platform.lower() for platform in listed]
+    return msgspec.convert(values, FrontMatter)

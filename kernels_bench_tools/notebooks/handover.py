@@ -1,0 +1,118 @@
+"""What a cell is told: who it is, and where the results of its needs are.
+
+uvnote's variables name the folders of those needs that ended well, ours describe them all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import msgspec
+
+from kernels_bench_tools.devices import Device
+from kernels_bench_tools.naming import environment_key
+from kernels_bench_tools.notebooks.cache import Entry
+from kernels_bench_tools.notebooks.checkout import Checkout
+from kernels_bench_tools.notebooks.graph import CellName, Graph, Node
+from kernels_bench_tools.notebooks.project import Project
+from kernels_bench_tools.records import Status
+from kernels_bench_tools.runs import (
+    CONTEXT_VARIABLE,
+    NEEDS_VARIABLE,
+    CellContext,
+    Need,
+    Needs,
+    write_struct,
+)
+
+
+def cell_context(node: Node, environment: str, workloads: str, checkout: Checkout) -> CellContext:
+    """Return what a cell is told about itself.
+
+    Args:
+        node: The cell.
+        environment: ``"uv"`` or ``"current"``.
+        workloads: Name of the workload set, for a cell that measures.
+        checkout: The state of the repository.
+    """
+    notebook = node.notebook
+    return CellContext(
+        operator=notebook.operator,
+        implementation=notebook.implementation,
+        notebook=notebook.name,
+        notebook_digest=notebook.digest,
+        cell=node.cell.id,
+        commit=checkout.commit,
+        dirty=checkout.dirty,
+        environment=environment,
+        workloads=workloads if node.cell.measures else "",
+        family=notebook.front.family,
+    )
+
+
+def cell_needs(
+    project: Project, graph: Graph, node: Node, results: Mapping[CellName, Entry], device: Device
+) -> Needs:
+    """Return what a cell is told about the cells of other notebooks, and the files, that it needs."""
+    return Needs(
+        project=str(project.root),
+        notebook=node.name.notebook,
+        device=device,
+        cells=[
+            Need(
+                notebook=name.notebook,
+                cell=name.cell,
+                front=graph.nodes[name].notebook.front,
+                status=results[name].result.status,
+                reason=results[name].result.reason,
+                directory=str(results[name].artifacts),
+            )
+            for name in node.foreign
+        ],
+        files=[str(path) for path in node.files],
+    )
+
+
+def hand_over(
+    folder: Path, context: CellContext, needs: Needs, node: Node, results: Mapping[CellName, Entry]
+) -> dict[str, str]:
+    """Write what the cell is told into ``folder``; return the variables that name it.
+
+    Args:
+        folder: A folder of this run alone, but not the cell's current folder.
+        context: Who the cell is.
+        needs: What it needs.
+        node: The cell.
+        results: How the cells that it needs ended.
+    """
+    write_struct(folder / "context.json", context)
+    write_struct(folder / "needs.json", needs)
+    return {
+        CONTEXT_VARIABLE: str(folder / "context.json"),
+        NEEDS_VARIABLE: str(folder / "needs.json"),
+        **_uvnote_variables(folder, node, results),
+    }
+
+
+def _uvnote_variables(folder: Path, node: Node, results: Mapping[CellName, Entry]) -> dict[str, str]:
+    """Return uvnote's variables; as there, a need that failed has none."""
+    good = {
+        name: str(results[name].artifacts) for name in node.needs if results[name].result.status is Status.OK
+    }
+    inputs = {f"UVNOTE_INPUT_{environment_key(n.cell)}": good[n] for n in node.local if n in good}
+    variables = dict(inputs)
+    if inputs:
+        variables["UVNOTE_INPUTS"] = ",".join(inputs)
+    for name in node.foreign:
+        if name in good:
+            variables[f"UVNOTE_FILE_{_stem_key(name.notebook)}_{environment_key(name.cell)}"] = good[name]
+    for notebook, cells in node.whole.items():
+        manifest = folder / f"{_stem_key(notebook)}.json"
+        manifest.write_bytes(msgspec.json.encode({n.cell: good[n] for n in cells if n in good}))
+        variables[f"UVNOTE_FILE_{_stem_key(notebook)}"] = str(manifest)
+    return variables
+
+
+def _stem_key(notebook: str) -> str:
+    return environment_key(notebook.rpartition("/")[2].removesuffix(".md"))

@@ -1,0 +1,72 @@
+"""What keeps builds out of one another's way."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+
+from filelock import FileLock, Timeout
+
+from kernels_bench_tools.notebooks.environments import ignore_folder
+from kernels_bench_tools.notebooks.progress import Progress
+from kernels_bench_tools.notebooks.project import Project
+from kernels_bench_tools.notebooks.variables import user_cache
+
+
+@contextmanager
+def project_lock(project: Project, progress: Progress) -> Iterator[bool]:
+    """Let one build at a time change a project's state; yield whether there was another to wait for."""
+    ignore_folder(project.state)
+    waiting = f"another build is running in {project.root}; waiting for it to end"
+    with _held(project.state / "lock", waiting, progress) as waited:
+        yield waited
+
+
+@contextmanager
+def device_lock(slug: str, progress: Progress) -> Iterator[None]:
+    """Let one cell at a time measure on a device, among all of this user's builds."""
+    path = user_cache() / "locks" / f"{slug}.lock"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    waiting = f"another build is measuring on {slug}; waiting until the device is free"
+    with _held(path, waiting, progress):
+        yield
+
+
+@contextmanager
+def _held(path: Path, waiting: str, progress: Progress) -> Iterator[bool]:
+    lock = FileLock(path)
+    waited = False
+    try:
+        lock.acquire(timeout=0)
+    except Timeout:
+        waited = True
+        progress.note(waiting)
+        lock.acquire()
+    try:
+        yield waited
+    finally:
+        lock.release()
+
+
+@contextmanager
+def ended_like_interrupted() -> Iterator[None]:
+    """Treat a request to end, or a lost terminal, as Ctrl-C, so that no cell is left running."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    numbers = (signal.SIGTERM, signal.SIGHUP)
+    # None is a handler that was not set from Python; there is nothing to put back then.
+    before = {number: signal.signal(number, _interrupt) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, signal.SIG_DFL if handler is None else handler)
+
+
+def _interrupt(_number: int, _frame: FrameType | None) -> None:
+    raise KeyboardInterrupt

@@ -1,0 +1,55 @@
+"""Names and patterns of files within a project, always relative to its root and with ``/``."""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Iterable, Sequence
+from difflib import get_close_matches
+from fnmatch import fnmatchcase
+
+GLOB_CHARACTERS = "*?["
+
+
+def is_pattern(name: str) -> bool:
+    """Return whether ``name`` stands for any number of files."""
+    return any(character in name for character in GLOB_CHARACTERS)
+
+
+def matches(name: str, pattern: str) -> bool:
+    """Return whether a path matches a pattern, in which ``**`` stands for any number of folders.
+
+    >>> matches("index.md", "**/*.md"), matches("a/b.md", "*.md")
+    (True, False)
+    """
+    return _matches(name.split("/"), pattern.split("/"))
+
+
+def _matches(names: Sequence[str], patterns: Sequence[str]) -> bool:
+    if not patterns:
+        return not names
+    if patterns[0] == "**":
+        return any(_matches(names[skip:], patterns[1:]) for skip in range(len(names) + 1))
+    return bool(names) and fnmatchcase(names[0], patterns[0]) and _matches(names[1:], patterns[1:])
+
+
+def join(folder: str, name: str) -> str | None:
+    """Return ``name``, counted from ``folder``, as counted from the root; None if it is outside of it.
+
+    >>> join("a/results", "../impls/*.md"), join("a", "../../x")
+    ('a/impls/*.md', None)
+    """
+    if name.startswith("/"):
+        return None
+    joined = posixpath.normpath(posixpath.join(folder, name))
+    return None if joined == ".." or joined.startswith("../") else joined
+
+
+def nearest(name: str, known: Iterable[str]) -> str | None:
+    """Return the one of ``known`` that ``name`` was most likely meant to be, if any is close."""
+    return next(iter(get_close_matches(name, sorted(known), n=1, cutoff=0.6)), None)
+
+
+def did_you_mean(name: str, known: Iterable[str], otherwise: str) -> str:
+    """Return the sentence that offers the nearest known name, or ``otherwise`` if none is near."""
+    match = nearest(name, known)
+    return f"Did you mean {match!r}?" if match else otherwise

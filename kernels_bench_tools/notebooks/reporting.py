@@ -1,0 +1,70 @@
+"""Puts together what a build leaves for the pages: every notebook, with how its cells ended."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+
+from kernels_bench_tools.notebooks.cache import Entry
+from kernels_bench_tools.notebooks.cells import Cell
+from kernels_bench_tools.notebooks.document import Notebook
+from kernels_bench_tools.notebooks.graph import CellName
+from kernels_bench_tools.notebooks.project import Project
+from kernels_bench_tools.runs import BuildRun, CellRun, NotebookRun, Prose, read_struct, write_struct
+
+
+def describe_cell(project: Project, cell: Cell, entry: Entry | None, cached: bool) -> CellRun:
+    """Return a cell as pages show it.
+
+    Args:
+        project: The project, from whose root paths count.
+        cell: The cell.
+        entry: Its last result, if it has one.
+        cached: Whether this build did not have to run it.
+    """
+    run = CellRun(
+        id=cell.id,
+        code=cell.code,
+        line=cell.file_line,
+        collapse_code=cell.collapse_code,
+        collapse_output=cell.collapse_output,
+        commented=cell.commented,
+    )
+    if entry is None:
+        return run
+
+    def path(name: str) -> str:
+        return project.relative(entry.folder / name)
+
+    def log(name: str) -> str:
+        return path(name) if (entry.folder / name).stat().st_size else ""
+
+    result = entry.result
+    run.status, run.reason, run.cached = result.status, result.reason, cached
+    run.seconds, run.exit_code = result.seconds, result.exit_code
+    run.stdout, run.stderr, run.environment_log = log("stdout.txt"), log("stderr.txt"), log("environment.txt")
+    run.artifacts = {name: path(f"artifacts/{name}") for name in result.artifacts}
+    return run
+
+
+def describe_notebook(notebook: Notebook, describe: Callable[[CellName, Cell], CellRun]) -> NotebookRun:
+    """Return a notebook as a page shows it; ``describe`` tells how each cell ended."""
+    blocks: list[Prose | CellRun] = []
+    for block in notebook.blocks:
+        if isinstance(block, Cell):
+            blocks.append(describe(CellName(notebook.name, block.id), block))
+        else:
+            blocks.append(Prose(text=block))
+    return NotebookRun(path=notebook.name, digest=notebook.digest, front=notebook.front, blocks=blocks)
+
+
+def write_if_changed(path: Path, run: BuildRun) -> None:
+    """Write the build's report, unless the same one is there: nothing that reads it is stale then."""
+    try:
+        same = read_struct(path, BuildRun) == run
+    except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
+        same = False
+    if not same:
+        write_struct(path, run)

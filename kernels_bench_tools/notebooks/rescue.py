@@ -1,0 +1,125 @@
+"""Records of measuring cells that did not end well: what they wrote is kept, and why they ended is added."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+import msgspec
+
+from kernels_bench_tools.devices import Device
+from kernels_bench_tools.errors import RecordError
+from kernels_bench_tools.notebooks.paths import is_pattern
+from kernels_bench_tools.records import (
+    SCHEMA,
+    Environment,
+    Failure,
+    Provenance,
+    Record,
+    Status,
+    encode_record,
+    read_records,
+)
+from kernels_bench_tools.runs import CellContext
+
+
+def check_records(folder: Path, outputs: Sequence[str]) -> str:
+    """Return what is wrong with the files of records in ``folder``; empty if nothing is.
+
+    Args:
+        folder: The cell's artifacts.
+        outputs: Its ``outputs=``.
+    """
+    for output in (output for output in outputs if output.endswith(".jsonl")):
+        paths = sorted(folder.glob(output))
+        if not paths:
+            return f"wrote no {output}"
+        for path in paths:
+            name = path.relative_to(folder).as_posix()
+            try:
+                records = read_records(path, name)
+            except RecordError as error:
+                return f"{error.where} {error.what}"
+            if not records:
+                return f"{name} holds no record"
+    return ""
+
+
+def add_failure(
+    folder: Path,
+    outputs: Sequence[str],
+    *,
+    context: CellContext,
+    device: Device,
+    status: Status,
+    failure: Failure,
+) -> None:
+    """Make the file of records whole, and say at its end why there are no more.
+
+    Lines that are no records are dropped. The added record has no workload: it speaks for all that the
+    others do not.
+
+    Args:
+        folder: The cell's artifacts.
+        outputs: Its ``outputs=``, one of which ends in ``.jsonl``.
+        context: What the cell was told about itself.
+        device: The device of this build.
+        status: How the cell ended.
+        failure: Why.
+    """
+    path = folder / _file_name(folder, outputs, context)
+    lines = [line for line in _lines(path) if _is_record(line)]
+    run = msgspec.json.decode(lines[0], type=Record).run if lines else uuid.uuid4().hex
+    record = Record(
+        ts=datetime.now(UTC).isoformat(timespec="seconds"),
+        run=run,
+        impl=context.implementation,
+        tags={"family": context.family} if context.family else {},
+        env=Environment(driver=device.driver, gpu=device.name if device.kind != "cpu" else ""),
+        err=failure,
+        schema=SCHEMA,
+        op=context.operator,
+        status=status,
+        device=device,
+        provenance=Provenance(
+            notebook=context.notebook,
+            notebook_digest=context.notebook_digest,
+            cell=context.cell,
+            commit=context.commit,
+            dirty=context.dirty,
+            environment=context.environment,
+            harness=_own_version(),
+        ),
+    )
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(b"".join(line + b"\n" for line in lines) + encode_record(record))
+
+
+def _own_version() -> str:
+    try:
+        return version("kernels-bench-tools")
+    except PackageNotFoundError:  # run from a checkout that is not installed
+        return ""
+
+
+def _file_name(folder: Path, outputs: Sequence[str], context: CellContext) -> str:
+    output = next(output for output in outputs if output.endswith(".jsonl"))
+    if not is_pattern(output):
+        return output
+    written = sorted(path.relative_to(folder).as_posix() for path in folder.glob(output))
+    return written[0] if written else f"{context.operator or context.implementation}.jsonl"
+
+
+def _lines(path: Path) -> list[bytes]:
+    return path.read_bytes().split(b"\n") if path.is_file() else []
+
+
+def _is_record(line: bytes) -> bool:
+    try:
+        msgspec.json.decode(line, type=Record)
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        return False
+    return True

@@ -1,0 +1,141 @@
+"""Builds: which cells have to run, in which order, and beside which others."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from kernels_bench_tools.devices import current_device
+from kernels_bench_tools.errors import ProjectError
+from kernels_bench_tools.notebooks.cache import CellCache
+from kernels_bench_tools.notebooks.cells import Cell
+from kernels_bench_tools.notebooks.checkout import Checkout
+from kernels_bench_tools.notebooks.checks import Survey, survey_project
+from kernels_bench_tools.notebooks.environments import find_environment
+from kernels_bench_tools.notebooks.execution import Execution
+from kernels_bench_tools.notebooks.fingerprints import Fingerprints
+from kernels_bench_tools.notebooks.graph import CellName
+from kernels_bench_tools.notebooks.locks import ended_like_interrupted, project_lock
+from kernels_bench_tools.notebooks.progress import OneAtATime, Progress
+from kernels_bench_tools.notebooks.project import Project
+from kernels_bench_tools.notebooks.reporting import describe_cell, describe_notebook, write_if_changed
+from kernels_bench_tools.notebooks.selection import select_cells, select_notebooks
+from kernels_bench_tools.runs import BuildRun, CellRun, ProjectInfo
+
+REPORT_NAME = "build.json"
+"""File in the project's state that tells the pages how every cell ended."""
+
+
+def default_jobs() -> int:
+    """Return how many cells that do not measure run at once: as there are processors, 2 to 8."""
+    return max(2, min(8, os.cpu_count() or 1))
+
+
+@dataclass(frozen=True)
+class BuildOptions:
+    """How to build."""
+
+    environment: str = "uv"
+    """``"uv"``, or ``"current"`` for the interpreter that runs ``kbt``."""
+    rerun: bool | tuple[str, ...] = False
+    """Run cells although their results are known: all that are asked for, or those of these targets."""
+    workloads: str = ""
+    """Name of the workload set for cells that measure; empty for the device's default."""
+    jobs: int = field(default_factory=default_jobs)
+    """How many environments are made, and cells that do not measure are run, at once."""
+
+
+def build(project: Project, targets: Sequence[str], options: BuildOptions, progress: Progress) -> BuildRun:
+    """Run the cells that ``targets`` name, and what they need, as far as their results are not known.
+
+    Args:
+        project: The project.
+        targets: Notebooks, folders, operators, ``operator/implementation`` or ``NOTEBOOK:CELL``; none for
+            everything.
+        options: How to build.
+        progress: Told of each step.
+
+    Returns:
+        Every notebook of the project; cells that were not asked for with their last result.
+
+    Raises:
+        NotebooksError: Something is wrong with the notebooks concerned; nothing has run.
+        ProjectError: A target or an option names nothing.
+        KeyboardInterrupt: As it came; what had ended by then is kept.
+    """
+    if options.jobs < 1:
+        raise ProjectError(f"jobs={options.jobs}", "is too few", "1 or more")
+    find_environment(options.environment)
+    plan = _plan(project, targets, options)
+    progress = OneAtATime(progress)
+    with project_lock(project, progress) as waited, ended_like_interrupted():
+        if waited:  # the notebooks may have been edited meanwhile
+            plan = _plan(project, targets, options)
+        return _build(project, plan, options, progress)
+
+
+@dataclass(frozen=True)
+class _Plan:
+    survey: Survey
+    cells: list[CellName]
+    """Everything that is asked for or needed, in an order in which it can run."""
+    rerun: set[CellName]
+
+
+def _plan(project: Project, targets: Sequence[str], options: BuildOptions) -> _Plan:
+    survey = survey_project(project)
+    selected = select_cells(project, survey, targets)
+    rerun = set(selected) if options.rerun is True else set[CellName]()
+    if isinstance(options.rerun, tuple) and options.rerun:
+        rerun = set(select_cells(project, survey, options.rerun))
+    cells = survey.graph.closure([*selected, *rerun])
+    concerned = {*select_notebooks(project, survey, targets), *(name.notebook for name in cells)}
+    survey.complain(concerned)
+    return _Plan(survey, cells, rerun)
+
+
+def _build(project: Project, plan: _Plan, options: BuildOptions, progress: Progress) -> BuildRun:
+    graph, device = plan.survey.graph, current_device()
+    environment = find_environment(options.environment)
+    cache, checkout = CellCache(project.state), Checkout(project.root)
+    cache.sweep()
+    execution = Execution(
+        project=project,
+        graph=graph,
+        device=device,
+        environment=environment,
+        workloads=options.workloads,
+        jobs=options.jobs,
+        cache=cache,
+        fingerprints=Fingerprints(project, graph, device, environment, options.workloads),
+        checkout=checkout,
+        progress=progress,
+    )
+    try:
+        execution.run(plan.cells, plan.rerun)
+    finally:
+        if not plan.survey.problems():
+            cache.forget_all_but(graph.nodes)
+        cache.save_last()
+
+    def describe(name: CellName, cell: Cell) -> CellRun:
+        if cell.commented:
+            return describe_cell(project, cell, None, cached=False)
+        entry = execution.results.get(name) or cache.last(name)
+        return describe_cell(project, cell, entry, cached=entry is not None and name not in execution.ran)
+
+    readable = []
+    for notebook in plan.survey.notebooks.values():
+        if notebook.problems:
+            progress.note(f"left out of the report: {notebook.problems[0]}")
+        else:
+            readable.append(notebook)
+    run = BuildRun(
+        project=ProjectInfo(title=project.title, repository=project.repository, commit=checkout.commit),
+        device=device,
+        environment=options.environment,
+        notebooks=[describe_notebook(notebook, describe) for notebook in readable],
+    )
+    write_if_changed(project.state / REPORT_NAME, run)
+    return run

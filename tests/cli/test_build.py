@@ -1,0 +1,198 @@
+"""The main job, end to end: notebooks in, report out."""
+
+import csv
+import json
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from kernels_bench_tools.devices import current_device
+from kernels_bench_tools.records import Status
+from kernels_bench_tools.summaries import Row, Summary
+
+Build = Callable[..., subprocess.CompletedProcess[str]]
+ARTIFACTS = Path("site/layer_norm/results/artifacts/combine")
+
+
+def rows(project: Path) -> dict[str, Row]:
+    """Rows of this machine's device, by implementation."""
+    summary = msgspec.json.decode((project / ARTIFACTS / "summary.json").read_bytes(), type=Summary)
+    device = next(entry for entry in summary.devices if entry.device.slug == current_device().slug)
+    return {row.implementation: row for row in device.rows}
+
+
+def cells(done: subprocess.CompletedProcess[str]) -> dict[str, dict[str, object]]:
+    """What ``build --json`` says of each cell."""
+    assert done.returncode == 0, done.stderr
+    return {cell["cell"]: cell for cell in json.loads(done.stdout)["cells"]}
+
+
+def add_implementation(project: Path, name: str, code: str, attributes: str = "") -> Path:
+    path = project / "layer_norm" / "impls" / f"{name}.md"
+    path.write_text(
+        f"---\ntitle: {name}\n---\n\n```python id=benchmark outputs=layer_norm.jsonl {attributes}\n{code}\n```\n"
+    )
+    return path
+
+
+def ran(done: subprocess.CompletedProcess[str]) -> set[str]:
+    return {
+        name for name, cell in cells(done).items() if not cell["cached"] and cell["exit_code"] is not None
+    }
+
+
+def test_the_report_shows_every_implementation(built: Path) -> None:
+    shown = rows(built)
+
+    assert set(shown) == {path.stem for path in (built / "layer_norm" / "impls").glob("*.md")}
+    assert shown["torch_layer_norm"].status is Status.OK
+    assert shown["torch_layer_norm"].speedup == pytest.approx(1.0)
+    assert (built / "site" / "index.html").is_file()
+
+
+def test_what_cannot_run_here_is_in_the_table_and_the_chart_with_its_reason(built: Path) -> None:
+    if current_device().kind == "cuda":
+        pytest.skip("Triton runs here")
+    page = (built / "site" / "layer_norm" / "index.html").read_text()
+    row = rows(built)["triton_layer_norm"]
+
+    assert row.status is Status.UNSUPPORTED
+    assert "CUDA" in row.reason
+    assert row.reason in page
+    assert f"series--{row.slug}" in page
+
+
+def test_a_second_build_runs_nothing_and_touches_no_file(project: Path, build: Build) -> None:
+    before = {path: path.stat().st_mtime_ns for path in (project / "site").rglob("*") if path.is_file()}
+
+    done = build("--json")
+
+    assert ran(done) == set()
+    assert {
+        path: path.stat().st_mtime_ns for path in (project / "site").rglob("*") if path.is_file()
+    } == before
+
+
+def test_an_edited_implementation_reruns_alone_with_its_combine(project: Path, build: Build) -> None:
+    path = project / "layer_norm" / "impls" / "torch_layer_norm.md"
+    path.write_text(path.read_text().replace("run_benchmark(", "# edited\nrun_benchmark(", 1))
+    before = {path: path.read_bytes() for path in (project / "site").rglob("*.html")}
+
+    done = build("--json")
+
+    assert ran(done) == {
+        "layer_norm/impls/torch_layer_norm.md:benchmark",
+        "layer_norm/results/combined_results.md:combine",
+    }
+    changed = {
+        str(page.relative_to(project / "site")) for page, old in before.items() if page.read_bytes() != old
+    }
+    assert "layer_norm/impls/torch_layer_norm.html" in changed
+    assert "layer_norm/impls/liger_layer_norm.html" not in changed or len(changed) == len(before)
+
+
+def test_edited_prose_reruns_nothing(project: Path, build: Build) -> None:
+    path = project / "layer_norm" / "impls" / "torch_layer_norm.md"
+    path.write_text(path.read_text() + "\nOne more sentence.\n")
+
+    assert ran(build("--json")) == set()
+    page = project / "site" / "layer_norm" / "impls" / "torch_layer_norm.html"
+    assert "One more sentence." in page.read_text()
+
+
+def test_a_new_implementation_is_one_new_file(project: Path, build: Build, kbt: Build) -> None:
+    before = {path: path.read_bytes() for path in (project / "layer_norm").rglob("*.md")}
+
+    made = kbt("new", "implementation", "layer_norm/mine")
+    path = project / "layer_norm" / "impls" / "mine.md"
+    path.write_text(path.read_text().replace('title: "Mine"', 'title: "My <kernel>"'))
+    done = build()
+
+    assert made.returncode == done.returncode == 0, made.stderr + done.stderr
+    assert {path: path.read_bytes() for path in before} == before
+    row = rows(project)["mine"]
+    assert row.status is Status.OK
+    assert row.speedup is not None
+    assert f"series--{row.slug}" in (project / ARTIFACTS / "latency.svg").read_text()
+    with (project / ARTIFACTS / "latency.csv").open(newline="") as file:
+        assert "mine" in {line["Impl ID"] for line in csv.DictReader(file)}
+    assert "My &lt;kernel&gt;" in (project / "site" / "layer_norm" / "index.html").read_text()
+    assert (project / "site" / "layer_norm" / "impls" / "mine.html").is_file()
+
+
+GOOD = """
+import torch
+from kernels_bench_tools import run_benchmark
+
+def candidate(x, weight, bias):
+    {body}
+
+run_benchmark("layer_norm", candidate)
+{after}
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "code", "attributes", "status", "reason"),
+    [
+        ("raises", "raise ValueError('no such kernel')", "", Status.ERROR, "no such kernel"),
+        ("exits", "import sys; sys.exit(3)", "", Status.ERROR, "3"),
+        ("hangs", "import time; time.sleep(60)", "timeout=1", Status.TIMEOUT, "1 s"),
+        ("segfaults", "import ctypes; ctypes.string_at(0)", "", Status.CRASHED, "SIGSEGV"),
+        (
+            "prints_garbage",
+            "import os; os.write(1, bytes(range(256)) * 9)\nopen('layer_norm.jsonl', 'wb').write(b'\\xff\\x00{')",
+            "",
+            Status.INVALID,
+            "",
+        ),
+        ("is_wrong", GOOD.format(body="return x", after=""), "", Status.INCORRECT, ""),
+        (
+            "raises_when_called",
+            GOOD.format(body="raise RuntimeError('bad shape')", after=""),
+            "",
+            Status.ERROR,
+            "bad shape",
+        ),
+    ],
+)
+def test_a_broken_implementation_is_one_row_and_nothing_else_is_lost(
+    project: Path, build: Build, name: str, code: str, attributes: str, status: Status, reason: str
+) -> None:
+    before = rows(project)
+    add_implementation(project, name, code, attributes)
+
+    done = build()
+
+    assert done.returncode == 0, done.stderr
+    assert "Traceback" not in done.stderr
+    after = rows(project)
+    assert after[name].status is status
+    assert reason in after[name].reason
+    assert after[name].rank is None
+    assert after[name].speedup is None
+    assert {key: value.points for key, value in after.items() if key != name} == {
+        key: value.points for key, value in before.items()
+    }
+    page = (project / "site" / "layer_norm" / "impls" / f"{name}.html").read_text()
+    assert status.value in page
+
+
+def test_rows_finished_before_a_crash_are_kept(project: Path, build: Build) -> None:
+    after = "import os, signal; os.kill(os.getpid(), signal.SIGKILL)"
+    body = "return torch.nn.functional.layer_norm(x, x.shape[-1:], weight, bias)"
+    add_implementation(project, "dies_late", GOOD.format(body=body, after=after))
+
+    build()
+
+    assert {point.status for point in rows(project)["dies_late"].points} == {Status.OK}
+
+
+def test_a_failure_is_tried_again_and_strict_says_so(project: Path, build: Build) -> None:
+    add_implementation(project, "fails", "raise SystemExit(1)")
+
+    assert build("--strict").returncode == 2
+    assert "layer_norm/impls/fails.md:benchmark" in ran(build("--json"))

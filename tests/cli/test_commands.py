@@ -1,0 +1,203 @@
+"""The other verbs, and what they say to mistakes."""
+
+import json
+import re
+import subprocess
+import time
+import urllib.request
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from kernels_bench_tools.devices import current_device
+from kernels_bench_tools.records import read_records
+
+Kbt = Callable[..., subprocess.CompletedProcess[str]]
+SMOKE = ("--env", "current", "--workloads", "smoke")
+
+
+def assert_one_line(done: subprocess.CompletedProcess[str], *parts: str) -> None:
+    """A user's mistake: exit code 1, one line on stderr that names the parts, nothing on stdout."""
+    assert done.returncode == 1, done.stderr
+    assert done.stdout == ""
+    assert "Traceback" not in done.stderr
+    lines = done.stderr.strip().splitlines()
+    assert len(lines) == 1, done.stderr
+    for part in parts:
+        assert part in lines[0]
+
+
+def test_run_prints_median_interval_baseline_and_verdict(kbt: Kbt) -> None:
+    done = kbt("run", "layer_norm/torch_compiled_layer_norm", *SMOKE)
+
+    assert done.returncode == 0, done.stderr
+    assert "PyTorch" in done.stdout
+    assert re.search(r"\d \[[\d.]+, [\d.]+\]", done.stdout), done.stdout
+    assert re.search(r"\b(faster|slower|same|ambiguous)\b", done.stdout)
+
+
+def test_run_of_the_baseline_says_that_it_is_the_baseline(kbt: Kbt) -> None:
+    done = kbt("run", "layer_norm/impls/torch_layer_norm.md", *SMOKE)
+
+    assert done.returncode == 0, done.stderr
+    assert "baseline" in done.stdout
+    assert re.search(r"\d \[[\d.]+, [\d.]+\]", done.stdout), done.stdout
+
+
+def test_run_of_one_cell_shows_that_cell(kbt: Kbt) -> None:
+    done = kbt("run", "layer_norm/results/combined_results.md:combine", *SMOKE)
+
+    assert done.returncode == 0, done.stderr
+    assert "torch" in done.stdout.lower()
+
+
+def test_run_as_json_has_the_records(kbt: Kbt) -> None:
+    done = kbt("run", "layer_norm/torch_layer_norm", *SMOKE, "--json")
+
+    (cell,) = json.loads(done.stdout)
+    assert cell["status"] == "ok"
+    assert all(row["median_ms"] > 0 for row in cell["rows"])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "parts"),
+    [
+        (("run", "layer_norm/impls/torch_layer_nrm.md"), ("torch_layer_nrm", "torch_layer_norm")),
+        (("run", "layer_norm/impls/torch_layer_norm.md:benchmrk"), ("benchmrk", "benchmark")),
+        (("build", "layr_norm"), ("layr_norm", "layer_norm")),
+        (("new", "implementation", "softmax/mine"), ("softmax", "layer_norm")),
+        (("new", "implementation", "layer_norm/Mine!"), ("layer_norm/Mine!", "lower-case")),
+        (("new", "implementation", "layer_norm/torch_layer_norm"), ("exists already",)),
+        (("record", "nowhere.jsonl"), ("nowhere.jsonl", "does not exist")),
+        (("bild",), ("bild", "build")),
+        (("build", "--jobs", "two"), ("--jobs", "kbt build --help")),
+    ],
+)
+def test_a_mistake_is_one_line_that_says_what_to_do(
+    kbt: Kbt, arguments: tuple[str, ...], parts: tuple[str, ...]
+) -> None:
+    assert_one_line(kbt(*arguments), *parts)
+
+
+def test_an_unknown_workload_set_is_said_in_the_row(kbt: Kbt) -> None:
+    done = kbt("run", "layer_norm/torch_layer_norm", "--env", "current", "--workloads", "smok")
+
+    assert "smok" in done.stdout + done.stderr
+    assert "smoke" in done.stdout + done.stderr
+    assert "Traceback" not in done.stdout + done.stderr
+
+
+def test_malformed_front_matter_stops_the_build_before_anything_runs(project: Path, build: Kbt) -> None:
+    path = project / "layer_norm" / "impls" / "broken.md"
+    path.write_text("---\ntitle: [unclosed\n---\n\n```python id=benchmark\n```\n")
+    site = {page: page.stat().st_mtime_ns for page in (project / "site").rglob("*.html")}
+
+    done = build()
+
+    assert_one_line(done, "layer_norm/impls/broken.md:")
+    assert {page: page.stat().st_mtime_ns for page in (project / "site").rglob("*.html")} == site
+
+
+def test_check_names_every_problem_with_file_and_line(project: Path, kbt: Kbt) -> None:
+    impls = project / "layer_norm" / "impls"
+    (impls / "a.md").write_text("---\ntitel: x\n---\n")
+    (impls / "b.md").write_text("```python id=c timeout=soon\npass\n```\n")
+
+    done = kbt("check")
+
+    assert done.returncode == 1
+    assert "layer_norm/impls/a.md:2: " in done.stderr
+    assert "title" in done.stderr
+    assert "layer_norm/impls/b.md:1: " in done.stderr
+
+
+def test_the_notebooks_of_this_project_pass_the_check(kbt: Kbt) -> None:
+    done = kbt("check")
+
+    assert done.returncode == 0, done.stderr
+    assert " 0 problems, 0 notes" in done.stdout
+
+
+def test_list_names_the_implementations(kbt: Kbt) -> None:
+    listed = json.loads(kbt("list", "--json").stdout)["implementations"]
+
+    by_name = {entry["implementation"]: entry for entry in listed}
+    assert by_name["torch_layer_norm"]["baseline"]
+    assert by_name["triton_layer_norm"]["requires"] == ["cuda"]
+    assert "triton_layer_norm" in kbt("list").stdout
+
+
+def test_record_keeps_measured_rows_and_does_not_trade_them_for_failures(project: Path, kbt: Kbt) -> None:
+    records = (
+        project / "layer_norm" / "results" / "records" / current_device().slug / "torch_layer_norm.jsonl"
+    )
+
+    assert kbt("record").returncode == 0
+    measured = records.read_bytes()
+    assert all(entry.ok for entry in read_records(records))
+    failed = project / "failed.jsonl"
+    lines = [json.loads(line) for line in measured.splitlines()]
+    failed.write_text(
+        "".join(
+            json.dumps(
+                line | {"status": "oom", "ok": False, "lat_ms": None, "err": {"type": "E", "msg": "m"}}
+            )
+            + "\n"
+            for line in lines
+        )
+    )
+
+    kept = kbt("record", "failed.jsonl")
+    assert "kept" in kept.stdout
+    assert records.read_bytes() == measured
+    assert kbt("record", "--force", "failed.jsonl").returncode == 0
+    assert not any(entry.ok for entry in read_records(records))
+
+
+def test_clean_removes_the_report_and_keeps_the_results(project: Path, kbt: Kbt, build: Kbt) -> None:
+    assert kbt("clean").returncode == 0
+
+    assert not (project / "site" / "index.html").exists()
+    done = build("--json")
+    assert all(cell["cached"] or cell["exit_code"] is None for cell in json.loads(done.stdout)["cells"])
+    assert (project / "site" / "index.html").exists()
+
+
+def test_clean_all_forgets_the_results(project: Path, kbt: Kbt) -> None:
+    assert kbt("clean", "--all").returncode == 0
+
+    assert not (project / ".kbt").exists()
+
+
+def test_serve_answers_on_loopback(project: Path) -> None:
+    import sys
+
+    with subprocess.Popen(
+        [sys.executable, "-m", "kernels_bench_tools", "serve", "--port", "0"],
+        cwd=project,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as server:
+        assert server.stdout is not None
+        try:
+            url = server.stdout.readline().strip()
+            assert url.startswith("http://127.0.0.1:")
+            deadline = time.monotonic() + 10
+            with urllib.request.urlopen(url, timeout=deadline - time.monotonic()) as answer:
+                assert b"<h1" in answer.read()
+        finally:
+            server.terminate()
+
+
+def test_a_project_without_a_report_cannot_be_served(bare: Path, kbt_in: Kbt) -> None:
+    assert_one_line(kbt_in(bare, "serve"), "kbt build")
+
+
+@pytest.mark.parametrize("verb", ["build", "run", "list", "check", "new", "record", "serve", "clean"])
+def test_every_verb_explains_itself(verb: str, bare: Path, kbt_in: Kbt) -> None:
+    done = kbt_in(bare, verb, "--help")
+
+    assert done.returncode == 0, done.stderr
+    assert len(done.stdout.splitlines()) > 5

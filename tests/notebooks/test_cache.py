@@ -1,0 +1,271 @@
+"""What makes a cell run again, and what does not."""
+
+import json
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from kernels_bench_tools.devices import cuda_device
+from kernels_bench_tools.notebooks import scheduler
+from kernels_bench_tools.notebooks.cache import CellCache
+from kernels_bench_tools.notebooks.project import find_project
+from kernels_bench_tools.runs import BuildRun, read_struct
+
+RECORD = {"ts": "t", "run": "r", "impl": "x", "wl": {"name": "w"}, "status": "unsupported", "schema": 1}
+WRITE = f"open('op.jsonl', 'a').write({json.dumps(RECORD)!r} + chr(10))\n"
+NEEDS = "import json, os\nneeds = json.load(open(os.environ['KBT_NEEDS']))\n"
+COMBINE = NEEDS + "print([(c['notebook'], c['status'], c['front']['title']) for c in needs['cells']])"
+MEASURING = "id=a outputs=op.jsonl"
+X, Y, C = "op/impls/x.md:a", "op/impls/y.md:a", "op/results/c.md:combine"
+
+
+@pytest.fixture
+def operator(workspace):
+    """Two implementations and their combine cell, built."""
+    workspace.cell("op/impls/x.md", WRITE, MEASURING, "title: X")
+    workspace.cell("op/impls/y.md", WRITE, MEASURING, "title: Y")
+    workspace.cell("op/results/c.md", COMBINE, "id=combine needs=../impls/*.md:a,./records/*/*.jsonl")
+    assert sorted(workspace.build().started) == [X, Y, C]
+    return workspace
+
+
+def test_the_same_again_runs_nothing_and_changes_no_file(operator):
+    operator.build()
+    before = {path: path.stat().st_mtime_ns for path in operator.root.rglob("*") if path.is_file()}
+    told = operator.build()
+
+    assert told.started == told.environments == []
+    assert all(run.cached for run in told.finished.values())
+    assert {path: path.stat().st_mtime_ns for path in operator.root.rglob("*") if path.is_file()} == before
+
+
+def test_the_same_again_starts_no_process(operator, monkeypatch):
+    def refuse(*args, **kwargs):
+        raise AssertionError(f"started {args}")
+
+    monkeypatch.setattr(subprocess, "Popen", refuse)
+
+    assert operator.build().started == []
+
+
+def test_an_edited_cell_runs_with_what_needs_it_and_nothing_else(operator):
+    operator.cell("op/impls/x.md", WRITE.replace('"w"', '"v"'), MEASURING, "title: X")
+
+    assert operator.build().started == [X, C]
+
+
+def test_a_cell_whose_result_is_the_same_leaves_its_dependents_alone(operator):
+    operator.cell("op/impls/x.md", WRITE + "# only a comment", MEASURING, "title: X")
+
+    assert operator.build().started == [X]
+
+
+def test_edited_prose_runs_nothing(operator):
+    operator.cell("op/impls/x.md", WRITE, MEASURING, "title: X", prose="Other\n\n# words.")
+    told = operator.build()
+
+    assert told.started == []
+    assert operator.result("op/impls/x.md").line == 8
+
+
+def test_front_matter_that_a_dependent_sees_runs_the_dependent(operator):
+    operator.cell("op/impls/x.md", WRITE, MEASURING, "title: Other")
+
+    assert operator.build().started == [C]
+    assert "Other" in operator.text(operator.result("op/results/c.md", "combine").stdout)
+
+
+def test_a_new_notebook_joins_by_existing(operator):
+    operator.cell("op/impls/mine.md", WRITE, MEASURING, "title: M")
+
+    assert operator.build().started == ["op/impls/mine.md:a", C]
+    assert "op/impls/mine.md" in operator.text(operator.result("op/results/c.md", "combine").stdout)
+
+
+def test_a_removed_notebook_leaves_the_results(operator):
+    (operator.root / "op/impls/x.md").unlink()
+
+    assert operator.build().started == [C]
+    assert X not in (operator.root / ".kbt/last.json").read_text()
+
+
+def test_data_files_are_inputs(operator):
+    operator.write("op/results/records/gpu/x.jsonl", "{}\n")
+    assert operator.build().started == [C]
+    operator.write("op/results/records/gpu/x.jsonl", "{} \n")
+    assert operator.build().started == [C]
+    assert operator.build().started == []
+
+
+def test_a_moved_checkout_runs_nothing(operator, tmp_path):
+    moved = tmp_path / "elsewhere"
+    operator.root.rename(moved)
+    operator.root = moved
+
+    assert operator.build().started == []
+
+
+def test_workloads_concern_measurements(operator):
+    operator.cell("z.md", "1")
+    operator.build()
+
+    assert operator.build(workloads="smoke").started == [X, Y]
+    assert operator.build(workloads="smoke").started == []
+
+
+def test_another_device_or_environment_runs_everything(operator, monkeypatch):
+    assert sorted(operator.build(environment="uv").started) == [X, Y, C]
+    monkeypatch.setattr(scheduler, "current_device", lambda: cuda_device("NVIDIA H200"))
+
+    assert sorted(operator.build().started) == [X, Y, C]
+
+
+def test_an_added_output_runs_the_cell(workspace):
+    workspace.cell("n.md", "open('a.txt', 'w')\nopen('b.txt', 'w')", "id=a outputs=a.txt")
+    workspace.build()
+    workspace.cell("n.md", "open('a.txt', 'w')\nopen('b.txt', 'w')", "id=a outputs=a.txt,b.txt")
+
+    assert workspace.build().started == ["n.md:a"]
+    assert list(workspace.result("n.md").artifacts) == ["a.txt", "b.txt"]
+
+
+def test_cells_of_the_same_code_have_results_of_their_own(workspace):
+    code = NEEDS + "print(needs['notebook'])"
+    workspace.cell("m.md", code)
+    workspace.cell("n.md", code)
+    workspace.build()
+
+    assert workspace.text(workspace.result("m.md").stdout) == "m.md\n"
+    assert workspace.text(workspace.result("n.md").stdout) == "n.md\n"
+
+
+def test_a_source_on_the_disk_counts(workspace):
+    workspace.write("lib/pyproject.toml", '[project]\nname = "lib"\nversion = "1"\n')
+    workspace.write("lib/lib.py", "")
+    header = "# /// script\n# dependencies = []\n# [tool.uv.sources]\n# lib = { path = '../../lib' }\n# ///\n"
+    workspace.cell("n.md", header + "print(1)")
+    workspace.build()
+    workspace.write("lib/.hidden.py", "")
+    workspace.write("lib/__pycache__/x.pyc", "")
+    assert workspace.build().started == []
+    workspace.write("lib/lib.py", "x = 1")
+
+    assert workspace.build().started == ["n.md:a"]
+
+
+@pytest.mark.parametrize(
+    ("file", "expected"),
+    [
+        ("measure/harness.py", [X]),
+        ("operators/layer_norm.py", [X]),
+        ("hub.py", [X, "z.md:a"]),
+        ("records.py", [X, "z.md:a"]),
+        ("summarize/combine.py", ["z.md:a"]),
+        ("publish/site.py", []),
+        ("notebooks/runner.py", []),
+        ("cli/build.py", []),
+    ],
+)
+def test_of_this_package_counts_what_a_cell_of_its_role_may_import(workspace, file, expected):
+    workspace.write("kernels_bench_tools/__init__.py", "")
+    path = workspace.write(f"kernels_bench_tools/{file}", "")
+    sources = "# [tool.uv.sources]\n# kernels-bench-tools = {{ path = '{}' }}\n# ///\n"
+    header = "# /// script\n# dependencies = []\n" + sources
+    workspace.cell("op/impls/x.md", header.format("../../../..") + WRITE, MEASURING)
+    workspace.cell("z.md", header.format("../..") + "print(1)")
+    workspace.build()
+    path.write_text("x = 1")
+
+    assert sorted(workspace.build().started) == expected
+
+
+def test_a_failure_is_kept_for_showing_and_never_served(workspace, tmp_path):
+    flag = tmp_path / "flag"
+    workspace.cell("n.md", f"import os\nprint('tried')\nassert os.path.exists({str(flag)!r}), 'no flag'")
+    workspace.cell("m.md", "1")
+    workspace.build()
+    workspace.build("m.md")
+    shown = workspace.result("n.md")
+
+    assert (shown.status, shown.reason) == ("error", "AssertionError: no flag")
+    assert workspace.text(shown.stdout) == "tried\n"
+    flag.touch()
+    assert workspace.build().started == ["n.md:a"]
+    assert workspace.result("n.md").status == "ok"
+    assert workspace.build().started == []
+
+
+def test_records_that_say_unsupported_are_a_result_like_any_other(workspace):
+    workspace.cell("op/impls/x.md", WRITE, MEASURING)
+    workspace.build()
+
+    assert workspace.build().started == []
+
+
+def test_what_cannot_run_here_is_not_tried_again(workspace, monkeypatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    workspace.cell("op/impls/x.md", WRITE, MEASURING, "requires: [cuda]")
+    workspace.cell("op/results/c.md", COMBINE, "id=combine needs=../impls/*.md:a")
+    assert workspace.build().started == [C]
+
+    assert workspace.build().started == []
+
+
+def entry_of(workspace, notebook="op/impls/x.md"):
+    return (workspace.root / workspace.result(notebook).artifacts["op.jsonl"]).parents[1]
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda entry: (entry / "result.json").write_text("{"),
+        lambda entry: (entry / "result.json").write_bytes(b"\xff"),
+        lambda entry: (entry / "result.json").unlink(),
+        lambda entry: (entry / "artifacts/op.jsonl").unlink(),
+        lambda entry: (entry / "artifacts/op.jsonl").write_text("tampered"),
+        lambda entry: (entry / "artifacts/more.txt").touch(),
+        lambda entry: (entry / "stdout.txt").unlink(),
+        shutil.rmtree,
+    ],
+)
+def test_a_damaged_entry_is_none(operator, damage):
+    damage(entry_of(operator))
+
+    assert operator.build().started == [X]
+    assert operator.build().started == []
+
+
+def test_a_damaged_memory_of_last_results_is_none(operator):
+    (operator.root / ".kbt/last.json").write_text("{")
+    (operator.root / ".kbt/build.json").write_text("{")
+
+    assert operator.build().started == []
+    assert operator.result("op/impls/x.md").status == "ok"
+
+
+def test_the_report_is_what_the_build_returned(operator):
+    assert read_struct(operator.root / ".kbt/build.json", BuildRun) == operator.run
+
+
+def test_pruning_keeps_the_last_results(operator):
+    operator.cell("op/impls/x.md", WRITE + WRITE, MEASURING, "title: X")
+    operator.build()
+    cache = CellCache(find_project(operator.root).state)
+
+    assert cache.prune() == 2
+    assert operator.build().started == []
+
+
+def test_leftovers_of_killed_builds_are_swept(operator):
+    leftover = operator.root / ".kbt/cache/.draft-x"
+    leftover.mkdir()
+    operator.build()
+
+    assert not leftover.exists()
+
+
+def test_state_is_ignored_by_git(operator):
+    assert (operator.root / ".kbt/.gitignore").read_text() == "*\n"
+    assert Path(operator.root / "op/impls/.kbt/.gitignore").exists()

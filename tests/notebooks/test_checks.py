@@ -1,0 +1,137 @@
+import pytest
+
+from kernels_bench_tools.errors import NotebookError
+from kernels_bench_tools.notebooks.checks import NotebooksError, check_advice, check_project
+
+CELL = "```python id=a\n1\n```\n"
+
+
+def problems(workspace, text):
+    workspace.write("n.md", text)
+    return [str(problem) for problem in check_project(workspace.project)]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("---\ntitle: [x\n---\n", "n.md:3: the front matter is not YAML"),
+        ("---\n- a\n---\n", "n.md:2: the front matter is a list"),
+        (
+            "---\ntitle: x\nplatfroms: [linux]\n---\n",
+            "n.md:3: unknown front matter key 'platfroms'. Did you mean 'platforms'?",
+        ),
+        ("---\ntitle: 3\n---\n", "n.md:2: title is 3"),
+        ("---\nbaseline: maybe\n---\n", "n.md:2: baseline is 'maybe'. It is true or false"),
+        ("---\nrequires: [cudda]\n---\n", "Did you mean 'cuda'?"),
+        ("---\ntitle: x\n", "n.md:1: the front matter is not closed"),
+        (
+            "```python id=a outptus=x.svg\n1\n```\n",
+            "n.md:1: unknown attribute 'outptus'. Did you mean 'outputs'?",
+        ),
+        ("```python id=a timeout=abc\n1\n```\n", "n.md:1: timeout=abc is wrong"),
+        ("```python id=a timeout=0\n1\n```\n", "timeout=0 is wrong"),
+        ("```python id = a\n1\n```\n", "'id' is no attribute"),
+        ("```python id=a id=b\n1\n```\n", "id= is given twice"),
+        ("```python id=a collapsed=yes\n1\n```\n", "collapsed=yes is wrong"),
+        (CELL + CELL, "n.md:4: the id 'a' is already that of the cell in line 1"),
+        (
+            "```python id=a needs=b\n1\n```\n```python id=bb\n1\n```\n",
+            "needs=b names no cell of this notebook",
+        ),
+        ("```python id=a needs=./x.md:a\n1\n```\n", "needs=./x.md:a names no notebook"),
+        ("```python id=a needs=../x.md:a\n1\n```\n", "needs=../x.md:a leaves the project"),
+        ("```python id=a needs=./x.jsonl\n1\n```\n", "needs=./x.jsonl names no file"),
+        (
+            "```python id=a needs=b\n1\n```\n```python id=b needs=a\n1\n```\n",
+            "cells need one another in a circle",
+        ),
+        ("```python id=../../x\n1\n```\n", "id=../../x is not a name"),
+        ("```python id=.x\n1\n```\n", "id=.x is not a name"),
+        ("```python id=a outputs=/etc/x\n1\n```\n", "outputs=/etc/x leaves the cell's folder"),
+        ("```python id=a outputs=x/../../y\n1\n```\n", "leaves the cell's folder"),
+        ("```python id=a script=../../etc/passwd\n1\n```\n", "script=../../etc/passwd leaves the project"),
+        ("```python id=a script=nothing.py\n1\n```\n", "script=nothing.py cannot be read"),
+        ("```python id=a\n1\n", "n.md:1: this fence is never closed"),
+        ("```python id=a\n1\n````\n~~~\n", "n.md:4: this fence is never closed"),
+        (
+            "```python id=a deps=six\n# /// script\n# dependencies = []\n# ///\n```\n",
+            "deps= and a header of its own",
+        ),
+        ("```python id=a\n# /// script\n# dependencies = [\n# ///\n```\n", "its header is not TOML"),
+        ("# ```python id=c\n1\n# ```\n\n```python id=a needs=c\n1\n```\n", "is a cell that is commented out"),
+    ],
+)
+def test_a_mistake_is_said_with_its_line(workspace, text, said):
+    found = problems(workspace, text)
+
+    assert len(found) == 1, found
+    assert said in found[0]
+    assert "\n" not in found[0]
+
+
+def test_all_problems_are_found_not_only_the_first(workspace):
+    workspace.write("m.md", "---\nx: 1\n---\n")
+    text = "---\nbasline: true\n---\n```python id=a timeout=x needs=q\n1\n```\n```python id=a outputs=/x\n1\n```\n"
+
+    assert len(problems(workspace, text)) == 6
+
+
+def test_a_good_project_has_no_problems(workspace):
+    assert problems(workspace, "---\ntitle: T\nrequires: [cuda]\nlinks: {a: b}\n---\n" + CELL) == []
+
+
+def test_two_independent_circles_are_both_found(workspace):
+    def ring(a, b):
+        return f"```python id={a} needs={b}\n1\n```\n```python id={b} needs={a}\n1\n```\n"
+
+    assert len(problems(workspace, ring("a", "b") + ring("c", "d"))) == 2
+
+
+def test_cells_whose_scripts_would_be_one_file_are_refused(workspace):
+    workspace.cell("x__y.md", "1", "id=z")
+    workspace.cell("x.md", "1", "id=y__z")
+
+    assert "makes the same file name" in str(check_project(workspace.project)[0])
+
+
+def test_nothing_runs_while_a_notebook_is_wrong(workspace):
+    workspace.cell("a.md", "open('x.txt', 'w')")
+    workspace.cell("b.md", "1", "id=a timeout=x")
+    workspace.cell("c.md", "1", "id=a timeout=y")
+
+    with pytest.raises(NotebooksError) as caught:
+        workspace.build()
+
+    assert len(caught.value.problems) == 2
+    assert isinstance(caught.value, NotebookError)
+    assert workspace.told.started == []
+    assert str(caught.value).splitlines()[1].startswith("c.md:3: timeout=y")
+
+
+def test_another_notebooks_mistake_does_not_stop_the_one_that_is_asked_for(workspace):
+    workspace.cell("a.md", "1")
+    workspace.cell("b.md", "1", "id=a timeout=x")
+
+    told = workspace.build("a.md")
+
+    assert told.started == ["a.md:a"]
+    assert told.notes[0].startswith("left out of the report: b.md:3: timeout=x")
+
+
+def test_advice_asks_for_a_date(workspace):
+    dated = (
+        '# /// script\n# dependencies = ["six"]\n# [tool.uv]\n# exclude-newer = "2026-01-01T00:00:00Z"\n# ///'
+    )
+    undated = '# /// script\n# dependencies = ["six"]\n# ///'
+    workspace.cell("dated.md", dated)
+    workspace.cell("undated.md", undated)
+    workspace.cell("deps.md", "1", "id=a deps=six")
+    workspace.cell("bare.md", "1")
+
+    assert [line.partition(":")[0] for line in check_advice(workspace.project)] == ["deps.md", "undated.md"]
+
+
+def test_advice_names_fences_that_do_not_run(workspace):
+    workspace.write("n.md", "- item\n\n  ```python id=a\n  1\n  ```\n")
+
+    assert check_advice(workspace.project)[0].startswith("n.md:3: a python fence in a list")

@@ -1,0 +1,156 @@
+import hashlib
+from pathlib import Path
+
+import pytest
+from uvnote.parser import generate_cell_id, parse_markdown
+
+from kernels_bench_tools.errors import NotebookError
+from kernels_bench_tools.notebooks.document import read_notebook, survey_notebook
+from kernels_bench_tools.notebooks.project import find_project
+
+REPOSITORY = Path(__file__).parents[2]
+SHIPPED = find_project(REPOSITORY).notebook_paths()
+
+
+def read(workspace, text):
+    return read_notebook(workspace.project, workspace.write("n.md", text))
+
+
+@pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.relative_to(REPOSITORY).as_posix())
+def test_every_shipped_notebook_reads_as_uvnote_reads_it(path):
+    notebook = read_notebook(find_project(REPOSITORY), path)
+    config, cells = parse_markdown(path.read_text(encoding="utf-8"))
+
+    shared = (
+        "id",
+        "code",
+        "deps",
+        "outputs",
+        "needs",
+        "line_start",
+        "line_end",
+        "collapse_code",
+        "collapse_output",
+    )
+    expected = [{name: getattr(cell, name) for name in shared} for cell in cells]
+    assert [{name: getattr(cell, name) for name in shared} for cell in notebook.cells] == expected
+    for name in ("title", "author", "theme", "custom_css", "collapse_code"):
+        assert getattr(notebook.front, name) == getattr(config, name)
+
+
+def test_there_are_notebooks_to_compare():
+    assert SHIPPED
+
+
+def test_every_attribute_is_read(workspace):
+    info = "id=x deps=numpy,six outputs=a.csv,b.svg needs=y,../o.md:z,./d/*.jsonl collapsed=true timeout=60"
+    workspace.write("o.md", "")
+    cell = read(workspace, f"\n```python {info}\npass\n```\n").cells[0]
+
+    assert (cell.id, cell.code, cell.file_line) == ("x", "pass", 2)
+    assert (cell.deps, cell.outputs, cell.timeout) == (["numpy", "six"], ["a.csv", "b.svg"], 60)
+    assert (cell.local_needs, cell.references) == (["y"], ["../o.md:z", "./d/*.jsonl"])
+    assert cell.collapse_code
+    assert cell.collapse_output
+
+
+def test_a_cell_without_an_id_has_uvnotes(workspace):
+    assert read(workspace, "```python\nprint(1)\n```\n").cells[0].id == generate_cell_id("print(1)")
+
+
+@pytest.mark.parametrize(
+    ("text", "code"),
+    [
+        ("~~~python id=a\n1\n~~~\n", ["1"]),
+        ("````python id=a\n```\n````\n", ["```"]),
+        ("``` python id=a\n1\n```\n", ["1"]),
+        ("````markdown\n```python id=a\n1\n```\n````\n", []),
+        ("```python3 id=a\n1\n```\n", []),
+        ("```pythonx\n1\n```\n", []),
+        ("- item\n\n  ```python id=a\n  1\n  ```\n", []),
+        ("> ```python id=a\n> 1\n> ```\n", []),
+        ("```python id=a\n```\n", []),
+        ("```python id=a\ns = '''\n    ```\n'''\n```\n", ["s = '''\n    ```\n'''"]),
+    ],
+)
+def test_fences_are_those_of_commonmark(workspace, text, code):
+    assert [cell.code for cell in read(workspace, text).cells] == code
+
+
+@pytest.mark.parametrize("newline", ["\r\n", "\n"])
+def test_only_line_feeds_end_lines(workspace, newline):
+    code = "x = '\u2028\x0c\x85'"
+    text = f"\ufeff---\ntitle: T\n---\n\n```python id=a\n{code}\ny = 1\n```\nEnd\n"
+    path = workspace.write("n.md", "")
+    path.write_bytes(text.replace("\n", newline).encode())
+
+    notebook = read_notebook(workspace.project, path)
+
+    assert notebook.front.title == "T"
+    assert notebook.cells[0].code == f"{code}\ny = 1"
+    assert notebook.cells[0].file_line == 5
+    assert notebook.digest == hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def test_prose_and_cells_keep_their_order(workspace):
+    text = "---\ntitle: T\n---\nOne\n\n```python id=a\n1\n```\n<script>x</script>\n\n```python id=b\n2\n```\n"
+    blocks = read(workspace, text).blocks
+
+    assert [block if isinstance(block, str) else block.id for block in blocks] == [
+        "One\n",
+        "a",
+        "<script>x</script>\n",
+        "b",
+    ]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "<!-- ```python id=a -->\nraise\n<!-- ``` -->\n\n```python id=b\n1\n```\n",
+        "<!-- ```python id=a -->\nraise\n```\n\n```python id=b\n1\n```\n",
+        "# ```python id=a\nraise\n# ```\n\n```python id=b\n1\n```\n",
+    ],
+)
+def test_commented_cells_are_kept_as_such(workspace, text):
+    notebook = read(workspace, text)
+    _, expected = parse_markdown(text)
+
+    assert [(cell.id, cell.code, cell.commented) for cell in notebook.cells] == [
+        ("a", "raise", True),
+        ("b", "1", False),
+    ]
+    assert [(cell.line_start, cell.line_end) for cell in notebook.cells] == [
+        (cell.line_start, cell.line_end) for cell in expected
+    ]
+
+
+def test_a_commented_cell_inside_an_example_is_text(workspace):
+    assert read(workspace, "````\n# ```python id=a\n1\n# ```\n````\n").cells == []
+
+
+@pytest.mark.parametrize("body", ["", "# see the file\n"])
+def test_a_script_replaces_the_body(workspace, body):
+    workspace.write("scripts/x.py", "print('from file')\n")
+    cell = read(workspace, f"```python id=a script=scripts/x.py\n{body}```\n").cells[0]
+
+    assert cell.code == "print('from file')"
+
+
+def test_the_first_problem_is_raised_with_its_line(workspace):
+    with pytest.raises(NotebookError, match=r"^n.md:3: timeout=abc"):
+        read(workspace, "a\n\n```python id=a timeout=abc\n1\n```\n")
+
+
+def test_a_file_that_is_not_utf8_says_so(workspace):
+    path = workspace.write("n.md", "")
+    path.write_bytes(b"a\nb \xff\n")
+
+    assert "n.md:2: is not UTF-8" in str(survey_notebook(workspace.project, path).problems[0])
+
+
+def test_platforms_are_read_as_uvnote_does(workspace):
+    assert read(workspace, "---\nplatforms: Linux\n---\n").front.platforms == ["linux"]
+    assert read(workspace, "---\nplatform: [Darwin]\n---\n").front.platforms == ["darwin"]
+    assert read(workspace, "---\nplatforms: []\n---\n").front.platforms == []
+    assert read(workspace, "---\ntitle: x\n---\n").front.platforms is None

@@ -1,0 +1,58 @@
+from kernels_bench_tools.notebooks.checks import survey_project
+from kernels_bench_tools.notebooks.graph import CellName
+
+
+def graph(workspace):
+    survey = survey_project(workspace.project)
+    assert survey.problems() == []
+    return survey.graph
+
+
+def test_cells_come_after_what_they_need_and_else_in_the_order_of_their_names(workspace):
+    workspace.cell("op/results/c.md", "1", "id=combine needs=../impls/*.md:benchmark")
+    workspace.cell("op/impls/b.md", "1", "id=benchmark")
+    workspace.cell("op/impls/a.md", "1", "id=benchmark needs=../../z.md:first")
+    workspace.write("z.md", "```python id=second\n1\n```\n```python id=first\n1\n```\n")
+
+    assert [str(name) for name in graph(workspace).nodes] == [
+        "op/impls/b.md:benchmark",
+        "z.md:second",
+        "z.md:first",
+        "op/impls/a.md:benchmark",
+        "op/results/c.md:combine",
+    ]
+
+
+def test_a_glob_skips_notebooks_without_the_cell_and_its_own_notebook(workspace):
+    workspace.cell("a.md", "1", "id=benchmark")
+    workspace.cell("b.md", "1", "id=other")
+    workspace.cell("c.md", "1", "id=benchmark needs=./*.md:benchmark")
+
+    assert graph(workspace).nodes[CellName("c.md", "benchmark")].foreign == [CellName("a.md", "benchmark")]
+
+
+def test_a_notebook_is_needed_as_a_whole_without_a_cell(workspace):
+    workspace.write("a.md", "```python id=x\n1\n```\n# ```python id=no\n1\n# ```\n\n```python id=y\n1\n```\n")
+    workspace.cell("b.md", "1", "id=b needs=./a.md")
+
+    node = graph(workspace).nodes[CellName("b.md", "b")]
+
+    assert node.foreign == [CellName("a.md", "x"), CellName("a.md", "y")]
+    assert node.whole == {"a.md": node.foreign}
+
+
+def test_data_files_are_found_by_globs_that_may_find_nothing(workspace):
+    workspace.write("op/results/records/gpu/a.jsonl", "")
+    workspace.write("op/results/records/.hidden/a.jsonl", "")
+    workspace.cell("op/results/c.md", "1", "id=c needs=./records/*/*.jsonl,./nothing/*.jsonl")
+
+    node = graph(workspace).nodes[CellName("op/results/c.md", "c")]
+
+    assert node.files == [workspace.root / "op/results/records/gpu/a.jsonl"]
+
+
+def test_the_closure_holds_a_cell_and_what_it_needs(workspace):
+    text = "```python id={0} needs={1}\n1\n```\n"
+    workspace.write("n.md", "```python id=a\n1\n```\n" + text.format("b", "a") + text.format("c", "b"))
+
+    assert [name.cell for name in graph(workspace).closure([CellName("n.md", "b")])] == ["a", "b"]

@@ -1,0 +1,125 @@
+from pathlib import Path
+
+import pytest
+
+from kernels_bench_tools.errors import ProjectError
+from kernels_bench_tools.notebooks.paths import matches
+from kernels_bench_tools.notebooks.project import find_project, operators
+
+
+def names(root: Path) -> list[str]:
+    project = find_project(root)
+    return [project.relative(path) for path in project.notebook_paths()]
+
+
+def touch(root: Path, *paths: str) -> None:
+    for path in paths:
+        (root / path).parent.mkdir(parents=True, exist_ok=True)
+        (root / path).touch()
+
+
+def test_the_nearest_folder_with_settings_is_the_project(tmp_path):
+    (tmp_path / "pyproject.toml").write_text('[tool.kbt]\ntitle = "T"\nrepository = "https://x/y/"\n')
+    touch(tmp_path, "a/pyproject.toml", "a/.git/HEAD", "a/b/c.md")
+
+    project = find_project(tmp_path / "a/b/c.md")
+
+    assert (project.root, project.title, project.repository) == (tmp_path, "T", "https://x/y")
+    assert project.state == tmp_path / ".kbt"
+
+
+def test_without_settings_the_repository_is_the_project(tmp_path):
+    touch(tmp_path, ".git/HEAD", "a/b/c.md")
+
+    assert find_project(tmp_path / "a/b").root == tmp_path
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ("titel = 'x'", "Did you mean 'title'?"),
+        ("notebooks = 'x.md'", "A list of globs"),
+        ("title = 3", "A string"),
+        ("title = ", "cannot be read"),
+    ],
+)
+def test_wrong_settings_are_said_in_one_line(tmp_path, settings, said):
+    (tmp_path / "pyproject.toml").write_text(f"[tool.kbt]\n{settings}\n")
+
+    with pytest.raises(ProjectError, match=r"pyproject\.toml") as caught:
+        find_project(tmp_path)
+
+    assert said in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_only_a_projects_own_files_are_notebooks(tmp_path):
+    touch(tmp_path, "pyproject.toml", "a/x.md", "a/README.md", "b.md", ".git/HEAD")
+    touch(tmp_path, "README.md", "CHANGELOG.md", "CONTRIBUTING.md", "LICENSE.md", "docs/x.md")
+    touch(
+        tmp_path, "site/x.md", "node_modules/x.md", ".hidden/x.md", ".x.md", "env/pyvenv.cfg", "env/lib/x.md"
+    )
+
+    assert names(tmp_path) == ["a/README.md", "a/x.md", "b.md"]
+
+
+def test_links_that_lead_out_of_the_project_are_not_followed(tmp_path):
+    touch(tmp_path, "outside/x.md", "project/.git/HEAD", "project/a.md")
+    (tmp_path / "project/linked").symlink_to(tmp_path / "outside")
+    (tmp_path / "project/linked.md").symlink_to(tmp_path / "outside/x.md")
+
+    assert names(tmp_path / "project") == ["a.md"]
+
+
+def test_patterns_decide_what_is_a_notebook(tmp_path):
+    (tmp_path / "pyproject.toml").write_text('[tool.kbt]\nnotebooks = ["index.md", "*/impls/*.md"]\n')
+    touch(tmp_path, "index.md", "README.md", "a/impls/x.md", "a/b/impls/x.md", "a/y.md")
+
+    assert names(tmp_path) == ["a/impls/x.md", "index.md"]
+
+
+@pytest.mark.parametrize(
+    ("name", "pattern", "expected"),
+    [
+        ("a/b/c.md", "**/*.md", True),
+        ("c.md", "**/*.md", True),
+        ("a/b/c.md", "*/*.md", False),
+        ("a/b/c.md", "a/**/c.md", True),
+        ("a/c.md", "a/**/c.md", True),
+        ("a/c.md", "a/[bc].md", True),
+    ],
+)
+def test_two_stars_stand_for_any_number_of_folders(name, pattern, expected):
+    assert matches(name, pattern) is expected
+
+
+@pytest.mark.parametrize(
+    ("target", "expected"),
+    [
+        ("op/impls/x.md", ["op/impls/x.md"]),
+        ("op/x", ["op/impls/x.md"]),
+        ("op", ["op/impls/x.md", "op/impls/y.md", "op/results/combined.md"]),
+        ("op/results", ["op/results/combined.md"]),
+        ("results/combined.md", ["op/results/combined.md"]),
+    ],
+)
+def test_a_target_is_a_path_or_a_short_name(tmp_path, monkeypatch, target, expected):
+    touch(tmp_path, ".git/HEAD", "op/impls/x.md", "op/impls/y.md", "op/results/combined.md", "z.md")
+    monkeypatch.chdir(tmp_path / "op")
+    project = find_project(tmp_path)
+
+    assert [project.relative(path) for path in project.find_notebooks([target])] == expected
+    assert operators(project) == {"op": [tmp_path / "op/impls/x.md", tmp_path / "op/impls/y.md"]}
+
+
+@pytest.mark.parametrize(
+    ("target", "said"),
+    [("op/trton", "Did you mean 'op/triton'?"), ("opp", "Did you mean 'op'?"), ("empty", "does not hold")],
+)
+def test_an_unknown_target_names_the_nearest(tmp_path, target, said):
+    touch(tmp_path, ".git/HEAD", "op/impls/triton.md", "empty/x.txt")
+
+    with pytest.raises(ProjectError) as caught:
+        find_project(tmp_path).find_notebooks([target])
+
+    assert said in str(caught.value)

@@ -1,0 +1,291 @@
+"""How a cell ends, and what is left of it."""
+
+import json
+import os
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from kernels_bench_tools.notebooks import processes
+from kernels_bench_tools.notebooks.outputs import without_paths
+from kernels_bench_tools.records import read_records
+
+RECORD = {"ts": "t", "run": "r", "impl": "x", "wl": {"name": "w"}, "status": "unsupported", "schema": 1}
+WRITE = f"open('op.jsonl', 'a').write({json.dumps(RECORD)!r} + chr(10))\n"
+MEASURING = "id=a outputs=op.jsonl"
+
+
+def measure(workspace, code, attributes=MEASURING, **options):
+    workspace.cell("op/impls/x.md", code, attributes, front=options.pop("front", "family: f"))
+    workspace.build(**options)
+    return workspace.result("op/impls/x.md")
+
+
+def survivors(word):
+    """Return the processes whose command line holds ``word``; they are given a moment to be reaped."""
+    for _ in range(20):
+        found = [
+            one for one in psutil.process_iter(["cmdline", "status"]) if word in (one.info["cmdline"] or [])
+        ]
+        if not [one for one in found if one.info["status"] != psutil.STATUS_ZOMBIE]:
+            return []
+        time.sleep(0.05)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("code", "status", "reason", "exit_code"),
+    [
+        ("1", "ok", "", 0),
+        ("raise ValueError('two\\nlines')", "error", "ValueError: two", 1),
+        ("try:\n    1 / 0\nexcept Exception:\n    raise KeyError('k')", "error", "KeyError: 'k'", 1),
+        ("import sys; print('why', file=sys.stderr); sys.exit(3)", "error", "exit code 3: why", 3),
+        ("raise MemoryError('full')", "oom", "MemoryError: full", 1),
+        ("import os; os.kill(os.getpid(), 11)", "crashed", "killed by SIGSEGV", -11),
+        ("import os; os.kill(os.getpid(), 9)", "crashed", "killed by SIGKILL (out of memory?)", -9),
+        ("import sys; sys.exit(137)", "crashed", "killed by SIGKILL (out of memory?)", 137),
+        ("this is no python", "error", "SyntaxError: invalid syntax", 1),
+    ],
+)
+def test_each_end_has_its_status_and_reason(workspace, code, status, reason, exit_code):
+    workspace.cell("n.md", code)
+    workspace.build()
+
+    run = workspace.result("n.md")
+
+    assert (run.status, run.reason, run.exit_code) == (status, reason, exit_code)
+
+
+@pytest.mark.parametrize(
+    "start",
+    [
+        "subprocess.Popen(['sleep', '{0}'])",
+        "subprocess.Popen(['sleep', '{0}'], start_new_session=True)",
+        "subprocess.Popen(['sh', '-c', 'trap \"\" TERM; (setsid sleep {0} &); sleep {0}'])",
+    ],
+)
+def test_a_timeout_kills_everything_that_the_cell_started(workspace, start, tmp_path):
+    seconds = f"3{os.getpid()}.{abs(hash(start)) % 1000}"
+    code = f"import subprocess, time\n{start.format(seconds)}\nprint('begun')\ntime.sleep(60)"
+    workspace.cell("n.md", code, "id=a timeout=1")
+    began = time.monotonic()
+    workspace.build()
+
+    run = workspace.result("n.md")
+
+    assert (run.status, run.reason) == ("timeout", "did not end within 1 s")
+    assert workspace.text(run.stdout) == "begun\n"
+    assert survivors(seconds) == []
+    assert time.monotonic() - began < 10
+
+
+def test_what_a_cell_leaves_running_is_killed_when_it_ends(workspace):
+    seconds = f"4{os.getpid()}"
+    workspace.cell(
+        "n.md", f"import subprocess\nsubprocess.Popen(['sleep', '{seconds}'], start_new_session=True)"
+    )
+    workspace.build()
+
+    assert workspace.result("n.md").status == "ok"
+    assert survivors(seconds) == []
+
+
+def test_a_cell_that_ignores_the_request_to_end_is_killed(workspace, monkeypatch):
+    monkeypatch.setattr(processes, "_GRACE_SECONDS", 0.2)
+    code = "import signal, time\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\ntime.sleep(60)"
+    workspace.cell("n.md", code, "id=a timeout=1")
+    workspace.build()
+
+    assert workspace.result("n.md").status == "timeout"
+
+
+def test_a_cell_that_prints_without_end_is_stopped(workspace, monkeypatch):
+    monkeypatch.setattr(processes, "LOG_LIMIT", 2**20)
+    workspace.cell("n.md", "while True: print('x' * 1000)")
+    workspace.build()
+
+    run = workspace.result("n.md")
+
+    assert run.status == "error"
+    assert run.reason.startswith("printed more than")
+
+
+def test_output_is_kept_as_bytes(workspace):
+    workspace.cell("n.md", "import os\nos.write(1, b'\\xff\\xfe ok\\n')\nos.write(2, b'err')")
+    told = workspace.build()
+
+    run = workspace.result("n.md")
+
+    assert run.status == "ok"
+    assert (workspace.root / run.stdout).read_bytes() == b"\xff\xfe ok\n"
+    assert (workspace.root / run.stderr).read_bytes() == b"err"
+    assert told.lines == ["\ufffd\ufffd ok"]
+
+
+def test_logs_name_no_folder_of_this_machine(workspace):
+    workspace.cell("n.md", "import os\nprint(os.getcwd(), os.environ['HOME'], __file__)\nraise ValueError")
+    workspace.build()
+
+    run = workspace.result("n.md")
+
+    assert workspace.text(run.stdout) == ". ~ .kbt/cells/n__a.py\n"
+    assert 'File ".kbt/cells/n__a.py", line 3' in workspace.text(run.stderr)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (b"/root/p/a.py", b"a.py"),
+        (b"(from file:///root/p)", b"(from file://.)"),
+        (b"in /root/p: /root/p2 /root/p-x", b"in .: /root/p2 /root/p-x"),
+        (b"/h/.cache /h", b"~/.cache ~"),
+    ],
+)
+def test_paths_of_this_machine_are_replaced_in_text(text, expected):
+    assert without_paths(text, {Path("/root/p"): "", Path("/h"): "~"}) == expected
+
+
+def test_only_regular_files_of_the_cells_own_folder_are_kept(workspace, tmp_path):
+    secret = tmp_path / "secret.txt"
+    secret.write_text("s")
+    code = f"""
+from pathlib import Path
+Path("a.txt").write_text("a")
+Path("d").mkdir()
+Path("d/b.txt").write_text("b")
+Path(".hidden").write_text("")
+Path("link.txt").symlink_to({str(secret)!r})
+Path("linked").symlink_to({str(tmp_path)!r})
+Path("../outside.txt").write_text("")
+"""
+    workspace.cell("n.md", code)
+    workspace.build()
+
+    run = workspace.result("n.md")
+
+    assert list(run.artifacts) == ["a.txt", "d/b.txt"]
+    assert workspace.text(run.artifacts["d/b.txt"]) == "b"
+
+
+def test_outputs_choose_by_name_and_glob(workspace):
+    code = "for name in ('a.svg', 'b.svg', 'c.csv', 'd.txt'): open(name, 'w')"
+    workspace.cell("n.md", code, "id=a outputs=*.svg,c.csv")
+    workspace.build()
+
+    assert list(workspace.result("n.md").artifacts) == ["a.svg", "b.svg", "c.csv"]
+
+
+def test_an_output_that_was_promised_and_not_written_is_not_well(workspace):
+    workspace.cell("n.md", "open('a.svg', 'w')", "id=a outputs=a.svg,b.svg")
+    workspace.build()
+
+    run = workspace.result("n.md")
+
+    assert (run.status, run.reason) == ("invalid", "did not write b.svg")
+    assert list(run.artifacts) == ["a.svg"]
+
+
+@pytest.mark.parametrize(
+    ("code", "status", "kind", "reason"),
+    [
+        ("raise ValueError('no')", "error", "ValueError", "ValueError: no"),
+        ("import os; os.kill(os.getpid(), 11)", "crashed", "SIGSEGV", "killed by SIGSEGV"),
+        ("import time; time.sleep(60)", "timeout", "Timeout", "did not end within 1 s"),
+        ("open('op.jsonl', 'a').write('garbage\\n')", "invalid", "Invalid", "op.jsonl:2 is not a record"),
+    ],
+)
+def test_finished_rows_are_kept_and_the_failure_is_one_more(workspace, code, status, kind, reason):
+    run = measure(workspace, WRITE + code, MEASURING + " timeout=1")
+
+    records = read_records(workspace.root / run.artifacts["op.jsonl"])
+
+    assert run.status == status
+    assert run.reason.startswith(reason)
+    assert [record.workload for record in records] == ["w", ""]
+    last = records[-1]
+    assert (last.status, last.err.type, last.op, last.impl, last.run) == (status, kind, "op", "x", "r")
+    assert (last.tags, last.provenance.notebook, last.provenance.cell) == (
+        {"family": "f"},
+        "op/impls/x.md",
+        "a",
+    )
+    assert last.device.kind == "cpu"
+
+
+def test_half_a_line_of_a_killed_writer_is_dropped(workspace):
+    run = measure(
+        workspace, WRITE + "open('op.jsonl', 'a').write('{\"ts\": ')\nimport os; os.kill(os.getpid(), 9)"
+    )
+
+    assert [r["status"] for r in workspace.records("op/impls/x.md")] == ["unsupported", "crashed"]
+    assert run.status == "crashed"
+
+
+@pytest.mark.parametrize(
+    ("code", "attributes", "reason"),
+    [
+        ("1", MEASURING, "wrote no op.jsonl"),
+        ("open('op.jsonl', 'w')", MEASURING, "op.jsonl holds no record"),
+        ("1", "id=a outputs=*.jsonl", "wrote no *.jsonl"),
+        ("open('op.jsonl', 'wb').write(b'\\xff\\n')", MEASURING, "op.jsonl:1 is not a record"),
+    ],
+)
+def test_a_measurement_without_records_gets_one_that_says_so(workspace, code, attributes, reason):
+    run = measure(workspace, code, attributes)
+
+    (record,) = read_records(workspace.root / run.artifacts["op.jsonl"])
+
+    assert run.status == record.status == "invalid"
+    assert run.reason.startswith(reason)
+
+
+def test_a_device_that_is_not_here_is_a_row_and_no_process(workspace, monkeypatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    run = measure(workspace, WRITE, front="requires: [cuda]")
+
+    (record,) = read_records(workspace.root / run.artifacts["op.jsonl"])
+
+    assert run.status == record.status == "unsupported"
+    assert run.reason.startswith("needs a CUDA device; this machine has ")
+    assert run.exit_code is None
+    assert workspace.told.started == workspace.told.environments == []
+
+
+@pytest.mark.parametrize(
+    ("front", "reason"),
+    [("platforms: [plan9]", "runs on plan9 only; this machine runs "), ("platforms: []", "is switched off")],
+)
+def test_another_operating_system_is_unsupported(workspace, front, reason):
+    run = measure(workspace, WRITE, front=front)
+
+    assert run.status == "unsupported"
+    assert run.reason.startswith(reason)
+
+
+def test_a_cell_is_told_who_it_is(workspace):
+    code = """
+from kernels_bench_tools.runs import CellContext, Needs
+import json
+context = CellContext.load()
+fields = ("operator", "implementation", "notebook", "cell", "environment", "workloads", "family")
+print([getattr(context, field) for field in fields])
+print(Needs.load().device.kind)
+"""
+    run = measure(workspace, code + WRITE, workloads="smoke")
+
+    lines = workspace.text(run.stdout).splitlines()
+
+    assert lines == ["['op', 'x', 'op/impls/x.md', 'a', 'current', 'smoke', 'f']", "cpu"]
+
+
+def test_caches_are_shared_and_home_is_not(workspace, tmp_path):
+    code = "import os\nfor n in ('HOME', 'HF_HOME', 'TRITON_CACHE_DIR', 'UV_CACHE_DIR'): print(os.environ[n])"
+    workspace.cell("n.md", code)
+    workspace.build()
+
+    home, *caches = workspace.text(workspace.result("n.md").stdout).splitlines()
+
+    assert home == "~"
+    assert not any(path.startswith("~") for path in caches)

@@ -1,0 +1,316 @@
+"""Which cells run, in which order, beside which others, and what stops them."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import psutil
+import pytest
+
+from kernels_bench_tools.errors import ProjectError
+from kernels_bench_tools.notebooks.locks import device_lock, project_lock
+from kernels_bench_tools.notebooks.progress import Silent
+
+RECORD = {"ts": "t", "run": "r", "impl": "x", "wl": {"name": "w"}, "status": "unsupported", "schema": 1}
+WRITE = f"open('op.jsonl', 'a').write({json.dumps(RECORD)!r} + chr(10))\n"
+SPAN = "import time\nprint(time.monotonic()); time.sleep(0.4); print(time.monotonic())\n"
+
+
+def span(workspace, notebook):
+    begin, end = workspace.text(workspace.result(notebook).stdout).split()
+    return float(begin), float(end)
+
+
+def overlap(one, other):
+    return one[0] < other[1] and other[0] < one[1]
+
+
+def test_one_failure_stops_nothing_else(workspace):
+    workspace.cell("a.md", "raise ValueError('no')")
+    workspace.cell("b.md", "print('fine')")
+    workspace.build()
+
+    assert [workspace.result(name).status for name in ("a.md", "b.md")] == ["error", "ok"]
+
+
+def test_a_failed_need_does_not_stop_combine(workspace):
+    workspace.cell("op/impls/x.md", WRITE + "raise ValueError('no')", "id=a outputs=op.jsonl")
+    workspace.cell("op/impls/y.md", WRITE, "id=a outputs=op.jsonl")
+    code = """
+import json, os
+for need in json.load(open(os.environ["KBT_NEEDS"]))["cells"]:
+    print(need["notebook"], need["status"], need["reason"], os.listdir(need["directory"]))
+print(sorted(name for name in os.environ if name.startswith("UVNOTE_")))
+"""
+    workspace.cell("op/results/c.md", code, "id=combine needs=../impls/*.md:a")
+    workspace.build()
+
+    run = workspace.result("op/results/c.md", "combine")
+
+    assert run.status == "ok"
+    assert workspace.text(run.stdout).splitlines() == [
+        "op/impls/x.md error ValueError: no ['op.jsonl']",
+        "op/impls/y.md ok  ['op.jsonl']",
+        "['UVNOTE_FILE_Y_A']",
+    ]
+
+
+def test_results_are_handed_over_in_uvnotes_variables(workspace):
+    text = """
+```python id=make-it
+open('x.txt', 'w').write('made')
+```
+
+```python id=use needs=make-it,./other.md,./third.md:t
+import os, json
+print(open(os.environ["UVNOTE_INPUT_MAKE_IT"] + "/x.txt").read(), os.environ["UVNOTE_INPUTS"])
+manifest = json.load(open(os.environ["UVNOTE_FILE_OTHER"]))
+print({cell: os.listdir(folder) for cell, folder in manifest.items()})
+print(os.listdir(os.environ["UVNOTE_FILE_THIRD_T"]))
+```
+"""
+    workspace.write("n.md", text)
+    workspace.write(
+        "other.md", "```python id=o\nopen('o.txt', 'w')\n```\n```python id=p\nraise ValueError\n```\n"
+    )
+    workspace.cell("third.md", "open('t.txt', 'w')", "id=t")
+    workspace.build()
+
+    lines = workspace.text(workspace.result("n.md", "use").stdout).splitlines()
+
+    assert lines == ["made UVNOTE_INPUT_MAKE_IT", "{'o': ['o.txt']}", "['t.txt']"]
+
+
+def test_measurements_have_the_machine_to_themselves(workspace):
+    for name in ("a", "b"):
+        workspace.cell(f"op/impls/{name}.md", SPAN + WRITE, "id=a outputs=op.jsonl")
+        workspace.cell(f"{name}.md", SPAN)
+    workspace.build(jobs=2)
+
+    measuring = [span(workspace, f"op/impls/{name}.md") for name in ("a", "b")]
+    others = [span(workspace, f"{name}.md") for name in ("a", "b")]
+
+    assert overlap(*others)
+    assert not overlap(*measuring)
+    assert not any(overlap(one, other) for one in measuring for other in others)
+
+
+def test_jobs_bound_what_runs_at_once(workspace):
+    for name in ("a", "b"):
+        workspace.cell(f"{name}.md", SPAN)
+    workspace.build(jobs=1)
+
+    assert not overlap(span(workspace, "a.md"), span(workspace, "b.md"))
+
+
+def test_only_what_is_asked_for_runs_with_what_it_needs(workspace):
+    workspace.write(
+        "n.md", "```python id=a\n1\n```\n```python id=b needs=a\n1\n```\n```python id=c\n1\n```\n"
+    )
+    workspace.cell("m.md", "1")
+
+    assert workspace.build("n.md:b").started == ["n.md:a", "n.md:b"]
+    assert workspace.result("m.md").status is None
+    assert workspace.build("n.md").started == ["n.md:c"]
+    assert workspace.result("n.md", "b").cached
+
+
+@pytest.mark.parametrize(
+    ("target", "said"),
+    [
+        ("n.md:bench", "Did you mean 'benchmark'?"),
+        ("nn.md", "Did you mean 'n.md'?"),
+        ("n.md:x", "Its cells are"),
+    ],
+)
+def test_an_unknown_target_names_the_nearest(workspace, target, said):
+    workspace.cell("n.md", "1", "id=benchmark")
+
+    with pytest.raises(ProjectError) as caught:
+        workspace.build(target)
+
+    assert said in str(caught.value)
+
+
+def test_cells_that_were_not_asked_for_show_their_last_result(workspace):
+    workspace.cell("a.md", "print('old')")
+    workspace.cell("b.md", "1")
+    workspace.build()
+    workspace.cell("a.md", "print('new')")
+    workspace.build("b.md")
+
+    run = workspace.result("a.md")
+
+    assert workspace.text(run.stdout) == "old\n"
+    assert run.cached
+
+
+def test_rerun_runs_what_is_asked_for_and_not_what_it_needs(workspace):
+    workspace.write("n.md", "```python id=a\n1\n```\n```python id=b needs=a\n1\n```\n")
+    workspace.cell("m.md", "1")
+    workspace.build()
+
+    assert workspace.build("n.md:b", rerun=True).started == ["n.md:b"]
+    assert workspace.build(rerun=("m.md",)).started == ["m.md:a"]
+    assert len(workspace.build(rerun=True).started) == 3
+
+
+def test_a_result_that_changed_on_a_rerun_reaches_its_dependents(workspace):
+    code = "import time; open('t.txt', 'w').write(str(time.monotonic_ns()))"
+    use = "import os; print(open(os.environ['UVNOTE_INPUT_A'] + '/t.txt').read())"
+    workspace.write("n.md", f"```python id=a\n{code}\n```\n```python id=b needs=a\n{use}\n```\n")
+    workspace.build()
+
+    assert workspace.build("n.md:a", rerun=True).started == ["n.md:a"]
+    assert workspace.build().started == ["n.md:b"]
+    artifact = workspace.text(workspace.result("n.md").artifacts["t.txt"])
+    assert workspace.text(workspace.result("n.md", "b").stdout) == artifact + "\n"
+
+
+def test_commented_cells_are_shown_and_do_not_run(workspace):
+    workspace.write("n.md", "<!-- ```python id=a -->\nraise\n<!-- ``` -->\n\n```python id=b\n1\n```\n")
+
+    assert workspace.build().started == ["n.md:b"]
+    run = workspace.result("n.md")
+    assert (run.commented, run.status) == (True, None)
+
+
+def test_the_report_holds_prose_and_cells_in_order(workspace):
+    workspace.write("n.md", "---\ntitle: T\n---\nOne\n\n```python id=a collapse-code=true\n1\n```\nTwo\n")
+    workspace.build()
+    assert workspace.run is not None
+
+    notebook = workspace.run.notebooks[0]
+
+    assert [getattr(block, "text", None) or block.id for block in notebook.blocks] == ["One\n", "a", "Two\n"]
+    assert (notebook.front.title, notebook.cells[0].line, notebook.cells[0].collapse_code) == ("T", 6, True)
+    assert workspace.run.project.title == "Test"
+
+
+def test_the_commit_is_told_and_whether_it_is_what_ran(workspace):
+    def git(*words):
+        identity = ["-c", "user.name=x", "-c", "user.email=x@x"]
+        command = ["git", *identity, "-C", str(workspace.root), *words]
+        return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
+
+    code = "from kernels_bench_tools.runs import CellContext as C\nprint(C.load().commit, C.load().dirty)"
+    workspace.cell("n.md", code)
+    git("init", "-q")
+    git("add", ".")
+    git("commit", "-qm", "x")
+    commit = git("rev-parse", "HEAD")
+    workspace.build()
+    assert workspace.run is not None
+    assert workspace.run.project.commit == commit
+    assert workspace.text(workspace.result("n.md").stdout) == f"{commit} False\n"
+
+    git("pack-refs", "--all")
+    workspace.write("new.txt", "")
+    workspace.build(rerun=True)
+
+    assert workspace.text(workspace.result("n.md").stdout) == f"{commit} True\n"
+
+
+def test_zero_jobs_are_refused(workspace):
+    with pytest.raises(ProjectError, match="jobs=0"):
+        workspace.build(jobs=0)
+
+
+BUILD = """
+import sys
+from pathlib import Path
+from kernels_bench_tools.notebooks.progress import Silent
+from kernels_bench_tools.notebooks.project import find_project
+from kernels_bench_tools.notebooks.scheduler import BuildOptions, build
+class Told(Silent):
+    def cell_started(self, name): print("started", name, flush=True)
+    def note(self, text): print("note", text, flush=True)
+build(find_project(Path(sys.argv[1])), [], BuildOptions(environment="current"), Told())
+"""
+
+
+def start_build(workspace):
+    command = [sys.executable, "-c", BUILD, str(workspace.root)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def test_builds_of_one_project_wait_for_one_another(workspace):
+    for number in range(6):
+        workspace.cell(f"n{number}.md", f"import time; time.sleep(0.2); print({number})")
+    builds = [start_build(workspace) for _ in range(3)]
+    outputs = [build.communicate(timeout=60) for build in builds]
+
+    assert [build.returncode for build in builds] == [0, 0, 0], outputs
+    started = [line for out, _ in outputs for line in out.splitlines() if line.startswith("started")]
+    assert len(started) == 6
+    assert sum("another build is running" in out for out, _ in outputs) == 2
+    workspace.build()
+    for number in range(6):
+        assert workspace.text(workspace.result(f"n{number}.md").stdout) == f"{number}\n"
+
+
+def test_a_build_waits_until_the_device_is_free(workspace):
+    order = []
+
+    class Told(Silent):
+        def note(self, text):
+            order.append(text)
+
+    with device_lock("gpu", Told()):
+
+        def measure():
+            with device_lock("gpu", Told()):
+                order.append("measured")
+
+        thread = threading.Thread(target=measure)
+        thread.start()
+        time.sleep(0.3)
+        order.append("released")
+    thread.join(10)
+
+    assert order[0].startswith("another build is measuring on gpu")
+    assert order[1:] == ["released", "measured"]
+
+
+def test_a_project_lock_says_whether_it_was_waited_for(workspace):
+    with project_lock(workspace.project, Silent()) as waited:
+        assert waited is False
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_an_interrupted_build_leaves_no_process_and_keeps_what_ended(workspace, number):
+    seconds = f"5{os.getpid()}.{int(number)}"
+    workspace.cell("a.md", "print('done')")
+    workspace.cell(
+        "b.md", f"import subprocess; subprocess.run(['sleep', '{seconds}'])", "id=a needs=./a.md:a"
+    )
+    build = start_build(workspace)
+    assert build.stdout is not None
+    for line in build.stdout:
+        if "b.md" in line:
+            break
+    time.sleep(0.3)
+    build.send_signal(number)
+    _, error = build.communicate(timeout=20)
+
+    assert "KeyboardInterrupt" in error
+    time.sleep(0.1)
+    assert not [one for one in psutil.process_iter(["cmdline"]) if seconds in (one.info["cmdline"] or [])]
+    workspace.cell("b.md", "1", "id=a needs=./a.md:a")
+    assert workspace.build().started == ["b.md:a"]
+    assert not list((workspace.root / ".kbt/cache").glob(".draft-*"))
+
+
+def test_a_report_of_ten_notebooks_is_checked_in_half_a_second(workspace):
+    for number in range(10):
+        workspace.cell(f"op/impls/n{number}.md", WRITE, "id=a outputs=op.jsonl", "title: X")
+    workspace.cell("op/results/c.md", "1", "id=c needs=../impls/*.md:a")
+    workspace.build()
+    began = time.process_time()
+    workspace.build()
+
+    assert time.process_time() - began < 0.5

@@ -1,0 +1,107 @@
+"""The arrows between layers point one way."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).parents[1] / "kernels_bench_tools"
+NAME = "kernels_bench_tools"
+
+LAYERS = {
+    "measure": "MEASURE",
+    "operators": "MEASURE",
+    "hub": "MEASURE",
+    "summarize": "SUMMARIZE",
+    "notebooks": "RUN",
+    "publish": "PUBLISH",
+    "cli": "CLI",
+    "__main__": "CLI",
+    "__init__": "FACE",
+}
+MAY_IMPORT = {
+    "FACTS": {"FACTS"},
+    "MEASURE": {"FACTS", "MEASURE"},
+    "SUMMARIZE": {"FACTS", "SUMMARIZE"},
+    "RUN": {"FACTS", "RUN"},
+    "PUBLISH": {"FACTS", "PUBLISH"},
+    # The public face loads its names lazily; importing it must stay as light as the facts.
+    "FACE": {"FACTS"},
+    "CLI": {"FACTS", "RUN", "SUMMARIZE", "PUBLISH", "CLI", "FACE"},
+}
+FORBIDDEN = {
+    "FACTS": {"torch", "triton", "matplotlib", "jinja2", "uvnote", "kernels"},
+    "MEASURE": {"matplotlib", "jinja2", "uvnote", "rich", "typer"},
+    "SUMMARIZE": {"torch", "triton", "jinja2", "uvnote", "kernels", "rich", "typer"},
+    "RUN": {"torch", "triton", "matplotlib", "jinja2", "kernels"},
+    "PUBLISH": {"torch", "triton", "matplotlib", "uvnote", "kernels"},
+    "FACE": {"torch", "triton", "matplotlib", "jinja2", "uvnote", "kernels"},
+    "CLI": {"torch", "triton", "kernels"},
+}
+MODULES = sorted(PACKAGE.rglob("*.py"))
+
+
+def layer_of(parts: tuple[str, ...]) -> str:
+    return LAYERS.get(parts[0] if parts else "__init__", "FACTS")
+
+
+def module_parts(path: Path) -> tuple[str, ...]:
+    parts = path.relative_to(PACKAGE).with_suffix("").parts
+    return parts[:-1] if len(parts) > 1 and parts[-1] == "__init__" else parts
+
+
+def imported_names(tree: ast.Module) -> set[str]:
+    """Every module named in an import anywhere in the file, but for those only a type checker follows."""
+    checking = {
+        node
+        for branch in ast.walk(tree)
+        if isinstance(branch, ast.If) and ast.unparse(branch.test) == "TYPE_CHECKING"
+        for node in ast.walk(branch)
+    }
+    names: set[str] = set()
+    for node in ast.walk(tree):
+        if node in checking:
+            continue
+        if isinstance(node, ast.Import):
+            names.update(alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, "imports are absolute, so that this test can read them"
+            module = node.module or ""
+            # `from package import module` imports the module, too.
+            inner = PACKAGE.parent / module.replace(".", "/")
+            names.update(
+                f"{module}.{alias.name}"
+                if (inner / alias.name).is_dir() or (inner / f"{alias.name}.py").is_file()
+                else module
+                for alias in node.names
+            )
+    return names
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_a_module_imports_only_what_its_layer_may(path: Path) -> None:
+    layer = layer_of(module_parts(path))
+    for name in imported_names(ast.parse(path.read_text(encoding="utf-8"))):
+        top, *rest = name.split(".")
+        if top == NAME:
+            target = layer_of(tuple(rest))
+            assert target in MAY_IMPORT[layer], f"{layer} imports {name}, which is {target}"
+        else:
+            assert top not in FORBIDDEN[layer], f"{layer} imports {name}"
+
+
+def test_everything_but_measure_imports_without_torch() -> None:
+    names = [
+        ".".join((NAME, *module_parts(path)))
+        for path in MODULES
+        if layer_of(module_parts(path)) not in {"MEASURE"} and path.name not in {"__init__.py", "__main__.py"}
+    ]
+    program = "import sys, importlib\nsys.modules['torch'] = sys.modules['triton'] = None\n" + "\n".join(
+        f"importlib.import_module({name!r})" for name in names
+    )
+
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+
+    assert done.returncode == 0, done.stderr
