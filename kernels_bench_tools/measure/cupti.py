@@ -53,7 +53,7 @@ class Activity:
 def record_activities(batch: Callable[[], None]) -> list[Activity]:
     """Run ``batch`` in one profiler session and return what the device did, by start time."""
     os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # or each session prints two lines
-    with profile(activities=[ProfilerActivity.CUDA]) as session:
+    with profile(activities=[ProfilerActivity.CUDA], acc_events=True) as session:
         batch()
         torch.cuda.synchronize()
     # The raw events: building torch's FunctionEvents takes far longer than the session itself.
