@@ -20,10 +20,12 @@ class Checkout:
 
     @cached_property
     def commit(self) -> str:
-        """The commit's full name, read without starting git; outside of a repository ``KBT_COMMIT``'s."""
+        """The commit's full name, read without starting git; ``KBT_COMMIT`` if that is set."""
+        if named := os.environ.get("KBT_COMMIT"):
+            return named
         git = next((one / ".git" for one in (self.root, *self.root.parents) if (one / ".git").exists()), None)
         try:
-            return _head(git) if git else os.environ.get("KBT_COMMIT", "")
+            return _head(git) if git else ""
         except (OSError, UnicodeDecodeError):
             return ""
 
