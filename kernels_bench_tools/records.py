@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from kernels_bench_tools.devices import Device
 from kernels_bench_tools.errors import RecordError
@@ -21,12 +22,16 @@ SCHEMA = 1
 
 
 class Status(StrEnum):
-    """How it ended. Only the first two have a latency, only the first may be ranked."""
+    """How it ended. Those that ran have a latency; only the first may be ranked."""
 
     OK = "ok"
     """Ran, and agreed with the reference."""
     INCORRECT = "incorrect"
     """Ran, and did not agree with the reference."""
+    EXCEEDS_PHYSICS = "exceeds_physics"
+    """Ran, and claims to be faster than the device can move its bytes or do its arithmetic."""
+    REJECTED = "rejected"
+    """Ran, and its time cannot be trusted: the record's flags say why."""
     ERROR = "error"
     """Raised an exception, or its process exited with a code other than 0."""
     OOM = "oom"
@@ -43,7 +48,7 @@ class Status(StrEnum):
     @property
     def ran(self) -> bool:
         """Whether the implementation ran to its end, so that a latency exists."""
-        return self in {Status.OK, Status.INCORRECT}
+        return self in {Status.OK, Status.INCORRECT, Status.EXCEEDS_PHYSICS, Status.REJECTED}
 
 
 class Timer(StrEnum):
@@ -67,6 +72,79 @@ class CacheState(StrEnum):
     """Cold: the calls went round input sets that together exceed the cache."""
     HOT = "hot"
     UNKNOWN = "unknown"
+
+
+class Flag(StrEnum):
+    """What a reader of a record should know. Those in ``REJECTING`` cost it its rank."""
+
+    STREAM_ESCAPE = "stream_escape"
+    """Work ran on the device outside of the call that launched it."""
+    THREAD_INJECTION = "thread_injection"
+    """The call started a thread or a process that outlived it."""
+    LAZY_OUTPUT = "lazy_output"
+    """The output is not a plain tensor with memory of its own on the device."""
+    TIMER_TAMPER = "timer_tamper"
+    """Functions that the harness measures with were replaced."""
+    STALE_OUTPUT = "stale_output"
+    """The output did not follow inputs that changed in place, or a timed call's output was wrong."""
+    INPUT_MUTATED = "input_mutated"
+    """A call changed its inputs."""
+    ALIASED_OUTPUT = "aliased_output"
+    """The output shares memory with an input, or with an earlier output."""
+    PRECISION = "precision"
+    """The error exceeds twice that of torch's own operator in the same type."""
+    NONDETERMINISTIC = "nondeterministic"
+    """Two calls with the same inputs gave different bits."""
+    FALLBACK = "fallback"
+    """None of the kernels that the implementation declares was launched."""
+    HOST_BOUND = "host_bound"
+    """Submitting a call takes longer than the device needs for it."""
+    NEAR_FLOOR = "near_floor"
+    """The time is less than five times that of a kernel that does nothing."""
+    TIMER_DISAGREEMENT = "timer_disagreement"
+    """Events take longer than the kernels by more than an event pair costs."""
+    PROFILER_SLOWED = "profiler_slowed"
+    """The kernels run slower while the profiler watches: the time is by events, without it."""
+    DRIFT = "drift"
+    """The samples' last third differs from the first by more than 1 %."""
+    BIMODAL = "bimodal"
+    """The samples fall into two groups."""
+    THROTTLED = "throttled"
+    """The device slowed its clocks down for power or heat."""
+    NEIGHBOUR = "neighbour"
+    """Another process used the device."""
+    SENTINEL = "sentinel"
+    """Reference kernels ran at another speed than in the other processes, also when tried again."""
+
+
+REJECTING = frozenset(
+    {
+        Flag.STREAM_ESCAPE,
+        Flag.THREAD_INJECTION,
+        Flag.LAZY_OUTPUT,
+        Flag.TIMER_TAMPER,
+        Flag.STALE_OUTPUT,
+        Flag.INPUT_MUTATED,
+        Flag.ALIASED_OUTPUT,
+        Flag.FALLBACK,
+    }
+)
+"""Flags with which a record is ``rejected``: its time is not that of the work it claims."""
+
+
+class Regime(StrEnum):
+    """What bounds a workload on a device."""
+
+    LAUNCH = "launch"
+    """Less than five times a kernel that does nothing: bandwidth says nothing here."""
+    L2 = "l2"
+    """Its bytes fit into half of the last-level cache."""
+    TRANSITION = "transition"
+    """Between the cache and memory."""
+    HBM = "hbm"
+    """More than four times the last-level cache: memory bandwidth."""
+    COMPUTE = "compute"
+    """More arithmetic per byte than the measured ridge."""
 
 
 class Latency(msgspec.Struct, kw_only=True):
@@ -94,6 +172,72 @@ class Latency(msgspec.Struct, kw_only=True):
     """Number of input sets that the calls went round."""
     stop_reason: str = ""
     """Why sampling ended: ``"converged"``, ``"max_samples"`` or ``"max_seconds"``."""
+    tail_ratio: float | None = None
+    """99th percentile over the median."""
+    drift: float | None = None
+    """Median of the last third of the samples over that of the first, minus 1."""
+
+
+class Timing(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """A secondary quantity in milliseconds, without its samples."""
+
+    p50: float
+    ci_low: float | None = None
+    ci_high: float | None = None
+    reps: int = 0
+
+
+class Quantities(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """The times that are not the headline; never mixed with it or one another."""
+
+    device_hot: Timing | None = None
+    """Device time of a call among others of the same inputs: the caches hold what fits."""
+    host_submit: Timing | None = None
+    """Host time to issue one call, without waiting for the device."""
+    e2e: Timing | None = None
+    """Idle device, call, wait: what one call costs whoever waits for it."""
+
+
+class FirstCall(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """What happens once per process, in milliseconds."""
+
+    import_ms: float | None = None
+    """From the start of the process to the harness: importing packages."""
+    load_ms: float | None = None
+    """Loading the implementation: the function given as ``load=``, a download for example."""
+    first_ms: float | None = None
+    """The first call, compilation and autotuning included."""
+    second_ms: float | None = None
+    """The second call, waited for."""
+
+
+class Clocks(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """The device while it was measured, sampled from outside of the process."""
+
+    sm_mhz: int = 0
+    """Median clock of the multiprocessors while busy."""
+    sm_mhz_min: int = 0
+    memory_mhz: int = 0
+    in_band_mhz: int = 0
+    """Clock by a kernel that spins for a known number of cycles, in the measured stream."""
+    power_w: float = 0.0
+    """Highest sample."""
+    temperature_c: int = 0
+    throttle: list[str] = msgspec.field(default_factory=list)
+    """Reasons that the device gave for slowing down, other than idling."""
+    other_processes: int = 0
+    samples: int = 0
+
+
+class Roofline(msgspec.Struct, kw_only=True):
+    """How near a row is to what the device can do, by a ceiling measured in the same process."""
+
+    ceiling: str
+    """``"read"``, ``"write"``, ``"copy"``, ``"triad"``, ``"mix"`` or ``"matmul_<dtype>"``."""
+    value: float
+    """GB/s, or TFLOP/s for a matmul ceiling."""
+    fraction: float
+    """Achieved rate over the ceiling's."""
 
 
 class Kernel(msgspec.Struct, kw_only=True):
@@ -126,7 +270,7 @@ class Failure(msgspec.Struct, kw_only=True):
     msg: str
 
 
-class Environment(msgspec.Struct, kw_only=True):
+class Environment(msgspec.Struct, kw_only=True, omit_defaults=True):
     """The software and hardware that a record was measured with; empty strings where unknown."""
 
     torch: str = ""
@@ -149,7 +293,7 @@ class Environment(msgspec.Struct, kw_only=True):
     l2_bytes: int = 0
 
 
-class Provenance(msgspec.Struct, kw_only=True):
+class Provenance(msgspec.Struct, kw_only=True, omit_defaults=True):
     """Where a record comes from and how to make it again."""
 
     notebook: str = ""
@@ -163,7 +307,7 @@ class Provenance(msgspec.Struct, kw_only=True):
     environment: str = ""
     """``"uv"`` or ``"current"``."""
     packages: dict[str, str] = msgspec.field(default_factory=dict)
-    """Every distribution that was installed, with its version."""
+    """The distributions that the process had imported, with their versions."""
     harness: str = ""
     """Version of kernels-bench-tools."""
     seed: int | None = None
@@ -204,6 +348,21 @@ class Record(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     device: Device | None = None
     work: Work | None = None
     kernels: list[Kernel] = msgspec.field(default_factory=list)
+    process: int = 0
+    """Which of the fresh processes that measured the same workload, from 0."""
+    quantities: Quantities | None = None
+    first_call: FirstCall | None = None
+    clocks: Clocks | None = None
+    flags: list[Flag] = msgspec.field(default_factory=list)
+    regime: Regime | None = None
+    roofline: Roofline | None = None
+    sentinels: dict[str, list[float]] = msgspec.field(default_factory=dict)
+    """Reference kernel to its milliseconds before and after this process's workloads."""
+    ceilings: dict[str, float] = msgspec.field(default_factory=dict)
+    """What the device reached in this process, GB/s or TFLOP/s (``matmul_<dtype>``); on the process's first
+    record only."""
+    trust: str = ""
+    """What the integrity checks covered, and what they cannot see."""
     span_ms: float | None = None
     """Median from the first kernel's start to the last one's end; ``lat_ms`` sums their durations."""
     provenance: Provenance = msgspec.field(default_factory=Provenance)
@@ -237,13 +396,109 @@ def _status_without_one(record: Record) -> Status:
     return Status.OK if record.ok else Status.INCORRECT
 
 
+def thin_records(records: Iterable[Record]) -> list[Record]:
+    """Return records as they are committed: :func:`thin_record` of each, and nothing said twice.
+
+    What a record shares with the first of its run (environment, device, provenance, sentinels) is left out;
+    :func:`read_records` puts it back.
+    """
+    first: dict[str, Record] = {}
+    thinned = []
+    for record in map(thin_record, records):
+        origin = first.setdefault(record.run, record)
+        thinned.append(record if origin is record else _without_shared(record, origin))
+    return thinned
+
+
+def thin_record(record: Record, samples: int = 30) -> Record:
+    """Return the record with fewer samples, and without the digits that carry no information.
+
+    Every quantile and interval stays as all samples gave it; of the samples every n-th is kept, in order.
+    """
+    if record.lat_ms is None:
+        return record
+    latency = replace(
+        record.lat_ms, raw_times=[_rounded(time) for time in _spread(record.lat_ms.raw_times, samples)]
+    )
+    for name in ("p10", "p50", "p90", "mean", "iqr", "ci_low", "ci_high", "tail_ratio", "drift"):
+        value = getattr(latency, name)
+        setattr(latency, name, None if value is None else _rounded(value))
+    return replace(record, lat_ms=latency)
+
+
+def _without_shared(record: Record, origin: Record) -> Record:
+    """Return the record without what it shares with the first of its run."""
+    shared = {
+        name: type(getattr(record, name))() if name != "device" else None
+        for name in ("env", "device", "sentinels")
+        if getattr(record, name) == getattr(origin, name)
+    }
+    provenance = _as_of(record.provenance, origin)
+    if record.provenance == provenance:
+        shared["provenance"] = Provenance(seed=record.provenance.seed)
+    return replace(record, **shared)
+
+
+def _with_shared(record: Record, origin: Record) -> Record:
+    """Return the record with what :func:`_without_shared` left out."""
+    return replace(
+        record,
+        env=record.env if record.env != Environment() else origin.env,
+        device=record.device or origin.device,
+        sentinels=record.sentinels or origin.sentinels,
+        provenance=record.provenance if record.provenance.harness else _as_of(record.provenance, origin),
+    )
+
+
+def _as_of(provenance: Provenance, origin: Record) -> Provenance:
+    """Return the origin's provenance as a later record of its run has it: the packages are said once."""
+    return replace(origin.provenance, seed=provenance.seed, packages={})
+
+
+def _spread(values: list[float], count: int) -> list[float]:
+    if len(values) <= count:
+        return values
+    return [values[index * len(values) // count] for index in range(count)]
+
+
+def _rounded(value: float) -> float:
+    """Return the value to five digits: a fiftieth of the smallest difference that gets a verdict."""
+    return float(f"{value:.5g}")
+
+
 _DECODER = msgspec.json.Decoder(Record)
 _ENCODER = msgspec.json.Encoder()
+# Readers of kernels-benchmarks' files look these up without asking whether they are there.
+_ALWAYS_WRITTEN = frozenset(
+    [
+        "ts",
+        "run",
+        "impl",
+        "tags",
+        "wl",
+        "env",
+        "lat_ms",
+        "compile_ms",
+        "peak_bytes",
+        "ok",
+        "absmax",
+        "corr",
+        "err",
+        "schema",
+        "op",
+        "status",
+    ]
+)
 
 
 def encode_record(record: Record) -> bytes:
-    """Return the record as one line of JSON, line feed included."""
-    return _ENCODER.encode(record) + b"\n"
+    """Return the record as one line of JSON, line feed included; what says nothing is left out."""
+    said = {
+        name: value
+        for name in record.__struct_fields__
+        if (value := getattr(record, name)) or name in _ALWAYS_WRITTEN
+    }
+    return _ENCODER.encode(said) + b"\n"
 
 
 def write_records(path: Path, records: Iterable[Record]) -> None:
@@ -276,7 +531,11 @@ def read_records(path: Path, where: str = "") -> list[Record]:
         data = path.read_bytes()
     except OSError as error:
         raise RecordError(where, f"cannot be read ({error.strerror})", "A JSONL file of records") from error
-    return list(_decode_lines(data, where))
+    first: dict[str, Record] = {}
+    return [
+        record if (origin := first.setdefault(record.run, record)) is record else _with_shared(record, origin)
+        for record in _decode_lines(data, where)
+    ]
 
 
 def _decode_lines(data: bytes, where: str) -> Iterator[Record]:

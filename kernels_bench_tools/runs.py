@@ -59,6 +59,10 @@ class CellContext(msgspec.Struct, kw_only=True):
     workloads: str = ""
     """Name of the workload set; empty for the device's default."""
     family: str = ""
+    process: int = 0
+    """Which of the cell's fresh processes this is, from 0."""
+    processes: int = 1
+    """How many fresh processes measure this cell."""
 
     @classmethod
     def load(cls) -> CellContext:

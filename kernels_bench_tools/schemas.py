@@ -10,9 +10,10 @@ from typing import Any
 import msgspec
 
 from kernels_bench_tools.records import Record
+from kernels_bench_tools.selfchecks import SelfCheck
 from kernels_bench_tools.summaries import Summary
 
-PUBLISHED: dict[str, type[msgspec.Struct]] = {"record": Record, "summary": Summary}
+PUBLISHED: dict[str, type[msgspec.Struct]] = {"record": Record, "selfcheck": SelfCheck, "summary": Summary}
 """File stem to the struct whose schema it holds."""
 
 

@@ -1,15 +1,48 @@
-"""Statistics of samples that make no assumption about their distribution."""
+"""Statistics of samples that make as few assumptions about their distribution as they can.
+
+Samples of one process scatter little and share whatever that process happened to get: addresses, clocks, a
+warm or a cool card. So a figure for publication comes from several processes, a *group* of samples each, and
+its interval from how the groups' medians differ, with Student's factor for how few they are.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cache
-from math import comb, exp, log
+from math import comb, exp, hypot, inf, log, sqrt
+from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
+
+_Array = NDArray[np.float64]
 
 CONFIDENCE = 0.95
 """Coverage of the intervals that the report shows."""
+
+_STUDENT = (12.7062, 4.3027, 3.1824, 2.7764, 2.5706, 2.4469, 2.3646, 2.3060, 2.2622, 2.2281)
+"""Student's 97.5 % quantiles for 1 to 10 degrees of freedom."""
+_LEAST_FOR_DRIFT = 9
+_LEAST_FOR_TAIL = 20
+_GAP = 0.03
+_SIDE = 0.1
+
+
+class Estimate(NamedTuple):
+    """A figure and its 95 % interval, in the figure's unit; an infinite end means that it is not known."""
+
+    value: float
+    low: float
+    high: float
+
+    @property
+    def known(self) -> bool:
+        """Whether there is an interval."""
+        return self.low > 0 and self.high < inf
+
+
+Groups = Sequence[Sequence[float]]
+"""Samples of one quantity, a group for each process."""
 
 
 @cache
@@ -52,6 +85,109 @@ def quantiles(samples: Sequence[float], at: Sequence[float]) -> tuple[float, ...
     return tuple(float(value) for value in np.quantile(np.asarray(samples, dtype=np.float64), at))
 
 
+def drift(samples: Sequence[float]) -> float | None:
+    """Return how much the last third's median exceeds the first third's, as a share of it.
+
+    Args:
+        samples: Positive, in the order they were taken; None for fewer than nine.
+    """
+    if len(samples) < _LEAST_FOR_DRIFT:
+        return None
+    third = len(samples) // 3
+    first, last = float(np.median(samples[:third])), float(np.median(samples[-third:]))
+    return last / first - 1 if first > 0 else None
+
+
+def tail_ratio(samples: Sequence[float]) -> float | None:
+    """Return the 99th percentile over the median; None for fewer than twenty samples."""
+    if len(samples) < _LEAST_FOR_TAIL:
+        return None
+    median, tail = quantiles(samples, (0.5, 0.99))
+    return tail / median if median > 0 else None
+
+
+def is_bimodal(samples: Sequence[float]) -> bool:
+    """Return whether the samples fall into two groups.
+
+    They do if a gap of more than 3 % parts a tenth of them or more from the rest, and is wider than the
+    middle half of either side: an outlier is no group, and in noisy samples gaps of 3 % mean nothing.
+
+    Args:
+        samples: Positive, in any order.
+    """
+    side = max(2, int(np.ceil(_SIDE * len(samples))))
+    if len(samples) < 2 * side or min(samples) <= 0:
+        return False
+    ordered = np.sort(np.log(np.asarray(samples, dtype=np.float64)))
+    gaps = np.diff(ordered)[side - 1 : len(samples) - side]
+    cut = side + int(np.argmax(gaps))
+    spread = max(float(np.subtract(*np.quantile(part, (0.75, 0.25)))) for part in np.split(ordered, [cut]))
+    return float(gaps.max()) > max(log(1 + _GAP), spread)
+
+
+def hierarchical_median(groups: Groups) -> Estimate:
+    """Return the median of the groups' medians and its interval.
+
+    One group has the interval of its order statistics, which says nothing about other processes. Of
+    several, the interval is Student's for the mean of the logarithms of their medians: a bootstrap over
+    three groups never leaves their range, and so holds the truth in three cases of four only. Resampling
+    within groups as well would count their scatter twice, since their medians already differ by it. The
+    interval is never narrower than the scatter within the groups alone would make it.
+
+    Args:
+        groups: Positive samples of one quantity, a group for each process.
+
+    Raises:
+        ValueError: There are no groups, an empty one, or samples that are not positive.
+    """
+    medians = _medians(groups)
+    value = float(np.median(medians))
+    if len(groups) == 1:
+        return Estimate(value, *(median_interval(groups[0]) or (0.0, inf)))
+    return _across(np.log(medians), log(value), *_within(groups))
+
+
+def ratio_interval(numerator: Groups, denominator: Groups) -> Estimate:
+    """Return the ratio of two hierarchical medians, and its interval.
+
+    With as many groups on both sides, the n-th of one was measured beside the n-th of the other, and what
+    slowed both down cancels: the interval comes from their ratios.
+
+    Args:
+        numerator: Positive samples, a group for each process.
+        denominator: The same of the other quantity, in the same unit.
+
+    Raises:
+        ValueError: As ``hierarchical_median``.
+    """
+    above, below = hierarchical_median(numerator), hierarchical_median(denominator)
+    if len(numerator) != len(denominator) or len(numerator) == 1:
+        return ratio_of(above, below)
+    ratios = np.log(_medians(numerator)) - np.log(_medians(denominator))
+    (down, up), (other_down, other_up) = _within(numerator), _within(denominator)
+    return _across(ratios, log(above.value / below.value), hypot(down, other_up), hypot(up, other_down))
+
+
+def ratio_of(numerator: Estimate, denominator: Estimate) -> Estimate:
+    """Return the ratio of two independent estimates, and its interval.
+
+    On each side the distances from value to end, of logarithms, add up like standard deviations do; for
+    intervals of any shape this keeps their coverage (known as MOVER).
+    """
+    ratio = numerator.value / denominator.value
+    if not (numerator.known and denominator.known):
+        return Estimate(ratio, 0.0, inf)
+    down = hypot(log(numerator.value / numerator.low), log(denominator.high / denominator.value))
+    up = hypot(log(numerator.high / numerator.value), log(denominator.value / denominator.low))
+    return Estimate(ratio, ratio * exp(-down), ratio * exp(up))
+
+
+def widened(estimate: Estimate, share: float) -> Estimate:
+    """Return the estimate with an interval that reaches at least ``share`` of its value to either side."""
+    value, low, high = estimate
+    return Estimate(value, min(low, value * (1 - share)), max(high, value * (1 + share)))
+
+
 def geometric_mean(ratios: Sequence[float]) -> float:
     """Return the geometric mean of positive ratios.
 
@@ -61,3 +197,62 @@ def geometric_mean(ratios: Sequence[float]) -> float:
     if not ratios or min(ratios) <= 0:
         raise ValueError("a geometric mean needs positive ratios")
     return exp(sum(log(ratio) for ratio in ratios) / len(ratios))
+
+
+def geometric_mean_interval(ratios: Sequence[Estimate], processes: Groups = ()) -> Estimate:
+    """Return the geometric mean of ratios over workloads, and its interval.
+
+    A process that was slow was slow on all of its workloads, so workloads are not independent witnesses.
+    Where the ratios of each process are known, the interval comes from the processes' own geometric
+    means; else from the ratios' intervals, as if independent.
+
+    Args:
+        ratios: One for each workload.
+        processes: For each process, its ratio on each of the workloads.
+
+    Raises:
+        ValueError: There are no ratios, or one is not positive.
+    """
+    value = geometric_mean([ratio.value for ratio in ratios])
+    if not all(ratio.known for ratio in ratios):
+        return Estimate(value, 0.0, inf)
+    if len(processes) > 1:
+        means = np.log([geometric_mean(process) for process in processes])
+        return _across(means, log(value), 0.0, 0.0)
+    down = hypot(*(log(ratio.value / ratio.low) for ratio in ratios)) / len(ratios)
+    up = hypot(*(log(ratio.high / ratio.value) for ratio in ratios)) / len(ratios)
+    return Estimate(value, value * exp(-down), value * exp(up))
+
+
+def student(freedom: int) -> float:
+    """Return Student's two-sided 95 % factor for that many degrees of freedom, at least one."""
+    if freedom <= len(_STUDENT):
+        return _STUDENT[freedom - 1]
+    z = 1.959964
+    return z + (z**3 + z) / (4 * freedom) + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * freedom**2)
+
+
+def _medians(groups: Groups) -> _Array:
+    if not groups or any(len(group) == 0 or min(group) <= 0 for group in groups):
+        raise ValueError("an interval across processes needs positive samples of each")
+    return np.array([np.median(group) for group in groups])
+
+
+def _across(logs: _Array, centre: float, down: float, up: float) -> Estimate:
+    """Return Student's interval of the mean, and at least ``down`` and ``up`` around the centre."""
+    half = student(len(logs) - 1) * float(logs.std(ddof=1)) / sqrt(len(logs))
+    mean = float(logs.mean())
+    low, high = min(mean - half, centre - down), max(mean + half, centre + up)
+    return Estimate(exp(centre), exp(low), exp(high))
+
+
+def _within(groups: Groups) -> tuple[float, float]:
+    """Return how far the scatter within groups reaches from the mean of their medians, in logarithms."""
+    down, up = [], []
+    for group in groups:
+        interval = median_interval(group)
+        if interval is not None:
+            median = float(np.median(group))
+            down.append(log(median / interval[0]))
+            up.append(log(interval[1] / median))
+    return hypot(*down) / len(groups), hypot(*up) / len(groups)

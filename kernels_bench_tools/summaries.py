@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from kernels_bench_tools.devices import Device
-from kernels_bench_tools.records import CacheState, Environment, Provenance, Status, Timer
+from kernels_bench_tools.records import CacheState, Environment, Flag, Provenance, Regime, Status, Timer
 
 SCHEMA = 1
 
@@ -50,8 +50,22 @@ class Point(msgspec.Struct, kw_only=True):
     reps: int = 0
     timer: Timer = Timer.UNKNOWN
     cache: CacheState = CacheState.UNKNOWN
+    processes: int = 1
+    """Fresh processes that measured it; the interval covers how they differ."""
     speedup: float | None = None
+    speedup_low: float | None = None
+    """Lower end of the interval of the speed-up."""
+    speedup_high: float | None = None
     verdict: Verdict = Verdict.NONE
+    regime: Regime | None = None
+    fraction: float | None = None
+    """Achieved rate over that of ``ceiling``, measured in the same process."""
+    ceiling: str = ""
+    flags: list[Flag] = msgspec.field(default_factory=list)
+    device_hot_ms: float | None = None
+    host_submit_ms: float | None = None
+    e2e_ms: float | None = None
+    span_ms: float | None = None
     gb_per_s: float | None = None
     """Counted bytes over the median, in 1e9 bytes per second."""
     tflop_per_s: float | None = None
@@ -81,7 +95,10 @@ class Row(msgspec.Struct, kw_only=True):
     total: int
     speedup: float | None = None
     """Geometric mean over the workloads that both this and the baseline passed."""
+    speedup_low: float | None = None
+    speedup_high: float | None = None
     speedup_workloads: int = 0
+    trust: str = ""
     points: list[Point]
     """In the order of the device's workloads, one for each."""
     environment: Environment = msgspec.field(default_factory=Environment)
@@ -96,6 +113,8 @@ class DeviceSummary(msgspec.Struct, kw_only=True):
     baseline: str = ""
     """Id of the implementation that divides the speed-ups; empty if none ran here."""
     workloads: list[WorkloadSummary]
+    ceilings: dict[str, float] = msgspec.field(default_factory=dict)
+    """What the device reached, GB/s or TFLOP/s: the median over its processes."""
     rows: list[Row]
     """Ranked rows first, then the baseline's peers without a rank, then what did not run."""
 
