@@ -1,0 +1,184 @@
+"""What the device can do at its best: memory traffic in four mixes, and matmuls in each type.
+
+Measured as implementations are, by the same timer and behind the same flush, so that a fraction of a ceiling
+compares like with like.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from statistics import median
+from time import perf_counter_ns
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from kernels_bench_tools.measure.cuda import CudaTimer
+from kernels_bench_tools.measure.cupti import MarkersMissingError
+from kernels_bench_tools.measure.rotation import last_level_cache_bytes
+
+_perf_counter_ns = perf_counter_ns
+
+_BUFFER_BYTES = 2**30
+_CPU_CACHES, _CPU_BUFFER_BYTES = 4, (2**26, 2**28)
+"""On a CPU: how many caches a buffer exceeds, within these bounds. One of twice the cache still half hits it."""
+_LARGEST_SHARE = 0.4
+"""Of the free memory, for three buffers."""
+_CALLS, _LEAST_CALLS, _CPU_CALLS = 20, 5, 5
+_PATIENCE_MS = 60.0
+"""For one ceiling on a CUDA device."""
+_LEAST_CPU_CALLS, _CPU_PATIENCE_MS = 3, 30.0
+_SIZE, _FLOAT32_SIZE, _CPU_SIZE = 8192, 4096, 1024
+
+Call = Callable[[], Any]
+
+
+def measure_ceilings(device: str) -> dict[str, float]:
+    """Return what the device reaches, GB/s for traffic and TFLOP/s for matmuls.
+
+    ``read``, ``write``, ``copy`` (as much read as written) and ``triad`` (twice as much) move buffers far
+    larger than the cache; of several ways to do so the fastest counts. ``matmul_<dtype>`` multiplies random
+    square matrices. What the device or its memory cannot do is left out. Takes about a second on a CUDA
+    device and half a second on a CPU; the memory is free again afterwards.
+
+    Args:
+        device: ``"cuda"`` or ``"cpu"``.
+    """
+    with torch.no_grad():
+        if not device.startswith("cuda"):
+            return _traffic(_buffers(cpu_buffer_bytes(), device), device) | _cpu_matmul()
+        try:
+            return _traffic(_buffers(_affordable(device), device), device) | _matmuls(device)
+        finally:
+            torch.cuda.empty_cache()
+
+
+def median_ms(call: Call, device: str, calls: int = _CALLS) -> float:
+    """Return the median device time of a call in ms, with a cold cache; fewer calls if it takes long."""
+    timer = CudaTimer(call, (), device)
+    once = median(one.ms for one in timer.by_events(2))
+    count = max(_LEAST_CALLS, min(calls, int(_PATIENCE_MS / max(once, 1e-3))))
+    try:
+        return median(one.ms for one in timer.by_kernels(count))
+    except MarkersMissingError:
+        return median(one.ms for one in timer.by_events(count))
+
+
+def host_ms(call: Call, calls: int) -> list[float]:
+    """Return the times of ``calls`` calls in ms by the host's clock, after one that does not count.
+
+    Fewer if they take long together, as they do on a machine that is busy with something else.
+    """
+    call()
+    times: list[float] = []
+    while len(times) < calls and (len(times) < _LEAST_CPU_CALLS or sum(times) < _CPU_PATIENCE_MS):
+        start = _perf_counter_ns()
+        call()
+        times.append((_perf_counter_ns() - start) / 1e6)
+    return times
+
+
+def cpu_buffer_bytes() -> int:
+    """Return the size of a buffer whose copy goes through the CPU's memory."""
+    smallest, largest = _CPU_BUFFER_BYTES
+    return min(max(_CPU_CACHES * last_level_cache_bytes(), smallest), largest) // 2**16 * 2**16
+
+
+def _best_ms(calls: Sequence[Call], device: str) -> float:
+    """Return the time of the fastest of several ways to do the same."""
+    if device.startswith("cuda"):
+        return min(median_ms(call, device) for call in calls)
+    # A CPU has neighbours: what it can do is what it did when they were quiet.
+    return min(min(host_ms(call, _CPU_CALLS)) for call in calls)
+
+
+def _affordable(device: str) -> int:
+    free, _ = torch.cuda.mem_get_info(device)
+    # Whole rows of `_traffic`.
+    return int(min(_BUFFER_BYTES, _LARGEST_SHARE * free / 3)) // 2**16 * 2**16
+
+
+def _buffers(size: int, device: str) -> tuple[Tensor, Tensor, Tensor]:
+    # Filled, because a CPU's memory that was never written does not exist yet.
+    first, second, third = (torch.full((size // 4,), 1.0, device=device) for _ in range(3))
+    if device.startswith("cuda"):
+        first.uniform_()
+        second.uniform_()
+    return first, second, third
+
+
+def _traffic(buffers: tuple[Tensor, Tensor, Tensor], device: str) -> dict[str, float]:
+    a, b, c = buffers
+    rows = a.view(-1, 2**14)
+    size = a.numel() * a.element_size()
+    ways: dict[str, tuple[int, Sequence[Call]]] = {
+        "read": (1, (a.sum, lambda: rows.sum(-1), lambda: rows.amax(-1))),
+        "write": (1, (lambda: c.fill_(2.0), c.zero_)),
+        "copy": (2, (lambda: c.copy_(a), lambda: torch.neg(a, out=c))),
+        "triad": (3, (lambda: torch.add(a, b, alpha=3.0, out=c),)),
+    }
+    return {name: times * size / _best_ms(calls, device) / 1e6 for name, (times, calls) in ways.items()}
+
+
+def _cpu_matmul() -> dict[str, float]:
+    call = _matmul(torch.float32, _CPU_SIZE, "cpu")
+    return {"matmul_float32": 2 * _CPU_SIZE**3 / _best_ms([call], "cpu") / 1e9}
+
+
+def _matmuls(device: str) -> dict[str, float]:
+    capability = torch.cuda.get_device_capability(device)
+    size = _SIZE if capability >= (8, 0) else _FLOAT32_SIZE
+    found = {
+        "matmul_float16": _tflop_per_s(lambda: _matmul(torch.float16, size, device), size, device),
+        "matmul_float32": _tflop_per_s(
+            lambda: _matmul(torch.float32, _FLOAT32_SIZE, device), _FLOAT32_SIZE, device
+        ),
+    }
+    if capability >= (8, 0):
+        found["matmul_bfloat16"] = _tflop_per_s(lambda: _matmul(torch.bfloat16, size, device), size, device)
+        with _tf32():
+            found["matmul_tf32"] = _tflop_per_s(lambda: _matmul(torch.float32, size, device), size, device)
+    if capability >= (8, 9):
+        found["matmul_float8"] = _tflop_per_s(lambda: _float8_matmul(size, device), size, device)
+    return {name: value for name, value in sorted(found.items()) if value is not None}
+
+
+def _tflop_per_s(make: Callable[[], Call], size: int, device: str) -> float | None:
+    """Return the rate of a square matmul; None if this build or this device cannot do it."""
+    try:
+        return 2 * size**3 / median_ms(make(), device) / 1e9
+    except (RuntimeError, AttributeError, TypeError):  # out of memory is a RuntimeError, too
+        return None
+
+
+def _matmul(dtype: torch.dtype, size: int, device: str) -> Call:
+    # Zeros would draw less power, and so run at higher clocks than any real operands.
+    a, b = (torch.randn(size, size, device=device).to(dtype) for _ in range(2))
+    out = torch.empty(size, size, device=device, dtype=dtype)
+    return lambda: torch.matmul(a, b, out=out)
+
+
+def _float8_matmul(size: int, device: str) -> Call:
+    a, b = (torch.randn(size, size, device=device).to(torch.float8_e4m3fn) for _ in range(2))
+    scale = torch.ones((), device=device)
+    multiply: Any = getattr(torch, "_scaled_mm")  # noqa: B009  torch has no public one yet
+    return lambda: multiply(
+        a, b.t(), scale_a=scale, scale_b=scale, out_dtype=torch.bfloat16, use_fast_accum=True
+    )
+
+
+@contextmanager
+def _tf32() -> Iterator[None]:
+    """Let float32 matmuls use TF32 meanwhile."""
+    before = torch.get_float32_matmul_precision()
+    with warnings.catch_warnings():
+        # Some releases warn that there is another way, which others do not have.
+        warnings.simplefilter("ignore")
+        torch.set_float32_matmul_precision("high")
+        try:
+            yield
+        finally:
+            torch.set_float32_matmul_precision(before)

@@ -1,0 +1,87 @@
+"""Sentinels: the same few calls, timed by every process before and after its own work.
+
+Implementations are measured in processes of their own, minutes apart. A process in which a plain copy takes
+longer than in the others did not have the device that they had, and its figures cannot stand beside theirs.
+"""
+
+from __future__ import annotations
+
+from statistics import median
+from time import perf_counter
+
+import torch
+
+from kernels_bench_tools.measure.ceilings import Call, cpu_buffer_bytes, host_ms, median_ms
+from kernels_bench_tools.measure.cuda import CudaTimer
+
+_COPY_BYTES, _SMALL_COPY_BYTES = 2**30, 2**28
+_SIZE, _CPU_SIZE = 4096, 512
+_CALLS, _CPU_CALLS, _NULL_CALLS = 20, 9, 200
+_WARM_SECONDS = 0.05
+_WARM_BATCH = 20
+_MATMULS = 12
+
+
+def measure_sentinels(device: str) -> dict[str, float]:
+    """Return the milliseconds of the sentinels: ``copy``, ``matmul`` and ``null``.
+
+    On a CUDA device they copy 1 GiB (256 MiB where memory is short), multiply 4096 x 4096 matrices in a half
+    type, and write one number; on a CPU four caches, 512 x 512 in float32, and one number. Takes about 0.3 s,
+    besides the profiler's own start; the memory is free again afterwards.
+
+    Args:
+        device: ``"cuda"`` or ``"cpu"``.
+    """
+    with torch.no_grad():
+        if not device.startswith("cuda"):
+            calls = {"matmul": _CPU_CALLS, "copy": _CPU_CALLS, "null": _NULL_CALLS}
+            made = _sentinels(cpu_buffer_bytes(), _CPU_SIZE, torch.float32, device)
+            return {name: median(host_ms(call, calls[name])) for name, call in made.items()}
+        try:
+            return _on_cuda(device)
+        finally:
+            torch.cuda.empty_cache()
+
+
+def _on_cuda(device: str) -> dict[str, float]:
+    free, _ = torch.cuda.mem_get_info(device)
+    size = _COPY_BYTES if free > 4 * _COPY_BYTES else _SMALL_COPY_BYTES
+    half = torch.bfloat16 if torch.cuda.get_device_capability(device) >= (8, 0) else torch.float16
+    calls = _sentinels(size, _SIZE, half, device)
+    _warm(calls["copy"])
+    found = {name: median_ms(calls[name], device, _CALLS) for name in ("copy", "null")}
+    return found | {"matmul": _one_at_a_time(calls["matmul"], device)}
+
+
+def _one_at_a_time(call: Call, device: str) -> float:
+    """Return the median device time in ms of calls that are far apart.
+
+    Matmuls back to back draw so much power that a card slows down within milliseconds, by 8 % on an H200
+    that has just been at work against one that has not: that is the card's answer to the matmuls, and would
+    say nothing of the state it is in. Between single calls the profiler's own cost leaves it time to rest.
+    """
+    timer = CudaTimer(call, (), device)
+    return median(timer.by_kernels(1)[0].ms for _ in range(_MATMULS))
+
+
+def _sentinels(copy_bytes: int, size: int, dtype: torch.dtype, device: str) -> dict[str, Call]:
+    source = torch.full((copy_bytes // 4,), 1.0, device=device)
+    target = torch.full_like(source, 2.0)
+    generator = torch.Generator(device).manual_seed(0)
+    a, b = (torch.randn(size, size, device=device, generator=generator).to(dtype) for _ in range(2))
+    out = torch.empty_like(a)
+    one = torch.zeros(1, device=device)
+    return {
+        "copy": lambda: target.copy_(source),
+        "matmul": lambda: torch.matmul(a, b, out=out),
+        "null": lambda: one.fill_(1.0),
+    }
+
+
+def _warm(call: Call) -> None:
+    """Keep the device busy until its clocks are up: an idle card takes tens of milliseconds."""
+    start = perf_counter()
+    while perf_counter() - start < _WARM_SECONDS:
+        for _ in range(_WARM_BATCH):
+            call()
+        torch.cuda.synchronize()

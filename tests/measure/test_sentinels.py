@@ -1,0 +1,29 @@
+from __future__ import annotations
+
+from time import perf_counter
+
+from kernels_bench_tools.measure.ceilings import cpu_buffer_bytes
+from kernels_bench_tools.measure.sentinels import measure_sentinels
+
+
+def test_a_cpu_times_a_copy_a_matmul_and_nothing() -> None:
+    found = measure_sentinels("cpu")
+
+    assert set(found) == {"copy", "matmul", "null"}
+    assert 0 < found["null"] < 0.1
+    assert found["null"] < found["matmul"] / 10
+    assert found["null"] < found["copy"] / 10
+
+
+def test_the_copy_goes_through_memory() -> None:
+    # No memory of today moves 2 TB/s for a CPU.
+    gb_per_s = 2 * cpu_buffer_bytes() / measure_sentinels("cpu")["copy"] / 1e6
+
+    assert 0.1 < gb_per_s < 2000
+
+
+def test_they_take_a_fraction_of_a_second() -> None:
+    start = perf_counter()
+    measure_sentinels("cpu")
+
+    assert perf_counter() - start < 5  # on a machine that does something else as well
