@@ -74,6 +74,11 @@ def no_cases(workload: Workload, inputs: Inputs) -> Iterator[tuple[str, Inputs]]
     yield from ()
 
 
+def same_size(workload: Workload) -> Workload:
+    """Return the workload itself: for operators whose workloads are all small."""
+    return workload
+
+
 @dataclass(frozen=True, kw_only=True)
 class Operator:
     """What every implementation of one operator has in common.
@@ -96,8 +101,14 @@ class Operator:
     pieces: Callable[[Inputs], Iterable[tuple[Any, Inputs]]] = whole
     """Split inputs so that ``output[index]`` depends on one piece only; the pieces cover the output."""
     cases: Callable[[Workload, Inputs], Iterable[tuple[str, Inputs]]] = no_cases
-    """Name and make hard inputs, of the workload's type and device, that must also come out right."""
+    """Name and make hard inputs that must also come out right, from ``smaller(workload)`` and its inputs."""
     tolerance: Callable[[torch.dtype], Tolerance] = field(default=dtype_tolerance)
+    baseline: Callable[..., Tensor] | None = None
+    """Torch's own operator, called like an implementation: its error in the same type is the yardstick."""
+    smaller: Callable[[Workload], Workload] = same_size
+    """Return a workload that takes the same path through a kernel and is cheap to judge many times."""
+    in_place: tuple[int, ...] = ()
+    """Positions of the inputs that an implementation may overwrite, and its output share memory with."""
 
     @staticmethod
     def default_set(device: str) -> str:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import torch
 from torch import Tensor
 
+from kernels_bench_tools.measure.adversarial import constant_rows, padded_rows, spikes, transposed
 from kernels_bench_tools.measure.operator import Inputs, Operator, Workload
 
 EPSILON = 1e-5
@@ -32,11 +34,25 @@ def hard_cases(workload: Workload, inputs: Inputs) -> Iterator[tuple[str, Inputs
     x, weight, bias = inputs
     yield "large offset", (x + 300, weight, bias)  # the variance as E[x²] - mean² cancels
     yield "tiny values", (x * 1e-3, weight, bias)  # eps is no longer negligible
-    yield "constant rows", (torch.full_like(x, 3), weight, bias)  # the variance is 0
+    yield "constant rows", (constant_rows(x), weight, bias)  # the variance is 0
+    yield "values x100", (x * 100, weight, bias)  # eps is
     yield "large values", (x * 1e4, weight, bias)  # their squares overflow float16
-    for number, shape in enumerate(ODD_SHAPES):
+    yield "spikes", (spikes(x), weight, bias)
+    yield "transposed", (transposed(x), weight, bias)
+    yield "padded rows", (padded_rows(x), weight, bias)
+    for number, shape in enumerate((*ODD_SHAPES, (1, 1, x.shape[-1]))):
         case = _random(shape, workload.torch_dtype, x.device, workload.seed + 1000 + number)
         yield f"shape {'x'.join(map(str, shape))}", case
+
+
+def fewer_rows(workload: Workload) -> Workload:
+    """Return the workload with as long rows, and at most 4 x 64 of them."""
+    axes = {
+        **workload.axes,
+        "batch": min(workload.axes["batch"], 4),
+        "seq_len": min(workload.axes["seq_len"], 64),
+    }
+    return replace(workload, axes=axes)
 
 
 def one_batch_entry_at_a_time(inputs: Inputs) -> Iterator[tuple[int, Inputs]]:
@@ -82,4 +98,6 @@ OPERATOR = Operator(
     flops=lambda inputs: FLOPS_PER_ELEMENT * inputs[0].numel(),
     pieces=one_batch_entry_at_a_time,
     cases=hard_cases,
+    baseline=reference,  # called with the workload's own type
+    smaller=fewer_rows,
 )

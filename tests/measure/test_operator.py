@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from kernels_bench_tools.errors import OperatorError
+from kernels_bench_tools.measure.adversarial import SPIKE, padded_rows, spikes, transposed
 from kernels_bench_tools.measure.operator import Operator, Workload, dtype_tolerance, find_operator
 
 
@@ -113,3 +114,41 @@ def test_tolerance_follows_the_precision_of_the_type(dtype: torch.dtype) -> None
     tolerance = dtype_tolerance(dtype)
 
     assert torch.finfo(dtype).eps < tolerance.rtol < 64 * torch.finfo(dtype).eps
+
+
+def test_the_smaller_workload_has_as_long_rows_and_few_of_them(layer_norm: Operator) -> None:
+    for workload in layer_norm.workloads("default"):
+        smaller = layer_norm.smaller(workload)
+
+        assert smaller.axes["hidden_dim"] == workload.axes["hidden_dim"]
+        assert smaller.axes["batch"] * smaller.axes["seq_len"] <= 256
+        assert smaller.dtype == workload.dtype
+
+
+def test_the_hard_cases_leave_the_inputs_they_were_made_from_alone(
+    layer_norm: Operator, tiny: Workload
+) -> None:
+    inputs = layer_norm.inputs(tiny, "cpu", 0)
+    before = [value.clone() for value in inputs]
+
+    names = [name for name, _ in layer_norm.cases(tiny, inputs)]
+
+    assert all(torch.equal(now, then) for now, then in zip(inputs, before, strict=True))
+    assert len(names) == len(set(names)) == 11
+
+
+def test_spikes_reach_the_last_columns_of_the_last_rows() -> None:
+    found = spikes(torch.randn(2, 5, 64))
+
+    where = (found == SPIKE).nonzero()[:, -1].tolist()
+    assert len(where) == 10
+    assert where[-3:] == [61, 62, 63]
+
+
+def test_strided_inputs_have_the_same_values() -> None:
+    x = torch.randn(3, 4, 16)
+
+    for made in (transposed(x), padded_rows(x)):
+        assert not made.is_contiguous()
+        assert made.stride(-1) == 1
+        assert torch.equal(made, x)

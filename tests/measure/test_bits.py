@@ -1,0 +1,58 @@
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+
+from kernels_bench_tools.measure.bits import elsewhere, fingerprint, same_bits
+
+DTYPES = [torch.float32, torch.bfloat16, torch.float16, torch.float64, torch.int64, torch.int8, torch.bool]
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("size", [1, 7, 64, 1001])
+def test_any_changed_element_changes_the_fingerprint(dtype: torch.dtype, size: int) -> None:
+    value = torch.ones(size, dtype=dtype)
+    before = fingerprint(value)
+    assert fingerprint(value.clone()) == before
+
+    for place in {0, size // 2, size - 1}:
+        changed = value.clone()
+        changed[place] = 0
+        assert fingerprint(changed) != before
+        assert not same_bits(changed, value)
+
+
+def test_exchanged_elements_and_zeroed_repetitions_change_it() -> None:
+    pairs = torch.tensor([1.0, 2.0], dtype=torch.float64).repeat(512)
+
+    assert len({fingerprint(pairs), fingerprint(pairs.flip(0)), fingerprint(torch.zeros_like(pairs))}) == 3
+
+
+def test_it_covers_more_than_one_chunk() -> None:
+    value = torch.zeros(2**22 + 5, dtype=torch.int64)
+    before = fingerprint(value)
+    value[-1] = 1
+
+    assert fingerprint(value) != before
+
+
+@pytest.mark.parametrize(
+    "value", [torch.randn(6, 10).t(), torch.randn(6, 12)[:, 1:8], torch.randn(9)[1:], torch.empty(0)]
+)
+def test_strides_and_offsets_do_not_matter(value: Tensor) -> None:
+    assert fingerprint(value) == fingerprint(value.contiguous().clone())
+    assert same_bits(value, value.clone())
+
+
+def test_nan_is_the_same_as_itself_and_a_signed_zero_is_not() -> None:
+    assert same_bits(torch.tensor([float("nan")]), torch.tensor([float("nan")]))
+    assert not same_bits(torch.tensor([0.0]), torch.tensor([-0.0]))
+
+
+def test_a_copy_elsewhere_is_aligned_equal_and_no_view() -> None:
+    value = torch.randn(3, 5)
+    copies = [elsewhere(value) for _ in range(8)]
+
+    assert all(torch.equal(copy, value) and copy._base is None for copy in copies)
+    assert all(copy.storage_offset() * 4 % 512 == 0 < copy.storage_offset() for copy in copies)

@@ -1,0 +1,144 @@
+"""The judge on a CUDA device: the same fixtures, torch's caching allocator, and what it costs."""
+
+from __future__ import annotations
+
+import importlib.util
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from kernels_bench_tools.measure.bits import fingerprint
+from kernels_bench_tools.measure.correctness import check
+from kernels_bench_tools.measure.integrity import Guard
+from kernels_bench_tools.measure.operator import Operator, Workload
+from kernels_bench_tools.measure.poison import poison_memory
+from kernels_bench_tools.records import REJECTING, Flag
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
+    pytest.mark.filterwarnings("default"),
+]
+
+_SPEC = importlib.util.spec_from_file_location(
+    "fixtures_integrity", Path(__file__).with_name("fixtures_integrity.py")
+)
+assert _SPEC
+assert _SPEC.loader
+cheats = importlib.util.module_from_spec(_SPEC)
+_SPEC.loader.exec_module(cheats)
+
+WORKLOAD = Workload(name="w", axes={"batch": 8, "seq_len": 512, "hidden_dim": 1024}, dtype="float32")
+
+
+@pytest.fixture(autouse=True)
+def _without_gradients() -> Iterator[None]:
+    with torch.no_grad():
+        yield
+
+
+@pytest.mark.parametrize(
+    ("make", "ok", "flags"), [case[1:] for case in cheats.MATRIX], ids=[case[0] for case in cheats.MATRIX]
+)
+def test_each_fixture_gets_exactly_its_flags(
+    layer_norm: Operator, make: Callable[[], Any], ok: bool, flags: frozenset[str]
+) -> None:
+    verdict, guard, found = cheats.examine(layer_norm, make, WORKLOAD, "cuda")
+
+    assert found == flags, (verdict.reason, guard.reasons)
+    if not flags & {flag.value for flag in REJECTING}:
+        assert verdict.ok == ok, verdict.reason
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
+def test_torch_gets_no_flag_in_any_type(layer_norm: Operator, dtype: str) -> None:
+    verdict, guard, found = cheats.examine(
+        layer_norm, lambda: cheats.right, replace(WORKLOAD, dtype=dtype), "cuda"
+    )
+
+    assert verdict.ok, verdict.reason
+    assert not found, guard.reasons
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_compiled_code_gets_no_flag(layer_norm: Operator, dtype: str) -> None:
+    def mine(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+        return torch.nn.functional.layer_norm(x, x.shape[-1:], weight, bias, 1e-5)
+
+    verdict, guard, found = cheats.examine(
+        layer_norm, lambda: torch.compile(mine, dynamic=False), replace(WORKLOAD, dtype=dtype), "cuda"
+    )
+    torch._dynamo.reset()
+
+    assert verdict.ok, verdict.reason
+    assert not found, guard.reasons
+
+
+def test_triton_code_gets_no_flag(
+    layer_norm: Operator, notebook_code: Callable[[str], str], tmp_path: Path
+) -> None:
+    source = tmp_path / "triton_kernel.py"  # Triton reads its kernels' source from a file
+    source.write_text(notebook_code("triton_layer_norm"), encoding="utf-8")
+    spec = importlib.util.spec_from_file_location("triton_kernel", source)
+    assert spec
+    assert spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+
+    verdict, guard, found = cheats.examine(
+        layer_norm, lambda: module.triton_layer_norm, replace(WORKLOAD, dtype="bfloat16"), "cuda"
+    )
+
+    assert verdict.ok, verdict.reason
+    assert not found, guard.reasons
+
+
+@pytest.mark.parametrize("megabytes", [1, 64, 1024])
+def test_the_next_output_has_poisoned_memory(megabytes: int) -> None:
+    torch.cuda.empty_cache()
+    like = torch.ones(megabytes * 2**18, device="cuda")
+    previous = [like.clone() for _ in range(2)]
+    previous.clear()
+    poison_memory(like)
+
+    assert torch.empty_like(like).isnan().all()
+
+
+def test_a_function_replaced_in_a_call_is_found(layer_norm: Operator) -> None:
+    guard = Guard("cuda")
+    original = torch.cuda.Event.elapsed_time
+    inputs = layer_norm.inputs(WORKLOAD, "cuda", 0)
+    try:
+        cheats.patches(torch.cuda.Event, "elapsed_time", lambda *_: 1e-9)(*inputs)
+        assert guard.finish() == [Flag.TIMER_TAMPER]
+    finally:
+        torch.cuda.Event.elapsed_time = original
+
+
+def test_a_gigabyte_is_judged_in_less_than_a_second(layer_norm: Operator) -> None:
+    """0.7 s are wanted on an H200; other cards have less bandwidth in float64."""
+    workload = layer_norm.workloads("default")[-1]
+    inputs = layer_norm.inputs(workload, "cuda", 0)
+    guard = Guard("cuda")
+    cheats.right(*inputs)
+    check(layer_norm, workload, cheats.right, inputs)  # memory is reserved, kernels are loaded
+    times = []
+    for step in (
+        lambda: check(layer_norm, workload, cheats.right, inputs),
+        lambda: guard.inspect(layer_norm, workload, cheats.right, inputs),
+        lambda: [fingerprint(value) for value in inputs],
+    ):
+        torch.cuda.synchronize()
+        start = time.perf_counter()
+        step()
+        torch.cuda.synchronize()
+        times.append(time.perf_counter() - start)
+
+    print(f"check {times[0]:.3f} s, inspect {times[1]:.3f} s, hash {times[2]:.4f} s")
+    assert times[0] + times[1] < 1.0

@@ -1,0 +1,330 @@
+"""Every way of gaming a measurement that Python can see is seen, and honest implementations are not accused."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from kernels_bench_tools.measure import judgement
+from kernels_bench_tools.measure.correctness import Verdict, check
+from kernels_bench_tools.measure.integrity import TRUST, Guard
+from kernels_bench_tools.measure.operator import Operator, Workload
+from kernels_bench_tools.records import REJECTING, Flag
+
+_SPEC = importlib.util.spec_from_file_location(
+    "fixtures_integrity", Path(__file__).with_name("fixtures_integrity.py")
+)
+assert _SPEC
+assert _SPEC.loader
+cheats = importlib.util.module_from_spec(_SPEC)
+_SPEC.loader.exec_module(cheats)
+
+DEVICE = "cpu"
+WORKLOAD = Workload(name="w", axes={"batch": 5, "seq_len": 80, "hidden_dim": 256}, dtype="float32")
+SMALL = Workload(name="w", axes={"batch": 2, "seq_len": 8, "hidden_dim": 256}, dtype="float32")
+
+
+@pytest.fixture(autouse=True)
+def _without_gradients() -> Iterator[None]:
+    with torch.no_grad():
+        yield
+
+
+def examine(
+    operator: Operator, make: Callable[[], Callable[..., Any]], workload: Workload = WORKLOAD
+) -> tuple[Verdict, Guard, set[str]]:
+    return cheats.examine(operator, make, workload, DEVICE)  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize(
+    ("make", "ok", "flags"), [case[1:] for case in cheats.MATRIX], ids=[case[0] for case in cheats.MATRIX]
+)
+@pytest.mark.parametrize("workload", [WORKLOAD, SMALL], ids=["large", "small"])
+def test_each_fixture_gets_exactly_its_flags(
+    layer_norm: Operator, make: Callable[[], Any], ok: bool, flags: frozenset[str], workload: Workload
+) -> None:
+    verdict, guard, found = examine(layer_norm, make, workload)
+
+    assert found == flags, (verdict.reason, guard.reasons)
+    if not flags & {flag.value for flag in REJECTING}:
+        assert verdict.ok == ok, verdict.reason
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
+def test_torch_gets_no_flag_in_any_type(layer_norm: Operator, dtype: str) -> None:
+    verdict, guard, found = examine(layer_norm, lambda: cheats.right, replace(WORKLOAD, dtype=dtype))
+
+    assert verdict.ok, verdict.reason
+    assert not found, guard.reasons
+
+
+@pytest.mark.filterwarnings("default")
+def test_compiled_code_gets_no_flag(layer_norm: Operator) -> None:
+    def mine(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+        return torch.nn.functional.layer_norm(x, x.shape[-1:], weight, bias, 1e-5)
+
+    verdict, guard, found = examine(layer_norm, lambda: torch.compile(mine, dynamic=False))
+    torch._dynamo.reset()
+
+    assert verdict.ok, verdict.reason
+    assert not found, guard.reasons
+
+
+def test_an_operator_that_declares_it_may_work_in_place(layer_norm: Operator) -> None:
+    allowed = replace(layer_norm, in_place=(0,))
+
+    verdict, guard, found = examine(allowed, cheats.in_place)
+
+    assert verdict.ok, verdict.reason
+    # Without copies from before a timed call there is nothing to compare it with.
+    assert found <= {"stale_output"}, guard.reasons
+
+
+def test_calls_may_be_counted_but_not_until_timing(layer_norm: Operator) -> None:
+    for honest in (1, 2, 3, 5, 8):
+        verdict, _, found = examine(layer_norm, partial(cheats.cached_by_call, honest), SMALL)
+
+        assert "stale_output" in found or not verdict.ok, honest
+
+
+def test_a_replay_in_the_timed_phase_shows_in_any_output_that_is_kept(layer_norm: Operator) -> None:
+    guard = Guard(DEVICE)
+    function = cheats.TwoFaced()
+    inputs = layer_norm.inputs(WORKLOAD, DEVICE, 0)
+    assert check(layer_norm, WORKLOAD, function, inputs).ok
+    assert guard.inspect(layer_norm, WORKLOAD, function, inputs) == []
+    sets = [layer_norm.inputs(WORKLOAD, DEVICE, seed) for seed in range(1, 6)]
+    kept = [(each, function(*each)) for each in sets]
+    function.timing = True
+    kept[2] = (sets[2], function(*sets[2]))
+
+    assert guard.check_outputs(layer_norm, kept) == [Flag.STALE_OUTPUT]
+    assert guard.check_outputs(layer_norm, kept) == []  # told once
+
+
+def test_a_wrong_implementation_is_incorrect_and_not_called_stale(layer_norm: Operator) -> None:
+    verdict, guard, found = examine(layer_norm, lambda: lambda x, w, b: torch.zeros_like(x))
+
+    assert not verdict.ok
+    assert not found, guard.reasons
+
+
+def test_inputs_that_only_a_timed_call_changes_are_noticed(layer_norm: Operator) -> None:
+    guard = Guard(DEVICE)
+    inputs = layer_norm.inputs(WORKLOAD, DEVICE, 0)
+    guard.inspect(layer_norm, WORKLOAD, cheats.right, inputs)
+    guard.remember([inputs])
+    inputs[0][-1, -1, -1] += 1
+
+    assert guard.check_outputs(layer_norm, []) == [Flag.INPUT_MUTATED]
+
+
+def test_inputs_that_an_untimed_call_changes_are_noticed(layer_norm: Operator) -> None:
+    guard = Guard(DEVICE)
+    inputs = layer_norm.inputs(WORKLOAD, DEVICE, 0)
+    before = [value.clone() for value in inputs]
+
+    assert guard.inspect(layer_norm, WORKLOAD, cheats.zeroes_its_input(), inputs) == [Flag.INPUT_MUTATED]
+    assert all(torch.equal(now, then) for now, then in zip(inputs, before, strict=True))
+
+
+def test_an_original_that_no_call_was_given_is_missed_when_it_changes(layer_norm: Operator) -> None:
+    inputs = layer_norm.inputs(WORKLOAD, DEVICE, 0)
+
+    verdict = check(layer_norm, WORKLOAD, cheats.poisons_the_reference(), inputs)
+
+    assert not verdict.ok
+    assert verdict.flags == [Flag.INPUT_MUTATED]
+
+
+def test_inputs_lie_where_no_earlier_call_s_can_have_been(layer_norm: Operator) -> None:
+    offsets = []
+
+    def watching(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+        offsets.append(x.storage_offset())
+        return cheats.right(x, weight, bias)  # type: ignore[no-any-return]
+
+    Guard(DEVICE).inspect(layer_norm, SMALL, watching, layer_norm.inputs(SMALL, DEVICE, 0))
+
+    assert len(set(offsets)) == 1
+    assert offsets[0] > 0
+
+
+def test_a_default_device_is_no_mode_that_computes_later(layer_norm: Operator) -> None:
+    guard = Guard(DEVICE)
+    inputs = layer_norm.inputs(WORKLOAD, DEVICE, 0)
+    with torch.device("cpu"):
+        assert guard.inspect(layer_norm, WORKLOAD, cheats.right, inputs) == []
+
+
+def test_a_lazy_output_of_a_timed_call_is_noticed(layer_norm: Operator) -> None:
+    guard = Guard(DEVICE)
+    inputs = layer_norm.inputs(WORKLOAD, DEVICE, 0)
+
+    assert guard.check_outputs(layer_norm, [(inputs, cheats.as_subclass()(*inputs))]) == [Flag.LAZY_OUTPUT]
+
+
+def test_a_mode_left_active_makes_outputs_lazy(layer_norm: Operator) -> None:
+    from torch.overrides import TorchFunctionMode
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    class Mode(TorchDispatchMode):
+        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            return func(*args, **(kwargs or {}))
+
+    class Override(TorchFunctionMode):
+        def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            return func(*args, **(kwargs or {}))
+
+    guard = Guard(DEVICE)
+    inputs = layer_norm.inputs(WORKLOAD, DEVICE, 0)
+    with Override():
+        assert guard.inspect(layer_norm, WORKLOAD, cheats.right, inputs) == [Flag.LAZY_OUTPUT]
+    with Mode():
+        assert guard.inspect(layer_norm, WORKLOAD, cheats.right, inputs) == [Flag.LAZY_OUTPUT]
+
+
+class TestThreads:
+    def inspected(self, operator: Operator, make: Callable[[], Any]) -> tuple[Any, list[Flag]]:
+        guard = Guard(DEVICE)
+        function = make()
+        inputs = operator.inputs(SMALL, DEVICE, 0)
+        return function, guard.inspect(operator, SMALL, function, inputs)
+
+    @pytest.mark.parametrize("make", [cheats.thread_per_call, cheats.lingering_thread])
+    def test_a_thread_that_outlives_its_call(self, layer_norm: Operator, make: Callable[[], Any]) -> None:
+        _, flags = self.inspected(layer_norm, make)
+        time.sleep(0.1)
+
+        assert flags == [Flag.THREAD_INJECTION]
+
+    def test_a_worker_that_was_there_before_the_first_call(self, layer_norm: Operator) -> None:
+        function, flags = self.inspected(layer_norm, cheats.worker_thread)
+        function.stop()
+
+        assert flags == [Flag.THREAD_INJECTION]
+
+    def test_a_worker_that_was_there_before_the_guard(self, layer_norm: Operator) -> None:
+        function = cheats.worker_thread()
+        _, flags = self.inspected(layer_norm, lambda: function)
+        function.stop()
+
+        assert flags == [Flag.THREAD_INJECTION]
+
+    def test_a_process_that_outlives_its_call(self, layer_norm: Operator) -> None:
+        function, flags = self.inspected(layer_norm, cheats.process_per_call)
+        for process in function.started:
+            process.communicate(b"\n")
+
+        assert flags == [Flag.THREAD_INJECTION]
+
+    def test_a_thread_that_waits_is_nobody_s_work(self, layer_norm: Operator) -> None:
+        stop = threading.Event()
+
+        def with_idle_thread() -> Any:
+            threading.Thread(target=stop.wait).start()
+            return cheats.right
+
+        _, flags = self.inspected(layer_norm, with_idle_thread)
+        stop.set()
+
+        assert flags == []
+
+    def test_a_thread_that_is_joined_is_part_of_the_call(self, layer_norm: Operator) -> None:
+        def joined() -> Any:
+            function = cheats.thread_per_call()
+            function.asynchronous = False
+            return function
+
+        assert self.inspected(layer_norm, joined)[1] == []
+
+    def test_a_thread_that_only_timed_calls_start(self, layer_norm: Operator) -> None:
+        guard = Guard(DEVICE)
+        inputs = layer_norm.inputs(SMALL, DEVICE, 0)
+        assert guard.inspect(layer_norm, SMALL, cheats.right, inputs) == []
+        cheats.lingering_thread()(*inputs)
+        thread = cheats.thread_per_call()
+        thread(*inputs)
+
+        assert guard.finish() == [Flag.THREAD_INJECTION]
+        time.sleep(0.1)
+
+
+def _fake(*args: Any, **kwargs: Any) -> float:
+    return 1e-9
+
+
+class TestTimers:
+    @pytest.mark.parametrize(
+        ("owner", "name"),
+        [
+            (time, "perf_counter"),
+            (torch.cuda.Event, "elapsed_time"),
+            (torch.cuda.Event, "record"),
+            (torch.cuda, "synchronize"),
+            (torch, "allclose"),
+            (torch, "equal"),
+            (torch.Tensor, "double"),  # inherited: a new attribute hides it
+            (torch.profiler, "profile"),
+            (torch.profiler.profile, "events"),
+            (judgement, "compare"),
+            (judgement.Comparison, "require_right"),
+        ],
+        ids=str,
+    )
+    def test_a_function_that_is_replaced_during_a_call(
+        self, layer_norm: Operator, owner: Any, name: str
+    ) -> None:
+        guard = Guard(DEVICE)
+        had, original = name in vars(owner), getattr(owner, name)
+        inputs = layer_norm.inputs(SMALL, DEVICE, 0)
+        try:
+            cheats.patches(owner, name, _fake)(*inputs)
+            flags = guard.finish()
+        finally:
+            if had:
+                setattr(owner, name, original)
+            else:
+                delattr(owner, name)
+
+        assert flags == [Flag.TIMER_TAMPER]
+        assert name in guard.reasons[Flag.TIMER_TAMPER]
+        assert Guard(DEVICE).finish() == []
+
+    def test_a_built_in_function_that_is_replaced_by_another(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        guard = Guard(DEVICE)
+        monkeypatch.setattr(time, "perf_counter_ns", time.time_ns)
+
+        assert guard.finish() == [Flag.TIMER_TAMPER]
+
+    def test_code_that_is_exchanged_inside_a_function_that_stays(self, layer_norm: Operator) -> None:
+        guard = Guard(DEVICE)
+        original = judgement.is_plausible.__code__
+        judgement.is_plausible.__code__ = (lambda *args: True).__code__
+        flags = guard.finish()
+        judgement.is_plausible.__code__ = original
+
+        assert flags == [Flag.TIMER_TAMPER]
+
+
+def test_what_is_found_fits_into_a_record(layer_norm: Operator) -> None:
+    def picky(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+        if x.shape != (5, 80, 256):
+            raise ValueError("a message much longer than anybody wants to read in a record, " * 9)
+        return cheats.right(x, weight, bias)  # type: ignore[no-any-return]
+
+    for function in (picky, lambda x, w, b: torch.zeros_like(x), cheats.half_accumulation()):
+        verdict = check(layer_norm, WORKLOAD, function, layer_norm.inputs(WORKLOAD, DEVICE, 0))
+        assert len(json.dumps(verdict.corr)) < 400
+    assert len(TRUST) < 220
