@@ -1,15 +1,16 @@
 """Kernel durations as CUPTI records them, through torch's profiler.
 
 Every timed call stands between two marker kernels, which no implementation launches: what starts
-between them belongs to the call. CUPTI's durations hold neither launch gaps nor the cost of events.
+between them belongs to the call. CUPTI's durations hold neither launch gaps nor the cost of events. What is
+in neither a call nor the harness's own work has escaped from the stream that is timed.
 """
 
 from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from statistics import median
 from typing import Any
 
@@ -20,11 +21,15 @@ from torch.profiler import ProfilerActivity, profile
 from kernels_bench_tools.measure.sampling import Call
 from kernels_bench_tools.records import Kernel
 
+_synchronize = torch.cuda.synchronize  # bound before an implementation can replace it
+
 MARKER = "spin_kernel"
 """Part of the name of the kernel that ``torch.cuda._sleep`` launches."""
 # Activities that the profiler books on the device though nothing computes or moves, by type, and by name
 # for releases of torch that do not tell the type.
 _NO_WORK = {"cuda_sync", "gpu_user_annotation", "cuda_profiler_range", "overhead"}
+SLACK_NS = 1_000
+"""How far activities on one stream may seem to overlap: the clock's resolution, and some."""
 _NO_WORK_NAMES = {"Context Sync", "Stream Sync", "Event Sync", "Stream Wait Event"}
 
 
@@ -50,12 +55,24 @@ class Activity:
         return self.start_ns + self.duration_ns
 
 
+@dataclass(frozen=True)
+class Batch:
+    """What one profiler session saw."""
+
+    calls: list[Call]
+    escaped: tuple[str, ...] = ()
+    """Names of activities that the timed stream did not order: see :func:`split_batch`."""
+    marker_ns: tuple[tuple[int, int], ...] = field(default=(), repr=False)
+    """How long the opening and the closing marker of each call ran."""
+
+
 def record_activities(batch: Callable[[], None]) -> list[Activity]:
     """Run ``batch`` in one profiler session and return what the device did, by start time."""
     os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # or each session prints two lines
+    _synchronize()  # nothing from before belongs to the batch
     with profile(activities=[ProfilerActivity.CUDA], acc_events=True) as session:
         batch()
-        torch.cuda.synchronize()
+        _synchronize()
     # The raw events: building torch's FunctionEvents takes far longer than the session itself.
     events = session.profiler.kineto_results.events()
     activities = [
@@ -72,36 +89,72 @@ def _is_work(event: Any) -> bool:
 
 
 def split_calls(activities: Sequence[Activity], calls: int) -> list[Call]:
-    """Return what belongs to each call.
+    """Return what belongs to each call; see :func:`split_batch`."""
+    return split_batch(activities, calls).calls
+
+
+def split_batch(activities: Sequence[Activity], calls: int, own: Mapping[str, int] | None = None) -> Batch:
+    """Return what belongs to each call, and what escaped.
+
+    Work escapes from the timed stream if it starts while the opening marker still runs (it waited for
+    nothing), if it still runs when the closing marker does (nothing waited for it), or if it belongs to no
+    call and is not the harness's own.
 
     Args:
         activities: Everything the device did, by start time.
         calls: How many calls were made, each between an opening and a closing marker.
+        own: The harness's own work outside of calls: how often each name may occur in all.
 
     Raises:
         MarkersMissingError: The number of markers does not fit.
         NoKernelError: There was nothing between two markers.
     """
-    found: list[Call] = []
-    inside: list[Activity] | None = None
-    markers = 0
-    for activity in activities:
-        if MARKER not in activity.name:
-            if inside is not None:
-                inside.append(activity)
-            continue
-        markers += 1
-        if inside is None:
-            inside = []
-        else:
-            found.append(_call(inside))
-            inside = None
-    if markers != 2 * calls:
+    brackets, outside = _brackets(activities)
+    markers = sum(MARKER in activity.name for activity in activities)
+    if markers != 2 * calls or len(brackets) != calls:
         raise MarkersMissingError(f"the profiler returned {markers} of {2 * calls} markers")
-    empty = sum(not call.kernels for call in found)
+    empty = sum(not bracket.inside for bracket in brackets)
     if empty:
         raise NoKernelError(f"{empty} of {calls} calls launched no kernel on the device")
-    return found
+    escaped = [name for bracket in brackets for name in bracket.unordered()]
+    strangers = Counter(activity.name for activity in outside) - Counter(own or {})
+    return Batch(
+        calls=[_call(bracket.inside) for bracket in brackets],
+        escaped=(*escaped, *strangers.elements()),
+        marker_ns=tuple((b.opening.duration_ns, b.closing.duration_ns) for b in brackets),
+    )
+
+
+@dataclass
+class _Bracket:
+    """Two markers and what started between them."""
+
+    opening: Activity
+    closing: Activity
+    inside: list[Activity]
+
+    def unordered(self) -> list[str]:
+        """Return the names of what the timed stream ordered neither after the one nor before the other."""
+        after, before = self.opening.end_ns - SLACK_NS, self.closing.start_ns + SLACK_NS
+        return [work.name for work in self.inside if work.start_ns < after or work.end_ns > before]
+
+
+def _brackets(activities: Sequence[Activity]) -> tuple[list[_Bracket], list[Activity]]:
+    """Pair the markers; return what stands between each pair, and everything else."""
+    found: list[_Bracket] = []
+    outside: list[Activity] = []
+    opening: Activity | None = None
+    inside: list[Activity] = []
+    for activity in activities:
+        if MARKER in activity.name:
+            if opening is None:
+                opening = activity
+            else:
+                found.append(_Bracket(opening, activity, inside))
+                opening, inside = None, []
+        else:
+            (outside if opening is None else inside).append(activity)
+    return found, outside
 
 
 def _call(activities: Sequence[Activity]) -> Call:

@@ -6,6 +6,8 @@ import os
 import platform
 import shutil
 import subprocess
+import sys
+from collections.abc import Mapping
 from functools import cache
 from importlib import metadata
 
@@ -34,7 +36,7 @@ def describe_environment(device: Device, torch_name: str) -> Environment:
 
     Call it right after a measurement: clocks fall within milliseconds of idling.
     """
-    versions = installed_packages()
+    versions = imported_packages()
     environment = Environment(
         torch=str(torch.__version__),
         py=platform.python_version(),
@@ -59,7 +61,6 @@ def describe_environment(device: Device, torch_name: str) -> Environment:
 
 def describe_provenance(context: CellContext, seed: int) -> Provenance:
     """Return where a record comes from."""
-    packages = installed_packages()
     return Provenance(
         notebook=context.notebook,
         notebook_digest=context.notebook_digest,
@@ -67,21 +68,60 @@ def describe_provenance(context: CellContext, seed: int) -> Provenance:
         commit=context.commit,
         dirty=context.dirty,
         environment=context.environment,
-        packages=packages,
-        harness=packages.get("kernels-bench-tools", ""),
+        packages=imported_packages(),
+        harness=_version("kernels-bench-tools"),
         seed=seed,
     )
 
 
-@cache
-def installed_packages() -> dict[str, str]:
-    """Return every installed distribution with its version, by name."""
-    found = {
-        str(distribution.metadata["Name"]).lower(): distribution.version
-        for distribution in metadata.distributions()
-        if distribution.metadata["Name"]
+def imported_packages() -> dict[str, str]:
+    """Return every distribution of which this process has imported something, with its version, by name.
+
+    What is merely installed cannot have changed a number, and a record has no room for it.
+    """
+    imported = {name.partition(".")[0] for name in tuple(sys.modules)}
+    names = {
+        distribution.lower()
+        for module, distributions in _distributions().items()
+        if module in imported
+        for distribution in distributions
     }
-    return dict(sorted(found.items()))
+    return {name: _version(name) for name in sorted(names)}
+
+
+def describe_affinity() -> str:
+    """Return the CPUs that this process may run on, such as ``"0-3,8"``; empty where unknown."""
+    if not hasattr(os, "sched_getaffinity"):
+        return ""
+    ranges: list[list[int]] = []
+    for cpu in sorted(os.sched_getaffinity(0)):
+        if ranges and cpu == ranges[-1][1] + 1:
+            ranges[-1][1] = cpu
+        else:
+            ranges.append([cpu, cpu])
+    return ",".join(f"{first}-{last}" if last > first else f"{first}" for first, last in ranges)
+
+
+def card_uuid(device: str) -> str:
+    """Return the CUDA card's identity as the driver's tools know it; empty for any other device."""
+    if not device.startswith("cuda"):
+        return ""
+    uuid = getattr(torch.cuda.get_device_properties(device), "uuid", None)
+    return f"GPU-{uuid}" if uuid is not None else ""
+
+
+@cache
+def _distributions() -> Mapping[str, list[str]]:
+    """Return top-level modules and the distributions that they come from."""
+    return metadata.packages_distributions()
+
+
+@cache
+def _version(distribution: str) -> str:
+    try:
+        return metadata.version(distribution)
+    except metadata.PackageNotFoundError:
+        return ""
 
 
 def _query_smi(fields: str, device: str) -> list[str]:
@@ -100,7 +140,4 @@ def _query_smi(fields: str, device: str) -> list[str]:
 
 def _smi_id(device: str) -> str:
     """Return the card's id for ``nvidia-smi``, which knows nothing of CUDA_VISIBLE_DEVICES."""
-    uuid = getattr(torch.cuda.get_device_properties(device), "uuid", None)
-    if uuid is not None:
-        return f"GPU-{uuid}"
-    return (os.environ.get("CUDA_VISIBLE_DEVICES") or "0").split(",")[0]
+    return card_uuid(device) or (os.environ.get("CUDA_VISIBLE_DEVICES") or "0").split(",")[0]

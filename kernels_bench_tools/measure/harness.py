@@ -2,27 +2,34 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import traceback
 import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from time import perf_counter
 from typing import Any
 
 import torch
 
 from kernels_bench_tools.devices import Device
-from kernels_bench_tools.errors import OperatorError, Unsupported
+from kernels_bench_tools.errors import KbtError, OperatorError, Unsupported
 from kernels_bench_tools.measure.environment import describe_device, torch_device
-from kernels_bench_tools.measure.operator import Operator, find_operator
+from kernels_bench_tools.measure.first_call import since_process_start_ms
+from kernels_bench_tools.measure.operator import Operator, Workload, find_operator
+from kernels_bench_tools.measure.record_file import RecordFile, with_session
+from kernels_bench_tools.measure.session import Session, open_session
 from kernels_bench_tools.measure.table import Table
-from kernels_bench_tools.measure.trial import failed_trial, run_trial
+from kernels_bench_tools.measure.trial import Trial, failed_trial, run_trial
 from kernels_bench_tools.measure.writing import Identity, make_record
-from kernels_bench_tools.records import Record, Status, append_record
+from kernels_bench_tools.records import Record, Status
 from kernels_bench_tools.runs import CellContext
 
 Implementation = Callable[..., Any]
+QUICK_SET = "smoke"
+"""The workload set that only shows whether anything works: no ceilings are measured for it."""
 
 
 def run_benchmark(
@@ -37,6 +44,7 @@ def run_benchmark(
     impl_tags: Mapping[str, str] | None = None,
     impl_func: Implementation | None = None,
     tags: Mapping[str, str] | None = None,
+    kernels: str = "",
     output: str | Path | None = None,
     **peer_options: Any,
 ) -> list[Record]:
@@ -56,6 +64,9 @@ def run_benchmark(
         impl_tags: kernels-benchmarks' spelling of ``tags``.
         impl_func: kernels-benchmarks' spelling of ``function``.
         tags: Free text about the implementation, copied into its records.
+        kernels: Regular expression for the names of the kernels that this implementation is about, such as
+            ``"layer_norm|_row_"``: if a call on a GPU launches none of them, it fell back to something
+            else and gets no rank.
         output: The file of records; ``<operator>.jsonl`` in the working directory by default.
         **peer_options: Other options of kernels-benchmarks, which have no meaning here.
 
@@ -64,7 +75,9 @@ def run_benchmark(
 
     Raises:
         OperatorError: The operator or workload set is unknown, or there is no implementation.
+        KbtError: ``kernels`` is not a regular expression.
     """
+    import_ms = since_process_start_ms()
     context = CellContext.load()
     found = find_operator(operator or str(getattr(kernel_type, "value", kernel_type) or context.operator))
     function = function or impl_func
@@ -79,7 +92,9 @@ def run_benchmark(
         torch_name=name,
         device=describe_device(name),
         tags=_tags(context, impl_tags, tags),
+        kernels=_pattern(kernels),
         path=Path(output or f"{found.name}.jsonl"),
+        import_ms=import_ms,
     )
     return run.measure(load or _given(function, found))
 
@@ -96,44 +111,58 @@ class _Run:
     torch_name: str
     device: Device
     tags: dict[str, str]
+    kernels: str
     path: Path
+    import_ms: float | None
     id: str = field(default_factory=lambda: uuid.uuid4().hex)
 
     def measure(self, load: Callable[[], Implementation]) -> list[Record]:
         """Load the implementation and try it on each workload, writing each record at once."""
         workloads = self.operator.workloads(self.workload_set)
-        function, failure = _load(load)
-        identity = self._identity(self.implementation or _name_of(function))
-        title = f"{identity.implementation}: {self.operator.name} on {self.device.name}"
-        print(f"{title}, workload set {self.workload_set!r}")
-        table = Table([workload.name for workload in workloads])
-        records = []
-        for workload in workloads:
-            table.start(workload.name)
-            if failure is not None:
-                trial = failure
-            else:
-                assert function is not None
-                trial = run_trial(self.operator, workload, function, self.torch_name)
-            record = make_record(identity, workload, trial)
-            append_record(self.path, record)
-            table.finish(record)
-            records.append(record)
-        return records
+        with open_session(self.torch_name, ceilings=self.workload_set != QUICK_SET) as session:
+            start = perf_counter()
+            function, failure = _load(load)
+            identity = self._identity(_name_of(function), 1000 * (perf_counter() - start))
+            title = f"{identity.implementation}: {self.operator.name} on {self.device.name}"
+            print(f"{title}, workload set {self.workload_set!r}")
+            table = Table([workload.name for workload in workloads])
+            file = RecordFile(self.path)
+            for number, workload in enumerate(workloads):
+                table.start(workload.name)
+                trial = failure or self._try(workload, function, session)
+                record = make_record(identity, workload, trial)
+                ceilings = session.ceilings if number == 0 else {}
+                table.finish(file.append(with_session(record, session.sentinels, ceilings)))
+            if failure is None:
+                session.close()
+            return file.complete(session.sentinels, session.ceilings)
 
-    def _identity(self, implementation: str) -> Identity:
+    def _try(self, workload: Workload, function: Implementation | None, session: Session) -> Trial:
+        assert function is not None
+        return run_trial(
+            self.operator,
+            workload,
+            function,
+            session,
+            process=self.context.process,
+            kernels=self.kernels,
+        )
+
+    def _identity(self, name: str, load_ms: float) -> Identity:
         return Identity(
             run=self.id,
             operator=self.operator.name,
-            implementation=implementation,
+            implementation=self.implementation or name,
             device=self.device,
             torch_name=self.torch_name,
             tags=self.tags,
             context=self.context,
+            import_ms=self.import_ms,
+            load_ms=load_ms,
         )
 
 
-def _load(load: Callable[[], Implementation]) -> tuple[Implementation | None, Any]:
+def _load(load: Callable[[], Implementation]) -> tuple[Implementation | None, Trial | None]:
     """Return the implementation, or the trial that stands for every workload."""
     try:
         return load(), None
@@ -161,6 +190,18 @@ def _given(function: Implementation | None, operator: Operator) -> Callable[[], 
             "Pass the implementation as the second argument",
         )
     return lambda: function
+
+
+def _pattern(kernels: str) -> str:
+    try:
+        re.compile(kernels)
+    except re.error as error:
+        raise KbtError(
+            f"run_benchmark(kernels={kernels!r})",
+            f"is not a regular expression: {error}",
+            "One that matches the names of the kernels that this implementation launches",
+        ) from None
+    return kernels
 
 
 def _tags(

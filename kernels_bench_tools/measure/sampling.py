@@ -7,8 +7,15 @@ from dataclasses import dataclass
 from math import nan
 from time import perf_counter
 
-from kernels_bench_tools.records import CacheState, Latency, Timer
-from kernels_bench_tools.statistics import CONFIDENCE, median_interval, quantiles
+from kernels_bench_tools.records import CacheState, Flag, Latency, Timer, Timing
+from kernels_bench_tools.statistics import (
+    CONFIDENCE,
+    drift,
+    is_bimodal,
+    median_interval,
+    quantiles,
+    tail_ratio,
+)
 
 MIN_SAMPLES = 6
 """The least that a 95 % interval of the median needs."""
@@ -18,6 +25,11 @@ STEADY = 0.02
 """Warm-up ends when the medians of two successive windows differ by less than this."""
 PRECISION = 0.005
 """Sampling converges when the interval reaches this far, relative to the median, to either side."""
+
+MAX_DRIFT = 0.01
+"""A larger change from the first third of the samples to the last is flagged."""
+NS_DIGITS = 6
+"""Decimals of a millisecond that a clock of nanoseconds can tell."""
 
 
 @dataclass(frozen=True)
@@ -111,7 +123,7 @@ def summarize(
     calls: Sequence[Call], *, timer: Timer, cache: CacheState, input_sets: int, warmup: int, stop_reason: str
 ) -> Latency:
     """Return the record's latency: every sample, their quantiles and the interval of the median."""
-    samples = [call.ms for call in calls]
+    samples = [round(call.ms, NS_DIGITS) for call in calls]
     p10, p25, p50, p75, p90 = quantiles(samples, [0.1, 0.25, 0.5, 0.75, 0.9])
     interval = median_interval(samples)
     return Latency(
@@ -131,4 +143,41 @@ def summarize(
         cache=cache,
         input_sets=input_sets,
         stop_reason=stop_reason,
+        tail_ratio=tail_ratio(samples),
+        drift=drift(samples),
     )
+
+
+def drifted(latency: Latency, tick_ms: float = 0.0) -> bool:
+    """Whether the samples changed while they were taken, by more than 1 %, two ticks and their own noise.
+
+    Thirds of a few noisy samples differ by chance: the intervals of their medians must not touch.
+    """
+    if latency.drift is None or abs(latency.drift) <= MAX_DRIFT:
+        return False
+    third = len(latency.raw_times) // 3
+    first, last = (median_interval(part) for part in (latency.raw_times[:third], latency.raw_times[-third:]))
+    if first is None or last is None or abs(latency.drift) * latency.p50 <= 2 * tick_ms:
+        return False
+    return first[1] < last[0] or last[1] < first[0]
+
+
+def sample_flags(latency: Latency, tick_ms: float = 0.0) -> list[Flag]:
+    """Return what the samples alone say: that they drifted, or fall into two groups."""
+    flags = [Flag.DRIFT] if drifted(latency, tick_ms) else []
+    # Of short kernels, two neighbouring ticks are further apart than two groups would be.
+    grouped = latency.p90 - latency.p10 > 2 * tick_ms and is_bimodal(latency.raw_times)
+    return [*flags, Flag.BIMODAL] if grouped else flags
+
+
+def timing(samples: Sequence[float]) -> Timing:
+    """Return a secondary quantity: the median of its samples, in milliseconds, with an interval."""
+    interval = median_interval(samples) or (None, None)
+    return Timing(
+        p50=quantiles(samples, [0.5])[0], ci_low=interval[0], ci_high=interval[1], reps=len(samples)
+    )
+
+
+def affordable(seconds: float, seconds_per_call: float, most: int = 30) -> int:
+    """Return how many calls fit into this time: at least what an interval needs, at most ``most``."""
+    return max(MIN_SAMPLES, min(most, int(seconds / max(seconds_per_call, 1e-9))))

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import gc
+import re
 import sys
 import traceback
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from time import perf_counter_ns
 from typing import Any
 
@@ -15,8 +16,15 @@ import torch
 from kernels_bench_tools.errors import Unsupported
 from kernels_bench_tools.measure.correctness import Verdict, check
 from kernels_bench_tools.measure.operator import Inputs, Operator, Workload
-from kernels_bench_tools.measure.timing import Measurement, input_set_count, measure
-from kernels_bench_tools.records import Failure, Status, Work
+from kernels_bench_tools.measure.outcome import decide
+from kernels_bench_tools.measure.roofline import FLOORS, Judgement
+from kernels_bench_tools.measure.rotation import input_set_count
+from kernels_bench_tools.measure.session import Session
+from kernels_bench_tools.measure.timing import Measurement, measure
+from kernels_bench_tools.records import Failure, Flag, Kernel, Status, Work
+
+PROCESS_SEEDS = 1000
+"""Seeds of two processes are this far apart, so that each measures with values of its own."""
 
 
 @dataclass(kw_only=True)
@@ -24,30 +32,65 @@ class Trial:
     """How it went. Everything after the step that failed is None."""
 
     status: Status
+    seed: int = 0
+    """Of the inputs that were checked and, first of all, timed."""
     failure: Failure | None = None
     compile_ms: float | None = None
+    """The first call."""
+    second_ms: float | None = None
     verdict: Verdict | None = None
     measurement: Measurement | None = None
+    judgement: Judgement | None = None
     peak_bytes: int | None = None
     work: Work | None = None
+    flags: list[Flag] = field(default_factory=list)
+
+    def add(self, flags: Sequence[Flag]) -> None:
+        """Add flags, each once."""
+        self.flags += [flag for flag in dict.fromkeys(flags) if flag not in self.flags]
 
 
-def run_trial(operator: Operator, workload: Workload, function: Callable[..., Any], device: str) -> Trial:
+def run_trial(
+    operator: Operator,
+    workload: Workload,
+    function: Callable[..., Any],
+    session: Session,
+    *,
+    process: int = 0,
+    kernels: str = "",
+) -> Trial:
     """Call, check and time ``function`` on one workload; its exceptions become the trial's status.
 
-    An incorrect implementation is timed too: its latency is shown, without a rank.
+    An implementation that is wrong or whose time cannot be trusted is timed too: its latency is shown,
+    without a rank.
+
+    Args:
+        operator: What is computed.
+        workload: The problem size.
+        function: The implementation.
+        session: The process that this is part of.
+        process: Which of several processes it is; each has other inputs.
+        kernels: Regular expression that the name of some launched kernel must match; empty for any.
     """
-    trial = Trial(status=Status.OK)
+    workload = replace(workload, seed=workload.seed + PROCESS_SEEDS * process)
+    trial = Trial(status=Status.OK, seed=workload.seed)
     try:
         with torch.no_grad():
-            _run(trial, operator, workload, function, device)
+            _run(trial, operator, workload, function, session, kernels)
     except Exception as error:
         status, failure = classify(error)
         if status is Status.ERROR:
             traceback.print_exc(file=sys.stderr)
-        trial = Trial(status=status, failure=failure, compile_ms=trial.compile_ms, work=trial.work)
+        trial = Trial(
+            status=status,
+            seed=trial.seed,
+            failure=failure,
+            compile_ms=trial.compile_ms,
+            second_ms=trial.second_ms,
+            work=trial.work,
+        )
     finally:
-        _release(device)
+        _release(session.device)
     return trial
 
 
@@ -67,39 +110,62 @@ def classify(error: Exception) -> tuple[Status, Failure]:
 
 
 def _run(
-    trial: Trial, operator: Operator, workload: Workload, function: Callable[..., Any], device: str
+    trial: Trial,
+    operator: Operator,
+    workload: Workload,
+    function: Callable[..., Any],
+    session: Session,
+    kernels: str,
 ) -> None:
+    device, guard = session.device, session.guard
     _forget_compilations()
-    inputs = operator.inputs(workload, device, workload.seed)
-    output, trial.compile_ms = _first_call(function, inputs, device)
+    inputs = operator.inputs(workload, device, trial.seed)
+    output, trial.compile_ms = _timed_call(function, inputs, device)
     trial.work = operator.work(inputs, output)
-    _poison(output)
     del output
+    trial.second_ms = _timed_call(function, inputs, device)[1]
     trial.verdict = check(operator, workload, function, inputs)
-    if not trial.verdict.ok:
-        trial.status = Status.INCORRECT
-        trial.failure = Failure(type="WrongResult", msg=trial.verdict.reason)
+    trial.add(trial.verdict.flags)
+    trial.add(guard.inspect(operator, workload, function, inputs))
     # Odd shapes among the hard cases may have left code compiled for any shape: compile anew for this one.
     if _forget_compilations():
         function(*inputs)
     sets = input_set_count(trial.work.bytes_moved, device)
-    rotated = [inputs, *(operator.inputs(workload, device, workload.seed + n) for n in range(1, sets))]
-    trial.measurement = measure(function, rotated, device)
+    rotated = [inputs, *(operator.inputs(workload, device, trial.seed + n) for n in range(1, sets))]
+    guard.remember(rotated)
+    found = trial.measurement = measure(function, rotated, device, clocks=session.clocks)
+    trial.add(found.flags)
+    # What an operator changes in place is no longer what the call was given.
+    trial.add(guard.check_outputs(operator, [] if operator.in_place else found.kept))
+    found.kept.clear()  # as much memory as several calls use
+    trial.add(guard.finish())
+    trial.add(_floor_flags(found, session.null_ms) + _fallback_flags(found.kernels, kernels))
+    trial.judgement = session.judge(trial.work, found.latency.p50, workload.dtype)
+    reasons = {
+        Flag.STREAM_ESCAPE: found.note,
+        Flag.FALLBACK: f"no kernel matches {kernels!r}",
+    } | guard.reasons
+    trial.status, trial.failure = decide(trial.verdict.reason, trial.judgement.exceeds, trial.flags, reasons)
     trial.peak_bytes = _peak_bytes(function, inputs, device)
 
 
-def _first_call(function: Callable[..., Any], inputs: Inputs, device: str) -> tuple[Any, float]:
+def _floor_flags(found: Measurement, null_ms: float) -> list[Flag]:
+    return [Flag.NEAR_FLOOR] if found.latency.p50 < FLOORS * null_ms else []
+
+
+def _fallback_flags(launched: Sequence[Kernel], declared: str) -> list[Flag]:
+    """Return ``fallback`` if kernels were seen and none of them is one that was declared."""
+    if not declared or not launched or any(re.search(declared, kernel.name) for kernel in launched):
+        return []
+    return [Flag.FALLBACK]
+
+
+def _timed_call(function: Callable[..., Any], inputs: Inputs, device: str) -> tuple[Any, float]:
     _synchronize(device)
     start = perf_counter_ns()
     output = function(*inputs)
     _synchronize(device)
     return output, (perf_counter_ns() - start) / 1e6
-
-
-def _poison(output: Any) -> None:
-    """Leave NaN in the memory that the next output is likely to get, so that unwritten elements show."""
-    if isinstance(output, torch.Tensor) and output.is_floating_point():
-        torch.full_like(output, float("nan"))
 
 
 def _peak_bytes(function: Callable[..., Any], inputs: Inputs, device: str) -> int | None:

@@ -7,6 +7,7 @@ from kernels_bench_tools.measure.cupti import (
     MarkersMissingError,
     NoKernelError,
     kernel_table,
+    split_batch,
     split_calls,
 )
 
@@ -71,3 +72,45 @@ def test_the_kernel_table_sums_the_launches_of_one_call() -> None:
     (kernel,) = kernel_table(split_calls(twice, 1))
 
     assert (kernel.name, kernel.count, kernel.ms) == ("k", 2, pytest.approx(3.0))
+
+
+def test_nothing_escapes_from_ordinary_calls() -> None:
+    batch = split_batch(
+        [*one_call(0), *one_call(100_000), *activities(("flush", 200_000, 50_000))], 2, {"flush": 3}
+    )
+
+    assert batch.escaped == ()
+    assert batch.marker_ns == ((20_000, 1_000), (20_000, 1_000))
+
+
+def test_work_beside_the_opening_marker_waited_for_nothing_and_escapes() -> None:
+    batch = split_batch(activities((MARK, 0, 20_000), ("beside", 5_000, 4_000), (MARK, 30_000, 1)), 1)
+
+    assert batch.escaped == ("beside",)
+
+
+def test_work_that_outlasts_the_call_escapes() -> None:
+    batch = split_batch(
+        activities((MARK, 0, 20_000), ("fine", 21_000, 1_000), ("late", 22_000, 90_000), (MARK, 23_000, 1)), 1
+    )
+
+    assert batch.escaped == ("late",)
+
+
+def test_work_between_calls_escapes_unless_it_is_the_harness_s_own() -> None:
+    seen = [*one_call(0), *activities(("stranger", 92_000, 1_000)), *one_call(100_000)]
+
+    assert split_batch(seen, 2, {"flush": 3}).escaped == ("stranger",)
+    assert set(split_batch(seen, 2).escaped) == {"flush", "stranger"}
+
+
+def test_work_that_bears_a_flush_s_name_escapes_when_there_is_too_much_of_it() -> None:
+    seen = [*one_call(0), *activities(("flush", 92_000, 50_000), ("flush", 150_000, 50_000))]
+
+    assert split_batch(seen, 1, {"flush": 2}).escaped == ("flush",)
+
+
+def test_timestamps_that_touch_are_no_escape() -> None:
+    batch = split_batch(activities((MARK, 0, 20_000), ("k", 19_500, 5_000), (MARK, 24_000, 1)), 1)
+
+    assert batch.escaped == ()

@@ -1,13 +1,17 @@
 from __future__ import annotations
 
+import os
 import platform
+import sys
 
 from kernels_bench_tools.devices import cpu_device
 from kernels_bench_tools.measure.environment import (
+    card_uuid,
+    describe_affinity,
     describe_device,
     describe_environment,
     describe_provenance,
-    installed_packages,
+    imported_packages,
 )
 from kernels_bench_tools.runs import CellContext
 
@@ -21,11 +25,26 @@ def test_a_cpu_has_no_gpu_s_properties() -> None:
     assert environment.py == platform.python_version()
 
 
-def test_the_packages_are_what_is_installed() -> None:
-    packages = installed_packages()
+def test_the_packages_are_what_is_imported_and_not_what_is_installed() -> None:
+    packages = imported_packages()
 
-    assert {"torch", "msgspec", "numpy", "kernels-bench-tools"} <= set(packages)
+    assert {"torch", "msgspec", "numpy"} <= set(packages)
     assert list(packages) == sorted(packages)
+    assert "mypy" not in sys.modules
+    assert "mypy" not in packages
+
+
+def test_the_affinity_names_every_cpu_that_may_be_used() -> None:
+    cpus = set()
+    for part in describe_affinity().split(","):
+        first, _, last = part.partition("-")
+        cpus.update(range(int(first), int(last or first) + 1))
+
+    assert cpus == os.sched_getaffinity(0)
+
+
+def test_a_cpu_has_no_card() -> None:
+    assert card_uuid("cpu") == ""
 
 
 def test_without_a_runner_provenance_says_only_what_it_knows() -> None:

@@ -7,11 +7,29 @@ from kernels_bench_tools.measure.sampling import (
     MIN_SAMPLES,
     Call,
     Limits,
+    affordable,
+    drifted,
     sample,
+    sample_flags,
     summarize,
+    timing,
     warm_up,
 )
-from kernels_bench_tools.records import CacheState, Timer
+from kernels_bench_tools.records import CacheState, Flag, Latency, Timer
+
+TICK = 32e-6
+
+
+def latency_of(samples: list[float]) -> Latency:
+    return summarize(
+        [Call(ms) for ms in samples],
+        timer=Timer.CUPTI,
+        cache=CacheState.READ_FLUSH,
+        input_sets=1,
+        warmup=0,
+        stop_reason="converged",
+    )
+
 
 PATIENT = Limits(warmup_seconds=5.0, sample_seconds=5.0)
 
@@ -100,3 +118,50 @@ def test_a_latency_holds_every_sample_and_the_interval_of_the_median() -> None:
     assert (latency.ci_low, latency.ci_high) == (40.0, 61.0)
     assert latency.reps == 100
     assert latency.has_warnings
+    assert latency.tail_ratio is not None
+    assert latency.drift is not None
+    assert latency.drift < -0.5
+
+
+def test_samples_have_no_digits_below_a_nanosecond() -> None:
+    assert latency_of([0.19660800000000002] * 6).raw_times == [0.196608] * 6
+
+
+def test_a_rise_beyond_noise_is_a_drift() -> None:
+    rising = latency_of([1.0 + 0.001 * number for number in range(60)])
+
+    assert drifted(rising)
+    assert Flag.DRIFT in sample_flags(rising)
+
+
+def test_a_rise_within_noise_is_none() -> None:
+    noisy = latency_of([1.0 + 0.1 * ((7 * number) % 10) + 0.0008 * number for number in range(60)])
+
+    assert noisy.drift is not None
+    assert noisy.drift > 0.01
+    assert not drifted(noisy)
+
+
+def test_one_tick_is_no_drift_and_two_ticks_are_not_two_groups() -> None:
+    stepping = latency_of([20 * TICK] * 30 + [21 * TICK] * 30)
+
+    assert not drifted(stepping, TICK)
+    assert drifted(stepping)
+    assert sample_flags(stepping, TICK) == []
+
+
+def test_alternating_samples_are_bimodal() -> None:
+    assert sample_flags(latency_of([1.0, 1.2] * 30), TICK) == [Flag.BIMODAL]
+
+
+def test_a_secondary_quantity_has_an_interval_and_no_samples() -> None:
+    found = timing([float(value) for value in range(1, 31)])
+
+    assert (found.p50, found.ci_low, found.ci_high, found.reps) == (15.5, 10.0, 21.0, 30)
+    assert timing([1.0]).ci_low is None
+
+
+def test_slow_calls_are_made_often_enough_for_an_interval_and_no_more() -> None:
+    assert affordable(0.1, 1e-6) == 30
+    assert affordable(0.1, 0.01) == 10
+    assert affordable(0.1, 1.0) == MIN_SAMPLES

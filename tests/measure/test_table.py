@@ -2,7 +2,18 @@ from __future__ import annotations
 
 import pytest
 
-from kernels_bench_tools.measure.table import format_ms
+from kernels_bench_tools.measure.table import Table, format_ms
+from kernels_bench_tools.records import (
+    Failure,
+    Flag,
+    Latency,
+    Quantities,
+    Record,
+    Roofline,
+    Status,
+    Timing,
+    Work,
+)
 
 
 @pytest.mark.parametrize(
@@ -11,3 +22,56 @@ from kernels_bench_tools.measure.table import format_ms
 )
 def test_times_have_four_significant_digits(value: float, text: str) -> None:
     assert format_ms(value) == text
+
+
+def test_a_line_has_every_figure_and_the_flags(capsys: pytest.CaptureFixture[str]) -> None:
+    table = Table(["LN"])
+    table.start("LN")
+    table.finish(
+        Record(
+            ts="",
+            run="",
+            impl="x",
+            status=Status.OK,
+            ok=True,
+            lat_ms=Latency(
+                p10=0.2, p50=0.2, p90=0.2, mean=0.2, iqr=0.0, reps=60, ci_low=0.199, ci_high=0.2004
+            ),
+            work=Work(bytes_read=4 * 10**8, bytes_written=4 * 10**8, flops=1),
+            quantities=Quantities(host_submit=Timing(p50=0.0123), e2e=Timing(p50=0.2345)),
+            roofline=Roofline(ceiling="copy", value=4270, fraction=0.937),
+            flags=[Flag.DRIFT],
+        )
+    )
+
+    head, line = capsys.readouterr().out.splitlines()
+    assert line.split() == (
+        [
+            "LN",
+            "0.2000",
+            "ms",
+            "0.5",
+            "%",
+            "60",
+            "4000.0",
+            "94%",
+            "copy",
+            "0.01230",
+            "0.2345",
+            "ok",
+            "[drift]",
+        ]
+    )
+    assert head.index("of ceiling") + len("of ceiling") == line.index("94% copy") + len("94% copy")
+
+
+def test_a_line_without_a_time_says_why(capsys: pytest.CaptureFixture[str]) -> None:
+    table = Table(["LN"])
+    table.start("LN")
+    table.finish(
+        Record(
+            ts="", run="", impl="x", status=Status.OOM, err=Failure(type="OutOfMemoryError", msg="too large")
+        )
+    )
+
+    assert capsys.readouterr().out.splitlines()[1].split() == ["LN", "oom:", "too", "large"]

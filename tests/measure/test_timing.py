@@ -7,14 +7,12 @@ from typing import Any
 import torch
 
 from kernels_bench_tools.measure.operator import Operator, Workload
-from kernels_bench_tools.measure.timing import (
-    MAX_INPUT_SETS,
-    MAX_ROTATED_BYTES,
-    input_set_count,
-    last_level_cache_bytes,
-    measure,
-)
-from kernels_bench_tools.records import CacheState, Timer
+from kernels_bench_tools.measure.rotation import input_set_count
+from kernels_bench_tools.measure.sampling import Limits
+from kernels_bench_tools.measure.timing import measure, profiler_slows, timers_disagree
+from kernels_bench_tools.records import CacheState, Flag, Timer
+
+QUICK = Limits(warmup_seconds=0.05, sample_seconds=0.1)
 
 
 def test_the_cpu_is_timed_by_a_monotonic_clock() -> None:
@@ -31,7 +29,7 @@ def test_calls_go_round_the_input_sets_in_turn() -> None:
     seen: list[int] = []
     sets = [(torch.tensor(number),) for number in range(3)]
 
-    found = measure(lambda x: seen.append(int(x)), sets, "cpu")
+    found = measure(lambda x: seen.append(int(x)), sets, "cpu", limits=QUICK)
 
     assert seen == [number % 3 for number in range(len(seen))]
     assert found.latency.input_sets == 3
@@ -41,28 +39,84 @@ def test_input_sets_that_fit_in_the_cache_are_not_called_cold() -> None:
     assert measure(lambda x: None, [(torch.zeros(1),)], "cpu").latency.cache is CacheState.HOT
 
 
-def test_enough_input_sets_exceed_the_cache_twice() -> None:
-    assert input_set_count(2**20, "cpu") * 2**20 >= min(2 * last_level_cache_bytes(), MAX_ROTATED_BYTES)
-
-
-def test_input_sets_are_bounded_in_number_and_size() -> None:
-    assert input_set_count(1, "cpu") == MAX_INPUT_SETS
-    assert input_set_count(2**40, "cpu") == 1
-
-
-def test_a_flushed_device_needs_one_input_set() -> None:
-    assert input_set_count(1, "cuda") == 1
-
-
 def test_a_real_operator_is_measured_cold(
     layer_norm: Operator, tiny: Workload, torch_layer_norm: Callable[..., Any]
 ) -> None:
     big = Workload(name="big", axes={"batch": 1, "seq_len": 256, "hidden_dim": 1024}, dtype="float32")
     count = input_set_count(2 * 256 * 1024 * 4, "cpu")
-    sets = [layer_norm.inputs(big, "cpu", seed) for seed in range(2 * count)]
+    sets = [layer_norm.inputs(big, "cpu", seed) for seed in range(count)]
 
     found = measure(torch_layer_norm, sets, "cpu")
 
     assert found.latency.cache is CacheState.ROTATED
     assert found.latency.reps >= 6
     assert found.latency.p10 <= found.latency.p50 <= found.latency.p90
+
+
+def test_outputs_of_a_few_calls_are_kept_with_their_inputs() -> None:
+    sets = [(torch.full((2,), float(number)),) for number in range(3)]
+
+    found = measure(lambda x: x + 1, sets, "cpu", limits=QUICK)
+
+    assert 1 <= len(found.kept) <= 4
+    assert all(torch.equal(output, inputs[0] + 1) for inputs, output in found.kept)
+
+
+def test_which_outputs_are_kept_cannot_be_foreseen() -> None:
+    sets = [(torch.tensor(number),) for number in range(50)]
+
+    runs = {
+        tuple(int(inputs[0]) for inputs, _ in measure(lambda x: x, sets, "cpu", limits=QUICK).kept)
+        for _ in range(6)
+    }
+
+    assert len(runs) > 1
+
+
+def test_of_outputs_that_fill_the_memory_only_the_last_is_kept() -> None:
+    found = measure(lambda x: torch.empty(2**50, device="meta"), [(torch.zeros(1),)], "cpu", limits=QUICK)
+
+    assert len(found.kept) == 1
+
+
+def test_an_alternating_function_is_bimodal() -> None:
+    turn = iter(range(10**9))
+
+    def alternating(x: torch.Tensor) -> None:
+        time.sleep(0.001 if next(turn) % 2 else 0.003)
+
+    assert Flag.BIMODAL in measure(alternating, [(torch.zeros(1),)], "cpu", limits=QUICK).flags
+
+
+def test_a_function_that_slows_down_drifts() -> None:
+    turn = iter(range(10**9))
+
+    def slowing(x: torch.Tensor) -> None:
+        time.sleep(0.001 + 5e-5 * next(turn))
+
+    found = measure(slowing, [(torch.zeros(1),)], "cpu", limits=Limits(warmup_seconds=0, sample_seconds=0.5))
+
+    assert Flag.DRIFT in found.flags
+    assert found.latency.drift is not None
+    assert found.latency.drift > 0.01
+
+
+def test_a_steady_function_has_no_flags() -> None:
+    found = measure(lambda x: time.sleep(0.002), [(torch.zeros(1),)], "cpu", limits=QUICK)
+
+    assert Flag.DRIFT not in found.flags
+    assert found.quantities is None
+    assert found.clocks is None
+
+
+def test_timers_may_differ_by_what_an_event_pair_costs() -> None:
+    assert not timers_disagree(events_ms=0.0149, span_ms=0.010)
+    assert timers_disagree(events_ms=0.0171, span_ms=0.010)
+    assert not timers_disagree(events_ms=10.4, span_ms=10.0)
+    assert timers_disagree(events_ms=10.6, span_ms=10.0)
+
+
+def test_events_that_take_less_time_than_the_kernels_show_that_the_profiler_slows_them() -> None:
+    assert profiler_slows(events_ms=0.3656, kernels_ms=0.3864)  # Inductor's layer_norm on an H200
+    assert not profiler_slows(events_ms=0.3908, kernels_ms=0.3902)  # torch's own
+    assert not profiler_slows(events_ms=0.2548, kernels_ms=0.2555)

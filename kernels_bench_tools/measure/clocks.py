@@ -1,0 +1,197 @@
+"""The device while it is measured: clocks, power, throttling and neighbours, sampled by another process."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from os import getpid
+from pathlib import Path
+from statistics import median
+from typing import IO, Any
+
+from kernels_bench_tools.measure import clock_reader
+from kernels_bench_tools.records import Clocks, Flag
+
+INTERVAL_SECONDS = 0.04
+READY_SECONDS = 5.0
+IDLE = "gpu_idle"
+POWER_CAP = "sw_power_cap"
+REASONS = {
+    0x1: IDLE,
+    0x2: "applications_clocks_setting",
+    0x4: POWER_CAP,
+    0x8: "hw_slowdown",
+    0x10: "sync_boost",
+    0x20: "sw_thermal_slowdown",
+    0x40: "hw_thermal_slowdown",
+    0x80: "hw_power_brake_slowdown",
+    0x100: "display_clock_setting",
+}
+"""Bits of NVML's mask of reasons for lower clocks."""
+SLOWING = frozenset({"hw_slowdown", "hw_thermal_slowdown", "hw_power_brake_slowdown", "sw_thermal_slowdown"})
+CLOCK_DROP = 0.03
+"""A card near its power limit always says so; it has been slowed down if its clock fell by more than this."""
+
+
+@dataclass(frozen=True)
+class Sample:
+    """The device at one moment."""
+
+    seconds: float
+    """On the monotonic clock, which all processes share."""
+    sm_mhz: int
+    memory_mhz: int
+    power_w: float
+    temperature_c: int
+    reasons: frozenset[str]
+    pids: tuple[int, ...]
+    """Processes that compute on it."""
+
+    @classmethod
+    def parse(cls, line: str) -> Sample:
+        """Return the sample that a line of the reader holds.
+
+        Raises:
+            ValueError: It is not one, such as a line cut off.
+        """
+        seconds, sm, memory, power, temperature, mask, pids = json.loads(line)
+        reasons = frozenset(name for bit, name in REASONS.items() if mask & bit)
+        return cls(seconds, sm, memory, power, temperature, reasons, tuple(pids))
+
+
+class Window:
+    """The samples taken between its opening and its closing."""
+
+    def __init__(self, sampler: ClockSampler) -> None:
+        self._sampler = sampler
+        self._start = time.monotonic()
+        self._end: float | None = None
+
+    def close(self) -> None:
+        """Let later samples not count."""
+        self._end = time.monotonic()
+
+    def clocks(self, in_band_mhz: int = 0) -> Clocks | None:
+        """Return the record's clocks; None if nothing is known."""
+        end = self._end or time.monotonic()
+        inside = [one for one in self._sampler.samples() if self._start <= one.seconds <= end]
+        return summarize_clocks(inside, in_band_mhz)
+
+
+class ClockSampler:
+    """Samples a card from another process, from the start of the ``with`` block to its end.
+
+    Without NVML, or where the card is not known, it samples nothing. Nothing is ever set.
+
+    Args:
+        uuid: The card's, with ``GPU-``; empty for no card.
+        command: What to run instead of the reader.
+    """
+
+    def __init__(self, uuid: str, command: Sequence[str] = ()) -> None:
+        # -P: the script's folder must not be searched for modules, it has an operator.py.
+        reader = [sys.executable, "-P", clock_reader.__file__, uuid, str(INTERVAL_SECONDS), str(getpid())]
+        self._command = [*command] or (reader if uuid else [])
+        self._process: subprocess.Popen[bytes] | None = None
+        self._output: IO[bytes] | None = None
+        self._path = Path()
+
+    def __enter__(self) -> ClockSampler:
+        """Start sampling, and wait for the first sample."""
+        if not self._command:
+            return self
+        # A file, not a pipe: nobody needs to be reading for it to go on.
+        self._output = tempfile.NamedTemporaryFile(prefix="kbt-clocks-")
+        self._path = Path(self._output.name)
+        with suppress(OSError):
+            self._process = subprocess.Popen(
+                self._command, stdin=subprocess.DEVNULL, stdout=self._output, stderr=subprocess.DEVNULL
+            )
+        deadline = time.monotonic() + READY_SECONDS
+        while self._process and self._process.poll() is None and time.monotonic() < deadline:
+            if self._path.stat().st_size:
+                break
+            time.sleep(0.01)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """End the process."""
+        if self._process is not None:
+            self._process.terminate()
+            self._process.wait()
+        if self._output is not None:
+            self._output.close()
+        self._process = self._output = None
+
+    @contextmanager
+    def window(self) -> Iterator[Window]:
+        """Yield a window that is open as long as the ``with`` block runs."""
+        window = Window(self)
+        try:
+            yield window
+        finally:
+            window.close()
+
+    def samples(self) -> list[Sample]:
+        """Return what has been sampled so far."""
+        if self._output is None:
+            return []
+        found = []
+        for line in self._path.read_text(encoding="utf-8").splitlines():
+            with suppress(ValueError):
+                found.append(Sample.parse(line))
+        return found
+
+
+def idle_sampler() -> ClockSampler:
+    """Return a sampler that samples nothing: for measuring without one."""
+    return ClockSampler("")
+
+
+def summarize_clocks(samples: Sequence[Sample], in_band_mhz: int = 0) -> Clocks | None:
+    """Return what the samples say of the device while it was busy; None if there is nothing to say."""
+    busy: Sequence[Any] = [one for one in samples if IDLE not in one.reasons] or samples
+    if not busy:
+        return Clocks(in_band_mhz=in_band_mhz) if in_band_mhz else None
+    reasons = frozenset[str]().union(*(one.reasons for one in busy)) - {IDLE}
+    if POWER_CAP in reasons and not _fell(busy):
+        reasons -= {POWER_CAP}
+    return Clocks(
+        sm_mhz=round(median(one.sm_mhz for one in busy)),
+        sm_mhz_min=min(one.sm_mhz for one in busy),
+        memory_mhz=round(median(one.memory_mhz for one in busy)),
+        in_band_mhz=in_band_mhz,
+        power_w=round(max(one.power_w for one in busy), 1),
+        temperature_c=max(one.temperature_c for one in busy),
+        throttle=sorted(reasons),
+        other_processes=max(_others(one.pids) for one in busy),
+        samples=len(samples),
+    )
+
+
+def clock_flags(clocks: Clocks | None) -> list[Flag]:
+    """Return what a reader of the record should know: that it was slowed down, or not alone."""
+    if clocks is None:
+        return []
+    flags = [Flag.THROTTLED] if SLOWING.intersection(clocks.throttle) or POWER_CAP in clocks.throttle else []
+    return [*flags, Flag.NEIGHBOUR] if clocks.other_processes else flags
+
+
+def _fell(samples: Sequence[Sample]) -> bool:
+    """Whether the clock was lower under the power cap than at its highest, by more than noise."""
+    capped = min(one.sm_mhz for one in samples if POWER_CAP in one.reasons)
+    return capped < (1 - CLOCK_DROP) * max(one.sm_mhz for one in samples)
+
+
+def _others(pids: Sequence[int]) -> int:
+    """Return how many of these processes are not this one.
+
+    In a container NVML may know this process by another number: one of those listed is taken to be it.
+    """
+    return max(0, len(set(pids)) - 1)

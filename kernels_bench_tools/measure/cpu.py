@@ -1,0 +1,54 @@
+"""Timed calls on the CPU: the host's monotonic clock around each, going round input sets."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import cycle
+from time import perf_counter_ns
+from typing import Any
+
+from kernels_bench_tools.measure.cuda import choose_calls
+from kernels_bench_tools.measure.operator import Inputs, size_in_bytes
+from kernels_bench_tools.measure.rotation import CPU_CACHES, fits_beside, last_level_cache_bytes
+from kernels_bench_tools.measure.sampling import Call
+from kernels_bench_tools.records import CacheState
+
+
+class CpuTimer:
+    """Times calls of one function that return when the work is done.
+
+    Args:
+        function: The implementation.
+        input_sets: Its arguments; calls go round them in turn.
+    """
+
+    def __init__(self, function: Callable[..., Any], input_sets: Sequence[Inputs]) -> None:
+        self._function = function
+        self._turn = cycle(input_sets)
+        total = sum(size_in_bytes(value) for inputs in input_sets for value in inputs)
+        # Outputs pass through the cache as well: inputs need to be but half of what goes round.
+        cold = total >= CPU_CACHES / 2 * last_level_cache_bytes()
+        self.cache = CacheState.ROTATED if cold else CacheState.HOT
+        """What a call finds in the caches."""
+
+    def by_clock(self, count: int) -> list[Call]:
+        """Time ``count`` calls."""
+        calls = []
+        for _ in range(count):
+            inputs = next(self._turn)
+            start = perf_counter_ns()
+            output = self._function(*inputs)
+            calls.append(Call((perf_counter_ns() - start) / 1e6))
+            del output
+        return calls
+
+    def keep_outputs(self, count: int) -> list[tuple[Inputs, Any]]:
+        """Make ``count`` further calls; return inputs and output of a few random ones and the last."""
+        chosen, kept = choose_calls(count), []
+        for number in range(count):
+            inputs = next(self._turn)
+            output = self._function(*inputs)
+            if number in chosen and (number == count - 1 or fits_beside(output, "cpu")):
+                kept.append((inputs, output))
+            del output
+        return kept

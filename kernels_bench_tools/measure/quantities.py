@@ -1,0 +1,96 @@
+"""The times that are not the headline: hot, submitted, end to end. Never mixed with it or one another."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from time import perf_counter, perf_counter_ns
+from typing import Any
+
+import torch
+
+from kernels_bench_tools.measure.cuda import CudaTimer, cycles_per_ms, spin
+from kernels_bench_tools.measure.cupti import MarkersMissingError
+from kernels_bench_tools.measure.operator import Inputs
+from kernels_bench_tools.measure.sampling import MIN_SAMPLES, affordable, timing
+from kernels_bench_tools.records import Quantities, Timing
+
+SECONDS = 0.1
+"""Time for each of the quantities; at least six calls are made however long they take."""
+QUEUE = 800
+"""Kernels that can surely be queued before a launch has to wait for the device: the queue holds some 1024."""
+MAX_SPIN_MS = 200.0
+_WARM_CALLS = 3
+_synchronize = torch.cuda.synchronize  # bound before an implementation can replace it
+
+
+def measure_quantities(
+    function: Callable[..., Any],
+    inputs: Inputs,
+    device: str,
+    *,
+    device_ms: float,
+    kernels: int,
+    by_events: bool = False,
+) -> Quantities:
+    """Measure the other quantities of a CUDA call.
+
+    Args:
+        function: The implementation, already warm.
+        inputs: The input set that all these calls use.
+        device: A CUDA device.
+        device_ms: Device time of one call, about.
+        kernels: How many kernels one call launches.
+        by_events: Whether device time is taken by events, because the profiler slows these kernels down.
+    """
+    hot = CudaTimer(function, inputs, device, cold=False)
+    call_seconds = (device_ms + hot.submit_ms) / 1e3
+    return Quantities(
+        device_hot=_device_hot(hot, affordable(SECONDS, call_seconds), by_events),
+        host_submit=timing(list(_host_submit(function, inputs, hot.submit_ms, device_ms, kernels))),
+        e2e=timing(list(_end_to_end(function, inputs, affordable(SECONDS, call_seconds)))),
+    )
+
+
+def _device_hot(timer: CudaTimer, count: int, by_events: bool) -> Timing | None:
+    draw = timer.by_events if by_events else timer.by_kernels
+    try:
+        calls = draw(count + _WARM_CALLS)
+    except MarkersMissingError:
+        return None  # the headline has its events; this one has no second way
+    return timing([call.ms for call in calls[_WARM_CALLS:]])
+
+
+def _host_submit(
+    function: Callable[..., Any], inputs: Inputs, submit_ms: float, device_ms: float, kernels: int
+) -> Iterator[float]:
+    """Yield the host's milliseconds per call, while the device is kept busy by a kernel in front.
+
+    Nothing waits then, neither the host for room in the queue nor the device for the host.
+    """
+    batch = max(1, min(30, QUEUE // max(kernels, 1)))
+    spin_ms = min(1.5 * batch * submit_ms + 0.1, MAX_SPIN_MS)
+    round_seconds = (spin_ms + batch * (device_ms + submit_ms)) / 1e3
+    wanted = affordable(SECONDS, round_seconds / batch)
+    rate, taken = cycles_per_ms(), 0
+    start = perf_counter()
+    while taken < wanted and (taken < MIN_SAMPLES or perf_counter() - start < SECONDS):
+        _synchronize()
+        spin(spin_ms, rate)
+        for _ in range(min(batch, wanted - taken)):
+            before = perf_counter_ns()
+            output = function(*inputs)
+            yield (perf_counter_ns() - before) / 1e6
+            del output
+            taken += 1
+    _synchronize()
+
+
+def _end_to_end(function: Callable[..., Any], inputs: Inputs, count: int) -> Iterator[float]:
+    """Yield the milliseconds from an idle device to the end of the call's work."""
+    for _ in range(count):
+        _synchronize()
+        before = perf_counter_ns()
+        output = function(*inputs)
+        _synchronize()
+        yield (perf_counter_ns() - before) / 1e6
+        del output

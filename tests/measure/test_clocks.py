@@ -1,0 +1,131 @@
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from kernels_bench_tools.measure import clock_reader
+from kernels_bench_tools.measure.clocks import (
+    IDLE,
+    POWER_CAP,
+    READY_SECONDS,
+    ClockSampler,
+    Sample,
+    clock_flags,
+    idle_sampler,
+    summarize_clocks,
+)
+from kernels_bench_tools.records import Clocks, Flag
+
+READER = """
+import json, time
+while True:
+    print(json.dumps([time.monotonic(), 1980, 2619, 512.3, 44, 0x4, [1]]), flush=True)
+    time.sleep(0.01)
+"""
+
+
+def sample(
+    sm_mhz: int = 1980,
+    reasons: frozenset[str] = frozenset(),
+    pids: tuple[int, ...] = (1,),
+    watts: float = 300,
+) -> Sample:
+    return Sample(0.0, sm_mhz, 2619, watts, 40, reasons, pids)
+
+
+def test_a_window_holds_the_samples_of_its_time_and_no_others() -> None:
+    with ClockSampler("", command=[sys.executable, "-c", READER]) as sampler:
+        time.sleep(0.1)
+        with sampler.window() as window:
+            time.sleep(0.15)
+        found = window.clocks(in_band_mhz=1975)
+        time.sleep(0.1)
+        everything = len(sampler.samples())
+
+    assert found is not None
+    assert 1 <= found.samples < everything
+    assert (found.sm_mhz, found.memory_mhz, found.power_w) == (1980, 2619, 512.3)
+    assert found.in_band_mhz == 1975
+
+
+def test_the_sampling_process_ends_with_the_block() -> None:
+    with ClockSampler("", command=[sys.executable, "-c", READER]) as sampler:
+        process = sampler._process
+        assert process is not None
+        assert process.poll() is None
+
+    assert process.poll() is not None
+
+
+def test_a_reader_that_finds_no_card_costs_no_time_and_gives_no_clocks() -> None:
+    start = time.monotonic()
+    with ClockSampler("GPU-00000000-0000-0000-0000-000000000000") as sampler:
+        with sampler.window() as window:
+            pass
+
+        assert window.clocks() is None
+    assert time.monotonic() - start < READY_SECONDS
+
+
+def test_a_line_cut_off_is_left_out() -> None:
+    program = "import time; print('[1.0, 1980, 26', flush=True); time.sleep(10)"
+    with ClockSampler("", command=[sys.executable, "-c", program]) as sampler:
+        assert sampler.samples() == []
+
+
+def test_without_a_card_there_is_no_process() -> None:
+    with idle_sampler() as sampler, sampler.window() as window:
+        pass
+
+    assert window.clocks() is None
+    assert window.clocks(in_band_mhz=1980) == Clocks(in_band_mhz=1980)
+
+
+def test_the_reader_does_not_take_our_modules_for_the_standard_library_s() -> None:
+    reader = str(Path(clock_reader.__file__))
+    program = f"import runpy, operator; runpy.run_path({reader!r}, run_name='x'); print(operator.__file__)"
+
+    done = subprocess.run([sys.executable, "-P", "-c", program], capture_output=True, text=True, check=True)
+
+    assert "measure" not in done.stdout
+
+
+def test_a_sample_s_mask_becomes_names() -> None:
+    line = json.dumps([1.5, 1980, 2619, 700.0, 50, 0x1 | 0x4 | 0x40, [7, 8]])
+
+    assert Sample.parse(line).reasons == {IDLE, POWER_CAP, "hw_thermal_slowdown"}
+
+
+def test_idle_samples_say_nothing_of_the_busy_device() -> None:
+    found = summarize_clocks([sample(345, frozenset({IDLE})), sample(1980), sample(1965)])
+
+    assert found is not None
+    assert found.sm_mhz_min == 1965
+    assert IDLE not in found.throttle
+    assert clock_flags(found) == []
+
+
+def test_a_power_cap_counts_only_if_the_clock_fell() -> None:
+    capped = frozenset({POWER_CAP})
+    steady = summarize_clocks([sample(1980), sample(1950, capped)])
+    slowed = summarize_clocks([sample(1980), sample(1700, capped)])
+
+    assert clock_flags(steady) == []
+    assert clock_flags(slowed) == [Flag.THROTTLED]
+    assert slowed is not None
+    assert slowed.throttle == [POWER_CAP]
+
+
+@pytest.mark.parametrize("reason", ["hw_slowdown", "hw_thermal_slowdown", "hw_power_brake_slowdown"])
+def test_what_the_hardware_does_to_save_itself_always_counts(reason: str) -> None:
+    assert clock_flags(summarize_clocks([sample(reasons=frozenset({reason}))])) == [Flag.THROTTLED]
+
+
+def test_a_second_process_on_the_card_is_a_neighbour() -> None:
+    assert clock_flags(summarize_clocks([sample(pids=(10,))])) == []
+    assert clock_flags(summarize_clocks([sample(pids=(10, 11))])) == [Flag.NEIGHBOUR]

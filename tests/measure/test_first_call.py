@@ -1,0 +1,27 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+
+from kernels_bench_tools.measure.first_call import since_process_start_ms
+
+
+def test_a_process_knows_how_long_ago_it_started() -> None:
+    program = (
+        "import time; time.sleep(0.3)\n"
+        "from kernels_bench_tools.measure.first_call import since_process_start_ms as since\n"
+        "first = since(); time.sleep(0.2); print(first, since())"
+    )
+
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    first, second = map(float, done.stdout.split())
+
+    assert 300 <= first < 60_000
+    assert second - first >= 190
+
+
+def test_this_process_started_before_now() -> None:
+    elapsed = since_process_start_ms()
+
+    assert elapsed is not None
+    assert elapsed > 0

@@ -1,0 +1,271 @@
+"""What the engine finds on a CUDA device: coldness, the other quantities, escapes; skipped where there is none."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from statistics import median
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from kernels_bench_tools import run_benchmark
+from kernels_bench_tools.measure.clocks import ClockSampler
+from kernels_bench_tools.measure.cuda import CudaTimer
+from kernels_bench_tools.measure.environment import card_uuid
+from kernels_bench_tools.measure.operator import Operator, Workload
+from kernels_bench_tools.measure.rotation import CUDA_INPUT_SETS, cache_bytes, input_set_count
+from kernels_bench_tools.measure.timing import Measurement, measure
+from kernels_bench_tools.records import Flag, Record, Status, Timer
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
+    pytest.mark.filterwarnings("default"),
+]
+
+
+def random(*shape: int) -> Tensor:
+    return torch.randn(shape, device="cuda", dtype=torch.bfloat16)
+
+
+def timed(function: Callable[..., Any], *inputs: Tensor) -> Measurement:
+    with torch.no_grad():
+        return measure(function, [inputs], "cuda")
+
+
+def typical_ms(timer: CudaTimer, calls: int = 60) -> float:
+    return median(call.ms for call in timer.by_kernels(calls))
+
+
+@pytest.fixture
+def smoke(torch_layer_norm: Callable[..., Any]) -> Callable[..., Record]:
+    def smoke(function: Callable[..., Any] = torch_layer_norm, **options: Any) -> Record:
+        (record,) = run_benchmark("layer_norm", function, workloads="smoke", **options)
+        return record
+
+    return smoke
+
+
+def test_flushed_and_rotated_calls_are_equally_cold_and_hot_ones_faster() -> None:
+    size = 2048  # 8 MiB each, and as much for the result
+    count = 4 * cache_bytes("cuda") // (2 * 2 * size * size) + 1
+    sets = [(random(size, size),) for _ in range(count)]
+
+    def clone(x: Tensor) -> Tensor:
+        return x.clone()
+
+    flushed = typical_ms(CudaTimer(clone, sets[0], "cuda", more_inputs=sets[1:]))
+    rotated = typical_ms(CudaTimer(clone, sets[0], "cuda", cold=False, more_inputs=sets[1:]))
+    hot = typical_ms(CudaTimer(clone, sets[0], "cuda", cold=False))
+
+    assert flushed > 1.25 * hot
+    assert rotated > 1.1 * hot
+    # Earlier outputs leave dirty lines, which rotated calls have to write back.
+    assert rotated == pytest.approx(flushed, rel=0.3)
+
+
+def test_a_sum_of_what_the_cache_holds_is_far_faster_hot() -> None:
+    x = random(4096, 4096)  # 32 MiB: the read alone, so nothing hides that it comes from the cache
+    cold, hot = (typical_ms(CudaTimer(lambda x: x.sum(), (x,), "cuda", cold=cold)) for cold in (True, False))
+
+    assert cold > 1.3 * hot
+
+
+def test_timed_calls_go_round_three_input_sets() -> None:
+    seen: set[int] = set()
+    count = input_set_count(2**20, "cuda")
+    sets = [(random(64, 64),) for _ in range(count)]
+
+    def watching(x: Tensor) -> Tensor:
+        seen.add(x.data_ptr())
+        return x * 2
+
+    found = measure(watching, sets, "cuda")
+
+    assert found.latency.input_sets == len(seen) == count == CUDA_INPUT_SETS
+
+
+def test_the_quantities_of_a_large_kernel_are_in_their_order() -> None:
+    found = timed(lambda x: x * 2, random(8192, 8192))
+
+    assert found.quantities is not None
+    hot, submit, e2e = (
+        found.quantities.device_hot,
+        found.quantities.host_submit,
+        found.quantities.e2e,
+    )
+    assert hot is not None
+    assert submit is not None
+    assert e2e is not None
+    assert hot.reps == submit.reps == e2e.reps == 30
+    assert submit.p50 < found.latency.p50 < e2e.p50
+    assert hot.p50 == pytest.approx(found.latency.p50, rel=0.1)
+    assert Flag.HOST_BOUND not in found.flags
+
+
+def test_a_slow_host_shows_where_it_belongs() -> None:
+    def slow_host(x: Tensor) -> Tensor:
+        time.sleep(0.001)
+        return x * 2
+
+    found = timed(slow_host, random(256, 256))
+
+    assert found.latency.p50 < 0.02
+    assert Flag.HOST_BOUND in found.flags
+    assert found.quantities is not None
+    assert found.quantities.host_submit is not None
+    assert 1.0 < found.quantities.host_submit.p50 < 2.0
+    assert found.quantities.e2e is not None
+    assert found.quantities.e2e.p50 > 1.0
+
+
+def test_a_function_that_waits_for_its_result_is_measured_and_does_not_hang() -> None:
+    found = timed(lambda x: float((x * 2).sum()), random(256, 256))
+
+    assert found.latency.p50 > 0
+    assert Flag.STREAM_ESCAPE not in found.flags
+
+
+def test_more_kernels_than_the_queue_holds_do_not_hang() -> None:
+    def many(x: Tensor) -> Tensor:
+        for _ in range(1500):
+            x = x + 1
+        return x
+
+    found = timed(many, random(32, 32))
+
+    assert sum(kernel.count for kernel in found.kernels) == 1500
+    assert found.quantities is not None
+    assert found.quantities.host_submit is not None
+    assert Flag.STREAM_ESCAPE not in found.flags
+
+
+def test_work_on_a_side_stream_that_nothing_waits_for_escapes() -> None:
+    side = torch.cuda.Stream()
+    a = random(2048, 2048)
+
+    def escaping(x: Tensor) -> Tensor:
+        with torch.cuda.stream(side):
+            torch.mm(a, a)
+        return x * 2
+
+    assert Flag.STREAM_ESCAPE in timed(escaping, random(256, 256)).flags
+
+
+def test_work_that_waits_for_the_stream_but_is_not_waited_for_escapes() -> None:
+    side = torch.cuda.Stream()
+    a = random(4096, 4096)
+
+    def escaping(x: Tensor) -> Tensor:
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            torch.mm(a, a)
+        return x * 2
+
+    assert Flag.STREAM_ESCAPE in timed(escaping, random(256, 256)).flags
+
+
+def test_a_side_stream_that_is_forked_and_joined_does_not_escape() -> None:
+    side = torch.cuda.Stream()
+
+    def joined(x: Tensor) -> Tensor:
+        main = torch.cuda.current_stream()
+        side.wait_stream(main)
+        with torch.cuda.stream(side):
+            y = x * 2
+        main.wait_stream(side)
+        return y + 1
+
+    found = timed(joined, random(1024, 1024))
+
+    assert Flag.STREAM_ESCAPE not in found.flags, found.note
+
+
+@pytest.mark.parametrize("rows", [64, 4096])
+def test_an_ordinary_operator_has_no_flag_that_costs_its_rank(
+    layer_norm: Operator, torch_layer_norm: Callable[..., Any], rows: int
+) -> None:
+    workload = Workload(name="w", axes={"batch": 1, "seq_len": rows, "hidden_dim": 4096}, dtype="bfloat16")
+    sets = [layer_norm.inputs(workload, "cuda", seed) for seed in range(3)]
+
+    with torch.no_grad():
+        found = measure(torch_layer_norm, sets, "cuda")
+
+    assert not {Flag.STREAM_ESCAPE, Flag.TIMER_DISAGREEMENT}.intersection(found.flags), found.note
+
+
+def test_kept_outputs_belong_to_their_inputs() -> None:
+    sets = [(torch.full((1000,), float(number), device="cuda"),) for number in range(3)]
+
+    kept = measure(lambda x: x + 1, sets, "cuda").kept
+
+    assert 2 <= len(kept) <= 4
+    assert all(torch.equal(output, inputs[0] + 1) for inputs, output in kept)
+
+
+def test_a_measurement_takes_at_most_a_second_and_a_half() -> None:
+    sets = [(random(16384, 4096),) for _ in range(3)]
+    timed(lambda x: x * 2, random(8, 8))  # starts the profiler
+
+    start = time.perf_counter()
+    measure(lambda x: x * 2, sets, "cuda")
+
+    assert time.perf_counter() - start < 1.5
+
+
+def test_the_card_is_sampled_from_outside_and_its_clock_agrees_with_the_one_in_band() -> None:
+    with ClockSampler(card_uuid("cuda")) as clocks, torch.no_grad():
+        found = measure(lambda x: x * 2, [(random(8192, 8192),)], "cuda", clocks=clocks).clocks
+
+    assert found is not None
+    assert found.samples > 0
+    assert found.sm_mhz > 200
+    assert found.memory_mhz > 200
+    assert 20 < found.power_w < 2000
+    assert 10 < found.temperature_c < 100
+    assert found.other_processes == 0
+    assert found.in_band_mhz == pytest.approx(found.sm_mhz, rel=0.1)
+
+
+def test_a_record_of_a_gpu_has_sentinels_before_and_after(smoke: Callable[..., Record]) -> None:
+    record = smoke()
+
+    assert set(record.sentinels) == {"copy", "matmul", "null"}
+    assert all(len(times) == 2 for times in record.sentinels.values())
+    assert record.regime is not None
+    assert Flag.NEAR_FLOOR in record.flags
+    assert record.quantities is not None
+    assert record.clocks is not None
+    assert record.first_call is not None
+    assert record.trust
+
+
+def test_a_declared_kernel_that_is_not_launched_costs_the_rank(smoke: Callable[..., Record]) -> None:
+    assert smoke(kernels="layer_norm").status is Status.OK
+
+    record = smoke(kernels="my_very_own_kernel")
+
+    assert record.status is Status.REJECTED
+    assert Flag.FALLBACK in record.flags
+    assert record.err is not None
+    assert "no kernel matches 'my_very_own_kernel'" in record.err.msg
+
+
+def test_kernels_that_the_profiler_slows_down_are_timed_without_it() -> None:
+    def layer_norm(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
+        return torch.nn.functional.layer_norm(x, x.shape[-1:], weight, bias, 1e-5)
+
+    compiled = torch.compile(layer_norm, dynamic=False)
+    x = torch.randn(65536, 4096, device="cuda", dtype=torch.bfloat16)
+    weight, bias = torch.randn(2, 4096, device="cuda", dtype=torch.bfloat16)
+    with torch.no_grad():
+        compiled(x, weight, bias)
+        found = measure(compiled, [(x, weight, bias)], "cuda")
+        timer = CudaTimer(compiled, (x, weight, bias), "cuda")
+        alone = median(call.ms for call in timer.by_events(60))
+
+    assert found.latency.p50 == pytest.approx(alone, rel=0.01)
+    assert (Flag.PROFILER_SLOWED in found.flags) == (found.latency.timer is Timer.EVENTS)

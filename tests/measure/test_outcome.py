@@ -1,0 +1,31 @@
+from __future__ import annotations
+
+import pytest
+
+from kernels_bench_tools.measure.outcome import decide
+from kernels_bench_tools.records import REJECTING, Flag, Status
+
+
+def test_wrong_is_worse_than_impossible_and_impossible_worse_than_rejected() -> None:
+    rejecting = [Flag.STREAM_ESCAPE]
+
+    assert decide("off", "too fast", rejecting, {})[0] is Status.INCORRECT
+    assert decide("", "too fast", rejecting, {})[0] is Status.EXCEEDS_PHYSICS
+    assert decide("", "", rejecting, {})[0] is Status.REJECTED
+    assert decide("", "", [], {}) == (Status.OK, None)
+
+
+@pytest.mark.parametrize("flag", Flag)
+def test_only_some_flags_cost_the_rank(flag: Flag) -> None:
+    expected = Status.REJECTED if flag in REJECTING else Status.OK
+
+    assert decide("", "", [flag], {})[0] is expected
+
+
+def test_a_rejection_names_its_flags_and_their_reasons() -> None:
+    flags = [Flag.HOST_BOUND, Flag.STREAM_ESCAPE, Flag.FALLBACK]
+
+    _, failure = decide("", "", flags, {Flag.STREAM_ESCAPE: "3 activities outside of their call: gemm"})
+
+    assert failure is not None
+    assert failure.msg == "stream_escape: 3 activities outside of their call: gemm; fallback"

@@ -1,0 +1,29 @@
+from __future__ import annotations
+
+from kernels_bench_tools.measure.rotation import (
+    CPU_CACHES,
+    FREE_MEMORY_SHARE,
+    MAX_INPUT_SETS,
+    MAX_ROTATED_BYTES,
+    cache_bytes,
+    free_bytes,
+    input_set_count,
+    last_level_cache_bytes,
+)
+
+
+def test_enough_input_sets_exceed_the_cache_four_times() -> None:
+    affordable = min(MAX_ROTATED_BYTES, FREE_MEMORY_SHARE * free_bytes("cpu") - 2**20)
+
+    assert CPU_CACHES == 4
+    assert input_set_count(2**20, "cpu") * 2**20 >= min(4 * last_level_cache_bytes(), affordable)
+
+
+def test_input_sets_are_bounded_in_number_and_size() -> None:
+    assert input_set_count(1, "cpu") == MAX_INPUT_SETS
+    assert input_set_count(2**40, "cpu") == 1
+
+
+def test_a_cpu_s_last_cache_is_a_plausible_size() -> None:
+    assert 2**20 <= cache_bytes("cpu") <= 2**32
+    assert free_bytes("cpu") > 0

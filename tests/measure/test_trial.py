@@ -1,0 +1,66 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from kernels_bench_tools.measure.clocks import idle_sampler
+from kernels_bench_tools.measure.integrity import Guard
+from kernels_bench_tools.measure.operator import Operator
+from kernels_bench_tools.measure.session import Session
+from kernels_bench_tools.measure.trial import PROCESS_SEEDS, run_trial
+from kernels_bench_tools.records import Status
+
+
+@pytest.fixture
+def session() -> Session:
+    return Session(device="cpu", clocks=idle_sampler(), guard=Guard("cpu"), ceilings={"matmul_float32": 1e-3})
+
+
+def test_a_time_that_the_operator_s_own_counts_make_impossible_is_marked(
+    layer_norm: Operator, torch_layer_norm: Callable[..., Any], session: Session
+) -> None:
+    boasting = replace(layer_norm, flops=lambda inputs: 10**18)
+    (workload,) = layer_norm.workloads("smoke")
+
+    trial = run_trial(boasting, workload, torch_layer_norm, session)
+
+    assert trial.status is Status.EXCEEDS_PHYSICS
+    assert trial.failure is not None
+    assert "TFLOP/s" in trial.failure.msg
+    assert trial.measurement is not None
+
+
+def test_the_outputs_that_were_kept_are_let_go(
+    layer_norm: Operator, torch_layer_norm: Callable[..., Any], session: Session
+) -> None:
+    (workload,) = layer_norm.workloads("smoke")
+
+    trial = run_trial(layer_norm, workload, torch_layer_norm, session, process=1)
+
+    assert trial.status is Status.OK, trial.failure
+    assert trial.seed == PROCESS_SEEDS
+    assert trial.measurement is not None
+    assert trial.measurement.kept == []
+
+
+def test_a_result_that_goes_wrong_only_when_timed_is_rejected(
+    layer_norm: Operator, torch_layer_norm: Callable[..., Any], session: Session
+) -> None:
+    calls = []
+
+    def tiring(*inputs: Any) -> Any:
+        calls.append(1)
+        output = torch_layer_norm(*inputs)
+        # Checks make some tens of calls; warm-up and sampling far more.
+        return output if len(calls) < 70 else output * 0
+
+    (workload,) = layer_norm.workloads("smoke")
+
+    trial = run_trial(layer_norm, workload, tiring, session)
+
+    assert trial.status is Status.REJECTED
+    assert trial.failure is not None
+    assert "timed call" in trial.failure.msg

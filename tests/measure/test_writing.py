@@ -1,0 +1,140 @@
+"""What a record holds, and how large it gets."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pytest
+import torch
+
+from kernels_bench_tools import run_benchmark
+from kernels_bench_tools.measure.record_file import RecordFile, without_origin
+from kernels_bench_tools.measure.writing import LONGEST_NAME
+from kernels_bench_tools.records import (
+    Clocks,
+    Failure,
+    Flag,
+    Kernel,
+    Quantities,
+    Record,
+    Roofline,
+    Status,
+    Timing,
+    encode_record,
+    read_records,
+    thin_record,
+    write_records,
+)
+
+LIMIT = 2048
+GPU_LIMIT = 2700  # with quantities, clocks, sentinels and a kernel name at its longest
+A_TIMING = Timing(p50=0.19876, ci_low=0.19865, ci_high=0.19887, reps=30)
+
+
+@pytest.fixture(scope="module")
+def measured(tmp_path_factory: pytest.TempPathFactory) -> Record:
+    def layer_norm(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
+        return torch.nn.functional.layer_norm(x, x.shape[-1:], weight, bias)
+
+    file = tmp_path_factory.mktemp("measured") / "layer_norm.jsonl"
+    (record,) = run_benchmark("layer_norm", layer_norm, workloads="smoke", device="cpu", output=file)
+    return record
+
+
+def as_on_a_gpu(record: Record) -> Record:
+    """Return the record with everything that only a GPU's has."""
+    return msgspec.structs.replace(
+        record,
+        quantities=Quantities(device_hot=A_TIMING, host_submit=A_TIMING, e2e=A_TIMING),
+        clocks=Clocks(
+            sm_mhz=1980,
+            sm_mhz_min=1965,
+            memory_mhz=3201,
+            in_band_mhz=1978,
+            power_w=512.3,
+            temperature_c=44,
+            throttle=["sw_power_cap"],
+            samples=21,
+        ),
+        kernels=[Kernel(name="k" * LONGEST_NAME, count=1, ms=0.19876)],
+        flags=[Flag.HOST_BOUND],
+        roofline=Roofline(ceiling="copy", value=4270.1, fraction=0.65012),
+        sentinels={name: [0.50123, 0.50127] for name in ("copy", "matmul", "null")},
+        peak_bytes=2**28,
+        span_ms=0.19876,
+    )
+
+
+def in_a_checkout(record: Record) -> Record:
+    """Return the record as a notebook's cell writes it, and without what only running tests imports."""
+    provenance = msgspec.structs.replace(
+        record.provenance,
+        notebook="layer_norm/impls/torch_layer_norm.md",
+        notebook_digest="a" * 64,
+        cell="benchmark",
+        commit="b" * 40,
+        dirty=False,
+        environment="uv",
+        packages={name: record.provenance.packages[name] for name in ("msgspec", "numpy", "torch")},
+    )
+    return msgspec.structs.replace(record, provenance=provenance)
+
+
+def test_a_committed_record_is_small(measured: Record) -> None:
+    committed = encode_record(thin_record(without_origin(in_a_checkout(measured))))
+
+    assert len(committed) < LIMIT, committed.decode()
+
+
+def test_a_committed_record_of_a_gpu_is_small(measured: Record) -> None:
+    committed = encode_record(thin_record(without_origin(in_a_checkout(as_on_a_gpu(measured)))))
+
+    assert len(committed) < GPU_LIMIT, committed.decode()
+
+
+def test_what_the_first_record_that_ran_says_for_its_process_is_not_said_again(measured: Record) -> None:
+    failed = msgspec.structs.replace(
+        measured, status=Status.ERROR, ok=False, lat_ms=None, err=Failure(type="ValueError", msg="")
+    )
+    file = RecordFile(Path("r.jsonl"))
+
+    written = [file.append(record) for record in (failed, measured, measured)]
+
+    assert [bool(record.trust) for record in written] == [True, True, False]
+    assert [bool(record.provenance.packages) for record in written] == [True, True, False]
+    assert read_records(Path("r.jsonl")) == written
+
+
+def test_errors_have_four_digits(measured: Record) -> None:
+    errors = [value for value in measured.corr.values() if isinstance(value, float)]
+
+    assert errors
+    assert all(value == float(f"{value:.4g}") for value in errors)
+
+
+def test_completing_a_file_keeps_what_other_runs_wrote(measured: Record) -> None:
+    path = Path("several.jsonl")
+    other = msgspec.structs.replace(measured, run="another")
+    write_records(path, [other])
+    file = RecordFile(path)
+    file.append(measured)
+    file.append(measured)
+
+    complete = file.complete({"copy": [0.5, 0.51]}, {"copy": 4270.123})
+
+    assert read_records(path) == [other, *complete]
+    assert complete[1].trust == ""
+    assert [record.sentinels for record in complete] == [{"copy": [0.5, 0.51]}] * 2
+    assert [record.ceilings for record in complete] == [{"copy": 4270.1}, {}]
+    assert not list(Path().glob(".several*"))
+
+
+def test_a_file_with_nothing_to_add_is_left_alone(measured: Record) -> None:
+    path = Path("one.jsonl")
+    file = RecordFile(path)
+    file.append(measured)
+    before = path.stat().st_ino
+
+    assert file.complete({}, {}) == [measured]
+    assert path.stat().st_ino == before
