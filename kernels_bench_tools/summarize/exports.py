@@ -50,6 +50,7 @@ def _header(axes: Sequence[str]) -> list[str]:
         *map(axis_title, axes),
         *("Dtype", *_TIMES, "Speedup", "Verdict", *metrics),
         *("Backend", "Family", "Status", "Reason"),
+        *("Speedup Low", "Speedup High", "Processes", "Regime", "Ceiling", "Flags"),
     ]
 
 
@@ -78,6 +79,8 @@ def _values(
         *(workload.axes.get(name) for name in axes),
         *(workload.dtype, *quantiles, *interval, point.speedup, verdict, *metrics),
         *(row.tags.get("backend", ""), row.family, point.status.value, point.reason),
+        *(point.speedup_low, point.speedup_high, point.processes if point.p50_ms else None),
+        *(point.regime.value if point.regime else "", point.ceiling, " ".join(point.flags)),
     ]
     return dict(zip(_header(axes), values, strict=True))
 

@@ -11,7 +11,7 @@ from kernels_bench_tools.devices import Device, cuda_device
 from kernels_bench_tools.naming import slugify, title_from_name
 from kernels_bench_tools.records import Record
 from kernels_bench_tools.runs import FrontMatter
-from kernels_bench_tools.summarize.compare import by_workload
+from kernels_bench_tools.summarize.processes import by_workload, merge
 
 _NOT_A_GPU = frozenset({"", "cpu", "none", "null", "n/a", "unknown"})
 
@@ -43,7 +43,9 @@ class Attempt(msgspec.Struct, kw_only=True, frozen=True):
     implementation: str
     device: Device
     records: dict[str, Record]
-    """By the name of the workload."""
+    """By the name of the workload, all processes made one."""
+    processes: dict[str, list[Record]]
+    """By the name of the workload, one for each process that measured it."""
     whole: Record | None
     """Speaks for every workload without a record."""
 
@@ -72,7 +74,7 @@ def attempts(sources: Sequence[Source]) -> list[Attempt]:
     """Return one attempt for each device and implementation, GPUs first, then by device and id.
 
     Of one device and implementation, records of this build replace committed ones altogether, because
-    a row shows one environment; among equals the later record of a workload counts.
+    a row shows one environment; of one process the later record of a workload counts.
     """
     now: dict[tuple[str, str], list[Record]] = defaultdict(list)
     before: dict[tuple[str, str], list[Record]] = defaultdict(list)
@@ -86,9 +88,15 @@ def attempts(sources: Sequence[Source]) -> list[Attempt]:
             (now if source.measured_now else before)[device.slug, record.impl].append(record)
     found = []
     for slug, implementation in now | before:
-        records, whole = by_workload(now.get((slug, implementation)) or before[slug, implementation])
+        processes, whole = by_workload(now.get((slug, implementation)) or before[slug, implementation])
         found.append(
-            Attempt(implementation=implementation, device=devices[slug], records=records, whole=whole)
+            Attempt(
+                implementation=implementation,
+                device=devices[slug],
+                records={name: merge(records) for name, records in processes.items()},
+                processes=processes,
+                whole=whole,
+            )
         )
     return sorted(found, key=lambda it: (it.device.kind == "cpu", it.device.slug, it.implementation))
 

@@ -4,13 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import groupby
+from statistics import median
 
 from kernels_bench_tools.naming import series_slug
 from kernels_bench_tools.records import Environment, Provenance, Record, Status
-from kernels_bench_tools.summaries import DeviceSummary, Point, Row, Summary, Verdict, WorkloadSummary
-from kernels_bench_tools.summarize.compare import compare, interval, overall_speedup, ranked, reason_of
-from kernels_bench_tools.summarize.metrics import ARITHMETIC, BANDWIDTH
+from kernels_bench_tools.summaries import DeviceSummary, Point, Row, Summary, WorkloadSummary
+from kernels_bench_tools.summarize.compare import Speedup, compare
+from kernels_bench_tools.summarize.metrics import (
+    ARITHMETIC,
+    BANDWIDTH,
+    DEVICE_HOT,
+    E2E,
+    FRACTION,
+    HOST_SUBMIT,
+)
+from kernels_bench_tools.summarize.processes import estimate
+from kernels_bench_tools.summarize.ranking import overall_speedup, ranked, speedups_by_process
 from kernels_bench_tools.summarize.sources import Attempt, Identity, Source, attempts, identities
+from kernels_bench_tools.summarize.words import reason_of
 from kernels_bench_tools.summarize.workloads import in_order, workload_summary
 
 NO_RECORD = "left no record of this workload"
@@ -42,8 +53,20 @@ def _device_summary(tried: list[Attempt], names: Mapping[str, Identity]) -> Devi
         device=tried[0].device,
         baseline=implementation,
         workloads=workloads,
+        ceilings=_ceilings(tried),
         rows=ranked(rows, implementation),
     )
+
+
+def _ceilings(tried: Sequence[Attempt]) -> dict[str, float]:
+    """Return the median of each ceiling over all processes of the device, whatever they measured besides."""
+    found: dict[str, list[float]] = {}
+    for attempt in tried:
+        for records in attempt.processes.values():
+            for record in records:
+                for name, value in record.ceilings.items():
+                    found.setdefault(name, []).append(value)
+    return {name: median(values) for name, values in sorted(found.items())}
 
 
 def _workloads(tried: Sequence[Attempt]) -> list[WorkloadSummary]:
@@ -69,7 +92,7 @@ def _row(
     points = [_point(workload.name, attempt, baseline) for workload in workloads]
     passed = sum(point.status is Status.OK for point in points)
     status, reason = _outcome(attempt, points)
-    speedup, over = overall_speedup(points)
+    speedup, over = overall_speedup(points, _by_process(points, attempt, baseline))
     origin = attempt.representative()
     return Row(
         implementation=attempt.implementation,
@@ -82,8 +105,11 @@ def _row(
         reason=reason,
         passed=passed,
         total=len(points),
-        speedup=speedup,
+        speedup=speedup.value if speedup else None,
+        speedup_low=speedup.low if speedup and speedup.known else None,
+        speedup_high=speedup.high if speedup and speedup.known else None,
         speedup_workloads=over,
+        trust=origin.trust if origin else "",
         points=points,
         environment=origin.env if origin else Environment(),
         provenance=origin.provenance if origin else Provenance(),
@@ -103,22 +129,42 @@ def _outcome(attempt: Attempt, points: Sequence[Point]) -> tuple[Status, str]:
     return Status.INVALID, "left no record of any workload"
 
 
+def _by_process(
+    points: Sequence[Point], attempt: Attempt, baseline: Attempt | None
+) -> Sequence[Sequence[float]]:
+    if baseline is None:
+        return ()
+    shared = [point.workload for point in points if point.speedup is not None]
+    return speedups_by_process([(attempt.processes[name], baseline.processes[name]) for name in shared])
+
+
 def _point(workload: str, attempt: Attempt, baseline: Attempt | None) -> Point:
     record = attempt.record(workload)
     if record is None:
         return Point(workload=workload, status=Status.INVALID, reason=NO_RECORD)
-    other = baseline.records.get(workload) if baseline is not None else None
-    speedup, verdict = compare(record, other) if other is not None else (None, Verdict.NONE)
-    return _measured(workload, record, speedup, verdict)
+    records = attempt.processes.get(workload, [])
+    other = baseline.processes.get(workload, []) if baseline is not None else []
+    return _measured(workload, record, max(len(records), 1), compare(records, other))
 
 
-def _measured(workload: str, record: Record, speedup: float | None, verdict: Verdict) -> Point:
+def _measured(workload: str, record: Record, processes: int, speedup: Speedup) -> Point:
     point = Point(
         workload=workload,
         status=record.outcome,
         reason=reason_of(record),
-        speedup=speedup,
-        verdict=verdict,
+        processes=processes,
+        speedup=speedup.value,
+        speedup_low=speedup.low,
+        speedup_high=speedup.high,
+        verdict=speedup.verdict,
+        regime=record.regime,
+        fraction=FRACTION.value(record),
+        ceiling=record.roofline.ceiling if record.roofline and FRACTION.value(record) is not None else "",
+        flags=record.flags,
+        device_hot_ms=DEVICE_HOT.value(record),
+        host_submit_ms=HOST_SUBMIT.value(record),
+        e2e_ms=E2E.value(record),
+        span_ms=record.span_ms,
         gb_per_s=BANDWIDTH.value(record),
         tflop_per_s=ARITHMETIC.value(record),
         compile_ms=record.compile_ms,
@@ -128,7 +174,11 @@ def _measured(workload: str, record: Record, speedup: float | None, verdict: Ver
     )
     if record.lat_ms is not None:
         point.p50_ms = record.lat_ms.p50
-        point.ci_low_ms, point.ci_high_ms = interval(record.lat_ms) or (None, None)
+        # Of several processes the record has the interval; that of one of them would not hold the others.
+        found = estimate([record]) if processes == 1 else None
+        ends = (found.low, found.high) if found and found.known else (None, None)
+        latency = record.lat_ms
+        point.ci_low_ms, point.ci_high_ms = ends if processes == 1 else (latency.ci_low, latency.ci_high)
         point.reps = record.lat_ms.reps
         point.timer = record.lat_ms.timer
         point.cache = record.lat_ms.cache

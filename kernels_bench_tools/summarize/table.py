@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from kernels_bench_tools.records import Status
 from kernels_bench_tools.summaries import DeviceSummary, Point, Row, Summary, Verdict
+from kernels_bench_tools.summarize.words import flag_words
 
 _NOTHING = "–"
 
@@ -39,7 +40,7 @@ def _ranking_line(row: Row) -> list[str]:
     return [
         _NOTHING if row.rank is None else str(row.rank),
         row.title,
-        speedup_text(row.speedup),
+        ratio_text(row.speedup, row.speedup_low, row.speedup_high),
         f"{row.passed}/{row.total}",
         outcome_text(row.status, row.reason),
     ]
@@ -48,7 +49,7 @@ def _ranking_line(row: Row) -> list[str]:
 def _points(device: DeviceSummary, index: int) -> str:
     # What passed nothing has told its reason in the ranking.
     lines = [_point_line(row, row.points[index]) for row in device.rows if row.passed]
-    return _aligned(lines, right={1, 2, 3})
+    return _aligned(lines, right={1, 2, 3, 5})
 
 
 def _point_line(row: Row, point: Point) -> list[str]:
@@ -58,8 +59,10 @@ def _point_line(row: Row, point: Point) -> list[str]:
         row.title,
         latency_text(point.p50_ms),
         spread_text(point.p50_ms, point.ci_low_ms, point.ci_high_ms),
-        speedup_text(point.speedup) if point.speedup else "",
+        ratio_text(point.speedup, point.speedup_low, point.speedup_high) if point.speedup else "",
         verdict or outcome,
+        fraction_text(point),
+        flag_words(point.flags),
     ]
 
 
@@ -78,6 +81,21 @@ def spread_text(median: float | None, low: float | None, high: float | None) -> 
 def speedup_text(speedup: float | None) -> str:
     """Return a speed-up as ``1.52x``; a dash for none."""
     return _NOTHING if speedup is None else f"{speedup:.2f}x"
+
+
+def ratio_text(speedup: float | None, low: float | None, high: float | None) -> str:
+    """Return a speed-up and its interval as ``1.52x [1.503, 1.541]``; no interval for exactly 1."""
+    if low is None or high is None or low == high:
+        return speedup_text(speedup)
+    ends = (f"{end:.3f}" if end < 10 else f"{end:.4g}" for end in (low, high))
+    return f"{speedup_text(speedup)} [{', '.join(ends)}]"
+
+
+def fraction_text(point: Point) -> str:
+    """Return how much of its ceiling a point reaches, as ``91% of copy``; its regime where none is known."""
+    if point.fraction is not None:
+        return f"{point.fraction:.0%} of {point.ceiling}"
+    return point.regime.value if point.regime else ""
 
 
 def outcome_text(status: Status, reason: str) -> str:

@@ -4,57 +4,67 @@ import pytest
 
 from kernels_bench_tools.records import CacheState, Status, Timer
 from kernels_bench_tools.summaries import Verdict
-from kernels_bench_tools.summarize.compare import compare, compare_records, interval, reason_of
+from kernels_bench_tools.summarize.compare import compare, compare_records
+from kernels_bench_tools.summarize.processes import interval
+from kernels_bench_tools.summarize.words import reason_of
 
 
 def test_speedup_is_baseline_over_candidate(record):
-    assert compare(record("fast", 0.1), record("base", 0.2)) == (2.0, Verdict.FASTER)
-    assert compare(record("slow", 0.2), record("base", 0.1)) == (0.5, Verdict.SLOWER)
+    fast = compare([record("fast", 0.1)], [record("base", 0.2)])
+    slow = compare([record("slow", 0.2)], [record("base", 0.1)])
+
+    assert (fast.value, fast.verdict) == (2.0, Verdict.FASTER)
+    assert (slow.value, slow.verdict) == (0.5, Verdict.SLOWER)
 
 
 def test_a_record_beside_itself_is_the_baseline(record):
-    assert compare(record("base", 0.2), record("base", 0.2)) == (1.0, Verdict.BASELINE)
+    found = compare([record("base", 0.2)], [record("base", 0.2)])
+
+    assert (found.value, found.low, found.high, found.verdict) == (1.0, 1.0, 1.0, Verdict.BASELINE)
 
 
 def test_a_rerun_of_the_same_implementation_is_not_the_baseline(record):
     again = record("base", 0.1, run="r2")
 
-    assert compare(again, record("base", 0.2))[1] is Verdict.FASTER
+    assert compare([again], [record("base", 0.2)]).verdict is Verdict.FASTER
 
 
 @pytest.mark.parametrize(
     ("p50", "half_width", "verdict"),
     [
         (0.1004, 0.0001, Verdict.SAME),  # apart, but by less than matters
-        (0.1004, 0.0500, Verdict.SAME),
+        (0.1004, 0.0500, Verdict.AMBIGUOUS),  # nearly equal, but it may be 5 % as well
         (0.1006, 0.0001, Verdict.SLOWER),
-        (0.1015, 0.0090, Verdict.SAME),  # within 2 %, overlapping, both known to 1 %
+        (0.1006, 0.0050, Verdict.SAME),  # apart by 0.6 %, and by 1.3 % at the most
         (0.1015, 0.0110, Verdict.AMBIGUOUS),  # not known well enough
         (0.1015, 0.0010, Verdict.SLOWER),  # known so well that they are apart
-        (0.1100, 0.0600, Verdict.AMBIGUOUS),
+        (0.1100, 0.0800, Verdict.AMBIGUOUS),
         (0.0900, 0.0010, Verdict.FASTER),
     ],
 )
 def test_a_verdict_needs_a_real_and_a_relevant_difference(record, p50, half_width, verdict):
     ours, base = record("ours", p50, half_width=half_width), record("base", 0.1, half_width=half_width)
 
-    assert compare(ours, base)[1] is verdict
+    assert compare([ours], [base]).verdict is verdict
 
 
-@pytest.mark.parametrize("status", [Status.INCORRECT, Status.ERROR, Status.OOM, Status.UNSUPPORTED])
+@pytest.mark.parametrize(
+    "status",
+    [Status.INCORRECT, Status.REJECTED, Status.EXCEEDS_PHYSICS, Status.ERROR, Status.OOM, Status.UNSUPPORTED],
+)
 def test_without_both_correct_there_is_no_speedup(record, status):
     other = record("other", 0.01 if status.ran else None, status=status)
 
-    assert compare(other, record("base", 0.1)) == (None, Verdict.NONE)
-    assert compare(record("base", 0.1), other) == (None, Verdict.NONE)
+    for found in (compare([other], [record("base", 0.1)]), compare([record("base", 0.1)], [other])):
+        assert (found.value, found.low, found.high, found.verdict) == (None, None, None, Verdict.NONE)
 
 
 def test_medians_without_intervals_need_ten_percent(record):
     base = record("base", 0.1, half_width=None)
 
-    assert compare(record("ours", 0.109, half_width=None), base)[1] is Verdict.AMBIGUOUS
-    assert compare(record("ours", 0.100, half_width=None), base)[1] is Verdict.AMBIGUOUS
-    assert compare(record("ours", 0.111, half_width=None), base)[1] is Verdict.SLOWER
+    assert compare([record("ours", 0.109, half_width=None)], [base]).verdict is Verdict.AMBIGUOUS
+    assert compare([record("ours", 0.100, half_width=None)], [base]).verdict is Verdict.AMBIGUOUS
+    assert compare([record("ours", 0.111, half_width=None)], [base]).verdict is Verdict.SLOWER
 
 
 def test_an_interval_is_made_from_samples_where_a_file_has_none(record):
@@ -66,21 +76,28 @@ def test_an_interval_is_made_from_samples_where_a_file_has_none(record):
     assert interval(latency) is None
 
 
+def test_kernels_timed_with_and_without_the_profiler_are_compared(record):
+    slow, fast = record("base", 2.0), record("ours", 1.0)
+    fast.lat_ms.timer = Timer.EVENTS
+
+    assert compare([fast], [slow]).verdict is Verdict.FASTER
+
+
 def test_different_timers_or_caches_are_never_decided(record):
     base = record("base", 0.1)
     by_clock, hot = record("ours", 0.01), record("ours", 0.01)
     by_clock.lat_ms.timer = Timer.MONOTONIC
     hot.lat_ms.cache = CacheState.HOT
 
-    assert compare(by_clock, base)[1] is Verdict.AMBIGUOUS
-    assert compare(hot, base)[1] is Verdict.AMBIGUOUS
+    assert compare([by_clock], [base]).verdict is Verdict.AMBIGUOUS
+    assert compare([hot], [base]).verdict is Verdict.AMBIGUOUS
 
 
 def test_rotated_and_flushed_caches_are_both_cold(record):
     rotated = record("ours", 0.01)
     rotated.lat_ms.cache = CacheState.ROTATED
 
-    assert compare(rotated, record("base", 0.1))[1] is Verdict.FASTER
+    assert compare([rotated], [record("base", 0.1)]).verdict is Verdict.FASTER
 
 
 def test_a_record_for_all_workloads_fills_in_the_missing_ones(source):

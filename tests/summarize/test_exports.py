@@ -6,10 +6,10 @@ from collections import Counter
 
 import pytest
 
-from kernels_bench_tools.records import Status
+from kernels_bench_tools.records import Flag, Quantities, Regime, Roofline, Status, Timing
 from kernels_bench_tools.summarize.exports import latency_csv
 from kernels_bench_tools.summarize.metrics import METRICS
-from kernels_bench_tools.summarize.sources import attempts
+from kernels_bench_tools.summarize.sources import Source, attempts
 from kernels_bench_tools.summarize.summary import summarize
 
 SEED = (
@@ -99,3 +99,35 @@ def test_memory_is_in_mebibytes_as_in_the_first_reports(source):
     _, lines = table([source("a", [0.1], peak_bytes=3 * 2**20)])
 
     assert lines[0]["Peak Mem (MB)"] == "3.0"
+
+
+def test_what_the_device_did_has_columns_too(record):
+    one = record(
+        "a",
+        0.1,
+        regime=Regime.HBM,
+        roofline=Roofline(ceiling="copy", value=4000.0, fraction=0.91),
+        flags=[Flag.DRIFT, Flag.NEAR_FLOOR],
+        quantities=Quantities(device_hot=Timing(p50=0.09), host_submit=Timing(p50=0.01), e2e=Timing(p50=0.2)),
+    )
+    (line,) = table([Source(records=[one])])[1]
+
+    assert [line[name] for name in ("Fraction of Ceiling (1)", "Ceiling", "Regime")] == [
+        "0.91",
+        "copy",
+        "hbm",
+    ]
+    assert [line[name] for name in ("Hot (ms)", "Host Submit (ms)", "End to End (ms)")] == [
+        "0.09",
+        "0.01",
+        "0.2",
+    ]
+    assert (line["Flags"], line["Processes"]) == ("drift near_floor", "1")
+
+
+def test_the_interval_of_the_speedup_has_columns(field):
+    _, lines = table(field)
+
+    compared = [line for line in lines if line["Verdict"] == "faster"]
+    assert compared
+    assert all(float(it["Speedup Low"]) < float(it["Speedup"]) < float(it["Speedup High"]) for it in compared)

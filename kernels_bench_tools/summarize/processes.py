@@ -1,0 +1,207 @@
+"""Several processes that measured the same workload, made one record; and their samples, kept apart."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from math import inf
+from statistics import median
+from typing import TypeVar
+
+import msgspec
+import numpy as np
+
+from kernels_bench_tools.records import (
+    Failure,
+    Flag,
+    Latency,
+    Quantities,
+    Record,
+    Roofline,
+    Status,
+    Timer,
+    Timing,
+)
+from kernels_bench_tools.statistics import CONFIDENCE, Estimate, hierarchical_median, median_interval, widened
+from kernels_bench_tools.summarize.words import reason_of
+
+HALF_TICK_MS = 16e-6
+"""NVIDIA's cards count time in ticks of 32 ns."""
+
+_TICKING = frozenset({Timer.CUPTI, Timer.EVENTS})
+_Value = TypeVar("_Value")
+_Number = TypeVar("_Number", int, float)
+
+_WORST_LAST = (
+    *(Status.OK, Status.REJECTED, Status.EXCEEDS_PHYSICS, Status.INCORRECT),
+    *(Status.UNSUPPORTED, Status.INVALID, Status.TIMEOUT, Status.OOM, Status.ERROR, Status.CRASHED),
+)
+
+
+def by_workload(records: Iterable[Record]) -> tuple[dict[str, list[Record]], Record | None]:
+    """Return each workload's records by process, and the latest record that speaks for all workloads.
+
+    Of one process only the latest record of a workload counts.
+    """
+    latest: dict[tuple[str, int], Record] = {}
+    names: dict[str, None] = {}
+    whole: Record | None = None
+    for record in records:
+        if not record.workload:
+            whole = record if whole is None or record.ts >= whole.ts else whole
+            continue
+        names.setdefault(record.workload)
+        known = latest.get((record.workload, record.process))
+        if known is None or record.ts >= known.ts:
+            latest[record.workload, record.process] = record
+    found: dict[str, list[Record]] = defaultdict(list)
+    for (name, _), record in sorted(latest.items(), key=lambda item: item[0][1]):
+        found[name].append(record)
+    return {name: found[name] for name in names}, whole
+
+
+def interval(latency: Latency) -> tuple[float, float] | None:
+    """Return the interval of the median in ms: the recorded one, else one of the samples, else None."""
+    if latency.ci_low is not None and latency.ci_high is not None:
+        return latency.ci_low, latency.ci_high
+    return median_interval(latency.raw_times)
+
+
+def estimate(records: Sequence[Record]) -> Estimate | None:
+    """Return the median in ms of all processes and its interval; None unless every process ran."""
+    latencies = [record.lat_ms for record in records if record.lat_ms and record.lat_ms.p50 > 0]
+    if not records or len(latencies) < len(records):
+        return None
+    if len(latencies) > 1:
+        found = hierarchical_median([samples(latency) for latency in latencies])
+    else:
+        found = Estimate(latencies[0].p50, *(interval(latencies[0]) or (0.0, inf)))
+    return widened(found, resolution(latencies) / found.value)
+
+
+def resolution(latencies: Iterable[Latency]) -> float:
+    """Return how far off a median may be, in ms, because the device's clock ticks: half a tick.
+
+    All samples of a short kernel may show the same tick, in every process; what lies between two ticks, none of
+    them can tell.
+    """
+    return HALF_TICK_MS if any(latency.timer in _TICKING for latency in latencies) else 0.0
+
+
+def samples(latency: Latency) -> Sequence[float]:
+    """Return samples that say of the median what all of them said, also where only some were kept.
+
+    Their median is the recorded one, and they scatter as much less as they are fewer than those taken, so
+    that the interval of their median is as wide as that of all of them.
+    """
+    times = np.asarray(latency.raw_times, dtype=np.float64)
+    if len(times) == 0 or times.min() <= 0 or latency.reps <= len(times):
+        return latency.raw_times if len(times) and times.min() > 0 else [latency.p50]
+    scaled = (times / np.median(times)) ** np.sqrt(len(times) / latency.reps)
+    centred: list[float] = (scaled * (latency.p50 / np.median(scaled))).tolist()
+    return centred
+
+
+def merge(records: Sequence[Record]) -> Record:
+    """Return one record for all processes: medians of their figures, and the worst of their outcomes.
+
+    What differs between processes only by chance, such as the environment, is the first one's.
+
+    Args:
+        records: Of one implementation, device and workload, at least one.
+    """
+    if len(records) == 1:
+        return records[0]
+    worst = max(records, key=lambda record: _WORST_LAST.index(record.outcome))
+    ran = [record for record in records if record.outcome.ran]
+    first = (ran or records)[0]
+    return msgspec.structs.replace(
+        first,
+        status=worst.outcome,
+        ok=worst.ok,
+        err=_failure(worst, records),
+        lat_ms=_latency(ran) if worst.outcome.ran else None,
+        compile_ms=_middle(records, lambda record: record.compile_ms),
+        peak_bytes=_largest(record.peak_bytes for record in records),
+        absmax=_largest(record.absmax for record in records),
+        corr=worst.corr,
+        flags=[flag for flag in Flag if any(flag in record.flags for record in records)],
+        quantities=_quantities(records),
+        regime=_commonest([record.regime for record in ran if record.regime is not None]),
+        roofline=_roofline([record.roofline for record in ran if record.roofline is not None]),
+        span_ms=_middle(records, lambda record: record.span_ms),
+        trust=next((record.trust for record in records if record.trust), ""),
+    )
+
+
+def _failure(worst: Record, records: Sequence[Record]) -> Failure | None:
+    """Return why the worst one failed, and which processes did where others did not."""
+    if worst.outcome is Status.OK:
+        return None
+    alike = [record.process + 1 for record in records if record.outcome is worst.outcome]
+    kind = worst.err.type if worst.err else worst.outcome.value
+    if len(alike) == len(records):
+        return worst.err or Failure(type=kind, msg=reason_of(worst))
+    which = "process " + " and ".join(map(str, alike))
+    return Failure(type=kind, msg=f"{reason_of(worst)} ({which} of {len(records)})")
+
+
+def _latency(ran: Sequence[Record]) -> Latency:
+    latencies = [record.lat_ms for record in ran if record.lat_ms is not None]
+    found = estimate(ran)
+
+    def middle(name: str) -> float:
+        return float(median(getattr(latency, name) for latency in latencies))
+
+    return msgspec.structs.replace(
+        latencies[0],
+        p10=middle("p10"),
+        p50=found.value if found else middle("p50"),
+        p90=middle("p90"),
+        mean=middle("mean"),
+        iqr=middle("iqr"),
+        raw_times=[time for latency in latencies for time in latency.raw_times],
+        reps=sum(latency.reps for latency in latencies),
+        has_warnings=any(latency.has_warnings for latency in latencies),
+        ci_low=found.low if found and found.known else None,
+        ci_high=found.high if found and found.known else None,
+        confidence=CONFIDENCE if found and found.known else None,
+        tail_ratio=_largest(latency.tail_ratio for latency in latencies),
+        drift=max(
+            (latency.drift for latency in latencies if latency.drift is not None), key=abs, default=None
+        ),
+    )
+
+
+def _quantities(records: Sequence[Record]) -> Quantities | None:
+    known = [record.quantities for record in records if record.quantities is not None]
+    if not known:
+        return None
+
+    def timing(name: str) -> Timing | None:
+        timings = [found for quantities in known if (found := getattr(quantities, name)) is not None]
+        if not timings:
+            return None
+        return Timing(p50=median(one.p50 for one in timings), reps=sum(one.reps for one in timings))
+
+    return Quantities(device_hot=timing("device_hot"), host_submit=timing("host_submit"), e2e=timing("e2e"))
+
+
+def _roofline(rooflines: Sequence[Roofline]) -> Roofline | None:
+    """Return the middle one of those by the commonest ceiling."""
+    name = _commonest([roofline.ceiling for roofline in rooflines])
+    alike = sorted((it for it in rooflines if it.ceiling == name), key=lambda it: it.fraction)
+    return alike[len(alike) // 2] if alike else None
+
+
+def _commonest(values: Sequence[_Value]) -> _Value | None:
+    return Counter(values).most_common(1)[0][0] if values else None
+
+
+def _middle(records: Sequence[Record], value: Callable[[Record], float | None]) -> float | None:
+    known = [found for record in records if (found := value(record)) is not None]
+    return median(known) if known else None
+
+
+def _largest(values: Iterable[_Number | None]) -> _Number | None:
+    return max((value for value in values if value is not None), default=None)

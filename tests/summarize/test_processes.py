@@ -1,0 +1,320 @@
+from __future__ import annotations
+
+from time import perf_counter
+
+import numpy as np
+import pytest
+
+from kernels_bench_tools.records import (
+    Flag,
+    Quantities,
+    Regime,
+    Roofline,
+    Status,
+    Timer,
+    Timing,
+    encode_record,
+)
+from kernels_bench_tools.statistics import hierarchical_median
+from kernels_bench_tools.summaries import Verdict
+from kernels_bench_tools.summarize.compare import compare, compare_records
+from kernels_bench_tools.summarize.processes import by_workload, merge, samples
+from kernels_bench_tools.summarize.sources import Source
+from kernels_bench_tools.summarize.summary import summarize
+from kernels_bench_tools.summarize.table import render_table
+from kernels_bench_tools.summarize.words import FLAG_WORDS
+
+BASELINE = {"title": "Base", "baseline": True}
+
+
+@pytest.fixture
+def processes(record):
+    """Make the records of one workload, one for each median given."""
+
+    def make(impl, medians, *, spread=0.002, samples=30, seed=0, **fields):
+        generator = np.random.default_rng(seed)
+        made = []
+        for number, p50 in enumerate(medians):
+            one = record(impl, p50, process=number, run=f"r{number}", **fields)
+            times = p50 * np.exp(generator.normal(0, spread, samples))
+            one.lat_ms.raw_times = (times * p50 / np.median(times)).tolist()
+            one.lat_ms.reps = samples
+            made.append(one)
+        return made
+
+    return make
+
+
+def summary_of(**implementations):
+    sources = [
+        Source(records=records, front=None if name != "base" else front())
+        for name, records in implementations.items()
+    ]
+    return summarize("op", "Op", sources).devices[0]
+
+
+def front():
+    from kernels_bench_tools.runs import FrontMatter
+
+    return FrontMatter(**BASELINE)
+
+
+def row_of(device, name):
+    return next(row for row in device.rows if row.implementation == name)
+
+
+def test_processes_of_a_workload_become_one_point(processes):
+    device = summary_of(base=processes("base", [0.100, 0.103, 0.101]))
+
+    (point,) = row_of(device, "base").points
+    assert point.processes == 3
+    assert point.reps == 90
+    assert point.p50_ms == pytest.approx(0.101)
+    assert row_of(device, "base").total == 1
+
+
+def test_the_interval_covers_how_processes_differ(processes):
+    apart = row_of(summary_of(a=processes("a", [0.099, 0.100, 0.101])), "a").points[0]
+    alike = row_of(summary_of(a=processes("a", [0.1, 0.1, 0.1])), "a").points[0]
+
+    assert apart.ci_low_ms < 0.099
+    assert apart.ci_high_ms > 0.101
+    assert 0.0995 < alike.ci_low_ms < alike.ci_high_ms < 0.1005
+
+
+def test_order_and_file_of_the_processes_do_not_matter(processes):
+    records = processes("a", [0.099, 0.100, 0.102])
+
+    one, two = (
+        summarize("x", "X", sources)
+        for sources in ([Source(records=records)], [Source(records=[record]) for record in records[::-1]])
+    )
+    assert one.devices[0].rows[0].points == two.devices[0].rows[0].points
+
+
+def test_of_one_process_the_later_record_counts(processes):
+    old = processes("a", [0.3, 0.3], ts="2026-01-01")
+    new = processes("a", [0.1, 0.1], ts="2026-01-02")
+
+    (found, whole) = by_workload([*new, *old])
+
+    assert whole is None
+    assert [[record.lat_ms.p50 for record in records] for records in found.values()] == [[0.1, 0.1]]
+
+
+def test_the_verdict_comes_from_the_interval_across_processes(processes):
+    base = processes("base", [0.1000, 0.1003, 0.0998])
+    ours = processes("ours", [0.0981, 0.0982, 0.0980])
+    noisy = processes("noisy", [0.0981, 0.1030, 0.0910])
+
+    sure, unsure = compare(ours, base), compare(noisy, base)
+
+    assert sure.verdict is Verdict.FASTER
+    assert 1.0 < sure.low < sure.value < sure.high
+    assert unsure.verdict is Verdict.AMBIGUOUS
+    assert unsure.low < 1.0 < unsure.high
+
+
+def test_one_process_that_was_lucky_proves_nothing(processes):
+    """Narrow intervals within the processes, which hold nothing of how they differ."""
+    base = processes("base", [0.100, 0.103, 0.097], spread=0.0001)
+    ours = processes("ours", [0.098, 0.101, 0.104], spread=0.0001)
+
+    assert compare(ours, base).verdict is Verdict.AMBIGUOUS
+
+
+def test_processes_that_ran_side_by_side_are_paired(processes):
+    base = processes("base", [0.100, 0.104, 0.108])
+    ours = processes("ours", [0.098, 0.102, 0.106])
+    unpaired = ours[:2]
+
+    assert compare(ours, base).verdict is Verdict.FASTER
+    assert compare(unpaired, base).verdict is Verdict.AMBIGUOUS
+
+
+def test_the_same_implementation_twice_is_the_same(processes):
+    medians = [0.1000, 0.1003, 0.0998]
+
+    found = compare(processes("twin", medians[::-1], seed=1), processes("base", medians))
+
+    assert found.verdict is Verdict.SAME
+
+
+def test_one_process_that_was_wrong_costs_the_rank(processes, record):
+    good = processes("a", [0.1, 0.1])
+    bad = record("a", 0.1, status=Status.INCORRECT, corr={"reason": "3 NaN"}, process=2)
+
+    row = row_of(summary_of(base=processes("base", [0.2] * 3), a=[*good, bad]), "a")
+
+    (point,) = row.points
+    assert (point.status, row.rank, point.speedup) == (Status.INCORRECT, None, None)
+    assert point.reason == "3 NaN (process 3 of 3)"
+    assert point.p50_ms is not None
+
+
+def test_one_process_that_ran_out_of_memory_leaves_no_latency(processes, record):
+    bad = record("a", status=Status.OOM, reason="no memory", process=1)
+
+    (point,) = row_of(summary_of(a=[*processes("a", [0.1]), bad]), "a").points
+
+    assert (point.status, point.p50_ms) == (Status.OOM, None)
+    assert point.reason == "no memory (process 2 of 2)"
+
+
+def test_flags_of_any_process_are_shown_once_in_their_order(processes):
+    records = processes("a", [0.1, 0.1])
+    records[0].flags = [Flag.DRIFT, Flag.NEAR_FLOOR]
+    records[1].flags = [Flag.DRIFT, Flag.HOST_BOUND]
+
+    device = summary_of(a=records)
+
+    assert row_of(device, "a").points[0].flags == [Flag.HOST_BOUND, Flag.NEAR_FLOOR, Flag.DRIFT]
+    assert "host-bound, near the launch floor, drifted" in render_table(device)
+
+
+def test_every_flag_has_words():
+    assert set(FLAG_WORDS) == set(Flag)
+
+
+@pytest.mark.parametrize("status", [Status.REJECTED, Status.EXCEEDS_PHYSICS])
+def test_a_time_that_cannot_be_trusted_is_shown_and_never_ranked(processes, record, status):
+    flags = [Flag.NEAR_FLOOR, Flag.STREAM_ESCAPE] if status is Status.REJECTED else []
+    told = "" if flags else "9000 GB/s through memory"
+    bad = record("fast", 0.001, status=status, flags=flags, reason=told)
+
+    device = summary_of(base=processes("base", [0.1]), fast=[bad])
+
+    row = row_of(device, "fast")
+    assert (row.rank, row.speedup, row.passed) == (None, None, 0)
+    assert row.points[0].p50_ms == 0.001
+    assert row.reason == (told or "worked outside of the timed call")
+    assert [other.implementation for other in device.rows] == ["base", "fast"]
+
+
+def test_figures_are_medians_over_the_processes(processes):
+    records = processes("a", [0.1, 0.1, 0.1])
+    for factor, record in zip((1.0, 3.0, 1.1), records, strict=True):
+        record.quantities = Quantities(
+            device_hot=Timing(p50=0.08 * factor), host_submit=Timing(p50=0.01), e2e=Timing(p50=0.12)
+        )
+        record.roofline = Roofline(ceiling="copy", value=4000.0, fraction=0.9 * factor)
+        record.regime = Regime.HBM
+        record.ceilings = {"copy": 4000.0 * factor}
+
+    device = summary_of(a=records)
+    point = row_of(device, "a").points[0]
+
+    assert point.device_hot_ms == pytest.approx(0.088)
+    assert (point.host_submit_ms, point.e2e_ms) == (0.01, 0.12)
+    assert (point.fraction, point.ceiling) == (pytest.approx(0.99), "copy")
+    assert point.regime is Regime.HBM
+    assert device.ceilings == {"copy": pytest.approx(4400.0)}
+    assert "99% of copy" in render_table(device)
+
+
+def test_a_launch_has_no_bandwidth(processes):
+    (record,) = processes("a", [0.002], regime=Regime.LAUNCH)
+
+    assert row_of(summary_of(a=[record]), "a").points[0].gb_per_s is None
+
+
+def test_the_overall_speedup_has_an_interval(processes, record):
+    shapes = [(2048, 4096), (2048, 8192)]
+
+    def both(impl, medians):
+        records = [processes(impl, medians, seed=at) for at in range(2)]
+        for shape, group in zip(shapes, records, strict=True):
+            for one in group:
+                one.wl = record(impl, 1.0, shape).wl
+        return [one for group in records for one in group]
+
+    base, ours = both("base", [0.2, 0.202, 0.198]), both("ours", [0.1, 0.1005, 0.0995])
+    device = summary_of(base=base, ours=ours)
+
+    row = row_of(device, "ours")
+    assert row.speedup == pytest.approx(2.0)
+    assert row.speedup_low < 2.0 < row.speedup_high
+    assert row.speedup_high - row.speedup_low < 0.1
+    baseline = row_of(device, "base")
+    assert (baseline.speedup, baseline.speedup_low, baseline.speedup_high) == (1.0, 1.0, 1.0)
+
+
+def test_thinned_samples_are_as_sure_as_all_of_them_were():
+    generator = np.random.default_rng(0)
+    times = np.exp(generator.normal(0, 0.05, 960))
+    p50 = float(np.median(times))
+    from kernels_bench_tools.records import Latency
+
+    def latency(kept):
+        return Latency(p10=1, p50=p50, p90=1, mean=1, iqr=1, raw_times=kept, reps=960)
+
+    full, thin = (
+        hierarchical_median([samples(latency(kept))]) for kept in (times.tolist(), times[::32].tolist())
+    )
+
+    assert thin.value == pytest.approx(full.value)
+    assert thin.high - thin.low == pytest.approx(full.high - full.low, rel=0.6)
+    as_they_are = hierarchical_median([times[::32].tolist()])
+    assert as_they_are.high - as_they_are.low > 3 * (full.high - full.low)
+
+
+def test_a_single_record_is_left_as_it_is(record):
+    one = record("a", 0.1)
+
+    assert merge([one]) is one
+
+
+def test_a_merged_record_can_be_written(processes, record):
+    assert encode_record(merge(processes("a", [0.1, 0.2, 0.3])))
+    failed = [record("a", status=Status.OOM, process=number) for number in range(2)]
+    assert merge(failed).outcome is Status.OOM
+
+
+def test_the_command_compares_processes_too(processes):
+    (row,) = compare_records(processes("ours", [0.1, 0.101, 0.099]), processes("base", [0.2, 0.202, 0.198]))
+
+    assert (row.processes, row.verdict) == (3, Verdict.FASTER)
+    assert row.speedup == pytest.approx(2.0)
+    assert row.speedup_low < 2.0 < row.speedup_high
+    assert row.ci_low_ms < 0.1 < row.ci_high_ms
+
+
+def test_a_whole_report_is_summarized_within_seconds(processes, record):
+    workloads = [record("a", 1.0, wl={"name": f"w{n}", "n": n}).wl for n in range(20)]
+
+    def implementation(name, seed):
+        made = []
+        for at, wl in enumerate(workloads):
+            medians = np.random.default_rng([seed, at]).normal(0.1, 0.001, 3).tolist()
+            made += processes(name, medians, seed=at, wl=wl)
+        return Source(records=made, front=front() if name == "base" else None)
+
+    sources = [implementation(name, n) for n, name in enumerate(["base", *"abcdefghi"])]
+    start = perf_counter()
+    summary = summarize("op", "Op", sources)
+
+    # One of eight operators, which may take three seconds together.
+    assert perf_counter() - start < 1.5
+    assert summary == summarize("op", "Op", sources)
+
+
+def test_one_tick_of_the_devices_clock_is_no_difference(processes):
+    """Kernels of 2 us, of which every sample of every process showed the same tick."""
+    base, ours = (processes(name, [p50] * 3, spread=0.0) for name, p50 in (("a", 2.016e-3), ("b", 1.984e-3)))
+    slower = processes("c", [2.112e-3] * 3, spread=0.0)
+
+    for number in (1, 3):
+        assert compare(ours[:number], base[:number]).verdict is Verdict.AMBIGUOUS
+        assert compare(slower[:number], ours[:number]).verdict is Verdict.SLOWER
+    (point,) = row_of(summary_of(b=ours), "b").points
+    assert point.ci_low_ms == pytest.approx(1.968e-3)
+    assert point.ci_high_ms == pytest.approx(2.0e-3)
+
+
+def test_a_hosts_clock_has_no_such_ticks(processes):
+    records = processes("a", [2.016e-3] * 3, spread=0.0)
+    for record in records:
+        record.lat_ms.timer = Timer.MONOTONIC
+
+    (point,) = row_of(summary_of(a=records), "a").points
+    assert point.ci_low_ms == pytest.approx(point.ci_high_ms)
