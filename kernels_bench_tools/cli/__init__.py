@@ -6,15 +6,16 @@ import sys
 from typing import NoReturn
 
 USER_MISTAKE = 1
-STRICT_FAILURE = 2
+FAILURE = 2
+"""A row is faster than physics allows, a self-check did not pass, or a cell failed under ``--strict``."""
 INTERRUPTED = 130
 
 
 def main() -> NoReturn:
     """Run the command line and exit.
 
-    Exit codes: 0 done (failed implementations are rows in the report), 1 the user's mistake, 2 with
-    ``--strict`` when a cell failed, 130 interrupted.
+    Exit codes: 0 done (failed implementations are rows in the report), 1 the user's mistake, 2 when a row
+    is faster than physics allows, or with ``--strict`` when a cell failed, 130 interrupted.
     """
     try:
         from kernels_bench_tools.cli.app import run

@@ -17,6 +17,7 @@ from kernels_bench_tools.cli.listing import list_notebooks
 from kernels_bench_tools.cli.new import new
 from kernels_bench_tools.cli.record import record
 from kernels_bench_tools.cli.run import run_notebook
+from kernels_bench_tools.cli.selfcheck import selfcheck
 from kernels_bench_tools.cli.serve import serve
 from kernels_bench_tools.errors import KbtError
 
@@ -58,6 +59,7 @@ app.command("list")(list_notebooks)
 app.command("check")(check)
 app.add_typer(new, name="new")
 app.command("record")(record)
+app.command("selfcheck")(selfcheck)
 app.command("serve")(serve)
 app.command("clean")(clean)
 

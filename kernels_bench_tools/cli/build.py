@@ -10,17 +10,19 @@ from typing import Annotated, Any
 import msgspec
 import typer
 
-from kernels_bench_tools.cli import STRICT_FAILURE
+from kernels_bench_tools.cli import FAILURE
 from kernels_bench_tools.cli.options import (
     Env,
     EnvironmentChoice,
     Jobs,
     Json,
     Output,
+    Processes,
     Rerun,
     Strict,
     Workloads,
 )
+from kernels_bench_tools.cli.physics import complain_of_impossible
 from kernels_bench_tools.cli.progress import make_progress
 from kernels_bench_tools.notebooks.project import Project, find_project
 from kernels_bench_tools.notebooks.scheduler import BuildOptions
@@ -41,6 +43,7 @@ def build(
     rerun: Rerun = False,
     workloads: Workloads = "",
     jobs: Jobs = 0,
+    processes: Processes = 0,
     strict: Strict = False,
     output: Output = None,
     json: Json = False,
@@ -48,10 +51,14 @@ def build(
     """Run every cell whose inputs changed, then publish the report to site/.
 
     With PATHs, only those notebooks and what they need run; the others are shown as they last ended.
-    A cell that fails becomes a row with its reason, and everything else is published all the same.
+    A cell that fails becomes a row with its reason, and everything else is published all the same. A row
+    that is faster than physics allows is published, too, and then the exit code is 2.
     """
     project = find_project(Path.cwd())
-    result = run_cells(project, paths or [], env, rerun, workloads, jobs)
+    options = BuildOptions(
+        environment=env.value, rerun=rerun, workloads=workloads, jobs=jobs_or_all(jobs), processes=processes
+    )
+    result = run_cells(project, paths or [], options)
     published = publish(project.root, result, output or project.root / "site")
     for link in published.dead_links:
         print(f"note: a link leads nowhere: {link}", file=sys.stderr)
@@ -60,24 +67,17 @@ def build(
     else:
         print(summarize_build(result))
         print(_shown(published.index))
-    return STRICT_FAILURE if strict and count_failures(result) else 0
+    impossible = complain_of_impossible(project, finished_cells(result))
+    return FAILURE if impossible or (strict and count_failures(result)) else 0
 
 
-def run_cells(
-    project: Project,
-    targets: list[str],
-    env: EnvironmentChoice,
-    rerun: bool | tuple[str, ...],
-    workloads: str,
-    jobs: int,
-) -> BuildRun:
-    """Run the notebooks that ``targets`` name, all if none, with progress on stderr.
+def jobs_or_all(jobs: int) -> int:
+    """Return how many cells to work on at once: as many as there are processors for 0."""
+    return jobs or os.cpu_count() or 1
 
-    ``rerun`` forces those that were asked for, or those it names.
-    """
-    options = BuildOptions(
-        environment=env.value, rerun=rerun, workloads=workloads, jobs=jobs or os.cpu_count() or 1
-    )
+
+def run_cells(project: Project, targets: list[str], options: BuildOptions) -> BuildRun:
+    """Run the notebooks that ``targets`` name, all if none, with progress on stderr."""
     with make_progress() as progress:
         return run_notebooks(project, targets, options, progress)
 

@@ -43,10 +43,21 @@ Jobs = Annotated[
         "Measuring cells always run alone.",
     ),
 ]
+Processes = Annotated[
+    int,
+    typer.Option(
+        "--processes",
+        min=0,
+        metavar="N",
+        help="In how many fresh processes to run each cell that measures, those of one operator taking turns. "
+        "[default: 3 for `build`, 1 for `run` and for `--workloads smoke`]",
+        show_default=False,
+    ),
+]
 Rerun = Annotated[
     bool, typer.Option("--rerun", help="Run the named cells again even if nothing they depend on changed.")
 ]
-Strict = Annotated[bool, typer.Option("--strict", help="Exit with 2 if a cell failed.")]
+Strict = Annotated[bool, typer.Option("--strict", help="Also exit with 2 if a cell failed.")]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 Output = Annotated[
     Path | None, typer.Option("--output", "-o", help="Where to put the report. [default: site]")

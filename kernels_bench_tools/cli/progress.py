@@ -35,6 +35,11 @@ def describe(name: str, run: CellRun) -> str:
     return f"{mark} {name}  {run.status.value} after {run.seconds:.1f} s: {run.reason}"
 
 
+def running(process: int, processes: int) -> str:
+    """Return in words that a process, counted from 0, of a measuring cell runs."""
+    return "running" if processes == 1 else f"running, process {process + 1} of {processes}"
+
+
 class PlainProgress(Progress):
     """One line per event, for logs and pipes."""
 
@@ -60,6 +65,10 @@ class PlainProgress(Progress):
     def cell_started(self, name: str) -> None:
         """Say that a cell runs now."""
         self.write(f"  {name}  running")
+
+    def process_started(self, name: str, process: int, processes: int) -> None:
+        """Say that one of a measuring cell's processes runs now."""
+        self.write(f"  {name}  {running(process, processes)}")
 
     def cell_finished(self, name: str, run: CellRun) -> None:
         """Say how a cell ended; one that was served from the cache says nothing new."""
@@ -105,6 +114,14 @@ class LiveProgress(PlainProgress):
     def cell_started(self, name: str) -> None:
         """Show that a cell runs now."""
         self._active[name] = ("running", time.monotonic())
+
+    def process_started(self, name: str, process: int, processes: int) -> None:
+        """Show that one of a measuring cell's processes runs now."""
+        self._active[name] = (running(process, processes), time.monotonic())
+
+    def process_ended(self, name: str) -> None:
+        """Take it off the display: the next one waits for those of other cells."""
+        self._active.pop(name, None)
 
     def cell_finished(self, name: str, run: CellRun) -> None:
         """Replace the cell on the display by a line that says how it ended."""

@@ -9,9 +9,10 @@ from typing import Annotated
 
 import typer
 
+from kernels_bench_tools.cli.tables import tell_processes
 from kernels_bench_tools.errors import ProjectError, RecordError
 from kernels_bench_tools.notebooks.project import Project, find_project, operators
-from kernels_bench_tools.records import Record, read_records, write_records
+from kernels_bench_tools.records import Record, read_records, thin_records, write_records
 from kernels_bench_tools.runs import BuildRun, read_struct
 
 Destination = dict[Path, list[Record]]
@@ -28,10 +29,14 @@ def record(
     force: Annotated[
         bool, typer.Option("--force", help="Replace measured rows even where fewer are measured now.")
     ] = False,
+    full: Annotated[
+        bool, typer.Option("--full", help="Keep every sample and digit. [default: 30 samples of each row]")
+    ] = False,
 ) -> None:
     """Copy records to OPERATOR/results/records/DEVICE/IMPLEMENTATION.jsonl, to be committed.
 
-    Each file is replaced whole. Measured rows are not replaced by failures unless --force is given.
+    Each file holds all processes of one implementation and is replaced whole. Measured workloads are not
+    replaced by failures unless --force is given.
     """
     project = find_project(Path.cwd())
     sources = _files(paths) if paths else _last_build(project)
@@ -41,12 +46,14 @@ def record(
             "record", "found no records", "Records of a build, or JSONL files", "Run `kbt build` first"
         )
     for path, records in sorted(destinations.items()):
-        if not force and _measured(path) > sum(entry.outcome.ran for entry in records):
-            print(f"kept {project.relative(path)}: it has more measured rows (--force replaces it)")
+        measured, before = _measured(records), _measured(read_records(path) if path.is_file() else [])
+        if not force and len(before) > len(measured):
+            print(f"kept {project.relative(path)}: it has more measured workloads (--force replaces it)")
             continue
-        write_records(path, records)
-        measured = sum(entry.outcome.ran for entry in records)
-        print(f"{project.relative(path)}: {measured} of {len(records)} rows measured")
+        write_records(path, records if full else thin_records(records))
+        named = {entry.workload for entry in records} - {""} or {""}
+        told = f"{len(measured)} of {len(named)} workloads measured{tell_processes(records)}"
+        print(f"{project.relative(path)}: {told}")
 
 
 def _files(paths: Iterable[Path]) -> list[Path]:
@@ -100,5 +107,6 @@ def _destinations(project: Project, sources: Iterable[Path]) -> Destination:
     return found
 
 
-def _measured(path: Path) -> int:
-    return sum(entry.outcome.ran for entry in read_records(path)) if path.is_file() else 0
+def _measured(records: Iterable[Record]) -> set[str]:
+    """Return the workloads that ran, in however many processes."""
+    return {entry.workload for entry in records if entry.outcome.ran}

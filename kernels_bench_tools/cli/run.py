@@ -2,23 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from pathlib import Path, PurePosixPath
 from typing import Annotated, Any
 
 import msgspec
 import typer
 from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
-from kernels_bench_tools.cli import STRICT_FAILURE
-from kernels_bench_tools.cli.build import FAILURES, run_cells
-from kernels_bench_tools.cli.options import Env, EnvironmentChoice, Jobs, Json, Rerun, Strict, Workloads
+from kernels_bench_tools.cli import FAILURE
+from kernels_bench_tools.cli.build import FAILURES, finished_cells, jobs_or_all, run_cells
+from kernels_bench_tools.cli.options import (
+    Env,
+    EnvironmentChoice,
+    Jobs,
+    Json,
+    Processes,
+    Rerun,
+    Strict,
+    Workloads,
+)
+from kernels_bench_tools.cli.physics import cell_records, complain_of_impossible
+from kernels_bench_tools.cli.tables import comparison_table, count_processes, tell_processes
 from kernels_bench_tools.naming import title_from_name
 from kernels_bench_tools.notebooks.document import read_notebook
 from kernels_bench_tools.notebooks.project import Project, find_project, operators
-from kernels_bench_tools.records import Record, Status, read_records
+from kernels_bench_tools.notebooks.scheduler import BuildOptions
 from kernels_bench_tools.runs import BuildRun, CellRun, NotebookRun
 from kernels_bench_tools.summarize.compare import Comparison, compare_records
 
@@ -31,12 +39,14 @@ def run_notebook(
     rerun: Rerun = False,
     workloads: Workloads = "",
     jobs: Jobs = 0,
+    processes: Processes = 0,
     strict: Strict = False,
     json: Json = False,
 ) -> int:
     """Run one notebook, or one of its cells, and print its results beside the operator's baseline.
 
-    Nothing is published; `kbt build` does that, without measuring again.
+    Nothing is published; `kbt build` does that, after measuring in more processes. What a build has measured
+    is not measured again. The exit code is 2 if a row is faster than physics allows.
     """
     project = find_project(Path.cwd())
     # A cell may be named behind the path; `rpartition` would cut a path that holds a colon itself.
@@ -44,9 +54,15 @@ def run_notebook(
     names = [project.relative(path) for path in project.find_notebooks([target])]
     asked = [f"{name}:{cell_id}" if cell_id else name for name in names]
     baselines = {baseline for name in names if (baseline := _baseline_of(project, name)) not in {"", *names}}
-    result = run_cells(
-        project, [*asked, *sorted(baselines)], env, tuple(asked) if rerun else False, workloads, jobs
+    options = BuildOptions(
+        environment=env.value,
+        rerun=tuple(asked) if rerun else False,
+        workloads=workloads,
+        jobs=jobs_or_all(jobs),
+        processes=processes,
+        quick=True,
     )
+    result = run_cells(project, [*asked, *sorted(baselines)], options)
     shown = [
         (entry, cell)
         for entry in result.notebooks
@@ -59,7 +75,10 @@ def run_notebook(
     else:
         for entry, cell in shown:
             _show(project, result, entry, cell)
-    return STRICT_FAILURE if strict and any(cell.status in FAILURES for _, cell in shown) else 0
+    concerned = {*names, *baselines}
+    cells = [cell for cell in finished_cells(result) if cell[0].rpartition(":")[0] in concerned]
+    failed = strict and any(cell.status in FAILURES for _, cell in shown)
+    return FAILURE if complain_of_impossible(project, cells) or failed else 0
 
 
 def _baseline_of(project: Project, name: str) -> str:
@@ -72,24 +91,15 @@ def _baseline_of(project: Project, name: str) -> str:
     return ""
 
 
-def _records(project: Project, cell: CellRun) -> list[Record]:
-    return [
-        record
-        for name, path in cell.artifacts.items()
-        if name.endswith(".jsonl")
-        for record in read_records(project.root / path, path)
-    ]
-
-
 def _comparisons(
     project: Project, result: BuildRun, entry: NotebookRun, cell: CellRun
 ) -> tuple[str, list[Comparison]]:
     """Return the baseline's title and a row per workload of a measuring cell."""
-    records = _records(project, cell)
+    records = list(cell_records(project, cell))
     baseline = _baseline_of(project, entry.path)
     for other in result.notebooks:
         if other.path == baseline:
-            theirs = [record for run in other.cells for record in _records(project, run)]
+            theirs = [record for run in other.cells for record in cell_records(project, run)]
             return title_of(other), compare_records(records, theirs)
     return "", compare_records(records, [])
 
@@ -107,6 +117,7 @@ def _as_data(project: Project, result: BuildRun, entry: NotebookRun, cell: CellR
         "reason": cell.reason,
         "cached": cell.cached,
         "baseline": baseline,
+        "processes": count_processes(cell_records(project, cell)),
         "rows": rows,
     }
 
@@ -114,41 +125,14 @@ def _as_data(project: Project, result: BuildRun, entry: NotebookRun, cell: CellR
 def _show(project: Project, result: BuildRun, entry: NotebookRun, cell: CellRun) -> None:
     console = Console(highlight=False)
     if not console.is_terminal:
-        console = Console(highlight=False, width=160)
+        console = Console(highlight=False, width=120)
     baseline, rows = _comparisons(project, result, entry, cell)
-    console.print(f"{title_of(entry)} on {result.device.name}", style="bold", markup=False)
+    title = f"{title_of(entry)} on {result.device.name}{tell_processes(cell_records(project, cell))}"
+    console.print(title, style="bold", markup=False)
     if rows:
-        console.print(_table(rows, baseline))
+        console.print(comparison_table(rows, baseline))
     elif cell.stdout:
         print((project.root / cell.stdout).read_text(encoding="utf-8", errors="replace"), end="")
     if cell.status in FAILURES:
         console.print(f"{cell.status}: {cell.reason}", style="red", markup=False)
         console.print(f"log: {cell.stderr}", markup=False)
-
-
-def _table(rows: Iterable[Comparison], baseline: str) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    table.add_column("workload")
-    table.add_column("median ms [95 % interval]", justify="right")
-    table.add_column(f"{baseline or 'baseline'} ms", justify="right")
-    table.add_column("speed-up", justify="right")
-    table.add_column("verdict")
-    for row in rows:
-        told = row.verdict.value if row.status is Status.OK else f"{row.status.value}: {row.reason}"
-        table.add_row(
-            row.workload or "every workload",
-            _measured(row),
-            "-" if row.baseline_ms is None else f"{row.baseline_ms:.5g}",
-            "-" if row.speedup is None else f"{row.speedup:.2f}x",
-            Text(told),
-        )
-    return table
-
-
-def _measured(row: Comparison) -> Text:
-    # Text, because rich would read the interval's brackets as markup.
-    if row.median_ms is None:
-        return Text("-")
-    if row.ci_low_ms is None or row.ci_high_ms is None:
-        return Text(f"{row.median_ms:.5g}")
-    return Text(f"{row.median_ms:.5g} [{row.ci_low_ms:.5g}, {row.ci_high_ms:.5g}]")

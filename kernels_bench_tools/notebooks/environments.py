@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import platform
 import shutil
+import site
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -208,8 +209,10 @@ def _find_uv() -> str:
 def _distributions() -> list[str]:
     """Return what is installed: the names of these folders hold name and version.
 
-    This package is left out: of it, each cell's key has the content.
+    This package is left out: of it, each cell's key has the content. Where a fresh interpreter looks counts,
+    not this one's ``sys.path``: importing setuptools, for example, adds a folder of distributions to it.
     """
-    folders = {Path(folder) for folder in sys.path if folder}
+    paths = [*os.environ.get("PYTHONPATH", "").split(os.pathsep), *site.getsitepackages()]
+    folders = {Path(path) for path in paths if path}
     found = {path.name for folder in folders for path in folder.glob("*.dist-info")}
     return sorted(name for name in found if not name.startswith(f"{PACKAGE_FOLDER.name}-"))

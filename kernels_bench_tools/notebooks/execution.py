@@ -1,31 +1,35 @@
 """Runs the cells of one build whose results are not known.
 
-All environments are made first. Then cells that measure run one at a time with nothing beside them, and
-the others side by side. A cell runs when the cells that it needs have ended, well or not.
+All environments are made first. Then cells that measure run one at a time with nothing beside them, those
+of one operator taking turns, and the others side by side. A cell runs when the cells that it needs have
+ended, well or not.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from kernels_bench_tools.devices import Device
 from kernels_bench_tools.notebooks.cache import CellCache, Draft, Entry, StoredResult
 from kernels_bench_tools.notebooks.checkout import Checkout
-from kernels_bench_tools.notebooks.environments import CellEnvironment, Prepared, write_script
+from kernels_bench_tools.notebooks.environments import CellEnvironment, Prepared
 from kernels_bench_tools.notebooks.fingerprints import Fingerprints
 from kernels_bench_tools.notebooks.graph import CellName, Graph, Node
 from kernels_bench_tools.notebooks.handover import cell_context, cell_needs, hand_over
+from kernels_bench_tools.notebooks.joining import ProcessRun
 from kernels_bench_tools.notebooks.locks import device_lock
-from kernels_bench_tools.notebooks.outputs import hide_paths, without_paths
+from kernels_bench_tools.notebooks.preparation import Preparation
 from kernels_bench_tools.notebooks.processes import Processes
 from kernels_bench_tools.notebooks.progress import Progress
 from kernels_bench_tools.notebooks.project import Project
 from kernels_bench_tools.notebooks.reporting import describe_cell
 from kernels_bench_tools.notebooks.requirements import unmet_requirement
 from kernels_bench_tools.notebooks.runner import CellTask, finish, run_cell
+from kernels_bench_tools.notebooks.sentinels import LIMITS
+from kernels_bench_tools.notebooks.sessions import Session
 from kernels_bench_tools.notebooks.tail import Tail
 from kernels_bench_tools.records import Failure, Status
 
@@ -40,6 +44,10 @@ class Execution:
     environment: CellEnvironment
     workloads: str
     jobs: int
+    process_count: int
+    """In how many fresh processes each cell that measures is run."""
+    thorough_count: int
+    """Results of this many processes are as good, where they are known; 0 for no other count."""
     cache: CellCache
     fingerprints: Fingerprints
     checkout: Checkout
@@ -52,6 +60,7 @@ class Execution:
     _keys: dict[CellName, str] = field(default_factory=dict)
     _rerun: set[CellName] = field(default_factory=set)
     _drafts: dict[CellName, Draft] = field(default_factory=dict)
+    _process_drafts: list[Draft] = field(default_factory=list)
     _prepared: dict[CellName, Prepared] = field(default_factory=dict)
     _running: dict[Future[StoredResult], CellName] = field(default_factory=dict)
 
@@ -78,7 +87,7 @@ class Execution:
                     self._keep_finished()
                     raise
         finally:
-            for draft in self._drafts.values():
+            for draft in [*self._drafts.values(), *self._process_drafts]:
                 self.cache.discard(draft)
 
     def _is_settled(self, name: CellName) -> bool:
@@ -89,9 +98,7 @@ class Execution:
         node = self.graph.nodes[name]
         if any(need not in self.results for need in node.needs):
             return False
-        # Kept, since what it is made of may be edited while the cell runs.
-        self._keys[name] = self.fingerprints.key(node, self.results)
-        known = self.cache.find(self._keys[name])
+        known = self._find(node)
         unmet = unmet_requirement(node.notebook.front, self.device)
         if known and known.is_final and (unmet or name not in self._rerun):
             self._settle(name, known)
@@ -103,34 +110,27 @@ class Execution:
             self._end_unstarted(node, Status.ERROR, Failure(type="Resolution", msg=failed), True)
         return bool(unmet or failed)
 
+    def _find(self, node: Node) -> Entry | None:
+        """Return what is known of a cell, and keep the key under which its result belongs."""
+        if self.thorough_count and node.name not in self._rerun:
+            thorough = self.cache.find(self.fingerprints.key(node, self.results, self.thorough_count))
+            if thorough and thorough.is_final:
+                return thorough
+        # Kept, since what it is made of may be edited while the cell runs.
+        self._keys[node.name] = self.fingerprints.key(node, self.results, self.process_count)
+        return self.cache.find(self._keys[node.name])
+
     def _end_unstarted(self, node: Node, status: Status, failure: Failure, tried: bool) -> None:
-        task = self._task(node)
+        task = self._task(node, self._draft(node.name))
         self._commit(node.name, finish(task, status, failure, started=tried))
 
     def _prepare(self, stale: Sequence[CellName], pool: ThreadPoolExecutor) -> None:
         """Make the environments of all cells that may have to run."""
         nodes = [self.graph.nodes[name] for name in stale]
         nodes = [node for node in nodes if not unmet_requirement(node.notebook.front, self.device)]
-        for node in nodes:
-            write_script(node.notebook.script_path(node.cell), self.environment.script(node.cell))
-            self._draft(node.name)
-        futures = {pool.submit(self._prepare_one, node): node.name for node in nodes}
-        for future in futures:
-            self._prepared[futures[future]] = future.result()
-
-    def _prepare_one(self, node: Node) -> Prepared:
-        name = str(node.name)
-        self.progress.environment_started(name)
-        log = self._drafts[node.name].environment_log
-        try:
-            prepared = self.environment.prepare(node.notebook.script_path(node.cell), log, self.processes)
-        except OSError as error:
-            prepared = Prepared(reason=f"its environment cannot be made: {error}")
-        hide_paths(log, self._hidden)
-        reason = without_paths(prepared.reason.encode(), self._hidden).decode()
-        prepared = replace(prepared, reason=reason)
-        self.progress.environment_finished(name, prepared.seconds, not prepared.reason)
-        return prepared
+        logs = {node.name: self._draft(node.name).environment_log for node in nodes}
+        preparation = Preparation(self.environment, self.processes, self.progress, self._hidden)
+        self._prepared = preparation.prepare(nodes, logs, pool)
 
     def _run_all(self, stale: Sequence[CellName], pool: ThreadPoolExecutor) -> None:
         waiting = list(stale)
@@ -143,19 +143,42 @@ class Execution:
             for name in started:
                 self._start(name, pool)
             if not settled and not self._running:
-                started = ready[:1]
-                with device_lock(self.device.slug, self.progress):
-                    self._start(ready[0], pool)
-                    self._collect()
+                group = self._group(ready[0])
+                started = [name for name in ready if self._group(name) == group]
+                self._measure(started, pool)
             elif not settled:
                 self._collect()
             waiting = [name for name in waiting if name not in settled and name not in started]
+
+    def _group(self, name: CellName) -> str:
+        """Return what is the same for the cells that take turns: their operator, or else their notebook."""
+        return self.graph.nodes[name].notebook.operator or name.notebook
+
+    def _measure(self, names: Sequence[CellName], pool: ThreadPoolExecutor) -> None:
+        def run(name: CellName, process: int) -> ProcessRun:
+            draft = self.cache.draft()
+            self._process_drafts.append(draft)
+            task = self._task(self.graph.nodes[name], draft, process)
+            # In the pool, so that this thread hears of an interruption.
+            return ProcessRun(draft, pool.submit(self._run_one, self.graph.nodes[name], task).result())
+
+        limit = LIMITS.get(self.device.kind, LIMITS["cuda"])
+        session = Session(names, self.process_count, limit, run, self.progress)
+        try:
+            with device_lock(self.device.slug, self.progress):
+                session.run()
+        finally:  # also of an interrupted session: what it has finished is kept
+            session.flag()
+            for name in session.complete():
+                self._commit(name, session.join(name, self._draft(name)))
 
     def _is_ready(self, name: CellName) -> bool:
         return all(need in self.results for need in self.graph.nodes[name].needs)
 
     def _start(self, name: CellName, pool: ThreadPoolExecutor) -> None:
-        self._running[pool.submit(self._run_one, self.graph.nodes[name])] = name
+        self.progress.cell_started(str(name))
+        node = self.graph.nodes[name]
+        self._running[pool.submit(self._run_one, node, self._task(node, self._draft(name)))] = name
 
     def _collect(self) -> None:
         """Wait until a cell has ended, and keep its result."""
@@ -169,13 +192,10 @@ class Execution:
             if future.done() and not future.cancelled() and future.exception() is None:
                 self._commit(name, future.result())
 
-    def _run_one(self, node: Node) -> StoredResult:
-        """Run a cell; this is the part that happens beside others."""
-        name, task = str(node.name), self._task(node)
-        self.progress.cell_started(name)
-        tail = Tail(
-            [task.draft.stdout, task.draft.stderr], lambda line: self.progress.cell_output(name, line)
-        )
+    def _run_one(self, node: Node, task: CellTask) -> StoredResult:
+        """Run a process of a cell; this is the part that happens beside others."""
+        logs = [task.draft.stdout, task.draft.stderr]
+        tail = Tail(logs, lambda line: self.progress.cell_output(task.name, line))
 
         def tell(folder: Path) -> dict[str, str]:
             needs = cell_needs(self.project, self.graph, node, self.results, self.device)
@@ -189,9 +209,12 @@ class Execution:
             failure = Failure(type=type(error).__name__, msg=str(error))
             return finish(task, Status.ERROR, failure)
 
-    def _task(self, node: Node) -> CellTask:
-        context = cell_context(node, self.environment.name, self.workloads, self.checkout)
-        return CellTask(str(node.name), node.cell, context, self.device, self._draft(node.name), self._hidden)
+    def _task(self, node: Node, draft: Draft, process: int = 0) -> CellTask:
+        count = self.process_count if node.cell.measures else 1
+        context = cell_context(
+            node, self.environment.name, self.workloads, self.checkout, process=process, processes=count
+        )
+        return CellTask(str(node.name), node.cell, context, self.device, draft, self._hidden)
 
     @property
     def _hidden(self) -> dict[Path, str]:

@@ -25,6 +25,8 @@ from kernels_bench_tools.notebooks.project import Project
 _PACKAGE = "kernels_bench_tools"
 _MEASURING_IMPORTS = ("*.py", "measure/**/*.py", "operators/**/*.py")
 _OTHER_IMPORTS = ("*.py", "summarize/**/*.py")
+_NEVER_IMPORTED = "selfcheck"
+"""The part of the harness that checks it, which no cell imports."""
 _NOT_SOURCE = {"__pycache__", "node_modules", "site", "build", "dist"}
 
 
@@ -46,8 +48,14 @@ class Fingerprints:
         self.workloads = workloads
         self._sources: dict[tuple[Path, bool], str] = {}
 
-    def key(self, node: Node, results: Mapping[CellName, Entry]) -> str:
-        """Return the key of a cell whose needs have ``results``."""
+    def key(self, node: Node, results: Mapping[CellName, Entry], processes: int = 1) -> str:
+        """Return the key of a cell whose needs have ``results``.
+
+        Args:
+            node: The cell.
+            results: How the cells that it needs ended.
+            processes: In how many fresh processes it is run, if it measures.
+        """
         front, cell = node.notebook.front, node.cell
         parts: dict[str, Any] = {
             "format": FORMAT,
@@ -61,6 +69,7 @@ class Fingerprints:
             "platforms": [front.platforms, os.environ.get("UVNOTE_PLATFORM", "")],
             "family": front.family if cell.measures else "",
             "workloads": self.workloads if cell.measures else "",
+            "processes": processes if cell.measures else 1,
             "needs": [self._need(node, name, results) for name in node.needs],
             "files": [(self.project.relative(path), file_digest(path)) for path in node.files],
             "sources": list(self._source_digests(node)),
@@ -102,7 +111,8 @@ def _source_files(source: Path, measures: bool) -> Iterator[Path]:
         # This package is edited all the time; only what a cell of this role imports may make it stale.
         package = source / _PACKAGE
         for pattern in _MEASURING_IMPORTS if measures else _OTHER_IMPORTS:
-            yield from package.glob(pattern)
+            found = package.glob(pattern)
+            yield from (path for path in found if _NEVER_IMPORTED not in path.relative_to(package).parts)
     else:
         for folder, folders, files in os.walk(source):
             here = Path(folder)

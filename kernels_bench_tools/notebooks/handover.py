@@ -27,7 +27,9 @@ from kernels_bench_tools.runs import (
 )
 
 
-def cell_context(node: Node, environment: str, workloads: str, checkout: Checkout) -> CellContext:
+def cell_context(
+    node: Node, environment: str, workloads: str, checkout: Checkout, process: int = 0, processes: int = 1
+) -> CellContext:
     """Return what a cell is told about itself.
 
     Args:
@@ -35,6 +37,8 @@ def cell_context(node: Node, environment: str, workloads: str, checkout: Checkou
         environment: ``"uv"`` or ``"current"``.
         workloads: Name of the workload set, for a cell that measures.
         checkout: The state of the repository.
+        process: Which of the cell's processes is told, from 0.
+        processes: How many measure it.
     """
     notebook = node.notebook
     return CellContext(
@@ -48,6 +52,8 @@ def cell_context(node: Node, environment: str, workloads: str, checkout: Checkou
         environment=environment,
         workloads=workloads if node.cell.measures else "",
         family=notebook.front.family,
+        process=process,
+        processes=processes,
     )
 
 

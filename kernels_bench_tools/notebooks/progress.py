@@ -23,8 +23,16 @@ class Progress(Protocol):
         ...
 
     def cell_started(self, name: str) -> None:
-        """A cell's process is about to start."""
+        """A cell is about to run. One that measures is told of by ``process_started`` instead."""
         ...
+
+    def process_started(self, name: str, process: int, processes: int) -> None:  # noqa: ARG002
+        """One of a measuring cell's processes, counted from 0, is about to start; not shown by default."""
+        return
+
+    def process_ended(self, name: str) -> None:  # noqa: ARG002
+        """That process has ended; others of the cell may follow, after those of other cells."""
+        return
 
     def cell_output(self, name: str, line: str) -> None:  # noqa: ARG002
         """A cell has printed a line, on either stream; not shown unless this is overridden."""
@@ -49,6 +57,12 @@ class Silent:
         """Ignore it."""
 
     def cell_started(self, name: str) -> None:
+        """Ignore it."""
+
+    def process_started(self, name: str, process: int, processes: int) -> None:
+        """Ignore it."""
+
+    def process_ended(self, name: str) -> None:
         """Ignore it."""
 
     def cell_output(self, name: str, line: str) -> None:
@@ -82,6 +96,16 @@ class OneAtATime:
         """Pass it on."""
         with self._lock:
             self._progress.cell_started(name)
+
+    def process_started(self, name: str, process: int, processes: int) -> None:
+        """Pass it on."""
+        with self._lock:
+            self._progress.process_started(name, process, processes)
+
+    def process_ended(self, name: str) -> None:
+        """Pass it on."""
+        with self._lock:
+            self._progress.process_ended(name)
 
     def cell_output(self, name: str, line: str) -> None:
         """Pass it on."""

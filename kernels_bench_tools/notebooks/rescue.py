@@ -48,6 +48,16 @@ def check_records(folder: Path, outputs: Sequence[str]) -> str:
     return ""
 
 
+def measured_nothing(folder: Path) -> bool:
+    """Return whether the records of a process that ended well all say that it is unsupported here.
+
+    Args:
+        folder: The process's artifacts.
+    """
+    records = [record for path in folder.rglob("*.jsonl") for record in read_records(path)]
+    return all(record.outcome is Status.UNSUPPORTED for record in records)
+
+
 def add_failure(
     folder: Path,
     outputs: Sequence[str],
@@ -71,7 +81,7 @@ def add_failure(
         failure: Why.
     """
     path = folder / _file_name(folder, outputs, context)
-    lines = [line for line in _lines(path) if _is_record(line)]
+    lines = [line for line in _lines(path) if is_record(line)]
     run = msgspec.json.decode(lines[0], type=Record).run if lines else uuid.uuid4().hex
     record = Record(
         ts=datetime.now(UTC).isoformat(timespec="seconds"),
@@ -84,6 +94,7 @@ def add_failure(
         op=context.operator,
         status=status,
         device=device,
+        process=context.process,
         provenance=Provenance(
             notebook=context.notebook,
             notebook_digest=context.notebook_digest,
@@ -117,7 +128,8 @@ def _lines(path: Path) -> list[bytes]:
     return path.read_bytes().split(b"\n") if path.is_file() else []
 
 
-def _is_record(line: bytes) -> bool:
+def is_record(line: bytes) -> bool:
+    """Return whether a line of a file is a record."""
     try:
         msgspec.json.decode(line, type=Record)
     except (msgspec.MsgspecError, UnicodeDecodeError):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from kernels_bench_tools.devices import current_device
 from kernels_bench_tools.errors import ProjectError
@@ -23,6 +23,11 @@ from kernels_bench_tools.notebooks.reporting import describe_cell, describe_note
 from kernels_bench_tools.notebooks.selection import select_cells, select_notebooks
 from kernels_bench_tools.runs import BuildRun, CellRun, ProjectInfo
 
+DEFAULT_PROCESSES = 3
+"""Fresh processes for each cell that measures: medians differ from process to process by more than their
+intervals say (addresses, clocks), and three are the fewest that show it."""
+QUICK_WORKLOADS = "smoke"
+"""The workload set that is there to see whether something runs at all: one process is enough."""
 REPORT_NAME = "build.json"
 """File in the project's state that tells the pages how every cell ended."""
 
@@ -44,6 +49,24 @@ class BuildOptions:
     """Name of the workload set for cells that measure; empty for the device's default."""
     jobs: int = field(default_factory=default_jobs)
     """How many environments are made, and cells that do not measure are run, at once."""
+    processes: int = 0
+    """In how many fresh processes each cell that measures is run; 0 for ``DEFAULT_PROCESSES``, or for one
+    with ``quick`` or ``QUICK_WORKLOADS``."""
+    quick: bool = False
+    """One process is enough for cells whose results from the default number of them are not known."""
+
+    @property
+    def process_count(self) -> int:
+        """In how many processes a cell that measures is run."""
+        if self.processes:
+            return self.processes
+        return 1 if self.quick or self.workloads == QUICK_WORKLOADS else DEFAULT_PROCESSES
+
+    @property
+    def thorough_count(self) -> int:
+        """The other number of processes whose known results are served, or 0."""
+        thorough = replace(self, quick=False).process_count
+        return thorough if thorough != self.process_count else 0
 
 
 def build(project: Project, targets: Sequence[str], options: BuildOptions, progress: Progress) -> BuildRun:
@@ -66,6 +89,8 @@ def build(project: Project, targets: Sequence[str], options: BuildOptions, progr
     """
     if options.jobs < 1:
         raise ProjectError(f"jobs={options.jobs}", "is too few", "1 or more")
+    if options.processes < 0:
+        raise ProjectError(f"processes={options.processes}", "is too few", "1 or more, or 0 for the default")
     find_environment(options.environment)
     plan = _plan(project, targets, options)
     progress = OneAtATime(progress)
@@ -107,6 +132,8 @@ def _build(project: Project, plan: _Plan, options: BuildOptions, progress: Progr
         environment=environment,
         workloads=options.workloads,
         jobs=options.jobs,
+        process_count=options.process_count,
+        thorough_count=options.thorough_count,
         cache=cache,
         fingerprints=Fingerprints(project, graph, device, environment, options.workloads),
         checkout=checkout,

@@ -195,7 +195,9 @@ def test_a_project_without_a_report_cannot_be_served(bare: Path, kbt_in: Kbt) ->
     assert_one_line(kbt_in(bare, "serve"), "kbt build")
 
 
-@pytest.mark.parametrize("verb", ["build", "run", "list", "check", "new", "record", "serve", "clean"])
+@pytest.mark.parametrize(
+    "verb", ["build", "run", "list", "check", "new", "record", "serve", "clean", "selfcheck"]
+)
 def test_every_verb_explains_itself(verb: str, bare: Path, kbt_in: Kbt) -> None:
     done = kbt_in(bare, verb, "--help")
 

@@ -20,6 +20,7 @@ class Recorder(Silent):
     """Remembers what a build told."""
 
     started: list[str] = field(default_factory=list)
+    processes: list[tuple[str, int]] = field(default_factory=list)
     finished: dict[str, CellRun] = field(default_factory=dict)
     environments: list[str] = field(default_factory=list)
     lines: list[str] = field(default_factory=list)
@@ -30,6 +31,11 @@ class Recorder(Silent):
 
     def cell_started(self, name: str) -> None:
         self.started.append(name)
+
+    def process_started(self, name: str, process: int, processes: int) -> None:
+        self.processes.append((name, process))
+        if process == 0:
+            self.started.append(name)
 
     def cell_output(self, name: str, line: str) -> None:
         self.lines.append(line)
@@ -67,9 +73,12 @@ class Workspace:
         return find_project(self.root)
 
     def build(self, *targets: str, environment: str = "current", **options: Any) -> Recorder:
-        """Build; return what was told. Most tests need no environment of uv's, which takes longer."""
+        """Build; return what was told.
+
+        Most tests need no environment of uv's, and one process per cell, since more take longer.
+        """
         self.told = Recorder()
-        chosen = BuildOptions(environment=environment, **options)
+        chosen = BuildOptions(environment=environment, **{"processes": 1} | options)
         self.run = build(self.project, targets, chosen, self.told)
         return self.told
 

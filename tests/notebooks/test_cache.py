@@ -3,6 +3,7 @@
 import json
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from kernels_bench_tools.devices import cuda_device
 from kernels_bench_tools.notebooks import scheduler
 from kernels_bench_tools.notebooks.cache import CellCache
+from kernels_bench_tools.notebooks.environments import find_environment
 from kernels_bench_tools.notebooks.project import find_project
 from kernels_bench_tools.runs import BuildRun, read_struct
 
@@ -115,6 +117,15 @@ def test_workloads_concern_measurements(operator):
     assert operator.build(workloads="smoke").started == []
 
 
+def test_the_number_of_processes_concerns_measurements(operator):
+    operator.cell("z.md", "1")
+    operator.build()
+
+    assert operator.build(processes=2).started == [X, Y]
+    assert operator.build(processes=2).started == []
+    assert operator.build(processes=1).started == []
+
+
 def test_another_device_or_environment_runs_everything(operator, monkeypatch):
     assert sorted(operator.build(environment="uv").started) == [X, Y, C]
     monkeypatch.setattr(scheduler, "current_device", lambda: cuda_device("NVIDIA H200"))
@@ -159,6 +170,7 @@ def test_a_source_on_the_disk_counts(workspace):
     ("file", "expected"),
     [
         ("measure/harness.py", [X]),
+        ("measure/selfcheck/floors.py", []),
         ("operators/layer_norm.py", [X]),
         ("hub.py", [X, "z.md:a"]),
         ("records.py", [X, "z.md:a"]),
@@ -269,3 +281,14 @@ def test_leftovers_of_killed_builds_are_swept(operator):
 def test_state_is_ignored_by_git(operator):
     assert (operator.root / ".kbt/.gitignore").read_text() == "*\n"
     assert Path(operator.root / "op/impls/.kbt/.gitignore").exists()
+
+
+def test_a_folder_that_an_import_adds_to_the_path_is_not_part_of_the_environment(tmp_path, monkeypatch):
+    before = find_environment("current").identity()
+    (tmp_path / "vendored-1.0.dist-info").mkdir()
+
+    monkeypatch.setattr("sys.path", [*sys.path, str(tmp_path)])
+    assert find_environment("current").identity() == before
+
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    assert "vendored-1.0.dist-info" in find_environment("current").identity()

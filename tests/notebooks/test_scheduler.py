@@ -215,9 +215,12 @@ def test_the_commit_is_told_and_whether_it_is_what_ran(workspace):
     assert workspace.text(workspace.result("n.md").stdout) == f"{commit} True\n"
 
 
-def test_zero_jobs_are_refused(workspace):
-    with pytest.raises(ProjectError, match="jobs=0"):
-        workspace.build(jobs=0)
+@pytest.mark.parametrize("options", [{"jobs": 0}, {"processes": -1}])
+def test_too_few_jobs_or_processes_are_refused(workspace, options):
+    ((name, value),) = options.items()
+
+    with pytest.raises(ProjectError, match=f"{name}={value}"):
+        workspace.build(**options)
 
 
 BUILD = """
@@ -228,8 +231,9 @@ from kernels_bench_tools.notebooks.project import find_project
 from kernels_bench_tools.notebooks.scheduler import BuildOptions, build
 class Told(Silent):
     def cell_started(self, name): print("started", name, flush=True)
+    def process_started(self, name, process, processes): print("started", name, flush=True)
     def note(self, text): print("note", text, flush=True)
-build(find_project(Path(sys.argv[1])), [], BuildOptions(environment="current"), Told())
+build(find_project(Path(sys.argv[1])), [], BuildOptions(environment="current", processes=1), Told())
 """
 
 
@@ -302,6 +306,23 @@ def test_an_interrupted_build_leaves_no_process_and_keeps_what_ended(workspace, 
     assert not [one for one in psutil.process_iter(["cmdline"]) if seconds in (one.info["cmdline"] or [])]
     workspace.cell("b.md", "1", "id=a needs=./a.md:a")
     assert workspace.build().started == ["b.md:a"]
+    assert not list((workspace.root / ".kbt/cache").glob(".draft-*"))
+
+
+def test_an_interrupted_session_keeps_the_cells_that_it_has_measured(workspace):
+    workspace.cell("op/impls/a.md", WRITE, "id=a outputs=op.jsonl")
+    workspace.cell("op/impls/b.md", WRITE + "import time; time.sleep(60)", "id=a outputs=op.jsonl")
+    build = start_build(workspace)
+    assert build.stdout is not None
+    for line in build.stdout:
+        if "b.md" in line:
+            break
+    build.send_signal(signal.SIGINT)
+    _, error = build.communicate(timeout=20)
+
+    assert "KeyboardInterrupt" in error
+    workspace.cell("op/impls/b.md", WRITE, "id=a outputs=op.jsonl")
+    assert workspace.build().started == ["op/impls/b.md:a"]
     assert not list((workspace.root / ".kbt/cache").glob(".draft-*"))
 
 

@@ -1,0 +1,120 @@
+"""``kbt selfcheck``: how good this machine's numbers are."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+import typer
+
+from kernels_bench_tools.cli import FAILURE
+from kernels_bench_tools.cli.options import EnvironmentChoice
+from kernels_bench_tools.devices import current_device
+from kernels_bench_tools.errors import KbtError, ProjectError
+from kernels_bench_tools.notebooks.checkout import Checkout
+from kernels_bench_tools.notebooks.environments import PACKAGE_FOLDER, UvEnvironment
+from kernels_bench_tools.notebooks.processes import Processes
+from kernels_bench_tools.notebooks.project import find_project
+from kernels_bench_tools.notebooks.variables import uv_variables
+from kernels_bench_tools.runs import read_struct
+from kernels_bench_tools.selfchecks import SelfCheck
+
+MODULE = "kernels_bench_tools.measure.selfcheck"
+FOLDER = "selfcheck"
+"""Where the project keeps self-checks, one file per device; the report shows them."""
+_HEADER = """\
+# /// script
+# requires-python = ">=3.11"
+# dependencies = ["msgspec", "numpy", "torch"]
+# ///
+"""
+
+
+def selfcheck(
+    env: Annotated[
+        EnvironmentChoice | None,
+        typer.Option(
+            "--env",
+            help="`current`: this interpreter's torch. `uv`: a torch that uv fetches. "
+            "[default: current if it has torch]",
+            show_default=False,
+        ),
+    ] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="Fewer calls and pairs, 3 processes.")] = False,
+    processes: Annotated[
+        int | None,
+        typer.Option("--processes", min=0, help="Fresh processes. [default: 10]", show_default=False),
+    ] = None,
+    ncu: Annotated[str, typer.Option("--ncu", help="Nsight Compute's program; empty for without.")] = "ncu",
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", help="Where to write it. [default: selfcheck/DEVICE.json]"),
+    ] = None,
+) -> int:
+    """Check how good this machine's numbers are; the report shows what came out. Exit with 2 if a check failed.
+
+    It times what is known beforehand, the same calls under Nsight Compute and by other tools' methods,
+    and the same calls in several fresh processes.
+    """
+    project = find_project(Path.cwd())
+    target = output or project.root / FOLDER / f"{current_device().slug}.json"
+    arguments = ["--ncu", ncu, "--commit", Checkout(project.root).commit]
+    arguments += ["--quick"] if quick else []
+    arguments += ["--processes", str(processes)] if processes is not None else []
+    with tempfile.TemporaryDirectory() as folder:
+        answer = Path(folder) / "selfcheck.json"
+        command = [_find_python(env, Path(folder)), "-m", MODULE, "--output", str(answer), *arguments]
+        code = subprocess.run(command, env=_variables(Path(folder)), check=False).returncode
+        _accept(answer, code)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(answer.read_bytes())
+    print(f"\nwritten: {_shown(target)}")
+    return code
+
+
+def _accept(answer: Path, code: int) -> None:
+    """Refuse what a process left that did not end as a self-check does."""
+    if code not in {0, FAILURE} or not answer.is_file():
+        raise KbtError("selfcheck", f"its process ended with exit code {code}", "", "Its output says why")
+    try:
+        read_struct(answer, SelfCheck)
+    except msgspec.DecodeError as error:
+        raise KbtError("selfcheck", f"its process left no self-check: {error}") from error
+
+
+def _shown(path: Path) -> str:
+    try:
+        return str(path.resolve().relative_to(Path.cwd()))
+    except ValueError:
+        return str(path)
+
+
+def _find_python(env: EnvironmentChoice | None, folder: Path) -> str:
+    """Return a python that has torch."""
+    has_torch = importlib.util.find_spec("torch") is not None
+    if env is EnvironmentChoice.CURRENT and not has_torch:
+        raise ProjectError("--env current", "this interpreter has no torch", "", "Use `--env uv`")
+    if env is EnvironmentChoice.CURRENT or (env is None and has_torch):
+        return sys.executable
+    script = folder / "environment.py"
+    script.write_text(_HEADER, encoding="utf-8")
+    prepared = UvEnvironment().prepare(script, folder / "environment.log", Processes())
+    if prepared.reason:
+        raise ProjectError("--env uv", f"there is no environment with torch: {prepared.reason}")
+    return prepared.python
+
+
+def _variables(folder: Path) -> dict[str, str]:
+    """Return the variables of a child that imports this very package, and no other from beside it."""
+    package = folder / "path" / PACKAGE_FOLDER.name
+    package.parent.mkdir()
+    package.symlink_to(PACKAGE_FOLDER)
+    variables = uv_variables(os.environ)
+    paths = [str(package.parent), variables.get("PYTHONPATH", "")]
+    return variables | {"PYTHONPATH": os.pathsep.join(path for path in paths if path)}

@@ -1,0 +1,150 @@
+"""Every case by our own measurement, by Nsight Compute, by other methods and in other processes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from statistics import median
+from time import perf_counter
+
+import torch
+
+from kernels_bench_tools.measure.selfcheck.clocks import make_draw
+from kernels_bench_tools.measure.selfcheck.kernels import EMPTY_KERNEL, Case
+from kernels_bench_tools.measure.selfcheck.methods import other_methods
+from kernels_bench_tools.measure.selfcheck.ncu import NcuError, ask_ncu
+from kernels_bench_tools.measure.selfcheck.processes import Series, variation
+from kernels_bench_tools.measure.timing import measure
+from kernels_bench_tools.selfchecks import Check, KernelAgreement
+
+MIN_KERNELS = 20
+MIN_KERNEL_US = 1.5
+"""Shorter calls are all cost: nothing is claimed of them."""
+MAX_SECONDS = 1.5
+
+
+@dataclass
+class Agreements:
+    """What was found for all cases."""
+
+    kernels: list[KernelAgreement] = field(default_factory=list)
+    seconds: list[float] = field(default_factory=list)
+    """Wall-clock time that our own measurement of each case took."""
+    ncu_problem: str = ""
+
+
+def measure_cases(cases: Sequence[Case], device: str, tell: Callable[[str], None]) -> Agreements:
+    """Measure each case as a record would be, and by other methods."""
+    found = Agreements()
+    with torch.no_grad():
+        for case in cases:
+            tell(case.name)
+            agreement, seconds = _measure_case(case, device)
+            found.kernels.append(agreement)
+            found.seconds.append(seconds)
+            if device.startswith("cuda"):
+                torch.cuda.empty_cache()
+    return found
+
+
+def _measure_case(case: Case, device: str) -> tuple[KernelAgreement, float]:
+    sets = case.input_sets(device)
+    start = perf_counter()
+    measured = measure(case.function, sets, device)
+    seconds = perf_counter() - start
+    hot = make_draw(case.function, sets[0], device, cold=False)
+    latency = measured.latency
+    return KernelAgreement(
+        name=case.name,
+        ours_us=latency.p50 * 1e3,
+        ci_low_us=(latency.p50 if latency.ci_low is None else latency.ci_low) * 1e3,
+        ci_high_us=(latency.p50 if latency.ci_high is None else latency.ci_high) * 1e3,
+        kernels=sum(kernel.count for kernel in measured.kernels),
+        hot_us=median(hot(30)),
+        methods=other_methods(case.function, sets[0], device),
+    ), seconds
+
+
+def add_ncu(found: Agreements, ncu: str) -> None:
+    """Add what ``ncu`` says; where it cannot be asked, why."""
+    single = [kernel.name for kernel in found.kernels if kernel.kernels == 1]
+    several = [kernel.name for kernel in found.kernels if kernel.kernels > 1]
+    try:
+        times = ask_ncu(single, several, ncu)
+    except NcuError as error:
+        found.ncu_problem = str(error)
+        return
+    empty_us = next((kernel.ours_us for kernel in found.kernels if kernel.name == EMPTY_KERNEL.name), 0.0)
+    for kernel in found.kernels:
+        kernel.ncu_us = times.calls.get(kernel.name)
+        empty_by_ncu = times.empty_single if kernel.kernels == 1 else times.empty_several
+        kernel.ncu_overhead_us = kernel.kernels * (empty_by_ncu - empty_us)
+
+
+def add_processes(found: Agreements, series: Mapping[str, Sequence[Series]]) -> None:
+    """Add the medians that fresh processes found."""
+    for kernel in found.kernels:
+        kernel.process_medians_us = [one.median_us for one in series.get(kernel.name, ())]
+        kernel.variation = variation(kernel.process_medians_us)
+
+
+def allowed_us(ncu_us: float) -> float:
+    """Return how far our time may be from ncu's, in microseconds."""
+    return max(0.3, 0.02 * ncu_us)
+
+
+def check_ncu(kernels: Sequence[KernelAgreement], *, quick: bool) -> Check:
+    """Check that enough calls take what ncu says without its own cost; name those that do not.
+
+    Under ncu every kernel takes about a microsecond longer than CUPTI says, an empty one too: the card's front
+    end starts it alone. Fourteen small kernels together take longer under ncu than the replay of a graph of
+    them on the wall clock. So what an empty kernel takes longer is taken off, once for each kernel.
+    """
+    known = [(kernel, truth) for kernel in kernels if (truth := kernel.truth_us) and truth >= MIN_KERNEL_US]
+    apart = {kernel.name: kernel.ours_us / truth - 1 for kernel, truth in known}
+    wide = [kernel.name for kernel, truth in known if abs(kernel.ours_us - truth) > allowed_us(truth)]
+    within = [abs(apart[kernel.name]) for kernel, _ in known if kernel.name not in wide]
+    needed = 1 if quick else MIN_KERNELS
+    return Check(
+        name="ncu_agreement",
+        title="Our times are Nsight Compute's",
+        expected=f"within max(0.3 us, 2 %) of ncu without its cost per kernel, on at least {needed} calls",
+        found=f"{len(within)} of {len(known)} within, these at most {max(within, default=0.0):.1%} apart",
+        passed=len(within) >= needed,
+        detail=f"beyond the bound: {', '.join(f'{name} {apart[name]:+.1%}' for name in wide)}"
+        if wide
+        else "",
+    )
+
+
+def check_processes(kernels: Sequence[KernelAgreement], device: str) -> Check:
+    """Check that a median depends little on the process that took it."""
+    known = [(kernel, kernel.variation) for kernel in kernels if kernel.variation is not None]
+    cuda = device.startswith("cuda")
+    wide = [
+        f"{kernel.name} {spread:.2%}"
+        for kernel, spread in known
+        if spread > (0.1 if not cuda else 0.003 if kernel.ours_us >= 10 else 0.007)
+    ]
+    bound = "0.3 % from 10 us on, 0.7 % below" if cuda else "10 %"
+    count = len(known[0][0].process_medians_us) if known else 0
+    return Check(
+        name="processes",
+        title="Fresh processes find the same",
+        expected=f"coefficient of variation of the median at most {bound}",
+        found=f"at most {max((spread for _, spread in known), default=0):.2%} over {count} processes",
+        passed=not wide and bool(known),
+        detail=f"beyond the bound: {', '.join(wide)}" if wide else "",
+    )
+
+
+def check_cost(seconds: Sequence[float]) -> Check:
+    """Check what measuring a workload costs."""
+    return Check(
+        name="cost",
+        title="A workload is measured quickly",
+        expected=f"at most {MAX_SECONDS} s of wall-clock time, median over the calls",
+        found=f"{median(seconds):.2f} s, {max(seconds):.2f} s at most",
+        passed=median(seconds) <= MAX_SECONDS,
+        detail="Wall-clock time holds the device's time, and what the host adds to it.",
+    )

@@ -1,0 +1,174 @@
+"""The same calls under Nsight Compute, in a process of its own."""
+
+from __future__ import annotations
+
+import csv
+import subprocess
+import sys
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from statistics import median
+
+import torch
+
+from kernels_bench_tools.measure.cuda import ReadFlush
+from kernels_bench_tools.measure.selfcheck.kernels import EMPTY_KERNEL, Case, find_cases
+
+METRIC = "gpu__time_duration.sum"
+CALLS = 5
+_WARM_UP_CALLS = 20
+_SEPARATOR = "spin_kernel"
+"""Part of the name of the kernel that ``torch.cuda._sleep`` launches: it stands before each case."""
+_US_PER = {
+    "ns": 1e-3,
+    "nsecond": 1e-3,
+    "us": 1.0,
+    "usecond": 1.0,
+    "ms": 1e3,
+    "msecond": 1e3,
+    "s": 1e6,
+    "second": 1e6,
+}
+
+
+class NcuError(Exception):
+    """Nsight Compute could not be asked; the message says why, in one line."""
+
+
+@dataclass(frozen=True)
+class NcuTimes:
+    """What ncu said, in microseconds."""
+
+    calls: dict[str, float]
+    """Median of each case, its kernels summed per call."""
+    empty_single: float
+    """The empty kernel, measured as the cases of one kernel were."""
+    empty_several: float
+    """The empty kernel, measured as the cases of several kernels were."""
+
+
+def ask_ncu(single: Sequence[str], several: Sequence[str], ncu: str, timeout: float = 300) -> NcuTimes:
+    """Return what each case takes under ``ncu``, and what an empty kernel does.
+
+    Args:
+        single: Names of the cases whose calls launch one kernel. ncu flushes the caches before each kernel.
+        several: Names of those that launch several. What the first kernel of a call leaves in the cache
+            is there for the second one, so these are flushed once per call, by a read, and not by ncu.
+        ncu: The program.
+        timeout: Seconds for each of the two runs.
+
+    Raises:
+        NcuError: It is not there, may not read the counters, or did not see what was launched.
+    """
+    empty = EMPTY_KERNEL.name
+    alone = _run([empty, *(name for name in single if name != empty)], "all", ncu, timeout)
+    together = _run([empty, *several], "none", ncu, timeout)
+    return NcuTimes({**together, **alone}, alone[empty], together[empty])
+
+
+def _run(names: Sequence[str], cache_control: str, ncu: str, timeout: float) -> dict[str, float]:
+    command = [
+        ncu,
+        "--clock-control",
+        "none",
+        "--cache-control",
+        cache_control,
+        "--profile-from-start",
+        "off",
+    ]
+    command += [
+        "--metrics",
+        METRIC,
+        "--print-units",
+        "base",
+        "--csv",
+        "--target-processes",
+        "application-only",
+    ]
+    command += [sys.executable, "-m", "kernels_bench_tools.measure.selfcheck", "--child", "ncu"]
+    command += ["--flush"] if cache_control == "none" else []
+    command += ["--names", *names]
+    try:
+        process = subprocess.run(command, capture_output=True, text=True, timeout=timeout, check=False)
+    except OSError as error:
+        raise NcuError(f"{ncu} cannot be started ({error.strerror})") from error
+    except subprocess.TimeoutExpired as error:
+        raise NcuError(f"{ncu} took more than {timeout:g} s") from error
+    if process.returncode:
+        said = [
+            line for line in (process.stdout + process.stderr).splitlines() if line.startswith("==ERROR==")
+        ]
+        last = (process.stderr.strip() or process.stdout.strip()).splitlines()[-1:]
+        reason = (said or last or ["it said nothing"])[0]
+        raise NcuError(f"{ncu} ended with exit code {process.returncode}: {reason}")
+    return split_cases(read_durations(process.stdout.splitlines()), names)
+
+
+def read_durations(lines: Iterable[str]) -> list[tuple[str, float]]:
+    """Return name and microseconds of each kernel in ncu's CSV, which stands between lines of its own talk."""
+    table = csv.DictReader(line for line in lines if line.startswith('"'))
+    return [
+        (row["Kernel Name"], float(row["Metric Value"].replace(",", "")) * _US_PER[row["Metric Unit"]])
+        for row in table
+        if row["Metric Name"] == METRIC
+    ]
+
+
+def split_cases(
+    kernels: Iterable[tuple[str, float]], names: Sequence[str], calls: int = CALLS
+) -> dict[str, float]:
+    """Return the median over calls of the summed microseconds, for each case.
+
+    Args:
+        kernels: Name and microseconds, in the order of launch; a separator stands before each case.
+        names: The cases, in the order they were run.
+        calls: How often each was called.
+
+    Raises:
+        NcuError: The number of cases, or of a case's kernels, does not fit.
+    """
+    groups: list[list[float]] = []
+    for name, us in kernels:
+        if _SEPARATOR in name:
+            groups.append([])
+        elif groups:
+            groups[-1].append(us)
+    if len(groups) != len(names):
+        raise NcuError(f"it saw {len(groups)} of {len(names)} cases")
+    found = {}
+    for name, times in zip(names, groups, strict=True):
+        per_call, rest = divmod(len(times), calls)
+        if rest or not per_call:
+            raise NcuError(f"it saw {len(times)} kernels in {calls} calls of {name}")
+        sums = [sum(times[start : start + per_call]) for start in range(0, len(times), per_call)]
+        found[name] = median(sums)
+    return found
+
+
+def run_child(names: Sequence[str], *, flush: bool) -> None:
+    """Launch the named cases where ``ncu`` watches: warm up unseen, then a separator and the calls."""
+    cases = {case.name: case for case in (EMPTY_KERNEL, *find_cases("cuda", quick=False))}
+    read = ReadFlush("cuda") if flush else None
+    with torch.no_grad():
+        for name in names:
+            _launch(cases[name], read)
+            torch.cuda.empty_cache()
+
+
+def _launch(case: Case, read: ReadFlush | None) -> None:
+    inputs = case.inputs("cuda")
+    for _ in range(_WARM_UP_CALLS):
+        case.function(*inputs)
+    torch.cuda.synchronize()
+    torch.cuda.profiler.start()
+    torch.cuda._sleep(1)
+    torch.cuda.synchronize()
+    torch.cuda.profiler.stop()
+    for _ in range(CALLS):
+        if read is not None:
+            read()
+            torch.cuda.synchronize()
+        torch.cuda.profiler.start()
+        case.function(*inputs)
+        torch.cuda.synchronize()
+        torch.cuda.profiler.stop()

@@ -1,0 +1,159 @@
+"""Several processes per cell, rows that cannot be, and what is kept of them, by the command."""
+
+import json
+import re
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from kernels_bench_tools.devices import current_device
+from kernels_bench_tools.records import read_records
+
+Kbt = Callable[..., subprocess.CompletedProcess[str]]
+
+LATENCY = {
+    "p10": 1,
+    "p50": 1.00000123,
+    "p90": 1,
+    "mean": 1,
+    "iqr": 0,
+    "reps": 90,
+    "ci_low": 0.99,
+    "ci_high": 1.01,
+}
+CELL = """
+import json, os, uuid
+context = json.load(open(os.environ["KBT_CONTEXT"]))
+latency = LATENCY | {"raw_times": [1 + n / 1000 for n in range(90)]}
+for number in range(2):
+    record = {
+        "ts": "t", "run": uuid.uuid4().hex, "impl": context["implementation"], "op": context["operator"],
+        "process": context["process"], "wl": {"name": f"w{number}"}, "schema": 1, "device": DEVICE,
+        "lat_ms": latency, "status": "ok", "ok": True,
+    } | MORE
+    open("softmax.jsonl", "a").write(json.dumps(record) + chr(10))
+"""
+IMPOSSIBLE = {
+    "status": "exceeds_physics",
+    "ok": False,
+    "err": {"type": "ExceedsPhysics", "msg": "9000 GB/s of 4800 GB/s"},
+}
+
+
+def write_implementation(project: Path, name: str, front: str = "", **more: object) -> None:
+    code = CELL.replace("LATENCY", repr(LATENCY)).replace("MORE", repr(more))
+    code = code.replace("DEVICE", repr(msgspec.to_builtins(current_device())))
+    text = f"---\ntitle: {name}\n{front}\n---\n\n```python id=benchmark outputs=softmax.jsonl\n{code}\n```\n"
+    (project / "softmax" / "impls" / f"{name}.md").write_text(text)
+
+
+@pytest.fixture
+def operator(bare: Path) -> Path:
+    """An operator with a baseline and another implementation, whose cells take no time."""
+    write_implementation(bare, "plain", "baseline: true")
+    write_implementation(bare, "mine", flags=["near_floor", "drift"])
+    return bare
+
+
+def recorded(project: Path, name: str = "plain") -> Path:
+    (path,) = (project / "softmax" / "results" / "records").glob(f"*/{name}.jsonl")
+    return path
+
+
+def test_a_build_says_which_process_runs_and_runs_three_of_each(operator: Path, kbt_in: Kbt) -> None:
+    done = kbt_in(operator, "build", "--env", "current")
+
+    assert done.returncode == 0, done.stderr
+    running = re.findall(r"(\w+)\.md:benchmark  running, process (\d) of 3", done.stderr)
+    names = [f"{name}{number}" for name, number in running]
+    assert names == ["mine1", "plain1", "plain2", "mine2", "mine3", "plain3"]
+
+
+def test_the_number_of_processes_is_an_option(operator: Path, kbt_in: Kbt) -> None:
+    done = kbt_in(operator, "build", "--env", "current", "--processes", "2")
+
+    assert "process 2 of 2" in done.stderr
+    quick = kbt_in(operator, "build", "--env", "current", "--workloads", "smoke")
+    assert "running, process" not in quick.stderr
+
+
+def test_run_shows_processes_flags_and_interval_within_120_columns(operator: Path, kbt_in: Kbt) -> None:
+    quick = kbt_in(operator, "run", "softmax/mine", "--env", "current")
+    kbt_in(operator, "build", "--env", "current")
+    after = kbt_in(operator, "run", "softmax/mine", "--env", "current")
+    as_data = json.loads(kbt_in(operator, "run", "softmax/mine", "--env", "current", "--json").stdout)
+
+    assert quick.stdout.splitlines()[0].endswith(", 1 process")
+    assert after.stdout.splitlines()[0].endswith(", 3 processes")
+    assert "running" not in after.stderr
+    assert as_data[0]["processes"] == 3
+    row = next(line for line in after.stdout.splitlines() if line.startswith("w0"))
+    assert "(near floor, drift)" in row
+    assert re.search(r"\d \[[\d.]+, [\d.]+\]", row)
+    assert max(map(len, after.stdout.splitlines())) <= 120
+
+
+def test_a_row_faster_than_physics_fails_the_build_that_shows_it(operator: Path, kbt_in: Kbt) -> None:
+    write_implementation(operator, "magic", **IMPOSSIBLE)
+
+    done = kbt_in(operator, "build", "--env", "current", "--processes", "2")
+
+    assert done.returncode == 2
+    said = [line for line in done.stderr.splitlines() if line.startswith("kbt: ")]
+    assert said == [
+        f"kbt: softmax/impls/magic.md:benchmark: w{number} is faster than physics allows: 9000 GB/s of 4800 GB/s"
+        for number in range(2)
+    ]
+    assert (operator / "site" / "softmax" / "impls" / "magic.html").is_file()
+    again = kbt_in(operator, "build", "--env", "current", "--processes", "2", "--json")
+    assert again.returncode == 2
+    assert all(cell["cached"] for cell in json.loads(again.stdout)["cells"])
+
+
+def test_run_fails_for_a_row_faster_than_physics_and_not_for_another_cells(
+    operator: Path, kbt_in: Kbt
+) -> None:
+    write_implementation(operator, "magic", **IMPOSSIBLE)
+
+    done = kbt_in(operator, "run", "softmax/magic", "--env", "current")
+
+    assert done.returncode == 2
+    assert "w0 is faster than physics allows" in done.stderr
+    assert "exceeds physics: 9000 GB/s of 4800 GB/s" in done.stdout
+    assert kbt_in(operator, "run", "softmax/mine", "--env", "current").returncode == 0
+
+
+def test_records_are_committed_thin_with_all_processes_and_whole_on_request(
+    operator: Path, kbt_in: Kbt
+) -> None:
+    kbt_in(operator, "build", "--env", "current")
+
+    done = kbt_in(operator, "record")
+    thin = read_records(recorded(operator))
+    assert "plain.jsonl: 2 of 2 workloads measured, 3 processes" in done.stdout
+    assert [(entry.process, entry.workload) for entry in thin] == [
+        (n, w) for n in range(3) for w in ("w0", "w1")
+    ]
+    assert {(len(entry.lat_ms.raw_times), entry.lat_ms.p50) for entry in thin if entry.lat_ms} == {(30, 1.0)}
+
+    assert kbt_in(operator, "record", "--full").returncode == 0
+    full = read_records(recorded(operator))
+    assert {(len(e.lat_ms.raw_times), e.lat_ms.p50) for e in full if e.lat_ms} == {(90, 1.00000123)}
+
+
+def test_more_processes_of_fewer_workloads_do_not_replace_what_is_recorded(
+    operator: Path, kbt_in: Kbt
+) -> None:
+    kbt_in(operator, "build", "--env", "current", "--processes", "1")
+    kbt_in(operator, "record")
+    before = recorded(operator).read_bytes()
+    first = before.splitlines(keepends=True)[0]
+    (operator / "more.jsonl").write_bytes(first * 5)
+
+    done = kbt_in(operator, "record", "more.jsonl")
+
+    assert "it has more measured workloads" in done.stdout
+    assert recorded(operator).read_bytes() == before

@@ -1,0 +1,177 @@
+"""The self-check on a CUDA device; skipped where there is none."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from pathlib import Path
+from statistics import median
+
+import numpy as np
+import pytest
+import torch
+
+from kernels_bench_tools.measure.rotation import CUDA_INPUT_SETS
+from kernels_bench_tools.measure.selfcheck.__main__ import main
+from kernels_bench_tools.measure.selfcheck.basics import (
+    check_cold_and_hot,
+    check_copies,
+    check_linearity,
+    check_slow_host,
+    measure_floors,
+)
+from kernels_bench_tools.measure.selfcheck.clocks import make_draw
+from kernels_bench_tools.measure.selfcheck.detection import check_same, check_slowdown
+from kernels_bench_tools.measure.selfcheck.flushes import check_flushes
+from kernels_bench_tools.measure.selfcheck.fresh import time_afresh
+from kernels_bench_tools.measure.selfcheck.kernels import Case, find_cases, slowed_case
+from kernels_bench_tools.measure.selfcheck.methods import other_methods
+from kernels_bench_tools.measure.selfcheck.ncu import NcuError, ask_ncu
+from kernels_bench_tools.measure.selfcheck.pairs import (
+    ENOUGH_PROCESSES,
+    pairs_of_processes,
+    pairs_of_rounds,
+)
+from kernels_bench_tools.measure.selfcheck.processes import series_of_processes, variation, warm_up
+from kernels_bench_tools.runs import read_struct
+from kernels_bench_tools.selfchecks import SelfCheck
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
+    pytest.mark.filterwarnings("default"),
+]
+
+
+def test_a_spinning_kernel_s_time_is_proportional_to_its_cycles() -> None:
+    check = check_linearity("cuda")
+
+    assert check.passed, check
+
+
+def test_nothing_costs_next_to_nothing() -> None:
+    floors = measure_floors("cuda")
+
+    assert 0.3 < floors["null_kernel"] < 2
+    assert floors["null_kernel"] < floors["null_kernel_e2e"]
+
+
+def test_a_copy_s_time_is_a_line_over_its_bytes() -> None:
+    check = check_copies("cuda")
+
+    assert check.passed, check
+
+
+def test_a_slow_host_is_not_in_the_device_s_time() -> None:
+    check = check_slow_host("cuda")
+
+    assert check.passed, check
+
+
+def test_cold_is_cold() -> None:
+    check = check_cold_and_hot("cuda")
+
+    assert check.passed, check
+
+
+def test_a_read_flush_adds_nothing() -> None:
+    check = check_flushes("cuda")
+
+    assert check.passed, check
+
+
+def test_two_per_cent_are_found_and_the_same_is_the_same() -> None:
+    plain, slow = slowed_case("cuda"), slowed_case("cuda", 2)
+    with torch.no_grad():
+        warm_up("cuda")
+        alike = pairs_of_rounds(plain, plain, "cuda", 10, 30)
+        unlike = pairs_of_rounds(slow, plain, "cuda", 8, 30)
+    same, found = check_same(alike, "cuda"), check_slowdown(unlike, "cuda", 2, 0.85)
+
+    assert same.passed, same
+    assert found.passed, found
+
+
+def test_fresh_processes_agree_and_find_two_per_cent() -> None:
+    series = series_of_processes(ENOUGH_PROCESSES, quick=True)
+    plain, slow = slowed_case("cuda").name, slowed_case("cuda", 2).name
+    medians = [one.median_us for one in series[plain]]
+    pairs = pairs_of_processes(series, [(slow, plain)], 50)
+    # A card whose memory is twice as fast is still in the range.
+    assert 40 < median(medians) < 400
+    assert (variation(medians) or 1) <= 0.003, medians
+
+    found = check_slowdown(pairs, "cuda", 2, 0.85)
+
+    assert found.passed, found
+
+
+def test_buffers_of_a_case_are_allocated_elsewhere_each_time() -> None:
+    seen: list[set[int]] = []
+
+    def noting(x: torch.Tensor) -> torch.Tensor:
+        seen[-1].add(x.data_ptr())
+        return x.neg()
+
+    source = np.random.default_rng(0)
+    for _ in range(3):
+        seen.append(set())
+        time_afresh(Case("noting", noting, ((2**24,),)), "cuda", source, 5)
+
+    assert all(len(addresses) == CUDA_INPUT_SETS for addresses in seen)
+    assert len({frozenset(addresses) for addresses in seen}) > 1
+
+
+def test_every_case_runs_and_launches_kernels() -> None:
+    with torch.no_grad():
+        for case in find_cases("cuda", quick=False):
+            draw = make_draw(case.function, case.inputs("cuda"), "cuda")
+            assert median(draw(3)) > 0.5, case.name
+            del draw
+            torch.cuda.empty_cache()
+
+
+def test_cases_span_two_microseconds_to_several_milliseconds() -> None:
+    with torch.no_grad():
+        cases = find_cases("cuda", quick=False)
+        times = [median(make_draw(case.function, case.inputs("cuda"), "cuda")(3)) for case in cases]
+
+    assert sorted(times)[1] < 5  # the first is the empty kernel
+    assert max(times) > 5000
+
+
+def test_other_methods_report_a_time() -> None:
+    found = other_methods(torch.neg, (torch.zeros(2**20, device="cuda"),), "cuda")
+
+    assert {"timer", "do_bench", "do_bench_cudagraph"} == set(found)
+    assert all(1 < us < 10_000 for us in found.values())
+
+
+@pytest.mark.skipif(shutil.which("ncu") is None, reason="needs Nsight Compute")
+def test_nsight_compute_agrees_on_one_kernel_and_on_several() -> None:
+    cases = {case.name: case for case in find_cases("cuda", quick=False)}
+    names = ("layer_norm 8192x4096", "SwiGLU 2048x11008")
+    try:
+        theirs = ask_ncu(names[:1], names[1:], "ncu")
+    except NcuError as error:
+        pytest.skip(str(error))
+
+    for name in names:
+        draw = make_draw(cases[name].function, cases[name].inputs("cuda"), "cuda")
+        empty = theirs.empty_single if name in names[:1] else 2 * theirs.empty_several
+        assert theirs.calls[name] - empty <= median(draw(120)) <= theirs.calls[name] * 1.02, name
+
+
+def test_the_whole_of_it_runs_quickly(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    output = tmp_path / "selfcheck.json"
+
+    code = main(["--quick", "--ncu", "", "--processes", "2", "--output", str(output)])
+
+    found = read_struct(output, SelfCheck)
+    failed = [check for check in found.checks if not check.passed]
+    print(capsys.readouterr().out, file=sys.stderr)
+    assert (code == 0) == (not failed)
+    assert found.device.kind == "cuda"
+    assert found.ceilings["copy"] > 100
+    assert all(kernel.kernels > 0 and "timer" in kernel.methods for kernel in found.kernels)
+    assert {check.name for check in failed} <= {"processes", "cost", "slowdown_1_percent"}, failed

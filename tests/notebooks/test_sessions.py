@@ -1,0 +1,273 @@
+"""Cells that measure run in several fresh processes, which take turns and watch their sentinels."""
+
+import pytest
+from filelock import FileLock, Timeout
+
+from kernels_bench_tools.devices import current_device
+from kernels_bench_tools.notebooks.progress import Silent
+from kernels_bench_tools.notebooks.scheduler import DEFAULT_PROCESSES, BuildOptions, build
+from kernels_bench_tools.notebooks.sentinels import LIMITS, find_deviations
+from kernels_bench_tools.notebooks.variables import user_cache
+from kernels_bench_tools.records import Flag, read_records
+
+MEASURING = "id=a outputs=op.jsonl"
+X, Y = "op/impls/x.md", "op/impls/y.md"
+
+LATENCY = {"p10": 1.0, "p50": 1.0, "p90": 1.0, "mean": 1.0, "iqr": 0.0, "reps": 1}
+RECORD = {"ts": "t", "impl": "x", "wl": {"name": "w"}, "status": "ok", "ok": True, "schema": 1}
+WRITE = f"""
+import json, os, pathlib, uuid
+context = json.load(open(os.environ["KBT_CONTEXT"]))
+process, processes = context["process"], context["processes"]
+def write(**more):
+    record = {RECORD | {"lat_ms": LATENCY}!r} | {{"process": process, "run": uuid.uuid4().hex}} | more
+    with open("op.jsonl", "a") as file:
+        file.write(json.dumps(record) + chr(10))
+"""
+
+
+def measured(workspace, notebook=X):
+    return read_records(workspace.root / workspace.result(notebook).artifacts["op.jsonl"])
+
+
+def sentinel_cell(workspace, values, notebook=X, then=""):
+    """Write a cell whose sentinel takes ``values[process][how often it was tried before]``."""
+    tried = workspace.root / ".tried" / notebook.replace("/", "_")
+    code = f"""{WRITE}
+tried = pathlib.Path({str(tried)!r}) / str(process)
+tried.mkdir(parents=True, exist_ok=True)
+attempt = len(list(tried.iterdir()))
+(tried / str(attempt)).touch()
+write(sentinels={{"copy": {values!r}[process][attempt], "null": [0.002, 0.0025]}})
+{then}
+"""
+    workspace.cell(notebook, code, MEASURING)
+
+
+def test_cells_of_an_operator_take_turns_and_every_other_round_goes_backwards(workspace):
+    for notebook in (X, Y, "other/impls/z.md"):
+        workspace.cell(notebook, WRITE + "write()", MEASURING)
+
+    told = workspace.build(processes=3)
+
+    turns = [(name.removesuffix(".md:a").rpartition("/")[2], process) for name, process in told.processes]
+    assert turns == [
+        *[("x", 0), ("y", 0), ("y", 1), ("x", 1), ("x", 2), ("y", 2)],
+        *[("z", 0), ("z", 1), ("z", 2)],
+    ]
+
+
+def test_each_process_is_fresh_and_told_which_it_is_and_records_follow_in_order(workspace):
+    code = WRITE + "write(tags={'seen': f'{process} of {processes}, {sorted(os.listdir())}'})\n"
+    code += "pathlib.Path(os.environ['HOME'], 'mark').touch(exist_ok=False)"
+    workspace.cell(X, code, MEASURING)
+    workspace.build(processes=3)
+
+    records = measured(workspace)
+
+    assert workspace.result(X).status == "ok"
+    assert [record.tags["seen"] for record in records] == [f"{n} of 3, []" for n in range(3)]
+    assert [record.process for record in records] == [0, 1, 2]
+    assert len({record.run for record in records}) == 3
+
+
+def test_cells_that_do_not_measure_run_once(workspace):
+    workspace.cell("n.md", "import json, os\nprint(json.load(open(os.environ['KBT_CONTEXT']))['processes'])")
+    told = workspace.build(processes=3)
+
+    assert told.started == ["n.md:a"]
+    assert workspace.text(workspace.result("n.md").stdout) == "1\n"
+
+
+def test_logs_of_all_processes_are_kept_with_a_line_between_them(workspace):
+    workspace.cell(X, WRITE + "write()\nprint(process, end='' if process else chr(10))", MEASURING)
+    workspace.build(processes=3)
+
+    run = workspace.result(X)
+
+    assert workspace.text(run.stdout) == "0\n--- process 2 of 3\n1\n--- process 3 of 3\n2"
+    assert run.stderr == ""
+
+
+def test_other_outputs_are_those_of_the_first_process_and_seconds_add_up(workspace):
+    code = WRITE + "write()\nopen('d.txt', 'w').write(str(process))\nimport time; time.sleep(0.1)"
+    workspace.cell(X, code, "id=a outputs=op.jsonl,d.txt")
+    workspace.build(processes=3)
+
+    run = workspace.result(X)
+
+    assert workspace.text(run.artifacts["d.txt"]) == "0"
+    assert 0.3 <= run.seconds < 3
+
+
+def test_a_process_that_fails_ends_its_cell_and_no_other(workspace):
+    workspace.cell(X, WRITE + "write()\nif process == 1: raise ValueError('no')", MEASURING)
+    workspace.cell(Y, WRITE + "write()", MEASURING)
+    told = workspace.build(processes=3)
+
+    run, records = workspace.result(X), measured(workspace)
+
+    assert (run.status, run.reason, run.exit_code) == ("error", "ValueError: no", 1)
+    assert [(record.process, record.status) for record in records] == [(0, "ok"), (1, "ok"), (1, "error")]
+    assert (X + ":a", 2) not in told.processes
+    assert workspace.result(Y).status == "ok"
+    assert len(measured(workspace, Y)) == 3
+    assert workspace.build(processes=3).started == [X + ":a"]
+
+
+def test_what_is_unsupported_here_is_not_asked_again(workspace):
+    code = WRITE + "write(status='unsupported', ok=False, lat_ms=None)\n"
+    workspace.cell(X, code, MEASURING)
+    workspace.cell(Y, code + "write(wl={'name': 'v'})", MEASURING)
+    told = workspace.build(processes=3)
+
+    assert workspace.result(X).status == "ok"
+    assert [name for name, _ in told.processes].count(X + ":a") == 1
+    assert (len(measured(workspace)), len(measured(workspace, Y))) == (1, 6)
+
+
+def test_what_a_writer_left_unfinished_does_not_spoil_the_next_process(workspace):
+    workspace.cell(X, WRITE + "write()\nopen('op.jsonl', 'a').write('{\"ts\": ')", MEASURING)
+    workspace.build(processes=2)
+
+    assert workspace.result(X).status == "ok"
+    assert [record.process for record in measured(workspace)] == [0, 1]
+
+
+def test_the_time_limit_is_that_of_one_process(workspace):
+    code = WRITE + "write()\nimport time; time.sleep(0.5 if process < 3 else 60)"
+    workspace.cell(X, code, MEASURING + " timeout=1")
+
+    workspace.build(processes=3)
+    assert workspace.result(X).status == "ok"
+    workspace.build(processes=4)
+    assert (workspace.result(X).status, len(measured(workspace))) == ("timeout", 5)
+
+
+def test_the_device_is_held_from_the_first_process_to_the_last(workspace):
+    workspace.cell(X, WRITE + "write()", MEASURING)
+    workspace.cell(Y, WRITE + "write()", MEASURING)
+    free = []
+
+    class Told(Silent):
+        def process_ended(self, name):
+            lock = FileLock(user_cache() / "locks" / f"{current_device().slug}.lock")
+            try:
+                lock.acquire(timeout=0)
+                free.append(name)
+                lock.release()
+            except Timeout:
+                free.append(None)
+
+    build(workspace.project, [], BuildOptions(environment="current", processes=2), Told())
+
+    assert free == [None] * 4
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({}, DEFAULT_PROCESSES),
+        ({"workloads": "smoke"}, 1),
+        ({"quick": True}, 1),
+        ({"quick": True, "processes": 2}, 2),
+        ({"workloads": "smoke", "processes": 5}, 5),
+    ],
+)
+def test_three_processes_unless_a_look_is_enough(workspace, options, expected):
+    workspace.cell(X, WRITE + "write()", MEASURING)
+    workspace.build(**{"processes": 0} | options)
+
+    assert len(measured(workspace)) == expected
+
+
+def test_a_quick_run_takes_what_a_build_has_measured_unless_told_to_measure(workspace):
+    workspace.cell(X, WRITE + "write()", MEASURING)
+    workspace.build(processes=0)
+
+    assert workspace.build(processes=0, quick=True).processes == []
+    assert len(measured(workspace)) == 3
+    assert workspace.build(processes=0, quick=True, rerun=True).processes == [(X + ":a", 0)]
+    assert len(measured(workspace)) == 1
+    assert workspace.build(processes=0).processes == []
+    assert len(measured(workspace)) == 3
+
+
+QUIET = [[[1.0, 1.0]]] * 3
+
+
+def test_quiet_sentinels_change_nothing(workspace):
+    sentinel_cell(workspace, QUIET)
+    sentinel_cell(workspace, QUIET, Y)
+    told = workspace.build(processes=3)
+
+    assert len(told.processes) == 6
+    assert told.notes == []
+    assert not any(record.flags for record in measured(workspace))
+
+
+def test_a_process_whose_sentinel_deviates_is_measured_again_and_replaced(workspace):
+    sentinel_cell(workspace, [[[1.0, 1.0]], [[1.0, 2.0], [1.0, 1.001]], [[1.0, 1.0]]])
+    sentinel_cell(workspace, QUIET, Y)
+    told = workspace.build(processes=3)
+
+    records = measured(workspace)
+
+    assert told.processes[6:] == [(X + ":a", 1)]
+    (note,) = told.notes
+    assert note == f"{X}:a: process 2 of 3 is measured again: sentinel 'copy' took 2 ms, +100.0% from 1 ms"
+    assert [record.sentinels["copy"][1] for record in records] == [1.0, 1.001, 1.0]
+    assert not any(record.flags for record in records)
+
+
+def test_a_process_that_deviates_twice_is_flagged_and_not_tried_a_third_time(workspace):
+    sentinel_cell(workspace, [[[1.0, 1.0]], [[1.0, 1.0]], [[2.0, 2.0], [2.0, 2.0]]])
+    told = workspace.build(processes=3)
+
+    assert told.processes[3:] == [(X + ":a", 2)]
+    assert [record.flags for record in measured(workspace)] == [[], [], [Flag.SENTINEL]]
+    assert "is flagged: sentinel 'copy'" in told.notes[-1]
+    assert workspace.build(processes=3).processes == []
+
+
+def test_one_process_alone_is_compared_with_itself(workspace):
+    sentinel_cell(workspace, [[[1.0, 2.0], [1.0, 2.0]]])
+    sentinel_cell(workspace, [[[2.0, 2.0]]], Y)
+    told = workspace.build(processes=1)
+
+    assert told.processes[2:] == [(X + ":a", 0)]
+    assert [record.flags for record in measured(workspace)] == [[Flag.SENTINEL]]
+    assert [record.flags for record in measured(workspace, Y)] == [[]]
+
+
+def test_a_second_try_that_fails_ends_its_cell(workspace):
+    values = [[[1.0, 1.0]], [[1.0, 1.0]], [[2.0, 2.0], [1.0, 1.0]]]
+    sentinel_cell(workspace, values, then="if attempt: raise ValueError('no')")
+    workspace.build(processes=3)
+
+    assert (workspace.result(X).status, workspace.result(X).reason) == ("error", "ValueError: no")
+
+
+@pytest.mark.parametrize(
+    ("times", "expected"),
+    [
+        ([{"copy": [1.0, 1.014]}] * 3, [False] * 3),
+        ([{"copy": [1.0, 1.0]}, {"copy": [1.0, 1.0]}, {"copy": [1.016, 1.0]}], [False, False, True]),
+        # A kernel of nothing takes two microseconds: half of one is the clock's, not the device's.
+        ([{"null": [0.002, 0.0025]}, {"null": [0.002, 0.002]}, {"null": [0.003, 0.002]}], [False] * 3),
+        (
+            [{"null": [0.002, 0.002]}, {"null": [0.002, 0.002]}, {"null": [0.0035, 0.002]}],
+            [False, False, True],
+        ),
+        # A drift that all share: the median of the session tells what is usual.
+        ([{"copy": [1.0, 1.0]}, {"copy": [1.01, 1.01]}, {"copy": [1.02, 1.02]}], [False] * 3),
+        # Too few to tell: before and after.
+        ([{"copy": [1.0, 1.02]}], [True]),
+        ([{"copy": [1.0]}, {"copy": [3.0, 3.0]}], [False, False]),
+        ([{}, {"copy": []}], [False, False]),
+    ],
+)
+def test_a_gpu_deviates_by_a_share_and_by_a_microsecond(times, expected):
+    found = find_deviations(times, LIMITS["cuda"])
+
+    assert [deviation is not None for deviation in found] == expected
