@@ -16,15 +16,28 @@ from kernels_bench_tools.devices import Device
 from kernels_bench_tools.naming import series_slug
 from kernels_bench_tools.records import (
     CacheState,
+    Clocks,
     Environment,
+    FirstCall,
+    Flag,
     Latency,
     Provenance,
     Record,
+    Regime,
     Status,
     Timer,
     write_records,
 )
-from kernels_bench_tools.runs import BuildRun, CellRun, FrontMatter, NotebookRun, ProjectInfo, Prose
+from kernels_bench_tools.runs import (
+    BuildRun,
+    CellRun,
+    FrontMatter,
+    NotebookRun,
+    ProjectInfo,
+    Prose,
+    write_struct,
+)
+from kernels_bench_tools.selfchecks import Check, KernelAgreement, SelfCheck
 from kernels_bench_tools.summaries import DeviceSummary, Point, Row, Summary, Verdict, WorkloadSummary
 
 ROOT = Path(__file__).parent.parent
@@ -40,6 +53,7 @@ SHAPES = {
     "nvidia-h200": [(2048, 4096), (2048, 8192), (4096, 4096), (4096, 8192)],
     "amd-epyc-2-cores": [(64, 256), (128, 1024)],
 }
+TRUST = "Outputs of timed calls, threads and timers were checked; native code was not."
 CODE = '''# /// script
 # requires-python = ">=3.11"
 # dependencies = ["kernels-bench-tools", "torch"]
@@ -78,20 +92,37 @@ def make_point(device: Device, shape: tuple[int, int], factor: float, status: St
     name = f"N{shape[0]}_D{shape[1]}"
     if not status.ran:
         return Point(workload=name, status=status, reason="RuntimeError: no hub is reachable")
-    base = shape[0] * shape[1] / (3e9 if device.kind == "cuda" else 1e7)
+    gpu = device.kind == "cuda"
+    base = shape[0] * shape[1] / (3e9 if gpu else 1e7)
     median = base / factor
     ok = status is Status.OK
+    rejected = status is Status.REJECTED
     return Point(
         workload=name,
         status=status,
-        reason="" if ok else "largest error 0.5 exceeds the tolerance 0.016",
+        reason=""
+        if ok
+        else "work ran outside of the call"
+        if rejected
+        else "largest error 0.5 exceeds the tolerance 0.016",
         p50_ms=median,
         ci_low_ms=median * 0.985,
         ci_high_ms=median * 1.02,
         reps=120,
-        timer=Timer.CUPTI if device.kind == "cuda" else Timer.MONOTONIC,
+        timer=Timer.CUPTI if gpu else Timer.MONOTONIC,
         cache=CacheState.READ_FLUSH,
+        processes=3 if gpu else 1,
         speedup=factor if ok else None,
+        speedup_low=factor * 0.992 if ok and factor != 1 else None,
+        speedup_high=factor * 1.006 if ok and factor != 1 else None,
+        regime=Regime.HBM if shape[1] > 4096 else Regime.L2,
+        fraction=0.58 * factor if gpu and ok else None,
+        ceiling="copy" if gpu and ok else "",
+        flags=[Flag.STREAM_ESCAPE] if rejected else [Flag.HOST_BOUND] if shape == (2048, 4096) else [],
+        device_hot_ms=median * 0.81,
+        host_submit_ms=0.0123,
+        e2e_ms=median + 0.0211,
+        span_ms=median * 1.01,
         verdict=(Verdict.BASELINE if factor == 1 else Verdict.FASTER if factor > 1 else Verdict.SLOWER)
         if ok
         else Verdict.NONE,
@@ -117,7 +148,10 @@ def make_row(device: Device, implementation: str, factor: float, status: Status,
         passed=len(points) if status is Status.OK else 0,
         total=len(points),
         speedup=factor if status is Status.OK else None,
+        speedup_low=factor * 0.995 if status is Status.OK and factor != 1 else None,
+        speedup_high=factor * 1.004 if status is Status.OK and factor != 1 else None,
         speedup_workloads=len(points) if status is Status.OK else 0,
+        trust=TRUST,
         points=points,
         environment=Environment(
             torch="2.13.0",
@@ -155,14 +189,29 @@ def make_summary() -> Summary:
         if not gpu:
             rows[0] = make_row(device, "triton_layer_norm", 0.4, Status.OK, 2)
             rows[1].rank, rows[:2] = 1, [rows[1], rows[0]]
+            rows[2] = make_row(device, "wrong_layer_norm", 2.5, Status.REJECTED, None)
         workloads = [
             WorkloadSummary(name=point.workload, dtype="bfloat16" if gpu else "float32")
             for point in rows[0].points
         ]
         devices.append(
-            DeviceSummary(device=device, baseline="torch_layer_norm", workloads=workloads, rows=rows)
+            DeviceSummary(
+                device=device,
+                baseline="torch_layer_norm",
+                workloads=workloads,
+                ceilings={"read": 4380.0, "copy": 4270.0, "matmul_bfloat16": 781.0}
+                if gpu
+                else {"copy": 18.2},
+                rows=rows,
+            )
         )
     return Summary(operator="layer_norm", title="Layer Normalization", devices=devices)
+
+
+def fraction(point: Point) -> str:
+    if point.fraction is None:
+        return ""
+    return f' data-fraction="{point.fraction:.4g}" data-ceiling="{point.ceiling}"'
 
 
 def make_figure(summary: Summary) -> str:
@@ -192,7 +241,7 @@ def make_figure(summary: Summary) -> str:
                 else ""
             )
             uses = "".join(
-                f'<use href="#m1" x="{x}" y="{y:.1f}" fill="{colours[index]}" data-workload="{point.workload}" data-value="{point.p50_ms}" data-low="{point.ci_low_ms}" data-high="{point.ci_high_ms}"/>'
+                f'<use href="#m1" x="{x}" y="{y:.1f}" fill="{colours[index]}" data-workload="{point.workload}" data-value="{point.p50_ms}" data-low="{point.ci_low_ms}" data-high="{point.ci_high_ms}"{fraction(point)}/>'
                 for x, y, point in points
             )
             label = f'<text x="730" y="{top + 60 + 22 * index}" fill="{colours[index]}">{escape(row.title)}</text>'
@@ -317,9 +366,65 @@ def write_artifacts(root: Path, summary: Summary) -> None:
         (file.parents[1] / "environment.txt").write_text("Installed 22 packages in 81ms\n")
         latency = Latency(p10=0.9, p50=1.0, p90=1.2, mean=1.0, iqr=0.1, reps=40)
         record = Record(
-            ts="2026-11-18T10:00:00Z", run="r", impl=name, wl={"name": "N64_D256"}, lat_ms=latency, ok=True
+            ts="2026-11-18T10:00:00Z",
+            run="r",
+            impl=name,
+            wl={"name": "N2048_D4096"},
+            device=H200,
+            lat_ms=latency,
+            ok=True,
+            first_call=FirstCall(import_ms=2100.0, load_ms=345.0, first_ms=812.5, second_ms=0.0123),
+            clocks=Clocks(sm_mhz=1965, memory_mhz=3201, power_w=412.5, temperature_c=41, samples=50),
+            sentinels={"copy": [0.5031, 0.5034], "null": [0.0011, 0.0011]},
         )
         write_records(file, [record])
+
+
+def make_selfcheck() -> SelfCheck:
+    def kernel(name: str, us: float) -> KernelAgreement:
+        return KernelAgreement(
+            name=name,
+            ours_us=us,
+            ci_low_us=us * 0.998,
+            ci_high_us=us * 1.002,
+            kernels=1,
+            ncu_us=us * 1.004,
+            hot_us=us * 0.7,
+            methods={"timer": us * 6.85, "do_bench": us * 1.27, "do_bench_cudagraph": us * 0.69},
+            process_medians_us=[us, us * 1.001, us * 0.999],
+            variation=0.001,
+        )
+
+    return SelfCheck(
+        ts="2026-11-20T11:00:00+00:00",
+        device=H200,
+        env=Environment(torch="2.11.0+cu130"),
+        commit="c0ffee" * 6,
+        checks=[
+            Check(
+                name="linearity",
+                title="Time is proportional to work",
+                expected="R² above 0.9999",
+                found="R² 0.9999998, 1980 MHz",
+                passed=True,
+                detail="5.1 to 50505 us",
+            ),
+            Check(
+                name="same_function_twice",
+                title="The same function under two names is the same",
+                expected="at most 2 false verdicts in 50 pairs",
+                found="4 of 50",
+                passed=False,
+            ),
+        ],
+        kernels=[kernel("SiLU 128x1536", 1.983), kernel("layer_norm 65536x8192", 1731.0)],
+        floors_us={"empty_event_pair": 4.1, "null_kernel": 1.1},
+        ceilings={"copy": 4270.0, "matmul_bfloat16": 781.0},
+    )
+
+
+def write_selfcheck(root: Path) -> None:
+    write_struct(root / "selfcheck" / f"{H200.slug}.json", make_selfcheck())
 
 
 @pytest.fixture
@@ -346,5 +451,6 @@ def sample_site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
     root = tmp_path_factory.mktemp("sample") / "project"
     write_artifacts(root, make_summary())
+    write_selfcheck(root)
     publish(root, make_build(root), root / "site")
     return root / "site"

@@ -42,6 +42,47 @@ def times(value: float | None) -> str:
     return f"{value:,.{1 if value >= 10 else max(2, decimals(value, 2))}f}×"
 
 
+def times_interval(low: float | None, high: float | None) -> str:
+    """Return the interval of a speed-up; empty if there is none.
+
+    >>> times_interval(1.2449, 1.2611)
+    '[1.245, 1.261]'
+    """
+    if low is None or high is None:
+        return ""
+    places = 3 if low < 10 else 2
+    return f"[{low:,.{places}f}, {high:,.{places}f}]"
+
+
+def percent(value: float | None) -> str:
+    """Return a fraction as a percentage.
+
+    >>> percent(0.9234), percent(0.0042), percent(None)
+    ('92 %', '0.42 %', '–')
+    """
+    if value is None:
+        return MISSING
+    return f"{100 * value:.0f} %" if abs(value) >= 0.1 else f"{100 * value:.2g} %"
+
+
+def deviation(value: float | None) -> str:
+    """Return by how much something differs, with its sign.
+
+    >>> deviation(0.0034), deviation(-0.0002)
+    ('+0.34 %', '-0.02 %')
+    """
+    return MISSING if value is None else f"{100 * value:+.2f} %"
+
+
+def microseconds(value: float | None) -> str:
+    """Return a time in microseconds without its unit.
+
+    >>> microseconds(1.9834), microseconds(1247.31)
+    ('1.983', '1,247')
+    """
+    return MISSING if value is None else f"{value:,.{decimals(value)}f}"
+
+
 def quantity(value: float | None) -> str:
     """Return a number with three significant digits, or more where it is large.
 

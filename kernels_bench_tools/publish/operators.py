@@ -11,7 +11,7 @@ import msgspec
 
 from kernels_bench_tools.naming import title_from_name
 from kernels_bench_tools.publish.artifacts import Artifact, notebook_artifacts
-from kernels_bench_tools.publish.numbers import times
+from kernels_bench_tools.publish.numbers import times, times_interval
 from kernels_bench_tools.publish.paths import SitePaths
 from kernels_bench_tools.publish.svg import SeriesName
 from kernels_bench_tools.publish.words import status_mark
@@ -80,7 +80,8 @@ def _note(row: Row) -> str:
     if row.baseline and row.passed:
         return "baseline"
     if row.speedup is not None:
-        return f"{times(row.speedup)} the baseline's speed"
+        bounds = times_interval(row.speedup_low, row.speedup_high)
+        return f"{' '.join(filter(None, [times(row.speedup), bounds]))} the baseline's speed"
     return f"{status_mark(row.status).word}{f': {row.reason}' if row.reason else ''}"
 
 

@@ -10,7 +10,9 @@ from typing import Any
 
 from jinja2 import Environment
 
+from kernels_bench_tools.publish import selfchecks
 from kernels_bench_tools.publish.artifacts import notebook_artifacts
+from kernels_bench_tools.publish.details import device_details
 from kernels_bench_tools.publish.links import Links
 from kernels_bench_tools.publish.operators import (
     IMPLEMENTATIONS,
@@ -24,6 +26,7 @@ from kernels_bench_tools.publish.paths import SitePaths
 from kernels_bench_tools.publish.prose import Body, render_notebook
 from kernels_bench_tools.publish.recorded import recorded_rows
 from kernels_bench_tools.publish.sections import contents, operator_view
+from kernels_bench_tools.publish.selfchecks import SelfChecks
 from kernels_bench_tools.publish.views import View, Viewer
 from kernels_bench_tools.runs import BuildRun, FrontMatter, NotebookRun
 
@@ -40,6 +43,7 @@ class Site:
     links: Links
     operators: Sequence[Operator]
     templates: Environment
+    selfchecks: SelfChecks
 
     def operator_of(self, path: str) -> Operator | None:
         """Return the operator that a notebook or a page belongs to."""
@@ -104,6 +108,7 @@ def implementation_page(site: Site, operator: Operator, notebook: NotebookRun) -
         rows=rows,
         operator=operator,
         titles={row.implementation: row.title for device in operator.devices for row in device.rows},
+        details=device_details(site.root, operator.folder, implementation, viewer.artifacts),
         heading_ids=[page.heading_id(f"device-{device.device.slug}") for device, _ in rows],
         repository=site.build.project.repository,
     )
@@ -123,6 +128,23 @@ def notebook_page(site: Site, notebook: NotebookRun) -> str:
         crumbs=_crumbs(site, page, operator),
         parts=viewer.parts(body.parts),
         operator=operator,
+    )
+
+
+def selfcheck_page(site: Site) -> str:
+    """Return the page that says how good the numbers are."""
+    notebook = NotebookRun(path="", digest="", front=FrontMatter(title=selfchecks.TITLE), blocks=[])
+    page = Page(selfchecks.PAGE, site.links)
+    return _render(
+        site,
+        "selfcheck.html.j2",
+        page,
+        notebook,
+        Body(),
+        crumbs=[(site.build.project.title, page.url(FRONT))],
+        selfchecks=site.selfchecks,
+        heading_ids=[page.heading_id(f"device-{view.check.device.slug}") for view in site.selfchecks.views],
+        repository=site.build.project.repository,
     )
 
 
@@ -169,6 +191,7 @@ def _render(site: Site, template: str, page: Page, notebook: NotebookRun, body: 
         title=notebook_title(notebook) if notebook.path != "index.md" else site.build.project.title,
         heading=body.title or notebook_title(notebook),
         heading_id=body.title_id or page.heading_id("top"),
+        selfcheck_url=page.url(selfchecks.PAGE),
         source=site.links.source(notebook.path) if notebook.digest else "",
         **context,
     )

@@ -8,7 +8,7 @@ from kernels_bench_tools.devices import Device, cuda_device
 from kernels_bench_tools.errors import RecordError
 from kernels_bench_tools.naming import series_slug, slugify
 from kernels_bench_tools.publish.artifacts import Artifact
-from kernels_bench_tools.records import Record, Status, read_records
+from kernels_bench_tools.records import Record, Status, Timing, read_records
 from kernels_bench_tools.summaries import DeviceSummary, Point, Row, WorkloadSummary
 
 
@@ -26,15 +26,16 @@ def recorded_rows(artifacts: Iterable[Artifact], title: str) -> list[tuple[Devic
                 continue
     devices: dict[str, Device] = {}
     for record in records:
-        device = _device(record)
+        device = record_device(record)
         devices.setdefault(device.slug, device)
     return [
-        _row(device, [record for record in records if _device(record).slug == slug], title)
+        _row(device, [record for record in records if record_device(record).slug == slug], title)
         for slug, device in sorted(devices.items())
     ]
 
 
-def _device(record: Record) -> Device:
+def record_device(record: Record) -> Device:
+    """Return the device of a record, also of an old one that names only its card."""
     if record.device is not None:
         return record.device
     if record.env.gpu:
@@ -63,6 +64,7 @@ def _row(device: Device, records: Sequence[Record], title: str) -> tuple[DeviceS
         environment=worst.env,
         provenance=worst.provenance,
         tags=worst.tags,
+        trust=worst.trust,
     )
     return DeviceSummary(device=device, workloads=workloads, rows=[row]), row
 
@@ -81,10 +83,23 @@ def _point(record: Record) -> Point:
         peak_bytes=record.peak_bytes,
         absmax=record.absmax,
         measured=record.ts,
+        regime=record.regime,
+        flags=record.flags,
+        span_ms=record.span_ms,
     )
     if latency is not None:
         point.p50_ms, point.ci_low_ms, point.ci_high_ms = latency.p50, latency.ci_low, latency.ci_high
         point.reps, point.timer, point.cache = latency.reps, latency.timer, latency.cache
         if record.work is not None and latency.p50 > 0:
             point.gb_per_s = record.work.bytes_moved / latency.p50 / 1e6
+    if record.quantities is not None:
+        point.device_hot_ms = _p50(record.quantities.device_hot)
+        point.host_submit_ms = _p50(record.quantities.host_submit)
+        point.e2e_ms = _p50(record.quantities.e2e)
+    if record.roofline is not None:
+        point.fraction, point.ceiling = record.roofline.fraction, record.roofline.ceiling
     return point
+
+
+def _p50(timing: Timing | None) -> float | None:
+    return timing.p50 if timing is not None else None

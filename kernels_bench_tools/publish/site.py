@@ -24,8 +24,11 @@ from kernels_bench_tools.publish.pages import (
     implementation_page,
     notebook_page,
     operator_page,
+    selfcheck_page,
 )
 from kernels_bench_tools.publish.paths import SitePaths
+from kernels_bench_tools.publish.selfchecks import PAGE as SELFCHECK
+from kernels_bench_tools.publish.selfchecks import read_selfchecks
 from kernels_bench_tools.publish.templates import make_environment, static_files
 from kernels_bench_tools.runs import BuildRun, NotebookRun
 
@@ -91,12 +94,12 @@ def _plan(root: Path, build: BuildRun) -> tuple[Site, dict[str, bytes | Path]]:
     files |= static_files()
     files["static/highlight.css"] = highlight_styles().encode()
     files["report.json"] = report_json(build.project.title, build.project.repository, summaries)
-    pages = {*paths.pages.values(), FRONT, *(operator.page for operator in operators)}
+    pages = {*paths.pages.values(), FRONT, SELFCHECK, *(operator.page for operator in operators)}
     links = Links(root, paths.pages, files.keys() | pages, build.project.repository)
     for artifact in artifacts:
         if artifact.suffix == "svg" and artifact.exists:
             files[artifact.path] = _relinked(artifact, links)
-    return Site(build, root, paths, links, operators, make_environment()), files
+    return Site(build, root, paths, links, operators, make_environment(), read_selfchecks(root)), files
 
 
 def _cell_files(root: Path, paths: SitePaths, notebook: NotebookRun) -> Iterator[tuple[str, bytes | Path]]:
@@ -127,6 +130,9 @@ def _pages(site: Site) -> Iterator[tuple[str, str]]:
     yield FRONT, front_page(site, front)
     for path, operator in operators.items():
         yield path, operator_page(site, operator)
+    # A project's own notebook of this name comes before the page that would be made.
+    if SELFCHECK not in site.paths.pages.values():
+        yield SELFCHECK, selfcheck_page(site)
     for notebook in site.build.notebooks:
         path = site.paths.pages[notebook.path]
         owner = site.operator_of(notebook.path)

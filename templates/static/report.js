@@ -68,6 +68,7 @@
     if (data.value === undefined) return (data.status || "no value") + (data.reason ? ", " + data.reason : "");
     var text = number(data.value) + " ms";
     if (data.low && data.high) text += " [" + number(data.low) + ", " + number(data.high) + "]";
+    if (data.fraction) text += ", " + Math.round(100 * data.fraction) + " % of " + (data.ceiling || "its ceiling");
     return text;
   }
 

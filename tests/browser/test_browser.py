@@ -13,7 +13,14 @@ pytestmark = pytest.mark.browser
 OPERATOR = "layer_norm/index.html"
 TRITON = "layer_norm/impls/triton_layer_norm.html"
 COMBINED = "layer_norm/results/combined_results.html"
-PAGES = ["index.html", OPERATOR, TRITON, "layer_norm/impls/hf_kernels_layer_norm.html", COMBINED]
+PAGES = [
+    "index.html",
+    OPERATOR,
+    TRITON,
+    "layer_norm/impls/hf_kernels_layer_norm.html",
+    COMBINED,
+    "selfcheck.html",
+]
 SERIES = ".series--triton-layer-norm--nvidia-h200"
 LABEL = ".legend-label--triton-layer-norm--nvidia-h200"
 ROW = 'tr[data-series~="triton-layer-norm--nvidia-h200"]'
@@ -60,6 +67,13 @@ def test_no_page_is_wider_than_a_phone(open_site, path):
     assert page.evaluate("document.documentElement.scrollWidth") <= 360
 
 
+def test_on_a_phone_the_speed_up_stands_next_to_the_name(open_site):
+    page = open_site(viewport={"width": 360, "height": 740}).goto(OPERATOR)
+    speedup = page.locator("table.ranking .speedup").first.bounding_box()
+    assert speedup is not None
+    assert speedup["x"] + speedup["width"] <= 360
+
+
 def test_hovering_a_line_tells_who_where_and_how_fast(open_site):
     page = open_site().goto(COMBINED)
     page.locator(".chart").scroll_into_view_if_needed()
@@ -69,7 +83,8 @@ def test_hovering_a_line_tells_who_where_and_how_fast(open_site):
     expect(tooltip).to_contain_text("Triton layer norm")
     expect(tooltip).to_contain_text("NVIDIA H200")
     expect(tooltip).to_contain_text("N2048_D4096: 0.001726 ms [0.001700, 0.001761]")
-    expect(tooltip).to_contain_text("1.62×")
+    expect(tooltip).to_contain_text("94 % of copy")
+    expect(tooltip).to_contain_text("1.62× [1.612, 1.626] the baseline's speed")
     page.mouse.move(5, 5)
     expect(tooltip).to_be_hidden()
 

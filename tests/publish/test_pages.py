@@ -7,6 +7,8 @@ from itertools import pairwise
 
 import pytest
 
+from kernels_bench_tools.publish.site import publish
+
 OPERATOR = "layer_norm/index.html"
 TRITON = "layer_norm/impls/triton_layer_norm.html"
 COMBINED = "layer_norm/results/combined_results.html"
@@ -69,7 +71,9 @@ def test_the_front_page_shows_chart_table_and_way_to_the_operator(pages):
 def test_a_ranking_names_the_baseline_and_keeps_failures_with_their_reason(pages):
     page = pages[OPERATOR]
     assert "over PyTorch layer norm" in page.text
-    assert row_of(page, "ranking", "Triton").startswith("1 Triton layer norm ✓ ok 1.62× 4 ▲ faster")
+    assert row_of(page, "ranking", "Triton").startswith(
+        "1 Triton layer norm 1.62× [1.612, 1.626] ✓ ok host-bound 1/4 4 ▲ faster 94 % of copy"
+    )
     failed = row_of(page, "ranking", "HF Kernels")
     assert failed.startswith("– ")
     assert "⊘ unsupported RuntimeError: no hub is reachable" in failed
@@ -83,6 +87,66 @@ def test_an_incorrect_implementation_has_no_rank_and_no_speedup(pages):
     assert "×" not in row_of(pages[OPERATOR], "medians", "Wrong")
 
 
+def test_a_rejected_implementation_says_why_and_has_no_rank(pages):
+    table = pages[OPERATOR].elements("table")[1]
+    row = next(
+        " ".join("".join(row.itertext()).split())
+        for row in table.iter("tr")
+        if "Wrong" in "".join(row.itertext())
+    )
+    assert row.startswith(
+        "– Wrong layer norm – ⊗ rejected work ran outside of the call work outside the call"
+    )
+    assert "×" not in row
+    page = pages["layer_norm/impls/wrong_layer_norm.html"]
+    assert "work ran on the device outside of the call that launched it" in page.text
+
+
+def test_the_ranking_comes_before_the_chart_and_the_medians_after_it(pages):
+    html = pages[OPERATOR].html
+    assert (
+        html.index('class="ranking"')
+        < html.index('class="artifact-preview chart"')
+        < html.index('class="medians"')
+    )
+
+
+def test_a_device_says_what_it_reached(pages):
+    assert (
+        "Reached here: read 4,380 GB/s · copy 4,270 GB/s · bfloat16 matmul 781 TFLOP/s"
+        in pages[OPERATOR].text
+    )
+
+
+def test_medians_say_what_bounds_the_workload_and_how_near_it_is(pages):
+    row = row_of(pages[OPERATOR], "medians", "Triton")
+    assert row.startswith("Triton layer norm 3 processes ")
+    assert "in cache, 94 % of copy" in row
+    assert "memory-bound, 94 % of copy" in row
+
+
+def test_an_implementation_page_has_all_five_times_and_the_conditions(pages):
+    page = pages["layer_norm/impls/triton_layer_norm.html"]
+    row = row_of(page, "quantities", "N2048_D4096")
+    assert row == "N2048_D4096 0.001726 0.001398 0.001743 0.01230 0.02283 2,100 345 812 0.0123"
+    assert "SM clock1965 MHz" in page.text.replace(" 1965", "1965")
+    for told in (
+        "412.5 W",
+        "0.5031 to 0.5034 ms",
+        "host-bound submitting a call takes longer",
+        "native code was not",
+    ):
+        assert told in page.text
+
+
+def test_a_time_that_no_device_can_reach_is_shown_as_such(sample, read_page):
+    file = sample.artifact("summary.json")
+    file.write_text(file.read_text().replace('"incorrect"', '"exceeds_physics"'))
+    publish(sample.root, sample.build, sample.root / "site")
+    row = row_of(read_page(sample.root / "site", OPERATOR), "ranking", "Wrong")
+    assert row.startswith("– Wrong layer norm – ≫ exceeds physics")
+
+
 def test_the_background_comes_after_the_results(pages):
     text = pages[OPERATOR].html
     assert text.index("What it computes.") < text.index(">Results<") < text.index(">Formula<")
@@ -92,7 +156,7 @@ def test_every_device_has_its_own_tables(pages):
     page = pages[OPERATOR]
     devices = ["".join(heading.itertext()) for heading in page.elements("h3")]
     assert devices[:2] == ["NVIDIA H200", "AMD EPYC, 2 cores"]
-    assert [table.get("class") for table in page.elements("table")][:4] == ["ranking", "medians"] * 2
+    assert [table.get("class") for table in page.elements("table")][:4] == ["ranking"] * 2 + ["medians"] * 2
 
 
 def test_the_combined_page_inlines_the_chart_and_shows_the_table(pages):
@@ -142,7 +206,7 @@ def test_an_implementation_page_tells_how_fast_on_what_and_how_to_repeat_it(page
         "120",
     ):
         assert fact in page.text, fact
-    assert "1.62× ▲ faster" in row_of(page, "records", "N2048_D4096")
+    assert "1.62× [1.607, 1.630] ▲ faster in cache 94 % of copy" in row_of(page, "records", "N2048_D4096")
 
 
 def test_an_implementation_page_shows_its_own_code_output_and_exit(pages, sample_site):

@@ -129,7 +129,7 @@ def test_a_failed_combine_cell_leaves_pages_that_say_why(sample, read_page, find
         assert "cell combine ended as error: ValueError: no <records>" in read_page(site, path).text, path
     implementation = read_page(site, "layer_norm/impls/triton_layer_norm.html").text
     assert "Not compared with the others" in implementation
-    assert "N64_D256" in implementation
+    assert "N2048_D4096" in implementation
     assert "PyTorch layer norm" in read_page(site, "index.html").text
     assert find_dead_references(site) == []
 

@@ -1,0 +1,76 @@
+"""The page that says how good the numbers are."""
+
+from __future__ import annotations
+
+import pytest
+
+from kernels_bench_tools.publish.site import publish
+from kernels_bench_tools.publish.words import _FLAG, _REGIME, _STATUS, flag_sentence
+from kernels_bench_tools.records import Flag, Regime, Status
+from kernels_bench_tools.runs import FrontMatter, NotebookRun, Prose
+
+PAGE = "selfcheck.html"
+
+
+def rows(page, table_class):
+    table = next(table for table in page.elements("table") if table.get("class") == table_class)
+    return [" ".join("".join(row.itertext()).split()) for row in table.iter("tr")]
+
+
+def test_every_page_leads_to_it(pages):
+    for path, page in pages.items():
+        if path != PAGE:
+            assert any(url.endswith(PAGE) for _, url in page.references()), path
+
+
+def test_it_says_what_was_checked_and_how_it_ended(pages):
+    page = pages[PAGE]
+    assert "1 of 2 checks passed" in page.text
+    linearity, same = rows(page, "checks")[1:]
+    assert linearity == (
+        "Time is proportional to work ✓ passed R² 0.9999998, 1980 MHzdetails5.1 to 50505 us R² above 0.9999"
+    )
+    assert "✗ failed 4 of 50 at most 2 false verdicts in 50 pairs" in same
+
+
+def test_it_compares_every_call_with_nsight_compute_and_other_methods(pages):
+    header, silu, layer_norm = rows(pages[PAGE], "agreement")
+    assert "do_benchtimes ncu …_cudagraphtimes ncu" in header
+    assert silu.startswith(
+        "SiLU 128x1536 1 1.983 [1.979, 1.987] 1.991 0 -0.40 % 1.388 6.82× 1.26× 0.69× 0.1 %"
+    )
+    assert layer_norm.startswith("layer_norm 65536x8192 1 1,731 ")
+    assert "at most 0.4 % from Nsight Compute" in pages[PAGE].text
+
+
+def test_without_a_self_check_it_says_how_to_make_one(sample, read_page):
+    publish(sample.root, sample.build, sample.root / "site")
+    page = read_page(sample.root / "site", PAGE)
+    assert "kbt selfcheck" in page.text
+    assert not page.elements("table")
+
+
+def test_a_file_that_is_no_self_check_is_named_and_the_page_is_there(sample, read_page):
+    folder = sample.root / "selfcheck"
+    folder.mkdir()
+    (folder / "card.json").write_text("{}")
+    publish(sample.root, sample.build, sample.root / "site")
+    assert "selfcheck/card.json is not a self-check" in read_page(sample.root / "site", PAGE).text
+
+
+def test_a_notebook_of_the_same_name_is_not_overwritten(sample, read_page):
+    notebook = NotebookRun(
+        path="selfcheck.md", digest="", front=FrontMatter(title="Mine"), blocks=[Prose(text="My own words.")]
+    )
+    sample.build.notebooks.append(notebook)
+    publish(sample.root, sample.build, sample.root / "site")
+    assert "My own words." in read_page(sample.root / "site", PAGE).text
+
+
+@pytest.mark.parametrize(("kind", "words"), [(Flag, _FLAG), (Regime, _REGIME), (Status, _STATUS)])
+def test_every_fact_has_its_words(kind, words):
+    assert set(kind) <= set(words)
+
+
+def test_a_flag_is_explained_in_a_sentence():
+    assert flag_sentence(Flag.THROTTLED) == "the device slowed its clocks down for power or heat"
