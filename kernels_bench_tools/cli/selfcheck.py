@@ -67,13 +67,16 @@ def selfcheck(
     arguments = ["--ncu", ncu, "--commit", Checkout(project.root).commit]
     arguments += ["--quick"] if quick else []
     arguments += ["--processes", str(processes)] if processes is not None else []
+    # Kept there if it is ended early: it takes minutes, and what has come out so far is worth having.
+    answer = project.state / "selfcheck.json"
+    answer.parent.mkdir(parents=True, exist_ok=True)
+    answer.unlink(missing_ok=True)
     with tempfile.TemporaryDirectory() as folder:
-        answer = Path(folder) / "selfcheck.json"
         command = [_find_python(env, Path(folder)), "-m", MODULE, "--output", str(answer), *arguments]
         code = subprocess.run(command, env=_variables(Path(folder)), check=False).returncode
-        _accept(answer, code)
-        target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_bytes(answer.read_bytes())
+    _accept(answer, code)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    target.write_bytes(answer.read_bytes())
     print(f"\nwritten: {_shown(target)}")
     return code
 

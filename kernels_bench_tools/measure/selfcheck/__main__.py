@@ -28,17 +28,15 @@ def main(arguments: list[str] | None = None) -> int:
     from kernels_bench_tools.measure.selfcheck.suite import Options, run_selfcheck
 
     count = options.processes if options.processes is not None else QUICK_PROCESSES if options.quick else 10
-    found = run_selfcheck(
-        Options(
-            device=torch_device(),
-            quick=options.quick,
-            processes=count,
-            ncu=options.ncu,
-            commit=options.commit,
-        ),
-        _make_tell(),
+    wanted = Options(
+        device=torch_device(),
+        quick=options.quick,
+        processes=count,
+        ncu=options.ncu,
+        commit=options.commit,
     )
-    write_struct(options.output, found)
+    for found in run_selfcheck(wanted, _make_tell()):
+        write_struct(options.output, found)
     print("\n".join(table_lines(found)))
     return 0 if all(check.passed for check in found.checks) else 2
 

@@ -51,8 +51,11 @@ class Options:
     commit: str = ""
 
 
-def run_selfcheck(options: Options, tell: Tell) -> SelfCheck:
-    """Measure what is known on one device, and return what came out."""
+def run_selfcheck(options: Options, tell: Tell) -> Iterator[SelfCheck]:
+    """Measure what is known on one device, and yield what has come out whenever there is more.
+
+    It takes minutes: whoever keeps each has lost little if it ends early. The last one is whole.
+    """
     device = describe_device(options.device)
     with torch.no_grad():
         tell("floors")
@@ -61,18 +64,20 @@ def run_selfcheck(options: Options, tell: Tell) -> SelfCheck:
     tell("ceilings")
     ceilings = measure_ceilings(options.device)
     found = measure_cases(find_cases(options.device, quick=options.quick), options.device, tell)
-    environment = describe_environment(device, options.device)
-    checks += _agreement_checks(found, options, tell)
-    return SelfCheck(
+    so_far = SelfCheck(
         ts=datetime.now(UTC).isoformat(timespec="seconds"),
         device=device,
-        env=environment,
+        env=describe_environment(device, options.device),
         commit=options.commit,
         checks=checks,
         kernels=found.kernels,
         floors_us={name: float(f"{us:.4g}") for name, us in floors.items()},
         ceilings={name: float(f"{rate:.5g}") for name, rate in ceilings.items()},
     )
+    yield so_far
+    for check in _agreement_checks(found, options, tell):
+        checks.append(check)
+        yield so_far
 
 
 def _basic_checks(options: Options, tell: Tell) -> Iterator[Check]:
