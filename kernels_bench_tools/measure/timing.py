@@ -209,7 +209,7 @@ def timers_disagree(events_ms: float, span_ms: float) -> bool:
 def profiler_slows(events_ms: float, kernels_ms: float) -> bool:
     """Whether the kernels take clearly less time without the profiler than with it.
 
-    On an H200, inside of a profiler session some kernels run 3 to 5 % slower (those that Inductor writes for
+    On an H200, inside of a profiler session some kernels run 2 to 6 % slower (those that Inductor writes for
     layer_norm, and Liger's) and others as fast as ever (torch's own). Events outside of a session, Nsight
     Compute and calls back to back between one pair of events agree with one another, within 1 %. Events can
     only add to the kernels' time, and the profiler can only slow them down, so the smaller is nearer.

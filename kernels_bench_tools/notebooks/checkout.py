@@ -31,11 +31,11 @@ class Checkout:
 
     @cached_property
     def dirty(self) -> bool | None:
-        """Whether there are changes that are not committed; None if it cannot be told.
+        """Whether there are changes that are not committed; None if it cannot be told, as for ``KBT_COMMIT``.
 
         This starts git, so it is asked for when a cell runs, and not before.
         """
-        if not self.commit:
+        if not self.commit or os.environ.get("KBT_COMMIT"):
             return None
         command = ["git", "-C", str(self.root), "status", "--porcelain"]
         try:

@@ -50,6 +50,16 @@ def test_a_change_makes_the_checkout_dirty(repository: Path) -> None:
     assert Checkout(repository).dirty is True
 
 
+def test_nothing_is_claimed_of_changes_to_a_commit_that_was_named(
+    repository: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KBT_COMMIT", "abc123")
+    (repository / "a").write_text("2")
+
+    assert Checkout(repository).commit == "abc123"
+    assert Checkout(repository).dirty is None
+
+
 def test_a_folder_without_a_repository_has_no_commit_unless_one_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
