@@ -8,13 +8,14 @@ BuildRun      RUN -> PUBLISH      ``.kbt/build.json``: every notebook, its prose
 from __future__ import annotations
 
 import os
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TypeVar
 
 import msgspec
 
 from kernels_bench_tools.devices import Device
-from kernels_bench_tools.records import Status
+from kernels_bench_tools.records import Provenance, Status
 
 CONTEXT_VARIABLE = "KBT_CONTEXT"
 NEEDS_VARIABLE = "KBT_NEEDS"
@@ -69,6 +70,18 @@ class CellContext(msgspec.Struct, kw_only=True):
         """Return the context that the runner gave, or an empty one where another runner runs the cell."""
         path = os.environ.get(CONTEXT_VARIABLE)
         return read_struct(Path(path), cls) if path else cls()
+
+    def provenance(self) -> Provenance:
+        """Return where a record that this cell leaves comes from, as far as the runner knows."""
+        return Provenance(
+            notebook=self.notebook,
+            notebook_digest=self.notebook_digest,
+            cell=self.cell,
+            commit=self.commit,
+            dirty=self.dirty,
+            environment=self.environment,
+            harness=_own_version(),
+        )
 
 
 class Need(msgspec.Struct, kw_only=True):
@@ -184,3 +197,10 @@ def write_struct(path: Path, value: msgspec.Struct) -> None:
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     temporary.write_bytes(msgspec.json.format(msgspec.json.encode(value), indent=1) + b"\n")
     temporary.replace(path)
+
+
+def _own_version() -> str:
+    try:
+        return version("kernels-bench-tools")
+    except PackageNotFoundError:  # run from a checkout that is not installed
+        return ""

@@ -12,6 +12,7 @@ from functools import cache
 from importlib import metadata
 
 import torch
+from msgspec.structs import replace
 
 from kernels_bench_tools.devices import Device, cpu_device, cuda_device
 from kernels_bench_tools.records import Environment, Provenance
@@ -61,17 +62,7 @@ def describe_environment(device: Device, torch_name: str) -> Environment:
 
 def describe_provenance(context: CellContext, seed: int) -> Provenance:
     """Return where a record comes from."""
-    return Provenance(
-        notebook=context.notebook,
-        notebook_digest=context.notebook_digest,
-        cell=context.cell,
-        commit=context.commit,
-        dirty=context.dirty,
-        environment=context.environment,
-        packages=imported_packages(),
-        harness=_version("kernels-bench-tools"),
-        seed=seed,
-    )
+    return replace(context.provenance(), packages=imported_packages(), seed=seed)
 
 
 def imported_packages() -> dict[str, str]:

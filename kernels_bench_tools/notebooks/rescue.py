@@ -5,7 +5,6 @@ from __future__ import annotations
 import uuid
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 import msgspec
@@ -17,7 +16,6 @@ from kernels_bench_tools.records import (
     SCHEMA,
     Environment,
     Failure,
-    Provenance,
     Record,
     Status,
     encode_record,
@@ -95,25 +93,10 @@ def add_failure(
         status=status,
         device=device,
         process=context.process,
-        provenance=Provenance(
-            notebook=context.notebook,
-            notebook_digest=context.notebook_digest,
-            cell=context.cell,
-            commit=context.commit,
-            dirty=context.dirty,
-            environment=context.environment,
-            harness=_own_version(),
-        ),
+        provenance=context.provenance(),
     )
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(b"".join(line + b"\n" for line in lines) + encode_record(record))
-
-
-def _own_version() -> str:
-    try:
-        return version("kernels-bench-tools")
-    except PackageNotFoundError:  # run from a checkout that is not installed
-        return ""
 
 
 def _file_name(folder: Path, outputs: Sequence[str], context: CellContext) -> str:
