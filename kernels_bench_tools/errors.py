@@ -7,7 +7,7 @@
     └── OperatorError        an operator or its workloads
     Unsupported              an implementation cannot run here; a row in the report, not a failure
 
-Every message reads ``where: what is wrong. What was expected. What to do.``
+Every message reads ``where: what is wrong. Expected: what would be right. What to do.``
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ class KbtError(Exception):
 
     def __str__(self) -> str:
         """Return the whole message: where, what, what was expected, what to do."""
-        parts = (part.strip() for part in (self.what, self.expected, self.remedy) if part)
+        expected = f"Expected: {self.expected}" if self.expected else ""
+        parts = (part.strip() for part in (self.what, expected, self.remedy) if part)
         return f"{self.where}: {' '.join(part if part[-1] in '.?!' else f'{part}.' for part in parts)}"
 
 

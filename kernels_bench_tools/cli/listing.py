@@ -73,6 +73,6 @@ def _print(listed: list[ListedImplementation], others: list[str]) -> None:
         console = Console(width=200)
     console.print(table)
     count = len({entry.operator for entry in listed})
-    print(f"\n{count} operators, {len(listed)} implementations")
+    print(f"\n{count} operator{'s' if count != 1 else ''}, {len(listed)} implementations")
     if others:
         print("other notebooks: " + ", ".join(others))

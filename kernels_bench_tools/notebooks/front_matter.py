@@ -39,10 +39,10 @@ _TYPES: dict[str, Any] = {
     "on_huggingface": str,
 }
 _SPELLED = {
-    str: "text",
+    str: "Text",
     bool: "true or false",
-    list[str]: "a list of words",
-    dict[str, str]: "names with texts",
+    list[str]: "A list of words",
+    dict[str, str]: "Names with texts",
 }
 
 
@@ -112,7 +112,7 @@ def _check_keys(where: str, block: Sequence[str], data: dict[str, Any]) -> list[
             problems.append(NotebookError(at, f"unknown front matter key {key!r}", "", hint))
         elif not _fits(value, _TYPES[key]):
             what = f"{key} is {value!r}"
-            problems.append(NotebookError(at, what, f"It is {_SPELLED.get(_TYPES[key], 'a word or a list')}"))
+            problems.append(NotebookError(at, what, _SPELLED.get(_TYPES[key], "A word or a list")))
     for kind in data.get("requires") or []:
         if isinstance(kind, str) and kind.lower() not in DEVICE_KINDS:
             at = f"{where}:{_line_of('requires', block)}"

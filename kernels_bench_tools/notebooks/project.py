@@ -158,7 +158,7 @@ def _project(root: Path, settings: dict[str, Any]) -> Project:
     where = f"{root / 'pyproject.toml'}: [tool.kbt]"
     for key, value in settings.items():
         if key not in _SETTINGS:
-            known = f"Known keys are {', '.join(_SETTINGS)}"
+            known = f"One of {', '.join(_SETTINGS)}"
             raise ProjectError(where, f"has an unknown key {key!r}", known, did_you_mean(key, _SETTINGS, ""))
         if key == "notebooks":
             right = isinstance(value, list) and all(isinstance(one, str) and one for one in value)

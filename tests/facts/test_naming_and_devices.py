@@ -63,4 +63,4 @@ def test_a_card_and_its_driver_are_told_apart() -> None:
 def test_a_message_says_where_what_expected_and_what_to_do() -> None:
     error = KbtError("a.md:3", "unknown key 'titel'", "One of title, author", "Did you mean 'title'?")
 
-    assert str(error) == "a.md:3: unknown key 'titel'. One of title, author. Did you mean 'title'?"
+    assert str(error) == "a.md:3: unknown key 'titel'. Expected: One of title, author. Did you mean 'title'?"

@@ -21,7 +21,7 @@ def problems(workspace, text):
             "n.md:3: unknown front matter key 'platfroms'. Did you mean 'platforms'?",
         ),
         ("---\ntitle: 3\n---\n", "n.md:2: title is 3"),
-        ("---\nbaseline: maybe\n---\n", "n.md:2: baseline is 'maybe'. It is true or false"),
+        ("---\nbaseline: maybe\n---\n", "n.md:2: baseline is 'maybe'. Expected: true or false"),
         ("---\nrequires: [cudda]\n---\n", "Did you mean 'cuda'?"),
         ("---\ntitle: x\n", "n.md:1: the front matter is not closed"),
         (
