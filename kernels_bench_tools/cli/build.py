@@ -22,6 +22,7 @@ from kernels_bench_tools.cli.options import (
     Strict,
     Workloads,
 )
+from kernels_bench_tools.cli.paths import shown
 from kernels_bench_tools.cli.physics import complain_of_impossible
 from kernels_bench_tools.cli.progress import make_progress
 from kernels_bench_tools.notebooks.project import Project, find_project
@@ -66,7 +67,7 @@ def build(
         print(msgspec.json.encode(build_as_data(result, published.index)).decode())
     else:
         print(summarize_build(result))
-        print(_shown(published.index))
+        print(shown(published.index))
     impossible = complain_of_impossible(project, finished_cells(result))
     return FAILURE if impossible or (strict and count_failures(result)) else 0
 
@@ -124,8 +125,3 @@ def build_as_data(result: BuildRun, index: Path) -> dict[str, Any]:
             for name, cell in finished_cells(result)
         ],
     }
-
-
-def _shown(path: Path) -> str:
-    path = path.resolve()
-    return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else str(path)

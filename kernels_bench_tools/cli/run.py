@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
 from typing import Annotated, Any
 
@@ -27,6 +28,7 @@ from kernels_bench_tools.naming import title_from_name
 from kernels_bench_tools.notebooks.document import read_notebook
 from kernels_bench_tools.notebooks.project import Project, find_project, operators
 from kernels_bench_tools.notebooks.scheduler import BuildOptions
+from kernels_bench_tools.records import Record
 from kernels_bench_tools.runs import BuildRun, CellRun, NotebookRun
 from kernels_bench_tools.summarize.compare import Comparison, compare_records
 
@@ -53,7 +55,8 @@ def run_notebook(
     target, _, cell_id = notebook.partition(":")
     names = [project.relative(path) for path in project.find_notebooks([target])]
     asked = [f"{name}:{cell_id}" if cell_id else name for name in names]
-    baselines = {baseline for name in names if (baseline := _baseline_of(project, name)) not in {"", *names}}
+    baseline_of = {name: _baseline_of(project, name) for name in names}
+    baselines = set(baseline_of.values()) - {"", *names}
     options = BuildOptions(
         environment=env.value,
         rerun=tuple(asked) if rerun else False,
@@ -71,10 +74,11 @@ def run_notebook(
         if cell.status is not None and cell_id in {"", cell.id}
     ]
     if json:
-        print(msgspec.json.encode([_as_data(project, result, entry, cell) for entry, cell in shown]).decode())
+        data = [_as_data(project, result, baseline_of[entry.path], entry, cell) for entry, cell in shown]
+        print(msgspec.json.encode(data).decode())
     else:
         for entry, cell in shown:
-            _show(project, result, entry, cell)
+            _show(project, result, baseline_of[entry.path], entry, cell)
     concerned = {*names, *baselines}
     cells = [cell for cell in finished_cells(result) if cell[0].rpartition(":")[0] in concerned]
     failed = strict and any(cell.status in FAILURES for _, cell in shown)
@@ -92,11 +96,9 @@ def _baseline_of(project: Project, name: str) -> str:
 
 
 def _comparisons(
-    project: Project, result: BuildRun, entry: NotebookRun, cell: CellRun
+    project: Project, result: BuildRun, baseline: str, records: Sequence[Record]
 ) -> tuple[str, list[Comparison]]:
-    """Return the baseline's title and a row per workload of a measuring cell."""
-    records = list(cell_records(project, cell))
-    baseline = _baseline_of(project, entry.path)
+    """Return the baseline's title and a row per workload of a measuring cell's records."""
     for other in result.notebooks:
         if other.path == baseline:
             theirs = [record for run in other.cells for record in cell_records(project, run)]
@@ -109,28 +111,32 @@ def title_of(notebook: NotebookRun) -> str:
     return notebook.front.title or title_from_name(PurePosixPath(notebook.path).stem)
 
 
-def _as_data(project: Project, result: BuildRun, entry: NotebookRun, cell: CellRun) -> dict[str, Any]:
-    baseline, rows = _comparisons(project, result, entry, cell)
+def _as_data(
+    project: Project, result: BuildRun, baseline: str, entry: NotebookRun, cell: CellRun
+) -> dict[str, Any]:
+    records = list(cell_records(project, cell))
+    title, rows = _comparisons(project, result, baseline, records)
     return {
         "cell": f"{entry.path}:{cell.id}",
         "status": cell.status,
         "reason": cell.reason,
         "cached": cell.cached,
-        "baseline": baseline,
-        "processes": count_processes(cell_records(project, cell)),
+        "baseline": title,
+        "processes": count_processes(records),
         "rows": rows,
     }
 
 
-def _show(project: Project, result: BuildRun, entry: NotebookRun, cell: CellRun) -> None:
+def _show(project: Project, result: BuildRun, baseline: str, entry: NotebookRun, cell: CellRun) -> None:
     console = Console(highlight=False)
     if not console.is_terminal:
         console = Console(highlight=False, width=120)
-    baseline, rows = _comparisons(project, result, entry, cell)
-    title = f"{title_of(entry)} on {result.device.name}{tell_processes(cell_records(project, cell))}"
-    console.print(title, style="bold", markup=False)
+    records = list(cell_records(project, cell))
+    title, rows = _comparisons(project, result, baseline, records)
+    heading = f"{title_of(entry)} on {result.device.name}{tell_processes(records)}"
+    console.print(heading, style="bold", markup=False)
     if rows:
-        console.print(comparison_table(rows, baseline))
+        console.print(comparison_table(rows, title))
     elif cell.stdout:
         print((project.root / cell.stdout).read_text(encoding="utf-8", errors="replace"), end="")
     if cell.status in FAILURES:

@@ -15,6 +15,7 @@ import typer
 
 from kernels_bench_tools.cli import FAILURE
 from kernels_bench_tools.cli.options import EnvironmentChoice
+from kernels_bench_tools.cli.paths import shown
 from kernels_bench_tools.devices import current_device
 from kernels_bench_tools.errors import KbtError, ProjectError
 from kernels_bench_tools.notebooks.checkout import Checkout
@@ -77,7 +78,7 @@ def selfcheck(
     _accept(answer, code)
     target.parent.mkdir(parents=True, exist_ok=True)
     target.write_bytes(answer.read_bytes())
-    print(f"\nwritten: {_shown(target)}")
+    print(f"\nwritten: {shown(target)}")
     return code
 
 
@@ -89,13 +90,6 @@ def _accept(answer: Path, code: int) -> None:
         read_struct(answer, SelfCheck)
     except msgspec.DecodeError as error:
         raise KbtError("selfcheck", f"its process left no self-check: {error}") from error
-
-
-def _shown(path: Path) -> str:
-    try:
-        return str(path.resolve().relative_to(Path.cwd()))
-    except ValueError:
-        return str(path)
 
 
 def _find_python(env: EnvironmentChoice | None, folder: Path) -> str:
