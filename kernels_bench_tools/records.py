@@ -293,6 +293,32 @@ class Environment(msgspec.Struct, kw_only=True, omit_defaults=True):
     l2_bytes: int = 0
 
 
+class HubKernel(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """A kernel that was loaded from the hub, its cache or a folder, and what is known of its build."""
+
+    repo: str
+    """``organization/name``, or the folder."""
+    requested: str = ""
+    """The reference as the notebook has it, such as ``kernels-community/activation@1``."""
+    origin: str = ""
+    """``override``, ``lock``, ``cache`` or ``hub``."""
+    commit: str = ""
+    variant: str = ""
+    """Name of the build, such as ``torch-cuda``."""
+    version: int | None = None
+    """Major version, as the build's metadata says."""
+    digest: str = ""
+    """SHA-256 over the build's files."""
+    signature: str = ""
+    """``verified``, ``unsigned`` or ``not checked``."""
+    dirty: bool | None = None
+    """Whether it was built from uncommitted changes, as its metadata says."""
+    trusted: str = ""
+    """Why its publisher was trusted: ``publisher``, ``allow-list``, ``local`` or ``not checked``."""
+    notes: list[str] = msgspec.field(default_factory=list)
+    """What a reader should know, such as newer versions that have no build here."""
+
+
 class Provenance(msgspec.Struct, kw_only=True, omit_defaults=True):
     """Where a record comes from and how to make it again."""
 
@@ -311,6 +337,8 @@ class Provenance(msgspec.Struct, kw_only=True, omit_defaults=True):
     harness: str = ""
     """Version of kernels-bench-tools."""
     seed: int | None = None
+    hub: list[HubKernel] = msgspec.field(default_factory=list)
+    """Hub kernels that the process had loaded."""
 
 
 class Record(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
@@ -328,7 +356,8 @@ class Record(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     """Implementation id: the stem of its notebook's file."""
     tags: dict[str, str] = msgspec.field(default_factory=dict)
     wl: dict[str, Any] = msgspec.field(default_factory=dict)
-    """The workload: ``name``, ``dtype`` and one key for each of the operator's axes."""
+    """The workload: ``name``, ``dtype``, its ``set``, ``group`` and ``mode`` if it has one, and one key for each of the
+    operator's axes."""
     env: Environment = msgspec.field(default_factory=Environment)
     lat_ms: Latency | None = None
     """Device time of one call with cold caches."""

@@ -34,6 +34,12 @@ class WorkloadSummary(msgspec.Struct, kw_only=True):
 
     name: str
     dtype: str = ""
+    set: str = ""
+    """The named set that it belongs to, such as ``large``; empty in old records."""
+    group: str = ""
+    """Which of the operator's functions it is of, such as ``SwiGLU``; empty where there is only one."""
+    mode: str = ""
+    """``bwd`` or ``fwd_bwd``; empty for the forward pass."""
     axes: dict[str, Any] = msgspec.field(default_factory=dict)
 
 
@@ -81,7 +87,7 @@ class Row(msgspec.Struct, kw_only=True):
 
     implementation: str
     slug: str
-    """``series_slug`` of implementation and device: the chart's ids end with it."""
+    """``series_slug`` of implementation and device, then the view's key if it has one: the chart's ids end with it."""
     title: str
     description: str = ""
     family: str = ""
@@ -107,9 +113,17 @@ class Row(msgspec.Struct, kw_only=True):
 
 
 class DeviceSummary(msgspec.Struct, kw_only=True):
-    """Everything measured, or tried, on one device."""
+    """What was measured, or tried, on one device, of workloads that are compared with each other.
+
+    The workloads of another set, of another function of the operator or of another mode are another view of the
+    same device. An implementation that has no workload in a view has no row there.
+    """
 
     device: Device
+    view: str = ""
+    """What people call this part, such as ``SwiGLU · large``; empty for a device's only view."""
+    key: str = ""
+    """The view as ids and file names have it, such as ``swiglu-large``; empty for the device's first view."""
     baseline: str = ""
     """Id of the implementation that divides the speed-ups; empty if none ran here."""
     workloads: list[WorkloadSummary]
@@ -126,4 +140,4 @@ class Summary(msgspec.Struct, kw_only=True):
     operator: str
     title: str
     devices: list[DeviceSummary]
-    """GPUs first, then CPUs, each in the order of their slugs."""
+    """GPUs first, then CPUs, each in the order of their slugs; the views of a device follow one another."""

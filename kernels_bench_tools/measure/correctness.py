@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 
 from kernels_bench_tools.measure.bits import fingerprint, same_bits
-from kernels_bench_tools.measure.judgement import Comparison, WrongResultError, compare, require_kind
+from kernels_bench_tools.measure.differences import Comparison, WrongResultError
+from kernels_bench_tools.measure.judgement import compare, require_outputs
 from kernels_bench_tools.measure.operator import Inputs, Operator, Workload
 from kernels_bench_tools.measure.poison import poison_memory
 from kernels_bench_tools.records import Flag
@@ -69,23 +70,24 @@ def _check_workload(
     verdict: Verdict, operator: Operator, function: Callable[..., Any], inputs: Inputs
 ) -> None:
     output = _call(verdict, operator, function, inputs)
-    require_kind(output, inputs[0])
-    first = fingerprint(output)
-    # What is judged is the second call's: by now the size of the output is known, and can be poisoned.
-    poison_memory(output)
-    del output
+    first = [fingerprint(value) for value in require_outputs(output, operator, inputs)]
+    # What is judged is the second call's: by now the size of the outputs is known, and can be poisoned.
+    for value in require_outputs(output, operator, inputs):
+        poison_memory(value)
+    del output, value
     output = _call(verdict, operator, function, inputs)
     found = compare(output, operator, inputs)
-    verdict.absmax = found.found.absmax
+    worst = found.worst.found
+    verdict.absmax = worst.absmax
     verdict.corr.update(
-        absmax=_short(found.found.absmax),
-        mae=_short(found.found.mae),
-        error_over_allowed=_short(found.found.ratio),
-        matched=round(found.found.matched, 6),
+        absmax=_short(worst.absmax),
+        mae=_short(worst.mae),
+        error_over_allowed=_short(worst.ratio),
+        matched=round(worst.matched, 6),
     )
     if found.precision is not None:
         verdict.corr["error_over_baseline"] = _short(found.precision)
-    if fingerprint(output) != first:
+    if [fingerprint(value) for value in require_outputs(output, operator, inputs)] != first:
         verdict.add(Flag.NONDETERMINISTIC)
     _conclude(verdict, found, precision=True)
 

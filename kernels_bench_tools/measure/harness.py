@@ -38,6 +38,7 @@ def run_benchmark(
     *,
     load: Callable[[], Implementation] | None = None,
     workloads: str = "",
+    only: Mapping[str, Any] | None = None,
     device: str | None = None,
     kernel_type: Any = None,
     impl_name: str | None = None,
@@ -57,7 +58,9 @@ def run_benchmark(
         function: The implementation, called with the operator's inputs; returns one tensor.
         load: Instead of ``function``: returns it. Called once; it may raise ``Unsupported``, and a
             package that it cannot import makes the implementation unsupported too.
-        workloads: Name of the workload set; else what the runner was asked for, else the device's own.
+        workloads: Names of workload sets, comma-separated; else what the runner was asked for, else the device's own.
+        only: Names of axes, and the value or values that a workload must have there, such as
+            ``{"function": "swiglu"}`` for an implementation of one function of the operator.
         device: ``"cuda"`` or ``"cpu"``; the first CUDA device if there is one, by default.
         kernel_type: kernels-benchmarks' spelling of ``operator``: a name, or an enum of names.
         impl_name: Implementation id where no runner says which notebook this is.
@@ -87,7 +90,8 @@ def run_benchmark(
     run = _Run(
         operator=found,
         context=context,
-        workload_set=workloads or context.workloads or found.default_set(torch.device(name).type),
+        only=only or {},
+        workload_sets=workloads or context.workloads or found.default_sets(torch.device(name).type),
         implementation=context.implementation or impl_name or "",
         torch_name=name,
         device=describe_device(name),
@@ -105,7 +109,8 @@ class _Run:
 
     operator: Operator
     context: CellContext
-    workload_set: str
+    only: Mapping[str, Any]
+    workload_sets: str
     implementation: str
     """Empty where only the function's own name tells."""
     torch_name: str
@@ -118,13 +123,13 @@ class _Run:
 
     def measure(self, load: Callable[[], Implementation]) -> list[Record]:
         """Load the implementation and try it on each workload, writing each record at once."""
-        workloads = self.operator.workloads(self.workload_set)
-        with open_session(self.torch_name, ceilings=self.workload_set != QUICK_SET) as session:
+        workloads = self.operator.workloads(self.workload_sets, self.only)
+        with open_session(self.torch_name, ceilings=self.workload_sets != QUICK_SET) as session:
             start = perf_counter()
             function, failure = _load(load)
             identity = self._identity(_name_of(function), 1000 * (perf_counter() - start))
             title = f"{identity.implementation}: {self.operator.name} on {self.device.name}"
-            print(f"{title}, workload set {self.workload_set!r}")
+            print(f"{title}, workloads {self.workload_sets}")
             table = Table([workload.name for workload in workloads])
             file = RecordFile(self.path)
             for number, workload in enumerate(workloads):

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from kernels_bench_tools.measure.bits import elsewhere, fingerprint, same_bits
 from kernels_bench_tools.measure.judgement import is_plausible
-from kernels_bench_tools.measure.operator import Inputs, Operator, Workload
+from kernels_bench_tools.measure.operator import Inputs, Operator, Workload, tensors_of
 from kernels_bench_tools.measure.plainness import active_modes, memory_of, why_lazy
 from kernels_bench_tools.measure.poison import poison_memory
 from kernels_bench_tools.measure.tampering import Bindings
@@ -46,7 +46,7 @@ class _Subject:
     """Never given to the implementation."""
     working: Inputs
     """Given to every call, refilled in place."""
-    seen: list[tuple[int, Tensor]] = field(default_factory=list)
+    seen: list[tuple[frozenset[int], Any]] = field(default_factory=list)
     """Addresses and outputs; these are kept alive, so that memory used twice is memory shared."""
 
 
@@ -146,7 +146,8 @@ class Guard:
         self.reasons.setdefault(flag, reason)
 
     def _is_plain(self, output: Any, inputs: Inputs) -> bool:
-        reason = why_lazy(output, inputs[0].device)
+        device = inputs[0].device
+        reason = next(filter(None, (why_lazy(value, device) for value in tensors_of(output))), "")
         if not reason and active_modes() > self._modes:
             reason = "a mode that it left active intercepts torch's functions"
         if reason:
@@ -177,11 +178,12 @@ class Guard:
             elif self._right and not right:
                 self._add(Flag.STALE_OUTPUT, "its output did not follow inputs that were refilled in place")
                 return
-            if memory_of(output):
-                subject.seen[:] = [*subject.seen[-1:], (memory_of(output), output)]
+            if _places(output):
+                subject.seen[:] = [*subject.seen[-1:], (_places(output), output)]
 
     def _call(self, subject: _Subject, source: Inputs) -> Any:
-        poison_memory(subject.seen[-1][1] if subject.seen else source[0])
+        for like in tensors_of(subject.seen[-1][1]) if subject.seen else source[:1]:
+            poison_memory(like)
         output = subject.function(*subject.working)
         for number, (value, original) in enumerate(zip(subject.working, source, strict=True)):
             allowed = number in subject.operator.in_place or not isinstance(original, Tensor)
@@ -190,20 +192,25 @@ class Guard:
         return output
 
     def _look_at_memory(self, subject: _Subject, output: Any, *, right: bool) -> None:
-        place, in_place = memory_of(output), subject.operator.in_place
-        if not place:
+        places, in_place = _places(output), subject.operator.in_place
+        if not places:
             return
-        shared = {number for number, value in enumerate(subject.working) if memory_of(value) == place}
+        shared = {number for number, value in enumerate(subject.working) if memory_of(value) in places}
         if shared - set(in_place):
             self._add(Flag.ALIASED_OUTPUT, "its output shares memory with an input")
         # A wrong output in an earlier one's memory is a kept result: stale.
-        elif right and not shared and any(place == earlier for earlier, _ in subject.seen):
+        elif right and not shared and any(places & earlier for earlier, _ in subject.seen):
             self._add(Flag.ALIASED_OUTPUT, "its output shares memory with an earlier one still in use")
 
     def _look_at_timers(self) -> None:
         replaced = self._bindings.replaced()
         if replaced:
             self._add(Flag.TIMER_TAMPER, f"replaced: {', '.join(replaced[:3])}")
+
+
+def _places(output: Any) -> frozenset[int]:
+    """Return the addresses of the outputs' memory, of those that have any."""
+    return frozenset(filter(None, map(memory_of, tensors_of(output))))
 
 
 def _some_pieces(operator: Operator, inputs: Inputs) -> Callable[[int], bool]:

@@ -1,12 +1,12 @@
-"""One output against the formula in float64, and against torch's own operator in the same type.
+"""What an implementation returned against the formula in float64, and against torch's operator in the same type.
 
-An error is measured in units of what the output's type excuses at its element: *allowed* is the operator's
-tolerance plus what a float32 rounding of the inputs would change in the result.
+What is *allowed* at an element is the operator's tolerance plus what a float32 rounding of the inputs would change
+in the result.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,92 +14,20 @@ import torch
 from torch import Tensor
 from torch.nn import Parameter
 
-from kernels_bench_tools.measure.operator import Inputs, Operator, Tolerance
+from kernels_bench_tools.measure.differences import Comparison, Errors, OutputErrors, WrongResultError
+from kernels_bench_tools.measure.operator import Inputs, Operator, Output, tensors_of
 
 SENSITIVITY = 8.0
 """Errors up to this multiple of what one float32 rounding of the inputs changes are excused."""
-MATCHED = 0.999
-"""At least this part of the elements must be within what is allowed."""
-BASELINE_FACTOR = 2.0
-"""Beyond what is allowed, an error may be this multiple of the baseline's largest."""
-HARD_CAP = 16.0
-"""No error may exceed what is allowed this many times, however wrong the baseline is."""
 _ROUNDING = 2.0**-23
-_FLOOR = 0.125
-"""Mean error, in units of the type's eps, that is never called imprecise: half of perfect rounding's."""
-_ROUNDING_LIKE = 0.1
-"""Errors up to this part of the largest value look like lost digits, larger ones like wrong values."""
-
-
-class WrongResultError(Exception):
-    """The output cannot be compared, or is wrong; the message says why."""
-
-
-@dataclass
-class Errors:
-    """How far an output is from the reference."""
-
-    absmax: float = 0.0
-    mae: float = 0.0
-    """Mean absolute error."""
-    ratio: float = 0.0
-    """Largest error as a multiple of what was allowed at that element."""
-    beyond: int = 0
-    """Elements that are further off than allowed."""
-    elements: int = 0
-    largest: float = 0.0
-    """Largest absolute value of the reference."""
-    magnitude: float = 0.0
-    """Mean absolute value of the reference."""
-
-    @property
-    def matched(self) -> float:
-        """Part of the elements that are within what is allowed."""
-        return 1 - self.beyond / max(self.elements, 1)
 
 
 @dataclass(frozen=True)
-class Comparison:
-    """The errors of an implementation, and those of torch's operator on the same inputs."""
+class _Expected:
+    """A piece of one output as it should be."""
 
-    found: Errors
-    baseline: Errors | None
-    eps: float
-    """Of the output's type."""
-
-    @property
-    def precision(self) -> float | None:
-        """Mean error as a multiple of the baseline's; None without a baseline."""
-        if self.baseline is None:
-            return None
-        return self.found.mae / (self.baseline.mae or self.eps * self.baseline.magnitude or 1.0)
-
-    @property
-    def imprecise(self) -> bool:
-        """Whether digits were lost that torch's operator keeps."""
-        if self.baseline is None:
-            return False
-        floor = _FLOOR * self.eps * self.baseline.magnitude
-        lost = self.found.mae > BASELINE_FACTOR * self.baseline.mae + floor
-        return lost and self.found.absmax <= _ROUNDING_LIKE * self.found.largest
-
-    def require_right(self) -> None:
-        """Raise unless the errors pass.
-
-        Raises:
-            WrongResultError: An element is too far off, or too many are off.
-        """
-        found = self.found
-        limit = 1.0 + (BASELINE_FACTOR * self.baseline.ratio if self.baseline else 0.0)
-        if not found.ratio <= min(limit, HARD_CAP):
-            raise WrongResultError(
-                f"off by up to {found.absmax:.3g}, at one element {found.ratio:.3g} times what is allowed"
-            )
-        if found.matched < MATCHED:
-            raise WrongResultError(
-                f"{found.beyond} of {found.elements} elements are off by more than is allowed, "
-                f"the worst {found.ratio:.3g} times"
-            )
+    values: Tensor
+    allowed: Tensor
 
 
 def compare(output: Any, operator: Operator, inputs: Inputs, *, baseline: bool = True) -> Comparison:
@@ -112,22 +40,29 @@ def compare(output: Any, operator: Operator, inputs: Inputs, *, baseline: bool =
         baseline: Whether to judge torch's operator, too.
 
     Raises:
-        WrongResultError: The output has another type, shape or device, or NaN.
+        WrongResultError: An output has another type, shape or device, or NaN, or one is missing.
     """
-    require_kind(output, inputs[0])
+    actual = require_outputs(output, operator, inputs)
     theirs = _baseline(operator, inputs) if baseline else None
-    tolerance = operator.tolerance(inputs[0].dtype)
-    found, other = Errors(), Errors() if theirs is not None else None
+    judged = [
+        OutputErrors(
+            found=Errors(),
+            baseline=None if theirs is None else Errors(),
+            eps=torch.finfo(tensor.dtype).eps,
+            name=kind.name if len(operator.outputs) > 1 else "",
+        )
+        for kind, tensor in zip(operator.outputs, actual, strict=True)
+    ]
     for index, piece in operator.pieces(inputs):
-        expected, allowed = _add_piece(found, output, operator, index, piece, tolerance)
-        if theirs is not None and other is not None:
-            other = _add_baseline(other, theirs[index], expected, allowed)
-    if found.elements != output.numel():
-        raise WrongResultError(f"it returned {output.numel()} elements, expected {found.elements}")
-    for errors in filter(None, (found, other)):
-        errors.mae /= max(errors.elements, 1)
-        errors.magnitude /= max(errors.elements, 1)
-    return Comparison(found, other, torch.finfo(inputs[0].dtype).eps)
+        for number, expected in enumerate(_expected(operator, inputs, piece)):
+            errors = judged[number]
+            errors.found.add(_part(actual[number], index, expected.values), expected.values, expected.allowed)
+            if theirs is not None and errors.baseline is not None:
+                errors.baseline = _add_baseline(errors.baseline, theirs[number][index], expected)
+    for errors, tensor in zip(judged, actual, strict=True):
+        if errors.found.elements != tensor.numel():
+            raise WrongResultError(f"it returned {tensor.numel()} elements, expected {errors.found.elements}")
+    return Comparison(tuple(judged))
 
 
 def is_plausible(
@@ -141,77 +76,80 @@ def is_plausible(
         inputs: What the output should follow from.
         choose: Called with each piece's number: whether to look at it; all by default.
     """
-    tolerance = operator.tolerance(inputs[0].dtype)
     try:
-        require_kind(output, inputs[0])
+        actual = require_outputs(output, operator, inputs)
         for number, (index, piece) in enumerate(operator.pieces(inputs)):
             if choose is not None and not choose(number):
                 continue
-            errors = Errors()
-            _add_piece(errors, output, operator, index, piece, tolerance)
-            lost_digits = errors.absmax <= _ROUNDING_LIKE * errors.largest
-            if errors.ratio > HARD_CAP and not lost_digits:
-                return False
+            for tensor, expected in zip(actual, _expected(operator, inputs, piece), strict=True):
+                errors = Errors()
+                errors.add(_part(tensor, index, expected.values), expected.values, expected.allowed)
+                if not errors.plausible:
+                    return False
     except WrongResultError:
         return False
     return True
 
 
-def require_kind(output: Any, like: Tensor) -> None:
-    """Raise unless ``output`` is a plain tensor of the type and on the device of ``like``.
+def require_outputs(output: Any, operator: Operator, inputs: Inputs) -> tuple[Tensor, ...]:
+    """Return the tensors of an output, as many and of such types as the operator has.
 
     Raises:
-        WrongResultError: It is not.
+        WrongResultError: They are not.
     """
-    if type(output) not in (Tensor, Parameter):
-        raise WrongResultError(f"it returned {type(output).__name__}, expected a tensor")
-    for name in ("dtype", "device"):
-        if getattr(output, name) != getattr(like, name):
-            raise WrongResultError(f"its {name} is {getattr(output, name)}, expected {getattr(like, name)}")
+    kinds = operator.outputs
+    found = tensors_of(output) if len(kinds) > 1 else (output,)
+    if len(found) != len(kinds):
+        raise WrongResultError(f"it returned {len(found)} outputs, expected {len(kinds)}")
+    for kind, value in zip(kinds, found, strict=True):
+        _require_kind(value, kind, inputs, "it" if len(kinds) == 1 else f"its output {kind.name!r}")
+    return found
 
 
-def _baseline(operator: Operator, inputs: Inputs) -> Tensor | None:
+def _require_kind(value: Any, kind: Output, inputs: Inputs, called: str) -> None:
+    """Raise unless ``value`` is a plain tensor of the expected type, where the inputs are."""
+    if type(value) not in (Tensor, Parameter):
+        told = "it returned" if called == "it" else f"{called} is a"
+        raise WrongResultError(f"{told} {type(value).__name__}, expected a tensor")
+    owner = "its" if called == "it" else f"{called}: its"
+    for name, expected in (("dtype", kind.type_for(inputs)), ("device", inputs[0].device)):
+        if getattr(value, name) != expected:
+            raise WrongResultError(f"{owner} {name} is {getattr(value, name)}, expected {expected}")
+
+
+def _baseline(operator: Operator, inputs: Inputs) -> tuple[Tensor, ...] | None:
     """Return torch's result, computed on a copy where the operator works in place."""
     if operator.baseline is None:
         return None
     copies = (value.clone() if number in operator.in_place else value for number, value in enumerate(inputs))
     try:
-        return operator.baseline(*copies)
+        return tensors_of(operator.baseline(*copies))
     except (RuntimeError, NotImplementedError):  # torch has no such operator for this type and device
         return None
 
 
-def _add_piece(
-    errors: Errors, output: Tensor, operator: Operator, index: Any, piece: Inputs, tolerance: Tolerance
-) -> tuple[Tensor, Tensor]:
-    """Add a piece of the output; return its reference, and the error allowed at each element."""
-    expected, slack = _truth(operator, piece)
-    allowed = expected.abs() * tolerance.rtol + tolerance.atol + slack
-    _add(errors, _part(output, index, expected), expected, allowed)
-    return expected, allowed
-
-
-def _add_baseline(errors: Errors, part: Tensor, expected: Tensor, allowed: Tensor) -> Errors | None:
+def _add_baseline(errors: Errors, part: Tensor, expected: _Expected) -> Errors | None:
     """Add a piece of the baseline's output; None if the baseline itself cannot be compared here."""
     try:
-        _add(errors, part.double(), expected, allowed)
+        errors.add(part.double(), expected.values, expected.allowed)
     except WrongResultError:
         return None
     return errors
 
 
-def _truth(operator: Operator, piece: Inputs) -> tuple[Tensor, float]:
-    """Return the reference in float64, and the error that these inputs excuse at every element.
+def _expected(operator: Operator, inputs: Inputs, piece: Inputs) -> Iterator[_Expected]:
+    """Yield for each output what the piece should give, and the error that is allowed there.
 
     Some inputs magnify rounding (a row whose mean is far from 0, say), for any implementation that
     computes in float32. How much is measured: by moving the inputs by one rounding.
     """
     exact = tuple(_in_float64(value) for value in piece)
-    moved = tuple(_rounded_once(value) for value in exact)
-    expected = operator.reference(*exact)
-    if not expected.numel():
-        return expected, 0.0
-    return expected, SENSITIVITY * (operator.reference(*moved) - expected).abs().max().item()
+    expected = tensors_of(operator.reference(*exact))
+    moved = tensors_of(operator.reference(*(_rounded_once(value) for value in exact)))
+    for kind, values, other in zip(operator.outputs, expected, moved, strict=True):
+        slack = SENSITIVITY * (other - values).abs().max().item() if values.numel() else 0.0
+        tolerance = operator.tolerance(kind.type_for(inputs))
+        yield _Expected(values, values.abs() * tolerance.rtol + tolerance.atol + slack)
 
 
 def _part(output: Tensor, index: Any, expected: Tensor) -> Tensor:
@@ -225,24 +163,6 @@ def _part(output: Tensor, index: Any, expected: Tensor) -> Tensor:
             f"expected {tuple(expected.shape)}"
         )
     return part.double()
-
-
-def _add(errors: Errors, actual: Tensor, expected: Tensor, allowed: Tensor) -> None:
-    if not expected.numel():
-        return
-    # Infinities in their places; NaN matches nothing, or poisoning the reference would excuse any output.
-    difference = torch.where(actual == expected, 0.0, (actual - expected).abs())
-    absmax = difference.max().item()
-    if not absmax < float("inf"):
-        raise WrongResultError("it has NaN or infinity where the reference has none, or the reverse")
-    size = expected.abs()
-    errors.absmax = max(errors.absmax, absmax)
-    errors.mae += difference.sum().item()
-    errors.ratio = max(errors.ratio, (difference / allowed).max().item())
-    errors.beyond += int((difference > allowed).sum().item())
-    errors.elements += expected.numel()
-    errors.largest = max(errors.largest, size.max().item())
-    errors.magnitude += size.sum().item()
 
 
 def _in_float64(value: Any) -> Any:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import difflib
 import pkgutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib import import_module
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor
@@ -16,7 +16,14 @@ from kernels_bench_tools.errors import OperatorError
 from kernels_bench_tools.records import Work
 
 Inputs = tuple[Any, ...]
-"""The positional arguments of an implementation: tensors, and numbers where an operator has any."""
+"""The positional arguments of an implementation: tensors first, then numbers, flags or names if it has any."""
+
+ACCELERATOR_SETS = ("default", "large", "decode")
+CPU_SETS = ("cpu",)
+
+
+Outputs: TypeAlias = Tensor | tuple[Tensor, ...]
+"""What an implementation returns: one tensor, or several in a tuple."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,15 +31,20 @@ class Workload:
     """One problem size.
 
     Args:
-        name: Unique within its operator; what charts and tables show.
-        axes: Axis name to extent, in the order of the operator's axes.
+        name: Unique within its operator, whatever the set; what charts and tables show.
+        axes: Axis name to extent or setting, in the order of the operator's axes.
         dtype: torch's name of the data type, such as ``"bfloat16"``.
+        group: What an operator of several functions computes here, such as ``"SwiGLU"``: only workloads of one
+            group are compared with each other.
+        set: The workload set that it was taken from; :meth:`Operator.workloads` says so.
         seed: Where the random inputs start; the same seed gives the same inputs on the same device.
     """
 
     name: str
-    axes: Mapping[str, int]
+    axes: Mapping[str, int | bool | str]
     dtype: str
+    group: str = ""
+    set: str = ""
     seed: int = 0
 
     @property
@@ -42,7 +54,9 @@ class Workload:
 
     def describe(self, device: str) -> dict[str, Any]:
         """Return the workload as a record's ``wl``, for a device of this kind."""
-        return {"name": self.name, **self.axes, "dtype": self.dtype, "device": device, "seed": self.seed}
+        named = {"name": self.name, "set": self.set, "group": self.group}
+        told = {key: value for key, value in named.items() if value}
+        return {**told, **self.axes, "dtype": self.dtype, "device": device, "seed": self.seed}
 
 
 @dataclass(frozen=True)
@@ -79,11 +93,30 @@ def same_size(workload: Workload) -> Workload:
     return workload
 
 
+@dataclass(frozen=True)
+class Output:
+    """One of the tensors that an implementation returns.
+
+    Args:
+        name: What messages call it.
+        dtype: torch's name of its data type; that of the first input if empty.
+    """
+
+    name: str = "out"
+    dtype: str = ""
+
+    def type_for(self, inputs: Inputs) -> torch.dtype:
+        """Return its data type for these inputs."""
+        found: torch.dtype = getattr(torch, self.dtype) if self.dtype else inputs[0].dtype
+        return found
+
+
 @dataclass(frozen=True, kw_only=True)
 class Operator:
     """What every implementation of one operator has in common.
 
-    An implementation is called with ``inputs(...)`` as its positional arguments and returns one tensor.
+    An implementation is called with ``inputs(...)`` as its positional arguments. It returns a tensor, or a tuple
+    of them in the order of ``outputs`` where there are several.
     """
 
     name: str
@@ -91,52 +124,96 @@ class Operator:
     title: str
     axes: tuple[str, ...]
     workload_sets: Mapping[str, Sequence[Workload]]
-    """``default`` for accelerators, ``cpu``, ``smoke`` and whatever else the operator offers."""
+    """``default``, ``large`` and ``decode`` for accelerators, ``cpu``, ``smoke``, and whatever else it offers."""
     inputs: Callable[[Workload, str, int], Inputs]
     """Make random inputs for a workload on a device from a seed."""
-    reference: Callable[..., Tensor]
-    """The formula, called with inputs that were converted to float64."""
+    reference: Callable[..., Outputs]
+    """The formula, called with inputs whose floating-point tensors were converted to float64."""
     flops: Callable[[Inputs], int]
     """Count the floating-point operations that the formula needs."""
+    outputs: tuple[Output, ...] = (Output(),)
+    """What an implementation returns."""
     pieces: Callable[[Inputs], Iterable[tuple[Any, Inputs]]] = whole
-    """Split inputs so that ``output[index]`` depends on one piece only; the pieces cover the output."""
+    """Split inputs so that ``output[index]``, of every output, depends on one piece only and follows from it; the
+    pieces cover the outputs."""
     cases: Callable[[Workload, Inputs], Iterable[tuple[str, Inputs]]] = no_cases
     """Name and make hard inputs that must also come out right, from ``smaller(workload)`` and its inputs."""
     tolerance: Callable[[torch.dtype], Tolerance] = field(default=dtype_tolerance)
-    baseline: Callable[..., Tensor] | None = None
+    baseline: Callable[..., Outputs] | None = None
     """Torch's own operator, called like an implementation: its error in the same type is the yardstick."""
     smaller: Callable[[Workload], Workload] = same_size
     """Return a workload that takes the same path through a kernel and is cheap to judge many times."""
     in_place: tuple[int, ...] = ()
     """Positions of the inputs that an implementation may overwrite, and its output share memory with."""
 
-    @staticmethod
-    def default_set(device: str) -> str:
-        """Return the name of the workload set for a device of this kind."""
-        return "cpu" if device == "cpu" else "default"
+    def default_sets(self, device: str) -> str:
+        """Return the names of the workload sets for a device of this kind, comma-separated."""
+        wanted = CPU_SETS if device == "cpu" else ACCELERATOR_SETS
+        return ",".join(name for name in wanted if name in self.workload_sets)
 
-    def workloads(self, name: str) -> Sequence[Workload]:
-        """Return the workload set of this name.
+    def workloads(self, names: str, only: Mapping[str, Any] | None = None) -> list[Workload]:
+        """Return the workloads of sets, in order, each knowing its set.
+
+        Args:
+            names: Names of sets, comma-separated.
+            only: Names of axes, and the value or values that a workload must have there.
 
         Raises:
-            OperatorError: The operator has no such set.
+            OperatorError: The operator has no such set or axis, or no workload is left.
         """
-        if name not in self.workload_sets:
+        found = []
+        for name in filter(None, map(str.strip, names.split(","))):
+            if name not in self.workload_sets:
+                raise OperatorError(
+                    f"operator {self.name}",
+                    f"has no workload set {name!r}",
+                    f"One of {', '.join(self.workload_sets)}, or several with commas between them",
+                    _did_you_mean(name, self.workload_sets),
+                )
+            found += [replace(workload, set=name) for workload in self.workload_sets[name]]
+        return self._selected(found, only or {})
+
+    def _selected(self, workloads: Sequence[Workload], only: Mapping[str, Any]) -> list[Workload]:
+        unknown = [axis for axis in only if axis not in self.axes]
+        if unknown:
             raise OperatorError(
                 f"operator {self.name}",
-                f"has no workload set {name!r}",
-                f"One of {', '.join(self.workload_sets)}",
-                _did_you_mean(name, self.workload_sets),
+                f"has no axis {unknown[0]!r}",
+                f"One of {', '.join(self.axes)}",
+                _did_you_mean(unknown[0], self.axes),
             )
-        return self.workload_sets[name]
+        wanted = {axis: _values(value) for axis, value in only.items()}
+        found = [
+            workload
+            for workload in workloads
+            if all(workload.axes[axis] in values for axis, values in wanted.items())
+        ]
+        if not found:
+            told = ", ".join(f"{axis}={value!r}" for axis, value in only.items())
+            raise OperatorError(
+                f"operator {self.name}",
+                f"has no workload with {told} in these sets" if told else "was given no workload set",
+                "At least one workload",
+                "Look into the operator's module for what there is",
+            )
+        return found
 
-    def work(self, inputs: Inputs, output: Tensor) -> Work:
+    def work(self, inputs: Inputs, output: Outputs) -> Work:
         """Count what one call must at least do: each tensor read or written once, and the FLOPs."""
         return Work(
             bytes_read=sum(size_in_bytes(value) for value in inputs),
-            bytes_written=size_in_bytes(output),
+            bytes_written=sum(size_in_bytes(value) for value in tensors_of(output)),
             flops=self.flops(inputs),
         )
+
+
+def tensors_of(output: Any) -> tuple[Any, ...]:
+    """Return what an implementation returned as a tuple, also where it is one value."""
+    return tuple(output) if type(output) in (tuple, list) else (output,)
+
+
+def _values(value: Any) -> tuple[Any, ...]:
+    return tuple(value) if isinstance(value, tuple | list | set | frozenset) else (value,)
 
 
 def size_in_bytes(value: Any) -> int:

@@ -10,7 +10,8 @@ from torch import Tensor
 from torch.nn.functional import layer_norm as truth
 
 from kernels_bench_tools.measure.correctness import Verdict, check
-from kernels_bench_tools.measure.judgement import Comparison, Errors, WrongResultError, compare
+from kernels_bench_tools.measure.differences import Comparison, Errors, OutputErrors, WrongResultError
+from kernels_bench_tools.measure.judgement import compare
 from kernels_bench_tools.measure.operator import Operator, Workload
 from kernels_bench_tools.records import Flag
 
@@ -168,7 +169,7 @@ def test_infinities_pass_in_their_places_only(layer_norm: Operator) -> None:
 def comparison(ratio: float, beyond: int, baseline: float | None) -> Comparison:
     found = Errors(ratio=ratio, beyond=beyond, elements=100_000)
     other = None if baseline is None else Errors(ratio=baseline, elements=100_000)
-    return Comparison(found, other, 1e-7)
+    return Comparison((OutputErrors(found, other, 1e-7),))
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,136 @@
+"""Operators that return several tensors, or tensors of another type than their inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from kernels_bench_tools.measure.correctness import Verdict, check
+from kernels_bench_tools.measure.integrity import Guard
+from kernels_bench_tools.measure.operator import Operator, Output, Workload, tensors_of
+from kernels_bench_tools.records import Flag
+
+WORKLOAD = Workload(name="pair", axes={"rows": 16, "columns": 64}, dtype="float32")
+
+
+def turned(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+    return x.cos() * y, x.sin() - y
+
+
+def scaled(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+    return (x + y).to(torch.bfloat16 if x.dtype != torch.float64 else torch.float64), x.amax(dim=-1)
+
+
+def make_inputs(workload: Workload, device: str, seed: int) -> tuple[Tensor, Tensor]:
+    generator = torch.Generator(device=device).manual_seed(seed)
+    shape = (int(workload.axes["rows"]), int(workload.axes["columns"]))
+    x, y = torch.randn((2, *shape), generator=generator, device=device)
+    return x.clone(), y.clone()
+
+
+def operator(reference: Callable[..., Any], *outputs: Output) -> Operator:
+    return Operator(
+        name="pair",
+        title="Pair",
+        axes=("rows", "columns"),
+        workload_sets={"smoke": [WORKLOAD]},
+        inputs=make_inputs,
+        reference=reference,
+        flops=lambda inputs: inputs[0].numel(),
+        outputs=outputs,
+        pieces=lambda inputs: ((row, (inputs[0][row], inputs[1][row])) for row in range(len(inputs[0]))),
+        baseline=reference,
+    )
+
+
+TURNED = operator(turned, Output("left"), Output("right"))
+SCALED = operator(scaled, Output("sum", "bfloat16"), Output("largest"))
+
+
+def judge(of: Operator, function: Callable[..., Any]) -> Verdict:
+    return check(of, WORKLOAD, function, make_inputs(WORKLOAD, "cpu", 0))
+
+
+def test_an_implementation_may_return_several_tensors() -> None:
+    verdict = judge(TURNED, turned)
+
+    assert verdict.ok, verdict.reason
+    assert verdict.flags == []
+
+
+def test_every_output_is_judged_and_named() -> None:
+    verdict = judge(TURNED, lambda x, y: (x.cos() * y, x.sin() + y))
+
+    assert not verdict.ok
+    assert "its output 'right' is off" in verdict.reason
+
+
+def test_a_missing_output_is_an_error_in_words() -> None:
+    assert judge(TURNED, lambda x, y: x.cos() * y).reason == "it returned 1 outputs, expected 2"
+
+
+def test_outputs_in_the_wrong_order_are_wrong() -> None:
+    assert not judge(TURNED, lambda x, y: turned(x, y)[::-1]).ok
+
+
+def test_an_output_may_have_another_type_than_the_inputs() -> None:
+    assert judge(SCALED, scaled).ok
+
+
+def test_an_output_of_another_type_than_declared_is_named() -> None:
+    verdict = judge(SCALED, lambda x, y: (x + y, x.amax(dim=-1)))
+
+    assert verdict.reason == "its output 'sum': its dtype is torch.float32, expected torch.bfloat16"
+
+
+def test_work_counts_all_outputs() -> None:
+    inputs = make_inputs(WORKLOAD, "cpu", 0)
+
+    work = SCALED.work(inputs, scaled(*inputs))
+
+    assert work.bytes_read == 2 * 16 * 64 * 4
+    assert work.bytes_written == 16 * 64 * 2 + 16 * 4
+
+
+def inspect(function: Callable[..., Any]) -> list[Flag]:
+    guard = Guard("cpu")
+    return guard.inspect(TURNED, WORKLOAD, function, make_inputs(WORKLOAD, "cpu", 0))
+
+
+def test_honest_pairs_are_not_flagged() -> None:
+    assert inspect(turned) == []
+
+
+def test_one_output_in_an_inputs_memory_is_found() -> None:
+    def aliasing(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        left, right = turned(x, y)
+        return left, torch.as_strided(x, x.shape, x.stride()).copy_(right)
+
+    assert {Flag.ALIASED_OUTPUT, Flag.INPUT_MUTATED} <= set(inspect(aliasing))
+
+
+def test_one_kept_output_is_found() -> None:
+    kept: list[Tensor] = []
+
+    def keeping(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        left, right = turned(x, y)
+        kept.append(right)
+        return left, kept[0]
+
+    assert Flag.STALE_OUTPUT in inspect(keeping)
+
+
+def test_two_halves_of_one_buffer_are_two_outputs() -> None:
+    def halves(x: Tensor, y: Tensor) -> tuple[Tensor, ...]:
+        return tuple(torch.stack(turned(x, y)))
+
+    assert inspect(halves) == []
+
+
+@pytest.mark.parametrize(("value", "count"), [((1, 2), 2), ([1], 1), (torch.ones(3), 1)])
+def test_a_tensor_is_one_output(value: Any, count: int) -> None:
+    assert len(tensors_of(value)) == count
