@@ -20,6 +20,10 @@ from kernels_bench_tools.records import Provenance, Status
 CONTEXT_VARIABLE = "KBT_CONTEXT"
 NEEDS_VARIABLE = "KBT_NEEDS"
 
+FORWARD = "fwd"
+MODES = (FORWARD, "bwd", "fwd_bwd")
+"""What is timed: the forward pass, the backward pass alone, or both."""
+
 T = TypeVar("T", bound=msgspec.Struct)
 
 
@@ -58,7 +62,9 @@ class CellContext(msgspec.Struct, kw_only=True):
     dirty: bool | None = None
     environment: str = ""
     workloads: str = ""
-    """Name of the workload set; empty for the device's default."""
+    """Names of workload sets, comma-separated; empty for the device's default."""
+    mode: str = FORWARD
+    """One of ``MODES``."""
     family: str = ""
     process: int = 0
     """Which of the cell's fresh processes this is, from 0."""

@@ -16,6 +16,8 @@ from kernels_bench_tools.cli.options import (
     EnvironmentChoice,
     Jobs,
     Json,
+    Mode,
+    ModeChoice,
     Output,
     Processes,
     Rerun,
@@ -43,6 +45,7 @@ def build(
     env: Env = EnvironmentChoice.UV,
     rerun: Rerun = False,
     workloads: Workloads = "",
+    mode: Mode = ModeChoice.FWD,
     jobs: Jobs = 0,
     processes: Processes = 0,
     strict: Strict = False,
@@ -57,7 +60,12 @@ def build(
     """
     project = find_project(Path.cwd())
     options = BuildOptions(
-        environment=env.value, rerun=rerun, workloads=workloads, jobs=jobs_or_all(jobs), processes=processes
+        environment=env.value,
+        rerun=rerun,
+        workloads=workloads,
+        mode=mode.value,
+        jobs=jobs_or_all(jobs),
+        processes=processes,
     )
     result = run_cells(project, paths or [], options)
     published = publish(project.root, result, output or project.root / "site")

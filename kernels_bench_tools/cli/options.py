@@ -16,6 +16,14 @@ class EnvironmentChoice(StrEnum):
     CURRENT = "current"
 
 
+class ModeChoice(StrEnum):
+    """What is timed."""
+
+    FWD = "fwd"
+    BWD = "bwd"
+    FWD_BWD = "fwd_bwd"
+
+
 Env = Annotated[
     EnvironmentChoice,
     typer.Option(
@@ -28,9 +36,18 @@ Workloads = Annotated[
     str,
     typer.Option(
         "--workloads",
-        metavar="SET",
-        help="The operator's workload set to measure, such as `smoke`. [default: the device's own]",
+        metavar="SETS",
+        help="The operator's workload sets to measure, such as `smoke` or `default,decode`. "
+        "[default: `default,large,decode` on a GPU, `cpu` on a CPU]",
         show_default=False,
+    ),
+]
+Mode = Annotated[
+    ModeChoice,
+    typer.Option(
+        "--mode",
+        help="`fwd`: the forward pass. `bwd`: the backward pass alone, where autograd has one. "
+        "`fwd_bwd`: both together.",
     ),
 ]
 Jobs = Annotated[

@@ -17,6 +17,8 @@ from kernels_bench_tools.cli.options import (
     EnvironmentChoice,
     Jobs,
     Json,
+    Mode,
+    ModeChoice,
     Processes,
     Rerun,
     Strict,
@@ -40,6 +42,7 @@ def run_notebook(
     env: Env = EnvironmentChoice.UV,
     rerun: Rerun = False,
     workloads: Workloads = "",
+    mode: Mode = ModeChoice.FWD,
     jobs: Jobs = 0,
     processes: Processes = 0,
     strict: Strict = False,
@@ -55,12 +58,13 @@ def run_notebook(
     target, _, cell_id = notebook.partition(":")
     names = [project.relative(path) for path in project.find_notebooks([target])]
     asked = [f"{name}:{cell_id}" if cell_id else name for name in names]
-    baseline_of = {name: _baseline_of(project, name) for name in names}
-    baselines = set(baseline_of.values()) - {"", *names}
+    baselines_of = {name: _baselines_of(project, name) for name in names}
+    baselines = {path for paths in baselines_of.values() for path in paths} - set(names)
     options = BuildOptions(
         environment=env.value,
         rerun=tuple(asked) if rerun else False,
         workloads=workloads,
+        mode=mode.value,
         jobs=jobs_or_all(jobs),
         processes=processes,
         quick=True,
@@ -74,36 +78,42 @@ def run_notebook(
         if cell.status is not None and cell_id in {"", cell.id}
     ]
     if json:
-        data = [_as_data(project, result, baseline_of[entry.path], entry, cell) for entry, cell in shown]
+        data = [_as_data(project, result, baselines_of[entry.path], entry, cell) for entry, cell in shown]
         print(msgspec.json.encode(data).decode())
     else:
         for entry, cell in shown:
-            _show(project, result, baseline_of[entry.path], entry, cell)
+            _show(project, result, baselines_of[entry.path], entry, cell)
     concerned = {*names, *baselines}
     cells = [cell for cell in finished_cells(result) if cell[0].rpartition(":")[0] in concerned]
     failed = strict and any(cell.status in FAILURES for _, cell in shown)
     return FAILURE if complain_of_impossible(project, cells) or failed else 0
 
 
-def _baseline_of(project: Project, name: str) -> str:
-    """Return the baseline's notebook for an implementation's; empty if there is none."""
+def _baselines_of(project: Project, name: str) -> list[str]:
+    """Return the notebooks that an implementation may have to be compared with, itself if it is one of them.
+
+    An operator of several functions has a baseline for each; which of them an implementation computes, only its
+    records tell.
+    """
     path = project.root / name
-    for paths in operators(project).values():
-        if path in paths:
-            found = (other for other in paths if read_notebook(project, other).front.baseline)
-            return next((project.relative(other) for other in found), "")
-    return ""
+    paths = next((paths for paths in operators(project).values() if path in paths), [])
+    found = [project.relative(other) for other in paths if read_notebook(project, other).front.baseline]
+    return [name] if name in found else found
 
 
 def _comparisons(
-    project: Project, result: BuildRun, baseline: str, records: Sequence[Record]
+    project: Project, result: BuildRun, baselines: Sequence[str], records: Sequence[Record]
 ) -> tuple[str, list[Comparison]]:
-    """Return the baseline's title and a row per workload of a measuring cell's records."""
+    """Return the baselines' titles and a row per workload of a measuring cell's records."""
+    workloads = {record.workload for record in records}
+    titles, theirs = [], []
     for other in result.notebooks:
-        if other.path == baseline:
-            theirs = [record for run in other.cells for record in cell_records(project, run)]
-            return title_of(other), compare_records(records, theirs)
-    return "", compare_records(records, [])
+        if other.path in baselines:
+            found = [record for run in other.cells for record in cell_records(project, run)]
+            if "" in workloads or any(record.workload in workloads for record in found):
+                titles.append(title_of(other))
+                theirs += found
+    return " or ".join(titles), compare_records(records, theirs)
 
 
 def title_of(notebook: NotebookRun) -> str:
@@ -112,10 +122,10 @@ def title_of(notebook: NotebookRun) -> str:
 
 
 def _as_data(
-    project: Project, result: BuildRun, baseline: str, entry: NotebookRun, cell: CellRun
+    project: Project, result: BuildRun, baselines: Sequence[str], entry: NotebookRun, cell: CellRun
 ) -> dict[str, Any]:
     records = list(cell_records(project, cell))
-    title, rows = _comparisons(project, result, baseline, records)
+    title, rows = _comparisons(project, result, baselines, records)
     return {
         "cell": f"{entry.path}:{cell.id}",
         "status": cell.status,
@@ -127,12 +137,12 @@ def _as_data(
     }
 
 
-def _show(project: Project, result: BuildRun, baseline: str, entry: NotebookRun, cell: CellRun) -> None:
+def _show(project: Project, result: BuildRun, baselines: Sequence[str], entry: NotebookRun, cell: CellRun) -> None:
     console = Console(highlight=False)
     if not console.is_terminal:
         console = Console(highlight=False, width=120)
     records = list(cell_records(project, cell))
-    title, rows = _comparisons(project, result, baseline, records)
+    title, rows = _comparisons(project, result, baselines, records)
     heading = f"{title_of(entry)} on {result.device.name}{tell_processes(records)}"
     console.print(heading, style="bold", markup=False)
     if rows:

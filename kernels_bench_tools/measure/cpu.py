@@ -8,7 +8,7 @@ from time import perf_counter_ns
 from typing import Any
 
 from kernels_bench_tools.measure.cuda import choose_calls
-from kernels_bench_tools.measure.operator import Inputs, size_in_bytes
+from kernels_bench_tools.measure.operator import Inputs, size_in_bytes, tensors_of
 from kernels_bench_tools.measure.rotation import CPU_CACHES, fits_beside, last_level_cache_bytes
 from kernels_bench_tools.measure.sampling import Call
 from kernels_bench_tools.records import CacheState
@@ -25,7 +25,9 @@ class CpuTimer:
     def __init__(self, function: Callable[..., Any], input_sets: Sequence[Inputs]) -> None:
         self._function = function
         self._turn = cycle(input_sets)
-        total = sum(size_in_bytes(value) for inputs in input_sets for value in inputs)
+        # A backward pass is given tuples of tensors.
+        given = [value for inputs in input_sets for entry in inputs for value in tensors_of(entry)]
+        total = sum(map(size_in_bytes, given))
         # Outputs pass through the cache as well: inputs need to be but half of what goes round.
         cold = total >= CPU_CACHES / 2 * last_level_cache_bytes()
         self.cache = CacheState.ROTATED if cold else CacheState.HOT

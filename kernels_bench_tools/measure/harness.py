@@ -18,6 +18,7 @@ from kernels_bench_tools.devices import Device
 from kernels_bench_tools.errors import KbtError, OperatorError, Unsupported
 from kernels_bench_tools.measure.environment import describe_device, torch_device
 from kernels_bench_tools.measure.first_call import since_process_start_ms
+from kernels_bench_tools.measure.modes import in_mode, start_autograd
 from kernels_bench_tools.measure.operator import Operator, Workload, find_operator
 from kernels_bench_tools.measure.record_file import RecordFile, with_session
 from kernels_bench_tools.measure.session import Session, open_session
@@ -25,7 +26,7 @@ from kernels_bench_tools.measure.table import Table
 from kernels_bench_tools.measure.trial import Trial, failed_trial, run_trial
 from kernels_bench_tools.measure.writing import Identity, make_record
 from kernels_bench_tools.records import Record, Status
-from kernels_bench_tools.runs import CellContext
+from kernels_bench_tools.runs import FORWARD, CellContext
 
 Implementation = Callable[..., Any]
 QUICK_SET = "smoke"
@@ -39,6 +40,7 @@ def run_benchmark(
     load: Callable[[], Implementation] | None = None,
     workloads: str = "",
     only: Mapping[str, Any] | None = None,
+    mode: str = "",
     device: str | None = None,
     kernel_type: Any = None,
     impl_name: str | None = None,
@@ -61,6 +63,7 @@ def run_benchmark(
         workloads: Names of workload sets, comma-separated; else what the runner was asked for, else the device's own.
         only: Names of axes, and the value or values that a workload must have there, such as
             ``{"function": "swiglu"}`` for an implementation of one function of the operator.
+        mode: ``"fwd"``, ``"bwd"`` or ``"fwd_bwd"``; what the runner was asked for by default, else forward.
         device: ``"cuda"`` or ``"cpu"``; the first CUDA device if there is one, by default.
         kernel_type: kernels-benchmarks' spelling of ``operator``: a name, or an enum of names.
         impl_name: Implementation id where no runner says which notebook this is.
@@ -90,6 +93,7 @@ def run_benchmark(
     run = _Run(
         operator=found,
         context=context,
+        mode=mode or context.mode,
         only=only or {},
         workload_sets=workloads or context.workloads or found.default_sets(torch.device(name).type),
         implementation=context.implementation or impl_name or "",
@@ -109,6 +113,7 @@ class _Run:
 
     operator: Operator
     context: CellContext
+    mode: str
     only: Mapping[str, Any]
     workload_sets: str
     implementation: str
@@ -123,13 +128,16 @@ class _Run:
 
     def measure(self, load: Callable[[], Implementation]) -> list[Record]:
         """Load the implementation and try it on each workload, writing each record at once."""
-        workloads = self.operator.workloads(self.workload_sets, self.only)
+        workloads = in_mode(self.operator, self.mode).workloads(self.workload_sets, self.only)
+        if self.mode != FORWARD:
+            start_autograd(self.torch_name)
         with open_session(self.torch_name, ceilings=self.workload_sets != QUICK_SET) as session:
             start = perf_counter()
             function, failure = _load(load)
             identity = self._identity(_name_of(function), 1000 * (perf_counter() - start))
             title = f"{identity.implementation}: {self.operator.name} on {self.device.name}"
-            print(f"{title}, workloads {self.workload_sets}")
+            told = "" if self.mode == FORWARD else f", {self.mode}"
+            print(f"{title}, workloads {self.workload_sets}{told}")
             table = Table([workload.name for workload in workloads])
             file = RecordFile(self.path)
             for number, workload in enumerate(workloads):
@@ -149,6 +157,7 @@ class _Run:
             workload,
             function,
             session,
+            mode=self.mode,
             process=self.context.process,
             kernels=self.kernels,
         )

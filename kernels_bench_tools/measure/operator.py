@@ -37,6 +37,7 @@ class Workload:
         group: What an operator of several functions computes here, such as ``"SwiGLU"``: only workloads of one
             group are compared with each other.
         set: The workload set that it was taken from; :meth:`Operator.workloads` says so.
+        mode: ``bwd`` or ``fwd_bwd``; empty for the forward pass.
         seed: Where the random inputs start; the same seed gives the same inputs on the same device.
     """
 
@@ -45,6 +46,7 @@ class Workload:
     dtype: str
     group: str = ""
     set: str = ""
+    mode: str = ""
     seed: int = 0
 
     @property
@@ -54,7 +56,7 @@ class Workload:
 
     def describe(self, device: str) -> dict[str, Any]:
         """Return the workload as a record's ``wl``, for a device of this kind."""
-        named = {"name": self.name, "set": self.set, "group": self.group}
+        named = {"name": self.name, "set": self.set, "group": self.group, "mode": self.mode}
         told = {key: value for key, value in named.items() if value}
         return {**told, **self.axes, "dtype": self.dtype, "device": device, "seed": self.seed}
 
@@ -143,6 +145,12 @@ class Operator:
     """Torch's own operator, called like an implementation: its error in the same type is the yardstick."""
     smaller: Callable[[Workload], Workload] = same_size
     """Return a workload that takes the same path through a kernel and is cheap to judge many times."""
+    gradients: tuple[int, ...] = ()
+    """Positions of the inputs that a backward pass has gradients of; none where there is no backward mode."""
+    gradient_pieces: Callable[[Inputs], Iterable[tuple[Any, Inputs]]] = whole
+    """Like ``pieces``, for the gradients; of the inputs followed by the outputs' gradients."""
+    backward_flops: float = 2.0
+    """Operations of a backward pass, as a multiple of a forward one's."""
     in_place: tuple[int, ...] = ()
     """Positions of the inputs that an implementation may overwrite, and its output share memory with."""
 

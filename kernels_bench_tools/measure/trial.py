@@ -15,6 +15,7 @@ import torch
 
 from kernels_bench_tools.errors import Unsupported
 from kernels_bench_tools.measure.correctness import Verdict, check
+from kernels_bench_tools.measure.modes import Subject, in_mode, subject
 from kernels_bench_tools.measure.operator import Inputs, Operator, Workload
 from kernels_bench_tools.measure.outcome import decide
 from kernels_bench_tools.measure.roofline import FLOORS, Judgement
@@ -22,6 +23,7 @@ from kernels_bench_tools.measure.rotation import input_set_count
 from kernels_bench_tools.measure.session import Session
 from kernels_bench_tools.measure.timing import Measurement, measure
 from kernels_bench_tools.records import Failure, Flag, Kernel, Status, Work
+from kernels_bench_tools.runs import FORWARD
 
 PROCESS_SEEDS = 1000
 """Seeds of two processes are this far apart, so that each measures with values of its own."""
@@ -56,6 +58,7 @@ def run_trial(
     function: Callable[..., Any],
     session: Session,
     *,
+    mode: str = FORWARD,
     process: int = 0,
     kernels: str = "",
 ) -> Trial:
@@ -65,10 +68,11 @@ def run_trial(
     without a rank.
 
     Args:
-        operator: What is computed.
-        workload: The problem size.
+        operator: What is computed, forward.
+        workload: The problem size, one of this mode.
         function: The implementation.
         session: The process that this is part of.
+        mode: ``"fwd"``, ``"bwd"`` or ``"fwd_bwd"``.
         process: Which of several processes it is; each has other inputs.
         kernels: Regular expression that the name of some launched kernel must match; empty for any.
     """
@@ -76,7 +80,9 @@ def run_trial(
     trial = Trial(status=Status.OK, seed=workload.seed)
     try:
         with torch.no_grad():
-            _run(trial, operator, workload, function, session, kernels)
+            _run(
+                trial, in_mode(operator, mode), workload, subject(operator, function, mode), session, kernels
+            )
     except Exception as error:
         status, failure = classify(error)
         if status is Status.ERROR:
@@ -113,11 +119,11 @@ def _run(
     trial: Trial,
     operator: Operator,
     workload: Workload,
-    function: Callable[..., Any],
+    timed: Subject,
     session: Session,
     kernels: str,
 ) -> None:
-    device, guard = session.device, session.guard
+    device, guard, function = session.device, session.guard, timed.call
     _forget_compilations()
     inputs = operator.inputs(workload, device, trial.seed)
     output, trial.compile_ms = _timed_call(function, inputs, device)
@@ -133,10 +139,14 @@ def _run(
     sets = input_set_count(trial.work.bytes_moved, device)
     rotated = [inputs, *(operator.inputs(workload, device, trial.seed + n) for n in range(1, sets))]
     guard.remember(rotated)
-    found = trial.measurement = measure(function, rotated, device, clocks=session.clocks)
+    prepared = [timed.prepare(*given) for given in rotated]
+    found = trial.measurement = measure(timed.run, prepared, device, clocks=session.clocks)
     trial.add(found.flags)
+    given = {id(state): inputs for state, inputs in zip(prepared, rotated, strict=True)}
+    kept = [(given[id(state)], output) for state, output in found.kept]
     # What an operator changes in place is no longer what the call was given.
-    trial.add(guard.check_outputs(operator, [] if operator.in_place else found.kept))
+    trial.add(guard.check_outputs(operator, [] if operator.in_place else kept))
+    kept.clear()
     found.kept.clear()  # as much memory as several calls use
     trial.add(guard.finish())
     trial.add(_floor_flags(found, session.null_ms) + _fallback_flags(found.kernels, kernels))
@@ -146,7 +156,7 @@ def _run(
         Flag.FALLBACK: f"no kernel matches {kernels!r}",
     } | guard.reasons
     trial.status, trial.failure = decide(trial.verdict.reason, trial.judgement.exceeds, trial.flags, reasons)
-    trial.peak_bytes = _peak_bytes(function, inputs, device)
+    trial.peak_bytes = _peak_bytes(timed.run, prepared[0], device)
 
 
 def _floor_flags(found: Measurement, null_ms: float) -> list[Flag]:

@@ -43,6 +43,7 @@ class Execution:
     device: Device
     environment: CellEnvironment
     workloads: str
+    mode: str
     jobs: int
     process_count: int
     """In how many fresh processes each cell that measures is run."""
@@ -212,7 +213,13 @@ class Execution:
     def _task(self, node: Node, draft: Draft, process: int = 0) -> CellTask:
         count = self.process_count if node.cell.measures else 1
         context = cell_context(
-            node, self.environment.name, self.workloads, self.checkout, process=process, processes=count
+            node,
+            self.environment.name,
+            self.workloads,
+            self.checkout,
+            mode=self.mode,
+            process=process,
+            processes=count,
         )
         return CellTask(str(node.name), node.cell, context, self.device, draft, self._hidden)
 

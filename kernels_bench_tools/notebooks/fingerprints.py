@@ -21,9 +21,10 @@ from kernels_bench_tools.notebooks.environments import PACKAGE_FOLDER, CellEnvir
 from kernels_bench_tools.notebooks.graph import CellName, Graph, Node
 from kernels_bench_tools.notebooks.headers import path_sources, read_header
 from kernels_bench_tools.notebooks.project import Project
+from kernels_bench_tools.runs import FORWARD
 
 _PACKAGE = "kernels_bench_tools"
-_MEASURING_IMPORTS = ("*.py", "measure/**/*.py", "operators/**/*.py")
+_MEASURING_IMPORTS = ("*.py", "hub/*.py", "measure/**/*.py", "operators/**/*.py")
 _OTHER_IMPORTS = ("*.py", "summarize/**/*.py")
 _NEVER_IMPORTED = "selfcheck"
 """The part of the harness that checks it, which no cell imports."""
@@ -40,13 +41,15 @@ class Fingerprints:
         device: Device,
         environment: CellEnvironment,
         workloads: str = "",
+        mode: str = FORWARD,
     ) -> None:
         self.project = project
         self.graph = graph
         self.device = device
         self.environment = environment
         self.workloads = workloads
-        self._sources: dict[tuple[Path, bool], str] = {}
+        self.mode = mode
+        self._sources: dict[tuple[Path, bool, str], str] = {}
 
     def key(self, node: Node, results: Mapping[CellName, Entry], processes: int = 1) -> str:
         """Return the key of a cell whose needs have ``results``.
@@ -69,6 +72,7 @@ class Fingerprints:
             "platforms": [front.platforms, os.environ.get("UVNOTE_PLATFORM", "")],
             "family": front.family if cell.measures else "",
             "workloads": self.workloads if cell.measures else "",
+            "mode": self.mode if cell.measures else FORWARD,
             "processes": processes if cell.measures else 1,
             "needs": [self._need(node, name, results) for name in node.needs],
             "files": [(self.project.relative(path), file_digest(path)) for path in node.files],
@@ -90,29 +94,26 @@ class Fingerprints:
         """Yield a digest of each thing on the disk that the cell may import."""
         folder = node.notebook.script_path(node.cell).parent
         for name, written in sorted(path_sources(read_header(node.cell.code)).items()):
-            yield name, self._digest(Path(os.path.normpath(folder / written)), node.cell.measures)
+            yield name, self._digest(Path(os.path.normpath(folder / written)), node)
         if self.environment.name == "current" and _PACKAGE in node.cell.code:
-            yield _PACKAGE, self._digest(PACKAGE_FOLDER.parent, node.cell.measures)
+            yield _PACKAGE, self._digest(PACKAGE_FOLDER.parent, node)
 
-    def _digest(self, source: Path, measures: bool) -> str:
-        key = (source, measures)
+    def _digest(self, source: Path, node: Node) -> str:
+        measures, operator = node.cell.measures, node.notebook.operator
+        key = (source, measures, operator if measures else "")
         if key not in self._sources:
             digest = hashlib.sha256()
-            for path in sorted(_source_files(source, measures)):
+            for path in sorted(_source_files(source, measures, operator)):
                 digest.update(f"{path.relative_to(source).as_posix()}\0{file_digest(path)}\n".encode())
             self._sources[key] = digest.hexdigest()
         return self._sources[key]
 
 
-def _source_files(source: Path, measures: bool) -> Iterator[Path]:
+def _source_files(source: Path, measures: bool, operator: str) -> Iterator[Path]:
     if source.is_file():
         yield source
     elif (source / _PACKAGE / "__init__.py").is_file():
-        # This package is edited all the time; only what a cell of this role imports may make it stale.
-        package = source / _PACKAGE
-        for pattern in _MEASURING_IMPORTS if measures else _OTHER_IMPORTS:
-            found = package.glob(pattern)
-            yield from (path for path in found if _NEVER_IMPORTED not in path.relative_to(package).parts)
+        yield from _package_files(source / _PACKAGE, measures, operator)
     else:
         for folder, folders, files in os.walk(source):
             here = Path(folder)
@@ -120,6 +121,18 @@ def _source_files(source: Path, measures: bool) -> Iterator[Path]:
             for name in files:
                 if not name.startswith(".") and (here / name).is_file():
                     yield here / name
+
+
+def _package_files(package: Path, measures: bool, operator: str) -> Iterator[Path]:
+    """Yield what a cell of this role imports: the package is edited all the time, mostly elsewhere."""
+    operators = package / "operators"
+    # A cell may name another operator than its folder's; where that has no module, it does.
+    others = measures and (operators / f"{operator}.py").is_file()
+    for pattern in _MEASURING_IMPORTS if measures else _OTHER_IMPORTS:
+        for path in package.glob(pattern):
+            of_another = others and path.parent == operators and path.stem not in {operator, "__init__"}
+            if not of_another and _NEVER_IMPORTED not in path.relative_to(package).parts:
+                yield path
 
 
 def _holds_source(folder: Path) -> bool:

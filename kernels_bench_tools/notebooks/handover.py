@@ -19,6 +19,7 @@ from kernels_bench_tools.notebooks.project import Project
 from kernels_bench_tools.records import Status
 from kernels_bench_tools.runs import (
     CONTEXT_VARIABLE,
+    FORWARD,
     NEEDS_VARIABLE,
     CellContext,
     Need,
@@ -28,15 +29,23 @@ from kernels_bench_tools.runs import (
 
 
 def cell_context(
-    node: Node, environment: str, workloads: str, checkout: Checkout, process: int = 0, processes: int = 1
+    node: Node,
+    environment: str,
+    workloads: str,
+    checkout: Checkout,
+    *,
+    mode: str = FORWARD,
+    process: int = 0,
+    processes: int = 1,
 ) -> CellContext:
     """Return what a cell is told about itself.
 
     Args:
         node: The cell.
         environment: ``"uv"`` or ``"current"``.
-        workloads: Name of the workload set, for a cell that measures.
+        workloads: Names of workload sets, for a cell that measures.
         checkout: The state of the repository.
+        mode: One of ``MODES``, for a cell that measures.
         process: Which of the cell's processes is told, from 0.
         processes: How many measure it.
     """
@@ -51,6 +60,7 @@ def cell_context(
         dirty=checkout.dirty,
         environment=environment,
         workloads=workloads if node.cell.measures else "",
+        mode=mode if node.cell.measures else FORWARD,
         family=notebook.front.family,
         process=process,
         processes=processes,

@@ -21,7 +21,7 @@ from kernels_bench_tools.notebooks.progress import OneAtATime, Progress
 from kernels_bench_tools.notebooks.project import Project
 from kernels_bench_tools.notebooks.reporting import describe_cell, describe_notebook, write_if_changed
 from kernels_bench_tools.notebooks.selection import select_cells, select_notebooks
-from kernels_bench_tools.runs import BuildRun, CellRun, ProjectInfo
+from kernels_bench_tools.runs import FORWARD, MODES, BuildRun, CellRun, ProjectInfo
 
 DEFAULT_PROCESSES = 3
 """Fresh processes for each cell that measures: medians differ from process to process by more than their
@@ -46,7 +46,9 @@ class BuildOptions:
     rerun: bool | tuple[str, ...] = False
     """Run cells although their results are known: all that are asked for, or those of these targets."""
     workloads: str = ""
-    """Name of the workload set for cells that measure; empty for the device's default."""
+    """Names of workload sets for cells that measure, comma-separated; empty for the device's default."""
+    mode: str = FORWARD
+    """One of ``MODES``."""
     jobs: int = field(default_factory=default_jobs)
     """How many environments are made, and cells that do not measure are run, at once."""
     processes: int = 0
@@ -91,6 +93,8 @@ def build(project: Project, targets: Sequence[str], options: BuildOptions, progr
         raise ProjectError(f"jobs={options.jobs}", "is too few", "1 or more")
     if options.processes < 0:
         raise ProjectError(f"processes={options.processes}", "is too few", "1 or more, or 0 for the default")
+    if options.mode not in MODES:
+        raise ProjectError(f"mode {options.mode!r}", "is not known", f"One of {', '.join(MODES)}")
     find_environment(options.environment)
     plan = _plan(project, targets, options)
     progress = OneAtATime(progress)
@@ -131,11 +135,12 @@ def _build(project: Project, plan: _Plan, options: BuildOptions, progress: Progr
         device=device,
         environment=environment,
         workloads=options.workloads,
+        mode=options.mode,
         jobs=options.jobs,
         process_count=options.process_count,
         thorough_count=options.thorough_count,
         cache=cache,
-        fingerprints=Fingerprints(project, graph, device, environment, options.workloads),
+        fingerprints=Fingerprints(project, graph, device, environment, options.workloads, options.mode),
         checkout=checkout,
         progress=progress,
     )

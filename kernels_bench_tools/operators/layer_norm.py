@@ -86,6 +86,9 @@ OPERATOR = Operator(
             for seq_len in (2048, 4096)
             for hidden_dim in (4096, 8192)
         ],
+        "large": [_workload("LN_B1_S65536_D4096", 1, 65536, 4096, "bfloat16")],
+        # One token, a few, and a small batch of them: what a serving engine normalizes at each step.
+        "decode": [_workload(f"LN_B{tokens}_S1_D4096", tokens, 1, 4096, "bfloat16") for tokens in (1, 8, 64)],
         "cpu": [
             _workload(f"cpu_S{seq_len}_D{hidden_dim}", 1, seq_len, hidden_dim, "float32")
             for seq_len in (128, 256, 512)
@@ -100,4 +103,5 @@ OPERATOR = Operator(
     cases=hard_cases,
     baseline=reference,  # called with the workload's own type
     smaller=fewer_rows,
+    gradients=(0, 1, 2),
 )

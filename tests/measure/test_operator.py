@@ -23,7 +23,7 @@ def test_an_operator_cannot_be_a_path_into_another_module() -> None:
 
 
 def test_an_unknown_workload_set_is_answered_with_the_known_ones(layer_norm: Operator) -> None:
-    with pytest.raises(OperatorError, match=r"default, cpu, smoke.*Did you mean 'smoke'"):
+    with pytest.raises(OperatorError, match=r"default, large, decode, cpu, smoke.*Did you mean 'smoke'"):
         layer_norm.workloads("smok")
 
 

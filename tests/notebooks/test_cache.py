@@ -171,8 +171,8 @@ def test_a_source_on_the_disk_counts(workspace):
     [
         ("measure/harness.py", [X]),
         ("measure/selfcheck/floors.py", []),
-        ("operators/layer_norm.py", [X]),
-        ("hub.py", [X, "z.md:a"]),
+        ("operators/op.py", [X]),
+        ("hub/fetching.py", [X]),
         ("records.py", [X, "z.md:a"]),
         ("summarize/combine.py", ["z.md:a"]),
         ("publish/site.py", []),
@@ -191,6 +191,21 @@ def test_of_this_package_counts_what_a_cell_of_its_role_may_import(workspace, fi
     path.write_text("x = 1")
 
     assert sorted(workspace.build().started) == expected
+
+
+def test_another_operators_module_does_not_make_a_measurement_stale(workspace):
+    workspace.write("kernels_bench_tools/__init__.py", "")
+    workspace.write("kernels_bench_tools/operators/op.py", "")
+    other = workspace.write("kernels_bench_tools/operators/other.py", "")
+    sources = "# [tool.uv.sources]\n# kernels-bench-tools = {{ path = '{}' }}\n# ///\n"
+    header = "# /// script\n# dependencies = []\n" + sources
+    workspace.cell("op/impls/x.md", header.format("../../../..") + WRITE, MEASURING)
+    workspace.cell("elsewhere/impls/y.md", header.format("../../../..") + WRITE, MEASURING)
+    workspace.build()
+    other.write_text("x = 1")
+
+    # A folder without a module of its name may measure any operator.
+    assert workspace.build().started == ["elsewhere/impls/y.md:a"]
 
 
 def test_a_failure_is_kept_for_showing_and_never_served(workspace, tmp_path):

@@ -1,0 +1,143 @@
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from kernels_bench_tools.errors import OperatorError
+from kernels_bench_tools.measure.correctness import check
+from kernels_bench_tools.measure.modes import in_mode, start_autograd, subject
+from kernels_bench_tools.measure.operator import Operator, Workload
+from kernels_bench_tools.measure.session import open_session
+from kernels_bench_tools.measure.trial import Trial, run_trial
+from kernels_bench_tools.records import REJECTING, Status
+
+WORKLOAD = Workload(name="w", axes={"batch": 2, "seq_len": 16, "hidden_dim": 256}, dtype="float32")
+SLOW_SECONDS = 0.02
+
+
+def torch_layer_norm(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    return torch.nn.functional.layer_norm(x, x.shape[-1:], weight, bias)
+
+
+class SlowForward(torch.autograd.Function):
+    """Right in both directions; only the forward pass dawdles."""
+
+    @staticmethod
+    def forward(context: Any, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+        time.sleep(SLOW_SECONDS)
+        context.save_for_backward(x, weight, bias)
+        return torch_layer_norm(x, weight, bias)
+
+    @staticmethod
+    def backward(context: Any, *gradients: Tensor) -> Any:
+        leaves = [value.detach().requires_grad_() for value in context.saved_tensors]
+        with torch.enable_grad():
+            output = torch_layer_norm(*leaves)
+        return torch.autograd.grad(output, leaves, gradients)
+
+
+class ForgetsBias(torch.autograd.Function):
+    """Right forward; its bias has no gradient."""
+
+    @staticmethod
+    def forward(context: Any, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+        context.save_for_backward(x, weight, bias)
+        return torch_layer_norm(x, weight, bias)
+
+    @staticmethod
+    def backward(context: Any, *gradients: Tensor) -> Any:
+        dx, dweight, dbias = SlowForward.backward(context, *gradients)
+        return dx, dweight, torch.zeros_like(dbias)
+
+
+def attempt(operator: Operator, function: Callable[..., Any], mode: str) -> Trial:
+    start_autograd("cpu")
+    workload = replace(WORKLOAD, name=f"w_{mode}", mode=mode)
+    with open_session("cpu", ceilings=False) as session:
+        return run_trial(operator, workload, function, session, mode=mode)
+
+
+@pytest.mark.parametrize("mode", ["bwd", "fwd_bwd"])
+def test_torchs_gradients_are_right(layer_norm: Operator, mode: str) -> None:
+    trial = attempt(layer_norm, torch_layer_norm, mode)
+
+    assert trial.status is Status.OK, trial.failure
+    assert not REJECTING & set(trial.flags)
+
+
+def test_a_wrong_gradient_is_incorrect_and_named(layer_norm: Operator) -> None:
+    trial = attempt(layer_norm, ForgetsBias.apply, "bwd")
+
+    assert trial.status is Status.INCORRECT
+    assert trial.failure is not None
+    assert "gradient of input 3" in trial.failure.msg
+
+
+def test_only_the_backward_pass_is_timed(layer_norm: Operator) -> None:
+    backward = attempt(layer_norm, SlowForward.apply, "bwd")
+    both = attempt(layer_norm, SlowForward.apply, "fwd_bwd")
+
+    assert backward.status is both.status is Status.OK
+    assert backward.measurement is not None
+    assert both.measurement is not None
+    assert backward.measurement.latency.p50 < 1e3 * SLOW_SECONDS / 2
+    assert both.measurement.latency.p50 > 1e3 * SLOW_SECONDS
+
+
+def test_an_implementation_without_a_backward_pass_is_unsupported(layer_norm: Operator) -> None:
+    trial = attempt(layer_norm, lambda *inputs: torch_layer_norm(*inputs).detach(), "bwd")
+
+    assert trial.status is Status.UNSUPPORTED
+    assert trial.failure is not None
+    assert "no backward pass" in trial.failure.msg
+
+
+def test_both_passes_return_the_outputs_and_the_gradients(layer_norm: Operator) -> None:
+    both = in_mode(layer_norm, "fwd_bwd")
+    inputs = both.inputs(WORKLOAD, "cpu", 0)
+
+    found = subject(layer_norm, torch_layer_norm, "fwd_bwd").call(*inputs)
+
+    assert [tuple(value.shape) for value in found] == [(2, 16, 256), (2, 16, 256), (256,), (256,)]
+    assert check(both, WORKLOAD, lambda *_: found, inputs).absmax is not None
+
+
+def test_bytes_of_a_backward_pass_are_those_of_its_tensors(layer_norm: Operator) -> None:
+    backward = in_mode(layer_norm, "bwd")
+    inputs = backward.inputs(WORKLOAD, "cpu", 0)
+
+    work = backward.work(inputs, subject(layer_norm, torch_layer_norm, "bwd").call(*inputs))
+
+    rows, columns = 2 * 16, 256
+    assert work.bytes_read == 4 * (2 * rows * columns + 2 * columns)
+    assert work.bytes_written == 4 * (rows * columns + 2 * columns)
+    assert work.flops == 2 * 7 * rows * columns
+
+
+def test_names_of_workloads_tell_the_mode(layer_norm: Operator) -> None:
+    (workload,) = in_mode(layer_norm, "bwd").workloads("smoke")
+
+    assert workload.name == "smoke_S32_D256_bwd"
+    assert workload.describe("cpu")["mode"] == "bwd"
+
+
+def test_an_operator_without_gradients_says_so(layer_norm: Operator) -> None:
+    with pytest.raises(OperatorError, match="has no bwd mode"):
+        in_mode(replace(layer_norm, gradients=()), "bwd")
+
+
+def test_an_unknown_mode_is_answered_with_the_known_ones(layer_norm: Operator) -> None:
+    with pytest.raises(OperatorError, match="fwd, bwd, fwd_bwd"):
+        in_mode(layer_norm, "backward")
+
+
+def test_a_compiled_backward_pass_can_be_timed_again_and_again(layer_norm: Operator) -> None:
+    trial = attempt(layer_norm, torch.compile(torch_layer_norm, dynamic=False), "bwd")
+
+    assert trial.status is Status.OK, trial.failure
