@@ -23,7 +23,7 @@ LOOKS = (30, 60, 120, 240, 480, 960, 1920)
 """Sample counts at which sampling may stop; looking after every sample would stop on lucky streaks."""
 STEADY = 0.02
 """Warm-up ends when the medians of two successive windows differ by less than this."""
-PRECISION = 0.005
+PRECISION = 0.003
 """Sampling converges when the interval reaches this far, relative to the median, to either side."""
 
 MAX_DRIFT = 0.01

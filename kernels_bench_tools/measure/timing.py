@@ -105,7 +105,7 @@ class _CudaMeasuring:
         with clocks.window() as window:
             calls, latency = self._steady()
         table = kernel_table(calls)
-        call_seconds = (latency.p50 + self._timer.submit_ms) / 1e3
+        call_seconds = (latency.p50 + self._timer.submit_ms) / 1e3 + self._timer.rest_seconds
         events = self._timer.by_events(affordable(EVENTS_SECONDS, call_seconds))
         events_ms = median(call.ms for call in events)
         slowed = profiler_slows(events_ms, latency.p50)

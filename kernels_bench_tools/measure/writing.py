@@ -9,6 +9,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from kernels_bench_tools.devices import Device
+from kernels_bench_tools.hub import loaded_kernels
 from kernels_bench_tools.measure.environment import (
     describe_affinity,
     describe_environment,
@@ -84,7 +85,7 @@ def make_record(identity: Identity, workload: Workload, trial: Trial) -> Record:
         regime=judgement.regime if judgement else None,
         roofline=_roofline(judgement.roofline) if judgement else None,
         trust=TRUST if found else "",
-        provenance=describe_provenance(identity.context, trial.seed),
+        provenance=replace(describe_provenance(identity.context, trial.seed), hub=loaded_kernels()),
     )
 
 

@@ -16,8 +16,6 @@ from kernels_bench_tools.measure.selfcheck.clocks import repeat, wait
 from kernels_bench_tools.measure.selfcheck.fresh import time_as_recorded
 from kernels_bench_tools.measure.selfcheck.kernels import repeated_cases, slowed_case
 
-CALLS = 120
-CPU_CALLS = 30
 MAX_SAMPLES = 30
 """What a record of a steady kernel has: it stops there if the median is known."""
 WARM_UP_SECONDS = 0.8
@@ -57,11 +55,10 @@ def _children(count: int, quick: bool, timeout: float) -> Iterator[dict[str, Ser
 def run_child(device: str, output: Path, *, quick: bool, process: int) -> None:
     """Time the repeated cases as records are, with this process's own values; write them to ``output``."""
     found: dict[str, Series] = {}
-    calls = CALLS if device.startswith("cuda") else CPU_CALLS
     with torch.no_grad():
         warm_up(device)
         for case in repeated_cases(device, quick=quick):
-            found[case.name] = _series(time_as_recorded(case, device, 1000 * process, calls))
+            found[case.name] = _series(time_as_recorded(case, device, 1000 * process))
             if device.startswith("cuda"):
                 torch.cuda.empty_cache()
     output.write_bytes(msgspec.json.encode(found))
