@@ -120,9 +120,10 @@ class _Passes:
             raise Unsupported("has no backward pass: its result carries no gradient")
         return outputs, [inputs[number] for number in self._gradients], gradients
 
-    def backward(self, outputs: Any, leaves: Any, gradients: Any) -> tuple[Tensor, ...]:
+    def backward(self, outputs: Any, leaves: Any, gradients: Any) -> Any:
         """Return the gradients of the leaves; the graph stays, for the next call."""
-        return torch.autograd.grad(outputs, leaves, gradients, retain_graph=True)
+        found = torch.autograd.grad(outputs, leaves, gradients, retain_graph=True)
+        return found if len(found) > 1 else found[0]
 
     def both(self, *arguments: Any) -> tuple[Any, ...]:
         """Return the outputs and the gradients, of a graph that is built and used up."""

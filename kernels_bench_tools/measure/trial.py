@@ -25,6 +25,7 @@ from kernels_bench_tools.measure.timing import Measurement, measure
 from kernels_bench_tools.records import Failure, Flag, Kernel, Status, Work
 from kernels_bench_tools.runs import FORWARD
 
+RECOMPILE_LIMIT = 64
 PROCESS_SEEDS = 1000
 """Seeds of two processes are this far apart, so that each measures with values of its own."""
 
@@ -195,6 +196,8 @@ def _forget_compilations() -> bool:
     if dynamo is None:
         return False
     dynamo.reset()
+    # Beyond it, calls run eagerly without a word; a workload and its hard cases have some ten layouts.
+    dynamo.config.recompile_limit = RECOMPILE_LIMIT
     return True
 
 

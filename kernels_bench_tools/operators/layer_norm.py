@@ -24,8 +24,8 @@ def reference(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
 
 def make_inputs(workload: Workload, device: str, seed: int) -> Inputs:
     """Return ``x`` (batch, seq_len, hidden_dim), ``weight`` and ``bias`` (hidden_dim), all random."""
-    axes = workload.axes
-    shape = (axes["batch"], axes["seq_len"], axes["hidden_dim"])
+    batch, seq_len, hidden_dim = (int(workload.axes[axis]) for axis in ("batch", "seq_len", "hidden_dim"))
+    shape = (batch, seq_len, hidden_dim)
     return _random(shape, workload.torch_dtype, device, seed)
 
 
@@ -49,8 +49,8 @@ def fewer_rows(workload: Workload) -> Workload:
     """Return the workload with as long rows, and at most 4 x 64 of them."""
     axes = {
         **workload.axes,
-        "batch": min(workload.axes["batch"], 4),
-        "seq_len": min(workload.axes["seq_len"], 64),
+        "batch": min(int(workload.axes["batch"]), 4),
+        "seq_len": min(int(workload.axes["seq_len"]), 64),
     }
     return replace(workload, axes=axes)
 
