@@ -174,6 +174,8 @@ class Latency(msgspec.Struct, kw_only=True):
     """Why sampling ended: ``"converged"``, ``"max_samples"`` or ``"max_seconds"``."""
     tail_ratio: float | None = None
     """99th percentile over the median."""
+    tick_ms: float | None = None
+    """Resolution of the clock where it shows in the samples: the median is then the grouped one."""
     drift: float | None = None
     """Median of the last third of the samples over that of the first, minus 1."""
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import cache
 from math import comb, exp, hypot, inf, log, sqrt
+from statistics import median_grouped
 from typing import NamedTuple
 
 import numpy as np
@@ -24,6 +25,7 @@ _STUDENT = (12.7062, 4.3027, 3.1824, 2.7764, 2.5706, 2.4469, 2.3646, 2.3060, 2.2
 """Student's 97.5 % quantiles for 1 to 10 degrees of freedom."""
 _LEAST_FOR_DRIFT = 9
 _LEAST_FOR_TAIL = 20
+_LEAST_FOR_TICKS = 5
 _GAP = 0.03
 _SIDE = 0.1
 
@@ -85,6 +87,26 @@ def quantiles(samples: Sequence[float], at: Sequence[float]) -> tuple[float, ...
     return tuple(float(value) for value in np.quantile(np.asarray(samples, dtype=np.float64), at))
 
 
+def median(samples: Sequence[float], tick: float = 0.0) -> float:
+    """Return the median, of samples that a clock has rounded to its ticks.
+
+    Half of a short kernel's samples may be one tick, and their plain median jumps by a whole tick with a single
+    sample. The grouped median says where within the middle tick the middle sample would be.
+
+    Args:
+        samples: At least one.
+        tick: Resolution of the clock, in their unit; 0 for the plain median.
+
+    >>> median([3, 3, 3, 4, 4]), round(median([3, 3, 3, 4, 4], 1), 3)
+    (3.0, 3.333)
+    """
+    if tick <= 0 or len(samples) < _LEAST_FOR_TICKS:
+        return float(np.median(samples))
+    ticks = np.rint(np.asarray(samples, dtype=np.float64) / tick)
+    offset = float(np.median(np.asarray(samples) - ticks * tick))
+    return median_grouped(ticks.tolist(), 1.0) * tick + offset
+
+
 def drift(samples: Sequence[float]) -> float | None:
     """Return how much the last third's median exceeds the first third's, as a share of it.
 
@@ -102,8 +124,8 @@ def tail_ratio(samples: Sequence[float]) -> float | None:
     """Return the 99th percentile over the median; None for fewer than twenty samples."""
     if len(samples) < _LEAST_FOR_TAIL:
         return None
-    median, tail = quantiles(samples, (0.5, 0.99))
-    return tail / median if median > 0 else None
+    middle, tail = quantiles(samples, (0.5, 0.99))
+    return tail / middle if middle > 0 else None
 
 
 def is_bimodal(samples: Sequence[float]) -> bool:
@@ -252,7 +274,7 @@ def _within(groups: Groups) -> tuple[float, float]:
     for group in groups:
         interval = median_interval(group)
         if interval is not None:
-            median = float(np.median(group))
-            down.append(log(median / interval[0]))
-            up.append(log(interval[1] / median))
+            middle = float(np.median(group))
+            down.append(log(middle / interval[0]))
+            up.append(log(interval[1] / middle))
     return hypot(*down) / len(groups), hypot(*up) / len(groups)

@@ -12,6 +12,7 @@ from kernels_bench_tools.statistics import (
     CONFIDENCE,
     drift,
     is_bimodal,
+    median,
     median_interval,
     quantiles,
     tail_ratio,
@@ -120,12 +121,22 @@ def _converged(samples: Sequence[float], tick_ms: float) -> bool:
 
 
 def summarize(
-    calls: Sequence[Call], *, timer: Timer, cache: CacheState, input_sets: int, warmup: int, stop_reason: str
+    calls: Sequence[Call],
+    *,
+    timer: Timer,
+    cache: CacheState,
+    input_sets: int,
+    warmup: int,
+    stop_reason: str,
+    tick_ms: float = 0.0,
 ) -> Latency:
     """Return the record's latency: every sample, their quantiles and the interval of the median."""
     samples = [round(call.ms, NS_DIGITS) for call in calls]
-    p10, p25, p50, p75, p90 = quantiles(samples, [0.1, 0.25, 0.5, 0.75, 0.9])
+    p10, p25, p75, p90 = quantiles(samples, [0.1, 0.25, 0.75, 0.9])
+    p50 = round(median(samples, tick_ms), NS_DIGITS)
     interval = median_interval(samples)
+    if interval:
+        interval = min(interval[0], p50), max(interval[1], p50)
     return Latency(
         p10=p10,
         p50=p50,
@@ -143,6 +154,7 @@ def summarize(
         cache=cache,
         input_sets=input_sets,
         stop_reason=stop_reason,
+        tick_ms=tick_ms or None,
         tail_ratio=tail_ratio(samples),
         drift=drift(samples),
     )

@@ -157,6 +157,7 @@ class _CudaMeasuring:
             input_sets=len(self._sets),
             warmup=warm.calls,
             stop_reason=reason,
+            tick_ms=limits.tick_ms,
         )
         return calls, latency
 
@@ -171,6 +172,7 @@ class _CudaMeasuring:
             input_sets=len(self._sets),
             warmup=seen.warmup + seen.reps,
             stop_reason=reason,
+            tick_ms=self._limits.tick_ms,
         )
 
     def _keep(self, call_seconds: float) -> list[Kept]:

@@ -1,4 +1,4 @@
-"""``combine()``: what a combine cell calls to turn records into a chart, a table and a summary."""
+"""``combine()``: what a combine cell calls to turn records into charts, a table and a summary."""
 
 from __future__ import annotations
 
@@ -16,8 +16,9 @@ from kernels_bench_tools.naming import title_from_name
 from kernels_bench_tools.records import Failure, Record, Status, read_records
 from kernels_bench_tools.runs import NEEDS_VARIABLE, Need, Needs, write_struct
 from kernels_bench_tools.summaries import Summary
+from kernels_bench_tools.summarize.charts import CHARTS
 from kernels_bench_tools.summarize.exports import latency_csv
-from kernels_bench_tools.summarize.figures import latency_svg
+from kernels_bench_tools.summarize.figures import chart_svg
 from kernels_bench_tools.summarize.sources import Source, attempts
 from kernels_bench_tools.summarize.summary import summarize
 from kernels_bench_tools.summarize.table import render_table
@@ -26,8 +27,8 @@ from kernels_bench_tools.summarize.table import render_table
 def combine(operator: str = "", *, title: str = "") -> Summary:
     """Summarize the records of the cells and files that this cell needs.
 
-    Writes ``latency.svg``, ``latency.csv`` and ``summary.json`` into the working directory and prints
-    the tables. A file that cannot be read is told in a line, and the others are summarized.
+    Writes a chart for each of ``CHARTS``, such as ``latency.svg``, and ``latency.csv`` and ``summary.json``
+    into the working directory, and prints the tables. A file that cannot be read is told in a line, and the others are summarized.
 
     Args:
         operator: Its name; the folder above this notebook's folder if empty.
@@ -40,11 +41,13 @@ def combine(operator: str = "", *, title: str = "") -> Summary:
     operator = operator or _operator(needs.notebook)
     sources = [*_cell_sources(needs), *_file_sources(needs)]
     summary = summarize(operator, title or title_from_name(operator), sources)
-    Path("latency.svg").write_bytes(latency_svg(summary, _pages(sources)))
+    for chart in CHARTS:
+        Path(f"{chart.name}.svg").write_bytes(chart_svg(summary, chart, _pages(sources)))
     Path("latency.csv").write_text(latency_csv(summary, attempts(sources)), encoding="utf-8", newline="")
     write_struct(Path("summary.json"), summary)
     print(render_table(summary))
-    print("Wrote latency.svg, latency.csv and summary.json.")
+    drawn = ", ".join(f"{chart.name}.svg" for chart in CHARTS)
+    print(f"Wrote {drawn}, latency.csv and summary.json.")
     return summary
 
 

@@ -10,6 +10,7 @@ from kernels_bench_tools.records import Record
 from kernels_bench_tools.summaries import DeviceSummary, Point, Row, Summary, Verdict, WorkloadSummary
 from kernels_bench_tools.summarize.metrics import LATENCY, METRICS
 from kernels_bench_tools.summarize.sources import Attempt
+from kernels_bench_tools.summarize.views import View
 from kernels_bench_tools.summarize.workloads import axis_names, axis_title
 
 Value = str | int | float | bool | None
@@ -28,16 +29,15 @@ def latency_csv(summary: Summary, attempts: Sequence[Attempt]) -> str:
         summary: What to write, in its order.
         attempts: The attempts that it was made from, for what only records hold.
     """
-    known = {(attempt.device.slug, attempt.implementation): attempt for attempt in attempts}
+    known = {(attempt.device.slug, attempt.implementation, attempt.view): attempt for attempt in attempts}
     axes = axis_names(workload for device in summary.devices for workload in device.workloads)
     file = io.StringIO(newline="")
     writer = csv.writer(file, lineterminator="\n")
     writer.writerow(_header(axes))
     for device in summary.devices:
         for row in device.rows:
-            attempt = known[device.device.slug, row.implementation]
             for workload, point in _cells(device, row):
-                record = attempt.record(workload.name)
+                record = _record(known, device, row, workload)
                 values = _values(device, row, workload, point, record, axes)
                 writer.writerow([_safe(value) for value in values.values()])
     return file.getvalue()
@@ -51,11 +51,24 @@ def _header(axes: Sequence[str]) -> list[str]:
         *("Dtype", *_TIMES, "Speedup", "Verdict", *metrics),
         *("Backend", "Family", "Status", "Reason"),
         *("Speedup Low", "Speedup High", "Processes", "Regime", "Ceiling", "Flags"),
+        *("Set", "Group", "Mode"),
     ]
 
 
+def _record(
+    known: Mapping[tuple[str, str, View], Attempt],
+    device: DeviceSummary,
+    row: Row,
+    workload: WorkloadSummary,
+) -> Record | None:
+    """Return the record of a row's workload; None where the row has no workload, and so no measured values."""
+    view = View(workload.group, workload.set, workload.mode)
+    attempt = known.get((device.device.slug, row.implementation, view))
+    return attempt.record(workload.name) if attempt else None
+
+
 def _cells(device: DeviceSummary, row: Row) -> list[tuple[WorkloadSummary, Point]]:
-    """Return a row's workloads and points; one nameless where the device ran none, to tell the reason."""
+    """Return a row's workloads and points; one nameless where the view has none, to tell the reason."""
     if not device.workloads:
         return [(WorkloadSummary(name=""), Point(workload="", status=row.status, reason=row.reason))]
     return list(zip(device.workloads, row.points, strict=True))
@@ -81,6 +94,7 @@ def _values(
         *(row.tags.get("backend", ""), row.family, point.status.value, point.reason),
         *(point.speedup_low, point.speedup_high, point.processes if point.p50_ms else None),
         *(point.regime.value if point.regime else "", point.ceiling, " ".join(point.flags)),
+        *(workload.set, workload.group, workload.mode),
     ]
     return dict(zip(_header(axes), values, strict=True))
 

@@ -1,4 +1,4 @@
-"""Charts of a summary: one figure for all devices, a panel for each."""
+"""Charts of a summary: one figure for all devices, a panel for each of their views."""
 
 from __future__ import annotations
 
@@ -11,11 +11,14 @@ from matplotlib.figure import Figure
 
 from kernels_bench_tools.naming import slugify
 from kernels_bench_tools.records import Status
+from kernels_bench_tools.statistics import Estimate
 from kernels_bench_tools.summaries import DeviceSummary, Point, Row, Summary
-from kernels_bench_tools.summarize.lines import failures, measured
-from kernels_bench_tools.summarize.palette import assign_styles
-from kernels_bench_tools.summarize.panel import WIDTH, draw_panel, panel_height, printable
+from kernels_bench_tools.summarize.charts import Chart, Scale
+from kernels_bench_tools.summarize.lines import failures
+from kernels_bench_tools.summarize.palette import Style, assign_styles
+from kernels_bench_tools.summarize.panel import WIDTH, draw_panel, panel_height, place_of
 from kernels_bench_tools.summarize.svg import FONT, INK, Series, finish_svg
+from kernels_bench_tools.summarize.ticks import printable
 
 _STYLE = {
     "svg.fonttype": "none",
@@ -40,66 +43,81 @@ _BELOW_LAST = 0.3
 """Inches of white space that part a panel from the next, and that the last one does not need."""
 
 
-def latency_svg(summary: Summary, pages: Mapping[str, str] | None = None) -> bytes:
-    """Return the chart of latencies as SVG, the same bytes for the same summary.
+def chart_svg(summary: Summary, chart: Chart, pages: Mapping[str, str] | None = None) -> bytes:
+    """Return a chart as SVG, the same bytes for the same summary.
 
-    Each implementation on each device is a group ``series--<slug>`` (``Row.slug``), also one without a
-    point; its markers carry ``data-workload``, ``data-value`` and the interval, in ms. Failed workloads
-    of an implementation that passed others are crosses on the x-axis, with ``data-status`` and
-    ``data-reason``.
+    Each row of each view is a group ``series--<slug>`` (``Row.slug``), also one without a point; its
+    markers carry ``data-workload``, ``data-value`` and the interval, the group ``data-metric`` and
+    ``data-unit``. Failed workloads of an implementation that passed others are crosses on the x-axis, with
+    ``data-status`` and ``data-reason``.
 
     Args:
         summary: What to draw.
+        chart: Which number of it.
         pages: Implementation id to the URL of its page, for the links; without an entry there is no link.
             None links each to ``../impls/<implementation>.html``.
 
     Raises:
         RecordError: Two implementations of a device have the same slug.
     """
-    name = slugify(f"{summary.operator} latency")
-    rows = [row for device in summary.devices for row in device.rows]
-    styles = assign_styles({row.implementation: row.family for row in rows})
-    heights = [panel_height(device) for device in summary.devices]
+    name = slugify(f"{summary.operator} {chart.name}")
+    styles = _styles(summary)
+    views = [view for view in summary.devices if chart.shows(view)]
+    heights = [panel_height(view) for view in views]
     style = _STYLE | {"svg.hashsalt": name, "svg.id": name}
     with matplotlib.style.context(["default", style]), warnings.catch_warnings():
         # A glyph that the measuring font lacks is drawn by the reader's.
         warnings.filterwarnings("ignore", message="Glyph .* missing", category=UserWarning)
         figure = Figure(figsize=(WIDTH, max(sum(heights) - _BELOW_LAST, _EMPTY_HEIGHT)))
-        if not summary.devices:
-            figure.text(0.5, 0.5, f"{printable(summary.title)}: no records yet", ha="center", va="center")
+        if not views:
+            figure.text(0.5, 0.5, printable(_nothing(summary, chart)), ha="center", va="center")
         top = 0.0
-        for device, height in zip(summary.devices, heights, strict=True):
-            draw_panel(figure, summary.title, device, styles, top)
+        for view, height in zip(views, heights, strict=True):
+            draw_panel(figure, summary.title, view, chart.scale(view), styles, top)
             top += height
         drawn = io.BytesIO()
         figure.savefig(drawn, format="svg", metadata={"Date": None, "Creator": None})
-    return finish_svg(drawn.getvalue(), f"figure--{name}", _description(summary), _all_series(summary, pages))
+    series = [_series(view, row, chart.scale(view), pages) for view in views for row in view.rows]
+    return finish_svg(drawn.getvalue(), f"figure--{name}", _description(summary, chart, views), series)
 
 
-def _description(summary: Summary) -> str:
-    devices = " and ".join(device.device.name for device in summary.devices)
-    return printable(f"{summary.title}: latency by workload{f' on {devices}' if devices else ''}")
+def _styles(summary: Summary) -> dict[str, Style]:
+    """Return how each implementation looks, in every view and chart."""
+    rows = [row for view in summary.devices for row in view.rows]
+    return assign_styles(
+        {row.implementation: row.family for row in rows},
+        [{row.implementation for row in view.rows} for view in summary.devices],
+        first={row.implementation for row in rows if row.baseline},
+    )
 
 
-def _all_series(summary: Summary, pages: Mapping[str, str] | None) -> Sequence[Series]:
-    return [_series(device, row, pages) for device in summary.devices for row in device.rows]
+def _nothing(summary: Summary, chart: Chart) -> str:
+    return f"{summary.title}: " + (f"nothing has a {chart.title}" if summary.devices else "no records yet")
 
 
-def _series(device: DeviceSummary, row: Row, pages: Mapping[str, str] | None) -> Series:
+def _description(summary: Summary, chart: Chart, views: Sequence[DeviceSummary]) -> str:
+    devices = " and ".join(dict.fromkeys(view.device.name for view in views))
+    return printable(f"{summary.title}: {chart.title} by workload{f' on {devices}' if devices else ''}")
+
+
+def _series(view: DeviceSummary, row: Row, scale: Scale, pages: Mapping[str, str] | None) -> Series:
     page = f"../impls/{row.implementation}.html" if pages is None else pages.get(row.implementation, "")
+    read = [(point, scale.read(point)) for point in row.points] if row.passed else []
     return Series(
         slug=row.slug,
-        device=device.device.slug,
-        title=printable(f"{row.title} on {device.device.name}"),
+        device=view.device.slug,
+        title=f"{printable(row.title)} on {place_of(view)}",
         href=page,
-        points=[_point_data(point) for point in row.points if measured(point)],
+        metric=scale.metric,
+        unit=scale.unit,
+        points=[_point_data(point, found) for point, found in read if found is not None],
         failures=[_failure_data(point) for point in failures(row)],
     )
 
 
-def _point_data(point: Point) -> dict[str, str]:
-    values = {"value": point.p50_ms, "low": point.ci_low_ms, "high": point.ci_high_ms}
-    numbers = {name: f"{value:.6g}" for name, value in values.items() if value is not None}
+def _point_data(point: Point, found: Estimate) -> dict[str, str]:
+    values = {"value": found.value} | ({"low": found.low, "high": found.high} if found.known else {})
+    numbers = {name: f"{value:.6g}" for name, value in values.items()}
     return {"workload": printable(point.workload), **numbers}
 
 

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
-COLOURS = ("#0072B2", "#E69F00", "#009E73", "#56B4E9", "#CC79A7", "#D55E00", "#F0E442")
-"""Okabe and Ito's, told apart by colour-blind readers; black is left out, being the ink."""
-MARKERS = ("o", "s", "^", "D", "v", "P", "p", "*", "h", "<")
+COLOURS = ("#0072B2", "#E69F00", "#009E73", "#56B4E9", "#CC79A7", "#D55E00", "#8A6FDF", "#8C6D31")
+"""Okabe and Ito's, told apart by colour-blind readers, but for black, which is the ink, and yellow, which cannot be
+seen on white; a violet and a brown instead, for which markers and dashes help."""
+MARKERS = ("o", "s", "^", "D", "v", "P", "p", "*", "h", "<", "X", ">", "d")
 DASHES = ("-", (0, (5, 1.5)), (0, (1.5, 1.5)), (0, (5, 1.5, 1.5, 1.5)))
 
-FAMILIES = ("torch", "hf-kernels", "triton", "torch-compile", "liger", "xformers")
+FAMILIES = (
+    *("torch", "hf-kernels", "triton", "torch-compile", "liger", "xformers"),
+    *("flash-attn", "quack", "fla", "sageattention", "flex-attention"),
+)
 """Each has the colour and marker of its place here; a new family is added at the end."""
 
 _SLOTS = len(COLOURS) * len(DASHES)
@@ -26,7 +30,7 @@ class Style(NamedTuple):
 
 
 def style(slot: int) -> Style:
-    """Return the style with this number; the first 28 all differ in colour or dashes."""
+    """Return the style with this number; the first 32 all differ in colour or dashes."""
     return Style(
         colour=COLOURS[slot % len(COLOURS)],
         marker=MARKERS[slot % len(MARKERS)],
@@ -34,31 +38,43 @@ def style(slot: int) -> Style:
     )
 
 
-def assign_styles(families: Mapping[str, str]) -> dict[str, Style]:
-    """Return a style for each implementation, no two alike as long as there are styles left.
+def assign_styles(
+    families: Mapping[str, str],
+    together: Collection[Collection[str]] | None = None,
+    first: Collection[str] = (),
+) -> dict[str, Style]:
+    """Return a style for each implementation, no two of a panel alike as long as there are styles left.
 
-    The first implementation of a known family has the family's style, the same for every operator.
-    Others have one that follows from their id, or the next free one.
+    Of the implementations of a known family in one panel, the first has the family's style, the same for every
+    operator. Others have one that follows from their id, or the next free one.
 
     Args:
         families: Implementation id to family.
+        together: The implementations of each panel; None if all are in one.
+        first: Implementations that come before others of their family: the baselines.
     """
+    panels = [families.keys()] if together is None else together
     slots: dict[str, int] = {}
-    for implementation, family in sorted(families.items()):
-        if family in FAMILIES and FAMILIES.index(family) not in slots.values():
+
+    def taken(implementation: str) -> set[int]:
+        peers = {peer for panel in panels if implementation in panel for peer in panel}
+        return {slots[peer] for peer in peers if peer in slots}
+
+    for implementation in sorted(families, key=lambda it: (it not in first, it)):
+        family = families[implementation]
+        if family in FAMILIES and FAMILIES.index(family) not in taken(implementation):
             slots[implementation] = FAMILIES.index(family)
     for implementation in sorted(families.keys() - slots.keys()):
-        slots[implementation] = _free_slot(implementation, slots.values())
+        slots[implementation] = _free_slot(implementation, taken(implementation))
     return {implementation: style(slot) for implementation, slot in slots.items()}
 
 
-def _free_slot(implementation: str, taken: Iterable[int]) -> int:
-    used = set(taken)
+def _free_slot(implementation: str, taken: Collection[int]) -> int:
     start = int.from_bytes(hashlib.sha256(implementation.encode()).digest()[:4], "big")
     # A solid line in a colour of its own reads better than a dashed one in another's.
-    for size, first in ((len(COLOURS), 0), (_SLOTS, 0)):
+    for size in (len(COLOURS), _SLOTS):
         for step in range(size):
-            slot = first + (start + step) % size
-            if slot not in used:
+            slot = (start + step) % size
+            if slot not in taken:
                 return slot
     return start % _SLOTS

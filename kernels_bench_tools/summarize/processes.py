@@ -95,9 +95,9 @@ def samples(latency: Latency) -> Sequence[float]:
     that the interval of their median is as wide as that of all of them.
     """
     times = np.asarray(latency.raw_times, dtype=np.float64)
-    if len(times) == 0 or times.min() <= 0 or latency.reps <= len(times):
-        return latency.raw_times if len(times) and times.min() > 0 else [latency.p50]
-    scaled = (times / np.median(times)) ** np.sqrt(len(times) / latency.reps)
+    if len(times) == 0 or times.min() <= 0:
+        return [latency.p50]
+    scaled = (times / np.median(times)) ** min(1.0, np.sqrt(len(times) / latency.reps))
     centred: list[float] = (scaled * (latency.p50 / np.median(scaled))).tolist()
     return centred
 

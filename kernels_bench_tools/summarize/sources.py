@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
 from kernels_bench_tools.devices import Device, cuda_device
 from kernels_bench_tools.naming import slugify, title_from_name
-from kernels_bench_tools.records import Record
+from kernels_bench_tools.records import Failure, Record, Status
 from kernels_bench_tools.runs import FrontMatter
 from kernels_bench_tools.summarize.processes import by_workload, merge
+from kernels_bench_tools.summarize.views import View, group_order, in_view_order, view_of
 
 _NOT_A_GPU = frozenset({"", "cpu", "none", "null", "n/a", "unknown"})
+NEVER_RUN = "has no record of this device"
 
 
 class Source(msgspec.Struct, kw_only=True, frozen=True):
@@ -38,10 +40,11 @@ class Identity(msgspec.Struct, kw_only=True, frozen=True):
 
 
 class Attempt(msgspec.Struct, kw_only=True, frozen=True):
-    """Everything that one implementation left on one device."""
+    """Everything that one implementation left in one view of a device."""
 
     implementation: str
     device: Device
+    view: View
     records: dict[str, Record]
     """By the name of the workload, all processes made one."""
     processes: dict[str, list[Record]]
@@ -71,11 +74,32 @@ def device_of(record: Record) -> Device:
 
 
 def attempts(sources: Sequence[Source]) -> list[Attempt]:
-    """Return one attempt for each device and implementation, GPUs first, then by device and id.
+    """Return one attempt for each device, view and implementation: GPUs first, then by device, view and id.
 
     Of one device and implementation, records of this build replace committed ones altogether, because
     a row shows one environment; of one process the later record of a workload counts.
+
+    Every implementation has an attempt on every device. It is in the views that it has records in. A record that
+    speaks for all workloads puts it into every view of the groups that it computes, as far as its records tell.
     """
+    kept, devices = _kept(sources)
+    computed = _computed(kept)
+    order = group_order(computed.values())
+    found = []
+    for device in sorted(devices.values(), key=lambda it: (it.kind == "cpu", it.slug)):
+        tried = {
+            implementation: kept.get((device.slug, implementation)) or [_never_run(implementation, device)]
+            for implementation in sorted(computed)
+        }
+        measured = {view_of(record.wl) for records in tried.values() for record in records if record.workload}
+        due = {name: _due(records, computed[name], measured) for name, records in tried.items()}
+        for view in in_view_order(set().union(*due.values()), order):
+            found += [_attempt(name, device, view, tried[name]) for name in tried if view in due[name]]
+    return found
+
+
+def _kept(sources: Sequence[Source]) -> tuple[dict[tuple[str, str], list[Record]], dict[str, Device]]:
+    """Return the records that count by device and implementation, and the devices by slug."""
     now: dict[tuple[str, str], list[Record]] = defaultdict(list)
     before: dict[tuple[str, str], list[Record]] = defaultdict(list)
     devices: dict[str, Device] = {}
@@ -86,19 +110,53 @@ def attempts(sources: Sequence[Source]) -> list[Attempt]:
             if device.driver and (not known.driver or source.measured_now):
                 devices[device.slug] = device
             (now if source.measured_now else before)[device.slug, record.impl].append(record)
-    found = []
-    for slug, implementation in now | before:
-        processes, whole = by_workload(now.get((slug, implementation)) or before[slug, implementation])
-        found.append(
-            Attempt(
-                implementation=implementation,
-                device=devices[slug],
-                records={name: merge(records) for name, records in processes.items()},
-                processes=processes,
-                whole=whole,
-            )
-        )
-    return sorted(found, key=lambda it: (it.device.kind == "cpu", it.device.slug, it.implementation))
+    return before | now, devices
+
+
+def _computed(kept: Mapping[tuple[str, str], Sequence[Record]]) -> dict[str, list[str]]:
+    """Return the groups that each implementation has records of, on any device; none where nothing tells."""
+    found: dict[str, dict[str, None]] = {}
+    for (_, implementation), records in sorted(kept.items()):
+        groups = found.setdefault(implementation, {})
+        groups |= dict.fromkeys(view_of(record.wl).group for record in records if record.workload)
+    return {implementation: list(groups) for implementation, groups in found.items()}
+
+
+def _never_run(implementation: str, device: Device) -> Record:
+    """Return a record that says of an implementation known from elsewhere that this device has none of it."""
+    failure = Failure(type=Status.INVALID.value, msg=NEVER_RUN)
+    return Record(ts="", run="", impl=implementation, status=Status.INVALID, err=failure, device=device)
+
+
+def _due(records: Sequence[Record], groups: Sequence[str], measured: set[View]) -> set[View]:
+    """Return the views of a device that an implementation has a row in, at least one.
+
+    Args:
+        records: Its records on the device.
+        groups: The groups that it computes; empty where no record tells.
+        measured: The views that the device has workloads of.
+    """
+    own = {view_of(record.wl) for record in records if record.workload}
+    if all(record.workload for record in records):
+        return own
+    if not measured:
+        return {View()}
+    due = {view for view in measured if not groups or view.group in groups}
+    # Nothing of its groups was measured here: they get a view of their own, not a place among other functions.
+    return own | due or {View(group) for group in groups}
+
+
+def _attempt(implementation: str, device: Device, view: View, records: Sequence[Record]) -> Attempt:
+    here = [record for record in records if not record.workload or view_of(record.wl) == view]
+    processes, whole = by_workload(here)
+    return Attempt(
+        implementation=implementation,
+        device=device,
+        view=view,
+        records={name: merge(found) for name, found in processes.items()},
+        processes=processes,
+        whole=whole,
+    )
 
 
 def identities(sources: Iterable[Source]) -> dict[str, Identity]:

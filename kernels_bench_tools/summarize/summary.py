@@ -21,6 +21,7 @@ from kernels_bench_tools.summarize.metrics import (
 from kernels_bench_tools.summarize.processes import estimate
 from kernels_bench_tools.summarize.ranking import overall_speedup, ranked, speedups_by_process
 from kernels_bench_tools.summarize.sources import Attempt, Identity, Source, attempts, identities
+from kernels_bench_tools.summarize.views import titles_and_keys
 from kernels_bench_tools.summarize.words import reason_of
 from kernels_bench_tools.summarize.workloads import in_order, workload_summary
 
@@ -40,20 +41,32 @@ def summarize(operator: str, title: str, sources: Sequence[Source]) -> Summary:
     return Summary(
         operator=operator,
         title=title,
-        devices=[_device_summary(list(group), names) for _, group in devices],
+        devices=[view for _, tried in devices for view in _device_views(list(tried), names)],
     )
 
 
-def _device_summary(tried: list[Attempt], names: Mapping[str, Identity]) -> DeviceSummary:
+def _device_views(tried: Sequence[Attempt], names: Mapping[str, Identity]) -> list[DeviceSummary]:
+    """Return the views of one device; a process has its ceilings in one of them, so they are shared."""
+    ceilings = _ceilings(tried)
+    views = [list(group) for _, group in groupby(tried, key=lambda attempt: attempt.view)]
+    called = titles_and_keys([group[0].view for group in views])
+    return [_view(group, names, ceilings, *call) for group, call in zip(views, called, strict=True)]
+
+
+def _view(
+    tried: Sequence[Attempt], names: Mapping[str, Identity], ceilings: dict[str, float], title: str, key: str
+) -> DeviceSummary:
     workloads = _workloads(tried)
     baseline = _baseline(tried, names)
     implementation = baseline.implementation if baseline else ""
-    rows = [_row(attempt, names[attempt.implementation], workloads, baseline) for attempt in tried]
+    rows = [_row(attempt, names[attempt.implementation], workloads, baseline, key) for attempt in tried]
     return DeviceSummary(
         device=tried[0].device,
+        view=title,
+        key=key,
         baseline=implementation,
         workloads=workloads,
-        ceilings=_ceilings(tried),
+        ceilings=ceilings,
         rows=ranked(rows, implementation),
     )
 
@@ -78,7 +91,7 @@ def _workloads(tried: Sequence[Attempt]) -> list[WorkloadSummary]:
 
 
 def _baseline(tried: Sequence[Attempt], names: Mapping[str, Identity]) -> Attempt | None:
-    """Return the first declared baseline that passed a workload on this device."""
+    """Return the first declared baseline that passed a workload of this view."""
     for attempt in tried:
         passed = any(record.outcome is Status.OK for record in attempt.records.values())
         if names[attempt.implementation].baseline and passed:
@@ -87,7 +100,11 @@ def _baseline(tried: Sequence[Attempt], names: Mapping[str, Identity]) -> Attemp
 
 
 def _row(
-    attempt: Attempt, identity: Identity, workloads: Sequence[WorkloadSummary], baseline: Attempt | None
+    attempt: Attempt,
+    identity: Identity,
+    workloads: Sequence[WorkloadSummary],
+    baseline: Attempt | None,
+    key: str,
 ) -> Row:
     points = [_point(workload.name, attempt, baseline) for workload in workloads]
     passed = sum(point.status is Status.OK for point in points)
@@ -96,7 +113,7 @@ def _row(
     origin = attempt.representative()
     return Row(
         implementation=attempt.implementation,
-        slug=series_slug(attempt.implementation, attempt.device.slug),
+        slug="-".join(filter(None, (series_slug(attempt.implementation, attempt.device.slug), key))),
         title=identity.title,
         description=identity.description,
         family=identity.family,

@@ -13,6 +13,7 @@ from typing import NamedTuple
 from xml.etree import ElementTree as ET
 
 from kernels_bench_tools.errors import RecordError
+from kernels_bench_tools.summarize.compact import shorten
 
 INK = "#010203"
 """Drawn by matplotlib wherever the page's text colour shall be."""
@@ -34,6 +35,10 @@ class Series(NamedTuple):
     """Names the link to readers who cannot see it."""
     href: str
     """Where a click leads; empty for nowhere."""
+    metric: str
+    """What the markers' values are, such as ``Latency``."""
+    unit: str
+    """Their unit; empty for a plain number."""
     points: Sequence[dict[str, str]]
     """Attributes of each marker, in the order in which matplotlib was given them."""
     failures: Sequence[dict[str, str]]
@@ -60,12 +65,14 @@ def finish_svg(drawn: bytes, figure: str, title: str, series: Sequence[Series]) 
     for entry in series:
         _tag(root, entry)
     _keep_own_ids(root, figure)
+    shorten(root)
     for element in root.iter():
         for name, value in element.attrib.items():
             element.set(name, value.replace(INK, "currentColor").replace(f"'{FONT}'", _READERS_FONT))
         if element.get("transform", "").startswith("rotate(-0 "):
             del element.attrib["transform"]
     _name(root, figure, title)
+    _tell_metric(root, series)
     text = ET.tostring(root, encoding="unicode")
     return f'<?xml version="1.0" encoding="utf-8"?>\n{text}\n'.encode()
 
@@ -122,6 +129,8 @@ def _tag(root: ET.Element, entry: Series) -> None:
             group.set("class", f"{kind} {kind}--{entry.slug}")
             group.set("data-series", entry.slug)
             group.set("data-device", entry.device)
+        if group is not None and kind == "series":
+            group.attrib |= {"data-metric": entry.metric, "data-unit": entry.unit}
     for group in (line, label):
         if group is not None and entry.href:
             _link(group, entry)
@@ -164,7 +173,7 @@ def _take(root: ET.Element, identifier: str) -> ET.Element | None:
 
 
 def _keep_own_ids(root: ET.Element, figure: str) -> None:
-    """Drop every id that nothing refers to, and give the rest the chart's name."""
+    """Drop every id that nothing refers to; number the rest, after the chart's name."""
     values = [value for element in root.iter() for value in element.attrib.values()]
     used = {name for value in values for name in _ANCHOR.findall(value)}
     used |= {use.get("href", "").removeprefix("#") for use in root.iter("use")}
@@ -172,16 +181,27 @@ def _keep_own_ids(root: ET.Element, figure: str) -> None:
         for child in list(parent):
             if child.tag == "clipPath" and child.get("id") not in used:
                 parent.remove(child)
+    known = [identifier for element in root.iter() if (identifier := element.get("id", "")) in used]
+    short = figure.removeprefix("figure--")
+    own = {identifier: f"{short}-{number}" for number, identifier in enumerate(known)}
     for element in root.iter():
         identifier = element.get("id", "")
-        if identifier in used:
-            element.set("id", f"{figure}--{identifier}")
+        if identifier in own:
+            element.set("id", own[identifier])
         elif identifier and "data-series" not in element.attrib:
             del element.attrib["id"]
         if element.tag == "use":
-            element.set("href", f"#{figure}--{element.get('href', '').removeprefix('#')}")
+            element.set("href", f"#{own[element.get('href', '').removeprefix('#')]}")
         for name, value in element.attrib.items():
-            element.set(name, _ANCHOR.sub(rf"url(#{figure}--\1)", value))
+            element.set(name, _ANCHOR.sub(lambda found: f"url(#{own[found.group(1)]})", value))
+
+
+def _tell_metric(root: ET.Element, series: Sequence[Series]) -> None:
+    """Say of the whole chart what its values are, where they are all the same."""
+    said = {(entry.metric, entry.unit) for entry in series}
+    if len(said) == 1:
+        ((metric, unit),) = said
+        root.attrib |= {"data-metric": metric, "data-unit": unit}
 
 
 def _name(root: ET.Element, figure: str, title: str) -> None:

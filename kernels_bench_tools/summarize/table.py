@@ -12,7 +12,7 @@ _NOTHING = "–"
 
 
 def render_table(summary: Summary | DeviceSummary) -> str:
-    """Return the summary as text: for each device the ranking, then every workload."""
+    """Return the summary as text: for each view of each device the ranking, then every workload."""
     if isinstance(summary, DeviceSummary):
         return _device(summary)
     if not summary.devices:
@@ -24,7 +24,8 @@ def _device(device: DeviceSummary) -> str:
     names = {row.implementation: row.title for row in device.rows}
     baseline = f"baseline {names[device.baseline]}" if device.baseline else "no baseline ran here"
     count = len(device.workloads)
-    heading = f"{device.device.name}: {count} workload{'' if count == 1 else 's'}, {baseline}"
+    place = " · ".join(filter(None, (device.device.name, device.view)))
+    heading = f"{place}: {count} workload{'' if count == 1 else 's'}, {baseline}"
     blocks = [heading, _ranking(device)]
     if any(row.passed for row in device.rows):
         blocks += [f"{workload.name}\n{_points(device, at)}" for at, workload in enumerate(device.workloads)]

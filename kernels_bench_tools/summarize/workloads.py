@@ -6,8 +6,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from kernels_bench_tools.summaries import WorkloadSummary
+from kernels_bench_tools.summarize.views import view_of
 
-_NOT_AXES = frozenset({"name", "dtype", "device", "seed"})
+_NOT_AXES = frozenset({"name", "dtype", "device", "seed", "set", "group", "mode"})
 _WHOLE_WORDS = {"len": "Length", "dim": "Dim", "num": "Number"}
 
 
@@ -30,10 +31,14 @@ def axis_title(name: str) -> str:
 
 
 def workload_summary(workload: Mapping[str, Any]) -> WorkloadSummary:
-    """Return the workload of a record: its name, dtype and axes in the record's order."""
+    """Return the workload of a record: its name, dtype, view, and axes in the record's order."""
+    view = view_of(workload)
     return WorkloadSummary(
         name=str(workload.get("name", "")),
         dtype=str(workload.get("dtype", "")),
+        set=view.set,
+        group=view.group,
+        mode=view.mode,
         axes={name: value for name, value in workload.items() if name not in _NOT_AXES},
     )
 
@@ -44,13 +49,23 @@ def axis_names(workloads: Iterable[WorkloadSummary]) -> list[str]:
 
 
 def in_order(workloads: Sequence[WorkloadSummary]) -> list[WorkloadSummary]:
-    """Return the workloads sorted by their axes, numbers as numbers, so that a chart's line rises."""
+    """Return the workloads sorted by their axes, numbers as numbers, so that a chart's line rises.
+
+    Axes that are switches or words, such as ``causal``, count before those that are sizes, or the line would go up
+    and down between the two.
+    """
     names = axis_names(workloads)
+    settings = [name for name in names if _is_setting(workload.axes.get(name) for workload in workloads)]
+    order = settings + [name for name in names if name not in settings]
 
     def key(workload: WorkloadSummary) -> tuple[Any, ...]:
-        return *(_rank(workload.axes.get(name)) for name in names), workload.dtype, workload.name
+        return *(_rank(workload.axes.get(name)) for name in order), workload.dtype, workload.name
 
     return sorted(workloads, key=key)
+
+
+def _is_setting(values: Iterable[Any]) -> bool:
+    return all(value is None or isinstance(value, bool | str) for value in values)
 
 
 def _rank(value: Any) -> tuple[int, float, str]:

@@ -9,6 +9,7 @@ from kernels_bench_tools.statistics import (
     hierarchical_median,
     interval_ranks,
     is_bimodal,
+    median,
     median_interval,
     quantiles,
     ratio_interval,
@@ -272,3 +273,21 @@ def test_outliers_and_noise_are_not_two_groups() -> None:
     assert not is_bimodal([1.0] * 30)
     assert not is_bimodal([1.0, 2.0])
     assert sum(is_bimodal(np.exp(row).tolist()) for row in noisy) <= 4
+
+
+def test_a_clock_that_ticks_does_not_make_the_median_jump() -> None:
+    generator = np.random.default_rng(0)
+    true = generator.normal(10.03, 0.02, 4001)
+    seen = np.rint(true / 0.032) * 0.032
+
+    # The plain median only knows the nearest tick, 10.016.
+    assert abs(median(seen.tolist(), 0.032) - 10.03) < 0.002
+    assert abs(median(seen.tolist()) - 10.03) > 0.01
+
+
+def test_a_grouped_median_stays_within_the_middle_tick() -> None:
+    assert median([5.0] * 9 + [60.0], 1.0) == pytest.approx(5.0, abs=0.5)
+
+
+def test_without_ticks_the_median_is_the_plain_one() -> None:
+    assert median([1.0, 2.0, 4.0, 8.0]) == 3.0

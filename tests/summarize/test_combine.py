@@ -66,13 +66,16 @@ def rows_of(summary, device=0):
     return {row.implementation: row for row in summary.devices[device].rows}
 
 
-def test_it_writes_a_chart_a_table_and_a_summary(cell, source, capsys):
+def test_it_writes_charts_a_table_and_a_summary(cell, source, capsys):
     cell.need("torch_layer_norm", source("torch_layer_norm", [4.1, 8.2], device=CPU).records, baseline=True)
     cell.file("nvidia-h200/torch_layer_norm.jsonl", source("torch_layer_norm", [0.1, 0.2]).records)
 
     summary = cell.run()
 
-    assert sorted(path.name for path in cell.work.iterdir()) == ["latency.csv", "latency.svg", "summary.json"]
+    charts = ["fraction.svg", "latency.svg", "rate.svg", "speedup.svg"]
+    assert sorted(path.name for path in cell.work.iterdir()) == sorted(
+        [*charts, "latency.csv", "summary.json"]
+    )
     assert read_struct(cell.work / "summary.json", Summary) == summary
     assert (summary.operator, summary.title) == ("layer_norm", "Layer Norm")
     assert [device.device.slug for device in summary.devices] == ["nvidia-h200", "amd-epyc-2-cores"]

@@ -131,3 +131,19 @@ def test_the_interval_of_the_speedup_has_columns(field):
     compared = [line for line in lines if line["Verdict"] == "faster"]
     assert compared
     assert all(float(it["Speedup Low"]) < float(it["Speedup"]) < float(it["Speedup High"]) for it in compared)
+
+
+def test_views_are_columns_of_one_table(record):
+    records = [
+        record("a", 0.1, wl={"name": "w1", "set": "default", "group": "SwiGLU", "n": 1}),
+        record("a", 0.2, wl={"name": "w2", "set": "large", "group": "SwiGLU", "mode": "bwd", "m": 2}),
+    ]
+
+    text, lines = table([Source(records=records)])
+
+    assert text.splitlines()[0].endswith(",Set,Group,Mode")
+    assert [(it["Workload"], it["Set"], it["Group"], it["Mode"], it["P50 (ms)"]) for it in lines] == [
+        ("w1", "default", "SwiGLU", "", "0.1"),
+        ("w2", "large", "SwiGLU", "bwd", "0.2"),
+    ]
+    assert [(line["N"], line["M"]) for line in lines] == [("1", ""), ("", "2")]

@@ -9,11 +9,17 @@ import pytest
 
 from kernels_bench_tools.errors import RecordError
 from kernels_bench_tools.records import Status
-from kernels_bench_tools.summarize.figures import latency_svg
+from kernels_bench_tools.summarize.charts import CHARTS
+from kernels_bench_tools.summarize.figures import chart_svg
 from kernels_bench_tools.summarize.sources import Source
 from kernels_bench_tools.summarize.summary import summarize
 
 SVG = "{http://www.w3.org/2000/svg}"
+LATENCY = CHARTS[0]
+
+
+def latency_svg(summary, pages=None) -> bytes:
+    return chart_svg(summary, LATENCY, pages)
 
 
 @pytest.fixture

@@ -3,6 +3,7 @@ from __future__ import annotations
 import pytest
 
 from kernels_bench_tools.records import Status
+from kernels_bench_tools.summarize.sources import Source
 from kernels_bench_tools.summarize.summary import summarize
 from kernels_bench_tools.summarize.table import latency_text, render_table, spread_text
 
@@ -30,6 +31,15 @@ def test_a_device_on_which_nothing_ran_gives_reasons(source):
 
     assert "0 workloads, no baseline ran here" in text
     assert "unsupported: no card" in text
+
+
+def test_each_view_has_a_heading_of_its_own(record):
+    records = [record("a", 0.1, wl={"name": f"w_{name}", "set": name}) for name in ("default", "large")]
+
+    lines = render_table(summarize("x", "X", [Source(records=records)])).splitlines()
+
+    assert "NVIDIA H200 · default: 1 workload, no baseline ran here" in lines
+    assert "NVIDIA H200 · large: 1 workload, no baseline ran here" in lines
 
 
 def test_no_records_are_told():

@@ -42,6 +42,17 @@ def test_numbers_are_ordered_as_numbers():
     ]
 
 
+def test_switches_and_words_part_the_workloads_before_sizes_order_them():
+    mixed = [make(n=n, causal=causal) for n in (256, 128) for causal in (True, False)]
+
+    assert [(it.axes["causal"], it.axes["n"]) for it in in_order(mixed)] == [
+        (False, 128),
+        (False, 256),
+        (True, 128),
+        (True, 256),
+    ]
+
+
 def test_what_identifies_a_run_is_no_axis():
     found = workload_summary({"name": "w", "n": 2, "dtype": "float32", "device": "cuda", "seed": 0})
 
@@ -53,3 +64,10 @@ def test_what_identifies_a_run_is_no_axis():
 )
 def test_columns_are_titled_as_the_first_reports_were(name, title):
     assert axis_title(name) == title
+
+
+def test_the_view_of_a_workload_is_no_axis():
+    found = workload_summary({"name": "w", "set": "large", "group": "SwiGLU", "mode": "bwd", "causal": True})
+
+    assert (found.set, found.group, found.mode) == ("large", "SwiGLU", "bwd")
+    assert found.axes == {"causal": True}

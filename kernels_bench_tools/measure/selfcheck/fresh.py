@@ -9,16 +9,16 @@ from kernels_bench_tools.measure.rotation import CUDA_INPUT_SETS
 from kernels_bench_tools.measure.selfcheck.clocks import make_draw
 from kernels_bench_tools.measure.selfcheck.kernels import Case
 from kernels_bench_tools.measure.timing import measure
+from kernels_bench_tools.records import Latency
 
 WARM_UP_SECONDS = 0.05
 """The device has been busy before."""
 MAX_SPACERS = 7
 
 
-def time_as_recorded(case: Case, device: str, seed: int) -> list[float]:
-    """Return the microseconds of the calls that a record of this case would have."""
-    sets = case.input_sets(device, seed, CUDA_INPUT_SETS)
-    return [1e3 * ms for ms in measure(case.function, sets, device).latency.raw_times]
+def time_as_recorded(case: Case, device: str, seed: int) -> Latency:
+    """Return the latency that a record of this case would have."""
+    return measure(case.function, case.input_sets(device, seed, CUDA_INPUT_SETS), device).latency
 
 
 def time_afresh(case: Case, device: str, source: np.random.Generator, calls: int) -> list[float]:

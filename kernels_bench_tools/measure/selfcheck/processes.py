@@ -7,7 +7,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from statistics import fmean, median, stdev
+from statistics import fmean, stdev
 
 import msgspec
 import torch
@@ -15,6 +15,7 @@ import torch
 from kernels_bench_tools.measure.selfcheck.clocks import repeat, wait
 from kernels_bench_tools.measure.selfcheck.fresh import time_as_recorded
 from kernels_bench_tools.measure.selfcheck.kernels import repeated_cases, slowed_case
+from kernels_bench_tools.records import Latency
 
 MAX_SAMPLES = 30
 """What a record of a steady kernel has: it stops there if the median is known."""
@@ -77,8 +78,8 @@ def warm_up(device: str) -> None:
     repeat(some, WARM_UP_SECONDS if device.startswith("cuda") else CPU_WARM_UP_SECONDS)
 
 
-def _series(samples_us: list[float]) -> Series:
-    return Series(median(samples_us), thinned(samples_us))
+def _series(latency: Latency) -> Series:
+    return Series(1e3 * latency.p50, thinned([1e3 * ms for ms in latency.raw_times]))
 
 
 def thinned(samples: list[float], most: int = MAX_SAMPLES) -> list[float]:

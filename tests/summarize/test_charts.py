@@ -1,0 +1,256 @@
+from __future__ import annotations
+
+from xml.etree import ElementTree as ET
+
+import msgspec
+import pytest
+
+from kernels_bench_tools.devices import Device
+from kernels_bench_tools.records import Regime, Roofline, Status, Work
+from kernels_bench_tools.runs import FrontMatter
+from kernels_bench_tools.summarize.charts import CHARTS, Line, rate_scale
+from kernels_bench_tools.summarize.figures import chart_svg
+from kernels_bench_tools.summarize.sources import Source
+from kernels_bench_tools.summarize.summary import summarize
+
+SVG = "{http://www.w3.org/2000/svg}"
+BY_NAME = {chart.name: chart for chart in CHARTS}
+
+
+@pytest.fixture
+def draw():
+    def drawn(summary, chart: str) -> ET.Element:
+        return ET.fromstring(chart_svg(summary, BY_NAME[chart]))
+
+    return drawn
+
+
+@pytest.fixture
+def bound(record):
+    """Make an operator bound by memory on small inputs and by arithmetic on large ones."""
+
+    def one(impl, ms, n, **fields):
+        return record(impl, ms, wl={"name": f"n{n}", "set": "default", "n": n}, **fields)
+
+    def make(fraction=0.8, ceilings=None, regime=Regime.HBM, ceiling="copy"):
+        near = Roofline(ceiling=ceiling, value=4000.0, fraction=fraction)
+        known = {"copy": 4000.0} if ceilings is None else ceilings
+        fields = {"regime": regime, "roofline": near, "ceilings": known}
+        base = [one("base", 0.4, n, **fields) for n in (1, 2)]
+        ours = [one("ours", 0.2, n, **fields) for n in (1, 2)]
+        sources = [Source(records=base), Source(records=ours)]
+        return summarize("op", "Op", sources)
+
+    return make
+
+
+def uses(svg: ET.Element, slug: str) -> list[ET.Element]:
+    (group,) = [it for it in svg.iter(f"{SVG}g") if it.get("id") == f"series--{slug}"]
+    return [use for use in group.iter(f"{SVG}use") if use.get("data-value")]
+
+
+def texts(svg: ET.Element) -> list[str]:
+    return [text.text or "" for text in svg.iter(f"{SVG}text")]
+
+
+@pytest.mark.parametrize("chart", BY_NAME)
+def test_every_chart_tags_every_row_of_the_views_that_it_shows(field, draw, chart):
+    summary = summarize("layer_norm", "Layer Norm", field)
+
+    svg = draw(summary, chart)
+
+    shown = [view for view in summary.devices if BY_NAME[chart].shows(view)]
+    slugs = [row.slug for view in shown for row in view.rows]
+    for kind in ("series", "legend-label"):
+        found = [group.get("data-series") for group in svg.iter(f"{SVG}g") if kind in _classes(group)]
+        assert sorted(found) == sorted(slugs)
+    assert svg.get("id") == f"figure--layer-norm-{chart}"
+
+
+def _classes(group: ET.Element) -> list[str]:
+    return group.get("class", "").split()
+
+
+@pytest.mark.parametrize("chart", BY_NAME)
+def test_every_chart_is_the_same_bytes_again(field, chart):
+    summary = summarize("layer_norm", "Layer Norm", field)
+
+    assert chart_svg(summary, BY_NAME[chart]) == chart_svg(summary, BY_NAME[chart])
+
+
+def test_speedups_carry_their_value_and_interval(field, draw):
+    summary = summarize("layer_norm", "Layer Norm", field)
+    row = next(row for row in summary.devices[0].rows if row.implementation == "triton_layer_norm")
+
+    svg = draw(summary, "speedup")
+
+    for use, point in zip(uses(svg, row.slug), row.points, strict=True):
+        shown = [float(use.get(f"data-{name}", "nan")) for name in ("value", "low", "high")]
+        assert shown == pytest.approx([point.speedup, point.speedup_low, point.speedup_high], rel=1e-5)
+    assert (svg.get("data-metric"), svg.get("data-unit")) == ("Speed-up", "x")
+
+
+def test_a_rates_interval_is_that_of_the_time_turned_over(bound, draw):
+    summary = bound()
+    point = summary.devices[0].rows[0].points[0]
+
+    use = uses(draw(summary, "rate"), summary.devices[0].rows[0].slug)[0]
+
+    assert float(use.get("data-value")) == pytest.approx(point.gb_per_s, rel=1e-5)
+    assert float(use.get("data-low")) == pytest.approx(
+        point.gb_per_s * point.p50_ms / point.ci_high_ms, rel=1e-5
+    )
+    assert float(use.get("data-low")) < float(use.get("data-value")) < float(use.get("data-high"))
+
+
+def test_failures_are_crossed_out_in_every_chart(record, draw):
+    fine = record("a", 0.1, wl={"name": "n1", "n": 1}, roofline=Roofline(ceiling="copy", value=1, fraction=1))
+    lost = record("a", wl={"name": "n2", "n": 2}, status=Status.OOM, reason="out of memory")
+    front = {"baseline": True}
+    summary = summarize("x", "X", [Source(records=[fine, lost], front=_front(front))])
+
+    for chart in BY_NAME:
+        crosses = [use for use in draw(summary, chart).iter(f"{SVG}use") if use.get("data-status")]
+        assert [(use.get("data-workload"), use.get("data-status")) for use in crosses] == [("n2", "oom")]
+
+
+def _front(values: dict[str, object]) -> FrontMatter:
+    return msgspec.convert(values, FrontMatter)
+
+
+def test_a_point_that_has_no_such_number_is_a_gap_and_no_failure(record, draw):
+    launch = record("a", 0.002, wl={"name": "n1", "n": 1}, regime=Regime.LAUNCH)
+    summary = summarize("x", "X", [Source(records=[launch, record("a", 0.4, wl={"name": "n2", "n": 2})])])
+
+    svg = draw(summary, "rate")
+
+    assert [use.get("data-workload") for use in uses(svg, "a--nvidia-h200")] == ["n2"]
+    assert [use for use in svg.iter(f"{SVG}use") if use.get("data-status")] == []
+
+
+def test_a_view_that_is_mostly_bound_by_arithmetic_shows_it(bound, draw):
+    arithmetic = bound(
+        regime=Regime.COMPUTE, ceiling="matmul_bfloat16", ceilings={"copy": 4000.0, "matmul_bfloat16": 730.0}
+    )
+
+    svg = draw(arithmetic, "rate")
+
+    assert any(text.startswith("Arithmetic (TFLOP/s") for text in texts(svg))
+    assert "matmul bfloat16: 730 TFLOP/s" in texts(svg)
+    assert "Bandwidth (GB/s)" in texts(draw(bound(), "rate"))
+
+
+def test_the_ceiling_that_binds_is_a_labelled_line(bound, draw):
+    assert "copy: 4,000 GB/s" in texts(draw(bound(), "rate"))
+
+
+def test_a_mixed_ceiling_follows_from_rate_and_fraction(bound):
+    view = bound(ceiling="mix", fraction=0.5).devices[0]
+    rates = sorted(point.gb_per_s for row in view.rows for point in row.points)
+    # Both implementations claim half of their ceiling, so the middle of the two is drawn.
+    at = (rates[0] + rates[-1]) / 2 / 0.5
+
+    (line,) = rate_scale(view).lines(view)
+
+    assert line == Line(pytest.approx(at), f"reads and writes mixed as here: {at:,.0f} GB/s")
+
+
+def test_without_a_ceiling_there_is_no_line(record):
+    view = summarize("x", "X", [Source(records=[record("a", 0.1)])]).devices[0]
+
+    assert rate_scale(view).lines(view) == ()
+
+
+def test_the_fraction_of_the_ceiling_reaches_up_to_one(bound, draw):
+    svg = draw(bound(fraction=0.1), "fraction")
+
+    assert "the ceiling" in texts(svg)
+    assert {"0", "0.2", "1"} <= set(texts(svg))
+
+
+def test_a_view_without_a_number_has_no_panel(record, draw):
+    near = Roofline(ceiling="copy", value=4000.0, fraction=0.5)
+    records = [
+        record("a", 0.1, wl={"name": "w1", "set": "default"}, roofline=near),
+        record("a", 0.1, wl={"name": "w2", "set": "decode"}, regime=Regime.LAUNCH),
+    ]
+    summary = summarize("x", "X", [Source(records=records)])
+
+    assert "X · NVIDIA H200 · decode" in texts(draw(summary, "latency"))
+    assert "X · NVIDIA H200 · default" in texts(draw(summary, "fraction"))
+    assert "X · NVIDIA H200 · decode" not in texts(draw(summary, "fraction"))
+
+
+def test_a_chart_without_any_panel_says_so(source, draw):
+    summary = summarize("x", "X", [source("a", [0.1, 0.2])])
+
+    assert texts(draw(summary, "speedup")) == ["X: nothing has a speed-up over the baseline"]
+    assert texts(draw(summary, "fraction")) == ["X: nothing has a fraction of the ceiling that binds"]
+
+
+def test_units_that_differ_between_panels_are_said_of_each_series(record, draw):
+    memory = record("a", 0.1, wl={"name": "w1", "set": "default"}, regime=Regime.HBM)
+    work = Work(bytes_read=1, bytes_written=1, flops=10**12)
+    arithmetic = record("a", 2.0, wl={"name": "w2", "set": "large"}, regime=Regime.COMPUTE, work=work)
+
+    svg = draw(summarize("x", "X", [Source(records=[memory, arithmetic])]), "rate")
+
+    units = {it.get("id"): it.get("data-unit") for it in svg.iter(f"{SVG}g") if "series" in _classes(it)}
+    assert units == {"series--a--nvidia-h200": "GB/s", "series--a--nvidia-h200-large": "TFLOP/s"}
+    assert svg.get("data-unit") is None
+
+
+def test_an_implementation_looks_the_same_in_every_chart_and_view(record, draw):
+    near = Roofline(ceiling="copy", value=4000.0, fraction=0.5)
+    records = [
+        record(f"i{index}", 0.1, wl={"name": f"w{name}", "set": name}, roofline=near)
+        for index in range(4)
+        for name in ("default", "large")
+    ]
+    sources = [Source(records=[it for it in records if it.impl == f"i{index}"]) for index in range(4)]
+    summary = summarize("x", "X", sources)
+
+    colours: dict[str, set[str]] = {}
+    for chart in ("latency", "rate", "fraction"):
+        for group in draw(summary, chart).iter(f"{SVG}g"):
+            if "series" in _classes(group):
+                implementation = group.get("data-series", "").partition("--")[0]
+                line = next(group.iter(f"{SVG}path")).get("style", "")
+                colours.setdefault(implementation, set()).add(line)
+
+    assert [len(styles) for styles in colours.values()] == [1] * 4
+    assert len(set.union(*colours.values())) == 4
+
+
+def test_six_views_of_thirteen_implementations_stay_below_600_kb(record):
+    near = Roofline(ceiling="matmul_bfloat16", value=730.0, fraction=0.61803)
+    sources = [
+        Source(
+            records=[
+                record(
+                    f"implementation_{index:02}",
+                    0.1234567 * (index + at + 1),
+                    wl={"name": f"attention_B1_S{at}", "set": f"set_{name}", "seq_len": 4096 + at},
+                    roofline=near,
+                    regime=Regime.COMPUTE,
+                    ceilings={"matmul_bfloat16": 730.0},
+                )
+                for name in "abcdef"
+                for at in range(24)
+            ],
+            front=_front({"baseline": index == 0}),
+        )
+        for index in range(13)
+    ]
+    summary = summarize("flash_attn", "Flash Attention", sources)
+
+    assert len(summary.devices) == 6
+    # The chart of latencies is the largest.
+    assert len(chart_svg(summary, BY_NAME["latency"])) < 600_000
+
+
+def test_an_implementation_that_a_device_has_no_record_of_is_in_its_legends(source, draw):
+    cpu = Device(kind="cpu", name="A CPU", slug="a-cpu")
+    sources = [source("old", [0.1, 0.2]), source("old", [1.0], device=cpu), source("new", [2.0], device=cpu)]
+
+    assert "New (no record)" in texts(draw(summarize("x", "X", sources), "latency"))
