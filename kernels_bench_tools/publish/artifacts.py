@@ -16,7 +16,7 @@ from markupsafe import Markup
 from kernels_bench_tools.publish.numbers import size
 from kernels_bench_tools.publish.page import Page
 from kernels_bench_tools.publish.paths import SitePaths, stays_inside
-from kernels_bench_tools.publish.svg import SeriesName, Setting, inline_svg
+from kernels_bench_tools.publish.svg import Panel, SeriesName, Setting, inline_panels, inline_svg
 from kernels_bench_tools.runs import NotebookRun
 
 MAX_ROWS = 200
@@ -107,6 +107,23 @@ def inline_figure(artifact: Artifact, page: Page, names: Mapping[str, SeriesName
 
     Links in it count from its notebook's folder, and are dropped where they lead nowhere.
     """
+    try:
+        return inline_svg(artifact.file.read_bytes(), artifact.name, _setting(artifact, page, names))
+    except (OSError, ValueError, RecursionError):
+        return None
+
+
+def inline_figure_panels(
+    artifact: Artifact, page: Page, names: Mapping[str, SeriesName], most: int | None = None
+) -> list[Panel]:
+    """Return the panels of an SVG artifact as elements of ``page``, ``most`` at most; none if it is to stay whole."""
+    try:
+        return inline_panels(artifact.file.read_bytes(), artifact.name, _setting(artifact, page, names), most)
+    except (OSError, ValueError, RecursionError):
+        return []
+
+
+def _setting(artifact: Artifact, page: Page, names: Mapping[str, SeriesName]) -> Setting:
     folder = posixpath.dirname(artifact.notebook)
 
     def relink(url: str) -> str | None:
@@ -116,7 +133,4 @@ def inline_figure(artifact: Artifact, page: Page, names: Mapping[str, SeriesName
         found = page.links.find(posixpath.normpath(posixpath.join(folder, unquote(target))))
         return None if found is None else page.url(found) + mark + fragment
 
-    try:
-        return inline_svg(artifact.file.read_bytes(), artifact.name, Setting(page.unique_id, relink, names))
-    except (OSError, ValueError, RecursionError):
-        return None
+    return Setting(page.unique_id, relink, names)

@@ -11,6 +11,7 @@ import msgspec
 
 from kernels_bench_tools.naming import title_from_name
 from kernels_bench_tools.publish.artifacts import Artifact, notebook_artifacts
+from kernels_bench_tools.publish.devices import DeviceViews, by_device, view_slug
 from kernels_bench_tools.publish.numbers import times, times_interval
 from kernels_bench_tools.publish.paths import SitePaths
 from kernels_bench_tools.publish.svg import SeriesName
@@ -19,6 +20,7 @@ from kernels_bench_tools.runs import CellRun, NotebookRun, read_struct
 from kernels_bench_tools.summaries import DeviceSummary, Row, Summary
 
 IMPLEMENTATIONS, RESULTS = "impls", "results"
+LATENCY = "latency.svg"
 
 
 @dataclass(frozen=True)
@@ -48,17 +50,30 @@ class Operator:
         return [artifact for artifact in self.artifacts if artifact.suffix == "svg" and artifact.exists]
 
     @property
-    def devices(self) -> list[DeviceSummary]:
-        """What is known of each device; empty without a summary."""
+    def chart(self) -> Artifact | None:
+        """The figure that is shown where there is room for one: that of the latencies."""
+        figures = self.figures
+        return next((figure for figure in figures if figure.name == LATENCY), figures[0] if figures else None)
+
+    @property
+    def views(self) -> list[DeviceSummary]:
+        """What is known, view by view; empty without a summary."""
         return self.summary.devices if self.summary else []
+
+    @property
+    def devices(self) -> list[DeviceViews]:
+        """What is known of each device; empty without a summary."""
+        return by_device(self.views)
 
     @property
     def names(self) -> dict[str, SeriesName]:
         """What a reader is told about each series of the figures."""
         return {
-            row.slug: SeriesName(row.title, device.device.name, _note(row))
-            for device in self.devices
-            for row in device.rows
+            row.slug: SeriesName(
+                row.title, ", ".join(filter(None, [view.device.name, view.view])), _note(row), view_slug(view)
+            )
+            for view in self.views
+            for row in view.rows
         }
 
     def notebook(self, implementation: str) -> NotebookRun | None:
@@ -67,12 +82,9 @@ class Operator:
         return next((notebook for notebook in self.implementations if notebook.path == path), None)
 
     def rows(self, implementation: str) -> list[tuple[DeviceSummary, Row]]:
-        """Return what is known of an implementation, device by device."""
+        """Return what is known of an implementation, view by view."""
         return [
-            (device, row)
-            for device in self.devices
-            for row in device.rows
-            if row.implementation == implementation
+            (view, row) for view in self.views for row in view.rows if row.implementation == implementation
         ]
 
 

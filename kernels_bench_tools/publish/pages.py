@@ -25,7 +25,8 @@ from kernels_bench_tools.publish.page import Page
 from kernels_bench_tools.publish.paths import SitePaths
 from kernels_bench_tools.publish.prose import Body, render_notebook
 from kernels_bench_tools.publish.recorded import recorded_rows
-from kernels_bench_tools.publish.sections import contents, operator_view
+from kernels_bench_tools.publish.results import implementation_sections
+from kernels_bench_tools.publish.sections import contents, operator_preview, operator_view
 from kernels_bench_tools.publish.selfchecks import SelfChecks
 from kernels_bench_tools.publish.views import View, Viewer
 from kernels_bench_tools.runs import BuildRun, FrontMatter, NotebookRun
@@ -57,7 +58,7 @@ def front_page(site: Site, notebook: NotebookRun) -> str:
     """Return the front page: its prose, the contents and a section for each operator."""
     page, viewer, body = _open(site, notebook)
     parts = _with_place_for(viewer.parts(body.parts), "operators")
-    sections = [operator_view(operator, page, site.paths) for operator in site.operators]
+    sections = [operator_preview(operator, page, site.paths) for operator in site.operators]
     return _render(
         site,
         "index.html.j2",
@@ -97,6 +98,7 @@ def implementation_page(site: Site, operator: Operator, notebook: NotebookRun) -
     page, viewer, body = _open(site, notebook)
     implementation = implementation_id(notebook)
     rows = operator.rows(implementation) or recorded_rows(viewer.artifacts, notebook_title(notebook))
+    sections = implementation_sections(rows, page.unique_id)
     return _render(
         site,
         "implementation.html.j2",
@@ -105,11 +107,10 @@ def implementation_page(site: Site, operator: Operator, notebook: NotebookRun) -
         body,
         crumbs=_crumbs(site, page, operator),
         parts=viewer.parts(body.parts),
-        rows=rows,
+        devices=sections,
         operator=operator,
-        titles={row.implementation: row.title for device in operator.devices for row in device.rows},
+        titles={row.implementation: row.title for view in operator.views for row in view.rows},
         details=device_details(site.root, operator.folder, implementation, viewer.artifacts),
-        heading_ids=[page.heading_id(f"device-{device.device.slug}") for device, _ in rows],
         repository=site.build.project.repository,
     )
 

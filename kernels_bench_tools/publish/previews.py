@@ -3,16 +3,32 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from markupsafe import Markup
 
-from kernels_bench_tools.publish.artifacts import Artifact, CsvTable, inline_figure, read_csv
+from kernels_bench_tools.publish.artifacts import (
+    Artifact,
+    CsvTable,
+    inline_figure,
+    inline_figure_panels,
+    read_csv,
+)
 from kernels_bench_tools.publish.page import Page
-from kernels_bench_tools.publish.svg import SeriesName
+from kernels_bench_tools.publish.svg import Panel, SeriesName
 
 _IMAGES = {"png", "jpg", "jpeg", "gif", "webp"}
+
+
+@dataclass(frozen=True)
+class PanelView:
+    """One panel of a figure."""
+
+    key: str
+    """The slug of the view that it shows; that of its first series if no summary speaks of it."""
+    title: str
+    figure: Markup
 
 
 @dataclass(frozen=True)
@@ -26,6 +42,9 @@ class ArtifactView:
     kind: str
     """``figure``, ``image``, ``table`` or ``file``."""
     figure: Markup | None = None
+    """The figure as a whole."""
+    panels: Sequence[PanelView] = ()
+    """The figure's panels, where it can be cut; then ``figure`` is None."""
     table: CsvTable | None = None
 
 
@@ -46,15 +65,38 @@ def preview(artifact: Artifact, page: Page, names: Mapping[str, SeriesName]) -> 
     view = link(artifact, page)
     if not artifact.exists:
         return view
-    figure = table = None
-    kind = "image" if artifact.suffix in _IMAGES else "file"
+    if artifact.suffix in _IMAGES:
+        return replace(view, kind="image")
     if artifact.suffix == "svg":
-        figure = inline_figure(artifact, page, names)
-        # As an image it can do no harm, whatever it holds.
-        kind = "image" if figure is None else "figure"
-    elif artifact.suffix == "csv":
+        return figure_preview(artifact, page, names)
+    if artifact.suffix == "csv":
         try:
-            kind, table = "table", read_csv(artifact.file)
+            return replace(view, kind="table", table=read_csv(artifact.file))
         except csv.Error:
-            kind = "file"
-    return ArtifactView(view.name, view.url, view.size, kind, figure, table)
+            return view
+    return view
+
+
+def figure_preview(
+    artifact: Artifact, page: Page, names: Mapping[str, SeriesName], most: int | None = None
+) -> ArtifactView:
+    """Return a figure to be looked at: its panels, ``most`` at most, or all of it if it cannot be cut."""
+    view = link(artifact, page)
+    panels = inline_figure_panels(artifact, page, names, most)
+    if panels:
+        return replace(view, kind="figure", panels=[_panel(panel, names) for panel in panels])
+    figure = inline_figure(artifact, page, names)
+    # As an image it can do no harm, whatever it holds.
+    return replace(view, kind="image" if figure is None else "figure", figure=figure)
+
+
+def image(artifact: Artifact, page: Page) -> ArtifactView:
+    """Return a figure as an image: nothing answers to the pointer, and the page stays light."""
+    return replace(link(artifact, page), kind="image")
+
+
+def _panel(panel: Panel, names: Mapping[str, SeriesName]) -> PanelView:
+    name = names.get(panel.series)
+    return PanelView(
+        name.panel if name else panel.series, name.device if name else panel.series, panel.figure
+    )

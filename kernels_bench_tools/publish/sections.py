@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import zip_longest
 
+from markupsafe import Markup
+
+from kernels_bench_tools.publish.devices import view_slug
 from kernels_bench_tools.publish.operators import Operator, implementation_id, notebook_title
 from kernels_bench_tools.publish.page import Page
 from kernels_bench_tools.publish.paths import SitePaths
-from kernels_bench_tools.publish.previews import ArtifactView, link, preview
+from kernels_bench_tools.publish.previews import ArtifactView, PanelView, figure_preview, image, link
 from kernels_bench_tools.publish.prose import Heading, Html, Part, Placeholder
+from kernels_bench_tools.publish.results import (
+    DeviceSection,
+    GiveId,
+    Standing,
+    ViewSection,
+    device_sections,
+    standings,
+)
 from kernels_bench_tools.publish.words import Mark, status_mark
 from kernels_bench_tools.runs import NotebookRun
-from kernels_bench_tools.summaries import DeviceSummary, Row
 
 
 @dataclass(frozen=True)
@@ -24,8 +34,8 @@ class ImplementationView:
     description: str
     url: str
     """Empty if the project no longer has its notebook."""
-    rows: Sequence[Row | None]
-    """What is known of it on each of the operator's devices."""
+    standings: Sequence[Standing]
+    """Where it stands on each of the operator's devices."""
     mark: Mark
     reason: str
     """How its cells ended, for when there is no summary."""
@@ -33,19 +43,7 @@ class ImplementationView:
     @property
     def slugs(self) -> str:
         """The slugs of its series, with a space between."""
-        return " ".join(row.slug for row in self.rows if row is not None)
-
-
-@dataclass(frozen=True)
-class DeviceView:
-    """A device's results on an operator's page."""
-
-    id: str
-    summary: DeviceSummary
-    baseline: str
-    """Title of the implementation that divides the speed-ups; empty if there is none."""
-    urls: dict[str, str]
-    """Page of each implementation that has one."""
+        return " ".join(row.slug for standing in self.standings for _, row in standing.rows)
 
 
 @dataclass(frozen=True)
@@ -59,16 +57,59 @@ class OperatorView:
     url: str
     combined: Sequence[tuple[str, str]]
     """Title and URL of each combine notebook's page."""
+    chart: ArtifactView | None
+    """The figure of latencies; on the operator's page, its panels stand with the views that they show."""
+    loose: Sequence[PanelView]
+    """Panels that no view claims."""
     figures: Sequence[ArtifactView]
+    """The other figures, as images."""
     downloads: Sequence[ArtifactView]
-    devices: Sequence[DeviceView]
+    devices: Sequence[DeviceSection]
     implementations: Sequence[ImplementationView]
+    urls: Mapping[str, str]
+    """Page of each implementation that has one."""
     problem: str
+
+    @property
+    def views(self) -> list[ViewSection]:
+        """The views of all devices."""
+        return [view for device in self.devices for view in device.views]
 
 
 def operator_view(operator: Operator, page: Page, paths: SitePaths) -> OperatorView:
-    """Return what ``page`` shows of an operator."""
+    """Return what an operator's own page shows of it."""
     heading = page.heading_id(operator.title)
+    chart = operator.chart
+    shown = figure_preview(chart, page, operator.names) if chart else None
+    charts = {panel.key: panel.figure for panel in shown.panels} if shown else {}
+    if shown and shown.figure is not None and len(operator.views) == 1:
+        charts[view_slug(operator.views[0])] = shown.figure
+    known = {view_slug(view) for view in operator.views}
+    view = _operator_view(operator, page, paths, heading, page.unique_id, charts)
+    return replace(
+        view,
+        chart=shown,
+        loose=[panel for panel in shown.panels if panel.key not in known] if shown else [],
+        figures=[image(figure, page) for figure in operator.figures if figure is not chart],
+        downloads=[link(artifact, page) for artifact in operator.artifacts],
+    )
+
+
+def operator_preview(operator: Operator, page: Page, paths: SitePaths) -> OperatorView:
+    """Return what the front page shows of an operator: of its chart the first panel, of its views a line."""
+    chart = operator.chart
+    view = _operator_view(operator, page, paths, page.heading_id(operator.title), str, {})
+    return replace(view, chart=figure_preview(chart, page, operator.names, 1) if chart else None)
+
+
+def _operator_view(
+    operator: Operator,
+    page: Page,
+    paths: SitePaths,
+    heading: str,
+    give_id: GiveId,
+    charts: Mapping[str, Markup],
+) -> OperatorView:
     urls = {
         implementation_id(notebook): page.url(paths.pages[notebook.path])
         for notebook in operator.implementations
@@ -81,13 +122,13 @@ def operator_view(operator: Operator, page: Page, paths: SitePaths) -> OperatorV
         combined=[
             (notebook_title(notebook), page.url(paths.pages[notebook.path])) for notebook in operator.combined
         ],
-        figures=[preview(artifact, page, operator.names) for artifact in operator.figures],
-        downloads=[link(artifact, page) for artifact in operator.artifacts],
-        devices=[
-            DeviceView(page.heading_id(f"device-{device.device.slug}"), device, _baseline(device), urls)
-            for device in operator.devices
-        ],
+        chart=None,
+        loose=[],
+        figures=[],
+        downloads=[],
+        devices=device_sections(operator.devices, give_id, charts),
         implementations=list(_implementations(operator, urls)),
+        urls=urls,
         problem=operator.problem,
     )
 
@@ -106,30 +147,30 @@ def contents(parts: Sequence[Part], operators: Sequence[OperatorView]) -> list[H
     return chapters if placed else chapters + sections
 
 
-def _baseline(device: DeviceSummary) -> str:
-    return next((row.title for row in device.rows if row.implementation == device.baseline), device.baseline)
-
-
-def _implementations(operator: Operator, urls: dict[str, str]) -> Iterator[ImplementationView]:
-    """Yield every implementation: the fastest of the first device first, those without results last."""
+def _implementations(operator: Operator, urls: Mapping[str, str]) -> Iterator[ImplementationView]:
+    """Yield every implementation: the fastest of the first view first, those without results last."""
+    devices = operator.devices
     for name in _in_order(operator):
-        rows = {device.device.slug: row for device, row in operator.rows(name)}
+        standing = standings(devices, name)
         notebook = operator.notebook(name)
-        row = next(iter(rows.values()), None)
+        row = next((row for one in standing for _, row in one.rows), None)
         end = _worst(notebook)
         yield ImplementationView(
             title=row.title if row else notebook_title(notebook) if notebook else name,
             description=notebook.front.description if notebook else row.description if row else "",
             url=urls.get(name, ""),
-            rows=[rows.get(device.device.slug) for device in operator.devices],
+            standings=standing,
             mark=end[0],
             reason=end[1],
         )
 
 
 def _in_order(operator: Operator) -> Iterable[str]:
-    ranked = [row.implementation for device in operator.devices for row in device.rows]
-    return dict.fromkeys(ranked + [implementation_id(notebook) for notebook in operator.implementations])
+    """Return the implementations that have a rank somewhere before those that have none."""
+    rows = [row for view in operator.views for row in view.rows]
+    able = [row.implementation for row in rows if row.rank is not None]
+    known = [row.implementation for row in rows]
+    return dict.fromkeys([*able, *known, *map(implementation_id, operator.implementations)])
 
 
 def _worst(notebook: NotebookRun | None) -> tuple[Mark, str]:

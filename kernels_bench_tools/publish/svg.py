@@ -13,39 +13,9 @@ from dataclasses import dataclass, field
 
 from markupsafe import Markup
 
-_SVG = "{http://www.w3.org/2000/svg}"
-_XLINK_HREF = "{http://www.w3.org/1999/xlink}href"
-_DRAWING = frozenset(
-    [
-        "svg",
-        "g",
-        "a",
-        "path",
-        "rect",
-        "circle",
-        "ellipse",
-        "line",
-        "polyline",
-        "polygon",
-        "text",
-        "tspan",
-        "textPath",
-        "title",
-        "desc",
-        "defs",
-        "use",
-        "symbol",
-        "marker",
-        "clipPath",
-        "mask",
-        "linearGradient",
-        "radialGradient",
-        "stop",
-        "pattern",
-        "style",
-    ]
-)
-_FOREIGN_URL = re.compile(r"url\(\s*['\"]?(?!#)", re.IGNORECASE)
+from kernels_bench_tools.publish.drawing import FOREIGN_URL, SVG, read_drawing
+from kernels_bench_tools.publish.panels import cut
+
 _LOCAL_URL = re.compile(r"url\(\s*['\"]?#([^'\")\s]+)['\"]?\s*\)", re.IGNORECASE)
 _SCHEME = re.compile(r"^[\s\x00-\x20]*([a-z][a-z0-9+.\-\s]*):", re.IGNORECASE)
 _ID_LISTS = ("aria-labelledby", "aria-describedby")
@@ -57,8 +27,11 @@ class SeriesName:
 
     title: str
     device: str
+    """The device, and the view of it where there are several."""
     note: str = ""
     """Its speed-up or why it has none, in a few words."""
+    panel: str = ""
+    """What it shares with the series that it is compared with."""
 
 
 @dataclass(frozen=True)
@@ -72,6 +45,15 @@ class Setting:
     """Name of each series by its slug."""
 
 
+@dataclass(frozen=True)
+class Panel:
+    """A part of a figure, as an element of an HTML page."""
+
+    series: str
+    """Slug of its first series."""
+    figure: Markup
+
+
 def inline_svg(data: bytes, label: str, setting: Setting) -> Markup:
     """Return the figure as an element of an HTML page.
 
@@ -83,43 +65,32 @@ def inline_svg(data: bytes, label: str, setting: Setting) -> Markup:
     Raises:
         ValueError: It is not SVG, or declares entities.
     """
-    if b"<!ENTITY" in data:
-        raise ValueError("declares entities")
-    try:
-        root = ET.fromstring(data)  # noqa: S314 - without entities there is nothing to expand
-    except ET.ParseError as error:
-        raise ValueError(f"is not XML: {error}") from error
-    if root.tag != f"{_SVG}svg":
-        raise ValueError("has no <svg> at its root")
-    _keep_what_draws(root)
+    return _inlined(read_drawing(data), label, setting)
+
+
+def inline_panels(data: bytes, label: str, setting: Setting, most: int | None = None) -> list[Panel]:
+    """Return the panels of the figure as elements of an HTML page, the first ``most`` of them.
+
+    None are returned of a figure that is one panel, or of a make that is not known.
+
+    Raises:
+        ValueError: It is not SVG, or declares entities.
+    """
+    cuts = cut(read_drawing(data))
+    if len(cuts) < 2:
+        return []
+    return [
+        Panel(one.series, _inlined(one.root, one.heading or label, setting, one.heading))
+        for one in cuts[:most]
+    ]
+
+
+def _inlined(root: ET.Element, label: str, setting: Setting, heading: str = "") -> Markup:
     _relink(root, setting.relink)
     _rename_ids(root, setting.unique_id)
     _scope_styles(root, setting.unique_id)
-    _name(root, label, setting.names)
+    _name(root, label, setting.names, heading)
     return Markup(_serialized(root))  # noqa: S704 - nothing but drawing elements is left
-
-
-def _keep_what_draws(element: ET.Element) -> None:
-    for name, value in list(element.attrib.items()):
-        if name == _XLINK_HREF:
-            element.attrib.setdefault("href", value)
-        if not _is_safe(name, value):
-            del element.attrib[name]
-    for child in list(element):
-        local = child.tag.removeprefix(_SVG) if isinstance(child.tag, str) else ""
-        if local in _DRAWING and isinstance(child.tag, str) and child.tag.startswith(_SVG):
-            _keep_what_draws(child)
-            if local in {"title", "desc", "style"}:
-                # A browser reads elements in these as HTML.
-                child[:] = []
-        else:
-            element.remove(child)
-
-
-def _is_safe(name: str, value: str) -> bool:
-    if name.startswith("{") or ":" in name or name.lower().startswith("on"):
-        return False
-    return name == "href" or not _FOREIGN_URL.search(value)
 
 
 def _relink(root: ET.Element, relink: Callable[[str], str | None]) -> None:
@@ -130,7 +101,7 @@ def _relink(root: ET.Element, relink: Callable[[str], str | None]) -> None:
         scheme = _SCHEME.match(url)
         if url.startswith("#"):
             element.set("href", url)
-        elif element.tag == f"{_SVG}a" and (scheme is None or scheme[1].lower() in {"http", "https"}):
+        elif element.tag == f"{SVG}a" and (scheme is None or scheme[1].lower() in {"http", "https"}):
             target = relink(url)
             if target is not None:
                 element.set("href", target)
@@ -157,9 +128,9 @@ def _rename_ids(root: ET.Element, unique_id: Callable[[str], str]) -> None:
 def _scope_styles(root: ET.Element, unique_id: Callable[[str], str]) -> None:
     """Nest each style sheet in a rule for the figure, or drop one that could reach out of it."""
     for parent in list(root.iter()):
-        for style in parent.findall(f"{_SVG}style"):
+        for style in parent.findall(f"{SVG}style"):
             css = style.text or ""
-            if _FOREIGN_URL.search(css) or re.search(r"@import|\\|</|/\*", css) or not _is_balanced(css):
+            if FOREIGN_URL.search(css) or re.search(r"@import|\\|</|/\*", css) or not _is_balanced(css):
                 parent.remove(style)
                 continue
             if "id" not in root.attrib:
@@ -180,17 +151,17 @@ def _quoted(text: str) -> str:
     return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 
-def _name(root: ET.Element, label: str, names: Mapping[str, SeriesName]) -> None:
+def _name(root: ET.Element, label: str, names: Mapping[str, SeriesName], heading: str) -> None:
     for size in ("width", "height"):
         root.attrib.pop(size, None)
-    for title in root.findall(f"{_SVG}title"):
+    for title in root.findall(f"{SVG}title"):
         label = (title.text or "").strip() or label
         # Left in place, browsers would show it over every tooltip.
         root.remove(title)
     # Not "img", whose parts no one can reach: the series inside are links.
     root.set("role", "group")
-    root.set("aria-label", label)
-    groups = [group for group in root.iter(f"{_SVG}g") if group.get("data-series") in names]
+    root.set("aria-label", f"{label}: {heading}" if heading and heading != label else label)
+    groups = [group for group in root.iter(f"{SVG}g") if group.get("data-series") in names]
     linked = {group.get("data-series") for group in groups if _is_series(group) and _links(group)}
     for group in groups:
         slug = group.get("data-series", "")
@@ -198,6 +169,7 @@ def _name(root: ET.Element, label: str, names: Mapping[str, SeriesName]) -> None
         group.set("data-title", name.title)
         group.set("data-device-name", name.device)
         group.set("data-note", name.note)
+        group.set("data-panel", name.panel or group.get("data-device", ""))
         for link in _links(group):
             link.set("aria-label", f"{name.title} on {name.device}")
             if slug in linked and not _is_series(group):
@@ -210,11 +182,11 @@ def _is_series(group: ET.Element) -> bool:
 
 
 def _links(group: ET.Element) -> list[ET.Element]:
-    return [link for link in group.iter(f"{_SVG}a") if "href" in link.attrib]
+    return [link for link in group.iter(f"{SVG}a") if "href" in link.attrib]
 
 
 def _serialized(root: ET.Element) -> str:
     for element in root.iter():
-        element.tag = element.tag.removeprefix(_SVG)
+        element.tag = element.tag.removeprefix(SVG)
     # HTML's own quoting differs only in what it leaves open: empty elements are closed explicitly here.
     return ET.tostring(root, encoding="unicode", short_empty_elements=False)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from kernels_bench_tools.publish import numbers, words
+from kernels_bench_tools.publish import devices, numbers, words
 
 _PACKAGE = Path(__file__).resolve().parent.parent
 
@@ -59,5 +59,8 @@ def make_environment() -> Environment:
         ceiling_unit=words.ceiling_unit,
         processes=words.process_words,
         terminal=words.plain_text,
+        measured_rows=devices.measured_rows,
+        by_workload=devices.by_workload,
+        computes=devices.computes,
     )
     return environment

@@ -42,18 +42,22 @@
     return (element.dataset.series || "").split(" ").filter(Boolean);
   }
 
+  function panelOf(element) {
+    return element.dataset.panel || element.dataset.device;
+  }
+
   // Everything that shows one of these series, in any chart or table of the page.
   function highlight(active) {
     var shown = Array.from(document.querySelectorAll("[data-series]"));
-    var devices = new Set();
+    var panels = new Set();
     shown.forEach(function (element) {
       var on = slugs(element).some(function (slug) { return active.includes(slug); });
       element.classList.toggle("active", on);
-      if (on && element.dataset.device) devices.add(element.dataset.device);
+      if (on && panelOf(element)) panels.add(panelOf(element));
     });
-    // Only neighbours step back: other devices' panels stay as they are.
+    // Only neighbours step back: other devices' and views' panels stay as they are.
     shown.forEach(function (element) {
-      var beside = devices.has(element.dataset.device) && !element.classList.contains("active");
+      var beside = panels.has(panelOf(element)) && !element.classList.contains("active");
       element.classList.toggle("dimmed", beside);
     });
   }
@@ -63,10 +67,22 @@
     return value >= 1000 ? value.toFixed(0) : value.toPrecision(4);
   }
 
+  // What the chart says of its values: of each series, or of all of them at once.
+  function said(element, name) {
+    var holder = element.closest("[data-" + name + "]");
+    return holder ? holder.getAttribute("data-" + name) : null;
+  }
+
+  function withUnit(value, unit) {
+    if (unit === "x" || unit === "×") return value + "×";
+    return unit ? value + " " + unit : value;
+  }
+
   function reading(point) {
     var data = point.dataset;
     if (data.value === undefined) return (data.status || "no value") + (data.reason ? ", " + data.reason : "");
-    var text = number(data.value) + " ms";
+    var unit = said(point, "unit");
+    var text = withUnit(number(data.value), unit === null ? "ms" : unit);
     if (data.low && data.high) text += " [" + number(data.low) + ", " + number(data.high) + "]";
     if (data.fraction) text += ", " + Math.round(100 * data.fraction) + " % of " + (data.ceiling || "its ceiling");
     return text;
@@ -89,6 +105,7 @@
     tooltip.textContent = "";
     line(series.dataset.title || series.dataset.series, "title");
     line(series.dataset.deviceName || series.dataset.device || "", "quiet");
+    if (point) line(said(point, "metric") || "", "quiet");
     if (point) line(point.dataset.workload + ": " + reading(point), "value");
     line(series.dataset.note || "", "quiet");
     if (!tooltip.parentNode) document.body.appendChild(tooltip);
@@ -221,9 +238,21 @@
     path.parentNode.insertBefore(hit, path);
   }
 
+  // Not every browser unfolds what a link leads to.
+  function unfold() {
+    var target = document.querySelector(":target");
+    var fold = target && target.closest("details:not([open])");
+    for (; fold; fold = fold.parentNode.closest("details:not([open])")) {
+      fold.open = true;
+      target.scrollIntoView();
+    }
+  }
+
   document.addEventListener("DOMContentLoaded", function () {
     document.querySelectorAll("button.theme").forEach(setUpTheme);
     document.querySelectorAll(".chart").forEach(setUpChart);
+    if (location.hash) unfold();
+    addEventListener("hashchange", unfold);
     document.querySelectorAll("tr[data-series]").forEach(function (row) {
       row.addEventListener("pointerenter", function () { highlight(slugs(row)); });
       row.addEventListener("pointerleave", function () { highlight([]); });

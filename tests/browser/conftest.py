@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import shutil
 from collections.abc import Callable, Iterator
@@ -9,6 +10,8 @@ from pathlib import Path
 
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
+
+from kernels_bench_tools.publish.site import publish
 
 ARGUMENTS = [
     "--no-sandbox",
@@ -58,16 +61,40 @@ class Opened:
         return self.page
 
 
+@pytest.fixture(scope="session")
+def many_site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The site of an operator with many views and implementations."""
+    file = Path(__file__).parent.parent / "publish" / "many_views.py"
+    spec = importlib.util.spec_from_file_location("many_views", file)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    root = tmp_path_factory.mktemp("many") / "project"
+    publish(root, module.write_project(root), root / "site")
+    return root / "site"
+
+
 @pytest.fixture
 def open_site(browser: Browser, sample_site: Path) -> Iterator[Callable[..., Opened]]:
     """Open the sample site; keywords are those of a browser context."""
+    yield from _opener(browser, sample_site)
+
+
+@pytest.fixture
+def open_many(browser: Browser, many_site: Path) -> Iterator[Callable[..., Opened]]:
+    """Open the site with many views; keywords are those of a browser context."""
+    yield from _opener(browser, many_site)
+
+
+def _opener(browser: Browser, site: Path) -> Iterator[Callable[..., Opened]]:
     contexts: list[BrowserContext] = []
 
     def make(**options: object) -> Opened:
         context = browser.new_context(**{"viewport": {"width": 1280, "height": 900}, **options})
         context.set_default_timeout(10_000)
         contexts.append(context)
-        return Opened(context.new_page(), sample_site)
+        return Opened(context.new_page(), site)
 
     yield make
     for context in contexts:

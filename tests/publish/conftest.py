@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import posixpath
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,6 +11,8 @@ from xml.etree import ElementTree as ET
 
 import html5lib
 import pytest
+
+from kernels_bench_tools.publish.site import publish
 
 
 class ReadPage:
@@ -43,10 +46,16 @@ def local_name(element: ET.Element) -> str:
     return str(element.tag).rpartition("}")[2]
 
 
-def dead_references(site: Path) -> list[str]:
+def read_pages(site: Path) -> dict[str, ReadPage]:
+    """Return every page of a site by its path."""
+    paths = [path.relative_to(site).as_posix() for path in sorted(site.rglob("*.html"))]
+    return {path: ReadPage(site, path) for path in paths}
+
+
+def dead_references(site: Path, pages: dict[str, ReadPage] | None = None) -> list[str]:
     """Return every link, source or fragment of the site's pages that leads nowhere."""
-    pages = {path.relative_to(site).as_posix(): None for path in site.rglob("*.html")}
-    read = {path: ReadPage(site, path) for path in pages}
+    read = read_pages(site) if pages is None else pages
+    known = {path: frozenset(page.ids()) for path, page in read.items()}
     dead = []
     for path, page in read.items():
         for _, url in page.references():
@@ -60,7 +69,7 @@ def dead_references(site: Path) -> list[str]:
             )
             found = (site / target).is_file()
             if found and parts.fragment and target in read:
-                found = unquote(parts.fragment) in read[target].ids()
+                found = unquote(parts.fragment) in known[target]
             if not found:
                 dead.append(f"{path}: {url}")
     return dead
@@ -69,8 +78,33 @@ def dead_references(site: Path) -> list[str]:
 @pytest.fixture(scope="session")
 def pages(sample_site: Path) -> dict[str, ReadPage]:
     """Every page of the sample site by its path."""
-    paths = [path.relative_to(sample_site).as_posix() for path in sorted(sample_site.rglob("*.html"))]
-    return {path: ReadPage(sample_site, path) for path in paths}
+    return read_pages(sample_site)
+
+
+@pytest.fixture(scope="session")
+def many_views_project(tmp_path_factory: pytest.TempPathFactory):
+    """A project with many views and implementations, and the build of it."""
+    spec = importlib.util.spec_from_file_location("many_views", Path(__file__).with_name("many_views.py"))
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    root = tmp_path_factory.mktemp("many") / "project"
+    return root, module.write_project(root)
+
+
+@pytest.fixture(scope="session")
+def many_site(many_views_project) -> Path:
+    """The site of the project with many views."""
+    root, build = many_views_project
+    publish(root, build, root / "site")
+    return root / "site"
+
+
+@pytest.fixture(scope="session")
+def many_pages(many_site: Path) -> dict[str, ReadPage]:
+    """Every page of the site with many views; reading them takes a while."""
+    return read_pages(many_site)
 
 
 @pytest.fixture(scope="session")

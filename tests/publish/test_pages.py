@@ -15,9 +15,22 @@ COMBINED = "layer_norm/results/combined_results.html"
 
 
 def row_of(page, table_class, text):
-    table = next(table for table in page.elements("table") if table.get("class") == table_class)
+    table = next(table for table in page.elements("table") if table_class in table.get("class", "").split())
     rows = [" ".join("".join(row.itertext()).split()) for row in table.iter("tr")]
     return next(row for row in rows if text in row)
+
+
+def text_of(element):
+    return " ".join("".join(element.itertext()).split())
+
+
+def cell_of(page, implementation, workload):
+    """What the first table of medians says of an implementation on a workload."""
+    table = next(table for table in page.elements("table") if "medians" in table.get("class", "").split())
+    columns = [text_of(head) for head in table.find("thead").iter("th")]
+    at = next(index for index, text in enumerate(columns) if text.startswith(implementation))
+    row = next(row for row in table.find("tbody").iter("tr") if text_of(row).startswith(workload))
+    return text_of(list(row)[at])
 
 
 def test_every_internal_link_and_fragment_resolves(sample_site, find_dead_references):
@@ -84,16 +97,14 @@ def test_an_incorrect_implementation_has_no_rank_and_no_speedup(pages):
     assert row.startswith("– ")
     assert "≠ incorrect largest error 0.5 exceeds the tolerance" in row
     assert "×" not in row
-    assert "×" not in row_of(pages[OPERATOR], "medians", "Wrong")
+    assert cell_of(pages[OPERATOR], "Wrong layer norm", "N2048_D4096").startswith(
+        "0.001118 [0.001102, 0.001141] ≠ incorrect"
+    )
 
 
 def test_a_rejected_implementation_says_why_and_has_no_rank(pages):
-    table = pages[OPERATOR].elements("table")[1]
-    row = next(
-        " ".join("".join(row.itertext()).split())
-        for row in table.iter("tr")
-        if "Wrong" in "".join(row.itertext())
-    )
+    table = [table for table in pages[OPERATOR].elements("table") if table.get("class") == "ranking"][1]
+    row = next(text_of(row) for row in table.iter("tr") if "Wrong" in text_of(row))
     assert row.startswith(
         "– Wrong layer norm – ⊗ rejected work ran outside of the call work outside the call"
     )
@@ -102,13 +113,13 @@ def test_a_rejected_implementation_says_why_and_has_no_rank(pages):
     assert "work ran on the device outside of the call that launched it" in page.text
 
 
-def test_the_ranking_comes_before_the_chart_and_the_medians_after_it(pages):
+def test_the_line_for_each_device_comes_first_and_then_the_ranking_and_the_medians(pages):
     html = pages[OPERATOR].html
-    assert (
-        html.index('class="ranking"')
-        < html.index('class="artifact-preview chart"')
-        < html.index('class="medians"')
-    )
+    assert html.index('class="glance"') < html.index('class="ranking"') < html.index('class="medians"')
+
+
+def test_a_chart_that_cannot_be_cut_is_shown_whole_and_once(pages):
+    assert pages[OPERATOR].html.count('class="artifact-preview chart"') == 1
 
 
 def test_a_device_says_what_it_reached(pages):
@@ -119,10 +130,10 @@ def test_a_device_says_what_it_reached(pages):
 
 
 def test_medians_say_what_bounds_the_workload_and_how_near_it_is(pages):
-    row = row_of(pages[OPERATOR], "medians", "Triton")
-    assert row.startswith("Triton layer norm 3 processes ")
-    assert "in cache, 94 % of copy" in row
-    assert "memory-bound, 94 % of copy" in row
+    page = pages[OPERATOR]
+    assert "Triton layer norm 3 processes" in row_of(page, "medians", "Triton")
+    assert cell_of(page, "Triton", "N2048_D4096").endswith("1.62× ▲ faster in cache, 94 % of copy")
+    assert cell_of(page, "Triton", "N2048_D8192").endswith("memory-bound, 94 % of copy")
 
 
 def test_an_implementation_page_has_all_five_times_and_the_conditions(pages):
@@ -156,7 +167,8 @@ def test_every_device_has_its_own_tables(pages):
     page = pages[OPERATOR]
     devices = ["".join(heading.itertext()) for heading in page.elements("h3")]
     assert devices[:2] == ["NVIDIA H200", "AMD EPYC, 2 cores"]
-    assert [table.get("class") for table in page.elements("table")][:4] == ["ranking"] * 2 + ["medians"] * 2
+    tables = [table.get("class") for table in page.elements("table")]
+    assert tables[:5] == ["glance", "ranking", "medians", "ranking", "medians"]
 
 
 def test_the_combined_page_inlines_the_chart_and_shows_the_table(pages):

@@ -1,0 +1,210 @@
+"""A project whose operator has two functions, three workload sets and thirteen implementations."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+
+from kernels_bench_tools.devices import Device
+from kernels_bench_tools.naming import series_slug, slugify
+from kernels_bench_tools.records import (
+    CacheState,
+    Environment,
+    HubKernel,
+    Provenance,
+    Regime,
+    Status,
+    Timer,
+)
+from kernels_bench_tools.runs import BuildRun, CellRun, FrontMatter, NotebookRun, ProjectInfo, Prose
+from kernels_bench_tools.summaries import DeviceSummary, Point, Row, Summary, Verdict, WorkloadSummary
+from kernels_bench_tools.summarize.charts import CHARTS
+from kernels_bench_tools.summarize.figures import chart_svg
+
+H200 = Device(kind="cuda", name="NVIDIA H200", slug="nvidia-h200", driver="580.95.05")
+EPYC = Device(kind="cpu", name="AMD EPYC, 2 cores", slug="amd-epyc-2-cores")
+FAMILIES = [
+    "torch",
+    "triton",
+    "torch-compile",
+    "liger",
+    "quack",
+    "hf-kernels",
+    "fla",
+    "xformers",
+    "sage",
+    "flash",
+    "flex",
+    "cudnn",
+    "math",
+]
+SETS = {"default": 24, "large": 6, "decode": 6}
+HUB = HubKernel(
+    repo="kernels-community/activation",
+    requested="kernels-community/activation@1",
+    origin="lock",
+    commit="feedface" * 5,
+    variant="torch29-cxx11-cu130-x86_64-linux",
+    version=1,
+    digest="ab12" * 16,
+    signature="verified",
+    dirty=False,
+    trusted="publisher",
+    notes=["version 2 has no build here"],
+)
+
+
+def _point(device: Device, name: str, size: int, factor: float, status: Status) -> Point:
+    if not status.ran:
+        return Point(workload=name, status=status, reason="ModuleNotFoundError: no such package here")
+    median = size / (4e9 if device.kind == "cuda" else 1e7) / factor
+    verdict = Verdict.BASELINE if factor == 1 else Verdict.FASTER if factor > 1 else Verdict.SLOWER
+    return Point(
+        workload=name,
+        status=status,
+        p50_ms=median,
+        ci_low_ms=median * 0.99,
+        ci_high_ms=median * 1.01,
+        reps=100,
+        timer=Timer.CUPTI,
+        cache=CacheState.READ_FLUSH,
+        processes=3,
+        speedup=factor,
+        speedup_low=factor * 0.99,
+        speedup_high=factor * 1.01,
+        verdict=verdict,
+        regime=Regime.HBM,
+        fraction=0.3 * factor,
+        ceiling="copy",
+        gb_per_s=4 * size / median / 1e6,
+        compile_ms=120.0,
+        peak_bytes=size * 2,
+        absmax=0.004,
+        measured="2026-11-20T10:00:00Z",
+        device_hot_ms=median * 0.9,
+        e2e_ms=median + 0.02,
+    )
+
+
+def _row(device: Device, number: int, family: str, workloads: list[WorkloadSummary], key: str) -> Row:
+    implementation = f"{slugify(family).replace('-', '_')}_activation"
+    missing = family == "xformers"
+    # One is slower in one view than in the others, one cannot run in one view.
+    factor = 1.0 if number == 0 else 1.9 - 0.11 * number - (0.5 if key == "gelu-decode" else 0)
+    status = Status.UNSUPPORTED if missing or (family == "quack" and key == "swiglu-large") else Status.OK
+    points = [
+        _point(device, one.name, one.axes["tokens"] * one.axes["dim"], factor, status) for one in workloads
+    ]
+    return Row(
+        implementation=implementation,
+        slug="-".join(filter(None, [series_slug(implementation, device.slug), key])),
+        title=f"{family.title()} activation",
+        family=family,
+        baseline=number == 0,
+        status=status,
+        reason=points[0].reason,
+        passed=len(points) if status is Status.OK else 0,
+        total=len(points),
+        speedup=factor if status is Status.OK else None,
+        speedup_low=factor * 0.995 if status is Status.OK and number else None,
+        speedup_high=factor * 1.005 if status is Status.OK and number else None,
+        speedup_workloads=len(points),
+        points=points,
+        environment=Environment(torch="2.11.0", cuda="13.0", py="3.12.3"),
+        provenance=Provenance(
+            notebook=f"activation/impls/{implementation}.md",
+            commit="c0ffee" * 6,
+            hub=[HUB] if family == "hf-kernels" else [],
+        ),
+    )
+
+
+def _view(device: Device, group: str, name: str, count: int, first: bool) -> DeviceSummary:
+    title = " · ".join(filter(None, [group, name]))
+    key = "" if first else slugify(title)
+    workloads = [
+        WorkloadSummary(
+            name=f"{slugify(group)}-{name}-T{128 * (1 + at // 6)}_D{256 * (1 + at % 6)}",
+            dtype="bfloat16",
+            set=name,
+            group=group,
+            axes={"tokens": 128 * (1 + at // 6), "dim": 256 * (1 + at % 6)},
+        )
+        for at in range(count)
+    ]
+    rows = [_row(device, at, family, workloads, key) for at, family in enumerate(FAMILIES)]
+    rows.sort(key=lambda row: -(row.speedup or 0))
+    for rank, row in enumerate((row for row in rows if row.status is Status.OK), start=1):
+        row.rank = rank
+    return DeviceSummary(
+        device=device,
+        view=title,
+        key=key,
+        baseline="torch_activation",
+        workloads=workloads,
+        ceilings={"copy": 4270.0},
+        rows=rows,
+    )
+
+
+def make_summary() -> Summary:
+    """Two functions in three sets on a GPU, and both on a CPU."""
+    views = [
+        _view(H200, group, name, count, group == "SwiGLU" and name == "default")
+        for group in ("SwiGLU", "GELU")
+        for name, count in SETS.items()
+    ]
+    views += [_view(EPYC, group, "cpu", 3, group == "SwiGLU") for group in ("SwiGLU", "GELU")]
+    return Summary(operator="activation", title="Activation", devices=views)
+
+
+def _implementation(row: Row) -> NotebookRun:
+    front = FrontMatter(
+        title=row.title, description=f"{row.title}, as its project ships it.", family=row.family
+    )
+    cell = CellRun(id="benchmark", code="run_benchmark('activation', f)\n", line=9, status=Status.OK)
+    return NotebookRun(
+        path=f"activation/impls/{row.implementation}.md", digest="ab" * 32, front=front, blocks=[cell]
+    )
+
+
+def write_project(root: Path) -> BuildRun:
+    """Write what a build of the project leaves, its charts drawn as ``combine()`` draws them."""
+    summary = make_summary()
+    folder = root / ".kbt/cache/combine/artifacts"
+    folder.mkdir(parents=True)
+    (folder / "summary.json").write_bytes(msgspec.json.encode(summary))
+    for chart in CHARTS:
+        (folder / f"{chart.name}.svg").write_bytes(chart_svg(summary, chart))
+    names = sorted(path.name for path in folder.iterdir())
+    cell = CellRun(
+        id="combine",
+        code="combine()\n",
+        line=9,
+        status=Status.OK,
+        artifacts={name: f".kbt/cache/combine/artifacts/{name}" for name in names},
+    )
+    shown = "".join(f"![artifact:{chart.name}.svg]\n\n" for chart in CHARTS)
+    notebooks = [
+        NotebookRun(path="index.md", digest="cd" * 32, front=FrontMatter(title="Kernels"), blocks=[]),
+        NotebookRun(
+            path="activation/index.md",
+            digest="ef" * 32,
+            front=FrontMatter(title="Activation", description="Gate one half with the other."),
+            blocks=[Prose(text="What it computes.\n")],
+        ),
+        *[_implementation(row) for row in summary.devices[0].rows],
+        NotebookRun(
+            path="activation/results/combined_results.md",
+            digest="01" * 32,
+            front=FrontMatter(title="Activation: combined results"),
+            blocks=[Prose(text=shown), cell],
+        ),
+    ]
+    return BuildRun(
+        project=ProjectInfo(title="Kernels", repository="https://example.org/kernels"),
+        device=EPYC,
+        environment="uv",
+        notebooks=notebooks,
+    )

@@ -1,0 +1,208 @@
+"""An operator with several views on a device: found, told apart, and not a wall."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from kernels_bench_tools.publish.site import publish
+
+OPERATOR = "activation/index.html"
+COMBINED = "activation/results/combined_results.html"
+HUB = "activation/impls/hf_kernels_activation.html"
+VIEWS = [
+    "SwiGLU · default",
+    "SwiGLU · large",
+    "SwiGLU · decode",
+    "GELU · default",
+    "GELU · large",
+    "GELU · decode",
+]
+
+
+@pytest.fixture(scope="module")
+def operator(many_pages):
+    return many_pages[OPERATOR]
+
+
+def text_of(element):
+    return " ".join("".join(element.itertext()).split())
+
+
+def folds(page, kind="view"):
+    return [element for element in page.elements("details") if element.get("class") == kind]
+
+
+def summary_of(fold):
+    return text_of(next(fold.iter("summary")))
+
+
+def tables(page, kind):
+    return [table for table in page.elements("table") if kind in table.get("class", "").split()]
+
+
+def test_every_link_anchor_and_id_is_right(many_site, many_pages, find_dead_references):
+    assert find_dead_references(many_site, many_pages) == []
+    for path, page in many_pages.items():
+        assert len(page.ids()) == len(set(page.ids())), path
+        levels = [int(e.tag[1]) for e in page.root.iter() if re.fullmatch("h[1-6]", str(e.tag))]
+        assert all(after <= before + 1 for before, after in pairwise(levels)), path
+
+
+def test_the_first_view_of_a_device_is_open_and_the_others_say_it_in_a_line(operator):
+    found = folds(operator)
+    assert ["open" in fold.attrib for fold in found] == [True, *[False] * 5, True, False]
+    assert [summary_of(fold) for fold in found[:2]] == [
+        "SwiGLU · default Triton activation 1.79×, 12 of 13 passed",
+        "SwiGLU · large Triton activation 1.79×, 11 of 13 passed",
+    ]
+
+
+def test_each_view_has_its_own_ranking_chart_and_medians(operator):
+    for fold in folds(operator):
+        kinds = [table.get("class") for table in fold.iter("table")]
+        assert kinds == ["ranking", "medians tight"]
+        charts = [element for element in fold.iter() if str(element.tag).rpartition("}")[2] == "svg"]
+        assert len(charts) == 1
+        shown = {g.get("data-series") for g in charts[0].iter() if g.get("data-series")}
+        ranked = {row.get("data-series") for row in fold.iter("tr") if row.get("data-series")}
+        assert shown == ranked
+
+
+def test_a_view_is_reached_by_device_and_key(operator):
+    ids = operator.ids()
+    for anchor in (
+        "nvidia-h200",
+        "nvidia-h200-swiglu-large",
+        "nvidia-h200-gelu-decode",
+        "amd-epyc-2-cores-gelu-cpu",
+    ):
+        assert anchor in ids
+    assert ("a", "#nvidia-h200-gelu-decode") in list(operator.references())
+
+
+def test_the_first_table_leads_to_every_view_with_its_winner(operator):
+    rows = [text_of(row) for row in tables(operator, "glance")[0].iter("tr")][1:]
+    assert len(rows) == 8
+    assert rows[0].startswith("NVIDIA H200 SwiGLU · default Triton activation 1.79×")
+    assert rows[5].startswith("GELU · decode Triton activation 1.29×")
+    assert rows[6].startswith("AMD EPYC, 2 cores SwiGLU · cpu")
+
+
+def test_no_implementation_is_missing_from_a_ranking(operator):
+    for table in tables(operator, "ranking"):
+        assert len(list(table.find("tbody").iter("tr"))) == 13
+        assert "⊘ unsupported ModuleNotFoundError: no such package here" in text_of(table)
+
+
+def test_medians_are_read_by_workload_and_mark_the_shortest(operator):
+    table = tables(operator, "medians")[0]
+    assert len(list(table.find("tbody").iter("tr"))) == 24
+    assert "Xformers" not in text_of(table)
+    for row in table.find("tbody").iter("tr"):
+        cells = [cell for cell in row.iter("td") if cell.get("class") == "shortest"]
+        assert [text_of(cell).partition(" ")[2] for cell in cells] == ["1.79× ▲faster"]
+
+
+def test_an_operator_page_stays_light_with_thirteen_implementations_and_six_views(many_site):
+    assert (many_site / OPERATOR).stat().st_size < 1_500_000
+    assert (many_site / "index.html").stat().st_size < 250_000
+
+
+def test_the_front_page_tells_the_fastest_of_each_device_and_function(many_site, many_pages):
+    page = many_pages["index.html"]
+    lines = [text_of(item) for item in page.root.iter("li") if text_of(item).startswith(("NVIDIA", "AMD"))]
+    assert lines[0] == (
+        "NVIDIA H200, fastest: Triton activation, 1.79× Torch activation over SwiGLU · default;"
+        " Triton activation, 1.79× Torch activation over GELU · default (first of 6 views)"
+    )
+    assert lines[1].startswith("AMD EPYC, 2 cores, fastest: Triton activation")
+    assert ("a", "activation/index.html#nvidia-h200-gelu-default") in list(page.references())
+
+
+def test_the_front_page_shows_one_panel_and_a_standing_on_each_device(many_site, many_pages):
+    page = many_pages["index.html"]
+    assert len(page.elements("svg")) == 1
+    series = [g for g in page.elements("g") if "series" in g.get("class", "").split()]
+    assert len(series) == 13
+    rows = [text_of(row) for row in tables(page, "implementations")[0].iter("tr")]
+    quack = next(row for row in rows if row.startswith("Quack"))
+    assert "1.46× [1.453, 1.467] ⊘ unsupported in 1 of 6 views" in quack
+    missing = next(row for row in rows if row.startswith("Xformers"))
+    assert missing.count("⊘ unsupported") == 2
+
+
+def test_the_combined_page_shows_all_four_charts_panel_by_panel(many_site, many_pages):
+    page = many_pages[COMBINED]
+    assert len(page.elements("svg")) == 4 * 8
+    assert len(folds(page, "panel")) == 4 * 7
+    units = {g.get("data-unit") for g in page.elements("g") if "data-unit" in g.attrib}
+    assert {"ms", "GB/s"} <= units
+    links = [a for svg in page.elements("svg") for a in svg.iter() if str(a.tag).rpartition("}")[2] == "a"]
+    assert all((many_site / "activation/results" / link.get("href")).is_file() for link in links)
+
+
+def test_every_panel_has_the_shapes_that_it_draws_with(many_site, many_pages):
+    for path in (COMBINED, OPERATOR, "index.html"):
+        page = many_pages[path]
+        for svg in page.elements("svg"):
+            own = {element.get("id") for element in svg.iter() if element.get("id")}
+            uses = [e for e in svg.iter() if str(e.tag).rpartition("}")[2] == "use"]
+            assert uses
+            assert all(use.get("href", "")[1:] in own for use in uses)
+            clips = [e.get("clip-path") for e in svg.iter() if e.get("clip-path")]
+            assert all(clip[5:-1] in own for clip in clips)
+
+
+def test_a_panel_is_drawn_whole_and_nothing_of_its_neighbours(many_site, many_pages):
+    heights = []
+    for svg in many_pages[OPERATOR].elements("svg"):
+        _, top, _, height = (float(number) for number in svg.get("viewBox", svg.get("viewbox")).split())
+        texts = [e for e in svg.iter() if str(e.tag).rpartition("}")[2] == "text" and e.get("y")]
+        assert all(top <= float(text.get("y")) <= top + height for text in texts)
+        assert sum(text_of(text).startswith("Activation ·") for text in texts) == 1
+        heights.append(height)
+    assert min(heights) > 200
+
+
+def test_an_implementation_page_has_every_view_and_where_its_kernel_came_from(many_site, many_pages):
+    page = many_pages[HUB]
+    assert [summary_of(fold).partition(" ✓")[0] for fold in folds(page)] == [
+        *VIEWS,
+        "SwiGLU · cpu",
+        "GELU · cpu",
+    ]
+    assert "rank 5" in summary_of(folds(page)[0])
+    for fact in (
+        "kernels-community/activation@1",
+        "Taken fromlock",
+        "feedfacefeed",
+        "torch29-cxx11-cu130-x86_64-linux",
+        "ab12ab12ab12ab12",
+        "Signatureverified",
+        "version 2 has no build here",
+    ):
+        assert fact in page.text, fact
+    other = many_pages["activation/impls/triton_activation.html"]
+    assert "Taken from" not in other.text
+
+
+def test_the_data_have_the_views(many_site):
+    report = json.loads((many_site / "report.json").read_text(encoding="utf-8"))
+    devices = report["operators"][0]["devices"]
+    assert [device["key"] for device in devices[:3]] == ["", "swiglu-large", "swiglu-decode"]
+    assert devices[1]["workloads"][0]["set"] == "large"
+
+
+def test_publishing_thirteen_implementations_in_eight_views_takes_less_than_three_seconds(
+    many_views_project, tmp_path: Path
+):
+    root, build = many_views_project
+    start = time.perf_counter()
+    publish(root, build, tmp_path / "site")
+    assert time.perf_counter() - start < 3
