@@ -15,6 +15,7 @@ from kernels_bench_tools.cli.check import check
 from kernels_bench_tools.cli.clean import clean
 from kernels_bench_tools.cli.listing import list_notebooks
 from kernels_bench_tools.cli.new import new
+from kernels_bench_tools.cli.prefetch import prefetch
 from kernels_bench_tools.cli.record import record
 from kernels_bench_tools.cli.run import run_notebook
 from kernels_bench_tools.cli.selfcheck import selfcheck
@@ -59,6 +60,7 @@ app.command("list")(list_notebooks)
 app.command("check")(check)
 app.add_typer(new, name="new")
 app.command("record")(record)
+app.command("prefetch")(prefetch)
 app.command("selfcheck")(selfcheck)
 app.command("serve")(serve)
 app.command("clean")(clean)

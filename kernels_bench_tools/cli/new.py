@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import keyword
 import re
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from kernels_bench_tools.cli.starters import OPERATORS, operator_files, today
 from kernels_bench_tools.errors import ProjectError
 from kernels_bench_tools.naming import title_from_name
 from kernels_bench_tools.notebooks.document import Notebook, read_notebook
+from kernels_bench_tools.notebooks.paths import did_you_mean
 from kernels_bench_tools.notebooks.project import Project, find_project, operators
 
-new = typer.Typer(no_args_is_help=True, help="Start a new implementation.")
+new = typer.Typer(no_args_is_help=True, help="Start a new implementation, or a new operator.")
 
 _NAME = re.compile(r"[a-z][a-z0-9_]*")
+_A_NAME = "A name of lower-case letters, digits and underscores that starts with a letter"
+_NEVER_OPERATORS = {"docs", "site", "node_modules"}
+"""Folders in which no notebook is looked for."""
 _PIN = re.compile(r'^(#\s*exclude-newer\s*=\s*)"[^"]*"', re.MULTILINE)
 
 _TEMPLATE = """\
@@ -24,11 +29,11 @@ _TEMPLATE = """\
 title: "{title}"
 description: "One sentence for tables and tooltips: what this is and what makes it fast."
 family: "{family}"
----
+{requires}---
 
 # {title}
 
-What it computes and how. This notebook starts as a copy of the baseline `{baseline}`, so it runs as it
+What it computes and how. This notebook starts as a copy of `{origin}`, so it runs as it
 is: replace the function, keep its arguments.
 
 - Its file name, `{name}`, is its id in records, charts and links.
@@ -45,38 +50,95 @@ Try it with `kbt run {operator}/{name}`, publish it with `kbt build`.
 
 @new.callback()
 def _group() -> None:
-    """Start a new implementation."""
+    """Start a new implementation, or a new operator."""
 
 
 @new.command("implementation")
 def new_implementation(
     name: Annotated[str, typer.Argument(metavar="OPERATOR/NAME", help="Such as layer_norm/my_kernel.")],
+    origin: Annotated[
+        str,
+        typer.Option(
+            "--from",
+            metavar="IMPLEMENTATION",
+            help="Which of the operator's implementations to start from. [default: its baseline]",
+            show_default=False,
+        ),
+    ] = "",
 ) -> None:
     """Write a notebook for a new implementation; nothing else has to be edited.
 
-    It starts as a copy of the operator's baseline, so that it runs before you change it.
+    It starts as a copy of the operator's baseline, so that it runs before you change it. An operator that
+    computes several functions has a baseline for each: choose with `--from`.
     """
     project = find_project(Path.cwd())
     operator, _, stem = name.partition("/")
-    baseline = _baseline(project, operator)
+    start, others = _origin(project, operator, origin)
     if not _NAME.fullmatch(stem):
-        raise ProjectError(
-            name,
-            "is not OPERATOR/NAME",
-            "A name of lower-case letters, digits and underscores that starts with a letter",
-            f"For example: kbt new implementation {operator}/my_kernel",
-        )
-    path = baseline.path.parent / f"{stem}.md"
+        remedy = f"For example: kbt new implementation {operator}/my_kernel"
+        raise ProjectError(name, "is not OPERATOR/NAME", _A_NAME, remedy)
+    path = start.path.parent / f"{stem}.md"
     if path.exists():
         raise ProjectError(
             project.relative(path), "exists already", "A new name", "Edit it, or choose another name"
         )
-    path.write_text(_notebook_text(baseline, operator, stem), encoding="utf-8")
+    path.write_text(_notebook_text(start, operator, stem), encoding="utf-8")
     print(project.relative(path))
+    if others:
+        print(f"started from {start.path.stem}; --from starts from {' or '.join(others)} instead")
     print(f"edit it, then: kbt run {operator}/{stem}")
 
 
-def _baseline(project: Project, operator: str) -> Notebook:
+@new.command("operator")
+def new_operator(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Such as softmax.")],
+) -> None:
+    """Write a module and a folder for a new operator; nothing else has to be edited.
+
+    The module, `kernels_bench_tools/operators/NAME.py`, says what is computed, on which inputs and how exact
+    it must be. The folder, `NAME/`, has a page about it, a baseline, and the combined results. All of it runs
+    as it is: the operator computes y = 2x until you replace the formula in the module and in the baseline.
+
+    Operators are part of the package, so this works in a checkout of it.
+    """
+    project = find_project(Path.cwd())
+    _check_operator(project, name)
+    made = {project.root / path: text for path, text in operator_files(name).items()}
+    for path, text in made.items():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+        print(project.relative(path))
+    print(f"edit the formula in the module and in the baseline, then: kbt run {name}/torch_{name}")
+
+
+def _check_operator(project: Project, name: str) -> None:
+    """Raise unless an operator of this name can be added.
+
+    Raises:
+        ProjectError: The name is wrong or taken, or the project does not hold the package.
+    """
+    reserved = keyword.iskeyword(name) or name in _NEVER_OPERATORS
+    if not _NAME.fullmatch(name) or reserved:
+        what = "is reserved" if reserved else "is not a name for an operator"
+        raise ProjectError(name or "''", what, _A_NAME, "For example: kbt new operator softmax")
+    if not (project.root / OPERATORS / "__init__.py").is_file():
+        raise ProjectError(
+            f"{OPERATORS}/{name}.py",
+            f"cannot be added, since {project.root} does not hold the package",
+            "A checkout of kernels-bench-tools",
+            f"Clone it, and run `kbt new operator {name}` there",
+        )
+    for path in (OPERATORS / f"{name}.py", OPERATORS / name, Path(name)):
+        if (project.root / path).exists():
+            raise ProjectError(str(path), "exists already", "A new name", "Choose another name")
+
+
+def _origin(project: Project, operator: str, asked: str) -> tuple[Notebook, list[str]]:
+    """Return the notebook to start from, and the names of the baselines that it was chosen among.
+
+    Raises:
+        ProjectError: There is no such operator or implementation.
+    """
     known = operators(project)
     if operator not in known:
         raise ProjectError(
@@ -85,20 +147,31 @@ def _baseline(project: Project, operator: str) -> Notebook:
             f"One of {', '.join(known) or '(none: no folder has impls/*.md)'}",
             "For example: kbt new implementation layer_norm/my_kernel",
         )
-    notebooks = [read_notebook(project, path) for path in known[operator]]
-    return next((notebook for notebook in notebooks if notebook.front.baseline), notebooks[0])
+    notebooks = {path.stem: read_notebook(project, path) for path in known[operator]}
+    if asked and asked not in notebooks:
+        raise ProjectError(
+            f"--from {asked}",
+            f"is not an implementation of {operator}",
+            f"One of {', '.join(notebooks)}",
+            did_you_mean(asked, list(notebooks), ""),
+        )
+    baselines = [stem for stem, notebook in notebooks.items() if notebook.front.baseline] or list(notebooks)[
+        :1
+    ]
+    return notebooks[asked or baselines[0]], [] if asked else baselines[1:]
 
 
-def _notebook_text(baseline: Notebook, operator: str, stem: str) -> str:
-    cell = baseline.cells[-1]
-    today = datetime.now(UTC).strftime("%Y-%m-%dT00:00:00Z")
+def _notebook_text(start: Notebook, operator: str, stem: str) -> str:
+    cell = start.cells[-1]
+    requires = start.front.requires
     return _TEMPLATE.format(
         title=title_from_name(stem),
         family=stem.replace("_", "-"),
-        baseline=baseline.path.stem,
+        requires=f"requires: [{', '.join(requires)}]\n" if requires else "",
+        origin=start.path.stem,
         name=stem,
         operator=operator,
         cell=cell.id,
         outputs=",".join(cell.outputs),
-        code=_PIN.sub(rf'\g<1>"{today}"', cell.code.rstrip("\n")),
+        code=_PIN.sub(rf'\g<1>"{today()}"', cell.code.rstrip("\n")),
     )

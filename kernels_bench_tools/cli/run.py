@@ -90,7 +90,7 @@ def run_notebook(
 
 
 def _baselines_of(project: Project, name: str) -> list[str]:
-    """Return the notebooks that an implementation may have to be compared with, itself if it is one of them.
+    """Return the notebooks that an implementation may be compared with; only itself if it is one.
 
     An operator of several functions has a baseline for each; which of them an implementation computes, only its
     records tell.
@@ -110,7 +110,8 @@ def _comparisons(
     for other in result.notebooks:
         if other.path in baselines:
             found = [record for run in other.cells for record in cell_records(project, run)]
-            if "" in workloads or any(record.workload in workloads for record in found):
+            # A record without a workload, of a cell that died, may stand for any of them.
+            if len(baselines) == 1 or "" in workloads or any(one.workload in workloads for one in found):
                 titles.append(title_of(other))
                 theirs += found
     return " or ".join(titles), compare_records(records, theirs)
@@ -137,7 +138,9 @@ def _as_data(
     }
 
 
-def _show(project: Project, result: BuildRun, baselines: Sequence[str], entry: NotebookRun, cell: CellRun) -> None:
+def _show(
+    project: Project, result: BuildRun, baselines: Sequence[str], entry: NotebookRun, cell: CellRun
+) -> None:
     console = Console(highlight=False)
     if not console.is_terminal:
         console = Console(highlight=False, width=120)

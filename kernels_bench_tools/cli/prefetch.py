@@ -1,0 +1,127 @@
+"""``kbt prefetch``: fetch hub kernels now, so that cells need no hub."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+import typer
+
+from kernels_bench_tools.cli import FAILURE
+from kernels_bench_tools.cli.paths import shown
+from kernels_bench_tools.errors import KbtError, ProjectError
+from kernels_bench_tools.notebooks.document import read_notebook
+from kernels_bench_tools.notebooks.environments import PACKAGE_FOLDER
+from kernels_bench_tools.notebooks.kernel_calls import find_kernel_calls
+from kernels_bench_tools.notebooks.project import find_project
+from kernels_bench_tools.notebooks.variables import cell_variables
+
+MODULE = "kernels_bench_tools.hub.prefetch"
+LOCK = "kernels.lock"
+
+
+class Wanted(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """A kernel to fetch, as the process that fetches is told."""
+
+    reference: str | dict[str, str]
+    version: int | str | None = None
+    revision: str | None = None
+    trust: list[str] = msgspec.field(default_factory=list)
+
+
+class Fetched(msgspec.Struct, kw_only=True):
+    """How one ended, as that process says."""
+
+    reference: str
+    status: str
+    reason: str = ""
+    commit: str = ""
+    variant: str = ""
+    notes: list[str] = msgspec.field(default_factory=list)
+
+    def __str__(self) -> str:
+        """Return it as one line."""
+        if self.reason or self.status != "ok":
+            return f"✗ {self.reference}  {self.reason} [{self.status}]"
+        notes = "".join(f"\n    {note}" for note in self.notes)
+        return f"✓ {self.reference}  {self.variant} of {self.commit[:12]}{notes}"
+
+
+def prefetch(
+    references: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[REFERENCE]...", help="Such as kernels-community/activation@1."),
+    ] = None,
+    lock: Annotated[
+        Path | None,
+        typer.Option(
+            "--lock", help="Where to write what was fetched. [default: kernels.lock of the project]"
+        ),
+    ] = None,
+    trust: Annotated[
+        list[str] | None,
+        typer.Option("--trust", metavar="ORG", help="A publisher to trust though the hub does not say so."),
+    ] = None,
+) -> int:
+    """Fetch hub kernels for this machine and lock them; cells then need no hub. Exit with 2 if one failed.
+
+    Without references: every kernel that a notebook's get_kernel("...") names. It runs in this interpreter,
+    whose torch decides which build of a kernel fits.
+    """
+    if lock is None:
+        lock = find_project(Path.cwd()).root / LOCK
+    wanted = [Wanted(reference=one, trust=list(trust or [])) for one in references or []]
+    if not references:
+        wanted = _from_notebooks(list(trust or []))
+    if not wanted:
+        print("no notebook asks for a hub kernel by a literal reference", file=sys.stderr)
+        return 0
+    return _fetch(wanted, lock)
+
+
+def _from_notebooks(trust: Sequence[str]) -> list[Wanted]:
+    """Return what the project's notebooks ask for, once each."""
+    project = find_project(Path.cwd())
+    found: dict[bytes, Wanted] = {}
+    for path in project.notebook_paths():
+        for call in find_kernel_calls(read_notebook(project, path)):
+            if call.reference is None:
+                print(f"{call.where}: its reference is not a literal; left out", file=sys.stderr)
+                continue
+            try:
+                wanted = msgspec.convert({**call.settings, "reference": call.reference}, Wanted)
+            except msgspec.ValidationError as error:
+                raise ProjectError(call.where, f"get_kernel has arguments of other types ({error})") from None
+            wanted.trust += [one for one in trust if one not in wanted.trust]
+            found.setdefault(msgspec.json.encode(wanted), wanted)
+    return list(found.values())
+
+
+def _fetch(wanted: Sequence[Wanted], lock: Path) -> int:
+    """Fetch in a process of its own, because nothing here imports torch; print a line for each."""
+    variables = cell_variables(os.environ, Path.home())
+    paths = [variables.get("PYTHONPATH", ""), str(PACKAGE_FOLDER.parent)]
+    variables["PYTHONPATH"] = os.pathsep.join(path for path in paths if path)
+    variables.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
+    command = [sys.executable, "-m", MODULE, str(lock.absolute())]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=variables) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.write(msgspec.json.encode(wanted))
+        process.stdin.close()
+        print(f"asking the hub for {len(wanted)} kernels", file=sys.stderr)
+        locked = 0
+        for line in process.stdout:
+            fetched = msgspec.json.decode(line, type=Fetched)
+            print(fetched, file=sys.stdout if fetched.status == "ok" else sys.stderr, flush=True)
+            locked += fetched.status == "ok"
+        code = process.wait()
+    if code not in {0, FAILURE}:
+        raise KbtError("kbt prefetch", "did not end well", "", "What it said is above")
+    print(f"{locked} locked in {shown(lock)}" if locked else "nothing was locked")
+    return code

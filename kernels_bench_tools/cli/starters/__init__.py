@@ -1,0 +1,45 @@
+"""What ``kbt new operator`` starts an operator from.
+
+The files beside this module, in which ``@NAME@``, ``@TITLE@`` and ``@TODAY@`` are filled in.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from importlib.resources import files
+from pathlib import PurePosixPath
+
+from kernels_bench_tools.naming import title_from_name
+
+OPERATORS = PurePosixPath("kernels_bench_tools/operators")
+"""Where the modules of operators are, from the root of a checkout."""
+
+
+def today() -> str:
+    """Return the day as ``exclude-newer`` has it."""
+    return datetime.now(UTC).strftime("%Y-%m-%dT00:00:00Z")
+
+
+def operator_files(name: str) -> dict[PurePosixPath, str]:
+    """Return the files of a new operator, by their paths from the root of a checkout.
+
+    They run as they are: the operator computes something simple, and its baseline computes the same.
+
+    Args:
+        name: The operator's name, a Python identifier.
+    """
+    folder = PurePosixPath(name)
+    starters = {
+        OPERATORS / f"{name}.py": "operator.py",
+        folder / "index.md": "index.md",
+        folder / "impls" / f"torch_{name}.md": "baseline.md",
+        folder / "results" / "combined_results.md": "combined_results.md",
+    }
+    return {path: _filled(starter, name) for path, starter in starters.items()}
+
+
+def _filled(starter: str, name: str) -> str:
+    text = (files(__name__) / f"{starter}.txt").read_text(encoding="utf-8")
+    for mark, value in (("@NAME@", name), ("@TITLE@", title_from_name(name)), ("@TODAY@", today())):
+        text = text.replace(mark, value)
+    return text

@@ -1,0 +1,139 @@
+"""Activation functions of feed-forward layers: SwiGLU, and GELU in its two forms."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from kernels_bench_tools.measure.adversarial import padded_rows, spikes, transposed
+from kernels_bench_tools.measure.operator import Inputs, Operator, Tolerance, Workload, dtype_tolerance
+
+GROUPS = {"swiglu": "SwiGLU", "gelu_tanh": "GELU (tanh)", "gelu": "GELU (erf)"}
+APPROXIMATE = {"swiglu": "", "gelu_tanh": "tanh", "gelu": "none"}
+"""What ``torch.nn.functional.gelu`` calls its two forms."""
+FLOPS_PER_OUTPUT = {"": 5, "tanh": 9, "none": 5}
+"""By ``approximate``; an exponential, a division, tanh and erf count as one each."""
+MOST_TOKENS_TO_JUDGE = 64
+PIECE = 1 << 24
+"""Elements of the input that are judged at once: 128 MiB in float64."""
+ODD_SIZES = ((5, 1000), (3, 769))
+
+Sizes = tuple[tuple[int, int], ...]
+PEER: Sizes = tuple((tokens, hidden_dim) for tokens in (128, 256, 512) for hidden_dim in (768, 1024, 2048))
+CPU: Sizes = ((64, 768), (128, 1024), (256, 2048))
+SMOKE: Sizes = ((16, 256),)
+
+
+def reference(x: Tensor, approximate: str = "") -> Tensor:
+    """Return SwiGLU of ``x`` (tokens, 2 * hidden_dim), or GELU of ``x`` (tokens, hidden_dim).
+
+    Args:
+        x: The first half of SwiGLU's columns is the gate.
+        approximate: ``"tanh"`` or ``"none"`` for GELU; empty for SwiGLU.
+    """
+    if approximate:
+        return functional.gelu(x, approximate=approximate)
+    gate, up = x.chunk(2, dim=-1)
+    return functional.silu(gate) * up
+
+
+def make_inputs(workload: Workload, device: str | torch.device, seed: int) -> Inputs:
+    """Return ``(x,)`` for SwiGLU, ``(x, approximate)`` for GELU; ``x`` is normally distributed."""
+    approximate = APPROXIMATE[str(workload.axes["function"])]
+    shape = (int(workload.axes["tokens"]), int(workload.axes["hidden_dim"]) * (1 if approximate else 2))
+    generator = torch.Generator(device=device).manual_seed(seed)
+    x = torch.randn(shape, generator=generator, device=device, dtype=workload.torch_dtype)
+    return (x, approximate) if approximate else (x,)
+
+
+def hard_cases(workload: Workload, inputs: Inputs) -> Iterator[tuple[str, Inputs]]:
+    """Yield inputs that a careless kernel gets wrong.
+
+    Together with the workload they have seven layouts: torch.compile makes a kernel for each and keeps 8.
+    """
+    x, *rest = inputs
+    stretch = torch.full_like(x[:1], 50.0)
+    if not rest:
+        stretch[:, x.shape[-1] // 2 :] = 1.0  # of SwiGLU the gate only: float16 must hold the result
+    yield "large values", (x * stretch, *rest)  # exp and x³ overflow, where the result does not
+    yield "spikes", (spikes(x), *rest)
+    yield "column-major", (transposed(x), *rest)
+    yield "padded rows", (padded_rows(x), *rest)
+    for number, (tokens, hidden_dim) in enumerate((*ODD_SIZES, (1, workload.axes["hidden_dim"]))):
+        odd = replace(workload, axes={**workload.axes, "tokens": tokens, "hidden_dim": hidden_dim})
+        yield f"shape {tokens}x{hidden_dim}", make_inputs(odd, x.device, workload.seed + 1000 + number)
+
+
+def tolerance(dtype: torch.dtype) -> Tolerance:
+    """Return the usual relative error, and for every type the absolute one of float32.
+
+    GELU's tail is small numbers that any type resolves, and the two GELUs differ by less than 5e-4: with an
+    absolute error like bfloat16's spacing at 1, they would pass for each other.
+    """
+    return Tolerance(rtol=dtype_tolerance(dtype).rtol, atol=dtype_tolerance(torch.float32).atol)
+
+
+def some_rows_at_a_time(inputs: Inputs) -> Iterator[tuple[slice, Inputs]]:
+    """Yield as many rows as float64 holds in little memory: of ``x``, and of its gradient if there is one."""
+    x = inputs[0]
+    rows = max(1, PIECE // x.shape[-1])
+    for start in range(0, len(x), rows):
+        part = slice(start, start + rows)
+        yield part, tuple(value[part] if isinstance(value, Tensor) else value for value in inputs)
+
+
+def fewer_tokens(workload: Workload) -> Workload:
+    """Return the workload with as long rows, and at most 64 of them."""
+    tokens = min(int(workload.axes["tokens"]), MOST_TOKENS_TO_JUDGE)
+    return replace(workload, axes={**workload.axes, "tokens": tokens})
+
+
+def count_flops(inputs: Inputs) -> int:
+    """Return the operations for all numbers of the output."""
+    x, *rest = inputs
+    return FLOPS_PER_OUTPUT[rest[0] if rest else ""] * x.numel() // (1 if rest else 2)
+
+
+def _workloads(swiglu: Sizes, gelu: Sizes, dtype: str, prefix: str = "") -> list[Workload]:
+    made: list[Workload] = []
+    for function, sizes in (("swiglu", swiglu), ("gelu_tanh", gelu), ("gelu", gelu)):
+        for tokens, hidden_dim in sizes:
+            axes: dict[str, Any] = {"function": function, "tokens": tokens, "hidden_dim": hidden_dim}
+            kind = GROUPS[function].replace(" (", "_").rstrip(")")
+            name = f"{prefix}{kind}_T{tokens}_D{hidden_dim}"
+            made.append(Workload(name=name, axes=axes, dtype=dtype, group=GROUPS[function]))
+    return made
+
+
+OPERATOR = Operator(
+    name="activation",
+    title="Activation Functions",
+    axes=("function", "tokens", "hidden_dim"),
+    workload_sets={
+        # Those of huggingface/kernels-benchmarks, which has SwiGLU only.
+        "default": _workloads(PEER, PEER, "bfloat16"),
+        "large": _workloads(
+            ((2048, 11008), (16384, 14336)), ((4096, 4096), (16384, 4096), (16384, 14336)), "bfloat16"
+        ),
+        "decode": _workloads(
+            ((1, 11008), (8, 11008), (64, 11008)), ((1, 16384), (8, 16384), (64, 16384)), "bfloat16"
+        ),
+        "cpu": _workloads(CPU, CPU, "float32", "cpu_"),
+        "smoke": _workloads(SMOKE, SMOKE, "float32", "smoke_"),
+    },
+    inputs=make_inputs,
+    reference=reference,
+    flops=count_flops,
+    pieces=some_rows_at_a_time,
+    cases=hard_cases,
+    tolerance=tolerance,
+    baseline=reference,  # called with the workload's own type
+    smaller=fewer_tokens,
+    gradients=(0,),
+    gradient_pieces=some_rows_at_a_time,
+)

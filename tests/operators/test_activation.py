@@ -1,0 +1,290 @@
+"""SwiGLU and the two GELUs: what is right, what is called wrong, and what is counted."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import textwrap
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from kernels_bench_tools.measure.correctness import Verdict, check
+from kernels_bench_tools.measure.modes import in_mode
+from kernels_bench_tools.measure.operator import Operator, Workload, find_operator
+
+ROOT = Path(__file__).resolve().parents[2]
+IMPLS = ROOT / "activation" / "impls"
+DTYPES = ("float32", "bfloat16", "float16")
+GROUPS = ("SwiGLU", "GELU (tanh)", "GELU (erf)")
+OTHER = {"tanh": "none", "none": "tanh"}
+
+INTERPRETED = """
+import sys
+from dataclasses import replace
+sys.path.insert(0, ".")
+import cell
+from kernels_bench_tools.measure.correctness import check
+from kernels_bench_tools.measure.operator import find_operator
+
+operator, kernel = find_operator("activation"), getattr(cell, sys.argv[1])
+groups = set()
+for workload in operator.workloads("smoke"):
+    if ("swiglu" in sys.argv[1]) != (workload.group == "SwiGLU"):
+        continue
+    groups.add(workload.group)
+    for tokens, hidden_dim in ((16, 256), (5, 1100), (1, 2304), (9, 130)):
+        for dtype in ("float32", "bfloat16", "float16"):
+            axes = {**workload.axes, "tokens": tokens, "hidden_dim": hidden_dim}
+            case = replace(workload, axes=axes, dtype=dtype)
+            verdict = check(operator, case, kernel, operator.inputs(case, "cpu", 0))
+            assert verdict.ok and "refused" not in verdict.corr, (case, verdict.reason, verdict.corr)
+print(*sorted(groups), sep=", ")
+"""
+
+
+@pytest.fixture(scope="module")
+def activation() -> Operator:
+    return find_operator("activation")
+
+
+def workload_of(operator: Operator, group: str, dtype: str) -> Workload:
+    found = next(workload for workload in operator.workloads("smoke") if workload.group == group)
+    return replace(found, dtype=dtype)
+
+
+def judge(operator: Operator, group: str, dtype: str, function: Callable[..., Any]) -> Verdict:
+    workload = workload_of(operator, group, dtype)
+    return check(operator, workload, function, operator.inputs(workload, "cpu", 0))
+
+
+def code_of(name: str) -> str:
+    text = (IMPLS / f"{name}.md").read_text(encoding="utf-8")
+    cells = re.findall(r"^```python id=benchmark outputs=activation.jsonl.*?\n(.*?)\n```$", text, re.S | re.M)
+    assert len(cells) == 1
+    return str(cells[0])
+
+
+def function_of(name: str) -> Callable[..., Any]:
+    """Return the function of a notebook, from its own code."""
+    names: dict[str, Any] = {"__name__": "cell"}
+    exec(compile(code_of(name), f"{name}.md", "exec"), names)
+    found: Callable[..., Any] = names[name]
+    return found
+
+
+def right(x: Tensor, approximate: str = "") -> Tensor:
+    """The formulas written out, computed in float32 and rounded once."""
+    f = x.float()
+    if approximate == "tanh":
+        out = 0.5 * f * (1 + torch.tanh((2 / torch.pi) ** 0.5 * (f + 0.044715 * f**3)))
+    elif approximate:
+        out = 0.5 * f * (1 + torch.erf(f / 2**0.5))
+    else:
+        gate, up = f.split(x.shape[-1] // 2, dim=-1)
+        out = gate / (1 + torch.exp(-gate)) * up
+    return out.to(x.dtype)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("group", GROUPS)
+def test_the_formula_is_right_in_every_type_and_on_every_hard_case(
+    activation: Operator, group: str, dtype: str
+) -> None:
+    verdict = judge(activation, group, dtype, right)
+
+    assert verdict.ok, verdict.reason
+    assert verdict.corr["cases"] == 10  # the workload, two more seeds, seven hard cases
+    assert "refused" not in verdict.corr
+    assert verdict.flags == []
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(
+    ("name", "group"), [("torch_swiglu", "SwiGLU"), *(("torch_gelu", g) for g in GROUPS[1:])]
+)
+def test_the_baselines_are_right(activation: Operator, name: str, group: str, dtype: str) -> None:
+    verdict = judge(activation, group, dtype, function_of(name))
+
+    assert verdict.ok, verdict.reason
+    assert verdict.flags == []
+
+
+@pytest.mark.parametrize(
+    ("name", "group"), [("torch_compiled_swiglu", "SwiGLU"), ("torch_compiled_gelu", "GELU (tanh)")]
+)
+def test_what_torch_compile_is_given_is_right(activation: Operator, name: str, group: str) -> None:
+    assert judge(activation, group, "float32", function_of(name)).ok
+
+
+def broken_tail(out: Tensor) -> Tensor:
+    out[-1, -1] += 1
+    return out
+
+
+WRONG_SWIGLU: dict[str, Callable[[Tensor], Tensor]] = {
+    "all zero": lambda x: torch.zeros_like(x[:, ::2]).contiguous(),
+    "the halves swapped": lambda x: right(x.roll(x.shape[-1] // 2, dims=-1)),
+    "even and odd columns": lambda x: functional.silu(x[:, ::2]) * x[:, 1::2],
+    "a sigmoid without its gate": lambda x: torch.sigmoid(x.chunk(2, -1)[0]) * x.chunk(2, -1)[1],
+    "no second half": lambda x: functional.silu(x.chunk(2, -1)[0]),
+    "GELU for SiLU": lambda x: functional.gelu(x.chunk(2, -1)[0]) * x.chunk(2, -1)[1],
+    "the last number": lambda x: broken_tail(right(x)),
+}
+WRONG_GELU: dict[str, Callable[[Tensor, str], Tensor]] = {
+    "all zero": lambda x, _: torch.zeros_like(x),
+    "the other form": lambda x, approximate: right(x, OTHER[approximate]),
+    "the sigmoid approximation": lambda x, _: x * torch.sigmoid(1.702 * x),
+    "ReLU": lambda x, _: functional.relu(x),
+    "no cubic term": lambda x, _: 0.5 * x * (1 + torch.tanh(0.7978845608 * x)),
+    "the last number": lambda x, approximate: broken_tail(right(x, approximate)),
+}
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("wrong", WRONG_SWIGLU)
+def test_a_wrong_swiglu_is_called_wrong(activation: Operator, wrong: str, dtype: str) -> None:
+    assert not judge(activation, "SwiGLU", dtype, WRONG_SWIGLU[wrong]).ok
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("group", GROUPS[1:])
+@pytest.mark.parametrize("wrong", WRONG_GELU)
+def test_a_wrong_gelu_is_called_wrong(activation: Operator, wrong: str, group: str, dtype: str) -> None:
+    assert not judge(activation, group, dtype, WRONG_GELU[wrong]).ok
+
+
+def test_a_kernel_whose_exponential_overflows_is_called_wrong(activation: Operator) -> None:
+    def careless(x: Tensor) -> Tensor:
+        gate, up = x.float().chunk(2, dim=-1)
+        return (gate * gate.exp() / (1 + gate.exp()) * up).to(x.dtype)
+
+    verdict = judge(activation, "SwiGLU", "float32", careless)
+
+    assert not verdict.ok
+    assert "large values" in verdict.reason
+
+
+def test_bytes_and_operations_are_counted_from_the_tensors(activation: Operator) -> None:
+    def work(group: str) -> tuple[int, int, int]:
+        inputs = activation.inputs(workload_of(activation, group, "bfloat16"), "cpu", 0)
+        counted = activation.work(inputs, torch.empty(16, 256, dtype=torch.bfloat16))
+        return counted.bytes_read, counted.bytes_written, counted.flops
+
+    assert work("SwiGLU") == (16 * 512 * 2, 16 * 256 * 2, 16 * 256 * 5)
+    assert work("GELU (tanh)") == (16 * 256 * 2, 16 * 256 * 2, 16 * 256 * 9)
+    assert work("GELU (erf)") == (16 * 256 * 2, 16 * 256 * 2, 16 * 256 * 5)
+
+
+def test_the_workloads_are_those_of_kernels_benchmarks_and_their_names_are_unique(
+    activation: Operator,
+) -> None:
+    everything = activation.workloads(",".join(activation.workload_sets))
+    names = [workload.name for workload in everything]
+    peers = activation.workloads("default", {"function": "swiglu"})
+
+    assert len(set(names)) == len(names)
+    assert {tuple(workload.axes) for workload in everything} == {activation.axes}
+    assert {(one.axes["tokens"], one.axes["hidden_dim"]) for one in peers} == {
+        (tokens, hidden_dim) for tokens in (128, 256, 512) for hidden_dim in (768, 1024, 2048)
+    }
+    assert {workload.dtype for workload in peers} == {"bfloat16"}
+    for name in activation.workload_sets:
+        assert tuple(dict.fromkeys(workload.group for workload in activation.workloads(name))) == GROUPS
+
+
+@pytest.mark.parametrize("group", GROUPS)
+@pytest.mark.parametrize("mode", ["fwd", "bwd"])
+def test_the_pieces_cover_the_outputs(
+    activation: Operator, group: str, mode: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kernels_bench_tools.operators.activation.PIECE", 4000)
+    operator = in_mode(activation, mode)
+    inputs = operator.inputs(workload_of(operator, group, "float32"), "cpu", 0)
+    whole = operator.reference(*inputs)
+    whole = whole[0] if isinstance(whole, tuple) else whole
+    joined = torch.full_like(whole, float("nan"))
+
+    pieces = list(operator.pieces(inputs))
+    for index, piece in pieces:
+        part = operator.reference(*piece)
+        joined[index] = part[0] if isinstance(part, tuple) else part
+
+    assert len(pieces) > 1
+    assert torch.allclose(joined, whole, rtol=1e-6, atol=1e-7)
+
+
+def test_torch_compile_meets_no_more_layouts_than_it_keeps(activation: Operator) -> None:
+    """Beyond its limit it would run eagerly, and its row would show another implementation."""
+    for workload in activation.workloads("default,decode"):
+        smaller = activation.smaller(workload)
+        inputs = activation.inputs(smaller, "cpu", 0)
+        met = [activation.inputs(workload, "cpu", 0), inputs]
+        met += [case for _, case in activation.cases(smaller, inputs)]
+        layouts = {(x.shape, x.stride()) for x, *_ in met}
+        assert len(layouts) <= torch._dynamo.config.recompile_limit
+
+
+@pytest.mark.parametrize(
+    ("name", "groups"), [("triton_swiglu", "SwiGLU"), ("triton_gelu", "GELU (erf), GELU (tanh)")]
+)
+def test_our_kernels_are_right_in_the_interpreter(tmp_path: Path, name: str, groups: str) -> None:
+    if importlib.util.find_spec("triton") is None:
+        pytest.skip("needs triton")
+    (tmp_path / "cell.py").write_text(code_of(name), encoding="utf-8")
+
+    process = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(INTERPRETED), name],
+        cwd=tmp_path,
+        env={**os.environ, "TRITON_INTERPRET": "1"},
+        capture_output=True,
+        text=True,
+        timeout=200,
+    )
+
+    assert process.stdout.strip() == groups, process.stderr
+
+
+def test_a_new_implementation_is_compared_with_the_baseline_of_its_function(tmp_path: Path) -> None:
+    shutil.copytree(IMPLS, tmp_path / "activation" / "impls", ignore=shutil.ignore_patterns(".kbt"))
+    (tmp_path / "pyproject.toml").write_text('[tool.kbt]\ntitle = "Copy"\n')
+
+    def kbt(*arguments: str) -> str:
+        done = subprocess.run(
+            [sys.executable, "-m", "kernels_bench_tools", *arguments],
+            cwd=tmp_path,
+            env={**os.environ, "PYTHONPATH": str(ROOT), "CUDA_VISIBLE_DEVICES": ""},
+            capture_output=True,
+            text=True,
+            timeout=250,
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    made = kbt("new", "implementation", "activation/mine", "--from", "torch_swiglu")
+    (cell,) = json.loads(kbt("run", "activation/mine", "--env", "current", "--workloads", "smoke", "--json"))
+
+    assert made.splitlines()[0] == "activation/impls/mine.md"
+    assert cell["baseline"] == "PyTorch SwiGLU"
+    assert [row["workload"] for row in cell["rows"]] == ["smoke_SwiGLU_T16_D256"]
+    assert all(row["baseline_ms"] > 0 for row in cell["rows"])
+    assert "--from starts from torch_swiglu" in kbt("new", "implementation", "activation/other")
+
+
+def test_the_combined_results_are_made_as_those_of_every_operator() -> None:
+    def cell(operator: str) -> str:
+        text = (ROOT / operator / "results" / "combined_results.md").read_text(encoding="utf-8")
+        return text[text.index("```python") :]
+
+    assert cell("activation") == cell("layer_norm")
