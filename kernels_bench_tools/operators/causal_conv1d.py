@@ -1,0 +1,143 @@
+"""Depthwise causal convolution along a sequence, with bias and, if asked for, SiLU."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F  # noqa: N812 - its usual name
+
+from kernels_bench_tools.measure.adversarial import constant_rows, padded_rows, spikes
+from kernels_bench_tools.measure.operator import Inputs, Operator, Workload
+
+AXES = ("batch", "dim", "seq_len", "width", "activation")
+# Negate, exponential, add, divide.
+FLOPS_OF_SILU = 4
+PIECE = 2**24
+"""Elements of ``x`` that are judged at a time: 128 MiB in float64."""
+ODD_SHAPES = ((1, 3, 1025, 4), (2, 5, 1, 4), (3, 70, 2, 3), (2, 7, 131, 2))
+
+
+def reference(x: Tensor, weight: Tensor, bias: Tensor, activation: str | None = None) -> Tensor:
+    """Return ``bias + sum(weight[:, j] * x[..., t - (width - 1) + j])`` for every time ``t``, activated.
+
+    Args:
+        x: (..., dim, seq_len); it counts as zero before its first element.
+        weight: (dim, width).
+        bias: (dim,).
+        activation: ``"silu"``, or None for none.
+    """
+    width, seq_len = weight.shape[1], x.shape[-1]
+    padded = F.pad(x, (width - 1, 0))
+    out = bias[:, None] + sum(weight[:, tap, None] * padded[..., tap : tap + seq_len] for tap in range(width))
+    return F.silu(out) if activation == "silu" else out
+
+
+def torch_causal_conv1d(x: Tensor, weight: Tensor, bias: Tensor, activation: str | None = None) -> Tensor:
+    """Return the same by torch's own convolution, which also sees the zeros behind the sequence."""
+    dim, width = weight.shape
+    out = F.conv1d(x, weight[:, None], bias, padding=width - 1, groups=dim)[..., : x.shape[-1]]
+    return F.silu(out) if activation == "silu" else out
+
+
+def make_inputs(workload: Workload, device: str, seed: int) -> Inputs:
+    """Return random ``x`` (batch, dim, seq_len), ``weight`` (dim, width), ``bias`` (dim), and the activation."""
+    shape = [workload.axes[axis] for axis in AXES[:4]]
+    return _random(shape, _activation(workload), workload.torch_dtype, device, seed)
+
+
+def hard_cases(workload: Workload, inputs: Inputs) -> Iterator[tuple[str, Inputs]]:
+    """Yield inputs that a careless kernel gets wrong, though ordinary ones come out right."""
+    x, *others = inputs
+    impulse = torch.zeros_like(x)
+    impulse[..., 0] = 1
+    yield "impulse at the start", (impulse, *others)  # the taps, one after the other
+    yield "impulse at the end", (impulse.flip(-1), *others)  # of the last tap only
+    yield "constant rows", (constant_rows(x), *others)  # fewer taps at the start
+    yield "spikes", (spikes(x), *others)  # in a row's last columns: the next row must not see them
+    yield "values x100", (x * 100, *others)  # SiLU's exponential overflows
+    yield "channels last", (x.transpose(1, 2).contiguous().transpose(1, 2), *others)
+    yield "padded rows", (padded_rows(x), *others)
+    for number, shape in enumerate(ODD_SHAPES):
+        seed = workload.seed + 1000 + number
+        name = f"shape {'x'.join(map(str, shape[:3]))} width {shape[3]}"
+        yield name, _random(shape, _activation(workload), workload.torch_dtype, x.device, seed)
+
+
+def fewer_rows(workload: Workload) -> Workload:
+    """Return the workload with at most 2 batch entries of 32 channels, 2100 long: more than one block."""
+    axes = dict(workload.axes)
+    most = {"batch": 2, "dim": 32, "seq_len": 2100}
+    return replace(workload, axes={**axes, **{axis: min(axes[axis], most[axis]) for axis in most}})
+
+
+def some_channels_at_a_time(inputs: Inputs) -> Iterator[tuple[Any, Inputs]]:
+    """Yield some channels, of all batch entries: a whole workload in float64 would not fit."""
+    x, weight, bias, activation = inputs
+    step = max(PIECE // max(x[:, :1].numel(), 1), 1)
+    for start in range(0, x.shape[1], step):
+        part = slice(start, start + step)
+        yield (slice(None), part), (x[:, part], weight[part], bias[part], activation)
+
+
+def count_flops(inputs: Inputs) -> int:
+    """Count a product and a sum for each tap, and the activation's operations."""
+    x, weight, _, activation = inputs
+    return x.numel() * (2 * weight.shape[1] + (FLOPS_OF_SILU if activation else 0))
+
+
+def _activation(workload: Workload) -> str | None:
+    return None if workload.axes["activation"] == "none" else str(workload.axes["activation"])
+
+
+def _random(
+    shape: Any, activation: str | None, dtype: torch.dtype, device: torch.device | str, seed: int
+) -> Inputs:
+    batch, dim, seq_len, width = shape
+    generator = torch.Generator(device=device).manual_seed(seed)
+    shapes = ((batch, dim, seq_len), (dim, width), (dim,))
+    tensors = (torch.randn(s, generator=generator, device=device, dtype=dtype) for s in shapes)
+    return (*tensors, activation)
+
+
+def _workload(dtype: str, activation: str, prefix: str, *extents: int) -> Workload:
+    name = prefix + "_".join(f"{letter}{extent}" for letter, extent in zip("BDSW", extents, strict=True))
+    return Workload(name=name, axes=dict(zip(AXES, (*extents, activation), strict=True)), dtype=dtype)
+
+
+OPERATOR = Operator(
+    name="causal_conv1d",
+    title="Causal Conv1D",
+    axes=AXES,
+    workload_sets={
+        # Those of huggingface/kernels-benchmarks, in its type, so that the two reports can be compared.
+        "default": [
+            _workload("float32", "none", "", batch, dim, seq_len, width)
+            for batch in (2, 4)
+            for dim in (64, 2048)
+            for seq_len in (128, 512, 2048)
+            for width in (2, 4)
+        ],
+        "large": [
+            _workload("bfloat16", "silu", "", *extents, 4)
+            for extents in ((4, 4096, 4096), (1, 8192, 8192), (8, 8192, 2048), (4, 8192, 8192))
+        ],
+        "decode": [_workload("bfloat16", "silu", "decode_", 1, 8192, tokens, 4) for tokens in (1, 8, 64)],
+        "cpu": [
+            _workload("float32", "none", "cpu_", 1, dim, seq_len, width)
+            for dim, seq_len, width in ((64, 128, 4), (64, 512, 2), (64, 512, 4), (256, 512, 4))
+        ],
+        "smoke": [_workload("float32", "silu", "smoke_", 2, 8, 32, 4)],
+    },
+    inputs=make_inputs,
+    reference=reference,
+    flops=count_flops,
+    pieces=some_channels_at_a_time,
+    cases=hard_cases,
+    baseline=torch_causal_conv1d,
+    smaller=fewer_rows,
+    gradients=(0, 1, 2),
+)

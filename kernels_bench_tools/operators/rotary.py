@@ -1,0 +1,143 @@
+"""Rotary position embeddings of queries and keys, on the two halves of each head ("NeoX" style)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from kernels_bench_tools.measure.adversarial import padded_rows, spikes, transposed
+from kernels_bench_tools.measure.operator import Inputs, Operator, Output, Workload
+
+AXES = ("batch", "seq_len", "heads", "kv_heads", "head_dim")
+# Each pair of numbers becomes another: four products, a difference and a sum.
+FLOPS_PER_ELEMENT = 3
+PIECE = 2**24
+"""Elements of ``q`` that are judged at a time: 128 MiB in float64."""
+ODD_SHAPES = ((1, 3, 5, 5, 80), (3, 1, 6, 2, 34), (2, 7, 3, 1, 96))
+
+
+def reference(q: Tensor, k: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor]:
+    """Rotate each pair (left half, right half) of every head by its token's and its column's angle.
+
+    Args:
+        q: (batch, seq_len, heads, head_dim).
+        k: (batch, seq_len, kv_heads, head_dim).
+        cos: (seq_len, head_dim / 2), the cosines of the angles.
+        sin: (seq_len, head_dim / 2), their sines.
+    """
+    cos, sin = cos[:, None], sin[:, None]
+
+    def rotate(x: Tensor) -> Tensor:
+        left, right = x.chunk(2, -1)
+        return torch.cat((left * cos - right * sin, left * sin + right * cos), -1)
+
+    return rotate(q), rotate(k)
+
+
+def make_inputs(workload: Workload, device: str, seed: int) -> Inputs:
+    """Return random ``q`` and ``k``, and the tables of random angles' ``cos`` and ``sin``, all of one type."""
+    return _random([workload.axes[axis] for axis in AXES], workload.torch_dtype, device, seed)
+
+
+def hard_cases(workload: Workload, inputs: Inputs) -> Iterator[tuple[str, Inputs]]:
+    """Yield inputs that a careless kernel gets wrong, though ordinary ones come out right."""
+    q, k, cos, sin = inputs
+    zero, one = torch.zeros_like(cos), torch.ones_like(cos)
+    yield "angle 0", (q, k, one, zero)  # nothing changes
+    yield "angle 90", (q, k, zero, one)  # the halves change places, and one its sign
+    yield "spikes", (spikes(q), spikes(k), cos, sin)  # also in the last columns of the last heads
+    yield "sequence first", (transposed(q), transposed(k), cos, sin)  # in memory, as in Megatron
+    yield "heads first", (_heads_first(q), _heads_first(k), cos, sin)  # in memory, as attention has them
+    yield "padded rows", (padded_rows(q), padded_rows(k), cos, sin)
+    for number, shape in enumerate(ODD_SHAPES):
+        case = _random(shape, workload.torch_dtype, q.device, workload.seed + 1000 + number)
+        yield f"shape {'x'.join(map(str, shape))}", case
+
+
+def fewer_tokens(workload: Workload) -> Workload:
+    """Return the workload with as many heads, and at most 4 x 33 tokens."""
+    axes = dict(workload.axes)
+    return replace(
+        workload, axes={**axes, "batch": min(axes["batch"], 4), "seq_len": min(axes["seq_len"], 33)}
+    )
+
+
+def some_tokens_at_a_time(inputs: Inputs) -> Iterator[tuple[Any, Inputs]]:
+    """Yield stretches of the sequence, of all batch entries: a whole workload in float64 would not fit.
+
+    Args:
+        inputs: ``q``, ``k``, ``cos`` and ``sin``, and the gradients of both outputs if there are any.
+    """
+    q, k, cos, sin, *gradients = inputs
+    step = max(PIECE // max(q[:, :1].numel(), 1), 1)
+    for start in range(0, q.shape[1], step):
+        part = slice(start, start + step)
+        rest = (gradient[:, part] for gradient in gradients)
+        yield (slice(None), part), (q[:, part], k[:, part], cos[part], sin[part], *rest)
+
+
+def _heads_first(x: Tensor) -> Tensor:
+    return x.transpose(1, 2).contiguous().transpose(1, 2)
+
+
+def _random(shape: Any, dtype: torch.dtype, device: torch.device | str, seed: int) -> Inputs:
+    batch, seq_len, heads, kv_heads, head_dim = shape
+    generator = torch.Generator(device=device).manual_seed(seed)
+    q, k = (
+        torch.randn((batch, seq_len, count, head_dim), generator=generator, device=device, dtype=dtype)
+        for count in (heads, kv_heads)
+    )
+    # Any angle at any token: by the usual frequencies, a first token and the last columns hardly turn.
+    angle = torch.rand((seq_len, head_dim // 2), generator=generator, device=device) * (2 * math.pi)
+    return q, k, angle.cos().to(dtype), angle.sin().to(dtype)
+
+
+def _workload(dtype: str, prefix: str, *extents: int) -> Workload:
+    batch, seq_len, heads, kv_heads, head_dim = extents
+    grouped = f"_KV{kv_heads}" if kv_heads != heads else ""
+    name = f"{prefix}B{batch}_S{seq_len}_H{heads}{grouped}_D{head_dim}"
+    return Workload(name=name, axes=dict(zip(AXES, extents, strict=True)), dtype=dtype)
+
+
+OPERATOR = Operator(
+    name="rotary",
+    title="Rotary Position Embeddings",
+    axes=AXES,
+    workload_sets={
+        # Those of huggingface/kernels-benchmarks, in its type, so that the two reports can be compared.
+        "default": [
+            _workload("float32", "", batch, seq_len, heads, heads, head_dim)
+            for batch in (1, 2)
+            for seq_len in (128, 512, 2048)
+            for heads in (8, 32)
+            for head_dim in (64, 128)
+        ],
+        "large": [
+            *(_workload("bfloat16", "", 1, seq_len, 32, 32, 128) for seq_len in (4096, 8192, 16384)),
+            _workload("bfloat16", "", 4, 8192, 32, 32, 128),
+            _workload("bfloat16", "", 4, 8192, 32, 8, 128),
+        ],
+        "decode": [_workload("bfloat16", "decode_", tokens, 1, 32, 8, 128) for tokens in (1, 8, 64)],
+        "cpu": [
+            _workload("float32", "cpu_", 1, seq_len, heads, heads, head_dim)
+            for seq_len, heads, head_dim in ((128, 8, 64), (128, 8, 128), (512, 8, 64), (128, 32, 128))
+        ],
+        "smoke": [_workload("float32", "smoke_", 2, 16, 4, 2, 32)],
+    },
+    inputs=make_inputs,
+    reference=reference,
+    flops=lambda inputs: FLOPS_PER_ELEMENT * (inputs[0].numel() + inputs[1].numel()),
+    outputs=(Output("q"), Output("k")),
+    pieces=some_tokens_at_a_time,
+    cases=hard_cases,
+    baseline=reference,  # called with the workload's own type
+    smaller=fewer_tokens,
+    gradients=(0, 1),
+    gradient_pieces=some_tokens_at_a_time,
+    backward_flops=1.0,  # a rotation by the opposite angle
+)

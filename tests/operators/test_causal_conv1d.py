@@ -1,0 +1,218 @@
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from kernels_bench_tools.measure.correctness import Verdict, check
+from kernels_bench_tools.measure.operator import Operator, Workload, find_operator
+
+IMPLS = Path(__file__).resolve().parents[2] / "causal_conv1d" / "impls"
+OPERATOR: Operator = find_operator("causal_conv1d")
+WORKLOADS = {w.name: w for name in OPERATOR.workload_sets for w in OPERATOR.workloads(name)}
+SMOKE = WORKLOADS["smoke_B2_D8_S32_W4"]
+# Interpreted: rows that share a program, rows shorter than a vector and than the filter, both sizes of program, and,
+# among the hard cases, rows of several programs. The interpreter cuts bfloat16 off where a GPU rounds, hence no look
+# at `flags` there.
+INTERPRETED = """
+import warnings
+from dataclasses import replace
+import cell
+from kernels_bench_tools.measure.correctness import check
+from kernels_bench_tools.measure.operator import find_operator
+
+warnings.simplefilter("ignore")
+operator = find_operator("causal_conv1d")
+smoke = operator.workloads("smoke")[0]
+for dtype in ("float32", "bfloat16", "float16"):
+    for activation, *extents, many in (
+        ("silu", 2, 8, 32, 4, 2**18), ("none", 3, 5, 1, 3, 1), ("none", 1, 2, 70, 5, 2**18)
+    ):
+        axes = dict(zip(operator.axes, (*extents, activation)))
+        workload = replace(smoke, axes=axes, dtype=dtype)
+        cell.MANY_VECTORS = many
+        verdict = check(operator, workload, cell.triton_causal_conv1d, operator.inputs(workload, "cpu", 0))
+        assert verdict.ok, (axes, dtype, verdict)
+        assert not verdict.flags or dtype == "bfloat16", (axes, dtype, verdict.flags)
+        assert "refused" not in verdict.corr, verdict.corr
+print("right")
+"""
+
+
+def code(name: str) -> str:
+    text = (IMPLS / f"{name}.md").read_text(encoding="utf-8")
+    cells = re.findall(
+        r"^```python id=benchmark outputs=causal_conv1d.jsonl.*?\n(.*?)\n```$", text, re.S | re.M
+    )
+    assert len(cells) == 1
+    return str(cells[0])
+
+
+def run_cell(name: str) -> dict[str, Any]:
+    found: dict[str, Any] = {"__name__": "cell"}
+    exec(code(name), found)
+    return found
+
+
+def judge(function: Callable[..., Any], workload: Workload = SMOKE) -> Verdict:
+    return check(OPERATOR, workload, function, OPERATOR.inputs(workload, "cpu", 0))
+
+
+def right(x: Tensor, weight: Tensor, bias: Tensor, activation: str | None) -> Tensor:
+    output = OPERATOR.reference(x, weight, bias, activation)
+    assert isinstance(output, Tensor)
+    return output
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
+@pytest.mark.parametrize("name", ["smoke_B2_D8_S32_W4", "B2_D64_S128_W2", "decode_B1_D8192_S1_W4"])
+def test_torch_is_right_in_every_type_and_on_every_hard_case(name: str, dtype: str) -> None:
+    workload = replace(OPERATOR.smaller(WORKLOADS[name]), dtype=dtype)
+
+    verdict = judge(run_cell("torch_causal_conv1d")["torch_causal_conv1d"], workload)
+
+    assert verdict.ok, verdict.reason
+    assert verdict.flags == []
+    assert verdict.corr["cases"] == 14  # the workload, two more seeds, eleven hard cases
+    assert "refused" not in verdict.corr
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_the_formula_of_the_compiled_notebook_is_right(dtype: str) -> None:
+    function = run_cell("torch_compiled_causal_conv1d")["torch_compiled_causal_conv1d"]
+
+    verdict = judge(function, replace(SMOKE, dtype=dtype))
+
+    assert verdict.ok, verdict.reason
+    assert verdict.flags == []
+
+
+def test_the_hub_kernel_is_given_the_activation_by_name() -> None:
+    def causal_conv1d_fn(
+        x: Tensor,
+        weight: Tensor,
+        bias: Tensor | None = None,
+        seq_idx: Tensor | None = None,
+        initial_states: Tensor | None = None,
+        return_final_states: bool = False,
+        final_states_out: Tensor | None = None,
+        activation: str | None = None,
+    ) -> Tensor:
+        assert bias is not None
+        assert seq_idx is initial_states is final_states_out is None
+        assert activation in (None, "silu", "swish")
+        return right(x, weight, bias, activation)
+
+    found = run_cell("hf_kernels_causal_conv1d")
+    found["get_kernel"] = lambda repo, *, version: SimpleNamespace(causal_conv1d_fn=causal_conv1d_fn)
+
+    for workload in (SMOKE, WORKLOADS["B2_D64_S128_W2"]):
+        verdict = judge(found["load"](), workload)
+        assert verdict.ok, verdict.reason
+
+
+def test_the_triton_kernel_is_right_in_the_interpreter(tmp_path: Path) -> None:
+    if importlib.util.find_spec("triton") is None:
+        pytest.skip("needs triton")
+    (tmp_path / "cell.py").write_text(code("triton_causal_conv1d"), encoding="utf-8")
+
+    process = subprocess.run(
+        [sys.executable, "-c", INTERPRETED],
+        cwd=tmp_path,
+        env={**os.environ, "TRITON_INTERPRET": "1"},
+        capture_output=True,
+        text=True,
+        timeout=250,
+    )
+
+    assert process.stdout.strip() == "right", process.stderr
+
+
+def leaking_rows(x: Tensor, weight: Tensor, bias: Tensor, activation: str | None) -> Tensor:
+    before = torch.cat((torch.zeros(1).to(x), x.flatten()[:-1])).reshape(x.shape)
+    out = right(x, weight, bias, None)
+    out[..., 0] += weight[:, -2] * before[..., 0]
+    return torch.nn.functional.silu(out) if activation else out
+
+
+def last_column_forgotten(x: Tensor, weight: Tensor, bias: Tensor, activation: str | None) -> Tensor:
+    out = right(x, weight, bias, activation)
+    out[-1, -1, -1] = 0
+    return out
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        leaking_rows,
+        last_column_forgotten,
+        lambda x, w, b, a: right(x, w.flip(-1), b, a),
+        lambda x, w, b, a: right(x.flip(-1), w, b, a).flip(-1),
+        lambda x, w, b, a: right(x, w, torch.zeros_like(b), a),
+        lambda x, w, b, a: right(x, w, b, None),
+        lambda x, w, b, a: torch.nn.functional.gelu(right(x, w, b, None)),
+        lambda x, w, b, a: right(x, w * torch.tensor([0, 1, 1, 1][-w.shape[1] :]).to(w), b, a),
+        lambda x, w, b, a: torch.zeros_like(x),
+    ],
+    ids=["leak", "last", "taps reversed", "looks ahead", "no bias", "no SiLU", "GELU", "first tap", "zeros"],
+)
+def test_a_wrong_convolution_is_called_wrong(wrong: Callable[..., Any], dtype: str) -> None:
+    assert not judge(wrong, replace(SMOKE, dtype=dtype)).ok
+
+
+def test_the_reference_is_the_formula() -> None:
+    x, weight, bias = torch.tensor([[1.0, 2.0, 3.0]]), torch.tensor([[10.0, 100.0]]), torch.tensor([0.5])
+
+    assert right(x, weight, bias, None).tolist() == [[100.5, 210.5, 320.5]]
+    assert right(-x, weight / 100, bias, "silu")[0, 0].item() == pytest.approx(-0.5 / (1 + 2.718281828**0.5))
+
+
+def test_work_counts_each_tensor_once_and_the_activation() -> None:
+    work = [
+        OPERATOR.work(inputs, torch.empty_like(inputs[0]))
+        for inputs in (OPERATOR.inputs(w, "cpu", 0) for w in (SMOKE, WORKLOADS["B2_D64_S128_W2"]))
+    ]
+
+    assert work[0].bytes_read == (2 * 8 * 32 + 8 * 4 + 8) * 4
+    assert work[0].bytes_written == 2 * 8 * 32 * 4
+    assert work[0].flops == 2 * 8 * 32 * (8 + 4)
+    assert work[1].flops == 2 * 64 * 128 * 4
+
+
+def test_the_pieces_cover_the_output(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kernels_bench_tools.operators.causal_conv1d.PIECE", 2 * 32 * 3)
+    inputs = OPERATOR.inputs(SMOKE, "cpu", 0)
+    whole = right(*inputs)
+    joined = torch.full_like(whole, float("nan"))
+    pieces = list(OPERATOR.pieces(inputs))
+
+    for index, piece in pieces:
+        joined[index] = right(*piece)
+
+    assert len(pieces) == 3
+    assert torch.equal(joined, whole)
+
+
+def test_the_default_workloads_are_those_of_kernels_benchmarks() -> None:
+    workloads = OPERATOR.workloads("default")
+
+    assert len(workloads) == 24
+    assert (workloads[0].name, workloads[-1].name) == ("B2_D64_S128_W2", "B4_D2048_S2048_W4")
+    assert {(workload.dtype, workload.axes["activation"]) for workload in workloads} == {("float32", "none")}
+
+
+def test_workload_names_are_unique_over_all_sets_and_have_all_axes() -> None:
+    assert len(WORKLOADS) == sum(map(len, OPERATOR.workload_sets.values()))
+    assert {tuple(workload.axes) for workload in WORKLOADS.values()} == {OPERATOR.axes}

@@ -1,0 +1,226 @@
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from kernels_bench_tools.measure.correctness import Verdict, check
+from kernels_bench_tools.measure.operator import Operator, Workload, find_operator
+
+IMPLS = Path(__file__).resolve().parents[2] / "rotary" / "impls"
+OPERATOR: Operator = find_operator("rotary")
+WORKLOADS = {w.name: w for name in OPERATOR.workload_sets for w in OPERATOR.workloads(name)}
+SMALL = (WORKLOADS["smoke_B2_S16_H4_KV2_D32"], WORKLOADS["decode_B8_S1_H32_KV8_D128"])
+# Interpreted: ordinary tokens, several programs for a token's heads, heads and widths that are no powers of two.
+INTERPRETED = """
+import sys
+from dataclasses import replace
+import cell
+from kernels_bench_tools.measure.correctness import check
+from kernels_bench_tools.measure.operator import find_operator
+
+operator = find_operator("rotary")
+smoke = operator.workloads("smoke")[0]
+for dtype in ("float32", "bfloat16", "float16"):
+    for heads, kv_heads, head_dim, most in ((4, 2, 32, 4096), (12, 3, 80, 128), (3, 12, 64, 128)):
+        axes = {"batch": 2, "seq_len": 5, "heads": heads, "kv_heads": kv_heads, "head_dim": head_dim}
+        workload = replace(smoke, axes=axes, dtype=dtype)
+        cell.PAIRS_PER_PROGRAM = most
+        verdict = check(operator, workload, cell.triton_rotary, operator.inputs(workload, "cpu", 0))
+        assert verdict.ok and not verdict.flags, (axes, dtype, verdict)
+        assert "refused" not in verdict.corr, verdict.corr
+print("right")
+"""
+
+
+def code(name: str) -> str:
+    text = (IMPLS / f"{name}.md").read_text(encoding="utf-8")
+    cells = re.findall(r"^```python id=benchmark outputs=rotary.jsonl.*?\n(.*?)\n```$", text, re.S | re.M)
+    assert len(cells) == 1
+    return str(cells[0])
+
+
+def run_cell(name: str) -> dict[str, Any]:
+    found: dict[str, Any] = {"__name__": "cell"}
+    exec(code(name), found)
+    return found
+
+
+def judge(function: Callable[..., Any], workload: Workload = SMALL[0]) -> Verdict:
+    return check(OPERATOR, workload, function, OPERATOR.inputs(workload, "cpu", 0))
+
+
+def right(q: Tensor, k: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor]:
+    output = OPERATOR.reference(q, k, cos, sin)
+    assert isinstance(output, tuple)
+    return output[0], output[1]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
+@pytest.mark.parametrize("workload", SMALL, ids=lambda workload: workload.name)
+def test_torch_is_right_in_every_type_and_on_every_hard_case(workload: Workload, dtype: str) -> None:
+    verdict = judge(run_cell("torch_rotary")["torch_rotary"], replace(workload, dtype=dtype))
+
+    assert verdict.ok, verdict.reason
+    assert verdict.flags == []
+    assert verdict.corr["cases"] == 12  # the workload, two more seeds, nine hard cases
+    assert "refused" not in verdict.corr
+
+
+def test_the_formula_of_the_compiled_notebook_is_right() -> None:
+    verdict = judge(run_cell("torch_compiled_rotary")["torch_compiled_rotary"])
+
+    assert verdict.ok, verdict.reason
+
+
+def test_the_hub_kernel_is_given_halves_and_new_memory() -> None:
+    def apply_rotary(
+        x1: Tensor, x2: Tensor, cos: Tensor, sin: Tensor, out1: Tensor, out2: Tensor, conj: bool
+    ) -> None:
+        # What the kernel's binding asks for.
+        assert x1.dtype == x2.dtype == cos.dtype == sin.dtype == out1.dtype == out2.dtype
+        assert x1.shape == x2.shape == out1.shape == out2.shape
+        assert not conj
+        out1.copy_(x1 * cos - x2 * sin)
+        out2.copy_(x1 * sin + x2 * cos)
+
+    found = run_cell("hf_kernels_rotary")
+    found["get_kernel"] = lambda repo, *, version: SimpleNamespace(apply_rotary=apply_rotary)
+
+    verdict = judge(found["load"](), replace(SMALL[1], dtype="bfloat16"))
+
+    assert verdict.ok, verdict.reason
+    assert verdict.flags == []
+
+
+def test_the_triton_kernel_is_right_in_the_interpreter(tmp_path: Path) -> None:
+    if importlib.util.find_spec("triton") is None:
+        pytest.skip("needs triton")
+    (tmp_path / "cell.py").write_text(code("triton_rotary"), encoding="utf-8")
+
+    process = subprocess.run(
+        [sys.executable, "-c", INTERPRETED],
+        cwd=tmp_path,
+        env={**os.environ, "TRITON_INTERPRET": "1"},
+        capture_output=True,
+        text=True,
+        timeout=250,
+    )
+
+    assert process.stdout.strip() == "right", process.stderr
+
+
+def interleaved(q: Tensor, k: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor]:
+    cos, sin = cos[:, None], sin[:, None]
+
+    def rotate(x: Tensor) -> Tensor:
+        even, odd = x[..., ::2], x[..., 1::2]
+        return torch.stack((even * cos - odd * sin, even * sin + odd * cos), -1).flatten(-2)
+
+    return rotate(q), rotate(k)
+
+
+def last_token_forgotten(q: Tensor, k: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor]:
+    rotated = right(q, k, cos, sin)
+    rotated[1][:, -1] = k[:, -1]
+    return rotated
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        interleaved,
+        last_token_forgotten,
+        lambda q, k, cos, sin: right(q, k, cos, -sin),
+        lambda q, k, cos, sin: right(q, k, sin, cos),
+        lambda q, k, cos, sin: right(q, k, cos[:1].expand_as(cos), sin[:1].expand_as(sin)),
+        lambda q, k, cos, sin: (right(q, k, cos, sin)[0], k.clone()),
+        lambda q, k, cos, sin: tuple(torch.zeros_like(x) for x in (q, k)),
+        lambda q, k, cos, sin: right(q, k, cos, sin)[0],
+    ],
+    ids=[
+        "interleaved",
+        "last token",
+        "backwards",
+        "cos is sin",
+        "one angle",
+        "k as it was",
+        "zeros",
+        "q only",
+    ],
+)
+def test_a_wrong_rotation_is_called_wrong(wrong: Callable[..., Any], dtype: str) -> None:
+    assert not judge(wrong, replace(SMALL[0], dtype=dtype)).ok
+
+
+def test_a_rotation_keeps_the_length_of_every_pair() -> None:
+    q, k, cos, sin = (value.double() for value in OPERATOR.inputs(SMALL[0], "cpu", 0))
+    angle = torch.atan2(sin, cos)
+
+    for x, rotated in zip((q, k), right(q, k, angle.cos(), angle.sin()), strict=True):
+        left, right_half = x.chunk(2, -1)
+        before = torch.complex(left, right_half)
+        after = torch.complex(*rotated.chunk(2, -1))
+        assert torch.allclose(after, before * torch.exp(1j * angle)[:, None], rtol=1e-12, atol=1e-12)
+
+
+def test_work_counts_both_tensors_and_the_tables_once() -> None:
+    workload = WORKLOADS["B4_S8192_H32_KV8_D128"]
+    small = replace(workload, axes={**workload.axes, "batch": 2, "seq_len": 3})
+    inputs = OPERATOR.inputs(small, "cpu", 0)
+
+    work = OPERATOR.work(inputs, right(*inputs))
+
+    numbers = 2 * 3 * (32 + 8) * 128
+    assert work.bytes_read == (numbers + 2 * 3 * 64) * 2
+    assert work.bytes_written == numbers * 2
+    assert work.flops == numbers // 2 * 6
+
+
+def test_the_pieces_cover_both_outputs_and_their_gradients(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kernels_bench_tools.operators.rotary.PIECE", 2 * 5 * 4 * 32)
+    inputs = OPERATOR.inputs(SMALL[0], "cpu", 0)
+    whole = right(*inputs)
+    joined = tuple(torch.full_like(value, float("nan")) for value in whole)
+    pieces = list(OPERATOR.pieces(inputs))
+
+    for index, piece in pieces:
+        for value, part in zip(joined, right(*piece), strict=True):
+            value[index] = part
+
+    assert len(pieces) == 4
+    assert all(map(torch.equal, joined, whole))
+    assert [len(piece) for _, piece in OPERATOR.gradient_pieces((*inputs, *whole))] == [6] * 4
+
+
+def test_the_default_workloads_are_those_of_kernels_benchmarks() -> None:
+    workloads = OPERATOR.workloads("default")
+
+    assert len(workloads) == 24
+    assert workloads[0].name == "B1_S128_H8_D64"
+    assert workloads[-1].name == "B2_S2048_H32_D128"
+    assert {workload.dtype for workload in workloads} == {"float32"}
+
+
+def test_workload_names_are_unique_over_all_sets_and_have_all_axes() -> None:
+    assert len(WORKLOADS) == sum(map(len, OPERATOR.workload_sets.values()))
+    assert {tuple(workload.axes) for workload in WORKLOADS.values()} == {OPERATOR.axes}
+
+
+def test_large_workloads_exceed_the_cache_of_an_h200() -> None:
+    for workload in OPERATOR.workloads("large"):
+        axes = {axis: int(extent) for axis, extent in workload.axes.items()}
+        tokens = axes["batch"] * axes["seq_len"] * axes["head_dim"]
+        assert 2 * 2 * tokens * (axes["heads"] + axes["kv_heads"]) > 2 * 60e6
