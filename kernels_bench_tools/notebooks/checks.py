@@ -11,6 +11,7 @@ from kernels_bench_tools.notebooks.cells import Cell
 from kernels_bench_tools.notebooks.document import Notebook, survey_notebook
 from kernels_bench_tools.notebooks.graph import Graph, build_graph
 from kernels_bench_tools.notebooks.headers import read_header, uv_settings
+from kernels_bench_tools.notebooks.kernel_calls import find_kernel_calls
 from kernels_bench_tools.notebooks.project import Project
 
 
@@ -83,7 +84,7 @@ def check_project(project: Project) -> list[NotebookError]:
 
 
 def check_advice(project: Project) -> list[str]:
-    """Return what is allowed but will be regretted: cells without a date, and fences that do not run."""
+    """Return what is allowed but will be regretted, such as cells without a date."""
     advice = []
     for notebook in survey_project(project).notebooks.values():
         for line in notebook.nested:
@@ -94,6 +95,11 @@ def check_advice(project: Project) -> list[str]:
                 what = "no `[tool.uv] exclude-newer`: next year other packages would be installed."
                 hint = 'Add `exclude-newer = "YYYY-MM-DDT00:00:00Z"` to its header.'
                 advice.append(f"{notebook.name}:{cell.file_line}: cell {cell.id!r} has {what} {hint}")
+        advice += [
+            f"{call.where}: get_kernel names no version: another kernel may come tomorrow. Add @1, say."
+            for call in find_kernel_calls(notebook)
+            if not call.is_pinned
+        ]
     return advice
 
 

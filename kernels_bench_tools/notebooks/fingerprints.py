@@ -26,6 +26,8 @@ from kernels_bench_tools.runs import FORWARD
 _PACKAGE = "kernels_bench_tools"
 _MEASURING_IMPORTS = ("*.py", "hub/*.py", "measure/**/*.py", "operators/**/*.py")
 _OTHER_IMPORTS = ("*.py", "summarize/**/*.py")
+_HUB_CALL = "get_kernel"
+_LOCK_VARIABLE, _LOCK_NAME = "KBT_KERNELS_LOCK", "kernels.lock"
 _NEVER_IMPORTED = "selfcheck"
 """The part of the harness that checks it, which no cell imports."""
 _NOT_SOURCE = {"__pycache__", "node_modules", "site", "build", "dist"}
@@ -74,6 +76,7 @@ class Fingerprints:
             "workloads": self.workloads if cell.measures else "",
             "mode": self.mode if cell.measures else FORWARD,
             "processes": processes if cell.measures else 1,
+            "kernels": self._kernels(node),
             "needs": [self._need(node, name, results) for name in node.needs],
             "files": [(self.project.relative(path), file_digest(path)) for path in node.files],
             "sources": list(self._source_digests(node)),
@@ -83,6 +86,19 @@ class Fingerprints:
     @cached_property
     def _identity(self) -> list[str]:
         return self.environment.identity()
+
+    @staticmethod
+    def _kernels(node: Node) -> list[str]:
+        """Return what decides which hub kernels a cell gets: the lock, and the switch."""
+        if _HUB_CALL not in node.cell.code:
+            return []
+        named = os.environ.get(_LOCK_VARIABLE)
+        folders = node.notebook.path.parents
+        lock = Path(named) if named else next(filter(Path.is_file, (f / _LOCK_NAME for f in folders)), None)
+        return [
+            os.environ.get("USE_HUB_KERNELS", ""),
+            file_digest(lock) if lock is not None and lock.is_file() else "",
+        ]
 
     def _need(self, node: Node, name: CellName, results: Mapping[CellName, Entry]) -> list[Any]:
         result = results[name].result

@@ -193,6 +193,16 @@ def test_of_this_package_counts_what_a_cell_of_its_role_may_import(workspace, fi
     assert sorted(workspace.build().started) == expected
 
 
+def test_a_lock_of_hub_kernels_makes_only_the_cells_that_load_them_stale(workspace):
+    workspace.cell("op/impls/x.md", "# get_kernel('a/b@1')\n" + WRITE, MEASURING)
+    workspace.cell("op/impls/y.md", WRITE, MEASURING)
+    workspace.build()
+    workspace.write("kernels.lock", "[]")
+
+    assert workspace.build().started == [X]
+    assert workspace.build().started == []
+
+
 def test_another_operators_module_does_not_make_a_measurement_stale(workspace):
     workspace.write("kernels_bench_tools/__init__.py", "")
     workspace.write("kernels_bench_tools/operators/op.py", "")

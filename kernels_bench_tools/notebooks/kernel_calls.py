@@ -1,0 +1,71 @@
+"""The hub kernels that notebooks ask for, read from their code without running it."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from kernels_bench_tools.notebooks.document import Notebook
+
+_FUNCTION = "get_kernel"
+
+
+@dataclass(frozen=True)
+class KernelCall:
+    """A call of ``get_kernel`` in a cell."""
+
+    where: str
+    """Notebook and line."""
+    reference: str | dict[str, str] | None
+    """What is asked for; None where only running the cell would tell."""
+    settings: dict[str, Any] = field(default_factory=dict)
+    """Its other arguments, as far as they are literals."""
+
+    @property
+    def is_pinned(self) -> bool:
+        """Whether it names a version or revision, or is nothing that has one."""
+        if self.reference is None or {"version", "revision"} & self.settings.keys():
+            return True
+        asked = self.reference.values() if isinstance(self.reference, dict) else [self.reference]
+        return all("@" in one or one.startswith((".", "/", "~")) for one in asked)
+
+
+def find_kernel_calls(notebook: Notebook) -> Iterator[KernelCall]:
+    """Yield the calls of ``get_kernel`` in the notebook's cells, in the order of the text."""
+    for cell in notebook.cells:
+        if cell.commented or _FUNCTION not in cell.code:
+            continue
+        try:
+            tree = ast.parse(cell.code)
+        except SyntaxError:  # the cell itself will say so
+            continue
+        calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call) and _is_ours(node.func)]
+        for call in sorted(calls, key=lambda node: (node.lineno, node.col_offset)):
+            # The fence is the line before the code's first.
+            where = f"{notebook.name}:{cell.file_line + call.lineno}"
+            named = {keyword.arg: _literal(keyword.value) for keyword in call.keywords if keyword.arg}
+            first = _literal(call.args[0]) if call.args else named.pop("reference", None)
+            yield KernelCall(where, _reference(first), named)
+
+
+def _is_ours(function: ast.expr) -> bool:
+    return (isinstance(function, ast.Name) and function.id == _FUNCTION) or (
+        isinstance(function, ast.Attribute) and function.attr == _FUNCTION
+    )
+
+
+def _reference(value: Any) -> str | dict[str, str] | None:
+    if isinstance(value, dict):
+        strings = all(isinstance(one, str) for pair in value.items() for one in pair)
+        return value if value and strings else None
+    return value if isinstance(value, str) else None
+
+
+def _literal(node: ast.expr) -> Any:
+    """Return the value of a literal; None for anything that has to run first."""
+    try:
+        return ast.literal_eval(node)
+    except ValueError:
+        return None

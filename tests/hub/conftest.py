@@ -1,0 +1,69 @@
+"""A hub, a cache and clean processes for every test of hub kernels; nothing leaves this machine."""
+
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+# The kit is no part of the package, and tests are no package.
+sys.path.insert(0, str(Path(__file__).parent))
+
+from kit import KERNEL, FakeHub, Outcome, Processes, make_kernel, seed_cache
+
+sys.path.pop(0)
+
+
+@dataclass
+class Place:
+    """A folder to work in, with a cache of its own and a hub that may be asked."""
+
+    folder: Path
+    hub: FakeHub
+    processes: Processes
+    repo: str = KERNEL
+
+    @property
+    def cache(self) -> Path:
+        return self.folder / "cache"
+
+    def make(self, folder: str = "kernel", **options: Any) -> Path:
+        """Make a kernel's repository in ``folder``."""
+        return make_kernel(self.folder / folder, **options)
+
+    def seed(self, kernel: Path, *refs: str, repo: str = KERNEL, **options: Any) -> Path:
+        """Put a kernel into the cache."""
+        return seed_cache(self.cache, repo, kernel, refs or ("v1",), **options)
+
+    def variables(self, **more: str) -> dict[str, str]:
+        """Return what a process here needs in its environment."""
+        here = {"HF_HOME": str(self.folder / "home"), "KERNELS_CACHE": str(self.cache), "NO_PROXY": "*"}
+        return {**here, "HF_ENDPOINT": self.hub.url, **more}
+
+    def load(self, *calls: Any, before: str = "", **variables: str) -> Outcome:
+        """Call ``get_kernel`` in a fresh process, with each reference or dictionary of arguments."""
+        made = [call if isinstance(call, dict) else {"reference": call} for call in calls]
+        return self.processes.run(made, self.folder, self.variables(**variables), before)
+
+    def prefetch(self, *references: str, lock: str = "kernels.lock", **wanted: Any) -> dict[str, Any]:
+        """Do what ``kbt prefetch`` does with these references."""
+        asked = [{"reference": one, **wanted} for one in references]
+        return self.processes.prefetch(asked, self.folder / lock, self.folder, self.variables())
+
+
+@pytest.fixture(scope="session")
+def processes() -> Iterator[Processes]:
+    running = Processes()
+    yield running
+    running.close()
+
+
+@pytest.fixture
+def place(tmp_path: Path, processes: Processes) -> Iterator[Place]:
+    # So that no lock or project above the folder is found.
+    (tmp_path / "pyproject.toml").write_text("[tool.kbt]\ntitle = 'Hub'\n")
+    hub = FakeHub()
+    yield Place(tmp_path, hub, processes)
+    hub.close()

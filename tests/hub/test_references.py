@@ -1,0 +1,126 @@
+import pytest
+
+from kernels_bench_tools.errors import KbtError
+from kernels_bench_tools.hub import get_kernel
+from kernels_bench_tools.hub.references import FORMS, parse_reference
+
+COMMIT = "0123456789" * 4
+
+
+@pytest.mark.parametrize(
+    ("text", "pin", "layer", "function"),
+    [
+        ("a/b@3", "3", "", ""),
+        ("a/b@v3", "3", "", ""),
+        ("a/b@>=1,<3", ">=1,<3", "", ""),
+        ("a/b@ >= v1 , != 2", ">=1,!=2", "", ""),
+        ("a/b@main", "main", "", ""),
+        ("a/b@v1.2.0", "v1.2.0", "", ""),
+        ("a/b@feature/new-one", "feature/new-one", "", ""),
+        (f"a/b@{COMMIT}", COMMIT, "", ""),
+        ("a/b@3:RMSNorm", "3", "RMSNorm", ""),
+        ("a/b@3.rms_norm", "3", "", "rms_norm"),
+        ("a/b@>=1,<3:RMSNorm", ">=1,<3", "RMSNorm", ""),
+        ("a/b@>=1,<3.rms_norm", ">=1,<3", "", "rms_norm"),
+        (f"a/b@{COMMIT}.rms_norm", COMMIT, "", "rms_norm"),
+        ("a/with.dots@3", "3", "", ""),
+    ],
+)
+def test_a_reference_says_repository_pin_and_what_of_it(
+    text: str, pin: str, layer: str, function: str
+) -> None:
+    reference = parse_reference(text)
+
+    assert reference.repo == text.partition("@")[0]
+    assert (reference.pin, reference.layer, reference.function) == (pin, layer, function)
+
+
+@pytest.mark.parametrize(
+    ("text", "folder", "layer", "function"),
+    [
+        ("./path", "./path", "", ""),
+        ("../my.kernels/one", "../my.kernels/one", "", ""),
+        ("/some/path:Layer", "/some/path", "Layer", ""),
+        ("./path.function", "./path", "", "function"),
+        ("./", "./", "", ""),
+    ],
+)
+def test_a_folder_is_a_reference_too(text: str, folder: str, layer: str, function: str) -> None:
+    reference = parse_reference(text)
+
+    assert (reference.folder, reference.layer, reference.function) == (folder, layer, function)
+
+
+def test_the_keyword_forms_mean_the_same() -> None:
+    assert parse_reference("a/b:Layer", version=3).name == parse_reference("a/b@3:Layer").name
+    assert parse_reference("a/b", version=">=1,<3").bounds == ((">=", 1), ("<", 3))
+    assert parse_reference("a/b", revision="v1").revision == "v1"
+    assert parse_reference("a/b.fn", version=1).function == "fn"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "a",
+        "a/b",
+        "a/b/c@1",
+        "a/b@",
+        "a/b@>=",
+        "a/b@>=1,",
+        "a/b@1@2",
+        "a/b@x y",
+        "a/b@../x",
+        "a b/c@1",
+        "@1",
+        "a/b@-1",
+    ],
+)
+def test_a_string_of_no_form_names_the_forms(text: str) -> None:
+    with pytest.raises(KbtError) as caught:
+        get_kernel(text)
+
+    assert FORMS in str(caught.value)
+    assert repr(text) in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"version": 1, "revision": "main"},
+        {"version": True},
+        {"version": "main"},
+        {"version": -1},
+        {"revision": ">=1"},
+    ],
+)
+def test_a_version_is_a_number_or_a_constraint_and_there_is_one_pin(arguments: dict[str, object]) -> None:
+    with pytest.raises(KbtError):
+        get_kernel("a/b", **arguments)
+    with pytest.raises(KbtError, match="more than one"):
+        get_kernel("a/b@1", version=1)
+
+
+def test_bounds_admit_what_lies_within_them() -> None:
+    reference = parse_reference("a/b@>=1,<4,!=2")
+
+    assert [version for version in range(6) if reference.admits(version)] == [1, 3]
+
+
+def test_trust_is_a_list_of_names_never_a_switch() -> None:
+    for trust in (True, "org", [1]):
+        with pytest.raises(KbtError, match="no allow-list"):
+            get_kernel("a/b@1", trust=trust)
+
+
+def test_a_device_that_torch_does_not_know_is_a_mistake() -> None:
+    with pytest.raises(KbtError, match="names the device 'gpu'"):
+        get_kernel({"gpu": "a/b@1"})
+
+
+def test_a_deadline_is_a_positive_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(KbtError, match="deadline_s"):
+        get_kernel("a/b@1", deadline_s=0)
+    monkeypatch.setenv("KBT_HUB_DEADLINE_S", "soon")
+    with pytest.raises(KbtError, match="KBT_HUB_DEADLINE_S: is 'soon'"):
+        get_kernel("a/b@1")
