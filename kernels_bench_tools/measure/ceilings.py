@@ -27,7 +27,7 @@ _CPU_CACHES, _CPU_BUFFER_BYTES = 4, (2**26, 2**28)
 """On a CPU: how many caches a buffer exceeds, within these bounds. One of twice the cache still half hits it."""
 _LARGEST_SHARE = 0.4
 """Of the free memory, for three buffers."""
-_CALLS, _LEAST_CALLS, _CPU_CALLS = 20, 5, 5
+_CALLS, _LEAST_CALLS, _CPU_CALLS = 12, 5, 5
 _PATIENCE_MS = 60.0
 """For one ceiling on a CUDA device."""
 _LEAST_CPU_CALLS, _CPU_PATIENCE_MS = 3, 30.0

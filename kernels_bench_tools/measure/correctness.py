@@ -39,14 +39,42 @@ class Verdict:
         if flag not in self.flags:
             self.flags.append(flag)
 
+    def take(self, other: Verdict) -> None:
+        """Add what was found on other inputs."""
+        self.corr["cases"] += other.corr["cases"]
+        self.corr |= {name: value for name, value in other.corr.items() if name != "cases"}
+        for flag in other.flags:
+            self.add(flag)
 
-def check(operator: Operator, workload: Workload, function: Callable[..., Any], inputs: Inputs) -> Verdict:
+
+@dataclass
+class SmallerCases:
+    """What a process has found on smaller workloads: several workloads often have the same one."""
+
+    found: dict[tuple[Any, ...], Verdict] = field(default_factory=dict)
+    """By what makes the smaller workload; those on which the implementation was right."""
+
+
+def check(
+    operator: Operator,
+    workload: Workload,
+    function: Callable[..., Any],
+    inputs: Inputs,
+    known: SmallerCases | None = None,
+) -> Verdict:
     """Compare ``function`` with the reference, and its error with that of torch's own operator.
 
     First on the workload's inputs, twice, with poisoned memory; then, on the operator's smaller version
     of the workload, with other seeds and with its hard cases. A hard case that the implementation refuses
     with an exception is noted, not held against it. Exceptions on ordinary inputs are the caller's.
     Inputs are copied for each call, and the reference is computed after it.
+
+    Args:
+        operator: What is computed.
+        workload: The problem size.
+        function: The implementation.
+        inputs: The workload's inputs.
+        known: What the same function was already found right on; added to.
     """
     tolerance = operator.tolerance(inputs[0].dtype)
     corr: dict[str, Any] = {"ref": "float64", "rtol": tolerance.rtol, "atol": tolerance.atol, "cases": 0}
@@ -54,7 +82,8 @@ def check(operator: Operator, workload: Workload, function: Callable[..., Any], 
     given = [fingerprint(value) for value in inputs if isinstance(value, Tensor)]
     try:
         _check_workload(verdict, operator, function, inputs)
-        _check_smaller(verdict, operator, workload, function, str(inputs[0].device))
+        smaller = _on_smaller(operator, workload, function, str(inputs[0].device), known or SmallerCases())
+        verdict.take(smaller)
     except WrongResultError as wrong:
         verdict.reason = str(wrong)
         corr["reason"] = verdict.reason[:_LONGEST_REASON]
@@ -92,15 +121,22 @@ def _check_workload(
     _conclude(verdict, found, precision=True)
 
 
-def _check_smaller(
-    verdict: Verdict, operator: Operator, workload: Workload, function: Callable[..., Any], device: str
-) -> None:
+def _on_smaller(
+    operator: Operator, workload: Workload, function: Callable[..., Any], device: str, known: SmallerCases
+) -> Verdict:
+    """Return what was found on the smaller workload, now or for an earlier workload with the same one."""
     smaller = operator.smaller(workload)
+    key = (smaller.mode, smaller.group, smaller.dtype, smaller.seed, *smaller.axes.items())
+    if key in known.found:
+        return known.found[key]
+    verdict = Verdict(ok=True, corr={"cases": 0})
     for seed in range(workload.seed + 1, workload.seed + 1 + SMALL_SEEDS):
         _check_case(verdict, operator, function, f"seed {seed}", operator.inputs(smaller, device, seed), True)
     for name, case in operator.cases(smaller, operator.inputs(smaller, device, workload.seed)):
         # Extreme values may lose digits in ways that torch's operator happens not to: only right or wrong.
         _check_case(verdict, operator, function, name, case, False)
+    known.found[key] = verdict
+    return verdict
 
 
 def _check_case(

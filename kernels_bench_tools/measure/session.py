@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from kernels_bench_tools.measure.ceilings import measure_ceilings
 from kernels_bench_tools.measure.clocks import ClockSampler
+from kernels_bench_tools.measure.correctness import SmallerCases
 from kernels_bench_tools.measure.environment import card_uuid
 from kernels_bench_tools.measure.integrity import Guard
 from kernels_bench_tools.measure.roofline import CPU_MARGIN, TRAFFIC_MARGIN, Judgement, judge
@@ -28,6 +29,7 @@ class Session:
     guard: Guard
     ceilings: dict[str, float] = field(default_factory=dict)
     """GB/s, or TFLOP/s for a matmul; empty where they were not asked for."""
+    smaller: SmallerCases = field(default_factory=SmallerCases)
     sentinels: dict[str, list[float]] = field(default_factory=dict)
     """Milliseconds before the first workload and, once :meth:`close` ran, after the last; CUDA only."""
 

@@ -126,12 +126,13 @@ def _run(
 ) -> None:
     device, guard, function = session.device, session.guard, timed.call
     _forget_compilations()
+    _compile_every_layout()
     inputs = operator.inputs(workload, device, trial.seed)
     output, trial.compile_ms = _timed_call(function, inputs, device)
     trial.work = operator.work(inputs, output)
     del output
     trial.second_ms = _timed_call(function, inputs, device)[1]
-    trial.verdict = check(operator, workload, function, inputs)
+    trial.verdict = check(operator, workload, function, inputs, session.smaller)
     trial.add(trial.verdict.flags)
     trial.add(guard.inspect(operator, workload, function, inputs))
     # Odd shapes among the hard cases may have left code compiled for any shape: compile anew for this one.
@@ -193,12 +194,18 @@ def _peak_bytes(function: Callable[..., Any], inputs: Inputs, device: str) -> in
 def _forget_compilations() -> bool:
     """Drop what torch.compile compiled, if it was used at all; say whether it was."""
     dynamo = sys.modules.get("torch._dynamo")
-    if dynamo is None:
+    # Imported by others as well, and resetting what was not used imports the whole compiler, for seconds.
+    if dynamo is None or not dynamo.convert_frame.FRAME_COUNTER:
         return False
     dynamo.reset()
-    # Beyond it, calls run eagerly without a word; a workload and its hard cases have some ten layouts.
-    dynamo.config.recompile_limit = RECOMPILE_LIMIT
     return True
+
+
+def _compile_every_layout() -> None:
+    """Let torch.compile go on: beyond its limit of eight, calls run eagerly without a word."""
+    dynamo = sys.modules.get("torch._dynamo")
+    if dynamo is not None:
+        dynamo.config.recompile_limit = RECOMPILE_LIMIT
 
 
 def _release(device: str) -> None:

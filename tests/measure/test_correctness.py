@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import layer_norm as truth
 
-from kernels_bench_tools.measure.correctness import Verdict, check
+from kernels_bench_tools.measure.correctness import SmallerCases, Verdict, check
 from kernels_bench_tools.measure.differences import Comparison, Errors, OutputErrors, WrongResultError
 from kernels_bench_tools.measure.judgement import compare
 from kernels_bench_tools.measure.operator import Operator, Workload
@@ -237,3 +237,35 @@ def test_memory_that_is_not_written_is_seen_in_the_call_after_the_first(layer_no
         return out
 
     assert "NaN" in judge(layer_norm, all_but_one).reason
+
+
+def test_a_smaller_workload_that_several_share_is_judged_once(layer_norm: Operator) -> None:
+    known, calls = SmallerCases(), []
+
+    def counting(*inputs: Tensor) -> Tensor:
+        calls.append(tuple(inputs[0].shape))
+        return right(*inputs)
+
+    verdicts = []
+    for seq_len in (128, 256):
+        axes = {"batch": 8, "seq_len": seq_len, "hidden_dim": 256}
+        workload = Workload(name=f"S{seq_len}", axes=axes, dtype="float32")
+        calls.clear()
+        inputs = layer_norm.inputs(workload, "cpu", 0)
+        verdicts.append(check(layer_norm, workload, counting, inputs, known))
+
+    assert calls == [(8, 256, 256)] * 2
+    assert verdicts[0].corr["cases"] == verdicts[1].corr["cases"] > 10
+
+
+def test_what_is_wrong_on_a_shared_smaller_workload_is_wrong_on_each(layer_norm: Operator) -> None:
+    known = SmallerCases()
+
+    def without_eps(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+        return truth(x, x.shape[-1:], weight, bias, 0.0)
+
+    for seq_len in (128, 256):
+        axes = {"batch": 8, "seq_len": seq_len, "hidden_dim": 256}
+        workload = Workload(name=f"S{seq_len}", axes=axes, dtype="float32")
+        inputs = layer_norm.inputs(workload, "cpu", 0)
+        assert not check(layer_norm, workload, without_eps, inputs, known).ok

@@ -71,7 +71,7 @@ def test_a_sum_of_what_the_cache_holds_is_far_faster_hot() -> None:
     x = random(4096, 4096)  # 32 MiB: the read alone, so nothing hides that it comes from the cache
     cold, hot = (typical_ms(CudaTimer(lambda x: x.sum(), (x,), "cuda", cold=cold)) for cold in (True, False))
 
-    assert cold > 1.3 * hot
+    assert cold > 1.2 * hot
 
 
 def test_timed_calls_go_round_three_input_sets() -> None:
