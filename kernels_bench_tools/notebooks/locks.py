@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import threading
 from collections.abc import Iterator
@@ -11,6 +12,7 @@ from types import FrameType
 
 from filelock import FileLock, Timeout
 
+from kernels_bench_tools.naming import slugify
 from kernels_bench_tools.notebooks.environments import ignore_folder
 from kernels_bench_tools.notebooks.progress import Progress
 from kernels_bench_tools.notebooks.project import Project
@@ -28,8 +30,12 @@ def project_lock(project: Project, progress: Progress) -> Iterator[bool]:
 
 @contextmanager
 def device_lock(slug: str, progress: Progress) -> Iterator[None]:
-    """Let one cell at a time measure on a device, among all of this user's builds."""
-    path = user_cache() / "locks" / f"{slug}.lock"
+    """Let one cell at a time measure on a device, among all of this user's builds.
+
+    ``CUDA_VISIBLE_DEVICES`` tells cards of one machine apart: builds on different ones do not wait.
+    """
+    card = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")[0]
+    path = user_cache() / "locks" / f"{slugify(f'{slug} {card}')}.lock"
     path.parent.mkdir(parents=True, exist_ok=True)
     waiting = f"another build is measuring on {slug}; waiting until the device is free"
     with _held(path, waiting, progress):
