@@ -441,11 +441,15 @@ def thin_records(records: Iterable[Record]) -> list[Record]:
     return thinned
 
 
-def thin_record(record: Record, samples: int = 30) -> Record:
-    """Return the record with fewer samples, and without the digits that carry no information.
+def thin_record(record: Record, samples: int = 20) -> Record:
+    """Return the record with fewer samples, and without digits and letters that carry no information.
 
     Every quantile and interval stays as all samples gave it; of the samples every n-th is kept, in order.
     """
+    record = replace(
+        record,
+        kernels=[replace(kernel, name=kernel.name[:_LONGEST_KERNEL_NAME]) for kernel in record.kernels],
+    )
     if record.lat_ms is None:
         return record
     latency = replace(
@@ -497,6 +501,7 @@ def _rounded(value: float) -> float:
     return float(f"{value:.5g}")
 
 
+_LONGEST_KERNEL_NAME = 96
 _DECODER = msgspec.json.Decoder(Record)
 _ENCODER = msgspec.json.Encoder()
 # Readers of kernels-benchmarks' files look these up without asking whether they are there.

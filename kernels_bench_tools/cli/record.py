@@ -30,7 +30,7 @@ def record(
         bool, typer.Option("--force", help="Replace measured rows even where fewer are measured now.")
     ] = False,
     full: Annotated[
-        bool, typer.Option("--full", help="Keep every sample and digit. [default: 30 samples of each row]")
+        bool, typer.Option("--full", help="Keep every sample and digit. [default: 20 samples of each row]")
     ] = False,
 ) -> None:
     """Copy records to OPERATOR/results/records/DEVICE/IMPLEMENTATION.jsonl, to be committed.

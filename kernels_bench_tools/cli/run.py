@@ -25,6 +25,7 @@ from kernels_bench_tools.cli.options import (
     Workloads,
 )
 from kernels_bench_tools.cli.physics import cell_records, complain_of_impossible
+from kernels_bench_tools.cli.ranking import by_operator, operator_table
 from kernels_bench_tools.cli.tables import comparison_table, count_processes, tell_processes
 from kernels_bench_tools.naming import title_from_name
 from kernels_bench_tools.notebooks.document import read_notebook
@@ -37,7 +38,10 @@ from kernels_bench_tools.summarize.compare import Comparison, compare_records
 
 def run_notebook(
     notebook: Annotated[
-        str, typer.Argument(metavar="NOTEBOOK[:CELL]", help="A path, or OPERATOR/IMPLEMENTATION.")
+        str,
+        typer.Argument(
+            metavar="NOTEBOOK[:CELL]", help="A path, OPERATOR/IMPLEMENTATION, or OPERATOR for all of its own."
+        ),
     ],
     env: Env = EnvironmentChoice.UV,
     rerun: Rerun = False,
@@ -49,6 +53,8 @@ def run_notebook(
     json: Json = False,
 ) -> int:
     """Run one notebook, or one of its cells, and print its results beside the operator's baseline.
+
+    Of a whole operator, the ranking of its implementations is printed, and every workload.
 
     Nothing is published; `kbt build` does that, after measuring in more processes. What a build has measured
     is not measured again. The exit code is 2 if a row is faster than physics allows.
@@ -81,8 +87,12 @@ def run_notebook(
         data = [_as_data(project, result, baselines_of[entry.path], entry, cell) for entry, cell in shown]
         print(msgspec.json.encode(data).decode())
     else:
+        together = by_operator(shown)
+        for operator, theirs in together.items():
+            print(operator_table(project, result, operator, theirs))
         for entry, cell in shown:
-            _show(project, result, baselines_of[entry.path], entry, cell)
+            if not any((entry, cell) in theirs for theirs in together.values()):
+                _show(project, result, baselines_of[entry.path], entry, cell)
     concerned = {*names, *baselines}
     cells = [cell for cell in finished_cells(result) if cell[0].rpartition(":")[0] in concerned]
     failed = strict and any(cell.status in FAILURES for _, cell in shown)

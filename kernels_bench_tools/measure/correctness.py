@@ -82,8 +82,8 @@ def check(
     given = [fingerprint(value) for value in inputs if isinstance(value, Tensor)]
     try:
         _check_workload(verdict, operator, function, inputs)
-        smaller = _on_smaller(operator, workload, function, str(inputs[0].device), known or SmallerCases())
-        verdict.take(smaller)
+        device = str(inputs[0].device)
+        verdict.take(_on_smaller(operator, workload, function, device, known or SmallerCases()))
     except WrongResultError as wrong:
         verdict.reason = str(wrong)
         corr["reason"] = verdict.reason[:_LONGEST_REASON]

@@ -16,7 +16,7 @@ import torch
 from kernels_bench_tools.errors import Unsupported
 from kernels_bench_tools.measure.correctness import Verdict, check
 from kernels_bench_tools.measure.modes import Subject, in_mode, subject
-from kernels_bench_tools.measure.operator import Inputs, Operator, Workload
+from kernels_bench_tools.measure.operator import Inputs, Operator, Workload, no_cases
 from kernels_bench_tools.measure.outcome import decide
 from kernels_bench_tools.measure.roofline import FLOORS, Judgement
 from kernels_bench_tools.measure.rotation import input_set_count
@@ -81,9 +81,10 @@ def run_trial(
     trial = Trial(status=Status.OK, seed=workload.seed)
     try:
         with torch.no_grad():
-            _run(
-                trial, in_mode(operator, mode), workload, subject(operator, function, mode), session, kernels
-            )
+            of_mode = in_mode(operator, mode)
+            if process > 0:  # the first one judges the hard cases, which are the same in all
+                of_mode = replace(of_mode, cases=no_cases)
+            _run(trial, of_mode, workload, subject(operator, function, mode), session, kernels)
     except Exception as error:
         status, failure = classify(error)
         if status is Status.ERROR:

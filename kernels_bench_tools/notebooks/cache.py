@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import shutil
+import time
 import uuid
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -25,6 +26,9 @@ FORMAT = 1
 """Version of the entries; others count as absent."""
 
 _DRAFT_PREFIX = ".draft-"
+_PROCESS = "-process-"
+_RESUMABLE_SECONDS = 24 * 3600
+"""Processes that ended longer ago are not joined with new ones."""
 
 
 class StoredResult(msgspec.Struct, kw_only=True):
@@ -168,8 +172,17 @@ class CellCache:
         return entry
 
     def sweep(self) -> None:
-        """Remove what builds that were killed left unfinished."""
+        """Remove what builds that were killed left unfinished, and old processes of sessions never resumed."""
         for folder in self.folder.glob(f"{_DRAFT_PREFIX}*"):
+            shutil.rmtree(folder, ignore_errors=True)
+        for folder in self.folder.glob(f"*{_PROCESS}*"):
+            if time.time() - folder.stat().st_mtime > _RESUMABLE_SECONDS:
+                shutil.rmtree(folder, ignore_errors=True)
+
+    def drop_processes(self, key: str) -> None:
+        """Remove the processes of a cell whose own entry has what they left."""
+        for folder in self.folder.glob(f"{key}{_PROCESS}*"):
+            self._known.pop(folder.name, None)
             shutil.rmtree(folder, ignore_errors=True)
 
     def prune(self) -> int:
@@ -186,6 +199,11 @@ class CellCache:
 
     def _entries(self) -> Iterable[Path]:
         return sorted(self.folder.iterdir()) if self.folder.is_dir() else []
+
+
+def process_key(key: str, process: int) -> str:
+    """Return the key of one process of a cell that several measure."""
+    return f"{key}{_PROCESS}{process}"
 
 
 def file_digest(path: Path) -> str:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from kernels_bench_tools.devices import Device
-from kernels_bench_tools.notebooks.cache import CellCache, Draft, Entry, StoredResult
+from kernels_bench_tools.notebooks.cache import CellCache, Draft, Entry, StoredResult, process_key
 from kernels_bench_tools.notebooks.checkout import Checkout
 from kernels_bench_tools.notebooks.environments import CellEnvironment, Prepared
 from kernels_bench_tools.notebooks.fingerprints import Fingerprints
@@ -156,12 +156,19 @@ class Execution:
         return self.graph.nodes[name].notebook.operator or name.notebook
 
     def _measure(self, names: Sequence[CellName], pool: ThreadPoolExecutor) -> None:
+        asked: set[str] = set()
+
         def run(name: CellName, process: int) -> ProcessRun:
-            draft = self.cache.draft()
-            self._process_drafts.append(draft)
-            task = self._task(self.graph.nodes[name], draft, process)
-            # In the pool, so that this thread hears of an interruption.
-            return ProcessRun(draft, pool.submit(self._run_one, self.graph.nodes[name], task).result())
+            key = process_key(self._keys[name], process)
+            # What this session has measured and asks for again, it wants measured again.
+            known = None if key in asked or name in self._rerun else self.cache.find(key)
+            asked.add(key)
+            if known is not None:
+                self.progress.note(
+                    f"{name}: process {process + 1} is known, from a build that was interrupted"
+                )
+                return ProcessRun(Draft(known.folder), known.result)
+            return self._run_process(name, process, key, pool)
 
         limit = LIMITS.get(self.device.kind, LIMITS["cuda"])
         session = Session(names, self.process_count, limit, run, self.progress)
@@ -172,6 +179,17 @@ class Execution:
             session.flag()
             for name in session.complete():
                 self._commit(name, session.join(name, self._draft(name)))
+                self.cache.drop_processes(self._keys[name])
+
+    def _run_process(self, name: CellName, process: int, key: str, pool: ThreadPoolExecutor) -> ProcessRun:
+        """Run a process of a cell; what ended well is kept, should the session be interrupted."""
+        node, draft = self.graph.nodes[name], self.cache.draft()
+        self._process_drafts.append(draft)
+        # In the pool, so that this thread hears of an interruption.
+        result = pool.submit(self._run_one, node, self._task(node, draft, process)).result()
+        if result.status is not Status.OK or self.process_count == 1:
+            return ProcessRun(draft, result)
+        return ProcessRun(Draft(self.cache.commit(draft, key, result).folder), result)
 
     def _is_ready(self, name: CellName) -> bool:
         return all(need in self.results for need in self.graph.nodes[name].needs)

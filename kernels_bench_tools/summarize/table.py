@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from kernels_bench_tools.records import Status
+from kernels_bench_tools.records import Regime, Status
 from kernels_bench_tools.summaries import DeviceSummary, Point, Row, Summary, Verdict
 from kernels_bench_tools.summarize.words import flag_words
 
@@ -50,7 +50,7 @@ def _ranking_line(row: Row) -> list[str]:
 def _points(device: DeviceSummary, index: int) -> str:
     # What passed nothing has told its reason in the ranking.
     lines = [_point_line(row, row.points[index]) for row in device.rows if row.passed]
-    return _aligned(lines, right={1, 2, 3, 5})
+    return _aligned(lines, right={1, 2, 3, 5, 6})
 
 
 def _point_line(row: Row, point: Point) -> list[str]:
@@ -62,6 +62,7 @@ def _point_line(row: Row, point: Point) -> list[str]:
         spread_text(point.p50_ms, point.ci_low_ms, point.ci_high_ms),
         ratio_text(point.speedup, point.speedup_low, point.speedup_high) if point.speedup else "",
         verdict or outcome,
+        rate_text(point),
         fraction_text(point),
         flag_words(point.flags),
     ]
@@ -90,6 +91,13 @@ def ratio_text(speedup: float | None, low: float | None, high: float | None) -> 
         return speedup_text(speedup)
     ends = (f"{end:.3f}" if end < 10 else f"{end:.4g}" for end in (low, high))
     return f"{speedup_text(speedup)} [{', '.join(ends)}]"
+
+
+def rate_text(point: Point) -> str:
+    """Return what bounds a point as a rate: ``688 TFLOP/s`` or ``4,102 GB/s``; empty where nothing is known."""
+    if point.regime is Regime.COMPUTE and point.tflop_per_s is not None:
+        return f"{point.tflop_per_s:.0f} TFLOP/s"
+    return "" if point.gb_per_s is None else f"{point.gb_per_s:,.0f} GB/s"
 
 
 def fraction_text(point: Point) -> str:

@@ -141,3 +141,15 @@ def test_a_compiled_backward_pass_can_be_timed_again_and_again(layer_norm: Opera
     trial = attempt(layer_norm, torch.compile(torch_layer_norm, dynamic=False), "bwd")
 
     assert trial.status is Status.OK, trial.failure
+
+
+def test_hard_cases_are_judged_by_the_first_of_several_processes(layer_norm: Operator) -> None:
+    with open_session("cpu", ceilings=False) as session:
+        first = run_trial(layer_norm, WORKLOAD, torch_layer_norm, session)
+    with open_session("cpu", ceilings=False) as session:
+        second = run_trial(layer_norm, WORKLOAD, torch_layer_norm, session, process=1)
+
+    assert first.verdict is not None
+    assert second.verdict is not None
+    assert first.verdict.corr["cases"] == 14
+    assert second.verdict.corr["cases"] == 3

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections import Counter
 
 import psutil
 import pytest
@@ -233,12 +234,12 @@ class Told(Silent):
     def cell_started(self, name): print("started", name, flush=True)
     def process_started(self, name, process, processes): print("started", name, flush=True)
     def note(self, text): print("note", text, flush=True)
-build(find_project(Path(sys.argv[1])), [], BuildOptions(environment="current", processes=1), Told())
+build(find_project(Path(sys.argv[1])), [], BuildOptions(environment="current", processes=int(sys.argv[2])), Told())
 """
 
 
-def start_build(workspace):
-    command = [sys.executable, "-c", BUILD, str(workspace.root)]
+def start_build(workspace, processes=1):
+    command = [sys.executable, "-c", BUILD, str(workspace.root), str(processes)]
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
@@ -335,3 +336,39 @@ def test_a_report_of_ten_notebooks_is_checked_in_half_a_second(workspace):
     workspace.build()
 
     assert time.process_time() - began < 0.5
+
+
+def test_an_interrupted_session_goes_on_where_it_stopped(workspace):
+    marks, flag = workspace.root / ".marks", workspace.root / ".flag"
+    marks.mkdir()
+    run = f"""
+import json, os, pathlib, time
+process = json.load(open(os.environ["KBT_CONTEXT"]))["process"]
+marks = pathlib.Path({str(marks)!r})
+"""
+    mark = "(marks / f'{name}{process}-{os.getpid()}').touch()\n"
+    latency = {"p10": 1.0, "p50": 1.0, "p90": 1.0, "mean": 1.0, "iqr": 0.0, "reps": 1}
+    record = RECORD | {"status": "ok", "ok": True, "lat_ms": latency}
+    write = f"open('op.jsonl', 'a').write(json.dumps({record!r} | {{'process': process}}) + chr(10))\n"
+    workspace.cell("op/impls/a.md", run + "name = 'a'\n" + mark + write, "id=a outputs=op.jsonl")
+    wait = (
+        f"if process == 1 and not os.path.exists({str(flag)!r}): print('waits', flush=True); time.sleep(60)\n"
+    )
+    workspace.cell("op/impls/b.md", run + wait + "name = 'b'\n" + mark + write, "id=a outputs=op.jsonl")
+    build = start_build(workspace, processes=3)
+    while not list(marks.glob("b0*")):
+        time.sleep(0.05)
+    time.sleep(0.5)
+    build.send_signal(signal.SIGINT)
+    build.communicate(timeout=20)
+    before = {path.name.partition("-")[0] for path in marks.iterdir()}
+    flag.touch()
+
+    workspace.build(processes=3)
+
+    assert before == {"a0", "b0"}
+    counts = Counter(path.name.partition("-")[0] for path in marks.iterdir())
+    assert counts == dict.fromkeys(["a0", "a1", "a2", "b0", "b1", "b2"], 1)
+    records = (workspace.root / workspace.result("op/impls/a.md").artifacts["op.jsonl"]).read_text()
+    assert len(records.splitlines()) == 3
+    assert not list((workspace.root / ".kbt/cache").glob("*-process-*"))

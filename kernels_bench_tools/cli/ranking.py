@@ -1,0 +1,44 @@
+"""Several implementations of an operator, run together: one summary instead of a table for each."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import PurePosixPath
+
+from kernels_bench_tools.cli.physics import cell_records
+from kernels_bench_tools.naming import title_from_name
+from kernels_bench_tools.notebooks.project import Project
+from kernels_bench_tools.records import Failure, Record
+from kernels_bench_tools.runs import BuildRun, CellRun, NotebookRun
+from kernels_bench_tools.summarize.sources import Source
+from kernels_bench_tools.summarize.summary import summarize
+from kernels_bench_tools.summarize.table import render_table
+
+Shown = Sequence[tuple[NotebookRun, CellRun]]
+
+
+def by_operator(shown: Shown) -> dict[str, Shown]:
+    """Return the cells of each operator that several implementations were run of."""
+    found: dict[str, list[tuple[NotebookRun, CellRun]]] = {}
+    for entry, cell in shown:
+        parts = PurePosixPath(entry.path).parts
+        if len(parts) > 2 and parts[-2] == "impls":
+            found.setdefault(parts[-3], []).append((entry, cell))
+    return {
+        operator: cells for operator, cells in found.items() if len({entry.path for entry, _ in cells}) > 1
+    }
+
+
+def operator_table(project: Project, result: BuildRun, operator: str, cells: Shown) -> str:
+    """Return the rankings and workloads of an operator on this build's device, as text."""
+    sources = [Source(records=_records(project, result, *shown), front=shown[0].front) for shown in cells]
+    return render_table(summarize(operator, title_from_name(operator), sources))
+
+
+def _records(project: Project, result: BuildRun, entry: NotebookRun, cell: CellRun) -> list[Record]:
+    records = list(cell_records(project, cell))
+    if records or cell.status is None:
+        return records
+    failure = Failure(type=cell.status.value, msg=cell.reason or f"ended as {cell.status.value}")
+    stem = PurePosixPath(entry.path).stem
+    return [Record(ts="", run="", impl=stem, status=cell.status, err=failure, device=result.device)]
