@@ -67,7 +67,7 @@ Processes = Annotated[
         min=0,
         metavar="N",
         help="In how many fresh processes to run each cell that measures, those of one operator taking turns. "
-        "[default: 3 for `build`, 1 for `run` and for `--workloads smoke`]",
+        "[default: 3 for `build` on a GPU; 1 on a CPU, for `run` and for `--workloads smoke`]",
         show_default=False,
     ),
 ]

@@ -56,6 +56,8 @@ class Limits:
     max_samples: int = 2000
     tick_ms: float = 0.0
     """Resolution of the timer: no interval can be narrower."""
+    precision: float = PRECISION
+    """How far the interval may reach, relative to the median."""
 
 
 Draw = Callable[[int], Sequence[Call]]
@@ -106,18 +108,18 @@ def sample(draw: Draw, limits: Limits, seconds_per_call: float) -> tuple[list[Ca
             wanted = max(affordable, MIN_SAMPLES - len(calls))
             calls += draw(min(look - len(calls), wanted))
             seconds_per_call = (perf_counter() - start) / len(calls)
-        if _converged([call.ms for call in calls], limits.tick_ms):
+        if _converged([call.ms for call in calls], limits):
             return calls, "converged"
     return calls, "max_samples"
 
 
-def _converged(samples: Sequence[float], tick_ms: float) -> bool:
+def _converged(samples: Sequence[float], limits: Limits) -> bool:
     interval = median_interval(samples)
     if interval is None:
         return False
     median = quantiles(samples, [0.5])[0]
     half_width = max(median - interval[0], interval[1] - median)
-    return half_width <= max(PRECISION * median, tick_ms)
+    return half_width <= max(limits.precision * median, limits.tick_ms)
 
 
 def summarize(

@@ -31,7 +31,7 @@ from kernels_bench_tools.records import CacheState, Clocks, Flag, Kernel, Latenc
 # Most medians are known within 0.2 s; a noisy one may take longer than the 0.8 s that it should.
 CUDA_LIMITS = Limits(warmup_seconds=0.3, min_warmup_seconds=0.1, sample_seconds=2.0, tick_ms=32e-6)
 # The CPU set has to end within seconds, and its noise outlasts any patience.
-CPU_LIMITS = Limits(warmup_seconds=0.2, sample_seconds=1.0)
+CPU_LIMITS = Limits(warmup_seconds=0.2, sample_seconds=0.5, precision=0.01)
 EVENTS_SECONDS = 0.05
 KEEP_SECONDS = 0.1
 COOL_DOWN_SECONDS = 1.0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from kernels_bench_tools.devices import current_device
 from kernels_bench_tools.errors import ProjectError
@@ -23,7 +23,9 @@ from kernels_bench_tools.notebooks.reporting import describe_cell, describe_note
 from kernels_bench_tools.notebooks.selection import select_cells, select_notebooks
 from kernels_bench_tools.runs import FORWARD, MODES, BuildRun, CellRun, ProjectInfo
 
-DEFAULT_PROCESSES = 3
+DEFAULT_PROCESSES = {"cuda": 3, "cpu": 1}
+"""By the kind of the device. A CPU is usually one's own, without a GPU at hand: its figures tell that something runs
+and about how fast, and three times the minutes would tell little more."""
 """Fresh processes for each cell that measures: medians differ from process to process by more than their
 intervals say (addresses, clocks), and three are the fewest that show it."""
 QUICK_WORKLOADS = "smoke"
@@ -57,18 +59,19 @@ class BuildOptions:
     quick: bool = False
     """One process is enough for cells whose results from the default number of them are not known."""
 
-    @property
-    def process_count(self) -> int:
-        """In how many processes a cell that measures is run."""
+    def process_count(self, kind: str) -> int:
+        """Return in how many processes a cell that measures is run on a device of this kind."""
         if self.processes:
             return self.processes
-        return 1 if self.quick or self.workloads == QUICK_WORKLOADS else DEFAULT_PROCESSES
+        default = DEFAULT_PROCESSES.get(kind, DEFAULT_PROCESSES["cuda"])
+        return 1 if self.quick or self.workloads == QUICK_WORKLOADS else default
 
-    @property
-    def thorough_count(self) -> int:
-        """The other number of processes whose known results are served, or 0."""
-        thorough = replace(self, quick=False).process_count
-        return thorough if thorough != self.process_count else 0
+    def thorough_count(self, kind: str) -> int:
+        """Return the other number of processes whose known results are served, or 0."""
+        count, thorough = self.process_count(kind), max(DEFAULT_PROCESSES.values())
+        return (
+            thorough if not self.processes and self.workloads != QUICK_WORKLOADS and thorough > count else 0
+        )
 
 
 def build(project: Project, targets: Sequence[str], options: BuildOptions, progress: Progress) -> BuildRun:
@@ -137,8 +140,8 @@ def _build(project: Project, plan: _Plan, options: BuildOptions, progress: Progr
         workloads=options.workloads,
         mode=options.mode,
         jobs=options.jobs,
-        process_count=options.process_count,
-        thorough_count=options.thorough_count,
+        process_count=options.process_count(device.kind),
+        thorough_count=options.thorough_count(device.kind),
         cache=cache,
         fingerprints=Fingerprints(project, graph, device, environment, options.workloads, options.mode),
         checkout=checkout,

@@ -25,7 +25,7 @@ ODD_SIZES = ((5, 1000), (3, 769))
 
 Sizes = tuple[tuple[int, int], ...]
 PEER: Sizes = tuple((tokens, hidden_dim) for tokens in (128, 256, 512) for hidden_dim in (768, 1024, 2048))
-CPU: Sizes = ((64, 768), (128, 1024), (256, 2048))
+CPU: Sizes = ((64, 1024), (256, 1024))
 SMOKE: Sizes = ((16, 256),)
 
 

@@ -167,23 +167,31 @@ def test_the_device_is_held_from_the_first_process_to_the_last(workspace):
 @pytest.mark.parametrize(
     ("options", "expected"),
     [
-        ({}, DEFAULT_PROCESSES),
+        ({}, DEFAULT_PROCESSES["cpu"]),
         ({"workloads": "smoke"}, 1),
         ({"quick": True}, 1),
         ({"quick": True, "processes": 2}, 2),
         ({"workloads": "smoke", "processes": 5}, 5),
     ],
 )
-def test_three_processes_unless_a_look_is_enough(workspace, options, expected):
+def test_as_many_processes_as_asked_for_or_as_the_device_needs(workspace, options, expected):
     workspace.cell(X, WRITE + "write()", MEASURING)
     workspace.build(**{"processes": 0} | options)
 
     assert len(measured(workspace)) == expected
 
 
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [({}, 3), ({"workloads": "smoke"}, 1), ({"quick": True}, 1), ({"quick": True, "processes": 2}, 2)],
+)
+def test_on_a_gpu_three_processes_unless_a_look_is_enough(options, expected):
+    assert BuildOptions(**options).process_count("cuda") == expected
+
+
 def test_a_quick_run_takes_what_a_build_has_measured_unless_told_to_measure(workspace):
     workspace.cell(X, WRITE + "write()", MEASURING)
-    workspace.build(processes=0)
+    workspace.build(processes=3)
 
     assert workspace.build(processes=0, quick=True).processes == []
     assert len(measured(workspace)) == 3
