@@ -63,8 +63,8 @@ def recorded(project: Path, name: str = "plain") -> Path:
     return path
 
 
-def test_a_build_says_which_process_runs_and_runs_three_of_each(operator: Path, kbt_in: Kbt) -> None:
-    done = kbt_in(operator, "build", "--env", "current")
+def test_a_build_says_which_process_runs_and_runs_each_in_turn(operator: Path, kbt_in: Kbt) -> None:
+    done = kbt_in(operator, "build", "--env", "current", "--processes", "3")
 
     assert done.returncode == 0, done.stderr
     running = re.findall(r"(\w+)\.md:benchmark  running, process (\d) of 3", done.stderr)
@@ -82,7 +82,7 @@ def test_the_number_of_processes_is_an_option(operator: Path, kbt_in: Kbt) -> No
 
 def test_run_shows_processes_flags_and_interval_within_120_columns(operator: Path, kbt_in: Kbt) -> None:
     quick = kbt_in(operator, "run", "softmax/mine", "--env", "current")
-    kbt_in(operator, "build", "--env", "current")
+    kbt_in(operator, "build", "--env", "current", "--processes", "3")
     after = kbt_in(operator, "run", "softmax/mine", "--env", "current")
     as_data = json.loads(kbt_in(operator, "run", "softmax/mine", "--env", "current", "--json").stdout)
 
@@ -129,7 +129,7 @@ def test_run_fails_for_a_row_faster_than_physics_and_not_for_another_cells(
 def test_records_are_committed_thin_with_all_processes_and_whole_on_request(
     operator: Path, kbt_in: Kbt
 ) -> None:
-    kbt_in(operator, "build", "--env", "current")
+    kbt_in(operator, "build", "--env", "current", "--processes", "3")
 
     done = kbt_in(operator, "record")
     thin = read_records(recorded(operator))
@@ -137,7 +137,7 @@ def test_records_are_committed_thin_with_all_processes_and_whole_on_request(
     assert [(entry.process, entry.workload) for entry in thin] == [
         (n, w) for n in range(3) for w in ("w0", "w1")
     ]
-    assert {(len(entry.lat_ms.raw_times), entry.lat_ms.p50) for entry in thin if entry.lat_ms} == {(30, 1.0)}
+    assert {(len(entry.lat_ms.raw_times), entry.lat_ms.p50) for entry in thin if entry.lat_ms} == {(20, 1.0)}
 
     assert kbt_in(operator, "record", "--full").returncode == 0
     full = read_records(recorded(operator))

@@ -98,7 +98,7 @@ def test_an_exception_is_a_record_and_the_next_workload_still_runs(
     torch_layer_norm: Implementation, capfd: pytest.CaptureFixture[str]
 ) -> None:
     def fails_once(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-        if x.shape == (1, 128, 768):
+        if x.shape == (1, 128, 1024):
             raise RuntimeError("no luck\nwith this one")
         return torch_layer_norm(x, weight, bias)
 
@@ -108,7 +108,7 @@ def test_an_exception_is_a_record_and_the_next_workload_still_runs(
     assert records[0].err is not None
     assert (records[0].err.type, records[0].err.msg) == ("RuntimeError", "no luck with this one")
     assert all(record.outcome.ran for record in records[1:])
-    assert len(read_records(Path("layer_norm.jsonl"))) == len(records) == 6
+    assert len(read_records(Path("layer_norm.jsonl"))) == len(records) == 3
     assert "Traceback" in capfd.readouterr().err
 
 
@@ -133,7 +133,7 @@ def test_what_cannot_be_loaded_here_is_unsupported_on_every_workload() -> None:
 
     records = run_benchmark("layer_norm", load=load, workloads="cpu", device="cpu")
 
-    assert len(records) == 6
+    assert len(records) == 3
     assert {record.status for record in records} == {Status.UNSUPPORTED}
     assert records[0].err is not None
     assert records[0].err.msg == "needs a very large telescope"
@@ -309,7 +309,7 @@ def test_timed_calls_go_round_different_values(torch_layer_norm: Implementation)
     record = smoke(watching)
 
     assert record.lat_ms is not None
-    assert len(set(seen)) >= record.lat_ms.input_sets > 10
+    assert len(set(seen)) >= min(record.lat_ms.input_sets, record.lat_ms.reps) > 10
 
 
 def test_a_call_that_changes_its_inputs_has_a_latency_and_no_rank() -> None:

@@ -14,7 +14,20 @@ def test_a_table_shows_ranks_medians_verdicts_and_reasons(field):
     assert "NVIDIA H200: 4 workloads, baseline PyTorch Layer Norm" in text
     assert "unsupported: the hub cannot be reached: name resolution failed" in text
     line = next(line for line in text.splitlines() if "Triton" in line and "faster" in line)
-    words = ["Triton", "Layer", "Norm", "0.07020", "ms", "±0.2%", "1.72x", "[1.719,", "1.729]", "faster"]
+    words = [
+        "Triton",
+        "Layer",
+        "Norm",
+        "0.07020",
+        "ms",
+        "±0.2%",
+        "1.72x",
+        "[1.719,",
+        "1.729]",
+        "faster",
+        "15,295",
+        "GB/s",
+    ]
     assert line.split() == words
 
 
