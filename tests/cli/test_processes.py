@@ -96,6 +96,18 @@ def test_run_shows_processes_flags_and_interval_within_120_columns(operator: Pat
     assert max(map(len, after.stdout.splitlines())) <= 120
 
 
+def test_run_of_a_whole_operator_prints_its_ranking_and_what_did_not_run(operator: Path, kbt_in: Kbt) -> None:
+    write_implementation(operator, "elsewhere", "requires: [mps]")
+
+    done = kbt_in(operator, "run", "softmax", "--env", "current")
+
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert sum(line.split()[:1] == ["rank"] for line in lines) == 1
+    assert any(re.match(r" +1 +(plain|mine)", line) for line in lines)
+    assert any("elsewhere" in line and "unsupported: needs" in line for line in lines)
+
+
 def test_a_row_faster_than_physics_fails_the_build_that_shows_it(operator: Path, kbt_in: Kbt) -> None:
     write_implementation(operator, "magic", **IMPOSSIBLE)
 
