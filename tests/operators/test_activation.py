@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import re
@@ -239,21 +238,10 @@ def test_torch_compile_meets_no_more_layouts_than_it_keeps(activation: Operator)
 @pytest.mark.parametrize(
     ("name", "groups"), [("triton_swiglu", "SwiGLU"), ("triton_gelu", "GELU (erf), GELU (tanh)")]
 )
-def test_our_kernels_are_right_in_the_interpreter(tmp_path: Path, name: str, groups: str) -> None:
-    if importlib.util.find_spec("triton") is None:
-        pytest.skip("needs triton")
-    (tmp_path / "cell.py").write_text(code_of(name), encoding="utf-8")
-
-    process = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(INTERPRETED), name],
-        cwd=tmp_path,
-        env={**os.environ, "TRITON_INTERPRET": "1"},
-        capture_output=True,
-        text=True,
-        timeout=200,
-    )
-
-    assert process.stdout.strip() == groups, process.stderr
+def test_our_kernels_are_right_in_the_interpreter(
+    interpret: Callable[..., None], name: str, groups: str
+) -> None:
+    interpret(code_of(name), textwrap.dedent(INTERPRETED), name, prints=groups)
 
 
 def test_a_new_implementation_is_compared_with_the_baseline_of_its_function(tmp_path: Path) -> None:

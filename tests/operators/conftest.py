@@ -1,0 +1,35 @@
+"""Shared by the tests of operators."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+Interpret = Callable[..., None]
+
+
+@pytest.fixture
+def interpret(tmp_path: Path) -> Interpret:
+    """Run a script beside a notebook's code, ``cell.py``, in Triton's interpreter; see what it prints."""
+
+    def run(code: str, script: str, *arguments: str, prints: str = "right") -> None:
+        if importlib.util.find_spec("triton") is None:
+            pytest.skip("needs triton")
+        (tmp_path / "cell.py").write_text(code, encoding="utf-8")
+        process = subprocess.run(
+            [sys.executable, "-c", script, *arguments],
+            cwd=tmp_path,
+            env={**os.environ, "TRITON_INTERPRET": "1"},
+            capture_output=True,
+            text=True,
+            timeout=280,
+        )
+        assert process.stdout.strip() == prints, process.stderr
+
+    return run
