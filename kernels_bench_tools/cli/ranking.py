@@ -8,9 +8,9 @@ from pathlib import PurePosixPath
 from kernels_bench_tools.cli.physics import cell_records
 from kernels_bench_tools.naming import title_from_name
 from kernels_bench_tools.notebooks.project import Project
-from kernels_bench_tools.records import Failure, Record
+from kernels_bench_tools.records import Record
 from kernels_bench_tools.runs import BuildRun, CellRun, NotebookRun
-from kernels_bench_tools.summarize.sources import Source
+from kernels_bench_tools.summarize.sources import Source, whole_record
 from kernels_bench_tools.summarize.summary import summarize
 from kernels_bench_tools.summarize.table import render_table
 
@@ -39,6 +39,4 @@ def _records(project: Project, result: BuildRun, entry: NotebookRun, cell: CellR
     records = list(cell_records(project, cell))
     if records or cell.status is None:
         return records
-    failure = Failure(type=cell.status.value, msg=cell.reason or f"ended as {cell.status.value}")
-    stem = PurePosixPath(entry.path).stem
-    return [Record(ts="", run="", impl=stem, status=cell.status, err=failure, device=result.device)]
+    return [whole_record(PurePosixPath(entry.path).stem, cell.status, cell.reason, result.device)]

@@ -98,12 +98,12 @@ def check(
 def _check_workload(
     verdict: Verdict, operator: Operator, function: Callable[..., Any], inputs: Inputs
 ) -> None:
-    output = _call(verdict, operator, function, inputs)
-    first = [fingerprint(value) for value in require_outputs(output, operator, inputs)]
+    outputs = require_outputs(_call(verdict, operator, function, inputs), operator, inputs)
+    first = [fingerprint(value) for value in outputs]
     # What is judged is the second call's: by now the size of the outputs is known, and can be poisoned.
-    for value in require_outputs(output, operator, inputs):
+    for value in outputs:
         poison_memory(value)
-    del output, value
+    del outputs, value
     output = _call(verdict, operator, function, inputs)
     found = compare(output, operator, inputs)
     worst = found.worst.found

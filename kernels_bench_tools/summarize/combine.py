@@ -10,16 +10,15 @@ from pathlib import Path, PurePosixPath
 
 import msgspec
 
-from kernels_bench_tools.devices import Device
 from kernels_bench_tools.errors import KbtError, RecordError
 from kernels_bench_tools.naming import title_from_name
-from kernels_bench_tools.records import Failure, Record, Status, read_records
+from kernels_bench_tools.records import Record, Status, read_records
 from kernels_bench_tools.runs import NEEDS_VARIABLE, Need, Needs, write_struct
 from kernels_bench_tools.summaries import Summary
 from kernels_bench_tools.summarize.charts import CHARTS
 from kernels_bench_tools.summarize.exports import latency_csv
 from kernels_bench_tools.summarize.figures import chart_svg
-from kernels_bench_tools.summarize.sources import Source, attempts
+from kernels_bench_tools.summarize.sources import Source, attempts, whole_record
 from kernels_bench_tools.summarize.summary import summarize
 from kernels_bench_tools.summarize.table import render_table
 
@@ -95,16 +94,10 @@ def _cell_source(need: Need, needs: Needs, *, shared: bool) -> Source:
         status, reason = Status.INVALID, unreadable or "left no records"
     if status is not Status.OK and all(record.workload for record in records):
         implementation = records[0].impl if records else own
-        records.append(_whole(implementation, status, reason, needs.device))
+        records.append(whole_record(implementation, status, reason, needs.device))
     start = PurePosixPath(needs.notebook).parent
     page = posixpath.relpath(notebook.with_suffix(".html"), start)
     return Source(records=records, front=front, page=page, measured_now=True)
-
-
-def _whole(implementation: str, status: Status, reason: str, device: Device) -> Record:
-    """Return a record that speaks for all workloads of a cell; without a time, as it measured none."""
-    failure = Failure(type=status.value, msg=reason or f"ended as {status.value}")
-    return Record(ts="", run="", impl=implementation, status=status, err=failure, device=device)
 
 
 def _file_sources(needs: Needs) -> list[Source]:

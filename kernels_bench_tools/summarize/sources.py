@@ -62,6 +62,12 @@ class Attempt(msgspec.Struct, kw_only=True, frozen=True):
         return next((record for record in known if record.outcome.ran), known[0] if known else None)
 
 
+def whole_record(implementation: str, status: Status, reason: str, device: Device) -> Record:
+    """Return a record that speaks for all workloads of a cell; without a time, as it measured none."""
+    failure = Failure(type=status.value, msg=reason or f"ended as {status.value}")
+    return Record(ts="", run="", impl=implementation, status=status, err=failure, device=device)
+
+
 def device_of(record: Record) -> Device:
     """Return the device of a record; files older than the field are read by their environment."""
     if record.device is not None:

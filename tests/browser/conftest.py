@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
 
 from kernels_bench_tools.publish.site import publish
@@ -99,3 +100,18 @@ def _opener(browser: Browser, site: Path) -> Iterator[Callable[..., Opened]]:
     yield make
     for context in contexts:
         context.close()
+
+
+@pytest.fixture
+def serious_barriers() -> Callable[[Page], list[tuple[object, ...]]]:
+    """Return what axe finds on a page that keeps some readers out: rule, element and summary."""
+
+    def find(page: Page) -> list[tuple[object, ...]]:
+        return [
+            (violation["id"], node["target"], node.get("failureSummary"))
+            for violation in Axe().run(page).response["violations"]
+            if violation["impact"] in {"serious", "critical"}
+            for node in violation["nodes"]
+        ]
+
+    return find

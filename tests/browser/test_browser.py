@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 
 import pytest
-from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import expect
 
 pytestmark = pytest.mark.browser
@@ -48,17 +47,10 @@ def test_a_page_complains_of_nothing_and_asks_for_files_only(open_site, path):
 
 @pytest.mark.parametrize("scheme", ["dark", "light"])
 @pytest.mark.parametrize("path", PAGES)
-def test_a_page_has_no_serious_barrier(open_site, path, scheme):
+def test_a_page_has_no_serious_barrier(open_site, serious_barriers, path, scheme):
     page = open_site(color_scheme=scheme, reduced_motion="reduce").goto(path)
     page.evaluate("document.querySelectorAll('details').forEach(details => { details.open = true })")
-    found = Axe().run(page).response["violations"]
-    serious = [
-        (violation["id"], node["target"], node.get("failureSummary"))
-        for violation in found
-        if violation["impact"] in {"serious", "critical"}
-        for node in violation["nodes"]
-    ]
-    assert serious == []
+    assert serious_barriers(page) == []
 
 
 @pytest.mark.parametrize("path", PAGES)

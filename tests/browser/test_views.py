@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 
 import pytest
-from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import expect
 
 pytestmark = pytest.mark.browser
@@ -29,19 +28,12 @@ def test_a_page_complains_of_nothing_and_asks_for_files_only(open_many, path):
 
 
 @pytest.mark.parametrize(("path", "scheme"), [*[(path, "light") for path in PAGES], (OPERATOR, "dark")])
-def test_a_page_has_no_serious_barrier(open_many, path, scheme):
+def test_a_page_has_no_serious_barrier(open_many, serious_barriers, path, scheme):
     page = open_many(color_scheme=scheme, reduced_motion="reduce").goto(path)
     # One unfolded view stands for the others, which are made alike.
     page.evaluate("document.querySelectorAll('details.by-workload')[0]?.setAttribute('open', '')")
     page.evaluate("document.querySelectorAll('details.view, details.panel')[1]?.setAttribute('open', '')")
-    found = Axe().run(page).response["violations"]
-    serious = [
-        (violation["id"], node["target"], node.get("failureSummary"))
-        for violation in found
-        if violation["impact"] in {"serious", "critical"}
-        for node in violation["nodes"]
-    ]
-    assert serious == []
+    assert serious_barriers(page) == []
 
 
 @pytest.mark.parametrize("path", PAGES)
