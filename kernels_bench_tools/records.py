@@ -6,6 +6,7 @@ The wire format is JSON Lines, compatible with huggingface/kernels-benchmarks: i
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 from enum import StrEnum
 from pathlib import Path
@@ -444,14 +445,17 @@ def thin_records(records: Iterable[Record]) -> list[Record]:
 def thin_record(record: Record, samples: int = 20) -> Record:
     """Return the record with fewer samples, and without digits and letters that carry no information.
 
-    Every quantile and interval stays as all samples gave it; of the samples every n-th is kept, in order.
+    Every quantile and interval stays as all samples gave it; of the samples every n-th is kept, in order, and one fewer
+    for each kernel that a call launches.
     """
+    longest = max(_SHORTEST_CUT, min(_LONGEST_KERNEL_NAME, _KERNEL_NAMES // max(len(record.kernels), 1)))
     record = replace(
         record,
-        kernels=[replace(kernel, name=kernel.name[:_LONGEST_KERNEL_NAME]) for kernel in record.kernels],
+        kernels=[replace(one, name=_NAMESPACES.sub("", one.name)[:longest]) for one in record.kernels],
     )
     if record.lat_ms is None:
         return record
+    samples = max(_FEWEST_SAMPLES, samples - len(record.kernels))
     latency = replace(
         record.lat_ms, raw_times=[_rounded(time) for time in _spread(record.lat_ms.raw_times, samples)]
     )
@@ -502,6 +506,11 @@ def _rounded(value: float) -> float:
 
 
 _LONGEST_KERNEL_NAME = 96
+_SHORTEST_CUT = 32
+_KERNEL_NAMES = 192
+"""Letters for the names of all of a call's kernels, if that leaves ``_SHORTEST_CUT`` for each: a record stays small."""
+_NAMESPACES = re.compile(r"^void |\bat::native::|\bc10::|\(anonymous namespace\)::|\bstd::")
+_FEWEST_SAMPLES = 8
 _DECODER = msgspec.json.Decoder(Record)
 _ENCODER = msgspec.json.Encoder()
 # Readers of kernels-benchmarks' files look these up without asking whether they are there.

@@ -8,11 +8,13 @@ import pytest
 from kernels_bench_tools.errors import RecordError
 from kernels_bench_tools.records import (
     Failure,
+    Kernel,
     Latency,
     Record,
     Status,
     append_record,
     read_records,
+    thin_record,
     write_records,
 )
 from kernels_bench_tools.schemas import PUBLISHED, schema_text
@@ -136,3 +138,28 @@ def test_the_committed_records_fit_the_published_schema() -> None:
     for path in ROOT.glob("*/results/records/*/*.jsonl"):
         for line in path.read_text().splitlines():
             validate(json.loads(line))
+
+
+def test_a_committed_record_names_kernels_without_their_namespaces_and_keeps_fewer_samples_for_many() -> None:
+    line = next(
+        line
+        for line in (ROOT / "rotary/results/records/nvidia-h200/torch_rotary.jsonl").read_text().splitlines()
+        if '"kernels"' in line
+    )
+    record = msgspec.json.decode(line, type=Record)
+    assert record.lat_ms is not None
+    times = [float(number) for number in range(1, 101)]
+    name = "void at::native::elementwise_kernel<128, 4, at::native::CUDAFunctor_add<c10::BFloat16>>"
+    record = msgspec.structs.replace(
+        record,
+        lat_ms=msgspec.structs.replace(record.lat_ms, raw_times=times),
+        kernels=[Kernel(name=name, count=1, ms=0.1)] * 4,
+    )
+
+    thin = thin_record(record)
+
+    assert thin.lat_ms is not None
+    assert len(thin.lat_ms.raw_times) == 16
+    assert {kernel.name for kernel in thin.kernels} == {
+        "elementwise_kernel<128, 4, CUDAFunctor_add<BFloat16>>"[:48]
+    }
