@@ -61,10 +61,10 @@ def _point_line(row: Row, point: Point) -> list[str]:
         latency_text(point.p50_ms),
         spread_text(point.p50_ms, point.ci_low_ms, point.ci_high_ms),
         ratio_text(point.speedup, point.speedup_low, point.speedup_high) if point.speedup else "",
-        verdict or outcome,
+        verdict,
         rate_text(point),
         fraction_text(point),
-        flag_words(point.flags),
+        "; ".join(filter(None, (outcome, flag_words(point.flags)))),
     ]
 
 
@@ -96,7 +96,8 @@ def ratio_text(speedup: float | None, low: float | None, high: float | None) -> 
 def rate_text(point: Point) -> str:
     """Return what bounds a point as a rate: ``688 TFLOP/s`` or ``4,102 GB/s``; empty where nothing is known."""
     if point.regime is Regime.COMPUTE and point.tflop_per_s is not None:
-        return f"{point.tflop_per_s:.0f} TFLOP/s"
+        rate = point.tflop_per_s
+        return f"{rate:.0f} TFLOP/s" if rate >= 10 else f"{1e3 * rate:,.0f} GFLOP/s"
     return "" if point.gb_per_s is None else f"{point.gb_per_s:,.0f} GB/s"
 
 

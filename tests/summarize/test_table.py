@@ -1,11 +1,12 @@
 from __future__ import annotations
 
+import msgspec
 import pytest
 
-from kernels_bench_tools.records import Status
+from kernels_bench_tools.records import Regime, Status
 from kernels_bench_tools.summarize.sources import Source
 from kernels_bench_tools.summarize.summary import summarize
-from kernels_bench_tools.summarize.table import latency_text, render_table, spread_text
+from kernels_bench_tools.summarize.table import latency_text, rate_text, render_table, spread_text
 
 
 def test_a_table_shows_ranks_medians_verdicts_and_reasons(field):
@@ -53,6 +54,30 @@ def test_each_view_has_a_heading_of_its_own(record):
 
     assert "NVIDIA H200 · default: 1 workload, no baseline ran here" in lines
     assert "NVIDIA H200 · large: 1 workload, no baseline ran here" in lines
+
+
+def test_a_long_reason_does_not_push_the_other_columns_apart(record):
+    reason = "no kernel for this call: " + "heads of two sizes, " * 10 + "no"
+    names = ["w_large", "w_small"]
+    part = [
+        record("a", 0.1, wl={"name": names[0]}),
+        record("a", None, wl={"name": names[1]}, status=Status.UNSUPPORTED, reason=reason),
+    ]
+    whole = [record("b", 0.1, wl={"name": name}) for name in names]
+
+    lines = render_table(summarize("x", "X", [Source(records=part), Source(records=whole)])).splitlines()
+
+    assert any(reason in line for line in lines)
+    assert all(len(line) < 100 for line in lines if reason not in line)
+
+
+def test_arithmetic_below_ten_teraflops_is_told_in_gigaflops(record):
+    point = next(iter(summarize("x", "X", [Source(records=[record("a", 0.1)])]).devices[0].rows)).points[0]
+
+    slow = msgspec.structs.replace(point, regime=Regime.COMPUTE, tflop_per_s=0.061)
+
+    assert rate_text(slow) == "61 GFLOP/s"
+    assert rate_text(msgspec.structs.replace(slow, tflop_per_s=688.2)) == "688 TFLOP/s"
 
 
 def test_no_records_are_told():
