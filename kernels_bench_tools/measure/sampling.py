@@ -29,6 +29,10 @@ PRECISION = 0.003
 
 MAX_DRIFT = 0.01
 """A larger change from the first third of the samples to the last is flagged."""
+MIN_COARSE = 240
+"""Samples of a call so short that one tick of the timer is more than the wanted precision: only many of them tell where
+between two ticks its median is. Ten processes' medians of two kernels of 1.6 us varied by 1.1 % with 60 samples, 0.5 %
+with 480, on an H200."""
 NS_DIGITS = 6
 """Decimals of a millisecond that a clock of nanoseconds can tell."""
 
@@ -118,6 +122,8 @@ def _converged(samples: Sequence[float], limits: Limits) -> bool:
     if interval is None:
         return False
     median = quantiles(samples, [0.5])[0]
+    if limits.tick_ms > limits.precision * median and len(samples) < MIN_COARSE:
+        return False
     half_width = max(median - interval[0], interval[1] - median)
     return half_width <= max(limits.precision * median, limits.tick_ms)
 

@@ -4,6 +4,7 @@ import time
 
 from kernels_bench_tools.measure.sampling import (
     LOOKS,
+    MIN_COARSE,
     MIN_SAMPLES,
     Call,
     Limits,
@@ -56,13 +57,13 @@ def test_noisy_samples_end_at_the_cap() -> None:
     assert (len(calls), reason) == (100, "max_samples")
 
 
-def test_no_interval_has_to_be_narrower_than_the_timer_s_tick() -> None:
+def test_a_call_of_few_ticks_is_sampled_often_and_no_interval_has_to_be_narrower_than_a_tick() -> None:
     values = iter(range(10**6))
     limits = Limits(warmup_seconds=1, sample_seconds=60, tick_ms=1.0)
 
     calls, reason = sample(lambda n: [Call(5.0 + next(values) % 2) for _ in range(n)], limits, 1e-6)
 
-    assert (len(calls), reason) == (LOOKS[0], "converged")
+    assert (len(calls), reason) == (MIN_COARSE, "converged")
 
 
 def test_slow_calls_stop_when_time_is_up_but_not_before_an_interval_exists() -> None:

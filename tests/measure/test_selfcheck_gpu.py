@@ -101,7 +101,8 @@ def test_fresh_processes_agree_and_find_two_per_cent() -> None:
     assert 40 < median(medians) < 400
     assert (variation(medians) or 1) <= 0.003, medians
 
-    found = check_slowdown(pairs, "cuda", 2, 0.85)
+    # Six processes make few different trios: one that is 0.5 % off is in half of them. The self-check has ten.
+    found = check_slowdown(pairs, "cuda", 2, 0.6)
 
     assert found.passed, found
 
