@@ -148,7 +148,7 @@ def _expected(operator: Operator, inputs: Inputs, piece: Inputs) -> Iterator[_Ex
     moved = tensors_of(operator.reference(*(_rounded_once(value) for value in exact)))
     for kind, values, other in zip(operator.outputs, expected, moved, strict=True):
         slack = SENSITIVITY * (other - values).abs().max().item() if values.numel() else 0.0
-        tolerance = operator.tolerance(kind.type_for(inputs))
+        tolerance = operator.allowed(kind, inputs)
         yield _Expected(values, values.abs() * tolerance.rtol + tolerance.atol + slack)
 
 

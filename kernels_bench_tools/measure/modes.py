@@ -54,9 +54,9 @@ def subject(operator: Operator, function: Callable[..., Any], mode: str) -> Subj
 def in_mode(operator: Operator, mode: str) -> Operator:
     """Return the operator whose outputs are those of this mode.
 
-    Its inputs have a random gradient for each output behind them. Its reference and baseline are what autograd makes
-    of the forward ones. Hard cases are left to the forward mode: how large a gradient's error may be where a
-    forward result is extreme is not known.
+    Groups without a gradient have no workloads in it. Its inputs have a random gradient for each output behind
+    them. Its reference and baseline are what autograd makes of the forward ones. Hard cases are left to the
+    forward mode: how large a gradient's error may be where a forward result is extreme is not known.
 
     Raises:
         OperatorError: There is no such mode, or the operator has no gradients.
@@ -69,22 +69,41 @@ def in_mode(operator: Operator, mode: str) -> Operator:
         raise OperatorError(
             f"operator {operator.name}", f"has no {mode} mode", "An operator that names its `gradients`"
         )
-    gradients = tuple(Output(f"gradient of input {number + 1}") for number in operator.gradients)
-    both = mode == "fwd_bwd"
-    return replace(
+    groups = {
+        group: replace(operator, **differing, variants={}) for group, differing in operator.variants.items()
+    }
+    changed = replace(
         operator,
         workload_sets={
-            name: [replace(workload, name=f"{workload.name}_{mode}", mode=mode) for workload in workloads]
+            name: [
+                replace(workload, name=f"{workload.name}_{mode}", mode=mode)
+                for workload in workloads
+                if groups.get(workload.group, operator).gradients
+            ]
             for name, workloads in operator.workload_sets.items()
         },
-        inputs=partial(_inputs, operator),
-        outputs=(*operator.outputs, *gradients) if both else gradients,
-        reference=_Passes(operator, operator.reference).whole(both=both),
-        baseline=_Passes(operator, operator.baseline).whole(both=both) if operator.baseline else None,
-        flops=partial(_flops, operator, both),
-        pieces=operator.gradient_pieces,
-        cases=no_cases,
+        variants={
+            group: {**operator.variants[group], **_passes_of(form, mode)}
+            for group, form in groups.items()
+            if form.gradients
+        },
     )
+    return replace(changed, **_passes_of(operator, mode))
+
+
+def _passes_of(operator: Operator, mode: str) -> dict[str, Any]:
+    """Return the fields of an operator, of one group, that are others in this mode."""
+    both = mode == "fwd_bwd"
+    gradients = tuple(Output(f"gradient of input {number + 1}") for number in operator.gradients)
+    return {
+        "inputs": partial(_inputs, operator),
+        "outputs": (*operator.outputs, *gradients) if both else gradients,
+        "reference": _Passes(operator, operator.reference).whole(both=both),
+        "baseline": _Passes(operator, operator.baseline).whole(both=both) if operator.baseline else None,
+        "flops": partial(_flops, operator, both),
+        "pieces": operator.gradient_pieces,
+        "cases": no_cases,
+    }
 
 
 def start_autograd(device: str) -> None:

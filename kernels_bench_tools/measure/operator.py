@@ -102,10 +102,12 @@ class Output:
     Args:
         name: What messages call it.
         dtype: torch's name of its data type; that of the first input if empty.
+        tolerance: The error allowed in it, by the type of the first input; by default the operator's, by its own type.
     """
 
     name: str = "out"
     dtype: str = ""
+    tolerance: Callable[[torch.dtype], Tolerance] | None = None
 
     def type_for(self, inputs: Inputs) -> torch.dtype:
         """Return its data type for these inputs."""
@@ -153,6 +155,19 @@ class Operator:
     """Operations of a backward pass, as a multiple of a forward one's."""
     in_place: tuple[int, ...] = ()
     """Positions of the inputs that an implementation may overwrite, and its output share memory with."""
+    variants: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """What differs for the workloads of a group: names of the fields above, and what they are there."""
+
+    def form(self, workload: Workload) -> Operator:
+        """Return the operator as it is for a workload: that of its group, where the group has a variant."""
+        differing = self.variants.get(workload.group)
+        return self if differing is None else replace(self, **differing, variants={})
+
+    def allowed(self, kind: Output, inputs: Inputs) -> Tolerance:
+        """Return the error that is allowed in one of the outputs for these inputs."""
+        if kind.tolerance is not None:
+            return kind.tolerance(inputs[0].dtype)
+        return self.tolerance(kind.type_for(inputs))
 
     def default_sets(self, device: str) -> str:
         """Return the names of the workload sets for a device of this kind, comma-separated."""

@@ -81,10 +81,11 @@ def run_trial(
     trial = Trial(status=Status.OK, seed=workload.seed)
     try:
         with torch.no_grad():
-            of_mode = in_mode(operator, mode)
+            of_mode = in_mode(operator, mode).form(workload)
             if process > 0:  # the first one judges the hard cases, which are the same in all
                 of_mode = replace(of_mode, cases=no_cases)
-            _run(trial, of_mode, workload, subject(operator, function, mode), session, kernels)
+            timed = subject(operator.form(workload), function, mode)
+            _run(trial, of_mode, workload, timed, session, kernels)
     except Exception as error:
         status, failure = classify(error)
         if status is Status.ERROR:

@@ -123,6 +123,8 @@ OPERATOR = Operator(
         "decode": _workloads(
             ((1, 11008), (8, 11008), (64, 11008)), ((1, 16384), (8, 16384), (64, 16384)), "bfloat16"
         ),
+        # TrainScale's, in its type.
+        "trainscale": _workloads(((2048, 11008),), ((4096, 4096), (16384, 4096)), "float16", "trainscale_"),
         "cpu": _workloads(CPU, CPU, "float32", "cpu_"),
         "smoke": _workloads(SMOKE, SMOKE, "float32", "smoke_"),
     },

@@ -162,12 +162,13 @@ def _workload(
     length: int,
     *,
     keys: int = 0,
+    batch: int = 1,
     heads: tuple[int, int] = (24, 24),
     head_dim: int = 128,
     causal: bool = False,
     dtype: str = "bfloat16",
 ) -> Workload:
-    extents = (1, length, keys or length, *heads, head_dim, causal)
+    extents = (batch, length, keys or length, *heads, head_dim, causal)
     axes = dict(zip(AXES, extents, strict=True))
     return Workload(name=name, axes=axes, dtype=dtype)
 
@@ -192,6 +193,13 @@ OPERATOR = Operator(
         "decode": [
             _workload(f"decode_Q{queries}_KV8192", queries, keys=8192, heads=(32, 8))
             for queries in (1, 8, 64)
+        ],
+        # TrainScale's, in its type.
+        "trainscale": [
+            _workload(
+                f"trainscale_causal_S{length}", length, batch=2, heads=(32, 32), causal=True, dtype="float16"
+            )
+            for length in (2048, 8192)
         ],
         "cpu": [
             _workload("cpu_S128", 128, **_SMALL),

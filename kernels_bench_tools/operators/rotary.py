@@ -123,6 +123,10 @@ OPERATOR = Operator(
             _workload("bfloat16", "", 4, 8192, 32, 8, 128),
         ],
         "decode": [_workload("bfloat16", "decode_", tokens, 1, 32, 8, 128) for tokens in (1, 8, 64)],
+        # TrainScale's, in its type.
+        "trainscale": [
+            _workload("float16", "trainscale_", 1, seq_len, 32, 32, 128) for seq_len in (4096, 8192, 16384)
+        ],
         "cpu": [_workload("float32", "cpu_", 1, seq_len, 8, 8, 64) for seq_len in (128, 512, 1024)],
         "smoke": [_workload("float32", "smoke_", 2, 16, 4, 2, 32)],
     },

@@ -1,0 +1,135 @@
+"""Root mean square normalization over the last axis, by itself and of a sum with a residual."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from kernels_bench_tools.measure.adversarial import constant_rows, padded_rows, spikes, transposed
+from kernels_bench_tools.measure.operator import Inputs, Operator, Output, Outputs, Workload
+
+AXES = ("function", "batch", "seq_len", "hidden_dim")
+GROUPS = {"rms_norm": "RMSNorm", "add_rms_norm": "RMSNorm with residual"}
+PREFIXES = {"rms_norm": "RMS", "add_rms_norm": "AddRMS"}
+EPSILON = 1e-6
+FLOPS_PER_ELEMENT = 4
+"""Square, sum, scale and weight; a residual adds one."""
+ODD_SHAPES = ((3, 5, 1000), (2, 3, 769))
+
+Sizes = tuple[tuple[int, int, int], ...]
+
+
+def reference(x: Tensor, weight: Tensor, residual: Tensor | None = None) -> Outputs:
+    """Return ``h / sqrt(mean(h²) + eps) * weight`` over the last axis, where ``h`` is ``x`` or ``x + residual``.
+
+    With a residual, ``h`` is returned as well: the next layer's residual.
+    """
+    if residual is None:
+        return torch.nn.functional.rms_norm(x, x.shape[-1:], weight, EPSILON)
+    hidden = x + residual
+    return torch.nn.functional.rms_norm(hidden, x.shape[-1:], weight, EPSILON), hidden
+
+
+def make_inputs(workload: Workload, device: str, seed: int) -> Inputs:
+    """Return random ``x`` (batch, seq_len, hidden_dim) and ``weight`` (hidden_dim), and ``residual`` like ``x``."""
+    shape = tuple(int(workload.axes[axis]) for axis in AXES[1:])
+    return _random(workload, shape, device, seed)
+
+
+def hard_cases(workload: Workload, inputs: Inputs) -> Iterator[tuple[str, Inputs]]:
+    """Yield inputs that a careless kernel gets wrong, though ordinary ones come out right."""
+    x, weight, *rest = inputs
+    yield (
+        "tiny values",
+        (x * 1e-3, weight, *(value * 1e-3 for value in rest)),
+    )  # eps is as large as the mean square
+    yield "zero rows", (torch.zeros_like(x), weight, *map(torch.zeros_like, rest))  # eps is all there is
+    yield "constant rows", (constant_rows(x), weight, *rest)
+    yield "large values", (x * 1e4, weight, *rest)  # their squares overflow float16
+    yield "spikes", (spikes(x), weight, *rest)
+    yield "transposed", (transposed(x), weight, *map(transposed, rest))
+    yield "padded rows", (padded_rows(x), weight, *map(padded_rows, rest))
+    for number, shape in enumerate((*ODD_SHAPES, (1, 1, x.shape[-1]))):
+        case = _random(workload, shape, x.device, workload.seed + 1000 + number)
+        yield f"shape {'x'.join(map(str, shape))}", case
+
+
+def fewer_rows(workload: Workload) -> Workload:
+    """Return the workload with as long rows, and at most 4 x 64 of them."""
+    fewer = {"batch": min(int(workload.axes["batch"]), 4), "seq_len": min(int(workload.axes["seq_len"]), 64)}
+    return replace(workload, axes={**workload.axes, **fewer})
+
+
+def one_batch_entry_at_a_time(inputs: Inputs) -> Iterator[tuple[int, Inputs]]:
+    """Yield each batch entry: a whole workload in float64 would need several times its memory."""
+    x, weight, *rest = inputs
+    for index, entry in enumerate(x):
+        yield index, (entry, weight, *(value[index] for value in rest))
+
+
+def count_flops(inputs: Inputs) -> int:
+    """Return the operations for all rows; called with ``x``, ``weight`` and maybe ``residual``."""
+    x, _, *rest = inputs
+    return int(x.numel() * (FLOPS_PER_ELEMENT + len(rest)))
+
+
+def _random(workload: Workload, shape: tuple[int, ...], device: Any, seed: int) -> Inputs:
+    # Never ones for the weight: a kernel that forgets it must show.
+    generator = torch.Generator(device=device).manual_seed(seed)
+    count = 2 if workload.axes["function"] == "add_rms_norm" else 1
+    x, *rest = (
+        torch.randn(shape, generator=generator, device=device, dtype=workload.torch_dtype)
+        for _ in range(count)
+    )
+    weight = torch.randn(shape[-1], generator=generator, device=device, dtype=workload.torch_dtype)
+    return x, weight, *rest
+
+
+def _workloads(dtype: str, prefix: str, alone: Sizes, added: Sizes) -> list[Workload]:
+    return [
+        Workload(
+            name=f"{prefix}{PREFIXES[function]}_B{batch}_S{seq_len}_D{hidden_dim}",
+            axes=dict(zip(AXES, (function, batch, seq_len, hidden_dim), strict=True)),
+            dtype=dtype,
+            group=GROUPS[function],
+        )
+        for function, sizes in (("rms_norm", alone), ("add_rms_norm", added))
+        for batch, seq_len, hidden_dim in sizes
+    ]
+
+
+# Those of layer_norm's default set, so that the two can be held against each other.
+_DEFAULT = tuple((16, seq_len, hidden_dim) for seq_len in (2048, 4096) for hidden_dim in (4096, 8192))
+_LARGE = ((1, 65536, 4096), (1, 16384, 16384))
+_DECODE = tuple((tokens, 1, 4096) for tokens in (1, 8, 64))
+_TRAINSCALE = tuple((b, s, d) for b in (4, 32) for s in (2048, 4096) for d in (4096, 8192))
+_CPU = tuple((1, seq_len, 1024) for seq_len in (128, 256))
+
+OPERATOR = Operator(
+    name="rms_norm",
+    title="RMS Normalization",
+    axes=AXES,
+    workload_sets={
+        "default": _workloads("bfloat16", "", _DEFAULT, _DEFAULT),
+        "large": _workloads("bfloat16", "", _LARGE, _LARGE[:1]),
+        "decode": _workloads("bfloat16", "", _DECODE, _DECODE),
+        # TrainScale's, in its type.
+        "trainscale": _workloads("float16", "trainscale_", _TRAINSCALE, ()),
+        "cpu": _workloads("float32", "cpu_", _CPU, _CPU),
+        "smoke": _workloads("float32", "smoke_", ((2, 32, 256),), ((2, 32, 256),)),
+    },
+    inputs=make_inputs,
+    reference=reference,
+    flops=count_flops,
+    pieces=one_batch_entry_at_a_time,
+    cases=hard_cases,
+    baseline=reference,  # called with the workload's own type
+    smaller=fewer_rows,
+    gradients=(0, 1),
+    # With a residual, what a backward pass has to read depends on what the forward pass kept: it is not counted.
+    variants={GROUPS["add_rms_norm"]: {"outputs": (Output("out"), Output("residual")), "gradients": ()}},
+)

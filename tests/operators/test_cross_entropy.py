@@ -1,0 +1,247 @@
+"""Cross entropy, with and without gradients: what is right, what is called wrong, and what is counted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from kernels_bench_tools.measure.correctness import Verdict, check
+from kernels_bench_tools.measure.modes import in_mode, subject
+from kernels_bench_tools.measure.operator import Operator, Workload, find_operator
+from kernels_bench_tools.records import Flag
+
+DTYPES = ("float32", "bfloat16", "float16")
+GROUPS = ("Forward", "Forward with gradients")
+FunctionOf = Callable[[str, str], Callable[..., Any]]
+
+INTERPRETED = """
+from dataclasses import replace
+import sys
+sys.path.insert(0, ".")
+import torch
+from cell import triton_cross_entropy
+from kernels_bench_tools.measure.correctness import check
+from kernels_bench_tools.measure.modes import in_mode, subject
+from kernels_bench_tools.measure.operator import find_operator
+
+torch.set_grad_enabled(False)
+operator = find_operator("cross_entropy")
+
+
+def judge(mode, workload):
+    of = in_mode(operator, mode).form(workload)
+    function = subject(operator.form(workload), triton_cross_entropy, mode).call
+    verdict = check(of, workload, function, of.inputs(workload, "cpu", 0))
+    assert verdict.ok and "refused" not in verdict.corr, (workload, verdict.reason, verdict.corr)
+    if workload.dtype != "bfloat16":  # which the interpreter truncates
+        assert verdict.corr["error_over_baseline"] < 2, verdict.corr
+
+
+for mode in ("fwd", "bwd"):
+    for workload in in_mode(operator, mode).workloads("smoke"):
+        for dtype in ("float32", "bfloat16", "float16"):
+            judge(mode, replace(workload, dtype=dtype))
+        # One token, whose row several programs share, and a few that have one each.
+        for tokens, vocabulary in ((1, 40001), (3, 20000)):
+            axes = {**workload.axes, "tokens": tokens, "vocabulary": vocabulary}
+            judge(mode, replace(workload, axes=axes))
+
+logits, target = torch.randn(6, 3000), torch.randint(3000, (6,))
+target[1] = -100
+expected = operator.form(operator.workloads("smoke")[1]).reference(logits.double(), target)
+loss, gradient = triton_cross_entropy(logits, target, True, in_place=True)
+assert gradient.data_ptr() == logits.data_ptr()
+torch.testing.assert_close(loss.double(), expected[0], rtol=1e-5, atol=1e-6)
+torch.testing.assert_close(gradient.double(), expected[1], rtol=1e-5, atol=1e-9)
+masked = torch.randn(2, 3000)
+masked[:, :2500] = float("-inf")  # whole vectors, at the start of a row
+target = torch.tensor([2600, 2999])
+found = triton_cross_entropy(masked, target)
+torch.testing.assert_close(found, torch.nn.functional.cross_entropy(masked, target, reduction="none"))
+print("right")
+"""
+
+
+@pytest.fixture(scope="module")
+def cross_entropy() -> Operator:
+    return find_operator("cross_entropy")
+
+
+def workload_of(operator: Operator, group: str, dtype: str) -> Workload:
+    found = next(workload for workload in operator.workloads("smoke") if workload.group == group)
+    return replace(found, dtype=dtype)
+
+
+def judge(operator: Operator, group: str, dtype: str, function: Callable[..., Any]) -> Verdict:
+    workload = workload_of(operator, group, dtype)
+    return check(operator, workload, function, operator.inputs(workload, "cpu", 0))
+
+
+def right(logits: Tensor, target: Tensor, gradients: bool = False) -> Any:
+    """The formulas written out, computed in float32."""
+    told = target != -100
+    shifted = logits.float() - logits.float().amax(-1, keepdim=True)
+    total = shifted.exp().sum(-1)
+    one_hot = functional.one_hot(target.clamp(min=0), logits.shape[1]).bool()
+    loss = torch.where(told, total.log() - shifted[one_hot], 0.0)
+    gradient = (shifted.exp() / total[:, None] - one_hot.float()) * told[:, None]
+    return (loss, gradient.to(logits.dtype)) if gradients else loss
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("group", GROUPS)
+def test_the_formula_is_right_in_every_type_and_on_every_hard_case(
+    cross_entropy: Operator, group: str, dtype: str
+) -> None:
+    verdict = judge(cross_entropy, group, dtype, right)
+
+    assert verdict.ok, verdict.reason
+    assert verdict.corr["cases"] == 15  # the workload, two more seeds, twelve hard cases
+    assert "refused" not in verdict.corr
+    assert verdict.flags == []
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("group", GROUPS)
+@pytest.mark.parametrize(
+    "name", ["torch_cross_entropy", "torch_eager_cross_entropy", "torch_compiled_cross_entropy"]
+)
+def test_what_torch_runs_is_right(
+    cross_entropy: Operator, function_of: FunctionOf, name: str, group: str, dtype: str
+) -> None:
+    verdict = judge(cross_entropy, group, dtype, function_of("cross_entropy", name))
+    rounds_log_probabilities = name == "torch_cross_entropy" and dtype != "float32"
+
+    assert verdict.ok, verdict.reason
+    assert "refused" not in verdict.corr
+    assert verdict.flags == ([Flag.PRECISION] if rounds_log_probabilities else [])
+
+
+def one_column_less(logits: Tensor, target: Tensor, gradients: bool = False) -> Any:
+    shorter = logits.clone()
+    shorter[:, -1] = float("-inf")
+    return right(shorter, target, gradients)
+
+
+WRONG: dict[str, Callable[..., Any]] = {
+    "all zero": lambda x, target: torch.zeros(len(x)),
+    "the mean of all": lambda x, target: right(x, target).mean().expand(len(x)).clone(),
+    "no sum": lambda x, target: -x.float()[torch.arange(len(x)), target.clamp(min=0)],
+    "ignored tokens too": lambda x, target: right(x, target.clamp(min=0)),
+    "no maximum taken off": lambda x, target: torch.where(
+        target < 0, 0.0, x.float().exp().sum(-1).log() - x.float()[torch.arange(len(x)), target.clamp(min=0)]
+    ),
+    "the last column": one_column_less,
+    "in the type of the logits": lambda x, target: right(x, target).half(),
+}
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("wrong", WRONG)
+def test_a_wrong_loss_is_called_wrong(cross_entropy: Operator, wrong: str, dtype: str) -> None:
+    assert not judge(cross_entropy, "Forward", dtype, WRONG[wrong]).ok
+
+
+WRONG_GRADIENTS: dict[str, Callable[[Tensor, Tensor, Tensor], Tensor]] = {
+    "all zero": lambda gradient, x, target: torch.zeros_like(gradient),
+    "only the targets": lambda gradient, x, target: gradient * (gradient < 0),
+    "no targets": lambda gradient, x, target: x.float().softmax(-1).to(x.dtype),
+    "of the mean": lambda gradient, x, target: gradient / len(x),
+    "ignored tokens too": lambda gradient, x, target: right(x, target.clamp(min=0), True)[1],
+    "the last column": lambda gradient, x, target: torch.cat((gradient[:, :-1], gradient[:, :1] * 0), -1),
+}
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("wrong", WRONG_GRADIENTS)
+def test_a_wrong_gradient_is_called_wrong(cross_entropy: Operator, wrong: str, dtype: str) -> None:
+    def function(logits: Tensor, target: Tensor, _: bool) -> Any:
+        loss, gradient = right(logits, target, True)
+        return loss, WRONG_GRADIENTS[wrong](gradient, logits, target)
+
+    assert not judge(cross_entropy, "Forward with gradients", dtype, function).ok
+
+
+def test_a_gradient_may_take_the_place_of_the_logits_and_a_loss_may_not(cross_entropy: Operator) -> None:
+    def in_place(logits: Tensor, target: Tensor, gradients: bool = False) -> Any:
+        loss, gradient = right(logits, target, True)
+        logits.copy_(gradient)
+        return (loss, logits) if gradients else loss
+
+    assert judge(cross_entropy, "Forward with gradients", "bfloat16", in_place).flags == []
+    assert judge(cross_entropy, "Forward", "bfloat16", in_place).flags == [Flag.INPUT_MUTATED]
+
+
+def test_bytes_and_operations_are_counted_from_the_tensors(cross_entropy: Operator) -> None:
+    def work(group: str) -> tuple[int, int, int]:
+        workload = workload_of(cross_entropy, group, "bfloat16")
+        form = cross_entropy.form(workload)
+        inputs = form.inputs(workload, "cpu", 0)
+        counted = form.work(inputs, right(*inputs))
+        return counted.bytes_read, counted.bytes_written, counted.flops
+
+    logits, tokens = 8 * 1000, 8
+    read = logits * 2 + tokens * 8  # once, and targets of 8 bytes
+    assert work("Forward") == (read, tokens * 4, logits * 4)
+    assert work("Forward with gradients") == (read, tokens * 4 + logits * 2, logits * 7)
+
+
+def test_a_backward_pass_reads_the_logits_and_writes_their_gradient(cross_entropy: Operator) -> None:
+    backward = in_mode(cross_entropy, "bwd")
+    (workload,) = backward.workloads("smoke")
+    inputs = backward.inputs(workload, "cpu", 0)
+    with torch.no_grad():
+        call = subject(cross_entropy, right, "bwd").call
+        counted = backward.work(inputs, call(*inputs))
+        assert check(backward, workload, call, inputs).ok
+
+    assert workload.group == "Forward"
+    assert counted.bytes_read == 8 * 1000 * 4 + 8 * 8 + 8 * 4
+    assert (counted.bytes_written, counted.flops) == (8 * 1000 * 4, 8 * 1000 * 3)
+
+
+def test_trainscale_has_the_shapes_of_its_suite_and_is_measured_when_asked_for(
+    cross_entropy: Operator,
+) -> None:
+    names = [one.name for name in cross_entropy.workload_sets for one in cross_entropy.workloads(name)]
+
+    assert {
+        (one.axes["tokens"], one.axes["vocabulary"]) for one in cross_entropy.workloads("trainscale")
+    } == {
+        (4096, 128000),
+        (16384, 128000),
+    }
+    assert "trainscale" not in cross_entropy.default_sets("cuda")
+    assert len(set(names)) == len(names)
+
+
+@pytest.mark.parametrize("group", GROUPS)
+def test_the_pieces_cover_the_outputs(
+    cross_entropy: Operator, group: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kernels_bench_tools.operators.cross_entropy.PIECE", 3000)
+    verdict = judge(cross_entropy, group, "float32", right)
+
+    assert verdict.ok, verdict.reason
+    assert (
+        len(
+            list(
+                cross_entropy.pieces(
+                    cross_entropy.inputs(workload_of(cross_entropy, group, "float32"), "cpu", 0)
+                )
+            )
+        )
+        == 3
+    )
+
+
+def test_our_kernels_are_right_in_the_interpreter(
+    interpret: Callable[..., None], code_of: Callable[[str, str], str]
+) -> None:
+    interpret(code_of("cross_entropy", "triton_cross_entropy"), INTERPRETED)

@@ -1,0 +1,219 @@
+"""Quantization to FP8 by rows, blocks and tiles: what is right, what is called wrong, and what is counted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from kernels_bench_tools.errors import OperatorError, Unsupported
+from kernels_bench_tools.measure.correctness import Verdict, check
+from kernels_bench_tools.measure.modes import in_mode
+from kernels_bench_tools.measure.operator import Operator, Workload, find_operator
+
+DTYPES = ("float32", "bfloat16", "float16")
+GROUPS = ("Row-wise", "Blocks of 1x128", "Blocks of 128x128")
+FP8 = torch.float8_e4m3fn
+FunctionOf = Callable[[str, str], Callable[..., Any]]
+
+INTERPRETED = """
+from dataclasses import replace
+import sys
+sys.path.insert(0, ".")
+import numpy
+import torch
+import triton.language as tl
+from triton.runtime import interpreter
+from cell import triton_fp8_quant
+from kernels_bench_tools.measure.correctness import check
+from kernels_bench_tools.measure.operator import find_operator
+
+theirs = interpreter._convert_float
+
+
+def convert(values, given, wanted, rounding):
+    # The interpreter loses the carry where rounding reaches the next power of two; a GPU converts as torch does.
+    if wanted != tl.float8e4nv:
+        return theirs(values, given, wanted, rounding)
+    converted = torch.from_numpy(values.astype(numpy.float32)).to(torch.float8_e4m3fn)
+    return converted.view(torch.uint8).numpy()
+
+
+interpreter._convert_float = convert
+operator = find_operator("fp8_quant")
+for workload in operator.workloads("smoke"):
+    for tokens, hidden_dim in ((16, 256), (130, 520), (2, 17000)):
+        for dtype in ("float32", "bfloat16", "float16"):
+            axes = {**workload.axes, "tokens": tokens, "hidden_dim": hidden_dim}
+            case = replace(workload, axes=axes, dtype=dtype)
+            of = operator if (tokens, dtype) == (16, "bfloat16") else replace(operator, cases=lambda *_: ())
+            verdict = check(of, case, triton_fp8_quant, operator.inputs(case, "cpu", 0))
+            assert verdict.ok and "refused" not in verdict.corr, (case, verdict.reason, verdict.corr)
+            assert verdict.flags == [], (case, verdict.flags)
+print("right")
+"""
+
+
+@pytest.fixture(scope="module")
+def fp8_quant() -> Operator:
+    return find_operator("fp8_quant")
+
+
+def workload_of(operator: Operator, group: str, dtype: str) -> Workload:
+    found = next(workload for workload in operator.workloads("smoke") if workload.group == group)
+    return replace(found, axes={**found.axes, "tokens": 130, "hidden_dim": 520}, dtype=dtype)
+
+
+def judge(operator: Operator, group: str, dtype: str, function: Callable[..., Any]) -> Verdict:
+    workload = workload_of(operator, group, dtype)
+    return check(operator, workload, function, operator.inputs(workload, "cpu", 0))
+
+
+def spread(scale: Tensor, x: Tensor, height: int, width: int) -> Tensor:
+    """Return each number's scale."""
+    rows, columns = x.shape
+    return scale.repeat_interleave(height, 0)[:rows].repeat_interleave(width, 1)[:, :columns]
+
+
+def scales(x: Tensor, height: int, width: int, least: float = 1e-12) -> Tensor:
+    """The formula, block by block."""
+    rows = [part.float().abs().split(width, 1) for part in x.split(height)]
+    return torch.stack([torch.stack([block.max() for block in row]) for row in rows]).clamp(min=least) / 448
+
+
+def right(x: Tensor, height: int, width: int) -> tuple[Tensor, Tensor]:
+    scale = scales(x, height, width)
+    return (x.float() / spread(scale, x, height, width)).clamp(-448, 448).to(FP8), scale
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("group", GROUPS)
+def test_the_formula_is_right_in_every_type_and_on_every_hard_case(
+    fp8_quant: Operator, group: str, dtype: str
+) -> None:
+    verdict = judge(fp8_quant, group, dtype, right)
+
+    assert verdict.ok, verdict.reason
+    assert verdict.corr["cases"] == 13  # the workload, two more seeds, ten hard cases
+    assert "refused" not in verdict.corr
+    assert verdict.flags == []
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("group", GROUPS)
+@pytest.mark.parametrize("name", ["torch_fp8_quant", "torch_compiled_fp8_quant"])
+def test_what_torch_runs_is_right(
+    fp8_quant: Operator, function_of: FunctionOf, name: str, group: str, dtype: str
+) -> None:
+    verdict = judge(fp8_quant, group, dtype, function_of("fp8_quant", name))
+
+    assert verdict.ok, verdict.reason
+    assert "refused" not in verdict.corr
+    assert verdict.flags == []
+
+
+def truncated(x: Tensor, height: int, width: int) -> tuple[Tensor, Tensor]:
+    """Values rounded toward zero: three bits of mantissa kept, the others dropped."""
+    _, scale = right(x, height, width)
+    exact = x.float() / spread(scale, x, height, width)
+    step = torch.exp2(exact.abs().clamp(min=2**-6).log2().floor() - 3)
+    return ((exact / step).trunc() * step).to(FP8), scale
+
+
+WRONG: dict[str, Callable[..., Any]] = {
+    "all zero": lambda x, h, w: tuple(torch.zeros_like(one) for one in right(x, h, w)),
+    "zero values": lambda x, h, w: (torch.zeros(x.shape).to(FP8), right(x, h, w)[1]),
+    "zero scales": lambda x, h, w: (right(x, h, w)[0], torch.zeros_like(right(x, h, w)[1])),
+    "no scales": lambda x, h, w: (x.float().clamp(-448, 448).to(FP8), torch.ones_like(right(x, h, w)[1])),
+    "scales the other way": lambda x, h, w: (right(x, h, w)[0], 1 / right(x, h, w)[1]),
+    "a scale for the tensor": lambda x, h, w: (
+        (x.float() / (x.float().abs().max() / 448)).to(FP8),
+        (x.float().abs().max() / 448).expand_as(right(x, h, w)[1]).clone(),
+    ),
+    "scales in half precision": lambda x, h, w: (right(x, h, w)[0], right(x, h, w)[1].bfloat16().float()),
+    "bfloat16 stored": lambda x, h, w: (right(x, h, w)[0].bfloat16(), right(x, h, w)[1]),
+    "the other FP8": lambda x, h, w: (right(x, h, w)[0].float().to(torch.float8_e5m2), right(x, h, w)[1]),
+    "its digits": lambda x, h, w: (
+        right(x, h, w)[0].float().to(torch.float8_e5m2).float().to(FP8),
+        right(x, h, w)[1],
+    ),
+    "truncated": truncated,
+    "zeros over zero": lambda x, h, w: (
+        (x.float() / spread(scales(x, h, w, least=0.0), x, h, w)).to(FP8),
+        scales(x, h, w),
+    ),
+}
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("group", GROUPS)
+@pytest.mark.parametrize("wrong", WRONG)
+def test_a_wrong_quantization_is_called_wrong(
+    fp8_quant: Operator, wrong: str, group: str, dtype: str
+) -> None:
+    assert not judge(fp8_quant, group, dtype, WRONG[wrong]).ok
+
+
+def test_either_neighbour_of_a_tie_is_right(fp8_quant: Operator) -> None:
+    x = torch.tensor([[448.0, 17.0, -17.0, 19.0]])  # 17 and 19 lie between 16, 18 and 20
+    for values in ([448, 16, -16, 20], [448, 18, -18, 18]):
+        found = torch.tensor([values], dtype=torch.float32).to(FP8), torch.ones(1, 1)
+        of = replace(fp8_quant, cases=lambda *_: (), smaller=lambda workload: workload)
+        workload = workload_of(fp8_quant, "Row-wise", "float32")
+        of = replace(of, inputs=lambda *_: (x, 1, 4))
+        assert check(of, workload, lambda *_, found=found: tuple(map(torch.clone, found)), (x, 1, 4)).ok
+
+
+def test_bytes_and_operations_are_counted_from_the_tensors(fp8_quant: Operator) -> None:
+    def work(group: str) -> tuple[int, int, int]:
+        inputs = fp8_quant.inputs(workload_of(fp8_quant, group, "bfloat16"), "cpu", 0)
+        counted = fp8_quant.work(inputs, right(*inputs))
+        return counted.bytes_read, counted.bytes_written, counted.flops
+
+    numbers = 130 * 520  # of one byte, when they are written
+    assert work("Row-wise") == (numbers * 2, numbers + 130 * 4, numbers * 4)
+    assert work("Blocks of 1x128") == (numbers * 2, numbers + 130 * 5 * 4, numbers * 4)
+    assert work("Blocks of 128x128") == (numbers * 2, numbers + 2 * 5 * 4, numbers * 4)
+
+
+def test_trainscale_has_the_shapes_of_its_suite_and_is_measured_when_asked_for(fp8_quant: Operator) -> None:
+    names = [one.name for name in fp8_quant.workload_sets for one in fp8_quant.workloads(name)]
+    found = fp8_quant.workloads("trainscale")
+
+    assert {(one.group, one.axes["tokens"], one.axes["hidden_dim"]) for one in found} == {
+        (group, tokens, 4096) for group in GROUPS for tokens in (4096, 16384)
+    }
+    assert {workload.dtype for workload in found} == {"float32"}
+    assert "trainscale" not in fp8_quant.default_sets("cuda")
+    assert len(set(names)) == len(names)
+
+
+def test_there_is_no_backward_mode(fp8_quant: Operator) -> None:
+    with pytest.raises(OperatorError, match="has no bwd mode"):
+        in_mode(fp8_quant, "bwd")
+
+
+@pytest.mark.parametrize("name", ["triton_fp8_quant", "hf_kernels_fp8_row", "hf_kernels_fp8_block"])
+def test_a_device_without_e4m3_is_unsupported(
+    code_of: Callable[[str, str], str], name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("triton")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: (7, 5))
+    source = code_of("fp8_quant", name).split("@triton.jit")[0]
+    source += "\n\n\ndef load" + code_of("fp8_quant", name).split("def load")[1].split("if __name__")[0]
+    names: dict[str, Any] = {"__name__": "cell"}
+    exec(compile(source, f"{name}.md", "exec"), names)
+
+    with pytest.raises(Unsupported, match=r"compute capability 8\.9"):
+        names["load"]()
+
+
+def test_our_kernels_are_right_in_the_interpreter(
+    interpret: Callable[..., None], code_of: Callable[[str, str], str]
+) -> None:
+    interpret(code_of("fp8_quant", "triton_fp8_quant"), INTERPRETED)

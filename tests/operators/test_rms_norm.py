@@ -1,0 +1,204 @@
+"""RMS normalization, alone and with a residual: what is right, what is called wrong, and what is counted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from kernels_bench_tools.errors import OperatorError
+from kernels_bench_tools.measure.correctness import Verdict, check
+from kernels_bench_tools.measure.modes import in_mode, subject
+from kernels_bench_tools.measure.operator import Operator, Workload, find_operator
+
+DTYPES = ("float32", "bfloat16", "float16")
+GROUPS = ("RMSNorm", "RMSNorm with residual")
+FunctionOf = Callable[[str, str], Callable[..., Any]]
+
+INTERPRETED = """
+from dataclasses import replace
+import sys
+sys.path.insert(0, ".")
+import torch
+from cell import triton_rms_norm
+from kernels_bench_tools.measure.correctness import check
+from kernels_bench_tools.measure.modes import in_mode, subject
+from kernels_bench_tools.measure.operator import find_operator
+
+operator = find_operator("rms_norm")
+LONG, SHORT = (1, 2, 17000), (5, 40, 96)
+
+
+def sized(workload, shape, dtype):
+    axes = dict(zip(("batch", "seq_len", "hidden_dim"), shape))
+    return replace(workload, axes={**workload.axes, **axes}, dtype=dtype)
+
+
+def judge(of, workload, function):
+    verdict = check(of, workload, function, of.inputs(workload, "cpu", 0))
+    assert verdict.ok and "refused" not in verdict.corr, (workload, verdict.reason, verdict.corr)
+
+
+with torch.no_grad():
+    for workload in operator.workloads("smoke"):
+        for dtype in ("float32", "bfloat16", "float16"):
+            judge(operator, replace(workload, dtype=dtype), triton_rms_norm)
+        for shape in (LONG, SHORT):
+            judge(replace(operator, cases=lambda *_: ()), sized(workload, shape, "float32"), triton_rms_norm)
+    backward = in_mode(operator, "bwd")
+    for workload in backward.workloads("smoke"):
+        for shape in ((2, 3, 769), LONG, SHORT):
+            case = sized(workload, shape, "float32")
+            judge(backward, case, subject(operator, triton_rms_norm, "bwd").call)
+
+for shape in ((4, 769), (3, 17000)):  # with a residual, whose own gradient joins
+    values = [torch.randn(shape, dtype=torch.float64) for _ in range(2)]
+    given = [values[0], torch.randn(shape[-1], dtype=torch.float64), values[1]]
+    upstream = [torch.randn(shape, dtype=torch.float64) for _ in range(2)]
+
+    def gradients(function, dtype):
+        leaves = [value.to(dtype).requires_grad_() for value in given]
+        return torch.autograd.grad(function(*leaves), leaves, [value.to(dtype) for value in upstream])
+
+    right = gradients(operator.reference, torch.float64)
+    for found, expected in zip(gradients(triton_rms_norm, torch.float32), right):
+        torch.testing.assert_close(found.double(), expected, rtol=1e-4, atol=1e-5)
+print("right")
+"""
+
+
+@pytest.fixture(scope="module")
+def rms_norm() -> Operator:
+    return find_operator("rms_norm")
+
+
+def workload_of(operator: Operator, group: str, dtype: str) -> Workload:
+    found = next(workload for workload in operator.workloads("smoke") if workload.group == group)
+    return replace(found, dtype=dtype)
+
+
+def judge(operator: Operator, group: str, dtype: str, function: Callable[..., Any]) -> Verdict:
+    workload = workload_of(operator, group, dtype)
+    return check(operator, workload, function, operator.inputs(workload, "cpu", 0))
+
+
+def right(x: Tensor, weight: Tensor, residual: Tensor | None = None, eps: float = 1e-6) -> Any:
+    """The formula written out, computed in float32 and rounded once."""
+    hidden = x.float() if residual is None else x.float() + residual.float()
+    out = hidden / (hidden.square().mean(-1, keepdim=True) + eps).sqrt() * weight.float()
+    return out.to(x.dtype) if residual is None else (out.to(x.dtype), hidden.to(x.dtype))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("group", GROUPS)
+def test_the_formula_is_right_in_every_type_and_on_every_hard_case(
+    rms_norm: Operator, group: str, dtype: str
+) -> None:
+    verdict = judge(rms_norm, group, dtype, right)
+
+    assert verdict.ok, verdict.reason
+    assert verdict.corr["cases"] == 13  # the workload, two more seeds, ten hard cases
+    assert "refused" not in verdict.corr
+    assert verdict.flags == []
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("group", GROUPS)
+@pytest.mark.parametrize("name", ["torch_rms_norm", "torch_eager_rms_norm", "torch_compiled_rms_norm"])
+def test_what_torch_runs_is_right(
+    rms_norm: Operator, function_of: FunctionOf, name: str, group: str, dtype: str
+) -> None:
+    verdict = judge(rms_norm, group, dtype, function_of("rms_norm", name))
+
+    assert verdict.ok, verdict.reason
+    assert verdict.flags == []
+
+
+WRONG: dict[str, Callable[..., Tensor]] = {
+    "all zero": lambda x, _: torch.zeros_like(x),
+    "no weight": lambda x, weight: right(x, torch.ones_like(weight)),
+    "another eps": lambda x, weight: right(x, weight, eps=1e-5),
+    "no eps": lambda x, weight: right(x, weight, eps=0.0),
+    "layer norm": lambda x, weight: torch.nn.functional.layer_norm(x, x.shape[-1:], weight, None, 1e-6),
+    "sum for mean": lambda x, weight: right(x, weight) / x.shape[-1] ** 0.5,
+    "the last column": lambda x, weight: torch.cat(
+        (right(x, weight)[..., :-1], torch.zeros_like(x[..., -1:])), -1
+    ),
+}
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("wrong", WRONG)
+def test_a_wrong_norm_is_called_wrong(rms_norm: Operator, wrong: str, dtype: str) -> None:
+    assert not judge(rms_norm, "RMSNorm", dtype, WRONG[wrong]).ok
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        lambda x, weight, residual: right(x, weight),
+        lambda x, weight, residual: (right(x, weight), x + residual),
+        lambda x, weight, residual: (right(x + residual, weight), residual.clone()),
+        lambda x, weight, residual: tuple(torch.zeros_like(x) for _ in range(2)),
+    ],
+    ids=["one output", "the residual left out", "the old residual", "all zero"],
+)
+def test_a_wrong_sum_is_called_wrong(rms_norm: Operator, wrong: Callable[..., Any]) -> None:
+    assert not judge(rms_norm, "RMSNorm with residual", "bfloat16", wrong).ok
+
+
+def test_bytes_and_operations_are_counted_from_the_tensors(rms_norm: Operator) -> None:
+    def work(group: str) -> tuple[int, int, int]:
+        inputs = rms_norm.inputs(workload_of(rms_norm, group, "bfloat16"), "cpu", 0)
+        counted = rms_norm.work(inputs, right(*inputs))
+        return counted.bytes_read, counted.bytes_written, counted.flops
+
+    numbers = 2 * 32 * 256
+    assert work("RMSNorm") == (numbers * 2 + 256 * 2, numbers * 2, numbers * 4)
+    assert work("RMSNorm with residual") == (numbers * 4 + 256 * 2, numbers * 4, numbers * 5)
+
+
+def test_trainscale_has_the_shapes_of_its_suite_and_is_measured_when_asked_for(rms_norm: Operator) -> None:
+    found = rms_norm.workloads("trainscale")
+    names = [workload.name for name in rms_norm.workload_sets for workload in rms_norm.workloads(name)]
+
+    assert {(one.axes["batch"], one.axes["seq_len"], one.axes["hidden_dim"]) for one in found} == {
+        (batch, seq_len, dim) for batch in (4, 32) for seq_len in (2048, 4096) for dim in (4096, 8192)
+    }
+    assert {workload.dtype for workload in found} == {"float16"}
+    assert "trainscale" not in rms_norm.default_sets("cuda")
+    assert len(set(names)) == len(names)
+
+
+@pytest.mark.parametrize("mode", ["bwd", "fwd_bwd"])
+def test_a_backward_mode_has_the_function_without_a_residual_only(rms_norm: Operator, mode: str) -> None:
+    backward = in_mode(rms_norm, mode)
+
+    assert {workload.group for workload in backward.workloads("default,smoke")} == {"RMSNorm"}
+    for workload in backward.workloads("smoke"):
+        inputs = backward.inputs(workload, "cpu", 0)
+        with torch.no_grad():
+            assert check(backward, workload, subject(rms_norm, right, mode).call, inputs).ok
+    with pytest.raises(OperatorError):
+        in_mode(rms_norm.form(workload_of(rms_norm, GROUPS[1], "float32")), mode)
+
+
+def test_torch_compile_meets_no_more_layouts_than_it_keeps(rms_norm: Operator) -> None:
+    for workload in rms_norm.workloads("smoke"):
+        smaller = rms_norm.smaller(workload)
+        inputs = rms_norm.inputs(smaller, "cpu", 0)
+        met = [rms_norm.inputs(workload, "cpu", 0), inputs]
+        met += [case for _, case in rms_norm.cases(smaller, inputs)]
+        layouts = {tuple((x.shape, x.stride()) for x in case) for case in met}
+        # The workload itself and the smaller one are the same here.
+        assert len(layouts) + 1 <= torch._dynamo.config.recompile_limit
+
+
+def test_our_kernels_are_right_in_the_interpreter(
+    interpret: Callable[..., None], code_of: Callable[[str, str], str]
+) -> None:
+    interpret(code_of("rms_norm", "triton_rms_norm"), INTERPRETED)
