@@ -8,7 +8,6 @@ BuildRun      RUN -> PUBLISH      ``.kbt/build.json``: every notebook, its prose
 from __future__ import annotations
 
 import os
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TypeVar
 
@@ -180,6 +179,8 @@ class ProjectInfo(msgspec.Struct, kw_only=True):
     repository: str = ""
     """URL of the repository, without a trailing slash; empty if it has none."""
     commit: str = ""
+    raw_html: bool = False
+    """Whether HTML and scripts in prose reach the page; else they are shown as text."""
 
 
 class BuildRun(msgspec.Struct, kw_only=True):
@@ -206,6 +207,9 @@ def write_struct(path: Path, value: msgspec.Struct) -> None:
 
 
 def _own_version() -> str:
+    # Not above: it takes as long to import as the rest of this module, and only cells ask.
+    from importlib.metadata import PackageNotFoundError, version
+
     try:
         return version("kernels-bench-tools")
     except PackageNotFoundError:  # run from a checkout that is not installed

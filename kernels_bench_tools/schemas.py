@@ -11,9 +11,14 @@ import msgspec
 
 from kernels_bench_tools.records import Record
 from kernels_bench_tools.selfchecks import SelfCheck
-from kernels_bench_tools.summaries import Summary
+from kernels_bench_tools.summaries import Report, Summary
 
-PUBLISHED: dict[str, type[msgspec.Struct]] = {"record": Record, "selfcheck": SelfCheck, "summary": Summary}
+PUBLISHED: dict[str, type[msgspec.Struct]] = {
+    "record": Record,
+    "report": Report,
+    "selfcheck": SelfCheck,
+    "summary": Summary,
+}
 """File stem to the struct whose schema it holds."""
 
 

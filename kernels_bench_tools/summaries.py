@@ -141,3 +141,16 @@ class Summary(msgspec.Struct, kw_only=True):
     title: str
     devices: list[DeviceSummary]
     """GPUs first, then CPUs, each in the order of their slugs; the views of a device follow one another."""
+
+
+class Report(msgspec.Struct, kw_only=True):
+    """The whole site as data: what ``report.json`` holds."""
+
+    schema: int = SCHEMA
+    title: str
+    repository: str
+    """URL of the repository; empty if it has none."""
+    measured: str = ""
+    """Timestamp of the youngest record; empty if there is none."""
+    operators: list[Summary]
+    """In the order of the front page."""

@@ -60,6 +60,42 @@ CODE = '''# /// script
 # ///
 from kernels_bench_tools import run_benchmark
 
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
+
+ARGUMENTS = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
+
+
+def find_chromium() -> str:
+    """Return the browser's path; without one the test is skipped, except where CI promises it."""
+    for name in ("/usr/bin/chromium", "chromium", "chromium-browser", "google-chrome"):
+        found = shutil.which(name)
+        if found:
+            return found
+    if os.environ.get("CI"):
+        pytest.fail("CI must have a chromium: apt-get install chromium")
+    pytest.skip("no chromium is installed: apt-get install chromium")
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browser]:
+    """One chromium for all tests of a process: Playwright runs once at a time."""
+    from playwright.sync_api import sync_playwright
+
+    executable = find_chromium()
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=executable, args=ARGUMENTS)
+        yield browser
+        browser.close()
+
 
 def layer_norm(x, weight, bias, eps):
     """One call into the framework."""
@@ -225,7 +261,9 @@ def make_figure(summary: Summary) -> str:
         parts.append(
             f'<text x="60" y="{top}" fill="currentColor">Layer norm on {escape(device.device.name)}, ms (lower is better)</text>'
         )
-        parts.append(f'<path d="M 60 {top + 20} V {top + 240} H 700" fill="none" stroke="currentColor"/>')
+        parts.append(
+            f'<g class="panel"><path d="M 60 {top + 20} V {top + 240} H 700" fill="none" stroke="currentColor"/>'
+        )
         for index, row in enumerate(device.rows):
             href = f"../impls/{row.implementation}.html"
             data = f'data-series="{row.slug}" data-device="{device.device.slug}"'
@@ -251,6 +289,7 @@ def make_figure(summary: Summary) -> str:
             parts.append(
                 f'<g id="legend-label--{row.slug}" class="legend-label legend-label--{row.slug}" {data}><a href="{href}">{label}</a></g>'
             )
+        parts.append("</g>")
     style = "<style>@media (prefers-color-scheme: dark){#figure--layer-norm-latency{color:#eee}}</style>"
     head = '<?xml version="1.0" encoding="utf-8"?>\n<svg xmlns="http://www.w3.org/2000/svg" id="figure--layer-norm-latency" class="figure" viewBox="0 0 900 640" role="img"><title>Latency of layer norm</title>'
     return head + style + "".join(parts) + "</svg>\n"

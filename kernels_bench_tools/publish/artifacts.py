@@ -6,7 +6,7 @@ import csv
 import io
 import posixpath
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 from urllib.parse import unquote
@@ -22,6 +22,8 @@ from kernels_bench_tools.runs import NotebookRun
 MAX_ROWS = 200
 """Rows of a CSV file that a page shows; the file itself holds all of them."""
 
+_DATA = {"csv", "json", "jsonl"}
+
 
 @dataclass(frozen=True)
 class Artifact:
@@ -33,6 +35,8 @@ class Artifact:
     file: Path
     path: str
     """Site path."""
+    data: tuple[Artifact, ...] = ()
+    """Of a figure: what the same cell left of the data that it was drawn from."""
 
     @property
     def exists(self) -> bool:
@@ -53,10 +57,14 @@ class Artifact:
 def notebook_artifacts(root: Path, paths: SitePaths, notebook: NotebookRun) -> Iterator[Artifact]:
     """Yield the artifacts of a notebook's cells in their order; a name that leaves its folder is none."""
     for cell in notebook.cells:
-        for name, file in cell.artifacts.items():
-            if stays_inside(name):
-                path = paths.artifact(notebook.path, cell.id, name)
-                yield Artifact(name, notebook.path, cell.id, root / file, path)
+        found = [
+            Artifact(name, notebook.path, cell.id, root / file, paths.artifact(notebook.path, cell.id, name))
+            for name, file in cell.artifacts.items()
+            if stays_inside(name)
+        ]
+        data = tuple(artifact for artifact in found if artifact.suffix in _DATA)
+        for artifact in found:
+            yield replace(artifact, data=data) if artifact.suffix == "svg" else artifact
 
 
 @dataclass(frozen=True)

@@ -96,6 +96,15 @@ def quantity(value: float | None) -> str:
     return f"{value:,.{decimals(value, 3)}f}"
 
 
+def sortable(value: float | None) -> str:
+    """Return a number as tables are sorted by it; empty for none, which comes last.
+
+    >>> sortable(2.0497304), sortable(30067200), sortable(None)
+    ('2.0497', '3.0067e+07', '')
+    """
+    return "" if value is None else f"{value:.5g}"
+
+
 def size(value: int | None) -> str:
     """Return a number of bytes in the largest fitting binary unit.
 

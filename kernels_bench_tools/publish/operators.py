@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import posixpath
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 import msgspec
@@ -16,11 +18,12 @@ from kernels_bench_tools.publish.numbers import times, times_interval
 from kernels_bench_tools.publish.paths import SitePaths
 from kernels_bench_tools.publish.svg import SeriesName
 from kernels_bench_tools.publish.words import status_mark
-from kernels_bench_tools.runs import CellRun, NotebookRun, read_struct
+from kernels_bench_tools.runs import CellRun, NotebookRun, Prose, read_struct
 from kernels_bench_tools.summaries import DeviceSummary, Row, Summary
 
 IMPLEMENTATIONS, RESULTS = "impls", "results"
 LATENCY = "latency.svg"
+_ORDER = re.compile(r"^!\[operators:([^\]\n]*)\]", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -44,12 +47,12 @@ class Operator:
         """Site path of the operator's page."""
         return posixpath.join(self.folder, "index.html")
 
-    @property
+    @cached_property
     def figures(self) -> list[Artifact]:
         """The figures that its pages show."""
         return [artifact for artifact in self.artifacts if artifact.suffix == "svg" and artifact.exists]
 
-    @property
+    @cached_property
     def chart(self) -> Artifact | None:
         """The figure that is shown where there is room for one: that of the latencies."""
         figures = self.figures
@@ -60,12 +63,12 @@ class Operator:
         """What is known, view by view; empty without a summary."""
         return self.summary.devices if self.summary else []
 
-    @property
+    @cached_property
     def devices(self) -> list[DeviceViews]:
         """What is known of each device; empty without a summary."""
         return by_device(self.views)
 
-    @property
+    @cached_property
     def names(self) -> dict[str, SeriesName]:
         """What a reader is told about each series of the figures."""
         return {
@@ -75,6 +78,14 @@ class Operator:
             for view in self.views
             for row in view.rows
         }
+
+    def is_implementation(self, notebook: NotebookRun) -> bool:
+        """Whether a notebook of this operator measures one of its implementations."""
+        return posixpath.dirname(notebook.path) == posixpath.join(self.folder, IMPLEMENTATIONS)
+
+    def is_combined(self, notebook: NotebookRun) -> bool:
+        """Whether a notebook of this operator combines its results."""
+        return posixpath.dirname(notebook.path) == posixpath.join(self.folder, RESULTS)
 
     def notebook(self, implementation: str) -> NotebookRun | None:
         """Return the notebook of an implementation; None if the project no longer has it."""
@@ -110,22 +121,42 @@ def notebook_title(notebook: NotebookRun) -> str:
 
 
 def find_operators(root: Path, paths: SitePaths, notebooks: Sequence[NotebookRun]) -> list[Operator]:
-    """Return the operators, which are the folders with implementations or results, in their order."""
-    by_path = {notebook.path: notebook for notebook in notebooks}
+    """Return the operators, which are the folders with implementations or results.
+
+    Those that the front page names, ``![operators: layer_norm, rotary]``, come first and in its order; then the others
+    by title.
+    """
+    by_folder: dict[str, list[NotebookRun]] = {}
+    for notebook in sorted(notebooks, key=lambda notebook: notebook.path):
+        by_folder.setdefault(posixpath.dirname(notebook.path), []).append(notebook)
     folders = {
-        posixpath.dirname(posixpath.dirname(path))
-        for path in by_path
-        if posixpath.basename(posixpath.dirname(path)) in {IMPLEMENTATIONS, RESULTS}
+        posixpath.dirname(folder)
+        for folder in by_folder
+        if posixpath.basename(folder) in {IMPLEMENTATIONS, RESULTS} and posixpath.dirname(folder)
     }
-    return [_operator(root, paths, folder, by_path) for folder in sorted(folders) if folder]
+    found = [_operator(root, paths, folder, by_folder) for folder in folders]
+    named = _named_first(notebooks)
+    place = {folder: number for number, folder in reversed(list(enumerate(named)))}
+    return sorted(found, key=lambda it: (place.get(it.folder, len(named)), it.title.casefold(), it.folder))
 
 
-def _operator(root: Path, paths: SitePaths, folder: str, by_path: Mapping[str, NotebookRun]) -> Operator:
-    def within(subfolder: str) -> list[NotebookRun]:
-        path = posixpath.join(folder, subfolder)
-        return [by_path[name] for name in sorted(by_path) if posixpath.dirname(name) == path]
+def _named_first(notebooks: Sequence[NotebookRun]) -> list[str]:
+    front = next((notebook for notebook in notebooks if notebook.path == "index.md"), None)
+    for block in front.blocks if front else []:
+        match = _ORDER.search(block.text) if isinstance(block, Prose) else None
+        if match:
+            return [name.strip().strip("/") for name in match[1].split(",")]
+    return []
 
-    index = by_path.get(posixpath.join(folder, "index.md"))
+
+def _operator(
+    root: Path, paths: SitePaths, folder: str, by_folder: Mapping[str, Sequence[NotebookRun]]
+) -> Operator:
+    def within(subfolder: str) -> Sequence[NotebookRun]:
+        return by_folder.get(posixpath.join(folder, subfolder), ())
+
+    path = posixpath.join(folder, "index.md")
+    index = next((notebook for notebook in by_folder.get(folder, ()) if notebook.path == path), None)
     combined = within(RESULTS)
     artifacts = [found for notebook in combined for found in notebook_artifacts(root, paths, notebook)]
     summary, problem = _summary(artifacts, [cell for notebook in combined for cell in notebook.cells])

@@ -12,9 +12,20 @@ import msgspec
 
 from kernels_bench_tools.errors import ProjectError
 from kernels_bench_tools.publish.paths import stays_inside
+from kernels_bench_tools.publish.products import Product, make_products
 
+Content = bytes | Path | Product
 MANIFEST = ".kbt-site.json"
 _KEPT = {MANIFEST, ".gitignore"}
+
+
+class Entry(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """What is known of a file that took work to make."""
+
+    key: str
+    size: int
+    dead: list[str] = msgspec.field(default_factory=list)
+    """Links of its prose that lead nowhere."""
 
 
 class Manifest(msgspec.Struct, kw_only=True):
@@ -22,6 +33,8 @@ class Manifest(msgspec.Struct, kw_only=True):
 
     format: int = 1
     files: list[str]
+    made: dict[str, Entry] = msgspec.field(default_factory=dict)
+    """Those of ``files`` that need not be made again while their keys stay the same."""
 
 
 class Changes(msgspec.Struct, kw_only=True):
@@ -30,6 +43,8 @@ class Changes(msgspec.Struct, kw_only=True):
     written: list[str] = msgspec.field(default_factory=list)
     unchanged: list[str] = msgspec.field(default_factory=list)
     removed: list[str] = msgspec.field(default_factory=list)
+    dead: list[str] = msgspec.field(default_factory=list)
+    """Links of all pages' prose that lead nowhere, also of pages that were not made again."""
 
 
 class OutputFolder:
@@ -41,10 +56,19 @@ class OutputFolder:
 
     def __init__(self, root: Path) -> None:
         self.root = root
-        self._ours = self._read()
+        manifest = self._read()
+        self._ours = {path for path in manifest.files if stays_inside(path)}
+        self._made = manifest.made
 
-    def write(self, files: Mapping[str, bytes | Path]) -> Changes:
-        """Make the folder hold these files, given as bytes or as the file to copy.
+    def write(self, files: Mapping[str, Content], dead: set[str]) -> Changes:
+        """Make the folder hold these files, given as bytes, as the file to copy or as a product to make.
+
+        A product is not made again while its file is there, its key is the same and all of its links lead somewhere: a
+        link may lead out of the site, to what no key knows.
+
+        Args:
+            files: By site path.
+            dead: Making a product adds the links that lead nowhere to this set.
 
         Raises:
             ProjectError: One of them would replace a file that no build wrote.
@@ -57,25 +81,45 @@ class OutputFolder:
                     remedy="Move it away or choose another output folder",
                 )
         # Written before the files, so that a build cut short does not leave strangers behind.
-        self._write_manifest(self._ours | files.keys())
+        self._write_manifest(self._ours | files.keys(), self._made)
         changes = Changes(removed=sorted(self._ours - files.keys()))
         self._remove(changes.removed)
-        for path in sorted(files):
-            changed = _put(self.root / path, files[path])
-            (changes.written if changed else changes.unchanged).append(path)
-        self._write_manifest(files.keys())
-        self._ours = set(files)
+        products = {path: content for path, content in files.items() if isinstance(content, Product)}
+        entries = {path: entry for path in products if (entry := self._still_good(path, products[path]))}
+        due = {path: product for path, product in products.items() if path not in entries}
+        changes.unchanged += entries
+        for path in files.keys() - products.keys():
+            self._note(changes, path, _put(self.root / path, _plain(files[path])))
+        for made in make_products(due, lambda path, data: _put(self.root / path, data), dead):
+            self._note(changes, made.path, made.changed)
+            entries[made.path] = Entry(key=due[made.path].key, size=made.size, dead=made.dead)
+        changes.written.sort()
+        changes.unchanged.sort()
+        changes.dead = sorted({link for entry in entries.values() for link in entry.dead})
+        self._write_manifest(files.keys(), entries)
+        self._ours, self._made = set(files), entries
         return changes
+
+    def _still_good(self, path: str, product: Product) -> Entry | None:
+        entry = self._made.get(path)
+        if entry is None or entry.key != product.key or entry.dead or path not in self._ours:
+            return None
+        target = self.root / path
+        return entry if target.is_file() and target.stat().st_size == entry.size else None
+
+    @staticmethod
+    def _note(changes: Changes, path: str, changed: bool) -> None:
+        (changes.written if changed else changes.unchanged).append(path)
 
     def clear(self) -> int:
         """Remove every file that builds wrote, and return how many there were."""
         removed = [path for path in sorted(self._ours) if (self.root / path).is_file()]
         self._remove(self._ours)
         (self.root / MANIFEST).unlink(missing_ok=True)
-        self._ours = set()
+        self._ours, self._made = set(), {}
         return len(removed)
 
-    def _read(self) -> set[str]:
+    def _read(self) -> Manifest:
         if self.root.exists() and not self.root.is_dir():
             raise ProjectError(str(self.root), "is not a folder", "A folder for the site")
         try:
@@ -89,19 +133,19 @@ class OutputFolder:
                     "An empty folder or the site of an earlier build",
                     "Choose another output folder or empty this one",
                 ) from None
-            return set()
+            return Manifest(files=[])
         try:
-            manifest = msgspec.json.decode(data, type=Manifest)
+            return msgspec.json.decode(data, type=Manifest)
         except msgspec.DecodeError as error:
             raise ProjectError(
                 str(self.root / MANIFEST),
                 f"is damaged ({error})",
                 remedy=f"Remove {self.root} and build again",
             ) from error
-        return {path for path in manifest.files if stays_inside(path)}
 
-    def _write_manifest(self, files: Iterable[str]) -> None:
-        data = msgspec.json.format(msgspec.json.encode(Manifest(files=sorted(files))), indent=1) + b"\n"
+    def _write_manifest(self, files: Iterable[str], made: Mapping[str, Entry]) -> None:
+        manifest = Manifest(files=sorted(files), made=dict(sorted(made.items())))
+        data = msgspec.json.format(msgspec.json.encode(manifest), indent=1) + b"\n"
         _put(self.root / MANIFEST, data)
 
     def _remove(self, paths: Iterable[str]) -> None:
@@ -123,13 +167,24 @@ def _put(target: Path, content: bytes | Path) -> bool:
     temporary = target.with_name(f".{target.name}.{os.getpid()}")
     if isinstance(content, Path):
         shutil.copyfile(content, temporary)
+        # So that the next build sees from afar that it is the same file.
+        stat = content.stat()
+        os.utime(temporary, ns=(stat.st_atime_ns, stat.st_mtime_ns))
     else:
         temporary.write_bytes(content)
     temporary.replace(target)
     return True
 
 
+def _plain(content: Content) -> bytes | Path:
+    assert not isinstance(content, Product)
+    return content
+
+
 def _same(target: Path, content: bytes | Path) -> bool:
     if isinstance(content, Path):
-        return filecmp.cmp(content, target, shallow=False)
+        ours, theirs = content.stat(), target.stat()
+        if ours.st_size != theirs.st_size:
+            return False
+        return ours.st_mtime_ns == theirs.st_mtime_ns or filecmp.cmp(content, target, shallow=False)
     return target.stat().st_size == len(content) and target.read_bytes() == content

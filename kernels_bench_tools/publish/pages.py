@@ -3,63 +3,34 @@
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Sequence
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
-
-from jinja2 import Environment
 
 from kernels_bench_tools.publish import selfchecks
 from kernels_bench_tools.publish.artifacts import notebook_artifacts
+from kernels_bench_tools.publish.cards import operator_card
 from kernels_bench_tools.publish.details import device_details
-from kernels_bench_tools.publish.links import Links
+from kernels_bench_tools.publish.frame import Site, front_crumbs, operator_crumbs, render
 from kernels_bench_tools.publish.operators import (
-    IMPLEMENTATIONS,
-    RESULTS,
     Operator,
     implementation_id,
     notebook_title,
 )
+from kernels_bench_tools.publish.origins import origins, view_origins
 from kernels_bench_tools.publish.page import Page
-from kernels_bench_tools.publish.paths import SitePaths
-from kernels_bench_tools.publish.prose import Body, render_notebook
+from kernels_bench_tools.publish.prose import OPERATORS, Body, render_notebook
 from kernels_bench_tools.publish.recorded import recorded_rows
 from kernels_bench_tools.publish.results import implementation_sections
 from kernels_bench_tools.publish.sections import contents, operator_preview, operator_view
-from kernels_bench_tools.publish.selfchecks import SelfChecks
 from kernels_bench_tools.publish.views import View, Viewer
 from kernels_bench_tools.runs import BuildRun, FrontMatter, NotebookRun
 
-FRONT = "index.html"
-
-
-@dataclass(frozen=True)
-class Site:
-    """Everything that pages are made from."""
-
-    build: BuildRun
-    root: Path
-    paths: SitePaths
-    links: Links
-    operators: Sequence[Operator]
-    templates: Environment
-    selfchecks: SelfChecks
-
-    def operator_of(self, path: str) -> Operator | None:
-        """Return the operator that a notebook or a page belongs to."""
-        folder = posixpath.dirname(path)
-        if posixpath.basename(folder) in {IMPLEMENTATIONS, RESULTS}:
-            folder = posixpath.dirname(folder)
-        return next((operator for operator in self.operators if operator.folder == folder), None)
-
 
 def front_page(site: Site, notebook: NotebookRun) -> str:
-    """Return the front page: its prose, the contents and a section for each operator."""
+    """Return the front page: its prose, the contents and a card for each operator."""
     page, viewer, body = _open(site, notebook)
-    parts = _with_place_for(viewer.parts(body.parts), "operators")
+    parts = _with_place_for(viewer.parts(body.parts), OPERATORS)
     sections = [operator_preview(operator, page, site.paths) for operator in site.operators]
-    return _render(
+    cards = [operator_card(operator, page) for operator in site.operators]
+    return render(
         site,
         "index.html.j2",
         page,
@@ -67,8 +38,10 @@ def front_page(site: Site, notebook: NotebookRun) -> str:
         body,
         parts=parts,
         operators=sections,
+        cards={section.id: card for section, card in zip(sections, cards, strict=True)},
         contents=contents(body.parts, sections),
         commit=site.build.project.commit,
+        origins=view_origins(view for operator in site.operators for view in operator.views),
     )
 
 
@@ -80,13 +53,15 @@ def operator_page(site: Site, operator: Operator) -> str:
     if not any(view.kind == "results" for view in views):
         # The question that brings readers here is answered before the background is given.
         views.insert(body.introduction(), View("results"))
-    return _render(
+    return render(
         site,
         "operator.html.j2",
         page,
         notebook,
         body,
-        crumbs=[(site.build.project.title, page.url(FRONT))],
+        crumbs=front_crumbs(site, page),
+        owner=operator,
+        origins=view_origins(operator.views),
         parts=views,
         operator=operator_view(operator, page, site.paths),
         repository=site.build.project.repository,
@@ -99,13 +74,15 @@ def implementation_page(site: Site, operator: Operator, notebook: NotebookRun) -
     implementation = implementation_id(notebook)
     rows = operator.rows(implementation) or recorded_rows(viewer.artifacts, notebook_title(notebook))
     sections = implementation_sections(rows, page.unique_id)
-    return _render(
+    return render(
         site,
         "implementation.html.j2",
         page,
         notebook,
         body,
-        crumbs=_crumbs(site, page, operator),
+        crumbs=operator_crumbs(site, page, operator),
+        owner=operator,
+        origins=origins(rows),
         parts=viewer.parts(body.parts),
         devices=sections,
         operator=operator,
@@ -119,14 +96,16 @@ def notebook_page(site: Site, notebook: NotebookRun) -> str:
     """Return the page of a notebook that has no special place, or that combines an operator's results."""
     page, viewer, body = _open(site, notebook)
     operator = site.operator_of(notebook.path)
-    combines = operator is not None and notebook in operator.combined
-    return _render(
+    combines = operator is not None and operator.is_combined(notebook)
+    return render(
         site,
         "combined.html.j2" if combines else "notebook.html.j2",
         page,
         notebook,
         body,
-        crumbs=_crumbs(site, page, operator),
+        crumbs=operator_crumbs(site, page, operator),
+        owner=operator,
+        origins=view_origins(operator.views) if combines and operator else [],
         parts=viewer.parts(body.parts),
         operator=operator,
     )
@@ -136,13 +115,13 @@ def selfcheck_page(site: Site) -> str:
     """Return the page that says how good the numbers are."""
     notebook = NotebookRun(path="", digest="", front=FrontMatter(title=selfchecks.TITLE), blocks=[])
     page = Page(selfchecks.PAGE, site.links)
-    return _render(
+    return render(
         site,
         "selfcheck.html.j2",
         page,
         notebook,
         Body(),
-        crumbs=[(site.build.project.title, page.url(FRONT))],
+        crumbs=front_crumbs(site, page),
         selfchecks=site.selfchecks,
         heading_ids=[page.heading_id(f"device-{view.check.device.slug}") for view in site.selfchecks.views],
         repository=site.build.project.repository,
@@ -153,7 +132,7 @@ def _open(site: Site, notebook: NotebookRun) -> tuple[Page, Viewer, Body]:
     page = Page(
         site.paths.pages.get(notebook.path, posixpath.splitext(notebook.path)[0] + ".html"), site.links
     )
-    body = render_notebook(notebook, page)
+    body = render_notebook(notebook, page, raw_html=site.build.project.raw_html)
     operator = site.operator_of(notebook.path)
     artifacts = list(notebook_artifacts(site.root, site.paths, notebook))
     names = operator.names if operator else {}
@@ -173,26 +152,3 @@ def front_notebook(build: BuildRun) -> NotebookRun:
 
 def _with_place_for(views: list[View], kind: str) -> list[View]:
     return views if any(view.kind == kind for view in views) else [*views, View(kind)]
-
-
-def _crumbs(site: Site, page: Page, operator: Operator | None) -> list[tuple[str, str]]:
-    crumbs = [(site.build.project.title, page.url(FRONT))]
-    return crumbs if operator is None else [*crumbs, (operator.title, page.url(operator.page))]
-
-
-def _render(site: Site, template: str, page: Page, notebook: NotebookRun, body: Body, **context: Any) -> str:
-    context.setdefault("crumbs", [])
-    return site.templates.get_template(template).render(
-        project=site.build.project,
-        page=page,
-        front=notebook.front,
-        notebook=notebook.path,
-        # "</" would end the style element in the middle of a string or comment.
-        custom_css=notebook.front.custom_css.replace("</", "<\\/"),
-        title=notebook_title(notebook) if notebook.path != "index.md" else site.build.project.title,
-        heading=body.title or notebook_title(notebook),
-        heading_id=body.title_id or page.heading_id("top"),
-        selfcheck_url=page.url(selfchecks.PAGE),
-        source=site.links.source(notebook.path) if notebook.digest else "",
-        **context,
-    )

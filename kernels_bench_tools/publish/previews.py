@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import csv
+import posixpath
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -15,9 +17,11 @@ from kernels_bench_tools.publish.artifacts import (
     inline_figure_panels,
     read_csv,
 )
+from kernels_bench_tools.publish.links import Links
 from kernels_bench_tools.publish.page import Page
 from kernels_bench_tools.publish.svg import Panel, SeriesName
 
+_SVG_LINK = re.compile(rb'(<a\b[^>]*?\bhref=")([^"#:?]+)(")')
 _IMAGES = {"png", "jpg", "jpeg", "gif", "webp"}
 
 
@@ -46,6 +50,8 @@ class ArtifactView:
     panels: Sequence[PanelView] = ()
     """The figure's panels, where it can be cut; then ``figure`` is None."""
     table: CsvTable | None = None
+    data: Sequence[ArtifactView] = ()
+    """Of a figure: the data that it was drawn from, to download."""
 
 
 def missing(name: str) -> ArtifactView:
@@ -81,7 +87,9 @@ def figure_preview(
     artifact: Artifact, page: Page, names: Mapping[str, SeriesName], most: int | None = None
 ) -> ArtifactView:
     """Return a figure to be looked at: its panels, ``most`` at most, or all of it if it cannot be cut."""
-    view = link(artifact, page)
+    view = replace(
+        link(artifact, page), data=[link(beside, page) for beside in artifact.data if beside.exists]
+    )
     panels = inline_figure_panels(artifact, page, names, most)
     if panels:
         return replace(view, kind="figure", panels=[_panel(panel, names) for panel in panels])
@@ -100,3 +108,16 @@ def _panel(panel: Panel, names: Mapping[str, SeriesName]) -> PanelView:
     return PanelView(
         name.panel if name else panel.series, name.device if name else panel.series, panel.figure
     )
+
+
+def relinked(artifact: Artifact, links: Links) -> bytes:
+    """Return a figure whose links work from where the site keeps it, not from its notebook's page."""
+    folder = posixpath.dirname(artifact.notebook)
+
+    def relink(match: re.Match[bytes]) -> bytes:
+        target = links.find(posixpath.normpath(posixpath.join(folder, match[2].decode(errors="replace"))))
+        if target is None:
+            return match[0]
+        return match[1] + posixpath.relpath(target, posixpath.dirname(artifact.path)).encode() + match[3]
+
+    return _SVG_LINK.sub(relink, artifact.file.read_bytes())

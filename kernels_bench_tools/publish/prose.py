@@ -21,7 +21,9 @@ from kernels_bench_tools.publish.formulas import formula
 from kernels_bench_tools.publish.page import Page
 from kernels_bench_tools.runs import CellRun, NotebookRun, Prose
 
-_PLACEHOLDER = re.compile(r"!\[(artifact:[^\]\n]+|contents|operators|results)\](?![(\[])")
+_PLACEHOLDER = re.compile(r"!\[(artifact:[^\]\n]+|contents|operators(?::[^\]\n]*)?|results)\](?![(\[])")
+OPERATORS = "operators"
+"""The place for the operators' sections."""
 _TABLE = '<div class="scroll" tabindex="0" role="group" aria-label="Table">\n<table>\n'
 
 
@@ -47,6 +49,7 @@ class Placeholder:
     """A line such as ``![operators]`` or ``![artifact:latency.svg]`` that stands alone."""
 
     name: str
+    """Without what follows the colon of ``![operators: layer_norm, rotary]``."""
 
     @property
     def artifact(self) -> str:
@@ -74,15 +77,20 @@ class Body:
         return len(self.parts)
 
 
-def render_notebook(notebook: NotebookRun, page: Page) -> Body:
+def render_notebook(notebook: NotebookRun, page: Page, *, raw_html: bool = False) -> Body:
     """Return the notebook's text for ``page``.
 
     A page has one heading of the first level. If more than the notebook's first remain, all move down.
+
+    Args:
+        notebook: What is rendered.
+        page: The page it is for.
+        raw_html: Whether HTML in the prose is HTML; it is shown as text where the project does not say so.
     """
-    markdown = _markdown(page)
+    markdown = _markdown(page, raw_html)
     env: dict[str, Any] = {}
     for block in notebook.blocks:
-        if isinstance(block, Prose):
+        if isinstance(block, Prose) and raw_html:
             page.reserve_raw_ids(block.text)
     streams = [
         block if isinstance(block, CellRun) else markdown.parse(block.text, env) for block in notebook.blocks
@@ -100,8 +108,10 @@ def render_notebook(notebook: NotebookRun, page: Page) -> Body:
     return body
 
 
-def _markdown(page: Page) -> MarkdownIt:
-    markdown = MarkdownIt("commonmark", {"highlight": _fence}).enable(["table", "strikethrough"])
+def _markdown(page: Page, raw_html: bool) -> MarkdownIt:
+    markdown = MarkdownIt("commonmark", {"highlight": _fence, "html": raw_html}).enable(
+        ["table", "strikethrough"]
+    )
     markdown.use(anchors_plugin, max_level=6, slug_func=page.heading_id)
     markdown.use(
         dollarmath_plugin, allow_labels=False, allow_space=False, allow_digits=False, renderer=formula
@@ -190,7 +200,7 @@ def _parts(tokens: list[Token], markdown: MarkdownIt, env: dict[str, Any]) -> It
         names = _standing_alone(tokens, index)
         if names:
             yield from flush()
-            yield from (Placeholder(name) for name in names)
+            yield from map(_placeholder_of, names)
             index += 3
             continue
         if _is_chapter(tokens[index]):
@@ -198,6 +208,11 @@ def _parts(tokens: list[Token], markdown: MarkdownIt, env: dict[str, Any]) -> It
         chunk.append(tokens[index])
         index += 1
     yield from flush()
+
+
+def _placeholder_of(text: str) -> Placeholder:
+    """Return the place that a line stands for; which operators come first was read before any page is made."""
+    return Placeholder(OPERATORS if text.startswith(f"{OPERATORS}:") else text)
 
 
 def _standing_alone(tokens: Sequence[Token], index: int) -> list[str]:

@@ -12,8 +12,9 @@ from kernels_bench_tools.publish.devices import view_slug
 from kernels_bench_tools.publish.operators import Operator, implementation_id, notebook_title
 from kernels_bench_tools.publish.page import Page
 from kernels_bench_tools.publish.paths import SitePaths
+from kernels_bench_tools.publish.places import operator_records
 from kernels_bench_tools.publish.previews import ArtifactView, PanelView, figure_preview, image, link
-from kernels_bench_tools.publish.prose import Heading, Html, Part, Placeholder
+from kernels_bench_tools.publish.prose import OPERATORS, Heading, Html, Part, Placeholder
 from kernels_bench_tools.publish.results import (
     DeviceSection,
     GiveId,
@@ -30,6 +31,7 @@ from kernels_bench_tools.runs import NotebookRun
 class ImplementationView:
     """An implementation in a table."""
 
+    id: str
     title: str
     description: str
     url: str
@@ -39,11 +41,6 @@ class ImplementationView:
     mark: Mark
     reason: str
     """How its cells ended, for when there is no summary."""
-
-    @property
-    def slugs(self) -> str:
-        """The slugs of its series, with a space between."""
-        return " ".join(row.slug for standing in self.standings for _, row in standing.rows)
 
 
 @dataclass(frozen=True)
@@ -81,6 +78,9 @@ def operator_view(operator: Operator, page: Page, paths: SitePaths) -> OperatorV
     heading = page.heading_id(operator.title)
     chart = operator.chart
     shown = figure_preview(chart, page, operator.names) if chart else None
+    records = _records(operator, page)
+    if shown is not None:
+        shown = replace(shown, data=[*shown.data, records])
     charts = {panel.key: panel.figure for panel in shown.panels} if shown else {}
     if shown and shown.figure is not None and len(operator.views) == 1:
         charts[view_slug(operator.views[0])] = shown.figure
@@ -91,15 +91,18 @@ def operator_view(operator: Operator, page: Page, paths: SitePaths) -> OperatorV
         chart=shown,
         loose=[panel for panel in shown.panels if panel.key not in known] if shown else [],
         figures=[image(figure, page) for figure in operator.figures if figure is not chart],
-        downloads=[link(artifact, page) for artifact in operator.artifacts],
+        downloads=[*(link(artifact, page) for artifact in operator.artifacts), records],
     )
 
 
+def _records(operator: Operator, page: Page) -> ArtifactView:
+    """Return the file of all records as a page links to it; it is made with the page, so its size is not known yet."""
+    return ArtifactView("records.jsonl", page.url(operator_records(operator.folder)), "every record", "file")
+
+
 def operator_preview(operator: Operator, page: Page, paths: SitePaths) -> OperatorView:
-    """Return what the front page shows of an operator: of its chart the first panel, of its views a line."""
-    chart = operator.chart
-    view = _operator_view(operator, page, paths, page.heading_id(operator.title), str, {})
-    return replace(view, chart=figure_preview(chart, page, operator.names, 1) if chart else None)
+    """Return what the front page shows of an operator beside its card: who implements it, and how each stands."""
+    return _operator_view(operator, page, paths, page.heading_id(operator.title), str, {})
 
 
 def _operator_view(
@@ -141,7 +144,7 @@ def contents(parts: Sequence[Part], operators: Sequence[OperatorView]) -> list[H
     for part, after in zip_longest(parts, parts[1:]):
         if isinstance(part, Html) and part.heading and after != Placeholder("contents"):
             chapters.append(part.heading)
-        elif part == Placeholder("operators"):
+        elif part == Placeholder(OPERATORS):
             chapters += sections
             placed = True
     return chapters if placed else chapters + sections
@@ -156,6 +159,7 @@ def _implementations(operator: Operator, urls: Mapping[str, str]) -> Iterator[Im
         row = next((row for one in standing for _, row in one.rows), None)
         end = _worst(notebook)
         yield ImplementationView(
+            id=name,
             title=row.title if row else notebook_title(notebook) if notebook else name,
             description=notebook.front.description if notebook else row.description if row else "",
             url=urls.get(name, ""),

@@ -15,9 +15,12 @@ from markupsafe import Markup
 
 from kernels_bench_tools.publish.drawing import FOREIGN_URL, SVG, read_drawing
 from kernels_bench_tools.publish.panels import cut
+from kernels_bench_tools.publish.slimming import slim
 
 _LOCAL_URL = re.compile(r"url\(\s*['\"]?#([^'\")\s]+)['\"]?\s*\)", re.IGNORECASE)
 _SCHEME = re.compile(r"^[\s\x00-\x20]*([a-z][a-z0-9+.\-\s]*):", re.IGNORECASE)
+_SHAPE = re.compile(r"[a-z0-9-]+-\d+")
+_JSON = re.compile(r' (data-scales|data-workloads)="([^"]*)"')
 _ID_LISTS = ("aria-labelledby", "aria-describedby")
 
 
@@ -86,6 +89,7 @@ def inline_panels(data: bytes, label: str, setting: Setting, most: int | None = 
 
 
 def _inlined(root: ET.Element, label: str, setting: Setting, heading: str = "") -> Markup:
+    slim(root)
     _relink(root, setting.relink)
     _rename_ids(root, setting.unique_id)
     _scope_styles(root, setting.unique_id)
@@ -112,7 +116,9 @@ def _rename_ids(root: ET.Element, unique_id: Callable[[str], str]) -> None:
     for element in root.iter():
         old = element.get("id")
         if old is not None:
-            new = unique_id(re.sub(r"\s+", "-", old) or "figure")
+            # Hundreds of markers name their shapes, so those have short names.
+            short = _SHAPE.fullmatch(old) and element is not root and "data-series" not in element.attrib
+            new = unique_id("m" if short else re.sub(r"\s+", "-", old) or "figure")
             renamed.setdefault(old, new)
             element.set("id", new)
     for element in root.iter():
@@ -162,16 +168,23 @@ def _name(root: ET.Element, label: str, names: Mapping[str, SeriesName], heading
     root.set("role", "group")
     root.set("aria-label", f"{label}: {heading}" if heading and heading != label else label)
     groups = [group for group in root.iter(f"{SVG}g") if group.get("data-series") in names]
+    for device in dict.fromkeys(names[group.get("data-series", "")].device for group in groups):
+        # Of a figure with several panels each series says it for itself.
+        alone = all(names[group.get("data-series", "")].device == device for group in groups)
+        for element in [root] if alone else groups:
+            if alone or names[element.get("data-series", "")].device == device:
+                element.set("data-device-name", device)
     linked = {group.get("data-series") for group in groups if _is_series(group) and _links(group)}
     for group in groups:
         slug = group.get("data-series", "")
         name = names[slug]
-        group.set("data-title", name.title)
-        group.set("data-device-name", name.device)
-        group.set("data-note", name.note)
-        group.set("data-panel", name.panel or group.get("data-device", ""))
+        if _is_series(group):
+            group.set("data-title", name.title)
+            group.set("data-note", name.note)
         for link in _links(group):
-            link.set("aria-label", f"{name.title} on {name.device}")
+            link.attrib.pop("aria-label", None)
+            if _is_series(group):
+                link.set("aria-label", f"{name.title} on {name.device}")
             if slug in linked and not _is_series(group):
                 # One stop of the Tab key for each series is enough.
                 link.set("tabindex", "-1")
@@ -189,4 +202,10 @@ def _serialized(root: ET.Element) -> str:
     for element in root.iter():
         element.tag = element.tag.removeprefix(SVG)
     # HTML's own quoting differs only in what it leaves open: empty elements are closed explicitly here.
-    return ET.tostring(root, encoding="unicode", short_empty_elements=False)
+    text = ET.tostring(root, encoding="unicode", short_empty_elements=False)
+    return _JSON.sub(_in_single_quotes, text)
+
+
+def _in_single_quotes(match: re.Match[str]) -> str:
+    value = match[2].replace("'", "&#39;").replace("&quot;", '"')
+    return f" {match[1]}='{value}'"

@@ -1,26 +1,11 @@
-"""The Jinja templates: where they are and what they may call."""
+"""The Jinja templates and what they may call."""
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from kernels_bench_tools.publish import devices, numbers, words
-
-_PACKAGE = Path(__file__).resolve().parent.parent
-
-
-def template_folder() -> Path:
-    """Return the folder of the templates: inside an installed package, beside it in a checkout."""
-    installed = _PACKAGE / "templates"
-    return installed if installed.is_dir() else _PACKAGE.parent / "templates"
-
-
-def static_files() -> dict[str, bytes]:
-    """Return the style sheet and the script that every page loads, by their site paths."""
-    folder = template_folder() / "static"
-    return {f"static/{path.name}": path.read_bytes() for path in sorted(folder.iterdir()) if path.is_file()}
+from kernels_bench_tools.publish import devices, numbers, rows, words
+from kernels_bench_tools.publish.shipped import template_folder
 
 
 def make_environment() -> Environment:
@@ -43,6 +28,7 @@ def make_environment() -> Environment:
         us=numbers.microseconds,
         quantity=numbers.quantity,
         size=numbers.size,
+        sortable=numbers.sortable,
         status=words.status_mark,
         passed=words.passed_mark,
         verdict=words.verdict_mark,
@@ -62,5 +48,9 @@ def make_environment() -> Environment:
         measured_rows=devices.measured_rows,
         by_workload=devices.by_workload,
         computes=devices.computes,
+        typical_latency=rows.typical_latency,
+        families=rows.families,
+        statuses=rows.statuses,
+        flags_of=rows.flags_of,
     )
     return environment

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from kernels_bench_tools.flags import FLAG_WORDS
 from kernels_bench_tools.records import CacheState, Flag, Regime, Status, Timer
 from kernels_bench_tools.summaries import Point, Row, Verdict
 
@@ -59,36 +60,6 @@ _REGIME = {
     Regime.HBM: "memory-bound",
     Regime.COMPUTE: "compute-bound",
 }
-_FLAG = {
-    Flag.STREAM_ESCAPE: (
-        "work outside the call",
-        "work ran on the device outside of the call that launched it",
-    ),
-    Flag.THREAD_INJECTION: ("thread left behind", "the call started a thread or process that outlived it"),
-    Flag.LAZY_OUTPUT: ("lazy output", "the output is no plain tensor with memory of its own on the device"),
-    Flag.TIMER_TAMPER: ("timer tampered with", "functions that the harness measures with were replaced"),
-    Flag.STALE_OUTPUT: ("stale output", "the output did not follow its inputs, or a timed call's was wrong"),
-    Flag.INPUT_MUTATED: ("inputs changed", "a call changed its inputs"),
-    Flag.ALIASED_OUTPUT: ("output aliased", "the output shares memory with an input or an earlier output"),
-    Flag.PRECISION: ("less precise", "its error exceeds twice that of torch's own operator in the same type"),
-    Flag.NONDETERMINISTIC: ("not deterministic", "two calls with the same inputs gave different bits"),
-    Flag.FALLBACK: ("fallback", "none of the kernels that it declares was launched"),
-    Flag.HOST_BOUND: ("host-bound", "submitting a call takes longer than the device needs for it"),
-    Flag.NEAR_FLOOR: ("near the floor", "less than five times the time of a kernel that does nothing"),
-    Flag.TIMER_DISAGREEMENT: (
-        "timers disagree",
-        "events take longer than the kernels by more than events cost",
-    ),
-    Flag.PROFILER_SLOWED: (
-        "profiler slows it",
-        "its kernels run slower while the profiler watches, so the time is by events, without it",
-    ),
-    Flag.DRIFT: ("drift", "the last third of the samples differs from the first by more than 1 %"),
-    Flag.BIMODAL: ("two modes", "the samples fall into two groups"),
-    Flag.THROTTLED: ("throttled", "the device slowed its clocks down for power or heat"),
-    Flag.NEIGHBOUR: ("neighbour", "another process used the device"),
-    Flag.SENTINEL: ("sentinels differ", "reference kernels ran at another speed than in the other processes"),
-}
 _ANSI = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")
 
@@ -131,12 +102,12 @@ def regime_words(regime: Regime) -> str:
 
 def flag_word(flag: Flag) -> str:
     """Return a flag in a word or two."""
-    return _FLAG[flag][0]
+    return FLAG_WORDS[flag].word
 
 
 def flag_sentence(flag: Flag) -> str:
     """Return what a flag means."""
-    return _FLAG[flag][1]
+    return FLAG_WORDS[flag].meaning
 
 
 def flagged(row: Row) -> list[tuple[Flag, list[str]]]:

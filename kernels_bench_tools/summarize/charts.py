@@ -38,6 +38,8 @@ class Scale(NamedTuple):
     lines: Callable[[DeviceSummary], Sequence[Line]] = lambda _: ()
     log_from: float = 10.0
     """Ratio of the largest to the smallest number from which the axis is logarithmic."""
+    per_time: bool = False
+    """Whether the number is so much per time, and so has the interval of the time turned over."""
 
     @property
     def label(self) -> str:
@@ -144,15 +146,19 @@ _RATES_LOG_FROM = 40.0
 LATENCY = Scale("Latency", "ms", "lower", _latency)
 SPEEDUP = Scale("Speed-up", "x", "higher", _speedup, lambda _: (Line(1.0),))
 BANDWIDTH = Scale(
-    *("Bandwidth", "GB/s", "higher", _per_time(_gb_per_s), _ceiling(_gb_per_s, "GB/s")), _RATES_LOG_FROM
+    *("Bandwidth", "GB/s", "higher", _per_time(_gb_per_s), _ceiling(_gb_per_s, "GB/s")),
+    _RATES_LOG_FROM,
+    per_time=True,
 )
 ARITHMETIC = Scale(
     *("Arithmetic", "TFLOP/s", "higher", _per_time(_tflop_per_s), _ceiling(_tflop_per_s, "TFLOP/s")),
     _RATES_LOG_FROM,
+    per_time=True,
 )
 FRACTION = Scale(
     *("Fraction of the ceiling", "", "higher", _per_time(_fraction), lambda _: (Line(1.0, "the ceiling"),)),
     log_from=inf,
+    per_time=True,
 )
 
 

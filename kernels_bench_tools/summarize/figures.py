@@ -13,11 +13,12 @@ from kernels_bench_tools.naming import slugify
 from kernels_bench_tools.records import Status
 from kernels_bench_tools.statistics import Estimate
 from kernels_bench_tools.summaries import DeviceSummary, Point, Row, Summary
-from kernels_bench_tools.summarize.charts import Chart, Scale
+from kernels_bench_tools.summarize.charts import Chart
 from kernels_bench_tools.summarize.lines import failures
 from kernels_bench_tools.summarize.palette import Style, assign_styles
-from kernels_bench_tools.summarize.panel import WIDTH, draw_panel, panel_height, place_of
-from kernels_bench_tools.summarize.svg import FONT, INK, Series, finish_svg
+from kernels_bench_tools.summarize.panel import WIDTH, draw_panel, panel_height, panel_id, place_of, plot_box
+from kernels_bench_tools.summarize.svg import FONT, INK, Panel, Series, finish_svg
+from kernels_bench_tools.summarize.switching import scales_json, values_text
 from kernels_bench_tools.summarize.ticks import printable
 
 _STYLE = {
@@ -71,14 +72,16 @@ def chart_svg(summary: Summary, chart: Chart, pages: Mapping[str, str] | None = 
         figure = Figure(figsize=(WIDTH, max(sum(heights) - _BELOW_LAST, _EMPTY_HEIGHT)))
         if not views:
             figure.text(0.5, 0.5, printable(_nothing(summary, chart)), ha="center", va="center")
-        top = 0.0
+        panels, top = [], 0.0
         for view, height in zip(views, heights, strict=True):
             draw_panel(figure, summary.title, view, chart.scale(view), styles, top)
+            panels.append(_panel(view, chart, top))
             top += height
         drawn = io.BytesIO()
         figure.savefig(drawn, format="svg", metadata={"Date": None, "Creator": None})
-    series = [_series(view, row, chart.scale(view), pages) for view in views for row in view.rows]
-    return finish_svg(drawn.getvalue(), f"figure--{name}", _description(summary, chart, views), series)
+    series = [_series(view, row, chart, pages) for view in views for row in view.rows]
+    said = _description(summary, chart, views)
+    return finish_svg(drawn.getvalue(), f"figure--{name}", said, series, panels)
 
 
 def _styles(summary: Summary) -> dict[str, Style]:
@@ -100,7 +103,15 @@ def _description(summary: Summary, chart: Chart, views: Sequence[DeviceSummary])
     return printable(f"{summary.title}: {chart.title} by workload{f' on {devices}' if devices else ''}")
 
 
-def _series(view: DeviceSummary, row: Row, scale: Scale, pages: Mapping[str, str] | None) -> Series:
+def _panel(view: DeviceSummary, chart: Chart, top: float) -> Panel:
+    """Return what a page is told of a panel; of one that can be switched also the axes of all charts."""
+    box = " ".join(f"{72 * edge:.6g}" for edge in plot_box(view, top))
+    switch = {"box": box, "scales": scales_json(view)} if chart.everywhere else {}
+    return Panel(panel_id(view), {"view": panel_id(view)} | switch)
+
+
+def _series(view: DeviceSummary, row: Row, chart: Chart, pages: Mapping[str, str] | None) -> Series:
+    scale = chart.scale(view)
     page = f"../impls/{row.implementation}.html" if pages is None else pages.get(row.implementation, "")
     read = [(point, scale.read(point)) for point in row.points] if row.passed else []
     return Series(
@@ -110,7 +121,13 @@ def _series(view: DeviceSummary, row: Row, scale: Scale, pages: Mapping[str, str
         href=page,
         metric=scale.metric,
         unit=scale.unit,
-        points=[_point_data(point, found) for point, found in read if found is not None],
+        points=[
+            {"at": str(at)}
+            | _point_data(point, found)
+            | ({"all": values_text(view, point)} if chart.everywhere else {})
+            for at, (point, found) in enumerate(read)
+            if found is not None
+        ],
         failures=[_failure_data(point) for point in failures(row)],
     )
 

@@ -102,6 +102,7 @@ def _draw_band(axes: Any, row: Row, found: Sequence[Estimate | None], style: Sty
             facecolor=style.colour,
             alpha=0.22,
             linewidth=0,
+            clip_on=False,
             gid=f"band--{row.slug}",
         )
         axes.add_patch(band)

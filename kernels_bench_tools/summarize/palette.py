@@ -46,7 +46,8 @@ def assign_styles(
     """Return a style for each implementation, no two of a panel alike as long as there are styles left.
 
     Of the implementations of a known family in one panel, the first has the family's style, the same for every
-    operator. Others have one that follows from their id, or the next free one.
+    operator, and others its colour with other dashes and another marker. The rest have a style that follows from
+    their id, or the next free one.
 
     Args:
         families: Implementation id to family.
@@ -65,11 +66,16 @@ def assign_styles(
         if family in FAMILIES and FAMILIES.index(family) not in taken(implementation):
             slots[implementation] = FAMILIES.index(family)
     for implementation in sorted(families.keys() - slots.keys()):
-        slots[implementation] = _free_slot(implementation, taken(implementation))
+        slots[implementation] = _free_slot(implementation, families[implementation], taken(implementation))
     return {implementation: style(slot) for implementation, slot in slots.items()}
 
 
-def _free_slot(implementation: str, taken: Collection[int]) -> int:
+def _free_slot(implementation: str, family: str, taken: Collection[int]) -> int:
+    if family in FAMILIES:
+        of_colour = range(FAMILIES.index(family) % len(COLOURS), _SLOTS, len(COLOURS))
+        for slot in of_colour:
+            if slot not in taken:
+                return slot
     start = int.from_bytes(hashlib.sha256(implementation.encode()).digest()[:4], "big")
     # A solid line in a colour of its own reads better than a dashed one in another's.
     for size in (len(COLOURS), _SLOTS):

@@ -6,19 +6,27 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+from matplotlib.ticker import NullLocator
 
 from kernels_bench_tools.summaries import DeviceSummary
+from kernels_bench_tools.summarize.axes import (
+    linear_axis,
+    logarithmic_axis,
+    numbers,
+    reads_better_logarithmic,
+    tick_text,
+)
 from kernels_bench_tools.summarize.charts import Line, Scale
 from kernels_bench_tools.summarize.legend import draw_legend, legend_height
 from kernels_bench_tools.summarize.lines import draw_rows
 from kernels_bench_tools.summarize.palette import Style
+from kernels_bench_tools.summarize.regimes import draw_regimes
 from kernels_bench_tools.summarize.ticks import Ticks, draw_ticks, printable, ticks
 
 WIDTH = 9.6
-_LEFT, _RIGHT = 0.85, 0.25
+_LEFT, _RIGHT = 0.72, 0.2
 _PLOT_WIDTH = WIDTH - _LEFT - _RIGHT
-_TITLE, _PLOT, _AXIS_LABEL, _GAP = 0.45, 3.1, 0.42, 0.3
+_TITLE, _CAPTION, _PLOT, _AXIS_LABEL, _GAP = 0.45, 0.3, 3.1, 0.42, 0.3
 
 
 def place_of(view: DeviceSummary) -> str:
@@ -26,10 +34,21 @@ def place_of(view: DeviceSummary) -> str:
     return printable(" · ".join(filter(None, (view.device.name, view.view))))
 
 
+def panel_id(view: DeviceSummary) -> str:
+    """Return what tells a panel from the others of its figure: the device's slug, and the view's key if it has one."""
+    return "-".join(filter(None, (view.device.slug, view.key)))
+
+
 def panel_height(view: DeviceSummary) -> float:
     """Return the height that a view's panel takes, its share of white space included."""
-    head = _TITLE + legend_height(view, _PLOT_WIDTH) + _GAP
+    head = _head(view) + _GAP
     return head + _PLOT + _ticks(view).height + _AXIS_LABEL if _ran(view) else head
+
+
+def plot_box(view: DeviceSummary, top: float) -> tuple[float, float, float, float]:
+    """Return left, top, right and bottom of the plot of a panel that begins at ``top``, all in inches."""
+    above = top + _head(view)
+    return _LEFT, above, _LEFT + _PLOT_WIDTH, above + _PLOT
 
 
 def draw_panel(
@@ -43,28 +62,30 @@ def draw_panel(
     """Draw a view's panel, ``top`` inches below the top of the figure.
 
     Every row gets its artists' ``gid``: ``series--``, ``band--``, ``failed--``, ``legend-label--`` and
-    ``legend-handle--`` followed by its slug.
+    ``legend-handle--`` followed by its slug. The panel's own are ``panel--``, ``y-axis--``, ``y-title--``,
+    ``y-better--`` and ``rule--``, followed by :func:`panel_id`.
     """
     height = figure.get_figheight()
-    head = _TITLE + legend_height(view, _PLOT_WIDTH)
+    head = _head(view)
     bottom = height - top - head - (_PLOT if _ran(view) else 0.01)
     plot = height - top - head - bottom
     axes = figure.add_axes((_LEFT / WIDTH, bottom / height, _PLOT_WIDTH / WIDTH, plot / height))
-    at_title = (height - top - 0.28) / height
+    axes.set_gid(f"panel--{panel_id(view)}")
     heading = f"{printable(title)} · {place_of(view)}"
-    figure.text(0.1 / WIDTH, at_title, heading, fontsize=12, fontweight="bold")
+    figure.text(0.1 / WIDTH, (height - top - 0.28) / height, heading, fontsize=12, fontweight="bold")
     if _ran(view):
-        arrow = "↓" if scale.better == "lower" else "↑"
-        better = f"{arrow} {scale.better} is better"
-        figure.text(1 - _RIGHT / WIDTH, at_title, better, ha="right", alpha=0.8)
-        lines = scale.lines(view)
-        _draw_axis(axes, scale, _numbers(view, scale, lines))
+        _draw_axis(axes, scale, view)
         draw_ticks(axes, _ticks(view))
-        _draw_lines(axes, lines)
+        draw_regimes(axes, view, _slot(view))
+        _draw_lines(axes, scale.lines(view), panel_id(view))
     else:
         axes.set_axis_off()
     draw_rows(axes, view, scale, styles, _slot(view))
-    draw_legend(axes, view, styles, _PLOT_WIDTH, 1 + 0.08 / plot)
+    draw_legend(axes, view, styles, _PLOT_WIDTH, 1 + (_CAPTION if _ran(view) else 0.08) / plot)
+
+
+def _head(view: DeviceSummary) -> float:
+    return _TITLE + legend_height(view, _PLOT_WIDTH) + (_CAPTION if _ran(view) else 0)
 
 
 def _ran(view: DeviceSummary) -> bool:
@@ -80,37 +101,39 @@ def _ticks(view: DeviceSummary) -> Ticks:
     return ticks(view.workloads, _slot(view))
 
 
-def _numbers(view: DeviceSummary, scale: Scale, lines: Sequence[Line]) -> list[float]:
-    """Return every number that the axis must reach."""
-    found = [estimate for row in view.rows for point in row.points if (estimate := scale.read(point))]
-    ends = [end for estimate in found for end in (estimate if estimate.known else estimate[:1])]
-    return [number for number in (*ends, *(line.at for line in lines)) if number > 0] or [1.0]
-
-
-def _draw_axis(axes: Any, scale: Scale, numbers: Sequence[float]) -> None:
-    low, high = min(numbers), max(numbers)
-    logarithmic = high / low >= scale.log_from
-    if logarithmic:
-        axes.set_yscale("log")
-        axes.set_ylim(low / 1.3, high * 1.3)
-        subs = (1.0, 2.0, 5.0) if high / low < 2000 else (1.0,)
-        axes.yaxis.set_major_locator(LogLocator(subs=subs, numticks=20))
-        axes.yaxis.set_minor_formatter(NullFormatter())
-    else:
-        axes.set_ylim(0, high * 1.1)
-    axes.yaxis.set_major_formatter(
-        FuncFormatter(lambda value, _: f"{value:,g}" if value < 1e6 else f"{value:g}")
-    )
-    unit = f"{scale.unit}, " if scale.unit else ""
-    axes.set_ylabel(f"{scale.metric} ({unit}log scale)" if logarithmic else scale.label)
-    axes.grid(axis="y")
+def _draw_axis(axes: Any, scale: Scale, view: DeviceSummary) -> None:
+    found = numbers(view, scale)
+    logarithmic = reads_better_logarithmic(scale, found)
+    axis = logarithmic_axis(found) if logarithmic else linear_axis(found)
+    axes.set_yscale("log" if logarithmic else "linear")
+    axes.set_ylim(axis.low, axis.high)
+    axes.set_yticks(axis.ticks, [tick_text(tick) for tick in axis.ticks])
+    axes.yaxis.set_minor_locator(NullLocator())
+    # The grid says where the numbers are: ticks would only add to the page.
+    axes.tick_params(left=False, bottom=False)
+    axes.yaxis.set_gid(f"y-axis--{panel_id(view)}")
+    axes.grid(axis="y", clip_on=False)
     axes.set_axisbelow(True)
+    _draw_caption(axes, scale, panel_id(view), logarithmic)
 
 
-def _draw_lines(axes: Any, lines: Sequence[Line]) -> None:
+def _draw_caption(axes: Any, scale: Scale, panel: str, logarithmic: bool) -> None:
+    """Say above the axis what it measures, where it is read before the lines are."""
+    unit = f"{scale.unit}, " if scale.unit else ""
+    measured = f"{scale.metric} ({unit}log scale)" if logarithmic else scale.label
+    arrow = "↓" if scale.better == "lower" else "↑"
+    above = {"transform": axes.transAxes, "va": "bottom", "alpha": 0.9}
+    at = 1 + 0.07 / _PLOT
+    axes.text(-(_LEFT - 0.1) / _PLOT_WIDTH, at, measured, gid=f"y-title--{panel}", **above)
+    axes.text(1, at, f"{arrow} {scale.better} is better", ha="right", gid=f"y-better--{panel}", **above)
+
+
+def _draw_lines(axes: Any, lines: Sequence[Line], panel: str) -> None:
     ink = axes.spines["bottom"].get_edgecolor()
     for line in lines:
-        axes.axhline(line.at, color=ink, linewidth=1.2, dashes=(6, 3), alpha=0.65)
+        axes.axhline(
+            line.at, color=ink, linewidth=1.2, dashes=(6, 3), alpha=0.65, clip_on=False, gid=f"rule--{panel}"
+        )
         if line.label:
             axes.annotate(
                 printable(line.label),
@@ -121,4 +144,5 @@ def _draw_lines(axes: Any, lines: Sequence[Line]) -> None:
                 ha="right",
                 fontsize=8.5,
                 alpha=0.85,
+                gid=f"rule--{panel}",
             )

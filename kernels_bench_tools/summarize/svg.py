@@ -8,12 +8,12 @@ not know ElementTree's made-up prefix for ``xlink:href``, and every marker would
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 from xml.etree import ElementTree as ET
 
 from kernels_bench_tools.errors import RecordError
-from kernels_bench_tools.summarize.compact import shorten
+from kernels_bench_tools.summarize.compact import share, shorten
 
 INK = "#010203"
 """Drawn by matplotlib wherever the page's text colour shall be."""
@@ -45,7 +45,18 @@ class Series(NamedTuple):
     """The same for the marks of failed workloads."""
 
 
-def finish_svg(drawn: bytes, figure: str, title: str, series: Sequence[Series]) -> bytes:
+class Panel(NamedTuple):
+    """One view of a figure, as it was drawn."""
+
+    id: str
+    """Ends the ids ``panel--…``, ``y-axis--…``, ``y-title--…``, ``y-better--…`` and ``rule--…``."""
+    attributes: Mapping[str, str]
+    """What a page is told about it."""
+
+
+def finish_svg(
+    drawn: bytes, figure: str, title: str, series: Sequence[Series], panels: Sequence[Panel] = ()
+) -> bytes:
     """Return matplotlib's SVG made ready for pages; the same bytes for the same input.
 
     Args:
@@ -53,6 +64,7 @@ def finish_svg(drawn: bytes, figure: str, title: str, series: Sequence[Series]) 
         figure: Id of the chart, unique among the charts of a page.
         title: Says what it shows to readers who cannot see it.
         series: Every series that was drawn, also those without a point.
+        panels: Every panel that was drawn.
 
     Raises:
         RecordError: Two series share a slug.
@@ -64,6 +76,7 @@ def finish_svg(drawn: bytes, figure: str, title: str, series: Sequence[Series]) 
     _drop_defaults(root)
     for entry in series:
         _tag(root, entry)
+    _tag_panels(root, panels)
     _keep_own_ids(root, figure)
     shorten(root)
     for element in root.iter():
@@ -71,6 +84,7 @@ def finish_svg(drawn: bytes, figure: str, title: str, series: Sequence[Series]) 
             element.set(name, value.replace(INK, "currentColor").replace(f"'{FONT}'", _READERS_FONT))
         if element.get("transform", "").startswith("rotate(-0 "):
             del element.attrib["transform"]
+    share(root, _READERS_FONT)
     _name(root, figure, title)
     _tell_metric(root, series)
     text = ET.tostring(root, encoding="unicode")
@@ -134,6 +148,22 @@ def _tag(root: ET.Element, entry: Series) -> None:
     for group in (line, label):
         if group is not None and entry.href:
             _link(group, entry)
+
+
+def _tag_panels(root: ET.Element, panels: Sequence[Panel]) -> None:
+    for group in root.iter("g"):
+        if group.get("id") == "figure_1":
+            group.set("class", "canvas")
+    for panel in panels:
+        for kind in ("panel", "y-axis", "y-title", "y-better", "rule"):
+            for group in root.iter("g"):
+                if group.get("id") == f"{kind}--{panel.id}":
+                    group.set("class", kind)
+                    group.attrib |= (
+                        {f"data-{name}": value for name, value in panel.attributes.items()}
+                        if kind == "panel"
+                        else {}
+                    )
 
 
 def _mark(group: ET.Element, points: Sequence[dict[str, str]]) -> None:

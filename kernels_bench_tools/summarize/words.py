@@ -2,37 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
+from kernels_bench_tools.flags import FLAG_WORDS
 from kernels_bench_tools.records import REJECTING, Flag, Record, Status
-
-FLAG_WORDS: Mapping[Flag, str] = {
-    Flag.STREAM_ESCAPE: "worked outside of the timed call",
-    Flag.THREAD_INJECTION: "left a thread or process running",
-    Flag.LAZY_OUTPUT: "returned something other than a plain tensor",
-    Flag.TIMER_TAMPER: "replaced functions that it is timed with",
-    Flag.STALE_OUTPUT: "its output did not follow its inputs",
-    Flag.INPUT_MUTATED: "changed its inputs",
-    Flag.ALIASED_OUTPUT: "its output shares memory",
-    Flag.PRECISION: "less precise than torch",
-    Flag.NONDETERMINISTIC: "not deterministic",
-    Flag.FALLBACK: "ran other kernels than it declares",
-    Flag.HOST_BOUND: "host-bound",
-    Flag.NEAR_FLOOR: "near the launch floor",
-    Flag.TIMER_DISAGREEMENT: "timers disagree",
-    Flag.PROFILER_SLOWED: "timed without the profiler",
-    Flag.DRIFT: "drifted",
-    Flag.BIMODAL: "two groups of times",
-    Flag.THROTTLED: "throttled",
-    Flag.NEIGHBOUR: "shared the device",
-    Flag.SENTINEL: "device ran at another speed",
-}
-"""Each flag, short enough for a column."""
 
 
 def flag_words(flags: Iterable[Flag]) -> str:
     """Return flags in words, as one line; empty for none."""
-    return ", ".join(FLAG_WORDS[flag] for flag in flags)
+    return ", ".join(FLAG_WORDS[flag].clause for flag in flags)
 
 
 def reason_of(record: Record) -> str:

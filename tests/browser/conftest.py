@@ -3,46 +3,15 @@
 from __future__ import annotations
 
 import importlib.util
-import os
-import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, Page
 
 from kernels_bench_tools.publish.site import publish
-
-ARGUMENTS = [
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-]
-
-
-def find_chromium() -> str:
-    """Return the browser's path; without one the test is skipped, except where CI promises it."""
-    for name in ("/usr/bin/chromium", "chromium", "chromium-browser", "google-chrome"):
-        found = shutil.which(name)
-        if found:
-            return found
-    if os.environ.get("CI"):
-        pytest.fail("CI must have a chromium: apt-get install chromium")
-    pytest.skip("no chromium is installed: apt-get install chromium")
-
-
-@pytest.fixture(scope="session")
-def browser() -> Iterator[Browser]:
-    executable = find_chromium()
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=executable, args=ARGUMENTS)
-        yield browser
-        browser.close()
 
 
 class Opened:
@@ -62,18 +31,36 @@ class Opened:
         return self.page
 
 
-@pytest.fixture(scope="session")
-def many_site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The site of an operator with many views and implementations."""
-    file = Path(__file__).parent.parent / "publish" / "many_views.py"
-    spec = importlib.util.spec_from_file_location("many_views", file)
+def _load(file: Path) -> ModuleType:
+    """Return a module of helpers, which the tests' way of importing does not find by its name."""
+    spec = importlib.util.spec_from_file_location(file.stem, file)
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(scope="session")
+def many_site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The site of an operator with many views and implementations."""
+    module = _load(Path(__file__).parent.parent / "publish" / "many_views.py")
     root = tmp_path_factory.mktemp("many") / "project"
     publish(root, module.write_project(root), root / "site")
     return root / "site"
+
+
+@pytest.fixture(scope="session")
+def committed_site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The site of the records that this project has committed."""
+    module = _load(Path(__file__).with_name("committed.py"))
+    return module.write_site(tmp_path_factory.mktemp("committed"))
+
+
+@pytest.fixture
+def open_committed(browser: Browser, committed_site: Path) -> Iterator[Callable[..., Opened]]:
+    """Open the site of the committed records; keywords are those of a browser context."""
+    yield from _opener(browser, committed_site)
 
 
 @pytest.fixture

@@ -97,10 +97,16 @@ def test_clicking_a_line_opens_the_implementation(open_site):
     expect(page.locator("h1")).to_have_text("Triton layer norm")
 
 
-def test_clicking_a_label_opens_the_implementation_even_of_one_that_never_ran(open_site):
-    page = open_site().goto("index.html")
-    page.locator(".legend-label--hf-kernels-layer-norm--nvidia-h200 text").click()
-    page.wait_for_url(re.compile("impls/hf_kernels_layer_norm.html$"))
+def test_clicking_a_label_hides_and_shows_its_line_on_a_page_without_switches(open_site):
+    page = open_site().goto(COMBINED)
+    label = page.locator(f"{LABEL} text")
+    label.click()
+    expect(page.locator(SERIES)).to_be_hidden()
+    assert page.url.endswith("#?hide=triton-layer-norm")
+    page.reload()
+    expect(page.locator(SERIES)).to_be_hidden()
+    label.click()
+    expect(page.locator(SERIES)).to_be_visible()
 
 
 def test_a_series_its_label_and_its_rows_light_up_together(open_site):
@@ -164,11 +170,9 @@ def test_the_theme_follows_the_system_until_one_is_chosen(open_site):
 
 
 def test_without_scripts_chart_table_and_links_are_there(open_site):
-    page = open_site(java_script_enabled=False).goto("index.html")
-    expect(page.locator(".chart svg")).to_be_visible()
-    expect(page.locator("table.implementations")).to_be_visible()
+    page = open_site(java_script_enabled=False).goto(OPERATOR)
     expect(page.locator("button.theme")).to_be_hidden()
-    page.get_by_role("link", name="Explore full bench").click()
+    expect(page.locator(".chart svg").first).to_be_visible()
     expect(page.locator("table.ranking").first).to_be_visible()
     page.locator(f"{LABEL} a").click()
     expect(page.locator("h1")).to_have_text("Triton layer norm")

@@ -183,7 +183,23 @@ def test_any_other_notebook_has_a_page_too(sample, read_page):
     assert "![operators] in a sentence" in page.text
 
 
-def test_raw_html_of_an_author_passes(sample, read_page):
+def test_html_in_prose_is_text_unless_the_project_lets_it_pass(sample, read_page):
+    sample.notebook(TRITON).blocks.insert(
+        0, Prose(text='<img src="x" onerror="alert(1)">\n\nA <b>word</b>.\n')
+    )
+    publish(sample.root, sample.build, sample.root / "site")
+    page = read_page(sample.root / "site", "layer_norm/impls/triton_layer_norm.html")
+    assert not page.elements("img")
+    assert '<img src="x" onerror="alert(1)">' in page.text
+
+    sample.build.project.raw_html = True
+    publish(sample.root, sample.build, sample.root / "site")
+    page = read_page(sample.root / "site", "layer_norm/impls/triton_layer_norm.html")
+    assert len(page.elements("img")) == 1
+
+
+def test_raw_html_of_an_author_keeps_its_ids(sample, read_page):
+    sample.build.project.raw_html = True
     sample.notebook(TRITON).blocks.insert(
         0, Prose(text='<div id="mine"><button>x</button></div>\n\n## mine\n')
     )

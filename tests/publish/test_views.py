@@ -97,7 +97,7 @@ def test_the_first_table_leads_to_every_view_with_its_winner(operator):
 def test_no_implementation_is_missing_from_a_ranking(operator):
     for table in tables(operator, "ranking"):
         assert len(list(table.find("tbody").iter("tr"))) == 13
-        assert "⊘ unsupported ModuleNotFoundError: no such package here" in text_of(table)
+        assert re.search("⊘ unsupported 0/[0-9]+ ModuleNotFoundError: no such package here", text_of(table))
 
 
 def test_medians_are_read_by_workload_and_mark_the_shortest(operator):
@@ -106,30 +106,30 @@ def test_medians_are_read_by_workload_and_mark_the_shortest(operator):
     assert "Xformers" not in text_of(table)
     for row in table.find("tbody").iter("tr"):
         cells = [cell for cell in row.iter("td") if cell.get("class") == "shortest"]
-        assert [text_of(cell).partition(" ")[2] for cell in cells] == ["1.79× ▲faster"]
+        assert [text_of(cell).partition(" ")[2] for cell in cells] == ["1.79× ▲"]
 
 
 def test_an_operator_page_stays_light_with_thirteen_implementations_and_six_views(many_site):
     assert (many_site / OPERATOR).stat().st_size < 1_500_000
-    assert (many_site / "index.html").stat().st_size < 250_000
+    assert (many_site / "index.html").stat().st_size < 50_000
 
 
 def test_the_front_page_tells_the_fastest_of_each_device_and_function(many_site, many_pages):
     page = many_pages["index.html"]
     lines = [text_of(item) for item in page.root.iter("li") if text_of(item).startswith(("NVIDIA", "AMD"))]
     assert lines[0] == (
-        "NVIDIA H200, fastest: Triton activation, 1.79× Torch activation over SwiGLU · default;"
-        " Triton activation, 1.79× Torch activation over GELU · default (first of 6 views)"
+        "NVIDIA H200 measured 2026-11-20, 6 views"
+        " Triton activation, 1.79× Torch activation SwiGLU · default, 12 of 13 passed"
+        " Triton activation, 1.79× Torch activation GELU · default, 12 of 13 passed"
     )
-    assert lines[1].startswith("AMD EPYC, 2 cores, fastest: Triton activation")
+    assert lines[1].startswith("AMD EPYC, 2 cores measured 2026-11-20 Triton activation")
     assert ("a", "activation/index.html#nvidia-h200-gelu-default") in list(page.references())
 
 
-def test_the_front_page_shows_one_panel_and_a_standing_on_each_device(many_site, many_pages):
+def test_the_front_page_draws_the_first_view_and_shows_a_standing_on_each_device(many_site, many_pages):
     page = many_pages["index.html"]
     assert len(page.elements("svg")) == 1
-    series = [g for g in page.elements("g") if "series" in g.get("class", "").split()]
-    assert len(series) == 13
+    assert [path.get("class") for path in page.elements("path")] == [*["other"] * 10, "base", "best"]
     rows = [text_of(row) for row in tables(page, "implementations")[0].iter("tr")]
     quack = next(row for row in rows if row.startswith("Quack"))
     assert "1.46× [1.453, 1.467] ⊘ unsupported in 1 of 6 views" in quack
@@ -141,14 +141,15 @@ def test_the_combined_page_shows_all_four_charts_panel_by_panel(many_site, many_
     page = many_pages[COMBINED]
     assert len(page.elements("svg")) == 4 * 8
     assert len(folds(page, "panel")) == 4 * 7
-    units = {g.get("data-unit") for g in page.elements("g") if "data-unit" in g.attrib}
-    assert {"ms", "GB/s"} <= units
+    said = " ".join(text_of(svg) for svg in page.elements("svg"))
+    assert "ms" in said
+    assert "GB/s" in said
     links = [a for svg in page.elements("svg") for a in svg.iter() if str(a.tag).rpartition("}")[2] == "a"]
     assert all((many_site / "activation/results" / link.get("href")).is_file() for link in links)
 
 
 def test_every_panel_has_the_shapes_that_it_draws_with(many_site, many_pages):
-    for path in (COMBINED, OPERATOR, "index.html"):
+    for path in (COMBINED, OPERATOR):
         page = many_pages[path]
         for svg in page.elements("svg"):
             own = {element.get("id") for element in svg.iter() if element.get("id")}

@@ -5,6 +5,7 @@ from time import perf_counter
 import numpy as np
 import pytest
 
+from kernels_bench_tools.flags import FLAG_WORDS
 from kernels_bench_tools.records import (
     Flag,
     Quantities,
@@ -22,7 +23,6 @@ from kernels_bench_tools.summarize.processes import by_workload, merge, samples
 from kernels_bench_tools.summarize.sources import Source
 from kernels_bench_tools.summarize.summary import summarize
 from kernels_bench_tools.summarize.table import render_table
-from kernels_bench_tools.summarize.words import FLAG_WORDS
 
 BASELINE = {"title": "Base", "baseline": True}
 

@@ -1,0 +1,1 @@
+"""Measurements of this project itself, run by hand."""

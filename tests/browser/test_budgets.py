@@ -1,0 +1,62 @@
+"""How large the pages of this project's own records are, and that a browser is content with them."""
+
+from __future__ import annotations
+
+import gzip
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import expect
+
+pytestmark = pytest.mark.browser
+
+ROOT = Path(__file__).parent.parent.parent
+OPERATORS = sorted({folder.parent.parent.parent.name for folder in ROOT.glob("*/results/records/*/")})
+
+
+@pytest.mark.parametrize("operator", OPERATORS)
+def test_an_operators_page_is_light(committed_site, operator):
+    page = (committed_site / operator / "index.html").read_bytes()
+
+    assert len(page) <= 250_000
+    assert len(gzip.compress(page, mtime=0)) <= 40_000
+
+
+def test_all_scripts_together_are_light(committed_site):
+    scripts = list(committed_site.rglob("*.js"))
+
+    assert scripts
+    assert sum(path.stat().st_size for path in scripts) <= 10_000
+
+
+@pytest.mark.parametrize("operator", OPERATORS)
+def test_an_operators_page_complains_of_nothing_and_asks_for_files_only(open_committed, operator):
+    opened = open_committed()
+    page = opened.goto(f"{operator}/index.html")
+    page.wait_for_load_state("networkidle")
+    page.locator("input[name=metric][value=speedup]").check(force=True)
+
+    assert opened.complaints == []
+    assert [url for url in opened.requests if not url.startswith(("file:", "data:"))] == []
+
+
+@pytest.mark.parametrize("operator", OPERATORS)
+def test_no_operators_page_is_wider_than_a_phone(open_committed, operator):
+    page = open_committed(viewport={"width": 390, "height": 800}).goto(f"{operator}/index.html")
+
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390
+
+
+@pytest.mark.parametrize("scheme", ["dark", "light"])
+def test_attention_has_no_serious_barrier(open_committed, serious_barriers, scheme):
+    page = open_committed(color_scheme=scheme, reduced_motion="reduce").goto("flash_attn/index.html")
+
+    assert serious_barriers(page) == []
+
+
+def test_the_ranking_of_attention_needs_no_sideways_scrolling_on_a_desktop(open_committed):
+    page = open_committed().goto("flash_attn/index.html")
+    table = page.locator("table.ranking").first
+    expect(table).to_be_visible()
+
+    assert table.evaluate("it => it.parentNode.scrollWidth <= it.parentNode.clientWidth")

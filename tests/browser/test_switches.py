@@ -1,0 +1,296 @@
+"""What a reader can choose on an operator's page: number, axis, view, lines, order and rows, and a link to all of it."""
+
+from __future__ import annotations
+
+import re
+from xml.etree import ElementTree as ET
+
+import pytest
+from playwright.sync_api import Page, expect
+
+pytestmark = pytest.mark.browser
+
+OPERATOR = "activation/index.html"
+FIRST = "nvidia-h200"
+TRITON, LIGER, TORCH = (f"{name}-activation--{FIRST}" for name in ("triton", "liger", "torch"))
+RANKING = f'[data-pick="{FIRST}"] table.ranking'
+
+
+def choose(page: Page, name: str, value: str) -> None:
+    page.locator(f'.switches input[name="{name}"][value="{value}"]').check(force=True)
+
+
+def line(slug: str) -> str:
+    return f".series--{slug}"
+
+
+def label(slug: str) -> str:
+    return f".legend-label--{slug} text"
+
+
+def names(page: Page, selector: str = RANKING) -> list[str]:
+    """The implementations of a ranking's rows, from top to bottom, of those that are shown."""
+    return page.locator(f'{selector} tr[data-status]:visible th[scope="row"] > a').all_inner_texts()
+
+
+def shown_lines(page: Page) -> set[str]:
+    series = page.locator(f'.panel[data-view="{FIRST}"] .series:not(.off)')
+    return set(series.evaluate_all("all => all.map(one => one.dataset.series.split('--')[0])"))
+
+
+@pytest.fixture
+def page(open_many) -> Page:
+    return open_many().goto(OPERATOR)
+
+
+@pytest.mark.parametrize("chart", ["speedup", "rate", "fraction"])
+def test_another_number_has_the_values_and_intervals_of_its_own_figure(page, many_site, chart):
+    choose(page, "metric", chart)
+    drawn = ET.parse(many_site / "activation/results/artifacts/combine" / f"{chart}.svg").getroot()
+    group = next(
+        group
+        for group in drawn.iter()
+        if group.get("data-series") == LIGER and "series" in group.get("class", "")
+    )
+    expected = [
+        [float(use.get(f"data-{name}", "nan")) for name in ("value", "low", "high")]
+        for use in group.iter()
+        if use.get("data-value")
+    ]
+
+    shown = page.locator(f"{line(LIGER)} [data-at]").evaluate_all(
+        "all => all.map(({dataset}) => [dataset.value, dataset.low, dataset.high].map(Number))"
+    )
+
+    assert len(shown) == 24
+    assert [
+        numbers == pytest.approx(wanted, rel=2e-3) for numbers, wanted in zip(shown, expected, strict=True)
+    ] == [True] * 24
+
+
+def test_the_axis_says_what_another_number_is_and_which_way_is_better(page):
+    panel = page.locator(f'.panel[data-view="{FIRST}"]')
+    expect(panel.locator(".y-title")).to_contain_text("Latency (ms")
+    choose(page, "metric", "rate")
+    expect(panel.locator(".y-title")).to_contain_text("Bandwidth (GB/s)")
+    expect(panel.locator(".y-better")).to_have_text("↑ higher is better")
+    choose(page, "metric", "latency")
+    expect(panel.locator(".y-better")).to_have_text("↓ lower is better")
+
+
+def test_markers_stand_where_the_axis_numbers_them(page):
+    """Between the lines of the grid, in proportion on a linear axis and in proportion of logarithms on the other."""
+    for scale, along in (("linear", "v => v"), ("log", "Math.log")):
+        choose(page, "scale", scale)
+        off = page.locator(f'.panel[data-view="{FIRST}"]').evaluate(
+            """(panel, along) => {
+              const f = eval(along), texts = [...panel.querySelectorAll(".y-axis text:not(.rule)")];
+              const ticks = texts.map(it => [Number(it.textContent.replaceAll(",", "")), it.getAttribute("y") - 3.6]);
+              const [[a, ya], [b, yb]] = [ticks.at(-2), ticks.at(-1)];
+              return [...panel.querySelectorAll("[data-at]")].map(({dataset, y}) =>
+                Math.abs(ya + (f(+dataset.value) - f(a)) / (f(b) - f(a)) * (yb - ya) - y.baseVal.value));
+            }""",
+            along,
+        )
+        assert len(off) > 200
+        assert max(off) < 0.1
+
+
+def test_switching_there_and_back_changes_nothing(page):
+    read = "all => all.map(one => [one.getAttribute('d'), one.getAttribute('y')].join())"
+    choose(page, "scale", "linear")
+    before = page.locator(f'.panel[data-view="{FIRST}"] .series *, .band path').evaluate_all(read)
+    choose(page, "metric", "speedup")
+    choose(page, "metric", "latency")
+
+    assert page.locator(f'.panel[data-view="{FIRST}"] .series *, .band path').evaluate_all(read) == before
+
+
+def test_another_view_replaces_the_first_and_the_overview_marks_it(page):
+    choose(page, "view", "amd-epyc-2-cores-gelu-cpu")
+    expect(page.locator(RANKING)).to_be_hidden()
+    expect(page.locator('[data-pick="amd-epyc-2-cores-gelu-cpu"] table.ranking')).to_be_visible()
+    expect(page.locator(f"#{FIRST}")).to_be_hidden()
+    expect(page.locator(".glance [aria-current]")).to_have_text("GELU · cpu")
+
+
+def test_a_click_on_a_name_hides_its_line_and_another_shows_it(page):
+    page.locator(label(LIGER)).click()
+    expect(page.locator(line(LIGER))).to_be_hidden()
+    expect(page.locator(f'tr[data-series="{LIGER}"] .swatch')).to_have_attribute("aria-pressed", "false")
+    page.locator(label(LIGER)).click()
+    expect(page.locator(line(LIGER))).to_be_visible()
+
+
+@pytest.mark.parametrize("how", ["shift", "double", "row"])
+def test_a_line_can_be_shown_alone_and_the_others_brought_back(page, how):
+    everything = shown_lines(page)
+
+    def isolate():
+        if how == "shift":
+            page.locator(label(TRITON)).click(modifiers=["Shift"])
+        elif how == "double":
+            page.locator(label(TRITON)).dblclick()
+        else:
+            page.locator(f'tr[data-series="{TRITON}"] .swatch').first.click(modifiers=["Shift"])
+
+    isolate()
+    assert shown_lines(page) == {"triton-activation"}
+    isolate()
+    assert shown_lines(page) == everything
+
+
+def test_a_line_hidden_in_one_view_is_hidden_in_all(page):
+    page.locator(label(LIGER)).click()
+    choose(page, "view", "nvidia-h200-gelu-default")
+    expect(page.locator(f"{line(LIGER)}-gelu-default")).to_be_hidden()
+
+
+def test_a_row_and_its_line_light_up_together(page):
+    page.locator(f'{RANKING} tr[data-series="{TRITON}"]').hover()
+    expect(page.locator(line(TRITON))).to_have_class(re.compile(r"\bactive\b"))
+    expect(page.locator(line(TORCH))).to_have_css("opacity", "0.16")
+
+
+def test_a_column_sorts_both_ways_with_what_has_no_value_last_and_then_as_it_was(page):
+    ranked = names(page)
+    button = page.locator(RANKING).get_by_role("button", name="Latency")
+    head = page.locator(f"{RANKING} th[data-key=latency]")
+    button.click()
+    expect(head).to_have_attribute("aria-sort", "ascending")
+    rising = names(page)
+    button.click()
+    expect(head).to_have_attribute("aria-sort", "descending")
+    falling = names(page)
+    button.click()
+    expect(head).not_to_have_attribute("aria-sort", re.compile("."))
+
+    assert names(page) == ranked
+    assert rising[-1] == falling[-1] == "Xformers activation"
+    assert rising[:-1] == falling[-2::-1]
+    assert rising[0] == ranked[0]
+
+
+def test_numbers_are_sorted_as_numbers(page):
+    page.locator(RANKING).get_by_role("button", name="Bandwidth").click()
+    texts = page.locator(f"{RANKING} tr[data-status] td:nth-child(6)").all_inner_texts()
+    numbers = [float(text.replace(",", "")) for text in texts]
+
+    assert len(numbers) == 12
+    assert numbers == sorted(numbers, reverse=True)
+
+
+def test_words_and_chips_filter_rows_and_lines_alike(page):
+    page.get_by_role("searchbox", name="Find").fill("LIGER")
+    assert names(page) == ["Liger activation"]
+    assert shown_lines(page) == {"liger-activation"}
+    expect(page.locator(".switches output")).to_have_text("1 of 13 shown")
+    page.get_by_role("button", name="Show all").click()
+    expect(page.locator(".switches output")).to_have_text("13 of 13 shown")
+    choose(page, "status", "unsupported")
+    assert names(page) == ["Xformers activation"]
+    choose(page, "family", "torch")
+    assert names(page) == []
+    choose(page, "status", "ok")
+    assert names(page) == ["Torch activation"]
+
+
+def test_a_link_brings_everything_back_elsewhere(page, open_many):
+    choose(page, "view", "nvidia-h200-gelu-large")
+    choose(page, "metric", "speedup")
+    choose(page, "scale", "log")
+    choose(page, "status", "ok")
+    page.get_by_role("searchbox", name="Find").fill("a")
+    page.locator('[data-pick="nvidia-h200-gelu-large"]').get_by_role("button", name="Max error").click()
+    page.locator(f"{label(LIGER).replace(' text', '')}-gelu-large text").click()
+    url = page.url
+
+    opened = open_many()
+    other = opened.page
+    other.goto(url)
+
+    view = other.locator('[data-pick="nvidia-h200-gelu-large"]')
+    expect(view.locator("table.ranking")).to_be_visible()
+    expect(view.locator(".y-title")).to_have_text("Speed-up (x, log scale)")
+    expect(view.locator('[aria-sort="ascending"]')).to_have_text(re.compile("Max error"))
+    expect(other.locator(f"{line(LIGER)}-gelu-large")).to_be_hidden()
+    expect(other.locator("input[name=q]")).to_have_value("a")
+    assert "Xformers activation" not in names(other, '[data-pick="nvidia-h200-gelu-large"] table.ranking')
+    other.reload()
+    expect(view.locator(".y-title")).to_have_text("Speed-up (x, log scale)")
+    assert other.url == url
+    assert opened.complaints == []
+
+
+def test_a_heading_can_still_be_linked_to(open_many):
+    opened = open_many()
+    page = opened.page
+    page.goto(f"{(opened.site / OPERATOR).as_uri()}#downloads")
+    expect(page.locator("#downloads")).to_be_in_viewport()
+    expect(page.locator(RANKING)).to_be_visible()
+
+
+@pytest.mark.parametrize(
+    "fragment",
+    [
+        "%",
+        "%E0%A4%A?metric=speedup",
+        "nowhere?metric=bogus&scale=?&view=x&sort=%22%5D&hide=%3Cimg%3E&family=x",
+        "?",
+        "?q=%00",
+    ],
+)
+def test_a_hostile_link_does_nothing(open_many, fragment):
+    opened = open_many()
+    page = opened.goto(OPERATOR)
+    opened.page.goto(f"{page.url}#{fragment}")
+    opened.page.reload()
+    expect(page.locator(".switches output")).to_contain_text("shown")
+    assert opened.complaints == []
+
+
+def test_everything_can_be_done_with_keys(page):
+    page.locator("input[name=metric][value=latency]").focus()
+    page.keyboard.press("ArrowRight")
+    expect(page.locator(f'.panel[data-view="{FIRST}"] .y-title')).to_contain_text("Speed-up")
+    page.locator("input[name=view]").first.focus()
+    page.keyboard.press("ArrowRight")
+    expect(page.locator('[data-pick="nvidia-h200-swiglu-large"] table.ranking')).to_be_visible()
+    page.keyboard.press("ArrowLeft")
+    page.locator(RANKING).get_by_role("button", name="Memory").focus()
+    page.keyboard.press("Enter")
+    expect(page.locator(f"{RANKING} th[data-key=memory]")).to_have_attribute("aria-sort", "ascending")
+    page.locator(f'tr[data-series="{LIGER}"] .swatch').focus()
+    page.keyboard.press("Space")
+    expect(page.locator(line(LIGER))).to_be_hidden()
+
+
+def test_keys_on_the_chart_hide_a_line_show_it_alone_and_pass_hidden_ones_over(page):
+    page.locator(f"{line(TRITON)} a").focus()
+    page.keyboard.press("Space")
+    expect(page.locator(line(TRITON))).to_be_hidden()
+    focused = page.evaluate("document.activeElement.closest('.series').dataset.series")
+    assert focused not in {TRITON, None}
+    page.keyboard.press("Shift+Space")
+    assert shown_lines(page) == {focused.split("--")[0]}
+    page.keyboard.press("Shift+Space")
+    assert "triton-activation" not in shown_lines(page) or len(shown_lines(page)) == 13
+
+
+def test_on_paper_all_views_are_there_in_light_and_without_controls(open_many):
+    page = open_many(color_scheme="dark").goto(OPERATOR)
+    page.emulate_media(media="print", color_scheme="dark")
+    for control in (".switches", ".swatch", ".controls"):
+        expect(page.locator(control).first).to_be_hidden()
+    expect(page.locator("body")).to_have_css("background-color", "rgb(255, 255, 255)")
+    for view in (FIRST, "nvidia-h200-gelu-large", "amd-epyc-2-cores-gelu-cpu"):
+        expect(page.locator(f'[data-pick="{view}"] table.ranking')).to_be_visible()
+
+
+def test_without_scripts_every_view_can_be_unfolded_and_nothing_is_dead(open_many):
+    page = open_many(java_script_enabled=False).goto(OPERATOR)
+    expect(page.locator(".switches")).to_be_hidden()
+    expect(page.locator("details.view")).to_have_count(8)
+    expect(page.locator("details.view").nth(3)).to_be_visible()
+    expect(page.get_by_role("heading", name="More charts")).to_be_visible()
+    expect(page.locator(".sort, .swatch")).to_have_count(0)

@@ -1,0 +1,43 @@
+"""What pages say of rows beyond their own fields."""
+
+from __future__ import annotations
+
+import pytest
+
+from kernels_bench_tools.publish.rows import families, statuses, typical_latency
+from kernels_bench_tools.records import Status
+from kernels_bench_tools.summaries import Point, Row
+
+
+def row(*times: tuple[float, float | None, float | None], total: int = 0, **fields) -> Row:
+    points = [
+        Point(workload=f"w{at}", status=Status.OK, p50_ms=p50, ci_low_ms=low, ci_high_ms=high)
+        for at, (p50, low, high) in enumerate(times)
+    ]
+    known = {"implementation": "a", "slug": "a", "title": "A", "status": Status.OK} | fields
+    return Row(**known, passed=len(points), total=total or len(points), points=points)
+
+
+def test_a_latency_over_workloads_is_a_geometric_mean_with_its_interval():
+    found = typical_latency(row((1.0, 0.9, 1.2), (4.0, 3.6, 4.8)))
+
+    assert found == pytest.approx((2.0, 1.8, 2.4))
+
+
+def test_a_row_that_failed_a_workload_has_none():
+    assert typical_latency(row((1.0, 0.9, 1.2), total=2)) is None
+
+
+def test_without_all_intervals_it_has_no_interval():
+    found = typical_latency(row((1.0, None, None), (4.0, 3.6, 4.8)))
+
+    assert found is not None
+    assert found.value == pytest.approx(2.0)
+    assert not found.known
+
+
+def test_rows_are_filtered_by_what_they_have():
+    rows = [row(family="triton"), row(family="", status=Status.OOM), row(family="torch")]
+
+    assert families(rows) == [("torch", "torch"), ("triton", "triton"), ("other", "other")]
+    assert statuses(rows) == [("ok", "✓ ok"), ("oom", "✗ out of memory")]

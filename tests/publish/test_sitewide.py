@@ -1,0 +1,218 @@
+"""The pages and files that speak of the whole site."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from xml.etree import ElementTree as ET
+
+import pytest
+from jsonschema import Draft202012Validator
+
+from kernels_bench_tools.flags import FLAG_WORDS
+from kernels_bench_tools.publish.site import publish
+from kernels_bench_tools.records import Flag
+from kernels_bench_tools.runs import FrontMatter, NotebookRun, Prose
+
+ROOT = Path(__file__).parents[2]
+ATOM = "{http://www.w3.org/2005/Atom}"
+H200 = "devices/nvidia-h200.html"
+
+
+def text_of(element):
+    return " ".join("".join(element.itertext()).split())
+
+
+def test_a_device_says_what_it_is_reached_and_was_used_for(pages):
+    text = pages[H200].text
+    for fact in (
+        "L2 cache",
+        "2.13.0",
+        "60 MiB",
+        "Triton layer norm, 1.62× PyTorch layer norm",
+        "2 of 4 passed",
+        "bfloat16 matmul",
+        "copy: median 0.503",
+    ):
+        assert fact in text, fact
+
+
+def test_a_device_leads_to_its_self_check_and_only_there_is_one(pages):
+    assert ("a", "../selfcheck.html#device-nvidia-h200") in list(pages[H200].references())
+    other = list(pages["devices/amd-epyc-2-cores.html"].references())
+    assert not [url for _, url in other if "selfcheck.html#" in url]
+
+
+def test_the_method_explains_every_flag(pages):
+    page = pages["method.html"]
+    rows = {row.get("id"): text_of(row) for row in page.elements("tr") if row.get("id")}
+    assert len(rows) == len(Flag)
+    for flag, words in FLAG_WORDS.items():
+        assert words.meaning in rows[f"flag-{flag.value.replace('_', '-')}"]
+    assert rows["flag-stream-escape"].endswith("⊗ yes")
+    assert rows["flag-throttled"].endswith("no")
+
+
+def test_what_did_not_run_is_grouped_by_reason_over_devices(pages):
+    page = pages["status.html"]
+    groups = {
+        text_of(section.find("h2")): section
+        for section in page.elements("section")
+        if section.get("class") == "reason-group"
+    }
+    hub = groups["⊘ unsupported RuntimeError: no hub is reachable"]
+    assert [" ".join(map(text_of, row)) for row in hub.iter("tr")][1:] == [
+        "HF Kernels layer norm Layer Normalization NVIDIA H200 4 –",
+        "HF Kernels layer norm Layer Normalization AMD EPYC, 2 cores 2 –",
+    ]
+    assert next(iter(groups)).startswith("≠ incorrect largest error 0.5 exceeds")
+    assert "12 of 24 pairs" in page.text
+
+
+def test_reasons_that_differ_in_numbers_are_one_reason(sample, read_page):
+    file = sample.artifact("summary.json")
+    summary = json.loads(file.read_text())
+    for number, point in enumerate(summary["devices"][0]["rows"][3]["points"]):
+        point["reason"] = f"needs {number} GiB"
+    file.write_text(json.dumps(summary))
+    publish(sample.root, sample.build, sample.root / "site")
+    text = read_page(sample.root / "site", "status.html").text
+    assert "4 workloads of 1 row · and 3 other wordings of the same" in text
+
+
+def test_the_matrix_prints_each_time_as_a_multiple_of_the_shortest_right_one(pages):
+    page = pages["layer_norm/matrix.html"]
+    table = page.elements("table")[0]
+    heads = [text_of(cell) for cell in table.find("thead").iter("th")]
+    assert heads == ["Workload", "Triton layer norm", "PyTorch layer norm", "Wrong layer norm"]
+    row = next(iter(table.find("tbody").iter("tr")))
+    assert [text_of(cell) for cell in row] == ["N2048_D4096", "1.00", "1.62", "≠ incorrect"]
+    assert [cell.get("class") for cell in row.iter("td")] == ["heat h0", "heat h4", None]
+    assert "Without a time here: HF Kernels layer norm." in page.text
+
+
+def test_every_page_says_where_its_numbers_come_from(pages):
+    for path in ("index.html", "layer_norm/index.html", "layer_norm/impls/triton_layer_norm.html", H200):
+        footer = text_of(pages[path].elements("footer")[0])
+        assert "NVIDIA H200 · measured 2026-11-18 · driver 580.95.05 · CUDA 13.0 · torch 2.13.0" in footer, (
+            path
+        )
+        assert "commit c0ffeec0ffee" in footer, path
+
+
+def test_records_of_a_changed_checkout_say_so(sample, read_page):
+    file = sample.artifact("summary.json")
+    file.write_text(file.read_text().replace('"dirty":false', '"dirty":true'))
+    publish(sample.root, sample.build, sample.root / "site")
+    footer = text_of(read_page(sample.root / "site", "index.html").elements("footer")[0])
+    assert "c0ffeec0ffee with uncommitted changes" in footer
+
+
+def test_the_data_follow_the_published_schema(sample_site):
+    schema = json.loads((ROOT / "docs/report.schema.json").read_text())
+    report = json.loads((sample_site / "report.json").read_text())
+    Draft202012Validator(schema).validate(report)
+    assert report["measured"] == "2026-11-18T10:00:00Z"
+
+
+@pytest.mark.parametrize("path", ["feed.xml", "layer_norm/feed.xml"])
+def test_a_feed_has_an_entry_for_each_device_dated_by_its_records(sample_site, path):
+    feed = ET.parse(sample_site / path).getroot()
+    assert feed.tag == f"{ATOM}feed"
+    assert feed.findtext(f"{ATOM}updated") == "2026-11-18T10:00:00Z"
+    entries = feed.findall(f"{ATOM}entry")
+    assert sorted(entry.findtext(f"{ATOM}title") for entry in entries) == [
+        "Layer Normalization on AMD EPYC, 2 cores",
+        "Layer Normalization on NVIDIA H200",
+    ]
+    for entry in entries:
+        target = entry.find(f"{ATOM}link").get("href").partition("#")[0]
+        assert (sample_site / path).parent.joinpath(target).is_file()
+
+
+def entry_ids(site):
+    return [
+        entry.findtext(f"{ATOM}id") for entry in ET.parse(site / "feed.xml").getroot().iter(f"{ATOM}entry")
+    ]
+
+
+def test_an_entry_keeps_its_id_until_something_new_was_measured(sample):
+    site, file = sample.root / "site", sample.artifact("summary.json")
+    publish(sample.root, sample.build, site)
+    before = entry_ids(site)
+    file.write_text(file.read_text().replace("Triton layer norm", "Another title"))
+    publish(sample.root, sample.build, site)
+    assert entry_ids(site) == before
+    file.write_text(file.read_text().replace("2026-11-18", "2026-11-19"))
+    publish(sample.root, sample.build, site)
+    assert not set(entry_ids(site)) & set(before)
+    assert all(re.fullmatch("urn:uuid:[0-9a-f-]{36}", one) for one in before)
+
+
+def test_a_badge_tells_winner_baseline_and_how_many_pass(sample_site):
+    badge = ET.parse(sample_site / "layer_norm/badge.svg").getroot()
+    assert badge.get("aria-label") == "Layer Normalization: 1.62× PyTorch layer norm · 2/4 ok"
+
+
+def test_hostile_titles_do_nothing_in_feeds_and_badges(sample):
+    sample.notebook("layer_norm/index.md").front = FrontMatter(title='<script>"&\x00</title>')
+    publish(sample.root, sample.build, sample.root / "site")
+    for name in ("feed.xml", "layer_norm/feed.xml", "layer_norm/badge.svg"):
+        root = ET.parse(sample.root / "site" / name).getroot()
+        assert not [element for element in root.iter() if element.tag.endswith("script")]
+
+
+def test_operators_stand_in_the_order_that_the_front_page_names_then_by_title(sample, read_page):
+    for folder, title in (("b", "Beta"), ("a", "Zeta"), ("c", "Alpha")):
+        front = FrontMatter(title=title)
+        sample.build.notebooks += [
+            NotebookRun(path=f"{folder}/index.md", digest="", front=front, blocks=[]),
+            NotebookRun(path=f"{folder}/impls/x.md", digest="", front=front, blocks=[]),
+        ]
+    text = "![contents]\n\n![operators: a, layer_norm]\n"
+    sample.notebook("index.md").blocks = [Prose(text=text)]
+    publish(sample.root, sample.build, sample.root / "site")
+    page = read_page(sample.root / "site", "index.html")
+    assert [text_of(heading) for heading in page.elements("h2")] == [
+        "Zeta",
+        "Layer Normalization",
+        "Alpha",
+        "Beta",
+    ]
+
+
+def test_all_records_of_an_operator_are_one_download(sample, find_dead_references):
+    committed = sample.root / "layer_norm/results/records/nvidia-h200"
+    committed.mkdir(parents=True)
+    (committed / "triton_layer_norm.jsonl").write_text('{"impl": "triton_layer_norm", "old": 1}\n')
+    (committed / "gone_layer_norm.jsonl").write_text('{"impl": "gone_layer_norm"}')
+    publish(sample.root, sample.build, sample.root / "site")
+    lines = (sample.root / "site/layer_norm/results/records.jsonl").read_text().splitlines()
+    names = [json.loads(line)["impl"] for line in lines]
+    # What this build measured stands for what was committed of the same implementation and device.
+    assert sorted(names) == sorted(
+        [
+            "gone_layer_norm",
+            "hf_kernels_layer_norm",
+            "torch_layer_norm",
+            "triton_layer_norm",
+            "wrong_layer_norm",
+        ]
+    )
+    assert find_dead_references(sample.root / "site") == []
+
+
+def test_a_figure_has_its_data_beside_it(pages):
+    captions = [text_of(element) for element in pages["layer_norm/index.html"].elements("figcaption")]
+    assert re.search(r"latency\.svg .* latency\.csv .* summary\.json .* records\.jsonl", captions[0])
+
+
+def test_a_notebook_of_the_same_name_comes_before_a_page_that_would_be_made(sample, read_page):
+    sample.build.notebooks.append(
+        NotebookRun(
+            path="method.md", digest="", front=FrontMatter(title="Mine"), blocks=[Prose(text="My words.\n")]
+        )
+    )
+    publish(sample.root, sample.build, sample.root / "site")
+    assert "My words." in read_page(sample.root / "site", "method.html").text

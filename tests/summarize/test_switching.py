@@ -1,0 +1,75 @@
+"""What a panel tells a page about its other numbers and axes, and about what binds its workloads."""
+
+from __future__ import annotations
+
+import json
+from xml.etree import ElementTree as ET
+
+import pytest
+
+from kernels_bench_tools.records import Regime
+from kernels_bench_tools.summarize.axes import linear_axis, logarithmic_axis
+from kernels_bench_tools.summarize.charts import CHARTS
+from kernels_bench_tools.summarize.figures import chart_svg
+from kernels_bench_tools.summarize.regimes import regimes
+from kernels_bench_tools.summarize.summary import summarize
+from kernels_bench_tools.summarize.switching import scales_json, values_text
+
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+@pytest.fixture
+def summary(field):
+    return summarize("layer_norm", "Layer Norm", field)
+
+
+def test_the_panel_of_each_view_says_all_numbers_that_the_view_has(summary):
+    drawn = ET.fromstring(chart_svg(summary, CHARTS[0]))
+    panels = [group for group in drawn.iter(f"{SVG}g") if group.get("class") == "panel"]
+
+    assert len(panels) == len(summary.devices)
+    for panel, view in zip(panels, summary.devices, strict=True):
+        scales = json.loads(panel.get("data-scales"))
+        assert [scale["name"] if scale else None for scale in scales] == [
+            chart.name if chart.shows(view) else None for chart in CHARTS
+        ]
+        assert scales == json.loads(scales_json(view))
+
+
+def test_every_other_chart_has_a_place_beside_a_marker(summary):
+    view = summary.devices[0]
+    point = next(
+        point for row in view.rows for point in row.points if point.speedup is not None and not row.baseline
+    )
+
+    speedup, *_ = values = values_text(view, point).split(";")
+
+    assert len(values) == len(CHARTS) - 1
+    assert float(speedup.split()[0]) == pytest.approx(point.speedup, rel=1e-3)
+
+
+@pytest.mark.parametrize("found", [[0.001, 5000.0], [0.9, 1.1], [1.0], [3e-7, 4e-7]])
+def test_both_axes_hold_all_numbers_and_are_numbered_more_than_once(found):
+    for axis in (linear_axis(found), logarithmic_axis(found)):
+        assert axis.low <= min(found) <= max(found) <= axis.high
+        assert len(axis.ticks) >= 2
+        assert all(axis.low <= tick <= axis.high for tick in axis.ticks)
+
+
+def test_a_workload_is_of_the_regime_of_most_that_passed_it(summary):
+    view = summary.devices[0]
+    for row in view.rows:
+        for point in row.points:
+            point.regime = Regime.LAUNCH
+    view.rows[0].points[0].regime = Regime.HBM
+
+    assert regimes(view) == [Regime.LAUNCH] * len(view.workloads)
+
+
+def test_the_chart_names_the_regime_of_its_workloads(summary):
+    for row in summary.devices[0].rows:
+        for point in row.points:
+            point.regime = Regime.HBM
+    texts = [text.text for text in ET.fromstring(chart_svg(summary, CHARTS[0])).iter(f"{SVG}text")]
+
+    assert "memory-bound" in texts
