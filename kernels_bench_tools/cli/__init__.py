@@ -18,7 +18,9 @@ def main() -> NoReturn:
     is faster than physics allows, or with ``--strict`` when a cell failed, 130 interrupted.
     """
     try:
-        from kernels_bench_tools.cli.app import run
+        from kernels_bench_tools.cli.app import find_app, run
+
+        app = find_app(sys.argv[1:])
     except ModuleNotFoundError as error:
         print(
             f"kbt: needs the package {error.name!r}. The command's packages come with the extra `report`. "
@@ -26,4 +28,4 @@ def main() -> NoReturn:
             file=sys.stderr,
         )
         sys.exit(USER_MISTAKE)
-    sys.exit(run(sys.argv[1:]))
+    sys.exit(run(app, sys.argv[1:]))

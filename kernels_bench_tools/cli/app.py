@@ -3,40 +3,44 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from importlib import import_module
 from typing import Annotated
 
 import typer
 
 from kernels_bench_tools import __version__
 from kernels_bench_tools.cli import INTERRUPTED, USER_MISTAKE
-from kernels_bench_tools.cli.build import build
-from kernels_bench_tools.cli.check import check
-from kernels_bench_tools.cli.clean import clean
-from kernels_bench_tools.cli.listing import list_notebooks
-from kernels_bench_tools.cli.new import new
-from kernels_bench_tools.cli.prefetch import prefetch
-from kernels_bench_tools.cli.record import record
-from kernels_bench_tools.cli.run import run_notebook
-from kernels_bench_tools.cli.selfcheck import selfcheck
-from kernels_bench_tools.cli.serve import serve
 from kernels_bench_tools.errors import KbtError
 
-app = typer.Typer(
-    name="kbt",
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    rich_markup_mode="markdown",
-    context_settings={"help_option_names": ["-h", "--help"]},
-    help="""Find out which GPU kernel to use.
+VERBS = {
+    "build": "build:build",
+    "run": "run:run_notebook",
+    "list": "listing:list_notebooks",
+    "check": "check:check",
+    "plan": "plan:plan",
+    "new": "new:new",
+    "record": "record:record",
+    "prefetch": "prefetch:prefetch",
+    "selfcheck": "selfcheck:selfcheck",
+    "serve": "serve:serve",
+    "workers": "workers:workers",
+    "cache": "cache:cache",
+    "upgrade": "upgrade:upgrade",
+    "clean": "clean:clean",
+}
+"""Each verb with the module of ``cli`` and the name in it that does it, in the order of the help.
+
+A module is imported when its verb is asked for: all of them take longer than a build in which nothing changed.
+"""
+
+_HELP = """Find out which GPU kernel to use.
 
     Notebooks measure kernels and leave records; `kbt build` runs what changed and publishes the report.
 
     A first session: `kbt build`, then open site/index.html; `kbt run layer_norm/torch_layer_norm`;
     `kbt new implementation layer_norm/mine`.
-    """,
-)
+    """
 
 
 def _print_version(wanted: bool) -> None:
@@ -45,7 +49,6 @@ def _print_version(wanted: bool) -> None:
         raise typer.Exit
 
 
-@app.callback()
 def _options(
     version: Annotated[
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
@@ -54,19 +57,39 @@ def _options(
     pass
 
 
-app.command("build")(build)
-app.command("run")(run_notebook)
-app.command("list")(list_notebooks)
-app.command("check")(check)
-app.add_typer(new, name="new")
-app.command("record")(record)
-app.command("prefetch")(prefetch)
-app.command("selfcheck")(selfcheck)
-app.command("serve")(serve)
-app.command("clean")(clean)
+def find_app(arguments: Sequence[str]) -> typer.Typer:
+    """Return the command with the verb that the arguments begin with, or else with all, which help names."""
+    first = arguments[0] if arguments else ""
+    return make_app([first] if first in VERBS else VERBS)
 
 
-def run(arguments: Sequence[str]) -> int:
+def make_app(verbs: Iterable[str]) -> typer.Typer:
+    """Return the command with these of ``VERBS``.
+
+    Raises:
+        ModuleNotFoundError: A package of the extra `report` is missing.
+    """
+    app = typer.Typer(
+        name="kbt",
+        no_args_is_help=True,
+        add_completion=False,
+        pretty_exceptions_enable=False,
+        rich_markup_mode="markdown",
+        context_settings={"help_option_names": ["-h", "--help"]},
+        help=_HELP,
+    )
+    app.callback()(_options)
+    for verb in verbs:
+        module, _, name = VERBS[verb].partition(":")
+        found = getattr(import_module(f"kernels_bench_tools.cli.{module}"), name)
+        if isinstance(found, typer.Typer):
+            app.add_typer(found, name=verb)
+        else:
+            app.command(verb)(found)
+    return app
+
+
+def run(app: typer.Typer, arguments: Sequence[str]) -> int:
     """Run one command and return its exit code; a user's mistake is one line on stderr."""
     try:
         return int(app(list(arguments), prog_name="kbt", standalone_mode=False) or 0)

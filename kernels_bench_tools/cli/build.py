@@ -12,13 +12,16 @@ import typer
 
 from kernels_bench_tools.cli import FAILURE
 from kernels_bench_tools.cli.options import (
+    Cluster,
     Env,
     EnvironmentChoice,
     Jobs,
     Json,
+    MemoryLimit,
     Mode,
     ModeChoice,
     Output,
+    PassEnv,
     Processes,
     Rerun,
     Strict,
@@ -27,6 +30,7 @@ from kernels_bench_tools.cli.options import (
 from kernels_bench_tools.cli.paths import shown
 from kernels_bench_tools.cli.physics import complain_of_impossible
 from kernels_bench_tools.cli.progress import make_progress
+from kernels_bench_tools.notebooks.policy import check_variable_names, read_size
 from kernels_bench_tools.notebooks.project import Project, find_project
 from kernels_bench_tools.notebooks.scheduler import BuildOptions
 from kernels_bench_tools.notebooks.scheduler import build as run_notebooks
@@ -48,6 +52,9 @@ def build(
     mode: Mode = ModeChoice.FWD,
     jobs: Jobs = 0,
     processes: Processes = 0,
+    cluster: Cluster = "",
+    memory_limit: MemoryLimit = "",
+    pass_env: PassEnv = None,
     strict: Strict = False,
     output: Output = None,
     json: Json = False,
@@ -66,6 +73,9 @@ def build(
         mode=mode.value,
         jobs=jobs_or_all(jobs),
         processes=processes,
+        cluster=cluster,
+        memory_limit=read_size("--memory-limit", memory_limit) if memory_limit else 0,
+        pass_env=check_variable_names("--pass-env", tuple(pass_env or ())),
     )
     result = run_cells(project, paths or [], options)
     published = publish(project.root, result, output or project.root / "site")

@@ -71,8 +71,37 @@ Processes = Annotated[
         show_default=False,
     ),
 ]
+Cluster = Annotated[
+    str,
+    typer.Option(
+        "--cluster",
+        metavar="ADDRESS",
+        help="Run the cells on the workers of a Dask scheduler, such as tcp://host:8786 (see `kbt workers`); "
+        "results come back into this project's cache. A cluster runs the code that it is sent.",
+        show_default=False,
+    ),
+]
 Rerun = Annotated[
     bool, typer.Option("--rerun", help="Run the named cells again even if nothing they depend on changed.")
+]
+MemoryLimit = Annotated[
+    str,
+    typer.Option(
+        "--memory-limit",
+        metavar="SIZE",
+        help="How much memory the processes of one cell may hold together, such as `16GB`; over it the cell ends as "
+        "`oom`. [default: `memory_limit` of \\[tool.kbt], else 90 % of the machine's]",
+        show_default=False,
+    ),
+]
+PassEnv = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--pass-env",
+        metavar="NAME",
+        help="Give cells this variable of yours, such as `HF_TOKEN`. Repeatable. Cells get what programs need to run "
+        "(paths, CUDA, torch, threads, proxies, caches), and nothing that looks like a credential.",
+    ),
 ]
 Strict = Annotated[bool, typer.Option("--strict", help="Also exit with 2 if a cell failed.")]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]

@@ -19,7 +19,7 @@ from kernels_bench_tools.notebooks.document import read_notebook
 from kernels_bench_tools.notebooks.environments import PACKAGE_FOLDER
 from kernels_bench_tools.notebooks.kernel_calls import find_kernel_calls
 from kernels_bench_tools.notebooks.project import find_project
-from kernels_bench_tools.notebooks.variables import cell_variables
+from kernels_bench_tools.notebooks.variables import cache_variables
 
 MODULE = "kernels_bench_tools.hub.prefetch"
 LOCK = "kernels.lock"
@@ -104,7 +104,8 @@ def _from_notebooks(trust: Sequence[str]) -> list[Wanted]:
 
 def _fetch(wanted: Sequence[Wanted], lock: Path) -> int:
     """Fetch in a process of its own, because nothing here imports torch; print a line for each."""
-    variables = cell_variables(os.environ, Path.home())
+    # Unlike a cell, it needs the user's token where a kernel is not public.
+    variables = {**os.environ, **cache_variables(os.environ), "PYTHONUNBUFFERED": "1"}
     paths = [variables.get("PYTHONPATH", ""), str(PACKAGE_FOLDER.parent)]
     variables["PYTHONPATH"] = os.pathsep.join(path for path in paths if path)
     variables.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")

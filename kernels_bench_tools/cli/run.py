@@ -13,12 +13,15 @@ from rich.console import Console
 from kernels_bench_tools.cli import FAILURE
 from kernels_bench_tools.cli.build import FAILURES, finished_cells, jobs_or_all, run_cells
 from kernels_bench_tools.cli.options import (
+    Cluster,
     Env,
     EnvironmentChoice,
     Jobs,
     Json,
+    MemoryLimit,
     Mode,
     ModeChoice,
+    PassEnv,
     Processes,
     Rerun,
     Strict,
@@ -29,6 +32,7 @@ from kernels_bench_tools.cli.ranking import by_operator, operator_table
 from kernels_bench_tools.cli.tables import comparison_table, count_processes, tell_processes
 from kernels_bench_tools.naming import title_from_name
 from kernels_bench_tools.notebooks.document import read_notebook
+from kernels_bench_tools.notebooks.policy import check_variable_names, read_size
 from kernels_bench_tools.notebooks.project import Project, find_project, operators
 from kernels_bench_tools.notebooks.scheduler import BuildOptions
 from kernels_bench_tools.records import Record
@@ -49,6 +53,9 @@ def run_notebook(
     mode: Mode = ModeChoice.FWD,
     jobs: Jobs = 0,
     processes: Processes = 0,
+    cluster: Cluster = "",
+    memory_limit: MemoryLimit = "",
+    pass_env: PassEnv = None,
     strict: Strict = False,
     json: Json = False,
 ) -> int:
@@ -73,6 +80,9 @@ def run_notebook(
         mode=mode.value,
         jobs=jobs_or_all(jobs),
         processes=processes,
+        cluster=cluster,
+        memory_limit=read_size("--memory-limit", memory_limit) if memory_limit else 0,
+        pass_env=check_variable_names("--pass-env", tuple(pass_env or ())),
         quick=True,
     )
     result = run_cells(project, [*asked, *sorted(baselines)], options)

@@ -1,52 +1,43 @@
 """The cell cache: what cells left behind, by the content of everything that led to it.
 
-``.kbt/cache/<key>/`` holds ``result.json``, ``stdout.txt``, ``stderr.txt``, ``environment.txt`` and
-``artifacts/``. An entry appears whole or not at all. Failures are kept so that their logs can be shown,
-and are never served: whatever did not end well runs again.
+An entry of ``.kbt/cache/`` appears whole or not at all, whenever a build is killed. Failures are kept so that
+their logs can be shown, and are never served: whatever did not end well runs again.
 """
 
 from __future__ import annotations
 
-import hashlib
+import os
 import shutil
 import time
 import uuid
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import msgspec
 
+from kernels_bench_tools.errors import ProjectError
+from kernels_bench_tools.notebooks.entries import FORMAT, Draft, Entry, StoredResult, read_entry
 from kernels_bench_tools.notebooks.environments import ignore_folder
 from kernels_bench_tools.notebooks.graph import CellName
-from kernels_bench_tools.records import Status
+from kernels_bench_tools.notebooks.seals import DamagedEntryError, file_digest, sync_folder
 from kernels_bench_tools.runs import read_struct, write_struct
 
-FORMAT = 1
-"""Version of the entries; others count as absent."""
+__all__ = [
+    "FORMAT",
+    "CellCache",
+    "Draft",
+    "Entry",
+    "StoredResult",
+    "file_digest",
+    "process_key",
+]
 
 _DRAFT_PREFIX = ".draft-"
+_REPLACED_SUFFIX = ".replaced"
 _PROCESS = "-process-"
 _RESUMABLE_SECONDS = 24 * 3600
 """Processes that ended longer ago are not joined with new ones."""
-
-
-class StoredResult(msgspec.Struct, kw_only=True):
-    """How a cell ended; nothing in it depends on where the project is."""
-
-    format: int = FORMAT
-    cell: str
-    """Its name, for those who look into the cache by hand."""
-    status: Status
-    reason: str = ""
-    """Why it did not end well, in one line."""
-    seconds: float = 0.0
-    exit_code: int | None = None
-    """None if no process was started for it, or none ended."""
-    started: bool = True
-    """Whether its environment or the cell itself was tried at all."""
-    artifacts: dict[str, str] = msgspec.field(default_factory=dict)
-    """Name to SHA-256, in the order of the names."""
 
 
 class _LastResults(msgspec.Struct, kw_only=True):
@@ -55,83 +46,74 @@ class _LastResults(msgspec.Struct, kw_only=True):
     keys: dict[str, str] = msgspec.field(default_factory=dict)
 
 
-@dataclass(frozen=True)
-class Entry:
-    """A result in the cache."""
-
-    folder: Path
-    result: StoredResult
-
-    @property
-    def artifacts(self) -> Path:
-        """The folder of the artifacts."""
-        return self.folder / "artifacts"
-
-    @property
-    def key(self) -> str:
-        """The content address."""
-        return self.folder.name
-
-    @property
-    def is_final(self) -> bool:
-        """Whether running the cell again would be in vain: it ended well, or was not tried."""
-        return self.result.status is Status.OK or not self.result.started
-
-
-@dataclass(frozen=True)
-class Draft:
-    """An entry being made."""
-
-    folder: Path
-
-    @property
-    def artifacts(self) -> Path:
-        """The folder for the artifacts."""
-        return self.folder / "artifacts"
-
-    @property
-    def stdout(self) -> Path:
-        """The file for what the cell prints."""
-        return self.folder / "stdout.txt"
-
-    @property
-    def stderr(self) -> Path:
-        """The file for what the cell prints to its standard error."""
-        return self.folder / "stderr.txt"
-
-    @property
-    def environment_log(self) -> Path:
-        """The file for what making its environment prints."""
-        return self.folder / "environment.txt"
+def _nobody(_: str) -> None:
+    """Tell nobody."""
 
 
 class CellCache:
-    """The entries of one project. Only the build that holds the project's lock may change them."""
+    """The entries of one project. Only the build that holds the project's lock may change them.
 
-    def __init__(self, state: Path) -> None:
+    Args:
+        state: The project's state folder.
+        note: Told, in one line, of an entry that is damaged.
+    """
+
+    def __init__(self, state: Path, note: Callable[[str], None] = _nobody) -> None:
         self.state = state
         self.folder = state / "cache"
+        self.damaged: dict[str, str] = {}
+        """Keys of entries that were found damaged, each with what is wrong."""
+        self.grew = False
+        """Whether an entry was added."""
+        self._note = note
         self._last_path = state / "last.json"
         self._last = _read_last(self._last_path)
         self._known: dict[str, Entry] = {}
 
-    def find(self, key: str) -> Entry | None:
-        """Return the entry of this key, or None if there is none or it is damaged."""
-        if key not in self._known:
-            entry = _read_entry(self.folder / key)
-            if entry is None:
-                return None
+    def find(self, key: str, cell: CellName | None = None) -> Entry | None:
+        """Return the entry of this key, or None if there is none or it is damaged.
+
+        Args:
+            key: The content address.
+            cell: Whose result it should be, to name it if it is damaged.
+        """
+        if key in self._known:
+            return self._known[key]
+        if key in self.damaged:
+            return None
+        try:
+            entry = read_entry(self.folder / key)
+        except DamagedEntryError as error:
+            self.damaged[key] = str(error)
+            name = cell or self.owner(key) or f"entry {key[:12]}"
+            self._note(f"{name}: its stored result is damaged ({error}) and counts as none")
+            return None
+        if entry is not None:
             self._known[key] = entry
-        return self._known[key]
+        return entry
 
     def last(self, cell: CellName) -> Entry | None:
         """Return the last result of a cell, however it ended."""
-        key = self._last.keys.get(str(cell))
-        return self.find(key) if key else None
+        key = self.last_key(cell)
+        return self.find(key, cell) if key else None
+
+    def last_key(self, cell: CellName) -> str:
+        """Return the key of a cell's last result; empty if it has none."""
+        return self._last.keys.get(str(cell), "")
+
+    def shown(self) -> set[str]:
+        """Return the keys of all cells' last results: what the report shows."""
+        return set(self._last.keys.values())
+
+    def owner(self, key: str) -> str:
+        """Return the cell whose last result a key is; empty if it is of none."""
+        return next((name for name, last in self._last.keys.items() if last == key), "")
 
     def remember(self, cell: CellName, entry: Entry) -> None:
-        """Make ``entry`` the last result of a cell."""
+        """Make ``entry`` the last result of a cell, and the most recently used one."""
         self._last.keys[str(cell)] = entry.key
+        # The folder's own time: no file of an entry ever changes.
+        os.utime(entry.folder)
 
     def forget_all_but(self, cells: Iterable[CellName]) -> None:
         """Forget the last results of cells that are no more."""
@@ -145,60 +127,102 @@ class CellCache:
             write_struct(self._last_path, self._last)
 
     def draft(self) -> Draft:
-        """Return an empty entry to be filled."""
-        ignore_folder(self.state)
-        draft = Draft(self._unused_path())
-        draft.artifacts.mkdir(parents=True)
-        for log in (draft.stdout, draft.stderr, draft.environment_log):
-            log.touch()
-        return draft
+        """Return an empty entry to be filled.
+
+        Raises:
+            ProjectError: The disk is full, or may not be written.
+        """
+        with self._writing():
+            ignore_folder(self.state)
+            draft = Draft(self._unused_path())
+            draft.begin()
+            return draft
 
     def discard(self, draft: Draft) -> None:
         """Forget an entry that was not finished."""
         shutil.rmtree(draft.folder, ignore_errors=True)
 
     def commit(self, draft: Draft, key: str, result: StoredResult) -> Entry:
-        """Make a filled draft the entry of ``key``, in the place of what was there."""
-        result.artifacts = dict(_digests(draft.artifacts))
-        write_struct(draft.folder / "result.json", result)
+        """Make a filled draft the entry of ``key``, in the place of what was there.
+
+        Raises:
+            ProjectError: The disk is full, or may not be written.
+        """
         final = self.folder / key
-        replaced = self._unused_path()
-        if final.exists():
-            final.rename(replaced)
-        draft.folder.rename(final)
-        shutil.rmtree(replaced, ignore_errors=True)
+        with self._writing():
+            synced = draft.seal(result)
+            self._put(draft.folder, final)
+            if synced:
+                sync_folder(self.folder)
+        self.grew = True
+        self.damaged.pop(key, None)
         entry = Entry(final, result)
         self._known[key] = entry
         return entry
 
     def sweep(self) -> None:
         """Remove what builds that were killed left unfinished, and old processes of sessions never resumed."""
-        for folder in self.folder.glob(f"{_DRAFT_PREFIX}*"):
-            shutil.rmtree(folder, ignore_errors=True)
-        for folder in self.folder.glob(f"*{_PROCESS}*"):
-            if time.time() - folder.stat().st_mtime > _RESUMABLE_SECONDS:
+        for folder in list(self.folder.iterdir()) if self.folder.is_dir() else ():
+            name = folder.name
+            if name.startswith(_DRAFT_PREFIX):
                 shutil.rmtree(folder, ignore_errors=True)
+            elif name.endswith(_REPLACED_SUFFIX):
+                self._put_back(folder)
+            elif _PROCESS in name and time.time() - folder.stat().st_mtime > _RESUMABLE_SECONDS:
+                self.drop(name)
 
     def drop_processes(self, key: str) -> None:
         """Remove the processes of a cell whose own entry has what they left."""
         for folder in self.folder.glob(f"{key}{_PROCESS}*"):
-            self._known.pop(folder.name, None)
-            shutil.rmtree(folder, ignore_errors=True)
+            self.drop(folder.name)
 
-    def prune(self) -> int:
-        """Remove every entry that is no cell's last result; return how many there were."""
-        kept = set(self._last.keys.values())
-        unused = [path for path in self._entries() if path.name not in kept]
-        for path in unused:
-            shutil.rmtree(path, ignore_errors=True)
-            self._known.pop(path.name, None)
-        return len(unused)
+    def drop(self, key: str) -> None:
+        """Remove an entry, whole at once: half of one would look damaged."""
+        self._known.pop(key, None)
+        unused = self._unused_path()
+        try:
+            (self.folder / key).rename(unused)
+        except FileNotFoundError:
+            return
+        shutil.rmtree(unused, ignore_errors=True)
+
+    def entries(self) -> list[Path]:
+        """Return the folders of all entries, those of single processes included, in the order of their names."""
+        found = self.folder.iterdir() if self.folder.is_dir() else ()
+        return sorted(path for path in found if _is_entry(path))
 
     def _unused_path(self) -> Path:
         return self.folder / f"{_DRAFT_PREFIX}{uuid.uuid4().hex}"
 
-    def _entries(self) -> Iterable[Path]:
-        return sorted(self.folder.iterdir()) if self.folder.is_dir() else []
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            remedy = "Make room, or `kbt cache prune`. What was finished is kept"
+            raise ProjectError(
+                str(self.folder), f"cannot be written ({error.strerror})", "", remedy
+            ) from error
+
+    @staticmethod
+    def _put(folder: Path, final: Path) -> None:
+        """Put a folder in the place of another; if a build is killed between the two, ``sweep`` undoes it."""
+        if not final.exists():
+            folder.rename(final)
+            return
+        replaced = final.with_name(f"{final.name}{_REPLACED_SUFFIX}")
+        shutil.rmtree(replaced, ignore_errors=True)
+        final.rename(replaced)
+        folder.rename(final)
+        shutil.rmtree(replaced, ignore_errors=True)
+
+    def _put_back(self, replaced: Path) -> None:
+        """Undo half of a replacement: what should have come in its place never did."""
+        original = replaced.with_name(replaced.name.removesuffix(_REPLACED_SUFFIX))
+        if original.exists():
+            shutil.rmtree(replaced, ignore_errors=True)
+        else:
+            replaced.rename(original)
 
 
 def process_key(key: str, process: int) -> str:
@@ -206,25 +230,13 @@ def process_key(key: str, process: int) -> str:
     return f"{key}{_PROCESS}{process}"
 
 
-def file_digest(path: Path) -> str:
-    """Return the SHA-256 of a file's bytes, in hex."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+def is_process(key: str) -> bool:
+    """Return whether a key is that of one process of a cell, kept for a session that was interrupted."""
+    return _PROCESS in key
 
 
-def _digests(folder: Path) -> Iterator[tuple[str, str]]:
-    for path in sorted(path for path in folder.rglob("*") if path.is_file()):
-        yield path.relative_to(folder).as_posix(), file_digest(path)
-
-
-def _read_entry(folder: Path) -> Entry | None:
-    try:
-        result = read_struct(folder / "result.json", StoredResult)
-        intact = result.format == FORMAT and dict(_digests(folder / "artifacts")) == result.artifacts
-    except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
-        return None
-    logs = all((folder / f"{log}.txt").is_file() for log in ("stdout", "stderr", "environment"))
-    return Entry(folder, result) if intact and logs else None
+def _is_entry(path: Path) -> bool:
+    return path.is_dir() and not path.name.startswith(".") and not path.name.endswith(_REPLACED_SUFFIX)
 
 
 def _read_last(path: Path) -> _LastResults:

@@ -27,6 +27,8 @@ ATTRIBUTES = (
     "script",
 )
 _SAFE_ID = re.compile(r"\w[\w.-]*")
+_LONGEST_TIMEOUT = 7
+"""Digits; four months."""
 _FLAGS = ("collapse-code", "collapse-output", "collapsed")
 
 Complain = Callable[..., None]
@@ -126,8 +128,8 @@ def _flag(attributes: dict[str, str], name: str) -> bool:
 def _seconds(text: str | None, complain: Complain) -> int | None:
     if text is None:
         return None
-    if not text.isascii() or not text.isdigit() or int(text) == 0:
-        complain(f"timeout={text} is wrong", "A whole number of seconds, such as timeout=600")
+    if not text.isascii() or not text.isdigit() or len(text) > _LONGEST_TIMEOUT or int(text) == 0:
+        complain(f"timeout={text[:20]} is wrong", "A whole number of seconds, such as timeout=600")
         return None
     return int(text)
 

@@ -9,23 +9,25 @@ from __future__ import annotations
 
 import os
 import platform
-import shutil
 import site
 import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-import msgspec
-
 from kernels_bench_tools.errors import ProjectError
 from kernels_bench_tools.notebooks.cells import Cell
 from kernels_bench_tools.notebooks.headers import with_header
 from kernels_bench_tools.notebooks.processes import Processes
+from kernels_bench_tools.notebooks.sharing import installed_packages, shared_script
+from kernels_bench_tools.notebooks.uv import find_uv, synced_python, uv_reason
 from kernels_bench_tools.notebooks.variables import cell_variables, uv_variables
 
 RESOLUTION_SECONDS = 1800.0
 """How long uv may take; a torch for CUDA is gigabytes."""
+
+SHARED_FOLDER = "environments"
+"""Folder in a project's state with the scripts that stand for all cells of equal headers."""
 
 PACKAGE_FOLDER = Path(__file__).parent.parent
 """This package, wherever it was loaded from."""
@@ -39,6 +41,14 @@ class Prepared:
     reason: str = ""
     """Why there is none, in one line; empty if there is one."""
     seconds: float = 0.0
+    script: str = ""
+    """The script that it was made for; empty for one that nobody made."""
+    packages: frozenset[str] = frozenset()
+    """What was installed in it, by ``installed_packages``."""
+
+    def is_intact(self) -> bool:
+        """Return whether it holds what it was made with; a cell can install something for all that come after it."""
+        return not self.script or installed_packages(self.python) == self.packages
 
 
 class CellEnvironment(Protocol):
@@ -54,6 +64,17 @@ class CellEnvironment(Protocol):
         """Return the text of the script that is run."""
         ...
 
+    def shared_script(self, code: str, script: Path, root: Path, state: Path) -> Path:
+        """Return the script to prepare for a cell: that of all cells which ask for the same, or its own.
+
+        Args:
+            code: The text of the script that is run.
+            script: Where it is.
+            root: Folder of the project.
+            state: Folder for what builds keep.
+        """
+        ...
+
     def prepare(self, script: Path, log: Path, processes: Processes) -> Prepared:
         """Make the environment of a script ready, with what that printed in ``log``."""
         ...
@@ -64,13 +85,13 @@ class CellEnvironment(Protocol):
 
 
 class UvEnvironment:
-    """An environment for each cell, resolved by uv from the cell's own header."""
+    """An environment for each header, resolved by uv."""
 
     name = "uv"
 
     def __init__(self) -> None:
         # Not when it is needed: environments are made by several threads, and looking for uv is not safe there.
-        self._uv = _find_uv()
+        self._uv = find_uv()
 
     def identity(self) -> list[str]:
         """Return the platform, and the python that uv was told to use."""
@@ -79,6 +100,10 @@ class UvEnvironment:
     def script(self, cell: Cell) -> str:
         """Return the cell's code with a header, which is what isolates it."""
         return with_header(cell.code, cell.deps)
+
+    def shared_script(self, code: str, script: Path, root: Path, state: Path) -> Path:
+        """Return a script that has the cell's header alone, or the cell's own if it may mean something else."""
+        return shared_script(code, script, root, state / SHARED_FOLDER)
 
     def prepare(self, script: Path, log: Path, processes: Processes) -> Prepared:
         """Make uv build what the script's header asks for, and nothing else."""
@@ -98,9 +123,11 @@ class UvEnvironment:
             reason = f"uv did not finish within {RESOLUTION_SECONDS:.0f} s"
             return Prepared(reason=reason, seconds=end.seconds)
         if end.code:
-            return Prepared(reason=_reason(said, end.code), seconds=end.seconds)
-        python = msgspec.json.decode(text, type=_Answer).sync.environment.python.path
-        return Prepared(python=python, seconds=end.seconds)
+            return Prepared(reason=uv_reason(said, end.code), seconds=end.seconds)
+        python = synced_python(text)
+        return Prepared(
+            python=python, seconds=end.seconds, script=str(script), packages=installed_packages(python)
+        )
 
     def variables(self, home: Path) -> dict[str, str]:
         """Return the user's variables without those that reach into an isolated environment."""
@@ -122,6 +149,10 @@ class CurrentEnvironment:
     def script(self, cell: Cell) -> str:
         """Return the cell's code; its header says what it would like, not what it gets."""
         return cell.code
+
+    def shared_script(self, code: str, script: Path, root: Path, state: Path) -> Path:  # noqa: ARG002
+        """Return what stands for the interpreter, which is the same for all cells."""
+        return Path(sys.executable)
 
     def prepare(self, script: Path, log: Path, processes: Processes) -> Prepared:  # noqa: ARG002
         """Note which interpreter it is."""
@@ -166,44 +197,6 @@ def ignore_folder(folder: Path) -> None:
     marker = folder / ".gitignore"
     if not marker.exists():
         marker.write_text("*\n", encoding="utf-8")
-
-
-class _Python(msgspec.Struct):
-    path: str
-
-
-class _Environment(msgspec.Struct):
-    python: _Python
-
-
-class _Sync(msgspec.Struct):
-    environment: _Environment
-
-
-class _Answer(msgspec.Struct):
-    """The part of ``uv sync --output-format json`` that is needed here."""
-
-    sync: _Sync
-
-
-def _reason(said: str, code: int) -> str:
-    """Return uv's message in one line, without the hints below it."""
-    paragraph = said[said.rfind("error:") :] if "error:" in said else said
-    first = paragraph.split("\n\n")[0]
-    words = " ".join(first.replace("error:", "").replace("cause:", ":").split()).replace(" :", ":")
-    return words or f"uv ended with exit code {code}"
-
-
-def _find_uv() -> str:
-    try:
-        from uv import find_uv_bin
-
-        return find_uv_bin()
-    except (ImportError, FileNotFoundError):
-        found = shutil.which("uv")
-    if found is None:
-        raise ProjectError("uv", "is not installed", "", "`pip install uv`, or build with `--env current`")
-    return found
 
 
 def _distributions() -> list[str]:

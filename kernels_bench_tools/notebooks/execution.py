@@ -1,37 +1,40 @@
 """Runs the cells of one build whose results are not known.
 
 All environments are made first. Then cells that measure run one at a time with nothing beside them, those
-of one operator taking turns, and the others side by side. A cell runs when the cells that it needs have
-ended, well or not.
+of one operator taking turns, and the others side by side; a workplace with several devices holds several
+sessions. A cell runs when the cells that it needs have ended, well or not.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
-from kernels_bench_tools.devices import Device
-from kernels_bench_tools.notebooks.cache import CellCache, Draft, Entry, StoredResult, process_key
+from kernels_bench_tools.notebooks.agenda import Agenda
+from kernels_bench_tools.notebooks.cache import CellCache, Draft, Entry, StoredResult
 from kernels_bench_tools.notebooks.checkout import Checkout
-from kernels_bench_tools.notebooks.environments import CellEnvironment, Prepared
+from kernels_bench_tools.notebooks.environments import Prepared
 from kernels_bench_tools.notebooks.fingerprints import Fingerprints
 from kernels_bench_tools.notebooks.graph import CellName, Graph, Node
-from kernels_bench_tools.notebooks.handover import cell_context, cell_needs, hand_over
-from kernels_bench_tools.notebooks.joining import ProcessRun
-from kernels_bench_tools.notebooks.locks import device_lock
-from kernels_bench_tools.notebooks.preparation import Preparation
-from kernels_bench_tools.notebooks.processes import Processes
+from kernels_bench_tools.notebooks.handover import cell_context, cell_needs
+from kernels_bench_tools.notebooks.measuring import Measurement
+from kernels_bench_tools.notebooks.policy import CellPolicy
+from kernels_bench_tools.notebooks.processes import CancelledCellError
 from kernels_bench_tools.notebooks.progress import Progress
 from kernels_bench_tools.notebooks.project import Project
 from kernels_bench_tools.notebooks.reporting import describe_cell
 from kernels_bench_tools.notebooks.requirements import unmet_requirement
-from kernels_bench_tools.notebooks.runner import CellTask, finish, run_cell
-from kernels_bench_tools.notebooks.sentinels import LIMITS
-from kernels_bench_tools.notebooks.sessions import Session
-from kernels_bench_tools.notebooks.tail import Tail
+from kernels_bench_tools.notebooks.runner import CellTask, finish
+from kernels_bench_tools.notebooks.workplace import Errand, Workplace
 from kernels_bench_tools.records import Failure, Status
+
+
+def never(_name: CellName) -> bool:
+    """Say that a cell is not outdated."""
+    return False
 
 
 @dataclass
@@ -40,11 +43,9 @@ class Execution:
 
     project: Project
     graph: Graph
-    device: Device
-    environment: CellEnvironment
+    workplace: Workplace
     workloads: str
     mode: str
-    jobs: int
     process_count: int
     """In how many fresh processes each cell that measures is run."""
     thorough_count: int
@@ -53,17 +54,26 @@ class Execution:
     fingerprints: Fingerprints
     checkout: Checkout
     progress: Progress
+    policy: CellPolicy = CellPolicy()  # noqa: RUF009 - it cannot be changed
+    """What cells may use."""
+    retry: bool = True
+    """Whether cells that failed run again although nothing about them has changed."""
+    outdated: Callable[[CellName], bool] = never
+    """Asked now and then of each cell that runs: if so, it is ended and keeps the result it had."""
     results: dict[CellName, Entry] = field(default_factory=dict)
     """How each cell ended, as far as the build has come."""
     ran: set[CellName] = field(default_factory=set)
     """The cells whose results are new."""
-    processes: Processes = field(default_factory=Processes)
     _keys: dict[CellName, str] = field(default_factory=dict)
     _rerun: set[CellName] = field(default_factory=set)
     _drafts: dict[CellName, Draft] = field(default_factory=dict)
-    _process_drafts: list[Draft] = field(default_factory=list)
     _prepared: dict[CellName, Prepared] = field(default_factory=dict)
     _running: dict[Future[StoredResult], CellName] = field(default_factory=dict)
+    _sessions: dict[Future[None], Measurement] = field(default_factory=dict)
+    _measured: list[Measurement] = field(default_factory=list)
+    """Every session that was begun."""
+    _left: set[CellName] = field(default_factory=set)
+    """Cells that this build leaves as they were last: outdated while they ran, or in need of one that was."""
 
     def run(self, cells: Sequence[CellName], rerun: set[CellName]) -> None:
         """Bring every one of ``cells``, which are in an order in which they can run, to a result.
@@ -78,17 +88,19 @@ class Execution:
         self._rerun = rerun
         stale = [name for name in cells if not self._is_settled(name)]
         try:
-            with ThreadPoolExecutor(self.jobs) as pool:
+            sessions = self.workplace.sessions if self.workplace.apart else 0
+            with ThreadPoolExecutor(self.workplace.jobs + sessions) as pool:
                 try:
                     self._prepare(stale, pool)
                     self._run_all(stale, pool)
                 except BaseException:
-                    self.processes.interrupt()
+                    self.workplace.interrupt()
                     pool.shutdown(cancel_futures=True)
                     self._keep_finished()
                     raise
         finally:
-            for draft in [*self._drafts.values(), *self._process_drafts]:
+            begun = [draft for measurement in self._measured for draft in measurement.drafts]
+            for draft in [*self._drafts.values(), *begun]:
                 self.cache.discard(draft)
 
     def _is_settled(self, name: CellName) -> bool:
@@ -97,11 +109,15 @@ class Execution:
         It cannot be told, and is not done, before the cells that it needs are settled.
         """
         node = self.graph.nodes[name]
+        if any(need in self._left for need in node.needs):
+            self._left.add(name)
+            return True
         if any(need not in self.results for need in node.needs):
             return False
-        known = self._find(node)
-        unmet = unmet_requirement(node.notebook.front, self.device)
-        if known and known.is_final and (unmet or name not in self._rerun):
+        # Once is enough: the key stays what it was, as the needs' results do.
+        known = None if name in self._keys else self._find(node)
+        unmet = unmet_requirement(node.notebook.front, self.workplace.device)
+        if known and (known.is_final or not self.retry) and (unmet or name not in self._rerun):
             self._settle(name, known)
             return True
         failed = self._prepared.get(name, Prepared()).reason
@@ -128,118 +144,136 @@ class Execution:
     def _prepare(self, stale: Sequence[CellName], pool: ThreadPoolExecutor) -> None:
         """Make the environments of all cells that may have to run."""
         nodes = [self.graph.nodes[name] for name in stale]
-        nodes = [node for node in nodes if not unmet_requirement(node.notebook.front, self.device)]
+        nodes = [node for node in nodes if not unmet_requirement(node.notebook.front, self.workplace.device)]
         logs = {node.name: self._draft(node.name).environment_log for node in nodes}
-        preparation = Preparation(self.environment, self.processes, self.progress, self._hidden)
-        self._prepared = preparation.prepare(nodes, logs, pool)
+        self._prepared = self.workplace.prepare(nodes, logs, pool)
 
     def _run_all(self, stale: Sequence[CellName], pool: ThreadPoolExecutor) -> None:
-        waiting = list(stale)
-        while waiting or self._running:
-            ready = [name for name in waiting if self._is_ready(name)]
-            settled = [name for name in ready if self._is_settled(name)]
-            # Cells that do not measure go first: what they show is then seen early.
-            beside = [name for name in ready if not self.graph.nodes[name].cell.measures]
-            started = [] if settled else beside[: self.jobs - len(self._running)]
-            for name in started:
-                self._start(name, pool)
-            if not settled and not self._running:
-                group = self._group(ready[0])
-                started = [name for name in ready if self._group(name) == group]
-                self._measure(started, pool)
-            elif not settled:
-                self._collect()
-            waiting = [name for name in waiting if name not in settled and name not in started]
+        agenda = Agenda(self.graph, stale, self._last_seconds(stale))
+        measuring: list[CellName] = []
+        while True:
+            while len(self._running) < self.workplace.jobs and (name := agenda.take()) is not None:
+                if self._is_settled(name):
+                    agenda.end(name)
+                elif self.graph.nodes[name].cell.measures:
+                    measuring.append(name)
+                else:  # these go first: what they show is then seen early
+                    self._start(name, pool)
+            measuring = self._start_sessions(agenda.order(measuring), pool)
+            if not self._running and not self._sessions:
+                return
+            for name in self._collect():
+                agenda.end(name)
+
+    def _last_seconds(self, names: Sequence[CellName]) -> dict[CellName, float]:
+        """Return how long cells took when they last ran, of those that have."""
+        entries = ((name, self.cache.last(name)) for name in names)
+        return {name: one.result.seconds for name, one in entries if one and one.result.exit_code is not None}
 
     def _group(self, name: CellName) -> str:
         """Return what is the same for the cells that take turns: their operator, or else their notebook."""
         return self.graph.nodes[name].notebook.operator or name.notebook
 
-    def _measure(self, names: Sequence[CellName], pool: ThreadPoolExecutor) -> None:
-        asked: set[str] = set()
+    def _start_sessions(self, ready: list[CellName], pool: ThreadPoolExecutor) -> list[CellName]:
+        """Start as many sessions of cells that are ready as there is room for; return the cells of no session."""
+        place = self.workplace
+        while len(self._sessions) < place.sessions and (place.apart or not (self._running or self._sessions)):
+            busy = {self._group(one.names[0]) for one in self._sessions.values()}
+            group = next((group for group in map(self._group, ready) if group not in busy), None)
+            if group is None:
+                break
+            measurement = self._measurement([name for name in ready if self._group(name) == group])
+            self._measured.append(measurement)
+            self._sessions[pool.submit(measurement.run)] = measurement
+            ready = [name for name in ready if self._group(name) != group]
+        return ready
 
-        def run(name: CellName, process: int) -> ProcessRun:
-            key = process_key(self._keys[name], process)
-            # What this session has measured and asks for again, it wants measured again.
-            known = None if key in asked or name in self._rerun else self.cache.find(key)
-            asked.add(key)
-            if known is not None:
-                self.progress.note(
-                    f"{name}: process {process + 1} is known, from a build that was interrupted"
-                )
-                return ProcessRun(Draft(known.folder), known.result)
-            return self._run_process(name, process, key, pool)
+    def _measurement(self, names: Sequence[CellName]) -> Measurement:
+        def errand(name: CellName, process: int, draft: Draft) -> Errand:
+            return self._errand(self.graph.nodes[name], self._task(self.graph.nodes[name], draft, process))
 
-        limit = LIMITS.get(self.device.kind, LIMITS["cuda"])
-        session = Session(names, self.process_count, limit, run, self.progress)
-        try:
-            with device_lock(self.device.slug, self.progress):
-                session.run()
-        finally:  # also of an interrupted session: what it has finished is kept
-            session.flag()
-            for name in session.complete():
-                self._commit(name, session.join(name, self._draft(name)))
-                self.cache.drop_processes(self._keys[name])
-
-    def _run_process(self, name: CellName, process: int, key: str, pool: ThreadPoolExecutor) -> ProcessRun:
-        """Run a process of a cell; what ended well is kept, should the session be interrupted."""
-        node, draft = self.graph.nodes[name], self.cache.draft()
-        self._process_drafts.append(draft)
-        # In the pool, so that this thread hears of an interruption.
-        result = pool.submit(self._run_one, node, self._task(node, draft, process)).result()
-        if result.status is not Status.OK or self.process_count == 1:
-            return ProcessRun(draft, result)
-        return ProcessRun(Draft(self.cache.commit(draft, key, result).folder), result)
-
-    def _is_ready(self, name: CellName) -> bool:
-        return all(need in self.results for need in self.graph.nodes[name].needs)
+        return Measurement(
+            nodes=[self.graph.nodes[name] for name in names],
+            processes=self.process_count,
+            keys=self._keys,
+            rerun=self._rerun,
+            cache=self.cache,
+            workplace=self.workplace,
+            progress=self.progress,
+            errand=errand,
+        )
 
     def _start(self, name: CellName, pool: ThreadPoolExecutor) -> None:
         self.progress.cell_started(str(name))
         node = self.graph.nodes[name]
-        self._running[pool.submit(self._run_one, node, self._task(node, self._draft(name)))] = name
+        errand = self._errand(node, self._task(node, self._draft(name)))
+        self._running[pool.submit(self.workplace.run, errand)] = name
 
-    def _collect(self) -> None:
-        """Wait until a cell has ended, and keep its result."""
-        done, _ = wait(self._running, return_when=FIRST_COMPLETED)
+    def _collect(self) -> list[CellName]:
+        """Wait until a cell or a session has ended, and keep what came of it; return which cells have ended."""
+        futures: list[Future[Any]] = [*self._running, *self._sessions]
+        done, _ = wait(futures, return_when=FIRST_COMPLETED)
+        ended: list[CellName] = []
         for future in [future for future in self._running if future in done]:
-            result = future.result()
-            self._commit(self._running.pop(future), result)
+            try:
+                result = future.result()
+            except CancelledCellError:
+                ended.append(self._running.pop(future))
+                self._leave(ended[-1])
+            else:
+                ended.append(self._running.pop(future))
+                self._commit(ended[-1], result)
+        for session in [session for session in self._sessions if session in done]:
+            session.result()
+            ended += self._close(self._sessions.pop(session))
+        return ended
+
+    def _close(self, measurement: Measurement) -> Sequence[CellName]:
+        for name, result in measurement.finish(self._draft):
+            self._commit(name, result)
+            self.cache.drop_processes(self._keys[name])
+        for name in measurement.cancelled:
+            self._leave(name)
+        return measurement.names
+
+    def _leave(self, name: CellName) -> None:
+        """Leave a cell as it was last, since what was begun is outdated."""
+        self._left.add(name)
+        self.progress.process_ended(str(name))
+        self.progress.note(f"{name}: cancelled, since it is outdated")
 
     def _keep_finished(self) -> None:
         for future, name in self._running.items():
             if future.done() and not future.cancelled() and future.exception() is None:
                 self._commit(name, future.result())
+        for measurement in self._sessions.values():
+            self._close(measurement)
 
-    def _run_one(self, node: Node, task: CellTask) -> StoredResult:
-        """Run a process of a cell; this is the part that happens beside others."""
-        logs = [task.draft.stdout, task.draft.stderr]
-        tail = Tail(logs, lambda line: self.progress.cell_output(task.name, line))
-
-        def tell(folder: Path) -> dict[str, str]:
-            needs = cell_needs(self.project, self.graph, node, self.results, self.device)
-            return hand_over(folder, task.context, needs, node, self.results)
-
-        python = self._prepared[node.name].python
-        script = node.notebook.script_path(node.cell)
-        try:
-            return run_cell(task, python, script, self.environment, tell, self.processes, tail.look)
-        except OSError as error:
-            failure = Failure(type=type(error).__name__, msg=str(error))
-            return finish(task, Status.ERROR, failure)
+    def _errand(self, node: Node, task: CellTask) -> Errand:
+        return Errand(
+            node=node,
+            task=task,
+            prepared=self._prepared[node.name],
+            needs=cell_needs(self.project, self.graph, node, self.results, self.workplace.device),
+            results=self.results,
+            output=lambda line: self.progress.cell_output(task.name, line),
+            cancelled=lambda: self.outdated(node.name),
+        )
 
     def _task(self, node: Node, draft: Draft, process: int = 0) -> CellTask:
         count = self.process_count if node.cell.measures else 1
         context = cell_context(
             node,
-            self.environment.name,
+            self.workplace.environment.name,
             self.workloads,
             self.checkout,
             mode=self.mode,
             process=process,
             processes=count,
         )
-        return CellTask(str(node.name), node.cell, context, self.device, draft, self._hidden)
+        return CellTask(
+            str(node.name), node.cell, context, self.workplace.device, draft, self._hidden, self.policy
+        )
 
     @property
     def _hidden(self) -> dict[Path, str]:
@@ -252,6 +286,7 @@ class Execution:
 
     def _commit(self, name: CellName, result: StoredResult) -> None:
         self.ran.add(name)
+        result.parts = self.fingerprints.parts_of(self._keys[name])
         self._settle(name, self.cache.commit(self._drafts.pop(name), self._keys[name], result))
 
     def _settle(self, name: CellName, entry: Entry) -> None:

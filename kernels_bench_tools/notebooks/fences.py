@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
@@ -50,10 +51,16 @@ def find_fences(lines: Sequence[str]) -> list[Fence]:
 
 
 def _block_tokens(lines: Sequence[str]) -> list[Token]:
+    return _parser().parse("\n".join(lines))
+
+
+@cache
+def _parser() -> MarkdownIt:
+    """Return the parser of all notebooks: making one takes longer than reading a notebook."""
     # Blocks are all that is asked for; "normalize" would count a lone carriage return as a new line.
     parser = MarkdownIt("commonmark")
     parser.core.ruler.enableOnly(["block"])
-    return parser.parse("\n".join(lines))
+    return parser
 
 
 def _fence(token: Token, lines: Sequence[str]) -> Fence:

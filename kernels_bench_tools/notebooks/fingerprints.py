@@ -1,7 +1,8 @@
 """The key of a cell's result: everything that led to it, and nothing that did not.
 
 Prose, paths of this machine and the rest of the project are not in it, so editing them, or moving the
-checkout, runs nothing again.
+checkout, runs nothing again. Each ingredient has a name and a digest, so that it can be said which of them
+changed.
 """
 
 from __future__ import annotations
@@ -16,25 +17,38 @@ from typing import Any
 import msgspec
 
 from kernels_bench_tools.devices import Device
-from kernels_bench_tools.notebooks.cache import FORMAT, Entry, file_digest
+from kernels_bench_tools.notebooks.allowed import number_variables
+from kernels_bench_tools.notebooks.entries import FORMAT, Entry
 from kernels_bench_tools.notebooks.environments import PACKAGE_FOLDER, CellEnvironment
 from kernels_bench_tools.notebooks.graph import CellName, Graph, Node
-from kernels_bench_tools.notebooks.headers import path_sources, read_header
+from kernels_bench_tools.notebooks.headers import split_header
 from kernels_bench_tools.notebooks.project import Project
+from kernels_bench_tools.notebooks.seals import file_digest
+from kernels_bench_tools.notebooks.sources import Sources
 from kernels_bench_tools.runs import FORWARD
 
-_PACKAGE = "kernels_bench_tools"
-_MEASURING_IMPORTS = ("*.py", "hub/*.py", "measure/**/*.py", "operators/**/*.py")
-_OTHER_IMPORTS = ("*.py", "summarize/**/*.py")
+UPSTREAM, DATA, SOURCE = "upstream ", "file ", "source of "
+"""What the names of the ingredients begin with that a cell may have several of."""
+
 _HUB_CALL = "get_kernel"
 _LOCK_VARIABLE, _LOCK_NAME = "KBT_KERNELS_LOCK", "kernels.lock"
-_NEVER_IMPORTED = "selfcheck"
-"""The part of the harness that checks it, which no cell imports."""
-_NOT_SOURCE = {"__pycache__", "node_modules", "site", "build", "dist"}
+_ROOT_MARKS = ("pyproject.toml", ".git")
+_DIGITS = 32
+"""Of each ingredient's digest: they are stored with every result."""
 
 
 class Fingerprints:
-    """Makes the keys of one build; what many cells share is digested once."""
+    """Makes the keys of one build; what many cells share is digested once.
+
+    Args:
+        project: The project.
+        graph: Its cells.
+        device: What cells run on.
+        environment: Where their packages come from.
+        workloads: Names of workload sets, for cells that measure.
+        mode: One of ``MODES``, for cells that measure.
+        package: The folder that this package lies in, where ``environment`` is the current one.
+    """
 
     def __init__(
         self,
@@ -44,6 +58,8 @@ class Fingerprints:
         environment: CellEnvironment,
         workloads: str = "",
         mode: str = FORWARD,
+        *,
+        package: Path = PACKAGE_FOLDER.parent,
     ) -> None:
         self.project = project
         self.graph = graph
@@ -51,7 +67,8 @@ class Fingerprints:
         self.environment = environment
         self.workloads = workloads
         self.mode = mode
-        self._sources: dict[tuple[Path, bool, str], str] = {}
+        self._sources = Sources(package)
+        self._made: dict[str, dict[str, str]] = {}
 
     def key(self, node: Node, results: Mapping[CellName, Entry], processes: int = 1) -> str:
         """Return the key of a cell whose needs have ``results``.
@@ -61,96 +78,93 @@ class Fingerprints:
             results: How the cells that it needs ended.
             processes: In how many fresh processes it is run, if it measures.
         """
+        parts = self.parts(node, results, processes)
+        key = hashlib.sha256(msgspec.json.encode(parts, order="deterministic")).hexdigest()
+        self._made[key] = parts
+        return key
+
+    def parts(self, node: Node, results: Mapping[CellName, Entry], processes: int = 1) -> dict[str, str]:
+        """Return the ingredients of a cell's key: the name of each and a digest of it."""
+        upstream = {f"{UPSTREAM}{name}": self._upstream(node, name, results) for name in node.needs}
+        return {**self.own_parts(node, processes), **upstream}
+
+    def parts_of(self, key: str) -> dict[str, str]:
+        """Return the ingredients of a key that was made here."""
+        return self._made.get(key, {})
+
+    def own_parts(self, node: Node, processes: int = 1) -> dict[str, str]:
+        """Return the ingredients of a cell's key without the results of other cells."""
+        # Not kept: a data file may be edited while a long build waits for its turn to read it.
+        values = self._values(node, processes)
+        values |= {f"{DATA}{self.project.relative(path)}": file_digest(path) for path in node.files}
+        values |= {f"{SOURCE}{name}": digest for name, _, digest in self._source_digests(node)}
+        return {name: _digest(value) for name, value in values.items()}
+
+    def inputs(self, node: Node) -> dict[str, Path]:
+        """Return where on the disk those ingredients of a cell's key are that are files or folders."""
+        files = {f"{DATA}{self.project.relative(path)}": path for path in node.files}
+        return files | {f"{SOURCE}{name}": path for name, path, _ in self._source_digests(node)}
+
+    def _values(self, node: Node, processes: int) -> dict[str, Any]:
         front, cell = node.notebook.front, node.cell
-        parts: dict[str, Any] = {
-            "format": FORMAT,
-            "cell": node.name,
-            "code": cell.code,
-            "deps": cell.deps,
+        code, header = split_header(cell.code)
+        values: dict[str, Any] = {
+            "cache format": FORMAT,
+            "name": node.name,
+            "code": code,
+            "header": [header, cell.deps],
             "outputs": cell.outputs,
+            "needs": [node.local, node.foreign, node.whole],
             "environment": self._identity,
+            # Also of cells that leave no records: one may print what `nvidia-smi` says.
             "device": self.device,
-            "requires": front.requires,
             "platforms": [front.platforms, os.environ.get("UVNOTE_PLATFORM", "")],
-            "family": front.family if cell.measures else "",
-            "workloads": self.workloads if cell.measures else "",
-            "mode": self.mode if cell.measures else FORWARD,
-            "processes": processes if cell.measures else 1,
-            "kernels": self._kernels(node),
-            "needs": [self._need(node, name, results) for name in node.needs],
-            "files": [(self.project.relative(path), file_digest(path)) for path in node.files],
-            "sources": list(self._source_digests(node)),
+            "requires": front.requires,
         }
-        return hashlib.sha256(msgspec.json.encode(parts, order="deterministic")).hexdigest()
+        if cell.measures:
+            values |= {"family": front.family, "workloads": self.workloads, "mode": self.mode}
+            values |= {"processes": processes}
+            values |= {f"variable {name}": value for name, value in number_variables(os.environ).items()}
+        if _HUB_CALL in cell.code:
+            values |= {_LOCK_NAME: _lock_digest(node.notebook.path.parent)}
+            values |= {"USE_HUB_KERNELS": os.environ.get("USE_HUB_KERNELS", "")}
+        return values
+
+    def _source_digests(self, node: Node) -> Iterator[tuple[str, Path, str]]:
+        return self._sources.of(node, self.environment.name == "current")
 
     @cached_property
     def _identity(self) -> list[str]:
         return self.environment.identity()
 
-    @staticmethod
-    def _kernels(node: Node) -> list[str]:
-        """Return what decides which hub kernels a cell gets: the lock, and the switch."""
-        if _HUB_CALL not in node.cell.code:
-            return []
-        named = os.environ.get(_LOCK_VARIABLE)
-        folders = node.notebook.path.parents
-        lock = Path(named) if named else next(filter(Path.is_file, (f / _LOCK_NAME for f in folders)), None)
-        return [
-            os.environ.get("USE_HUB_KERNELS", ""),
-            file_digest(lock) if lock is not None and lock.is_file() else "",
-        ]
-
-    def _need(self, node: Node, name: CellName, results: Mapping[CellName, Entry]) -> list[Any]:
+    def _upstream(self, node: Node, name: CellName, results: Mapping[CellName, Entry]) -> str:
         result = results[name].result
-        seen: list[Any] = [name, result.status, result.reason, result.artifacts]
+        seen: list[Any] = [result.status, result.reason, result.artifacts]
         # Of another notebook, the front matter reaches the cell as well.
-        return seen if name in node.local else [*seen, self.graph.nodes[name].notebook.front]
-
-    def _source_digests(self, node: Node) -> Iterator[tuple[str, str]]:
-        """Yield a digest of each thing on the disk that the cell may import."""
-        folder = node.notebook.script_path(node.cell).parent
-        for name, written in sorted(path_sources(read_header(node.cell.code)).items()):
-            yield name, self._digest(Path(os.path.normpath(folder / written)), node)
-        if self.environment.name == "current" and _PACKAGE in node.cell.code:
-            yield _PACKAGE, self._digest(PACKAGE_FOLDER.parent, node)
-
-    def _digest(self, source: Path, node: Node) -> str:
-        measures, operator = node.cell.measures, node.notebook.operator
-        key = (source, measures, operator if measures else "")
-        if key not in self._sources:
-            digest = hashlib.sha256()
-            for path in sorted(_source_files(source, measures, operator)):
-                digest.update(f"{path.relative_to(source).as_posix()}\0{file_digest(path)}\n".encode())
-            self._sources[key] = digest.hexdigest()
-        return self._sources[key]
+        return _digest(seen if name in node.local else [*seen, self.graph.nodes[name].notebook.front])
 
 
-def _source_files(source: Path, measures: bool, operator: str) -> Iterator[Path]:
-    if source.is_file():
-        yield source
-    elif (source / _PACKAGE / "__init__.py").is_file():
-        yield from _package_files(source / _PACKAGE, measures, operator)
-    else:
-        for folder, folders, files in os.walk(source):
-            here = Path(folder)
-            folders[:] = [name for name in folders if _holds_source(here / name)]
-            for name in files:
-                if not name.startswith(".") and (here / name).is_file():
-                    yield here / name
+def find_lock(folder: Path) -> Path | None:
+    """Return the lock of hub kernels that holds in a notebook's folder, if there is one.
+
+    The harness looks in the same places: what ``KBT_KERNELS_LOCK`` names, else the folder and those above it as
+    far as the first with a ``pyproject.toml`` or ``.git``.
+    """
+    if named := os.environ.get(_LOCK_VARIABLE):
+        return Path(named)
+    for one in (folder, *folder.parents):
+        if (one / _LOCK_NAME).is_file():
+            return one / _LOCK_NAME
+        if any((one / mark).exists() for mark in _ROOT_MARKS):
+            break
+    return None
 
 
-def _package_files(package: Path, measures: bool, operator: str) -> Iterator[Path]:
-    """Yield what a cell of this role imports: the package is edited all the time, mostly elsewhere."""
-    operators = package / "operators"
-    # A cell may name another operator than its folder's; where that has no module, it does.
-    others = measures and (operators / f"{operator}.py").is_file()
-    for pattern in _MEASURING_IMPORTS if measures else _OTHER_IMPORTS:
-        for path in package.glob(pattern):
-            of_another = others and path.parent == operators and path.stem not in {operator, "__init__"}
-            if not of_another and _NEVER_IMPORTED not in path.relative_to(package).parts:
-                yield path
+def _lock_digest(folder: Path) -> str:
+    lock = find_lock(folder)
+    return file_digest(lock) if lock is not None and lock.is_file() else ""
 
 
-def _holds_source(folder: Path) -> bool:
-    hidden = folder.name.startswith(".") or folder.name.endswith(".egg-info")
-    return not hidden and folder.name not in _NOT_SOURCE and not (folder / "pyvenv.cfg").exists()
+def _digest(value: Any) -> str:
+    data = msgspec.json.encode(value, order="deterministic")
+    return hashlib.sha256(data).hexdigest()[:_DIGITS]

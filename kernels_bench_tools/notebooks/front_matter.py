@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import reprlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -77,8 +78,20 @@ def read_front_matter(where: str, lines: Sequence[str]) -> FrontMatterBlock:
     wrong = {key for key, value in data.items() if key not in _TYPES or not _fits(value, _TYPES[key])}
     right = {key: value for key, value in data.items() if key not in wrong}
     # uvnote's reader fails on some of what is wrong; it then sees an empty block.
-    config, _ = parse_frontmatter("---\n---" if problems else "\n".join(block))
-    return FrontMatterBlock(_front_matter(right, config), end + 1, problems)
+    uvnotes = {} if problems else _uvnotes(block, data)
+    return FrontMatterBlock(_front_matter(right, uvnotes), end + 1, problems)
+
+
+def _uvnotes(block: Sequence[str], data: dict[str, Any]) -> dict[str, Any]:
+    """Return uvnote's reading of its keys.
+
+    It differs from the YAML reader's where uvnote sees more lines than there are: at a form feed, say. Where it
+    cannot differ it is not asked, since it takes as long as reading the whole rest of the notebook.
+    """
+    if all(len(line.splitlines()) <= 1 for line in block):
+        return data
+    config, _ = parse_frontmatter("\n".join(block))
+    return {key: getattr(config, key) for key in _UVNOTES}
 
 
 def _load(where: str, block: Sequence[str]) -> tuple[list[NotebookError], dict[str, Any]]:
@@ -92,6 +105,10 @@ def _load(where: str, block: Sequence[str]) -> tuple[list[NotebookError], dict[s
         return [
             NotebookError(f"{where}:{line}", what, "Lines like `title: Triton`", "Quote values with `: `")
         ], {}
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
+        # What a tag or a date makes of its text is not checked by the YAML reader: `2026-99-99`.
+        what = f"the front matter holds a value that cannot be read ({type(error).__name__})"
+        return [NotebookError(f"{where}:1", what, "Lines like `title: Triton`", "Quote the value")], {}
     if data is None:
         return [], {}
     if not isinstance(data, dict):
@@ -100,6 +117,8 @@ def _load(where: str, block: Sequence[str]) -> tuple[list[NotebookError], dict[s
     return [], {str(key): value for key, value in data.items()}
 
 
+_UVNOTES = ("title", "author", "theme", "custom_css", "collapse_code")
+"""The keys that are uvnote's and that we use."""
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
@@ -111,9 +130,10 @@ def _check_keys(where: str, block: Sequence[str], data: dict[str, Any]) -> list[
             hint = did_you_mean(key, _TYPES, "Known keys are " + ", ".join(sorted(_TYPES)))
             problems.append(NotebookError(at, f"unknown front matter key {key!r}", "", hint))
         elif not _fits(value, _TYPES[key]):
-            what = f"{key} is {value!r}"
+            what = f"{key} is {reprlib.repr(value)}"
             problems.append(NotebookError(at, what, _SPELLED.get(_TYPES[key], "A word or a list")))
-    for kind in data.get("requires") or []:
+    requires = data.get("requires")
+    for kind in requires if isinstance(requires, list) else []:
         if isinstance(kind, str) and kind.lower() not in DEVICE_KINDS:
             at = f"{where}:{_line_of('requires', block)}"
             match = nearest(kind.lower(), DEVICE_KINDS)
@@ -138,14 +158,14 @@ def _fits(value: object, kind: Any) -> bool:
     return True
 
 
-def _front_matter(data: dict[str, Any], config: Any) -> FrontMatter:
+def _front_matter(data: dict[str, Any], uvnotes: dict[str, Any]) -> FrontMatter:
     """Return our view: uvnote's reading of its keys, and ours of the others."""
     own = ("description", "family", "baseline", "requires", "links")
     values = {key: data[key] for key in own if data.get(key) is not None}
     values["requires"] = [kind.lower() for kind in values.get("requires", [])]
-    for key in ("title", "author", "theme", "custom_css", "collapse_code"):
-        if data.get(key) is not None:
-            values[key] = getattr(config, key)
+    for key in _UVNOTES:
+        if data.get(key) is not None and key in uvnotes:
+            values[key] = uvnotes[key]
     platforms = data["platforms"] if "platforms" in data else data.get("platform")
     if platforms is not None:
         listed = [platforms] if isinstance(platforms, str) else platforms

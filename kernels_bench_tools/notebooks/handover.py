@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Protocol
 
 import msgspec
 
@@ -90,8 +91,27 @@ def cell_needs(
     )
 
 
+class Needy(Protocol):
+    """A cell, as far as its needs go."""
+
+    @property
+    def local(self) -> list[CellName]:
+        """Needed cells of the same notebook."""
+        ...
+
+    @property
+    def foreign(self) -> list[CellName]:
+        """Needed cells of other notebooks."""
+        ...
+
+    @property
+    def whole(self) -> dict[str, list[CellName]]:
+        """Notebooks that are needed as a whole, each with its cells."""
+        ...
+
+
 def hand_over(
-    folder: Path, context: CellContext, needs: Needs, node: Node, results: Mapping[CellName, Entry]
+    folder: Path, context: CellContext, needs: Needs, node: Needy, results: Mapping[CellName, Entry]
 ) -> dict[str, str]:
     """Write what the cell is told into ``folder``; return the variables that name it.
 
@@ -111,11 +131,10 @@ def hand_over(
     }
 
 
-def _uvnote_variables(folder: Path, node: Node, results: Mapping[CellName, Entry]) -> dict[str, str]:
+def _uvnote_variables(folder: Path, node: Needy, results: Mapping[CellName, Entry]) -> dict[str, str]:
     """Return uvnote's variables; as there, a need that failed has none."""
-    good = {
-        name: str(results[name].artifacts) for name in node.needs if results[name].result.status is Status.OK
-    }
+    needs = [*node.local, *node.foreign]
+    good = {name: str(results[name].artifacts) for name in needs if results[name].result.status is Status.OK}
     inputs = {f"UVNOTE_INPUT_{environment_key(n.cell)}": good[n] for n in node.local if n in good}
     variables = dict(inputs)
     if inputs:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import re
 import tomllib
+from functools import lru_cache
 from typing import Any
 
 _BLOCK = re.compile(r"(?m)^# /// script[ \t]*$\n(?P<content>(?:^#(?:| .*)$\n)+?)^# ///[ \t]*$")
@@ -21,11 +23,24 @@ def read_header(code: str) -> dict[str, Any] | None:
         return None
     if len(blocks) > 1:
         raise ValueError("there are two `# /// script` headers, and one is allowed")
-    lines = blocks[0]["content"].splitlines()
     try:
-        return tomllib.loads("\n".join(line[2:] for line in lines))
-    except tomllib.TOMLDecodeError as error:
+        return copy.deepcopy(_parsed(blocks[0]["content"]))
+    except (ValueError, RecursionError) as error:  # also a number, or a nesting, beyond all bounds
         raise ValueError(f"its header is not TOML: {error}") from error
+
+
+@lru_cache(256)
+def _parsed(content: str) -> dict[str, Any]:
+    """Return a header's metadata: most cells of a project have one of a few."""
+    return tomllib.loads("\n".join(line[2:] for line in content.splitlines()))
+
+
+def split_header(code: str) -> tuple[str, str]:
+    """Return a script without its header, and what the header holds; nothing for a script that has none."""
+    block = _BLOCK.search(code + "\n")
+    if block is None:
+        return code, ""
+    return code[: block.start()] + code[block.end() + 1 :], block["content"]
 
 
 def uv_settings(header: dict[str, Any] | None) -> dict[str, Any]:

@@ -39,7 +39,7 @@ def find_kernel_calls(notebook: Notebook) -> Iterator[KernelCall]:
             continue
         try:
             tree = ast.parse(cell.code)
-        except SyntaxError:  # the cell itself will say so
+        except (SyntaxError, ValueError, RecursionError, MemoryError):  # the cell itself will say so
             continue
         calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call) and _is_ours(node.func)]
         for call in sorted(calls, key=lambda node: (node.lineno, node.col_offset)):
@@ -67,5 +67,5 @@ def _literal(node: ast.expr) -> Any:
     """Return the value of a literal; None for anything that has to run first."""
     try:
         return ast.literal_eval(node)
-    except ValueError:
+    except (ValueError, TypeError, RecursionError, MemoryError):
         return None

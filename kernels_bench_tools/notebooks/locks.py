@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
@@ -14,9 +14,16 @@ from filelock import FileLock, Timeout
 
 from kernels_bench_tools.naming import slugify
 from kernels_bench_tools.notebooks.environments import ignore_folder
+from kernels_bench_tools.notebooks.processes import InterruptedBuildError
 from kernels_bench_tools.notebooks.progress import Progress
 from kernels_bench_tools.notebooks.project import Project
 from kernels_bench_tools.notebooks.variables import user_cache
+
+_LOOK_SECONDS = 0.25
+
+
+def _never() -> bool:
+    return False
 
 
 @contextmanager
@@ -29,21 +36,26 @@ def project_lock(project: Project, progress: Progress) -> Iterator[bool]:
 
 
 @contextmanager
-def device_lock(slug: str, progress: Progress) -> Iterator[None]:
+def device_lock(slug: str, progress: Progress, stopped: Callable[[], bool] = _never) -> Iterator[None]:
     """Let one cell at a time measure on a device, among all of this user's builds.
 
     ``CUDA_VISIBLE_DEVICES`` tells cards of one machine apart: builds on different ones do not wait.
+
+    Raises:
+        InterruptedBuildError: ``stopped`` said so while waiting.
     """
     card = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")[0]
     path = user_cache() / "locks" / f"{slugify(f'{slug} {card}')}.lock"
     path.parent.mkdir(parents=True, exist_ok=True)
     waiting = f"another build is measuring on {slug}; waiting until the device is free"
-    with _held(path, waiting, progress):
+    with _held(path, waiting, progress, stopped):
         yield
 
 
 @contextmanager
-def _held(path: Path, waiting: str, progress: Progress) -> Iterator[bool]:
+def _held(
+    path: Path, waiting: str, progress: Progress, stopped: Callable[[], bool] = _never
+) -> Iterator[bool]:
     lock = FileLock(path)
     waited = False
     try:
@@ -51,11 +63,23 @@ def _held(path: Path, waiting: str, progress: Progress) -> Iterator[bool]:
     except Timeout:
         waited = True
         progress.note(waiting)
-        lock.acquire()
+        _acquire(lock, stopped)
     try:
         yield waited
     finally:
         lock.release()
+
+
+def _acquire(lock: FileLock, stopped: Callable[[], bool]) -> None:
+    """Wait for a lock, in a thread that no signal wakes up."""
+    while True:
+        if stopped():
+            raise InterruptedBuildError
+        try:
+            lock.acquire(timeout=_LOOK_SECONDS)
+        except Timeout:
+            continue
+        return
 
 
 @contextmanager

@@ -1,14 +1,12 @@
-"""What a cell leaves behind: the files that are kept, and what its logs say."""
+"""What the logs of a cell say, without what they should not."""
 
 from __future__ import annotations
 
 import os
 import re
-import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from kernels_bench_tools.notebooks.paths import is_pattern, matches
 from kernels_bench_tools.records import Failure
 
 _REASON_LENGTH = 300
@@ -16,31 +14,17 @@ _TAIL_BYTES = 64 * 1024
 _ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 _TRACEBACK = "Traceback (most recent call last)"
 _EXCEPTION = re.compile(r"(?P<type>[A-Za-z_][\w.]*)(?:: (?P<msg>.*))?")
+_FATAL = "Fatal Python error"
 _OUT_OF_MEMORY = ("MemoryError", "OutOfMemoryError")
-
-
-def collect_outputs(folder: Path, outputs: Sequence[str], artifacts: Path) -> list[str]:
-    """Copy what a cell wrote into ``artifacts``; return those of ``outputs`` that it did not write.
-
-    Only regular files within its folder are kept, never links: those that ``outputs`` names (globs
-    included), or all that are not hidden if it names none.
-    """
-    written = sorted(_written(folder))
-    for name in written:
-        if not outputs or any(matches(name, output) for output in outputs):
-            target = artifacts / name
-            target.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(folder / name, target)
-    return [output for output in outputs if not is_pattern(output) and output not in written]
-
-
-def _written(folder: Path) -> Iterator[str]:
-    for here, folders, files in os.walk(folder):
-        folders[:] = [name for name in folders if not name.startswith(".") and name != "__pycache__"]
-        for name in files:
-            path = Path(here) / name
-            if not name.startswith(".") and path.is_file() and not path.is_symlink():
-                yield path.relative_to(folder).as_posix()
+_OUT_OF_MEMORY_WORDS = (
+    "CUDA out of memory",
+    "CUDA error: out of memory",
+    "HIP out of memory",
+    "not enough memory: you tried to allocate",  # torch, on the CPU
+    "can't allocate memory",
+    "Cannot allocate memory",
+    "std::bad_alloc",
+)
 
 
 def hide_paths(log: Path, places: Mapping[Path, str]) -> None:
@@ -84,8 +68,27 @@ def failure_from_log(log: Path) -> Failure:
 
 
 def is_out_of_memory(failure: Failure) -> bool:
-    """Return whether a process failed for want of memory."""
-    return failure.type in _OUT_OF_MEMORY or "CUDA out of memory" in failure.msg
+    """Return whether a process failed for want of memory, of the machine's or of a device's."""
+    return failure.type in _OUT_OF_MEMORY or any(words in failure.msg for words in _OUT_OF_MEMORY_WORDS)
+
+
+def last_words(logs: Sequence[Path]) -> str:
+    """Return what a process that was ended printed last, in one line; empty if it printed nothing.
+
+    Of a crash, it is the place in the code, where Python could still say it.
+
+    Args:
+        logs: Its standard error, then its standard output.
+    """
+    for log in logs:
+        lines = [line.strip() for line in _tail(log) if line.strip()]
+        fatal = [number for number, line in enumerate(lines) if line.startswith(_FATAL)]
+        if fatal:
+            place = next((line for line in lines[fatal[-1] :] if line.startswith("File ")), lines[fatal[-1]])
+            return _shortened(place)
+        if lines:
+            return _shortened(lines[-1])
+    return ""
 
 
 def _tail(log: Path) -> list[str]:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import shutil
+import threading
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from kernels_bench_tools.notebooks.environments import CellEnvironment, Prepared, write_script
@@ -12,42 +14,79 @@ from kernels_bench_tools.notebooks.graph import CellName, Node
 from kernels_bench_tools.notebooks.outputs import hide_paths, without_paths
 from kernels_bench_tools.notebooks.processes import Processes
 from kernels_bench_tools.notebooks.progress import Progress
+from kernels_bench_tools.notebooks.project import Project
 
 
 @dataclass(frozen=True)
 class Preparation:
     """What making environments takes."""
 
+    project: Project
     environment: CellEnvironment
     processes: Processes
     progress: Progress
     hidden: Mapping[Path, str]
     """Folders whose paths are replaced in logs and reasons."""
+    lock: threading.Lock = field(default_factory=threading.Lock)
 
     def prepare(
         self, nodes: Sequence[Node], logs: Mapping[CellName, Path], pool: ThreadPoolExecutor
     ) -> dict[CellName, Prepared]:
-        """Make the environments of cells side by side; one that cannot be made says why.
+        """Make the environments of cells side by side, one for all that ask for the same.
+
+        One that cannot be made says why.
 
         Args:
             nodes: The cells.
             logs: Where to put what making each environment prints.
             pool: What to do it in.
         """
+        shared: dict[Path, list[Node]] = {}
         for node in nodes:
-            write_script(node.notebook.script_path(node.cell), self.environment.script(node.cell))
-        futures = {node.name: pool.submit(self._prepare_one, node, logs[node.name]) for node in nodes}
-        return {name: future.result() for name, future in futures.items()}
+            code, script = self.environment.script(node.cell), node.notebook.script_path(node.cell)
+            write_script(script, code)
+            found = self.environment.shared_script(code, script, self.project.root, self.project.state)
+            shared.setdefault(found, []).append(node)
+        futures = {
+            script: pool.submit(self._prepare_one, script, members, logs)
+            for script, members in shared.items()
+        }
+        return {node.name: futures[script].result() for script, members in shared.items() for node in members}
 
-    def _prepare_one(self, node: Node, log: Path) -> Prepared:
-        name = str(node.name)
+    def renew(self, prepared: Prepared, name: CellName, log: Path) -> Prepared:
+        """Return an environment as it was made, just before a cell starts in it.
+
+        Args:
+            prepared: What ``prepare`` returned for the cell. If an earlier cell has installed or removed
+                packages in it, which other cells share, it is made again.
+            name: The cell.
+            log: Where to put what that prints.
+        """
+        if prepared.is_intact():
+            return prepared
+        with self.lock:
+            if prepared.is_intact():
+                return prepared
+            self.progress.note(
+                f"{name}: another cell changed the packages of its environment; it is made again"
+            )
+            return self._make(Path(prepared.script), log)
+
+    def _prepare_one(self, script: Path, nodes: Sequence[Node], logs: Mapping[CellName, Path]) -> Prepared:
+        name, log = str(nodes[0].name), logs[nodes[0].name]
+        if len(nodes) > 1:
+            name += f" and {len(nodes) - 1} more"
         self.progress.environment_started(name)
+        prepared = self._make(script, log)
+        for node in nodes[1:]:
+            shutil.copyfile(log, logs[node.name])
+        self.progress.environment_finished(name, prepared.seconds, not prepared.reason)
+        return prepared
+
+    def _make(self, script: Path, log: Path) -> Prepared:
         try:
-            prepared = self.environment.prepare(node.notebook.script_path(node.cell), log, self.processes)
+            prepared = self.environment.prepare(script, log, self.processes)
         except OSError as error:
             prepared = Prepared(reason=f"its environment cannot be made: {error}")
         hide_paths(log, self.hidden)
-        reason = without_paths(prepared.reason.encode(), self.hidden).decode()
-        prepared = replace(prepared, reason=reason)
-        self.progress.environment_finished(name, prepared.seconds, not prepared.reason)
-        return prepared
+        return replace(prepared, reason=without_paths(prepared.reason.encode(), self.hidden).decode())

@@ -12,9 +12,11 @@ from typing import Any
 from kernels_bench_tools.errors import ProjectError
 from kernels_bench_tools.naming import title_from_name
 from kernels_bench_tools.notebooks.paths import did_you_mean, matches
+from kernels_bench_tools.notebooks.policy import POLICY_SETTINGS, CellPolicy, read_policy, read_size
 
 STATE_FOLDER = ".kbt"
-_SETTINGS = ("title", "repository", "notebooks")
+DEFAULT_CACHE_SIZE = "10 GB"
+_SETTINGS = ("title", "repository", "notebooks", "raw_html", "cache_size", *POLICY_SETTINGS)
 _SKIPPED_FOLDERS = {"node_modules", "__pycache__"}
 # Without patterns of its own, a project's pages about itself hold examples, not cells.
 _ABOUT = {"readme.md", "changelog.md", "contributing.md", "license.md"}
@@ -31,6 +33,12 @@ class Project:
     """URL of the repository, without a trailing slash; empty if it has none."""
     patterns: tuple[str, ...] = ()
     """Globs from the root of what is a notebook; empty for all but a project's pages about itself."""
+    raw_html: bool = False
+    """Whether HTML and scripts in prose reach the page; else they are shown as text."""
+    cache_size: int = read_size("cache_size", DEFAULT_CACHE_SIZE)
+    """Bytes that the results of cells may take; what the report shows is kept in any case."""
+    policy: CellPolicy = CellPolicy()  # noqa: RUF009 - it cannot be changed
+    """What its cells may use."""
 
     @property
     def state(self) -> Path:
@@ -160,20 +168,29 @@ def _project(root: Path, settings: dict[str, Any]) -> Project:
         if key not in _SETTINGS:
             known = f"One of {', '.join(_SETTINGS)}"
             raise ProjectError(where, f"has an unknown key {key!r}", known, did_you_mean(key, _SETTINGS, ""))
+        if key in POLICY_SETTINGS:  # they are checked where they are read
+            continue
         if key == "notebooks":
-            right = isinstance(value, list) and all(isinstance(one, str) and one for one in value)
+            right, expected = _is_list_of_globs(value), "A list of globs"
+        elif key == "raw_html":
+            right, expected = isinstance(value, bool), "true or false"
         else:
-            right = isinstance(value, str)
+            right, expected = isinstance(value, str), "A string"
         if not right:
-            raise ProjectError(
-                where, f"{key} is wrong", "A list of globs" if key == "notebooks" else "A string"
-            )
+            raise ProjectError(where, f"{key} is wrong", expected)
     return Project(
         root=root,
         title=settings.get("title") or title_from_name(root.name),
         repository=settings.get("repository", "").rstrip("/"),
         patterns=tuple(settings.get("notebooks", ())),
+        raw_html=settings.get("raw_html", False),
+        cache_size=read_size(f"{where} cache_size", settings.get("cache_size", DEFAULT_CACHE_SIZE)),
+        policy=read_policy(where, settings),
     )
+
+
+def _is_list_of_globs(value: object) -> bool:
+    return isinstance(value, list) and all(isinstance(one, str) and one for one in value)
 
 
 def _markdown_files(root: Path) -> Iterator[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -35,17 +36,16 @@ def describe_cell(project: Project, cell: Cell, entry: Entry | None, cached: boo
     if entry is None:
         return run
 
-    def path(name: str) -> str:
-        return project.relative(entry.folder / name)
+    folder, inside = str(entry.folder), project.relative(entry.folder)
 
     def log(name: str) -> str:
-        return path(name) if (entry.folder / name).stat().st_size else ""
+        return f"{inside}/{name}" if os.stat(f"{folder}/{name}").st_size else ""  # noqa: PTH116 - much faster
 
     result = entry.result
     run.status, run.reason, run.cached = result.status, result.reason, cached
     run.seconds, run.exit_code = result.seconds, result.exit_code
     run.stdout, run.stderr, run.environment_log = log("stdout.txt"), log("stderr.txt"), log("environment.txt")
-    run.artifacts = {name: path(f"artifacts/{name}") for name in result.artifacts}
+    run.artifacts = {name: f"{inside}/artifacts/{name}" for name in result.artifacts}
     return run
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from kernels_bench_tools.devices import current_device
@@ -13,14 +13,16 @@ from kernels_bench_tools.notebooks.cells import Cell
 from kernels_bench_tools.notebooks.checkout import Checkout
 from kernels_bench_tools.notebooks.checks import Survey, survey_project
 from kernels_bench_tools.notebooks.environments import find_environment
-from kernels_bench_tools.notebooks.execution import Execution
+from kernels_bench_tools.notebooks.execution import Execution, never
 from kernels_bench_tools.notebooks.fingerprints import Fingerprints
 from kernels_bench_tools.notebooks.graph import CellName
 from kernels_bench_tools.notebooks.locks import ended_like_interrupted, project_lock
 from kernels_bench_tools.notebooks.progress import OneAtATime, Progress
 from kernels_bench_tools.notebooks.project import Project
+from kernels_bench_tools.notebooks.pruning import prune_cache
 from kernels_bench_tools.notebooks.reporting import describe_cell, describe_notebook, write_if_changed
 from kernels_bench_tools.notebooks.selection import select_cells, select_notebooks
+from kernels_bench_tools.notebooks.workplace import Here, Workplace, need_distributed
 from kernels_bench_tools.runs import FORWARD, MODES, BuildRun, CellRun, ProjectInfo
 
 DEFAULT_PROCESSES = {"cuda": 3, "cpu": 1}
@@ -56,8 +58,16 @@ class BuildOptions:
     processes: int = 0
     """In how many fresh processes each cell that measures is run; 0 for ``DEFAULT_PROCESSES``, or for one
     with ``quick`` or ``QUICK_WORKLOADS``."""
+    cluster: str = ""
+    """Address of a Dask scheduler whose workers run the cells; empty for this machine."""
     quick: bool = False
     """One process is enough for cells whose results from the default number of them are not known."""
+    retry: bool = True
+    """Run cells that failed again, although nothing about them has changed."""
+    memory_limit: int = 0
+    """Bytes that the processes of one cell may hold; 0 for the project's setting."""
+    pass_env: tuple[str, ...] = ()
+    """Variables that cells are given, beside those of the project's setting, although they may be credentials."""
 
     def process_count(self, kind: str) -> int:
         """Return in how many processes a cell that measures is run on a device of this kind."""
@@ -74,7 +84,13 @@ class BuildOptions:
         )
 
 
-def build(project: Project, targets: Sequence[str], options: BuildOptions, progress: Progress) -> BuildRun:
+def build(
+    project: Project,
+    targets: Sequence[str],
+    options: BuildOptions,
+    progress: Progress,
+    outdated: Callable[[CellName], bool] = never,
+) -> BuildRun:
     """Run the cells that ``targets`` name, and what they need, as far as their results are not known.
 
     Args:
@@ -83,6 +99,8 @@ def build(project: Project, targets: Sequence[str], options: BuildOptions, progr
             everything.
         options: How to build.
         progress: Told of each step.
+        outdated: Asked now and then of each cell that runs; once it says yes, the cell is ended, and stays, with
+            all that need it, as it was last.
 
     Returns:
         Every notebook of the project; cells that were not asked for with their last result.
@@ -104,7 +122,22 @@ def build(project: Project, targets: Sequence[str], options: BuildOptions, progr
     with project_lock(project, progress) as waited, ended_like_interrupted():
         if waited:  # the notebooks may have been edited meanwhile
             plan = _plan(project, targets, options)
-        return _build(project, plan, options, progress)
+        workplace = _workplace(project, options, progress)
+        try:
+            return _build(project, plan, options, progress, workplace, outdated)
+        finally:
+            workplace.close()
+
+
+def _workplace(project: Project, options: BuildOptions, progress: Progress) -> Workplace:
+    """Return where the cells of a build run."""
+    if options.cluster:
+        need_distributed()
+        # Not above: who builds on one machine does not wait until Dask is imported, nor needs it.
+        from kernels_bench_tools.notebooks.cluster import Cluster
+
+        return Cluster(project, options.cluster, options.environment, progress)
+    return Here(project, current_device(), find_environment(options.environment), options.jobs, progress)
 
 
 @dataclass(frozen=True)
@@ -127,25 +160,32 @@ def _plan(project: Project, targets: Sequence[str], options: BuildOptions) -> _P
     return _Plan(survey, cells, rerun)
 
 
-def _build(project: Project, plan: _Plan, options: BuildOptions, progress: Progress) -> BuildRun:
-    graph, device = plan.survey.graph, current_device()
-    environment = find_environment(options.environment)
-    cache, checkout = CellCache(project.state), Checkout(project.root)
+def _build(
+    project: Project,
+    plan: _Plan,
+    options: BuildOptions,
+    progress: Progress,
+    workplace: Workplace,
+    outdated: Callable[[CellName], bool],
+) -> BuildRun:
+    graph, device, environment = plan.survey.graph, workplace.device, workplace.environment
+    cache, checkout = CellCache(project.state, progress.note), Checkout(project.root)
     cache.sweep()
     execution = Execution(
         project=project,
         graph=graph,
-        device=device,
-        environment=environment,
+        workplace=workplace,
         workloads=options.workloads,
         mode=options.mode,
-        jobs=options.jobs,
         process_count=options.process_count(device.kind),
         thorough_count=options.thorough_count(device.kind),
         cache=cache,
         fingerprints=Fingerprints(project, graph, device, environment, options.workloads, options.mode),
         checkout=checkout,
         progress=progress,
+        policy=project.policy.with_options(options.memory_limit, options.pass_env),
+        retry=options.retry,
+        outdated=outdated,
     )
     try:
         execution.run(plan.cells, plan.rerun)
@@ -153,6 +193,8 @@ def _build(project: Project, plan: _Plan, options: BuildOptions, progress: Progr
         if not plan.survey.problems():
             cache.forget_all_but(graph.nodes)
         cache.save_last()
+    if cache.grew:
+        prune_cache(cache, project.cache_size)
 
     def describe(name: CellName, cell: Cell) -> CellRun:
         if cell.commented:
@@ -167,7 +209,12 @@ def _build(project: Project, plan: _Plan, options: BuildOptions, progress: Progr
         else:
             readable.append(notebook)
     run = BuildRun(
-        project=ProjectInfo(title=project.title, repository=project.repository, commit=checkout.commit),
+        project=ProjectInfo(
+            title=project.title,
+            repository=project.repository,
+            commit=checkout.commit,
+            raw_html=project.raw_html,
+        ),
         device=device,
         environment=options.environment,
         notebooks=[describe_notebook(notebook, describe) for notebook in readable],

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from kernels_bench_tools.notebooks.cache import Draft, StoredResult
 from kernels_bench_tools.notebooks.graph import CellName
 from kernels_bench_tools.notebooks.joining import ProcessRun, join_runs
+from kernels_bench_tools.notebooks.processes import CancelledCellError
 from kernels_bench_tools.notebooks.progress import Progress
 from kernels_bench_tools.notebooks.rescue import measured_nothing
 from kernels_bench_tools.notebooks.sentinels import Deviation, find_deviations, flag_records, read_times
@@ -46,6 +47,8 @@ class Session:
         self._progress = progress
         self._runs: dict[CellName, dict[int, ProcessRun]] = {cell: {} for cell in cells}
         self._seconds = dict.fromkeys(cells, 0.0)
+        self.cancelled: set[CellName] = set()
+        """The cells whose results nobody wants any more: they have none."""
 
     def run(self) -> None:
         """Measure all cells; what sentinels call into doubt is measured once more, then flagged."""
@@ -62,7 +65,8 @@ class Session:
 
     def complete(self) -> list[CellName]:
         """Return the cells that have a result: every process has ended, or one need not be followed."""
-        return [cell for cell in self.cells if len(self._runs[cell]) == self.processes or self._is_over(cell)]
+        wanted = [cell for cell in self.cells if cell not in self.cancelled]
+        return [cell for cell in wanted if len(self._runs[cell]) == self.processes or self._is_over(cell)]
 
     def flag(self) -> None:
         """Flag the records of processes whose sentinels deviate, as far as the session has come."""
@@ -78,14 +82,21 @@ class Session:
     def _run_one(self, cell: CellName, process: int) -> None:
         name = str(cell)
         self._progress.process_started(name, process, self.processes)
-        run = self._measure(cell, process)
-        self._runs[cell][process] = run
-        self._seconds[cell] += run.result.seconds
+        try:
+            run = self._measure(cell, process)
+        except CancelledCellError:
+            self.cancelled.add(cell)
+        else:
+            self._runs[cell][process] = run
+            self._seconds[cell] += run.result.seconds
         self._progress.process_ended(name)
 
     def _is_over(self, cell: CellName) -> bool:
-        """Return whether more processes of a cell would be in vain: one failed, or has nothing to run here."""
-        return any(
+        """Return whether more processes of a cell would be in vain.
+
+        One failed, or has nothing to run here, or nobody wants its result.
+        """
+        return cell in self.cancelled or any(
             run.result.status is not Status.OK or measured_nothing(run.draft.artifacts)
             for run in self._runs[cell].values()
         )

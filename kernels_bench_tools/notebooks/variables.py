@@ -8,6 +8,8 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
+from kernels_bench_tools.notebooks.allowed import allowed_variables
+
 
 def user_cache() -> Path:
     """Return the folder for what all of this user's builds share."""
@@ -25,12 +27,24 @@ def uv_variables(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def cell_variables(environ: Mapping[str, str], home: Path) -> dict[str, str]:
-    """Return the environment of every cell: a home of its own, but shared caches.
+    """Return the environment of every cell: a home of its own, shared caches, and no credentials.
 
-    A fresh home keeps one machine's settings out of a measurement. What is only a cache, or downloads
-    gigabytes, stays where the user's own programs have it.
+    A fresh home keeps one machine's settings, and the passwords in ``~/.netrc`` and the like, out of a
+    measurement. What is only a cache, or downloads gigabytes, stays where the user's own programs have it.
     """
-    variables = dict(environ)
+    variables = {**allowed_variables(environ), **cache_variables(environ)}
+    variables["HOME"] = str(home)
+    # Beside the hub's cache, where its client would look, is the user's token.
+    variables["HF_TOKEN_PATH"] = str(home / "token")
+    variables["PYTHONUNBUFFERED"] = "1"
+    variables["PYTHONNOUSERSITE"] = "1"
+    # A crash then says in which line.
+    variables.setdefault("PYTHONFAULTHANDLER", "1")
+    return variables
+
+
+def cache_variables(environ: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables that name the caches which cells share with the user's own programs."""
     cache, user = _cache_home(environ), _home(environ)
     shared = {
         "UV_CACHE_DIR": cache / "uv",
@@ -38,15 +52,10 @@ def cell_variables(environ: Mapping[str, str], home: Path) -> dict[str, str]:
         "HF_HOME": cache / "huggingface",
         "TRITON_CACHE_DIR": user / ".triton" / "cache",
         "TORCHINDUCTOR_CACHE_DIR": Path(tempfile.gettempdir()) / f"torchinductor_{_user_name()}",
-        # Not the user's own folder: a matplotlibrc there would change the figures.
-        "MPLCONFIGDIR": cache / "kbt" / "matplotlib",
     }
-    for name, path in shared.items():
-        variables.setdefault(name, str(path))
-    variables["HOME"] = str(home)
-    variables["PYTHONUNBUFFERED"] = "1"
-    variables["PYTHONNOUSERSITE"] = "1"
-    return variables
+    variables = {name: environ.get(name) or str(path) for name, path in shared.items()}
+    # Never the user's own folder: a matplotlibrc there would change the figures.
+    return variables | {"MPLCONFIGDIR": str(cache / "kbt" / "matplotlib")}
 
 
 def _from_pip(environ: Mapping[str, str]) -> dict[str, str]:

@@ -78,8 +78,9 @@ class Workspace:
         Most tests need no environment of uv's, and one process per cell, since more take longer.
         """
         self.told = Recorder()
+        more = {"outdated": options.pop("outdated")} if "outdated" in options else {}
         chosen = BuildOptions(environment=environment, **{"processes": 1} | options)
-        self.run = build(self.project, targets, chosen, self.told)
+        self.run = build(self.project, targets, chosen, self.told, **more)
         return self.told
 
     def result(self, notebook: str, cell: str = "a") -> CellRun:

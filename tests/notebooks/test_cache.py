@@ -9,10 +9,9 @@ from pathlib import Path
 import pytest
 
 from kernels_bench_tools.devices import cuda_device
-from kernels_bench_tools.notebooks import scheduler
-from kernels_bench_tools.notebooks.cache import CellCache
+from kernels_bench_tools.hub import locks
+from kernels_bench_tools.notebooks import fingerprints, scheduler
 from kernels_bench_tools.notebooks.environments import find_environment
-from kernels_bench_tools.notebooks.project import find_project
 from kernels_bench_tools.runs import BuildRun, read_struct
 
 RECORD = {"ts": "t", "run": "r", "impl": "x", "wl": {"name": "w"}, "status": "unsupported", "schema": 1}
@@ -121,7 +120,7 @@ def test_the_number_of_processes_concerns_measurements(operator):
     operator.cell("z.md", "1")
     operator.build()
 
-    assert operator.build(processes=2).started == [X, Y]
+    assert sorted(operator.build(processes=2).started) == [X, Y]
     assert operator.build(processes=2).started == []
     assert operator.build(processes=1).started == []
 
@@ -203,6 +202,64 @@ def test_a_lock_of_hub_kernels_makes_only_the_cells_that_load_them_stale(workspa
     assert workspace.build().started == []
 
 
+def test_a_lock_of_hub_kernels_above_the_project_is_another_projects(workspace):
+    workspace.cell("op/impls/x.md", "# get_kernel('a/b@1')\n" + WRITE, MEASURING)
+    workspace.build()
+    (workspace.root.parent / "kernels.lock").write_text("[]")
+
+    assert workspace.build().started == []
+
+
+@pytest.mark.parametrize(
+    "place", ["kernels.lock", "op/kernels.lock", "op/impls/kernels.lock", "../kernels.lock"]
+)
+@pytest.mark.parametrize("mark", ["", "op/pyproject.toml", "op/.git"])
+def test_the_key_and_the_harness_find_the_same_lock_of_hub_kernels(workspace, monkeypatch, place, mark):
+    monkeypatch.delenv("KBT_KERNELS_LOCK", raising=False)
+    workspace.write("op/impls/x.md", "")
+    workspace.write(place, "[]")
+    if mark:
+        workspace.write(mark, "")
+    monkeypatch.chdir(workspace.root / "op/impls")
+
+    # The harness counts from the current folder where no cell's script runs.
+    assert fingerprints.find_lock(Path.cwd()) == locks.find_lock()
+
+
+def test_a_variable_that_changes_numbers_concerns_measurements(workspace, monkeypatch):
+    monkeypatch.delenv("NVIDIA_TF32_OVERRIDE", raising=False)
+    workspace.cell("op/impls/x.md", WRITE, MEASURING)
+    workspace.cell("z.md", "1")
+    workspace.build()
+    monkeypatch.setenv("NVIDIA_TF32_OVERRIDE", "0")
+
+    assert workspace.build().started == [X]
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ("[tool.ruff]\nline-length = 99\n", []),
+        ('[project.optional-dependencies]\nreport = ["rich"]\n', []),
+        ('[project.optional-dependencies]\nhub = ["kernels"]\n', [X]),
+        ('[project]\ndependencies = ["numpy<2"]\n', [X, "z.md:a"]),
+    ],
+)
+def test_of_this_packages_settings_count_those_that_install_packages(workspace, settings, expected):
+    workspace.write("kernels_bench_tools/__init__.py", "")
+    sources = "# [tool.uv.sources]\n# kernels-bench-tools = {{ path = '{}' }}\n# ///\n"
+    header = "# /// script\n# dependencies = ['{}']\n" + sources
+    workspace.cell(
+        "op/impls/x.md", header.format("kernels-bench-tools[hub]", "../../../..") + WRITE, MEASURING
+    )
+    workspace.cell("z.md", header.format("kernels-bench-tools", "../..") + "print(1)")
+    workspace.build()
+    with (workspace.root / "pyproject.toml").open("a") as file:
+        file.write(settings)
+
+    assert sorted(workspace.build().started) == expected
+
+
 def test_another_operators_module_does_not_make_a_measurement_stale(workspace):
     workspace.write("kernels_bench_tools/__init__.py", "")
     workspace.write("kernels_bench_tools/operators/op.py", "")
@@ -241,6 +298,12 @@ def test_records_that_say_unsupported_are_a_result_like_any_other(workspace):
     assert workspace.build().started == []
 
 
+def test_each_result_keeps_what_its_key_was_made_of(operator):
+    entry = json.loads((entry_of(operator) / "result.json").read_text())
+
+    assert {"code", "header", "device", "environment", "workloads", "needs"} <= entry["parts"].keys()
+
+
 def test_what_cannot_run_here_is_not_tried_again(workspace, monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     workspace.cell("op/impls/x.md", WRITE, MEASURING, "requires: [cuda]")
@@ -255,23 +318,56 @@ def entry_of(workspace, notebook="op/impls/x.md"):
 
 
 @pytest.mark.parametrize(
-    "damage",
+    ("damage", "flaw"),
     [
-        lambda entry: (entry / "result.json").write_text("{"),
-        lambda entry: (entry / "result.json").write_bytes(b"\xff"),
-        lambda entry: (entry / "result.json").unlink(),
-        lambda entry: (entry / "artifacts/op.jsonl").unlink(),
-        lambda entry: (entry / "artifacts/op.jsonl").write_text("tampered"),
-        lambda entry: (entry / "artifacts/more.txt").touch(),
-        lambda entry: (entry / "stdout.txt").unlink(),
-        shutil.rmtree,
+        (lambda entry: (entry / "result.json").write_text("{"), "result.json was changed"),
+        (lambda entry: (entry / "result.json").write_bytes(b"\xff"), "result.json was changed"),
+        (lambda entry: (entry / "result.json").unlink(), "result.json is missing"),
+        (lambda entry: (entry / "artifacts/op.jsonl").unlink(), "artifacts/op.jsonl is missing"),
+        (
+            lambda entry: (entry / "artifacts/op.jsonl").write_text("tampered"),
+            "artifacts/op.jsonl was changed",
+        ),
+        (lambda entry: (entry / "artifacts/more.txt").touch(), "artifacts/more.txt was added"),
+        (lambda entry: (entry / "artifacts/link").symlink_to("op.jsonl"), "artifacts/link was added"),
+        (lambda entry: shutil.rmtree(entry / "artifacts"), "artifacts is missing"),
+        (lambda entry: (entry / "stdout.txt").unlink(), "stdout.txt is missing"),
+        (lambda entry: (entry / "environment.txt").write_text("x"), "environment.txt was changed"),
+        (lambda entry: (entry / "digests.txt").unlink(), "digests.txt is missing"),
+        (lambda entry: (entry / "digests.txt").write_text(""), "artifacts/op.jsonl was added"),
     ],
 )
-def test_a_damaged_entry_is_none(operator, damage):
+def test_a_damaged_entry_is_rebuilt_and_said_to_be_damaged(operator, damage, flaw):
     damage(entry_of(operator))
+    told = operator.build()
+
+    assert told.started == [X]
+    assert told.notes == [f"{X}: its stored result is damaged ({flaw}) and counts as none"]
+    assert operator.build().started == []
+    assert operator.told.notes == []
+
+
+def test_one_flipped_bit_in_any_file_of_an_entry_makes_its_cell_run_again(operator):
+    names = ["artifacts/op.jsonl", "digests.txt", "environment.txt", "result.json"]
+    entry = entry_of(operator)
+    assert sorted(p.relative_to(entry).as_posix() for p in entry.rglob("*.*") if p.stat().st_size) == names
+    for name in names:
+        path = entry / name
+        data = bytearray(path.read_bytes())
+        data[len(data) // 2] ^= 1
+        path.write_bytes(data)
+        told = operator.build()
+
+        assert told.started == [X], name
+        assert len(told.notes) == 1, name
+        assert f"{X}: its stored result is damaged" in told.notes[0]
+
+
+def test_an_entry_that_is_gone_runs_its_cell(operator):
+    shutil.rmtree(entry_of(operator))
 
     assert operator.build().started == [X]
-    assert operator.build().started == []
+    assert operator.told.notes == []
 
 
 def test_a_damaged_memory_of_last_results_is_none(operator):
@@ -286,21 +382,34 @@ def test_the_report_is_what_the_build_returned(operator):
     assert read_struct(operator.root / ".kbt/build.json", BuildRun) == operator.run
 
 
-def test_pruning_keeps_the_last_results(operator):
-    operator.cell("op/impls/x.md", WRITE + WRITE, MEASURING, "title: X")
-    operator.build()
-    cache = CellCache(find_project(operator.root).state)
-
-    assert cache.prune() == 2
-    assert operator.build().started == []
-
-
 def test_leftovers_of_killed_builds_are_swept(operator):
     leftover = operator.root / ".kbt/cache/.draft-x"
     leftover.mkdir()
     operator.build()
 
     assert not leftover.exists()
+
+
+def test_a_build_killed_while_it_replaced_a_result_keeps_the_old_one(operator):
+    entry = entry_of(operator)
+    entry.rename(entry.with_name(f"{entry.name}.replaced"))
+
+    assert operator.build().started == []
+    assert entry.exists()
+
+
+def test_a_clone_with_the_cache_carried_along_runs_no_cell(operator, tmp_path):
+    git = ["git", "-c", "user.name=n", "-c", "user.email=e@x", "-C", str(operator.root)]
+    for command in (["init", "-q"], ["add", "-A"], ["commit", "-qm", "all"]):
+        subprocess.run([*git, *command], check=True)
+    clone = tmp_path / "deeper" / "clone"
+    subprocess.run(["git", "clone", "-q", str(operator.root), str(clone)], check=True)
+    assert not (clone / ".kbt").exists()
+    shutil.copytree(operator.root / ".kbt/cache", clone / ".kbt/cache")
+    operator.root = clone
+
+    assert operator.build().started == []
+    assert all(run.cached for run in operator.told.finished.values())
 
 
 def test_state_is_ignored_by_git(operator):

@@ -2,7 +2,7 @@ import hashlib
 from pathlib import Path
 
 import pytest
-from uvnote.parser import generate_cell_id, parse_markdown
+from uvnote.parser import generate_cell_id, parse_frontmatter, parse_markdown
 
 from kernels_bench_tools.errors import NotebookError
 from kernels_bench_tools.notebooks.document import read_notebook, survey_notebook
@@ -90,6 +90,25 @@ def test_only_line_feeds_end_lines(workspace, newline):
     assert notebook.cells[0].code == f"{code}\ny = 1"
     assert notebook.cells[0].file_line == 5
     assert notebook.digest == hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+@pytest.mark.parametrize(
+    "block",
+    [
+        "title: 'T: t'\nauthor: A",
+        "title:\ntheme: light",
+        "title: >\n  two\n  lines\ncollapse_code: true",
+        "title: 'one\u2028two'",
+        "title: 'one\x85two'",
+        "custom_css: |\n  a { b: c }\ncollapse_code: no",
+    ],
+)
+def test_front_matter_is_read_as_uvnote_reads_it(workspace, block):
+    front = read(workspace, f"---\n{block}\n---\n").front
+    config, _ = parse_frontmatter(f"---\n{block}\n---\n")
+
+    assert (front.title, front.author, front.theme) == (config.title or "", config.author, config.theme)
+    assert (front.custom_css, front.collapse_code) == (config.custom_css, config.collapse_code)
 
 
 def test_prose_and_cells_keep_their_order(workspace):

@@ -10,6 +10,7 @@ import pytest
 from kernels_bench_tools.errors import ProjectError
 from kernels_bench_tools.notebooks.environments import find_environment
 from kernels_bench_tools.notebooks.headers import read_header, with_header
+from kernels_bench_tools.notebooks.uv import find_uv
 from kernels_bench_tools.notebooks.variables import uv_variables
 
 HEADER = '# /// script\n# requires-python = ">=3.11"\n# dependencies = []\n# ///\n'
@@ -54,6 +55,68 @@ def test_a_package_that_leaves_the_header_leaves_the_environment(workspace, whee
     workspace.build(environment="uv")
 
     assert "No module named 'tiny_two'" in workspace.result("n.md").reason
+
+
+def test_cells_with_equal_headers_share_one_environment(workspace, wheels):
+    for name in ("a.md", "b.md", "deep/er/c.md"):
+        workspace.cell(name, header("tiny-one") + f"import sys, tiny_one\nprint(sys.prefix)  # {name}\n")
+    workspace.cell("d.md", header("tiny-two") + "import sys\nprint(sys.prefix)\n")
+    told = workspace.build(environment="uv")
+
+    prefixes = [workspace.text(workspace.result(name).stdout) for name in ("a.md", "b.md", "deep/er/c.md")]
+    assert len(set(prefixes)) == 1
+    assert workspace.text(workspace.result("d.md").stdout) not in prefixes
+    assert sorted(told.environments) == ["a.md:a and 2 more", "d.md:a"]
+    logs = [workspace.text(workspace.result(name).environment_log) for name in ("a.md", "deep/er/c.md")]
+    assert all("tiny-one==1.0" in log for log in logs)
+
+
+def test_what_one_cell_installs_is_gone_before_the_next_one_starts(workspace, wheels):
+    arguments = [
+        find_uv(),
+        "pip",
+        "install",
+        "--offline",
+        "--find-links",
+        str(wheels),
+        "tiny-two",
+        "--python",
+    ]
+    code = f"import subprocess, sys\nsubprocess.run([*{arguments}, sys.prefix], check=True)\n"
+    workspace.cell("a.md", header("tiny-one") + code + "import tiny_two\n")
+    workspace.cell("b.md", header("tiny-one") + "import tiny_one, tiny_two\n")
+    told = workspace.build(environment="uv", jobs=1)
+
+    assert workspace.result("a.md").status == "ok", workspace.result("a.md").reason
+    assert workspace.result("b.md").reason == "ModuleNotFoundError: No module named 'tiny_two'"
+    assert any("b.md:a: another cell changed the packages" in note for note in told.notes)
+
+
+def test_an_environment_that_somebody_changed_is_not_used_as_it_is(workspace, wheels):
+    workspace.cell("a.md", header("tiny-two") + "import sys\nprint(sys.prefix)\n")
+    workspace.cell("b.md", header("tiny-one") + "import sys\nprint(sys.prefix)\n")
+    workspace.build(environment="uv")
+    changed, other = (
+        Path(workspace.text(workspace.result(name).stdout).strip()) for name in ("b.md", "a.md")
+    )
+    (packages,) = changed.glob("lib/python*/site-packages")
+    for path in other.glob("lib/python*/site-packages/tiny_two*"):
+        copy = shutil.copytree if path.is_dir() else shutil.copy
+        copy(path, packages / path.name)
+    workspace.cell("b.md", header("tiny-one") + "import tiny_two\n")
+    workspace.build(environment="uv")
+
+    assert "No module named 'tiny_two'" in workspace.result("b.md").reason
+
+
+def test_one_header_that_cannot_be_resolved_fails_all_its_cells(workspace, wheels):
+    for name in ("a.md", "b.md"):
+        workspace.cell(name, header("nowhere-to-be-found") + f"print({name!r})")
+    workspace.build(environment="uv")
+
+    for name in ("a.md", "b.md"):
+        assert "nowhere-to-be-found" in workspace.result(name).reason
+        assert "nowhere-to-be-found" in workspace.text(workspace.result(name).environment_log)
 
 
 def test_deps_are_a_header(workspace, wheels):

@@ -43,7 +43,12 @@ def survivors(word):
         ("try:\n    1 / 0\nexcept Exception:\n    raise KeyError('k')", "error", "KeyError: 'k'", 1),
         ("import sys; print('why', file=sys.stderr); sys.exit(3)", "error", "exit code 3: why", 3),
         ("raise MemoryError('full')", "oom", "MemoryError: full", 1),
-        ("import os; os.kill(os.getpid(), 11)", "crashed", "killed by SIGSEGV", -11),
+        (
+            "import os; os.kill(os.getpid(), 11)",
+            "crashed",
+            'killed by SIGSEGV; last: File ".kbt/cells/n__a.py", line 1 in <module>',
+            -11,
+        ),
         ("import os; os.kill(os.getpid(), 9)", "crashed", "killed by SIGKILL (out of memory?)", -9),
         ("import sys; sys.exit(137)", "crashed", "killed by SIGKILL (out of memory?)", 137),
         ("this is no python", "error", "SyntaxError: invalid syntax", 1),
@@ -75,7 +80,7 @@ def test_a_timeout_kills_everything_that_the_cell_started(workspace, start, tmp_
 
     run = workspace.result("n.md")
 
-    assert (run.status, run.reason) == ("timeout", "did not end within 1 s")
+    assert (run.status, run.reason) == ("timeout", "did not end within 1 s; last: begun")
     assert workspace.text(run.stdout) == "begun\n"
     assert survivors(seconds) == []
     assert time.monotonic() - began < 10
@@ -85,6 +90,17 @@ def test_what_a_cell_leaves_running_is_killed_when_it_ends(workspace):
     seconds = f"4{os.getpid()}"
     workspace.cell(
         "n.md", f"import subprocess\nsubprocess.Popen(['sleep', '{seconds}'], start_new_session=True)"
+    )
+    workspace.build()
+
+    assert workspace.result("n.md").status == "ok"
+    assert survivors(seconds) == []
+
+
+def test_a_job_without_variables_is_killed_with_its_session(workspace):
+    seconds = f"5{os.getpid()}.3"
+    workspace.cell(
+        "n.md", f"import subprocess\nsubprocess.Popen(['env', '-i', 'sleep', '{seconds}'], process_group=0)"
     )
     workspace.build()
 

@@ -1,0 +1,33 @@
+"""Which processors a worker and its cells run on, where several workers share a host."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+CPUS_VARIABLE = "KBT_WORKER_CPUS"
+"""Numbers of the processors that a worker may use, comma-separated."""
+
+
+def split_cpus(count: int) -> list[str]:
+    """Return the processors of this process in ``count`` shares of neighbours, each at least one processor."""
+    cpus = (
+        sorted(os.sched_getaffinity(0))
+        if hasattr(os, "sched_getaffinity")
+        else list(range(os.cpu_count() or 1))
+    )
+    shares = []
+    for number in range(count):
+        start, end = number * len(cpus) // count, (number + 1) * len(cpus) // count
+        shares.append(cpus[start:end] or [cpus[number % len(cpus)]])
+    return [",".join(map(str, share)) for share in shares]
+
+
+def dask_setup(_worker: object) -> None:
+    """Keep this process, its threads and all that they start to its share; Dask calls this in each worker."""
+    listed = os.environ.get(CPUS_VARIABLE, "")
+    if not listed or not hasattr(os, "sched_setaffinity"):
+        return
+    cpus = {int(number) for number in listed.split(",")}
+    for thread in Path("/proc/self/task").iterdir():
+        os.sched_setaffinity(int(thread.name), cpus)

@@ -1,0 +1,184 @@
+"""Takes what a cell wrote out of its folder: regular files with readable names, and nothing else.
+
+The folder is untrusted: everything is opened relative to it, and never through a link, so that nothing outside of
+it can be taken even if it changes meanwhile.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import unicodedata
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from kernels_bench_tools.notebooks.paths import is_pattern, matches
+from kernels_bench_tools.notebooks.policy import readable_size
+
+MOST_FILES = 10_000
+DEEPEST_FOLDER = 20
+LONGEST_NAME, LONGEST_PATH = 200, 1000
+"""Bytes. A file system takes 255 and 4096, but copies have something before or after their names."""
+_CHUNK = 2**20
+_NO_LINK = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+# Control characters, halves of characters, line and paragraph separators; then those that turn the text around.
+_UNREADABLE = frozenset({"Cc", "Cs", "Zl", "Zp"})
+_TURNING = frozenset("\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
+
+
+@dataclass
+class Collected:
+    """What became of the files in a cell's folder."""
+
+    kept: list[str] = field(default_factory=list)
+    refused: dict[str, str] = field(default_factory=dict)
+    """Those that were to be kept and were not: name, as ASCII, to the reason."""
+    missing: list[str] = field(default_factory=list)
+    """Those of ``outputs=`` that are not there, or were refused."""
+    excess: str = ""
+    """Why not all was kept that might have been; empty if it was."""
+
+
+def open_folder(path: Path) -> int:
+    """Return a file descriptor of a folder, by which it is known whatever is put in its place later."""
+    return os.open(path, _NO_LINK | os.O_DIRECTORY)
+
+
+def collect_outputs(folder: int, outputs: Sequence[str], artifacts: Path, limit: int) -> Collected:
+    """Copy what a cell wrote into ``artifacts``.
+
+    Args:
+        folder: The cell's folder, from :func:`open_folder`.
+        outputs: Names and globs of what is kept; empty for all that is not hidden.
+        artifacts: Where to put it.
+        limit: Bytes that are kept of all files together, small files first.
+
+    Raises:
+        OSError: There is no room.
+    """
+    found = _Found(outputs)
+    found.scan(folder)
+    collected = Collected(refused=found.refused)
+    room = limit
+    for name in sorted(found.files, key=lambda name: (found.files[name].st_size, name)):
+        size = found.files[name].st_size
+        if size > room:
+            total = sum(one.st_size for one in found.files.values())
+            collected.excess = f"its files hold {readable_size(total)}, and {readable_size(limit)} are kept"
+            collected.refused[ascii(name)] = f"it holds {readable_size(size)}"
+        elif len(collected.kept) == MOST_FILES:
+            collected.excess = f"it wrote {len(found.files)} files, and {MOST_FILES} are kept"
+            break
+        else:
+            try:
+                _copy(folder, name, artifacts / name, size)
+            except PermissionError:
+                collected.refused[ascii(name)] = "it cannot be read"
+            else:
+                collected.kept.append(name)
+                room -= size
+    collected.kept.sort()
+    kept = set(collected.kept)
+    collected.missing = [name for name in outputs if not is_pattern(name) and name not in kept]
+    return collected
+
+
+class _Found:
+    """The files of a folder that may be kept."""
+
+    def __init__(self, outputs: Sequence[str]) -> None:
+        self.files: dict[str, os.stat_result] = {}
+        self.refused: dict[str, str] = {}
+        self._outputs = outputs
+
+    def scan(self, folder: int) -> None:
+        """Look into a folder and those in it."""
+        self._scan(folder, "", 0)
+        names = Counter((one.st_dev, one.st_ino) for one in self.files.values())
+        for name, one in list(self.files.items()):
+            if one.st_nlink > names[one.st_dev, one.st_ino]:
+                del self.files[name]
+                self._refuse(name, "it is another name of a file elsewhere")
+
+    def _scan(self, folder: int, prefix: str, depth: int) -> None:
+        with os.scandir(folder) as entries:
+            listed = sorted(entries, key=lambda entry: os.fsencode(entry.name))
+        for entry in listed:
+            name = prefix + entry.name
+            if entry.name.startswith(".") or entry.name == "__pycache__":
+                continue
+            try:
+                if entry.is_dir(follow_symlinks=False) and depth < DEEPEST_FOLDER:
+                    self._descend(folder, entry.name, name, depth)
+                else:
+                    self._see(entry, name)
+            except OSError as error:
+                self._refuse(name, f"it cannot be read ({error.strerror})")
+
+    def _descend(self, folder: int, entry: str, name: str, depth: int) -> None:
+        inner = os.open(entry, _NO_LINK | os.O_DIRECTORY, dir_fd=folder)
+        try:
+            self._scan(inner, f"{name}/", depth + 1)
+        finally:
+            os.close(inner)
+
+    def _see(self, entry: os.DirEntry[str], name: str) -> None:
+        seen = entry.stat(follow_symlinks=False)
+        if not self._is_wanted(name):
+            return
+        if why := _why_refused(name, seen.st_mode):
+            self._refuse(name, why)
+        else:
+            self.files[name] = seen
+
+    def _is_wanted(self, name: str) -> bool:
+        return not self._outputs or any(matches(name, output) for output in self._outputs)
+
+    def _refuse(self, name: str, why: str) -> None:
+        self.refused[ascii(name)] = why
+
+
+def _why_refused(name: str, mode: int) -> str:
+    if stat.S_ISLNK(mode):
+        return "it is a symbolic link"
+    if stat.S_ISDIR(mode):
+        return f"it is more than {DEEPEST_FOLDER} folders deep"
+    if not stat.S_ISREG(mode):
+        return "it is not a regular file"
+    if any(unicodedata.category(one) in _UNREADABLE or one in _TURNING for one in name):
+        return "its name has characters that cannot be shown"
+    if len(os.fsencode(name)) > LONGEST_PATH or len(os.fsencode(name.rpartition("/")[2])) > LONGEST_NAME:
+        return "its name is too long"
+    return ""
+
+
+def _copy(folder: int, name: str, target: Path, size: int) -> None:
+    """Copy a file, at most as many bytes as it had when it was counted."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    source = _open_inside(folder, name)
+    with os.fdopen(source, "rb") as file, target.open("wb") as copy:
+        if not stat.S_ISREG(os.fstat(source).st_mode):
+            raise OSError(f"{name} is no longer a regular file")
+        try:
+            while size > 0 and (data := file.read(min(size, _CHUNK))):
+                copy.write(data)
+                size -= len(data)
+        except OSError:
+            target.unlink()
+            raise
+
+
+def _open_inside(folder: int, name: str) -> int:
+    """Open a file below a folder; no part of its name may be a link."""
+    *parts, last = name.split("/")
+    here = os.dup(folder)
+    try:
+        for part in parts:
+            inner = os.open(part, _NO_LINK | os.O_DIRECTORY, dir_fd=here)
+            os.close(here)
+            here = inner
+        return os.open(last, _NO_LINK, dir_fd=here)
+    finally:
+        os.close(here)

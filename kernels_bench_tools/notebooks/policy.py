@@ -1,0 +1,93 @@
+"""What a cell may use: memory, room for its files, and variables of the user's."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from kernels_bench_tools.errors import ProjectError
+
+ARTIFACT_LIMIT = 2**30
+"""Bytes of files that a cell may leave, unless the project says otherwise."""
+POLICY_SETTINGS = ("memory_limit", "artifact_limit", "pass_env")
+"""What of ``[tool.kbt]`` is read here."""
+
+_SIZE = re.compile(r"(?P<number>\d+(?:\.\d+)?)\s*(?P<unit>[KMGT]?)(?:i?B)?", re.IGNORECASE)
+_VARIABLE = re.compile(r"[A-Za-z_]\w*", re.ASCII)
+_UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
+
+
+class CellPolicy(msgspec.Struct, frozen=True, kw_only=True):
+    """What a cell may use. Nothing of it is in a cell's key: it decides whether a cell ends well, not how."""
+
+    memory_limit: int = 0
+    """Bytes that its processes may hold together; 0 for nine tenths of the machine's."""
+    artifact_limit: int = ARTIFACT_LIMIT
+    """Bytes of files that are kept of it."""
+    pass_env: tuple[str, ...] = ()
+    """Variables of the user's that it is given although they may be credentials."""
+
+    def with_options(self, memory_limit: int = 0, pass_env: tuple[str, ...] = ()) -> CellPolicy:
+        """Return this policy, a project's, with what the command line adds."""
+        return msgspec.structs.replace(
+            self,
+            memory_limit=memory_limit or self.memory_limit,
+            pass_env=tuple(dict.fromkeys((*self.pass_env, *pass_env))),
+        )
+
+
+def read_policy(where: str, settings: Mapping[str, Any]) -> CellPolicy:
+    """Return the policy that a project's settings ask for.
+
+    Raises:
+        ProjectError: One of ``POLICY_SETTINGS`` is wrong.
+    """
+    names = settings.get("pass_env", [])
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise ProjectError(where, "pass_env is wrong", "A list of variables' names")
+    sizes = {key: str(settings[key]) for key in ("memory_limit", "artifact_limit") if key in settings}
+    limits = {key: read_size(f"{where} {key}", text) for key, text in sizes.items()}
+    return CellPolicy(**limits, pass_env=check_variable_names(f"{where} pass_env", tuple(names)))
+
+
+def read_size(where: str, text: str) -> int:
+    """Return a size in bytes; K, M, G and T are powers of 1024.
+
+    >>> read_size("memory_limit", "1.5GB")
+    1610612736
+
+    Raises:
+        ProjectError: It is no size, or not even one byte.
+    """
+    match = _SIZE.fullmatch(text.strip())
+    size = int(float(match["number"]) * _UNITS[match["unit"].upper()]) if match else 0
+    if size < 1:
+        raise ProjectError(where, f"{text!r} is not a size", "A number of bytes, such as 800MB or 16GB")
+    return size
+
+
+def check_variable_names(where: str, names: tuple[str, ...]) -> tuple[str, ...]:
+    """Return names of variables as they are.
+
+    Raises:
+        ProjectError: One cannot be the name of a variable.
+    """
+    for name in names:
+        if not _VARIABLE.fullmatch(name):
+            raise ProjectError(where, f"{name!r} is not a variable's name", "A name such as HF_TOKEN")
+    return names
+
+
+def readable_size(size: int) -> str:
+    """Return a size for people.
+
+    >>> readable_size(1610612736)
+    '1.5 GiB'
+    """
+    for unit, name in ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB")):
+        if size >= unit:
+            return f"{size / unit:.1f} {name}"
+    return f"{size} bytes"

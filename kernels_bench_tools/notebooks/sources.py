@@ -1,0 +1,135 @@
+"""What on the disk a cell may import: the packages that its header takes from there, and this one.
+
+Of this package counts only what a cell of its role imports, since the package is edited all the time, mostly
+elsewhere: an edit of the pages, or of another operator, makes no measurement stale.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import tomllib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from kernels_bench_tools.notebooks.graph import Node
+from kernels_bench_tools.notebooks.headers import path_sources, read_header
+from kernels_bench_tools.notebooks.seals import file_digest
+
+PACKAGE = "kernels_bench_tools"
+_MEASURING_IMPORTS = ("*.py", "hub/*.py", "measure/**/*.py", "operators/**/*.py")
+_OTHER_IMPORTS = ("*.py", "summarize/**/*.py")
+_NEVER_IMPORTED = "selfcheck"
+"""The part of the harness that checks it, which no cell imports."""
+_NOT_SOURCE = {"__pycache__", "node_modules", "site", "build", "dist"}
+_EXTRAS = re.compile(r"\s*kernels[-_.]bench[-_.]tools\s*\[(?P<extras>[^]]*)\]", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class _Role:
+    """What a cell may import of this package."""
+
+    measures: bool
+    operator: str
+    extras: tuple[str, ...]
+
+
+class Sources:
+    """Digests of packages on the disk, each made once in a build.
+
+    Args:
+        package: The folder that this package lies in.
+    """
+
+    def __init__(self, package: Path) -> None:
+        self.package = package
+        self._known: dict[tuple[Path, _Role], str] = {}
+
+    def of(self, node: Node, current: bool) -> Iterator[tuple[str, Path, str]]:
+        """Yield name, path and digest of each package on the disk that a cell may import.
+
+        Args:
+            node: The cell.
+            current: Whether it runs in this environment, which has this package whatever the header says.
+        """
+        header = read_header(node.cell.code)
+        role = _role(node, header)
+        folder = node.notebook.script_path(node.cell).parent
+        for name, written in sorted(path_sources(header).items()):
+            source = Path(os.path.normpath(folder / written))
+            yield name, source, self._digest(source, role)
+        if current and PACKAGE in node.cell.code:
+            yield PACKAGE, self.package, self._digest(self.package, role)
+
+    def _digest(self, source: Path, role: _Role) -> str:
+        ours = (source / PACKAGE / "__init__.py").is_file()
+        key = (source, role if ours else _Role(False, "", ()))
+        if key not in self._known:
+            digest = hashlib.sha256()
+            for path in sorted(_package_files(source / PACKAGE, role) if ours else _source_files(source)):
+                name = path.relative_to(source).as_posix()
+                digest.update(os.fsencode(f"{name}\0{file_digest(path)}\n"))
+            if ours:
+                digest.update(_requirements(source / "pyproject.toml", role.extras))
+            self._known[key] = digest.hexdigest()
+        return self._known[key]
+
+
+def _role(node: Node, header: dict[str, Any] | None) -> _Role:
+    listed = (header or {}).get("dependencies", node.cell.deps)
+    words = [word for word in listed if isinstance(word, str)] if isinstance(listed, list) else []
+    found = [match["extras"] for word in words if (match := _EXTRAS.match(word))]
+    extras = sorted({extra.strip() for text in found for extra in text.split(",")})
+    measures = node.cell.measures
+    return _Role(measures, node.notebook.operator if measures else "", tuple(extras))
+
+
+def _requirements(project: Path, extras: tuple[str, ...]) -> bytes:
+    """Return what a ``pyproject.toml`` says of a cell's packages; the rest of it is about development."""
+    try:
+        data = tomllib.loads(project.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError):
+        return b""
+    about = data.get("project", {})
+    optional = about.get("optional-dependencies", {})
+    relevant = [
+        about.get("requires-python"),
+        about.get("dependencies"),
+        {extra: optional.get(extra) for extra in extras},
+        data.get("build-system"),
+        data.get("tool", {}).get("uv", {}).get("sources"),
+    ]
+    return msgspec.json.encode(relevant, order="deterministic")
+
+
+def _source_files(source: Path) -> Iterator[Path]:
+    if source.is_file():
+        yield source
+        return
+    for folder, folders, files in os.walk(source):
+        here = Path(folder)
+        folders[:] = [name for name in folders if _holds_source(here / name)]
+        for name in files:
+            if not name.startswith(".") and (here / name).is_file():
+                yield here / name
+
+
+def _package_files(package: Path, role: _Role) -> Iterator[Path]:
+    operators = package / "operators"
+    # A cell may name another operator than its folder's; where that has no module, it does.
+    others = role.measures and (operators / f"{role.operator}.py").is_file()
+    for pattern in _MEASURING_IMPORTS if role.measures else _OTHER_IMPORTS:
+        for path in package.glob(pattern):
+            of_another = others and path.parent == operators and path.stem not in {role.operator, "__init__"}
+            if not of_another and _NEVER_IMPORTED not in path.relative_to(package).parts:
+                yield path
+
+
+def _holds_source(folder: Path) -> bool:
+    hidden = folder.name.startswith(".") or folder.name.endswith(".egg-info")
+    return not hidden and folder.name not in _NOT_SOURCE and not (folder / "pyvenv.cfg").exists()

@@ -1,0 +1,151 @@
+"""What a build would run, and why, found without running anything."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+import msgspec
+
+from kernels_bench_tools.devices import current_device
+from kernels_bench_tools.notebooks.cache import CellCache
+from kernels_bench_tools.notebooks.checks import Survey, survey_project
+from kernels_bench_tools.notebooks.entries import Entry
+from kernels_bench_tools.notebooks.environments import find_environment
+from kernels_bench_tools.notebooks.fingerprints import UPSTREAM, Fingerprints
+from kernels_bench_tools.notebooks.graph import CellName, Node
+from kernels_bench_tools.notebooks.project import Project
+from kernels_bench_tools.notebooks.requirements import unmet_requirement
+from kernels_bench_tools.notebooks.scheduler import BuildOptions
+from kernels_bench_tools.notebooks.selection import select_cells, select_notebooks
+
+ORDER = "needs"
+"""The ingredient that lists which cells are needed; said by naming the cell that is new or gone."""
+
+
+class Verdict(StrEnum):
+    """What a build would do with a cell."""
+
+    UNCHANGED = "unchanged"
+    RUN = "run"
+    MAY_RUN = "may run"
+    """It runs unless the cells before it leave what they left last time."""
+    UNSUPPORTED = "unsupported"
+    """It cannot run on this machine, and will be a row that says so."""
+
+
+class CellPlan(msgspec.Struct, kw_only=True):
+    """What a build would do with a cell, and why."""
+
+    cell: str
+    """``NOTEBOOK:CELL``."""
+    verdict: Verdict
+    reason: str = ""
+    """What is the matter with its last result, where that is not a changed ingredient."""
+    changed: list[str] = msgspec.field(default_factory=list)
+    """The ingredients that are not what they were: ``code``, ``header``, ``source of kernels-bench-tools``, …"""
+    upstream: list[str] = msgspec.field(default_factory=list)
+    """The cells that it needs and that would run, or may run, before it."""
+
+
+def survey_targets(project: Project, targets: Sequence[str]) -> tuple[Survey, list[CellName]]:
+    """Return the project's notebooks, and the cells that ``targets`` name with those that they need, in order.
+
+    Raises:
+        NotebooksError: Something is wrong with the notebooks concerned.
+        ProjectError: A target names nothing.
+    """
+    survey = survey_project(project)
+    cells = survey.graph.closure(select_cells(project, survey, targets))
+    survey.complain({*select_notebooks(project, survey, targets), *(name.notebook for name in cells)})
+    return survey, cells
+
+
+def plan_build(project: Project, targets: Sequence[str], options: BuildOptions) -> list[CellPlan]:
+    """Return what a build of ``targets`` with these options would do with each cell, in its order.
+
+    Nothing runs, and nothing is written.
+
+    Raises:
+        NotebooksError: Something is wrong with the notebooks concerned.
+        ProjectError: A target or an option names nothing.
+    """
+    survey, cells = survey_targets(project, targets)
+    device, environment = current_device(), find_environment(options.environment)
+    prints = Fingerprints(project, survey.graph, device, environment, options.workloads, options.mode)
+    counts = (options.process_count(device.kind), options.thorough_count(device.kind))
+    planner = _Planner(prints, CellCache(project.state), [count for count in counts if count])
+    return [planner.plan(survey.graph.nodes[name]) for name in cells]
+
+
+def differences(before: Mapping[str, str], after: Mapping[str, str]) -> list[str]:
+    """Return the names of the ingredients that are new, gone or not what they were."""
+    names = [*after, *(name for name in before if name not in after)]
+    changed = [name for name in names if before.get(name) != after.get(name)]
+    moved = any(name.startswith(UPSTREAM) and (name in before) != (name in after) for name in changed)
+    return [name for name in changed if not (moved and name == ORDER)]
+
+
+@dataclass
+class _Planner:
+    """Looks at cells in an order in which they can run."""
+
+    prints: Fingerprints
+    cache: CellCache
+    counts: Sequence[int]
+    """Numbers of processes whose results a build accepts; it runs the first."""
+    results: dict[CellName, Entry] = field(default_factory=dict)
+    """Those that a build would start from."""
+
+    def plan(self, node: Node) -> CellPlan:
+        """Return what a build would do with a cell."""
+        upstream = [str(need) for need in node.needs if need not in self.results]
+        found = None if upstream else self._find(node)
+        if found is not None:
+            self.results[node.name] = found
+            return CellPlan(cell=str(node.name), verdict=Verdict.UNCHANGED)
+        if unmet := unmet_requirement(node.notebook.front, self.prints.device):
+            return CellPlan(cell=str(node.name), verdict=Verdict.UNSUPPORTED, reason=unmet)
+        verdict = Verdict.MAY_RUN if upstream else Verdict.RUN
+        changed = self._changed(node, known=not upstream)
+        reason = self._reason(node, known=not upstream)
+        return CellPlan(
+            cell=str(node.name), verdict=verdict, reason=reason, changed=changed, upstream=upstream
+        )
+
+    def _find(self, node: Node) -> Entry | None:
+        entries = (self.cache.find(key, node.name) for key in self._keys(node))
+        return next((entry for entry in entries if entry is not None and entry.is_final), None)
+
+    def _keys(self, node: Node) -> list[str]:
+        return [self.prints.key(node, self.results, count) for count in self.counts]
+
+    def _reason(self, node: Node, known: bool) -> str:
+        """Return what is the matter with a cell's last result; ``known`` is whether its key is."""
+        last_key, last = self.cache.last_key(node.name), self.cache.last(node.name)
+        keys = self._keys(node) if known else [last_key]
+        for key in (*keys, last_key):
+            if key in self.cache.damaged:
+                return f"damaged entry ({self.cache.damaged[key]})"
+        entry = self.cache.find(keys[0])
+        if entry is not None and not entry.is_final:
+            return f"last run failed ({entry.result.status.value})"
+        if not last_key:
+            return "never ran"
+        if last is None and (self.cache.folder / last_key).is_dir():
+            return "its result was stored by another version of kbt"
+        return "" if last is not None else "its result is no longer stored"
+
+    def _changed(self, node: Node, known: bool) -> list[str]:
+        """Return what changed since a cell's last result; of what others leave only if that is ``known``."""
+        last = self.cache.last(node.name)
+        if last is None:
+            return []
+        before = last.result.parts
+        if known:
+            after = [self.prints.parts(node, self.results, count) for count in self.counts]
+        else:
+            before = {name: digest for name, digest in before.items() if not name.startswith(UPSTREAM)}
+            after = [self.prints.own_parts(node, count) for count in self.counts]
+        return min((differences(before, parts) for parts in after), key=len)

@@ -1,0 +1,156 @@
+"""``kbt plan``, ``kbt cache`` and ``kbt upgrade`` as users run them."""
+
+import json
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+Kbt = Callable[..., subprocess.CompletedProcess[str]]
+CURRENT = ("--env", "current")
+CELL = "softmax/impls/plain.md:benchmark"
+NEEDING = "---\ntitle: All\n---\n\n```python id=combine needs=../impls/*.md:benchmark\nprint('all')\n```\n"
+
+
+@pytest.fixture
+def small(bare: Path, kbt_in: Kbt) -> Path:
+    """A project of two notebooks, built and committed."""
+    notebook = bare / "softmax" / "impls" / "plain.md"
+    notebook.write_text(notebook.read_text().replace("outputs=softmax.jsonl", ""))
+    (bare / "softmax" / "results").mkdir()
+    (bare / "softmax" / "results" / "all.md").write_text(NEEDING)
+    (bare / ".gitignore").write_text(".kbt/\nsite/\n")
+    git = ["git", "-c", "user.name=n", "-c", "user.email=e@x", "-C", str(bare)]
+    for command in (["init", "-q"], ["add", "-A"], ["commit", "-qm", "all"]):
+        subprocess.run([*git, *command], check=True)
+    done = kbt_in(bare, "build", *CURRENT)
+    assert done.returncode == 0, done.stderr
+    return bare
+
+
+def edit(project: Path) -> None:
+    notebook = project / "softmax" / "impls" / "plain.md"
+    notebook.write_text(notebook.read_text().replace("'hi'", "'hello'"))
+
+
+def test_a_plan_says_what_would_run_and_why(small: Path, kbt_in: Kbt) -> None:
+    assert kbt_in(small, "plan", *CURRENT).stdout == "2 unchanged\n"
+    edit(small)
+    done = kbt_in(small, "plan", *CURRENT)
+
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.splitlines() == [
+        f"run          {CELL}  changed: code",
+        f"may run      softmax/results/all.md:combine  needs {CELL}",
+        "1 would run, 1 may run",
+    ]
+
+
+def test_a_plan_can_be_read_by_programs(small: Path, kbt_in: Kbt) -> None:
+    edit(small)
+    data = json.loads(kbt_in(small, "plan", *CURRENT, "--format", "json").stdout)
+
+    assert data["counts"] == {"unchanged": 0, "run": 1, "may run": 1, "unsupported": 0}
+    assert data["cells"][0] == {
+        "cell": CELL,
+        "verdict": "run",
+        "reason": "",
+        "changed": ["code"],
+        "upstream": [],
+    }
+
+
+def test_the_notebooks_that_a_push_affects_are_a_list_for_a_job_matrix(small: Path, kbt_in: Kbt) -> None:
+    assert json.loads(kbt_in(small, "plan", "--since", "HEAD", "--format", "json").stdout) == []
+    edit(small)
+    first, second = json.loads(kbt_in(small, "plan", "--since", "HEAD", "--format", "json").stdout)
+
+    assert first == {
+        "notebook": "softmax/impls/plain.md",
+        "operator": "softmax",
+        "cells": ["benchmark"],
+        "measures": False,
+        "requires": [],
+        "changed": {"benchmark": ["code"]},
+    }
+    assert second["notebook"] == "softmax/results/all.md"
+
+
+def test_a_plan_since_a_revision_is_also_for_people(small: Path, kbt_in: Kbt) -> None:
+    edit(small)
+
+    assert kbt_in(small, "plan", "--since", "HEAD").stdout.splitlines() == [
+        f"{CELL}  changed: code",
+        f"softmax/results/all.md:combine  changed: upstream {CELL}",
+        "affected: 2 notebooks, 2 cells",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("plan", "nothing"), "kbt: nothing: there is no such notebook"),
+        (("plan", "--since", "nowhere"), "kbt: revision 'nowhere': there is no such commit here"),
+        (("plan", "--format", "yaml"), "kbt plan: Invalid value for '--format'"),
+        (("cache", "prune", "--size", "big"), "kbt: --size: 'big' is not a size"),
+        (("upgrade", "--to", "2999-01-01"), "kbt: --to 2999-01-01: is in the future"),
+    ],
+)
+def test_a_mistake_is_one_line(bare: Path, kbt_in: Kbt, arguments: tuple[str, ...], said: str) -> None:
+    subprocess.run(["git", "init", "-q", str(bare)], check=True)
+    done = kbt_in(bare, *arguments)
+
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith(said)
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_a_damaged_result_is_planned_verified_and_rebuilt(small: Path, kbt_in: Kbt) -> None:
+    def damage() -> None:
+        for log in small.glob(".kbt/cache/*/stdout.txt"):
+            if log.read_text() == "hi\n":
+                log.write_text("ho\n")
+
+    damage()
+    assert f"{CELL}  damaged entry (stdout.txt was changed)" in kbt_in(small, "plan", *CURRENT).stdout
+    done = kbt_in(small, "build", *CURRENT)
+    assert f"{CELL}: its stored result is damaged (stdout.txt was changed) and counts as none" in done.stderr
+    assert kbt_in(small, "cache", "verify").stdout == "2 results are sound, 0 were removed\n"
+    damage()
+
+    assert kbt_in(small, "cache", "verify").stdout.splitlines() == [
+        f"removed {CELL}: stdout.txt was changed",
+        "1 result is sound, 1 was removed",
+    ]
+
+
+def test_the_cache_is_told_of_and_pruned(small: Path, kbt_in: Kbt) -> None:
+    edit(small)
+    assert kbt_in(small, "build", *CURRENT).returncode == 0
+    told = json.loads(kbt_in(small, "cache", "info", "--json").stdout)
+    assert (told["entries"], told["shown_entries"], told["limit_bytes"]) == (3, 2, 10 * 2**30)
+    assert 0 < told["shown_bytes"] < told["bytes"]
+
+    assert kbt_in(small, "cache", "prune").stdout.startswith("removed 0 results, ")
+    done = kbt_in(small, "cache", "prune", "--size", "0")
+    assert done.stdout.startswith("removed 1 result, ")
+    assert "all of it is in use" in done.stderr
+    assert kbt_in(small, "cache", "info").stdout.startswith("2 results, ")
+    assert kbt_in(small, "plan", *CURRENT).stdout == "2 unchanged\n"
+
+
+def test_an_upgrade_moves_dates_or_only_says_so(bare: Path, kbt_in: Kbt) -> None:
+    header = (
+        '# /// script\n# dependencies = []\n# [tool.uv]\n# exclude-newer = "2026-01-01T00:00:00Z"\n# ///\n'
+    )
+    notebook = bare / "softmax" / "impls" / "plain.md"
+    notebook.write_text(f"```python id=a\n{header}```\n")
+    line = "softmax/impls/plain.md:5: 2026-01-01T00:00:00Z -> 2026-02-03T00:00:00Z\n"
+
+    done = kbt_in(bare, "upgrade", "--to", "2026-02-03", "--dry-run")
+    assert done.stdout == f"{line}would move 1 date to 2026-02-03T00:00:00Z\n"
+    assert "2026-01-01" in notebook.read_text()
+    done = kbt_in(bare, "upgrade", "softmax/plain", "--to", "2026-02-03")
+    assert done.stdout == f"{line}moved 1 date to 2026-02-03T00:00:00Z\n"
+    assert header.replace("2026-01-01", "2026-02-03") in notebook.read_text()

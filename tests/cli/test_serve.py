@@ -1,0 +1,439 @@
+"""The report that follows its author: a real process, a real browser, real edits."""
+
+from __future__ import annotations
+
+import http.client
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+from playwright.sync_api import Browser, Page, expect
+
+PATIENCE = 60.0
+"""Seconds until what does not happen is a failure; nothing here is about how long things take."""
+SLOW = """
+import os, pathlib, time
+here = pathlib.Path({here!r})
+with open(here / "log", "a") as log:
+    log.write("{name} begins " + str(os.getpid()) + "\\n")
+while not (here / "{name}.go").exists():
+    time.sleep(0.02)
+with open(here / "log", "a") as log:
+    log.write("{name} ends\\n")
+print("{name} is done")
+"""
+
+
+def wait_until(condition: Callable[[], object], what: str) -> None:
+    deadline = time.monotonic() + PATIENCE
+    while not condition():
+        assert time.monotonic() < deadline, f"still not so: {what}"
+        time.sleep(0.05)
+
+
+def write(path: Path, code: str, prose: str = "Prose.", attributes: str = "id=a") -> None:
+    """Write a notebook as careful editors do: beside it, and then over it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    new = path.with_name(f".{path.name}.new")
+    new.write_text(f"# {path.stem}\n\n{prose}\n\n```python {attributes}\n{code}\n```\n")
+    new.replace(path)
+
+
+class Served:
+    """``kbt serve`` in a project of its own."""
+
+    def __init__(self, root: Path, *arguments: str) -> None:
+        self.root = root
+        self.lines: list[str] = []
+        self.process = subprocess.Popen(
+            [
+                sys.executable,
+                "-X",
+                "faulthandler",
+                "-m",
+                "kernels_bench_tools",
+                "serve",
+                "--port",
+                "0",
+                *arguments,
+            ],
+            cwd=root,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        assert self.process.stdout is not None
+        self._reader = threading.Thread(target=self._read)
+        self._reader.start()
+        self.url = self.process.stdout.readline().strip()
+        assert self.url.startswith("http://127.0.0.1:"), self.said
+        self.port = int(self.url.rstrip("/").rpartition(":")[2])
+
+    def _read(self) -> None:
+        assert self.process.stderr is not None
+        for line in self.process.stderr:
+            self.lines.append(line.rstrip("\n"))
+
+    @property
+    def said(self) -> str:
+        return "\n".join(self.lines)
+
+    def wait_for(self, text: str, times: int = 1) -> None:
+        try:
+            wait_until(lambda: self.said.count(text) >= times, f"it says {text!r}")
+        except AssertionError as error:
+            self.end(signal.SIGABRT)  # it then says where each of its threads is
+            raise AssertionError(f"{error}; it said:\n{self.said}") from None
+
+    def builds(self) -> int:
+        """How many builds have been published."""
+        return self.said.count("cells ran,")
+
+    def get(self, path: str, method: str = "GET", **headers: str) -> tuple[int, bytes, dict[str, str]]:
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE)
+        try:
+            connection.request(
+                method, path, headers={name.replace("_", "-"): v for name, v in headers.items()}
+            )
+            answer = connection.getresponse()
+            return answer.status, answer.read(), dict(answer.getheaders())
+        finally:
+            connection.close()
+
+    def end(self, number: int = signal.SIGINT) -> int:
+        if self.process.poll() is None:
+            self.process.send_signal(number)
+        code = self.process.wait(PATIENCE)
+        self._reader.join(PATIENCE)
+        for stream in (self.process.stdout, self.process.stderr):
+            assert stream is not None
+            stream.close()
+        return code
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    root = tmp_path / "project"
+    root.mkdir()
+    (root / "pyproject.toml").write_text('[tool.kbt]\ntitle = "Served"\n')
+    write(root / "index.md", "print('front')")
+    return root
+
+
+@pytest.fixture
+def serve(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Served]]:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    started: list[Served] = []
+
+    def start(*arguments: str) -> Served:
+        started.append(Served(root, *(arguments or ("--env", "current"))))
+        return started[-1]
+
+    yield start
+    for served in started:
+        served.end()
+
+
+@pytest.fixture
+def page(browser: Browser) -> Iterator[Page]:
+    context = browser.new_context(viewport={"width": 800, "height": 600})
+    context.set_default_timeout(PATIENCE * 1000)
+    expect.set_options(timeout=PATIENCE * 1000)
+    yield context.new_page()
+    context.close()
+
+
+@pytest.mark.browser
+def test_an_open_page_shows_an_edit_where_it_was_and_prose_runs_no_cell(
+    root: Path, serve: Callable[..., Served], page: Page, tmp_path: Path
+) -> None:
+    long = "\n\n".join(f"Paragraph {number}." for number in range(200))
+    code = f"open({str(tmp_path / 'runs')!r}, 'a').write('x')\nprint('it said {{}}')"
+    write(root / "n.md", code.format("one"), long)
+    complaints: list[str] = []
+    loads: list[object] = []
+    page.on("load", lambda loaded: loads.append(loaded))
+    page.on("console", lambda message: complaints.append(message.text))
+    page.on("pageerror", lambda error: complaints.append(str(error)))
+    served = serve()
+    served.wait_for("cells ran,")
+    page.goto(f"{served.url}n.html")
+    page.evaluate("scrollTo(0, 1234)")
+
+    write(root / "n.md", code.format("one"), long.replace("Paragraph 7.", "Edited prose."))
+
+    expect(page.get_by_text("Edited prose.")).to_be_attached()
+    page.wait_for_function("scrollY === 1234")
+    assert (tmp_path / "runs").read_text() == "x"
+
+    write(root / "n.md", code.format("two"), long)
+
+    expect(page.locator("body")).to_contain_text("it said two")
+    page.wait_for_function("scrollY === 1234")
+    assert (tmp_path / "runs").read_text() == "xx"
+    assert complaints == []
+    assert len(loads) == 3, "the page loads itself once for each edit"
+
+
+@pytest.mark.browser
+def test_a_broken_notebook_is_said_in_the_page_and_in_the_terminal_until_it_is_mended(
+    root: Path, serve: Callable[..., Served], page: Page
+) -> None:
+    write(root / "n.md", "print('fine')")
+    served = serve()
+    served.wait_for("cells ran,")
+    page.goto(f"{served.url}n.html")
+
+    write(root / "n.md", "print('broken')", attributes="id=a needs=nothing")
+
+    banner = page.get_by_role("alert")
+    expect(banner).to_contain_text("n.md:5: needs=nothing names no cell of this notebook")
+    expect(page.locator("main")).to_contain_text("fine")
+    served.wait_for("kbt: n.md:5: needs=nothing names no cell of this notebook")
+    assert "Traceback" not in served.said
+
+    write(root / "n.md", "print('fine')")
+
+    expect(banner).to_have_count(0)
+    assert served.process.poll() is None
+
+
+@pytest.mark.browser
+def test_a_project_whose_settings_break_is_served_on(
+    root: Path, serve: Callable[..., Served], page: Page
+) -> None:
+    served = serve()
+    served.wait_for("cells ran,")
+    page.goto(served.url)
+    (root / "pyproject.toml").write_text("[tool.kbt\n")
+
+    expect(page.get_by_role("alert")).to_contain_text("cannot be read")
+    (root / "pyproject.toml").write_text('[tool.kbt]\ntitle = "Another title"\n')
+    expect(page.get_by_role("alert")).to_have_count(0)
+    expect(page).to_have_title(re.compile("Another title"))
+
+
+@pytest.mark.browser
+def test_new_renamed_and_deleted_notebooks_come_and_go(
+    root: Path, serve: Callable[..., Served], page: Page
+) -> None:
+    served = serve()
+    served.wait_for("cells ran,")
+    page.goto(f"{served.url}deep/new.html")
+    expect(page.get_by_role("heading")).to_have_text("Not in the report")
+
+    write(root / "deep/new.md", "print('here I am')")
+    expect(page.locator("main")).to_contain_text("here I am")
+
+    (root / "deep/new.md").rename(root / "deep/other.md")
+    expect(page.get_by_role("heading")).to_have_text("Not in the report")
+    page.goto(f"{served.url}deep/other.html")
+    expect(page.locator("main")).to_contain_text("here I am")
+
+    (root / "deep/other.md").unlink()
+    expect(page.get_by_role("heading")).to_have_text("Not in the report")
+
+
+def begun(log: Path, name: str) -> list[int]:
+    """The process ids of a slow cell's starts."""
+    lines = log.read_text().splitlines() if log.exists() else []
+    return [int(line.split()[2]) for line in lines if line.startswith(f"{name} begins")]
+
+
+def test_an_edit_ends_the_running_cell_that_it_outdates_and_no_other(
+    root: Path, serve: Callable[..., Served], tmp_path: Path
+) -> None:
+    log = tmp_path / "log"
+    for name in ("a", "b"):
+        write(root / f"{name}.md", SLOW.format(here=str(tmp_path), name=name))
+    served = serve()
+    wait_until(lambda: begun(log, "a") and begun(log, "b"), "both cells run")
+    first, other = begun(log, "a")[0], begun(log, "b")[0]
+
+    write(root / "a.md", SLOW.format(here=str(tmp_path), name="a") + "print('edited')")
+
+    wait_until(lambda: not psutil.pid_exists(first), "the edited cell has been ended")
+    assert psutil.pid_exists(other)
+    assert len(begun(log, "a")) == 1, "a second build began beside the first"
+    (tmp_path / "b.go").touch()
+    wait_until(lambda: len(begun(log, "a")) == 2, "the next build follows")
+    (tmp_path / "a.go").touch()
+    served.wait_for("cells ran,")
+    assert [line.split(" begins")[0] for line in log.read_text().splitlines()] in (
+        ["a", "b", "b ends", "a", "a ends"],
+        ["b", "a", "b ends", "a", "a ends"],
+    )
+    assert b"edited" in served.get("/a.html")[1]
+    assert b"b is done" in served.get("/b.html")[1]
+
+
+def test_a_cell_that_failed_runs_again_when_it_was_edited_and_not_before(
+    root: Path, serve: Callable[..., Served], tmp_path: Path
+) -> None:
+    code = f"open({str(tmp_path / 'runs')!r}, 'a').write('x')\nraise SystemExit('no')"
+    write(root / "n.md", code)
+    served = serve()
+    served.wait_for("cells ran,")
+    write(root / "index.md", "print('other')")
+    served.wait_for("cells ran,", times=2)
+    assert (tmp_path / "runs").read_text() == "x"
+
+    write(root / "n.md", f"{code}  # edited")
+    served.wait_for("cells ran,", times=3)
+    assert (tmp_path / "runs").read_text() == "xx"
+
+
+def test_only_what_was_asked_for_runs(root: Path, serve: Callable[..., Served]) -> None:
+    write(root / "n.md", "print('not me')")
+    served = serve("index.md", "--env", "current")
+    served.wait_for("1 cells ran,")
+
+    assert b"not me" not in served.get("/report.json")[1]
+    assert "n.md" not in served.said
+
+
+def test_what_is_published_is_what_build_publishes(root: Path, serve: Callable[..., Served]) -> None:
+    served = serve()
+    served.wait_for("cells ran,")
+    assert b"/.kbt/live.js" in served.get("/index.html")[1]
+    served.end()
+    pages = {path: path.read_bytes() for path in (root / "site").rglob("*") if path.is_file()}
+    command = [sys.executable, "-m", "kernels_bench_tools", "build", "--env", "current"]
+    subprocess.run(command, cwd=root, check=True, capture_output=True)
+
+    assert {path: path.read_bytes() for path in (root / "site").rglob("*") if path.is_file()} == pages
+    assert not any(b"/.kbt/" in content for content in pages.values())
+
+
+@pytest.fixture(scope="module")
+def shown(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """A report that is served and not built."""
+    root = tmp_path_factory.mktemp("shown")
+    (root / "pyproject.toml").write_text('[tool.kbt]\ntitle = "Shown"\n')
+    site = root / "site"
+    (site / "empty").mkdir(parents=True)
+    (site / "sub dir").mkdir()
+    (site / "index.html").write_text("<html><head></head><body>front</body></html>")
+    (site / "sub dir/index.html").write_text("below")
+    (site / ".kbt-site.json").write_text("{}")
+    (site / "log.txt").write_text("plain ü")
+    (site / "out.txt").symlink_to(root / "pyproject.toml")
+    served = Served(root, "--no-build")
+    yield served
+    served.end()
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({}, 200),
+        ({"Host": "localhost:{port}"}, 200),
+        ({"Origin": "http://127.0.0.1:{port}"}, 200),
+        ({"Host": "evil.example:{port}"}, 403),
+        ({"Host": "evil.example"}, 403),
+        ({"Host": "127.0.0.1:1"}, 403),
+        ({"Host": ""}, 403),
+        ({"Origin": "http://evil.example"}, 403),
+        ({"Origin": "https://127.0.0.1:{port}"}, 403),
+        ({"Origin": "null"}, 403),
+    ],
+)
+@pytest.mark.parametrize("path", ["/", "/.kbt/live.js"])
+def test_only_this_servers_own_pages_may_ask(
+    shown: Served, headers: dict[str, str], status: int, path: str
+) -> None:
+    headers = {name: value.format(port=shown.port) for name, value in headers.items()}
+
+    assert shown.get(path, **headers)[0] == status
+
+
+def test_events_are_for_this_servers_own_pages(shown: Served) -> None:
+    assert shown.get("/.kbt/events", Origin="http://evil.example")[0] == 403
+    assert shown.get("/.kbt/events", Host="evil.example")[0] == 403
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/../pyproject.toml",
+        "/%2e%2e/pyproject.toml",
+        "/sub%20dir/..%2f..%2fpyproject.toml",
+        "//etc/passwd",
+        "/out.txt",
+        "/.kbt-site.json",
+        "/.kbt/build.json",
+        "/empty/",
+        "/a\\..\\b",
+        "/%00",
+        "/" + "a" * 5000,
+    ],
+)
+def test_nothing_outside_the_report_is_shown_and_no_folder_is_listed(shown: Served, path: str) -> None:
+    status, body, _ = shown.get(path)
+
+    assert status == 404
+    assert b"tool.kbt" not in body
+    assert b"root:" not in body
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "OPTIONS"])
+def test_it_can_only_be_read(shown: Served, method: str) -> None:
+    assert shown.get("/", method)[0] == 501
+    assert shown.get("/.kbt/events", method)[0] == 501
+
+
+def test_files_are_served_as_what_they_are(shown: Served) -> None:
+    assert shown.get("/sub%20dir/")[0] == 200
+    status, _, headers = shown.get("/sub%20dir")
+    assert (status, headers["Location"]) == (301, "/sub%20dir/")
+    status, body, headers = shown.get("/log.txt")
+    assert (status, body.decode(), headers["Content-Type"]) == (200, "plain ü", "text/plain; charset=utf-8")
+    assert headers["Cache-Control"] == "no-store"
+    assert shown.get("/", "HEAD")[1] == b""
+
+
+@pytest.mark.browser
+def test_without_building_open_pages_follow_what_other_commands_publish(shown: Served, page: Page) -> None:
+    page.goto(shown.url)
+    expect(page.locator("body")).to_have_text("front")
+    (shown.root / "site/index.html").write_text("<html><head></head><body>another</body></html>")
+
+    expect(page.locator("body")).to_have_text("another")
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_ending_it_ends_what_runs(
+    root: Path, serve: Callable[..., Served], tmp_path: Path, number: int
+) -> None:
+    write(root / "a.md", SLOW.format(here=str(tmp_path), name="a"))
+    served = serve()
+    wait_until(lambda: begun(tmp_path / "log", "a"), "the cell runs")
+
+    assert served.end(number) == 130
+    wait_until(lambda: not psutil.pid_exists(begun(tmp_path / "log", "a")[0]), "the cell has ended")
+    assert "Traceback" not in served.said
+    assert "interrupted" in served.said
+
+
+def test_ending_it_while_it_waits_is_130(serve: Callable[..., Served]) -> None:
+    served = serve()
+    served.wait_for("cells ran,")
+
+    assert served.end() == 130
+    assert "Traceback" not in served.said
+
+
+def test_a_port_that_is_taken_is_said_in_one_line(shown: Served, root: Path) -> None:
+    command = [sys.executable, "-m", "kernels_bench_tools", "serve", "--port", str(shown.port)]
+    done = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False, timeout=PATIENCE)
+
+    assert done.returncode == 1
+    assert done.stderr.startswith(f"kbt: port {shown.port}: is in use.")
+    assert done.stderr.count("\n") == 1

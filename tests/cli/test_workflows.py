@@ -1,0 +1,95 @@
+"""The workflows say only what GitHub, the shell and the command understand."""
+
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+FOLDER = Path(__file__).parents[2] / ".github" / "workflows"
+WORKFLOWS = sorted(FOLDER.glob("*.yml"))
+REPORT = FOLDER / "report.yml"
+_COMMAND = re.compile(r"\bkbt (?P<arguments>[^|)\n]*)")
+
+
+def load(path: Path) -> dict[Any, Any]:
+    data = yaml.safe_load(path.read_text(encoding="utf-8"))
+    assert isinstance(data, dict)
+    return data
+
+
+def steps(path: Path) -> list[dict[str, Any]]:
+    return [step for job in load(path)["jobs"].values() for step in job["steps"]]
+
+
+def kbt_commands() -> list[str]:
+    runs = [step["run"] for path in WORKFLOWS for step in steps(path) if "run" in step]
+    return [match["arguments"].strip() for run in runs for match in _COMMAND.finditer(run)]
+
+
+def test_the_report_is_planned_built_and_looked_after() -> None:
+    assert {shlex.split(command)[0] for command in kbt_commands()} >= {"plan", "build", "cache"}
+
+
+@pytest.mark.parametrize("command", kbt_commands())
+def test_every_kbt_command_of_a_workflow_is_one(command: str) -> None:
+    arguments = [*shlex.split(command), "--help"]
+    done = subprocess.run(
+        [sys.executable, "-m", "kernels_bench_tools", *arguments], capture_output=True, text=True, check=False
+    )
+
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "Usage: kbt" in done.stdout
+
+
+@pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.name)
+def test_every_job_has_a_runner_a_limit_and_steps_that_do_one_thing(path: Path) -> None:
+    for job in load(path)["jobs"].values():
+        assert job["runs-on"]
+        assert job["timeout-minutes"] <= 360
+        assert all(("uses" in step) != ("run" in step) for step in job["steps"])
+
+
+@pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.name)
+def test_every_script_of_a_workflow_is_one_for_bash_and_takes_nothing_from_the_push(path: Path) -> None:
+    for run in (step["run"] for step in steps(path) if "run" in step):
+        subprocess.run(["bash", "-n"], input=run, text=True, check=True)
+        # Text of a push that is pasted into a script would run there.
+        assert "${{" not in run
+
+
+@pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.name)
+def test_no_workflow_is_given_more_than_it_needs(path: Path) -> None:
+    assert "secrets." not in path.read_text(encoding="utf-8")
+    assert load(path)["permissions"] == {"contents": "read"}
+    granted = {name: job["permissions"] for name, job in load(path)["jobs"].items() if "permissions" in job}
+    assert granted == ({"deploy": {"pages": "write", "id-token": "write"}} if path == REPORT else {})
+
+
+def test_one_build_at_a_time_holds_a_device_and_is_not_cut_off() -> None:
+    build = load(REPORT)["jobs"]["build"]
+
+    assert "vars.GPU_RUNNER" in build["runs-on"]
+    assert build["runs-on"].split("||")[0].strip("${ ") in build["concurrency"]["group"]
+    assert build["concurrency"]["cancel-in-progress"] is False
+
+
+def test_the_cache_that_is_saved_is_the_one_that_was_restored() -> None:
+    restore, save = (step["with"] for step in steps(REPORT) if "actions/cache/" in step.get("uses", ""))
+
+    assert restore["path"] == save["path"]
+    assert restore["key"].startswith(restore["restore-keys"])
+    assert "cache-primary-key" in save["key"]
+
+
+def test_what_is_built_is_what_is_deployed() -> None:
+    uploaded = [
+        step["with"]["path"] for step in steps(REPORT) if "upload-pages-artifact" in step.get("uses", "")
+    ]
+
+    assert uploaded == ["site/"]
+    assert load(REPORT)["jobs"]["deploy"]["needs"] == "build"

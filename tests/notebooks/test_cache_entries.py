@@ -1,0 +1,163 @@
+"""Entries of the cache: whole or not at all, whatever happens to the disk or to the build."""
+
+import os
+import random
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from kernels_bench_tools.errors import ProjectError
+from kernels_bench_tools.notebooks.cache import CellCache
+from kernels_bench_tools.notebooks.entries import StoredResult, read_entry
+from kernels_bench_tools.notebooks.seals import DamagedEntryError
+from kernels_bench_tools.records import Status
+
+KEY = "0123abcd"
+
+
+def store(state: Path, seconds: float = 0.0, content: str = "some\n") -> Path:
+    cache = CellCache(state)
+    draft = cache.draft()
+    draft.stdout.write_text("printed\n")
+    (draft.artifacts / "deep").mkdir()
+    (draft.artifacts / "deep" / "a.txt").write_text(content)
+    return cache.commit(draft, KEY, StoredResult(cell="n.md:a", status=Status.OK, seconds=seconds)).folder
+
+
+def test_an_entry_reads_as_it_was_stored(tmp_path):
+    entry = read_entry(store(tmp_path))
+
+    assert entry.result.artifacts.keys() == {"deep/a.txt"}
+    assert entry.result == read_entry(entry.folder).result
+
+
+def test_sha256sum_can_check_an_entry(tmp_path):
+    entry = store(tmp_path)
+
+    subprocess.run(["sha256sum", "--check", "--strict", "--quiet", "digests.txt"], cwd=entry, check=True)
+
+
+def test_every_single_bit_of_every_file_is_guarded(tmp_path):
+    entry = store(tmp_path)
+    for path in [path for path in entry.rglob("*") if path.is_file()]:
+        whole = path.read_bytes()
+        for bit in range(8 * len(whole)):
+            flipped = bytearray(whole)
+            flipped[bit // 8] ^= 1 << bit % 8
+            path.write_bytes(flipped)
+            with pytest.raises(DamagedEntryError):
+                read_entry(entry)
+        path.write_bytes(whole)
+    assert read_entry(entry) is not None
+
+
+def test_every_truncation_of_a_file_is_noticed(tmp_path):
+    entry = store(tmp_path)
+    for path in [path for path in entry.rglob("*") if path.is_file()]:
+        whole = path.read_bytes()
+        for length in range(len(whole)):
+            path.write_bytes(whole[:length])
+            with pytest.raises(DamagedEntryError):
+                read_entry(entry)
+        path.write_bytes(whole)
+
+
+def test_an_entry_of_another_version_is_absent_not_damaged(tmp_path):
+    entry = store(tmp_path)
+    (entry / "result.json").write_text('{"format": 1, "cell": "n.md:a", "status": "ok", "old": true}')
+    (entry / "digests.txt").unlink()
+
+    assert read_entry(entry) is None
+
+
+def test_no_entry_and_a_file_in_its_place_are_none(tmp_path):
+    (tmp_path / "file").touch()
+
+    assert read_entry(tmp_path / "nothing") is None
+    assert read_entry(tmp_path / "file") is None
+
+
+def test_only_results_that_took_time_are_synced_to_the_disk_and_whole_before_they_are_entries(
+    tmp_path, monkeypatch
+):
+    synced, states = [], []
+    real = os.fsync
+
+    def fsync(number):
+        synced.append(Path(f"/proc/self/fd/{number}").readlink())
+        states.append((tmp_path / "cache" / KEY).exists())
+        real(number)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    store(tmp_path)
+    assert synced == []
+    shutil.rmtree(tmp_path / "cache")
+    store(tmp_path, seconds=5.0)
+
+    names = [path.name for path in synced]
+    assert {"result.json", "digests.txt", "stdout.txt", "a.txt", "deep", "artifacts"} <= set(names)
+    # All of it before the rename, and then the folder that holds the new name.
+    assert states == [False] * (len(states) - 1) + [True]
+    assert names[-1] == "cache"
+
+
+def test_a_disk_that_takes_no_more_is_said_in_one_line_and_the_old_entry_stays(tmp_path):
+    entry = store(tmp_path)
+    cache = CellCache(tmp_path)
+    draft = cache.draft()
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (64, limits[1]))
+    try:
+        with pytest.raises(ProjectError, match=r"cache: cannot be written \(File too large\)"):
+            cache.commit(draft, KEY, StoredResult(cell="n.md:a", status=Status.OK))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+
+    assert read_entry(entry) is not None
+
+
+WRITER = """
+import sys
+from pathlib import Path
+from kernels_bench_tools.notebooks.cache import CellCache
+from kernels_bench_tools.notebooks.entries import StoredResult
+from kernels_bench_tools.records import Status
+cache = CellCache(Path(sys.argv[1]))
+cache.sweep()
+for number in range(100_000):
+    draft = cache.draft()
+    for name in "abc":
+        (draft.artifacts / name).write_text(f"{number}" * 5000)
+    cache.commit(draft, sys.argv[2], StoredResult(cell="n.md:a", status=Status.OK, exit_code=number, seconds=number % 2))
+    print(number, flush=True)
+"""
+
+
+def test_killed_at_any_moment_no_half_entry_is_served_and_no_finished_one_is_lost(tmp_path):
+    chance = random.Random(5)
+    for _ in range(15):
+        writer = subprocess.Popen(
+            [sys.executable, "-c", WRITER, str(tmp_path), KEY], stdout=subprocess.PIPE, text=True
+        )
+        first = writer.stdout.readline()
+        time.sleep(chance.uniform(0.0, 0.03))
+        writer.send_signal(signal.SIGKILL)
+        rest = writer.stdout.read().splitlines()
+        writer.wait()
+        writer.stdout.close()
+        finished = int(rest[-1] if rest else first)
+        cache = CellCache(tmp_path)
+        cache.sweep()
+
+        entry = cache.find(KEY)
+        assert cache.damaged == {}
+        assert entry.result.exit_code in {finished, finished + 1}
+        texts = {(entry.artifacts / name).read_text() for name in "abc"}
+        assert texts == {f"{entry.result.exit_code}" * 5000}
+        assert [path.name for path in (tmp_path / "cache").iterdir()] == [KEY]

@@ -1,0 +1,207 @@
+"""Which notebooks a push affects."""
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from kernels_bench_tools.errors import KbtError, ProjectError
+from kernels_bench_tools.notebooks.changes import find_affected
+
+WRITE = "open('op.jsonl', 'a')\n"
+MEASURING = "id=a outputs=op.jsonl"
+X, Y, C = "op/impls/x.md:a", "op/impls/y.md:a", "op/results/c.md:combine"
+HEADER = "# /// script\n# dependencies = []\n# [tool.uv.sources]\n# kernels-bench-tools = { path = '../../../..' }\n# ///\n"
+
+
+def git(folder: Path, *arguments: str) -> str:
+    command = ["git", "-c", "user.name=n", "-c", "user.email=e@x", "-C", str(folder), *arguments]
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+
+
+def commit(workspace) -> None:
+    git(workspace.root, "add", "-A")
+    git(workspace.root, "commit", "-qm", "more")
+
+
+@pytest.fixture
+def operator(workspace):
+    """Two implementations, of which one measures with this package, and their combine cell, committed."""
+    workspace.write("kernels_bench_tools/__init__.py", "")
+    workspace.write("kernels_bench_tools/operators/op.py", "")
+    workspace.write("kernels_bench_tools/operators/other.py", "")
+    workspace.write("op/results/records/old.jsonl", "{}\n")
+    workspace.write(".gitignore", "*.log\n.kbt/\n")
+    workspace.cell("op/impls/x.md", HEADER + WRITE, MEASURING, "title: X")
+    workspace.cell(
+        "op/impls/y.md", "# get_kernel('a/b@1')\n" + WRITE, MEASURING, "title: Y\nrequires: [cuda]"
+    )
+    workspace.cell("op/results/c.md", "print(1)", "id=combine needs=../impls/*.md:a,./records/*.jsonl")
+    workspace.cell("z.md", "print(1)")
+    git(workspace.root, "init", "-q")
+    commit(workspace)
+    return workspace
+
+
+def affected(workspace, revision="HEAD", *targets, environment="uv"):
+    found = find_affected(workspace.project, targets, revision, environment)
+    return {f"{one.notebook}:{cell}": what for one in found for cell, what in one.changed.items()}
+
+
+def test_nothing_changed_affects_nothing(operator):
+    assert affected(operator) == {}
+
+
+def test_an_edited_cell_affects_its_notebook_and_those_that_need_it_committed_or_not(operator):
+    operator.cell("op/impls/x.md", HEADER + WRITE + "# more", MEASURING, "title: X")
+    expected = {X: ["code"], C: [f"upstream {X}"]}
+    assert affected(operator) == expected
+    commit(operator)
+
+    assert affected(operator) == {}
+    assert affected(operator, "HEAD~1") == expected
+
+
+def test_prose_and_files_that_no_cell_reads_affect_nothing(operator):
+    operator.cell("op/impls/x.md", HEADER + WRITE, MEASURING, "title: X", prose="Other words.")
+    operator.write("kernels_bench_tools/operators/other.py", "x = 1")
+    operator.write("kernels_bench_tools/publish/site.py", "")
+    operator.write("README.md", "words")
+
+    assert affected(operator) == {}
+
+
+def test_the_operators_module_affects_what_measures_with_it(operator):
+    operator.write("kernels_bench_tools/operators/op.py", "x = 1")
+
+    assert affected(operator) == {X: ["source of kernels-bench-tools"], C: [f"upstream {X}"]}
+
+
+def test_a_lock_a_new_data_file_and_a_removed_one_affect_their_readers(operator):
+    operator.write("kernels.lock", "[]")
+    assert affected(operator) == {Y: ["kernels.lock"], C: [f"upstream {Y}"]}
+    (operator.root / "kernels.lock").unlink()
+    operator.write("op/results/records/new.jsonl", "{}\n")
+    assert affected(operator) == {C: ["file op/results/records/new.jsonl"]}
+    (operator.root / "op/results/records/new.jsonl").unlink()
+    (operator.root / "op/results/records/old.jsonl").unlink()
+
+    assert affected(operator) == {C: ["file op/results/records/old.jsonl"]}
+
+
+def test_what_git_ignores_is_no_part_of_a_push(operator):
+    operator.write("op/results/records/build.log", "x")
+    operator.cell("op/results/c.md", "print(1)", "id=combine needs=../impls/*.md:a,./records/*")
+    commit(operator)
+    operator.write("op/results/records/more.log", "x")
+
+    assert affected(operator) == {}
+
+
+def test_new_and_removed_notebooks_affect_the_combine_cell(operator):
+    operator.cell("op/impls/new.md", WRITE, MEASURING)
+    assert affected(operator) == {"op/impls/new.md:a": ["name"], C: ["upstream op/impls/new.md:a"]}
+    (operator.root / "op/impls/new.md").unlink()
+    (operator.root / "op/impls/x.md").unlink()
+
+    assert affected(operator) == {C: [f"upstream {X}"]}
+
+
+def test_front_matter_affects_the_cells_of_other_notebooks_that_see_it(operator):
+    operator.cell("op/impls/x.md", HEADER + WRITE, MEASURING, "title: Z")
+
+    assert affected(operator) == {C: [f"upstream {X}"]}
+
+
+def test_in_the_current_environment_the_package_itself_counts(operator):
+    operator.cell("z.md", "import kernels_bench_tools")
+    commit(operator)
+
+    # The package that runs lies elsewhere, so that no push to this repository changes it.
+    operator.write("kernels_bench_tools/operators/op.py", "x = 1")
+    assert "z.md:a" not in affected(operator, environment="current")
+
+
+def test_a_project_in_a_folder_of_its_repository_is_compared_with_itself(tmp_path, operator):
+    top = tmp_path / "top"
+    top.mkdir()
+    (operator.root / ".git").rename(tmp_path / "old.git")
+    operator.root = operator.root.rename(top / "benches")
+    git(top, "init", "-q")
+    git(top, "add", "-A")
+    git(top, "commit", "-qm", "all")
+    operator.cell("z.md", "print(2)")
+
+    assert affected(operator) == {"z.md:a": ["code"]}
+
+
+def test_what_was_no_project_then_is_new_now(operator):
+    first = git(
+        operator.root, "commit-tree", "-m", "empty", git(operator.root, "mktree", "--missing").strip()
+    )
+
+    assert affected(operator, first.strip()).keys() == {X, Y, C, "z.md:a"}
+
+
+def test_a_notebook_that_was_broken_then_is_affected(operator):
+    operator.write(
+        "op/impls/x.md", "---\ntitle: [\n---\n\n```python id=a outputs=op.jsonl needs=nothing\n1\n```\n"
+    )
+    commit(operator)
+    operator.cell("op/impls/x.md", HEADER + WRITE, MEASURING, "title: X")
+
+    assert affected(operator).keys() == {X, C}
+
+
+def test_the_list_says_what_a_job_needs_to_know(operator):
+    operator.write("kernels.lock", "[]")
+    first, second = find_affected(operator.project, [], "HEAD", "uv")
+
+    assert (first.notebook, first.operator, first.cells, first.measures, first.requires) == (
+        "op/impls/y.md",
+        "op",
+        ["a"],
+        True,
+        ["cuda"],
+    )
+    assert (second.notebook, second.measures, second.requires) == ("op/results/c.md", False, [])
+    assert affected(operator, "HEAD", "z.md") == {}
+
+
+def test_the_repository_stays_as_it_is(operator):
+    operator.cell("z.md", "print(2)")
+    before = {path: path.stat().st_mtime_ns for path in operator.root.rglob("*")}
+    affected(operator)
+
+    assert {path: path.stat().st_mtime_ns for path in operator.root.rglob("*")} == before
+
+
+@pytest.mark.parametrize("revision", ["nowhere", "0" * 40, "--all", "HEAD:z.md", "HEAD~9"])
+def test_a_revision_that_is_none_is_said_in_one_line(operator, revision):
+    with pytest.raises(ProjectError, match="there is no such commit here") as caught:
+        affected(operator, revision)
+
+    assert "fetch-depth: 0" in str(caught.value)
+
+
+def test_a_folder_that_is_no_checkout_is_said_to_be_none(workspace, monkeypatch):
+    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(workspace.root.parent))
+    workspace.cell("z.md", "1")
+
+    with pytest.raises(ProjectError, match="is not in a checkout of git"):
+        affected(workspace)
+
+
+def test_a_machine_without_git_is_told_so(operator, monkeypatch, tmp_path):
+    monkeypatch.setenv("PATH", os.fspath(tmp_path))
+
+    with pytest.raises(ProjectError, match="Install git"):
+        affected(operator)
+
+
+def test_a_notebook_that_is_broken_now_is_complained_about(operator):
+    operator.write("z.md", "```python id=a needs=nothing\n1\n```\n")
+
+    with pytest.raises(KbtError, match=r"z\.md:1"):
+        affected(operator)

@@ -1,0 +1,364 @@
+"""Builds whose cells run on the workers of a real Dask cluster, with workers, clients and schedulers that die."""
+
+import itertools
+import logging
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+import zipfile
+
+import psutil
+import pytest
+from msgspec.structs import replace
+
+from kernels_bench_tools.errors import ProjectError
+from kernels_bench_tools.publish.site import publish
+from kernels_bench_tools.runs import CellRun
+
+LATENCY = {"p10": 1.0, "p50": 1.0, "p90": 1.0, "mean": 1.0, "iqr": 0.0, "reps": 1}
+RECORD = {"ts": "t", "run": "r", "impl": "x", "wl": {"name": "w"}, "status": "ok", "ok": True, "schema": 1}
+MEASURING = "id=a outputs=op.jsonl"
+WRITE = f"""
+import json, os, time
+process = json.load(open(os.environ["KBT_CONTEXT"]))["process"]
+record = {RECORD | {"lat_ms": LATENCY}!r} | {{"process": process}}
+def write(**more):
+    with open("op.jsonl", "a") as file:
+        file.write(json.dumps(record | more) + chr(10))
+"""
+KILL_WORKER = "os.kill(os.getppid(), 9); time.sleep(60)\n"
+
+
+@pytest.fixture(scope="module")
+def caches(tmp_path_factory):
+    """The user's caches, for all workers."""
+    return tmp_path_factory.mktemp("caches")
+
+
+@pytest.fixture(scope="module")
+def cluster(caches):
+    """Dask's own cluster of processes; at first with two workers."""
+    import dask
+    from distributed import LocalCluster
+
+    # On a busy machine a worker takes its time to come back, and would not be waited for.
+    patience = {"distributed.deploy.lost-worker-timeout": "120s"}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CACHE_HOME", str(caches))
+        patch.delenv("UVNOTE_PLATFORM", raising=False)
+        with (
+            dask.config.set(patience),
+            LocalCluster(
+                n_workers=2,
+                threads_per_worker=2,
+                resources={"device": 1},
+                memory_limit=0,
+                dashboard_address=None,
+                silence_logs=logging.CRITICAL,
+            ) as cluster,
+        ):
+            yield cluster
+
+
+def wait_until(condition, seconds=60.0):
+    deadline = time.monotonic() + seconds
+    while not (found := condition()):
+        assert time.monotonic() < deadline, "it did not come about"
+        time.sleep(0.05)
+    return found
+
+
+def scale(cluster, count):
+    cluster.scale(count)
+    wait_until(lambda: len(cluster.scheduler_info["workers"]) == count)
+
+
+def survivors(word):
+    found = psutil.process_iter(["cmdline", "status"])
+    found = [one for one in found if word in (one.info["cmdline"] or [])]
+    return [one for one in found if one.info["status"] != psutil.STATUS_ZOMBIE]
+
+
+def start(*arguments, **variables):
+    """Start ``kbt``."""
+    return subprocess.Popen(
+        [sys.executable, "-m", "kernels_bench_tools", *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=os.environ | variables,
+        cwd=variables.get("PWD"),
+    )
+
+
+def start_build(workspace, address):
+    return start("build", "--env", "current", "--cluster", address, PWD=str(workspace.root))
+
+
+@pytest.fixture
+def stand_in_gpus(caches):
+    """``kbt workers`` for two GPUs; there are none, but workers for them there are."""
+    host = start("workers", "--port", "0", CUDA_VISIBLE_DEVICES="0,1", XDG_CACHE_HOME=str(caches))
+    assert host.stdout is not None
+    address = host.stdout.readline().split()[-1]
+    yield host, address
+    host.send_signal(signal.SIGINT)
+    try:
+        host.communicate(timeout=60)
+    finally:
+        host.kill()
+
+
+def sleeper(workspace, name="n.md"):
+    """Write a cell that starts a process that lives long; return what it is found by."""
+    seconds = f"7{os.getpid()}.{abs(hash(str(workspace.root) + name)) % 10000}"
+    workspace.cell(name, f"import subprocess; subprocess.run(['sleep', '{seconds}'])")
+    return seconds
+
+
+def write_tree(workspace):
+    for operator in ("p", "q", "r"):
+        for name in ("one", "two"):
+            front = f"title: {name}\nfamily: f\n" + ("baseline: true" if name == "one" else "")
+            workspace.cell(f"{operator}/impls/{name}.md", WRITE + "write()", MEASURING, front)
+        table = "import os\nfor name in sorted(os.environ):\n"
+        table += "    if name.startswith('UVNOTE_FILE'): print(name, os.listdir(os.environ[name]), os.environ[name])\n"
+        table += "open('t.csv', 'w').write('a,b')"
+        workspace.cell(
+            f"{operator}/results/all.md", table, "id=c needs=../impls/*.md:a,../data.txt outputs=t.csv"
+        )
+        workspace.write(f"{operator}/data.txt", operator)
+    code = "import json, os\nneeds = json.load(open(os.environ['KBT_NEEDS']))\nprint(needs['files'], needs['project'])\n"
+    workspace.cell(
+        "files.md", code + "print([open(file).read() for file in needs['files']])", "id=a needs=./*/data.txt"
+    )
+    text = "```python id=a\nimport os\nprint(os.getcwd(), os.environ['HOME'], __file__)\nopen('x.txt', 'w').write('x')\n```\n"
+    workspace.write(
+        "n.md",
+        text
+        + "```python id=b needs=a\nimport os\nprint(os.environ['UVNOTE_INPUT_A'])\nraise ValueError('no')\n```\n",
+    )
+    workspace.cell("died.md", "import os; os.kill(os.getpid(), 9)")
+
+
+def site(workspace, **options):
+    """Build from nothing; return the bytes of every page, with the seconds that cells took made equal."""
+    shutil.rmtree(workspace.root / ".kbt", ignore_errors=True)
+    told = workspace.build(processes=2, **options)
+    for notebook in workspace.run.notebooks:
+        notebook.blocks = [
+            replace(block, seconds=1.0) if isinstance(block, CellRun) else block for block in notebook.blocks
+        ]
+    folder = workspace.root / "site"
+    shutil.rmtree(folder, ignore_errors=True)
+    publish(workspace.root, workspace.run, folder)
+    return told, {path.relative_to(folder): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_the_same_build_on_any_number_of_workers_gives_the_same_site(workspace, cluster):
+    write_tree(workspace)
+    _, here = site(workspace)
+
+    for count in (1, 2, 4):
+        scale(cluster, count)
+        told, there = site(workspace, cluster=cluster.scheduler_address)
+
+        assert told.notes == []
+        assert sorted(there) == sorted(here)
+        assert [name for name in here if here[name] != there[name]] == []
+    scale(cluster, 2)
+    assert sorted(workspace.build(processes=2).started) == ["died.md:a", "n.md:b"], (
+        "the results serve locally"
+    )
+
+
+def test_a_cell_whose_worker_is_lost_runs_elsewhere_and_nothing_of_it_is_left(workspace, cluster):
+    flag, seconds = workspace.root / "flag", f"6{os.getpid()}"
+    code = (
+        f"import os, subprocess, time\nif not os.path.exists({str(flag)!r}):\n    open({str(flag)!r}, 'w')\n"
+    )
+    code += f"    subprocess.Popen(['sleep', '{seconds}'], start_new_session=True)\n    {KILL_WORKER}"
+    workspace.cell("n.md", code + "print('done')")
+    workspace.cell("m.md", "print('fine')")
+    told = workspace.build(cluster=cluster.scheduler_address)
+
+    assert [workspace.result(name).status for name in ("n.md", "m.md")] == ["ok", "ok"]
+    assert any("was lost while n.md:a ran; tried elsewhere (1 of 3)" in note for note in told.notes)
+    wait_until(lambda: not survivors(seconds), 5)
+
+
+def test_a_cell_that_kills_three_workers_has_crashed_and_stops_nothing_else(workspace, cluster):
+    workspace.cell("n.md", "import os, time\n" + KILL_WORKER)
+    workspace.cell("m.md", "print('fine')", "id=a needs=./n.md:a")
+    told = workspace.build(cluster=cluster.scheduler_address)
+
+    run = workspace.result("n.md")
+
+    assert (run.status, run.reason) == ("crashed", "its worker was lost 3 times while it ran")
+    assert workspace.result("m.md").status == "ok"
+    assert [note[-8:] for note in told.notes] == ["(1 of 3)", "(2 of 3)", "(3 of 3)"]
+
+
+def test_a_session_that_loses_its_worker_starts_anew_so_that_its_table_has_one_device(workspace, cluster):
+    flag = workspace.root / "flag"
+    tag = "write(tags={'worker': str(os.getppid())})\n"
+    kill = f"if process == 1 and not os.path.exists({str(flag)!r}): open({str(flag)!r}, 'w'); {KILL_WORKER}"
+    workspace.cell("op/impls/x.md", WRITE + tag, MEASURING)
+    workspace.cell("op/impls/y.md", WRITE + kill + tag, MEASURING)
+    told = workspace.build(cluster=cluster.scheduler_address, processes=2)
+
+    records = [*workspace.records("op/impls/x.md"), *workspace.records("op/impls/y.md")]
+
+    assert len(records) == 4
+    assert len({record["tags"]["worker"] for record in records}) == 1
+    assert any("its session starts anew elsewhere" in note for note in told.notes)
+
+
+def test_a_measuring_cell_that_kills_three_workers_is_a_row_and_the_others_are_measured(workspace, cluster):
+    workspace.cell("op/impls/x.md", WRITE + "write()", MEASURING)
+    workspace.cell("op/impls/y.md", WRITE + KILL_WORKER, MEASURING)
+    workspace.build(cluster=cluster.scheduler_address, processes=1)
+
+    assert workspace.result("op/impls/x.md").status == "ok"
+    (record,) = workspace.records("op/impls/y.md")
+    assert (record["status"], record["err"]["msg"]) == ("crashed", "its worker was lost 3 times while it ran")
+
+
+def test_what_a_script_takes_from_the_disk_travels_with_it(workspace, cluster):
+    wheel = workspace.root / "wheels/gift-1.0-py3-none-any.whl"
+    wheel.parent.mkdir()
+    with zipfile.ZipFile(wheel, "w") as archive:
+        archive.writestr("gift.py", "WHAT = 'a cake'\n")
+        archive.writestr("gift-1.0.dist-info/METADATA", "Metadata-Version: 2.1\nName: gift\nVersion: 1.0\n")
+        archive.writestr(
+            "gift-1.0.dist-info/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
+        )
+        archive.writestr("gift-1.0.dist-info/RECORD", "")
+    header = '# /// script\n# dependencies = ["gift"]\n# [tool.uv.sources]\n'
+    header += '# gift = { path = "../../../../wheels/gift-1.0-py3-none-any.whl" }\n# ///\n'
+    workspace.cell("op/deep/n.md", header + "import gift; print(gift.WHAT)")
+    workspace.build(environment="uv", cluster=cluster.scheduler_address)
+
+    run = workspace.result("op/deep/n.md")
+
+    assert (run.status, run.reason) == ("ok", "")
+    assert workspace.text(run.stdout) == "a cake\n"
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+def test_cells_end_with_the_build_that_sent_them(workspace, cluster, number):
+    seconds = sleeper(workspace)
+    build = start_build(workspace, cluster.scheduler_address)
+    wait_until(lambda: survivors(seconds))
+    began = time.monotonic()
+    build.send_signal(number)
+    build.communicate(timeout=60)
+
+    wait_until(lambda: not survivors(seconds), 10)
+    assert time.monotonic() - began < 15
+    assert build.returncode == (130 if number == signal.SIGINT else -signal.SIGKILL)
+    workspace.cell("n.md", "print('fine')")
+    workspace.build(cluster=cluster.scheduler_address)
+    assert workspace.result("n.md").status == "ok"
+
+
+def test_an_edit_cancels_a_cell_on_its_worker_and_leaves_its_last_result(workspace, cluster):
+    workspace.cell("m.md", "print('fine')")
+    workspace.cell("n.md", "print('old')")
+    workspace.build(cluster=cluster.scheduler_address)
+    seconds = sleeper(workspace)
+    workspace.build(
+        cluster=cluster.scheduler_address,
+        outdated=lambda name: name.notebook == "n.md" and bool(survivors(seconds)),
+    )
+
+    assert workspace.text(workspace.result("n.md").stdout) == "old\n"
+    wait_until(lambda: not survivors(seconds), 5)
+
+
+def test_operators_are_measured_side_by_side_on_workers_of_their_own(workspace, stand_in_gpus):
+    _, address = stand_in_gpus
+    tag = "begin = time.time(); time.sleep(0.8)\n"
+    tag += "write(tags={'worker': os.environ['CUDA_VISIBLE_DEVICES'], 'begin': str(begin), 'end': str(time.time())})"
+    for operator in ("p", "q"):
+        for name in ("x", "y"):
+            workspace.cell(f"{operator}/impls/{name}.md", WRITE + tag, MEASURING)
+    workspace.build(cluster=address, processes=2)
+
+    tags = {
+        operator: [
+            one["tags"] for name in ("x", "y") for one in workspace.records(f"{operator}/impls/{name}.md")
+        ]
+        for operator in ("p", "q")
+    }
+
+    assert {len({tag["worker"] for tag in theirs}) for theirs in tags.values()} == {1}
+    assert {tag["worker"] for theirs in tags.values() for tag in theirs} == {"0", "1"}
+    spans = {key: [(float(t["begin"]), float(t["end"])) for t in theirs] for key, theirs in tags.items()}
+    for theirs in spans.values():
+        ordered = sorted(theirs)
+        assert all(one[1] <= other[0] for one, other in itertools.pairwise(ordered))
+    assert any(one[0] < other[1] and other[0] < one[1] for one in spans["p"] for other in spans["q"])
+
+
+def test_when_the_scheduler_is_gone_one_line_says_so_and_no_cell_runs_on(workspace, stand_in_gpus):
+    host, address = stand_in_gpus
+    seconds = sleeper(workspace)
+    build = start_build(workspace, address)
+    wait_until(lambda: survivors(seconds))
+    children = psutil.Process(host.pid).children(recursive=True)
+    host.kill()
+    began = time.monotonic()
+    _, error = build.communicate(timeout=60)
+
+    assert time.monotonic() - began < 15
+    assert build.returncode == 1
+    said = [line for line in error.splitlines() if line.startswith("kbt:")]
+    assert len(said) == 1
+    assert f"cluster {address}: the scheduler is gone" in said[0]
+    assert "Traceback" not in error
+    wait_until(lambda: not survivors(seconds), 20)
+    wait_until(lambda: not [one for one in children if one.is_running()], 30)
+
+
+def test_a_scheduler_that_cannot_be_reached_is_told_of_within_ten_seconds(workspace):
+    workspace.cell("n.md", "1")
+    began = time.monotonic()
+
+    with pytest.raises(ProjectError, match=r"cluster tcp://127.0.0.1:9: no scheduler answers.*`kbt workers`"):
+        workspace.build(cluster="tcp://127.0.0.1:9")
+    assert time.monotonic() - began < 10
+
+
+def test_workers_of_different_devices_are_refused_by_name(workspace, cluster):
+    workspace.cell("n.md", "1")
+    whole = os.sched_getaffinity(0)
+    if len(whole) < 2:
+        pytest.skip("needs two processors")
+    os.sched_setaffinity(0, {min(whole)})
+    try:
+        host = start("workers", cluster.scheduler_address, "--count", "1")
+    finally:
+        os.sched_setaffinity(0, whole)
+    assert host.stdout is not None
+    host.stdout.readline()
+
+    with pytest.raises(ProjectError) as caught:
+        workspace.build(cluster=cluster.scheduler_address)
+
+    host.send_signal(signal.SIGINT)
+    host.communicate(timeout=60)
+    assert host.returncode == 0
+    assert "its workers have different devices" in str(caught.value)
+    assert ", 1 core" in str(caught.value)
+    wait_until(lambda: len(cluster.scheduler_info["workers"]) == 2)
+
+
+def test_help_says_that_a_cluster_runs_code():
+    said = start("workers", "--help").communicate(timeout=60)[0]
+
+    assert "A cluster runs the code that it is sent" in " ".join(said.split())
+    assert "TLS" in said

@@ -1,0 +1,179 @@
+"""What is kept of the files in a cell's folder."""
+
+import os
+import socket
+from pathlib import Path
+
+import pytest
+
+from kernels_bench_tools.notebooks import collecting
+from kernels_bench_tools.notebooks.collecting import collect_outputs, open_folder
+
+
+@pytest.fixture
+def collect(tmp_path):
+    folder = tmp_path / "work"
+    folder.mkdir()
+
+    def run(*outputs: str, limit: int = 2**20, write=lambda folder: None):
+        write(folder)
+        inside = open_folder(folder)
+        try:
+            return collect_outputs(inside, outputs, tmp_path / "artifacts", limit)
+        finally:
+            os.close(inside)
+
+    run.folder = folder
+    run.artifacts = tmp_path / "artifacts"
+    return run
+
+
+def test_nothing_but_regular_files_is_kept(collect, tmp_path):
+    folder: Path = collect.folder
+    (tmp_path / "secret").write_text("s")
+    (folder / "fine.txt").write_text("f")
+    (folder / "link").symlink_to(tmp_path / "secret")
+    (folder / "folder").symlink_to(tmp_path)
+    os.mkfifo(folder / "fifo")
+    os.link(tmp_path / "secret", folder / "hard")
+    with socket.socket(socket.AF_UNIX) as one:
+        here = Path.cwd()
+        os.chdir(folder)
+        one.bind("socket")
+        os.chdir(here)
+
+    collected = collect()
+
+    assert collected.kept == ["fine.txt"]
+    assert collected.refused == {
+        "'link'": "it is a symbolic link",
+        "'folder'": "it is a symbolic link",
+        "'fifo'": "it is not a regular file",
+        "'hard'": "it is another name of a file elsewhere",
+        "'socket'": "it is not a regular file",
+    }
+    assert [path.name for path in collect.artifacts.iterdir()] == ["fine.txt"]
+
+
+def test_two_names_of_one_file_in_the_folder_are_kept(collect):
+    (collect.folder / "a").write_text("x")
+    os.link(collect.folder / "a", collect.folder / "b")
+
+    assert collect().kept == ["a", "b"]
+
+
+@pytest.mark.parametrize("name", [b"a\nb", b"\x1b[31mred", b"caf\xe9", "a\u202egnp.exe".encode(), b"a\x7f"])
+def test_a_name_that_cannot_be_shown_is_refused_in_a_line_that_can(collect, name):
+    shown = os.fsdecode(name)
+    (collect.folder / f"d{shown}").mkdir()
+    (collect.folder / shown).write_text("x")
+    (collect.folder / f"d{shown}" / "x").write_text("x")
+
+    collected = collect()
+
+    assert collected.kept == []
+    assert len(collected.refused) == 2
+    for shown, why in collected.refused.items():
+        assert shown.isprintable()
+        assert shown.isascii()
+        assert why == "its name has characters that cannot be shown"
+
+
+@pytest.mark.parametrize(
+    "name", ["<script>alert(1)</script>.txt".replace("/", "_"), "x" * 200, "a b#c?d%20\"e'", "ä.txt", "-rf"]
+)
+def test_an_odd_name_is_kept_as_it_is(collect, name):
+    (collect.folder / name).write_text("x")
+
+    assert collect().kept == [name]
+    assert (collect.artifacts / name).read_text() == "x"
+
+
+def test_a_name_that_leaves_no_room_for_a_copy_is_refused(collect):
+    (collect.folder / ("é" * 101)).write_text("x")
+    deep = collect.folder.joinpath(*["y" * 190] * 6)
+    deep.mkdir(parents=True)
+    (deep / "x").write_text("x")
+
+    assert list(collect().refused.values()) == ["its name is too long"] * 2
+
+
+def test_files_over_the_limit_are_refused_and_small_ones_kept(collect):
+    (collect.folder / "a.bin").write_bytes(bytes(900))
+    (collect.folder / "z.jsonl").write_bytes(b"{}")
+    with (collect.folder / "sparse").open("wb") as file:
+        file.truncate(2**40)
+
+    collected = collect(limit=1000)
+
+    assert collected.kept == ["a.bin", "z.jsonl"]
+    assert collected.excess == "its files hold 1024.0 GiB, and 1000 bytes are kept"
+    assert collected.refused == {"'sparse'": "it holds 1024.0 GiB"}
+
+
+def test_too_many_files_are_not_kept(collect, monkeypatch):
+    monkeypatch.setattr(collecting, "MOST_FILES", 3)
+    for number in range(5):
+        (collect.folder / f"f{number}").write_text("")
+
+    collected = collect()
+
+    assert collected.kept == ["f0", "f1", "f2"]
+    assert collected.excess == "it wrote 5 files, and 3 are kept"
+
+
+def test_folders_that_are_too_deep_are_refused(collect):
+    deep = collect.folder
+    for _ in range(300):
+        deep = deep / "d"
+        try:
+            deep.mkdir()
+        except OSError:
+            break
+    collected = collect()
+
+    assert collected.kept == []
+    assert list(collected.refused.values()) == ["it is more than 20 folders deep"]
+
+
+def test_a_link_put_in_the_place_of_a_folder_is_not_followed(collect, tmp_path):
+    (collect.folder / "d").mkdir()
+    (collect.folder / "d" / "x").write_text("inside")
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / "x").write_text("outside")
+    inside = open_folder(collect.folder)
+    collect.folder.rename(tmp_path / "moved")
+    collect.folder.symlink_to(elsewhere)
+
+    collected = collect_outputs(inside, ["*"], collect.artifacts, 1000)
+    with pytest.raises(OSError, match=r"symbolic links|Not a directory"):
+        open_folder(collect.folder)
+    (tmp_path / "moved" / "d").rename(tmp_path / "moved" / "e")
+    (tmp_path / "moved" / "d").symlink_to(elsewhere)
+    with pytest.raises(OSError, match=r"symbolic links|Not a directory"):
+        collecting._open_inside(inside, "d/x")
+    os.close(inside)
+
+    assert collected.kept == []
+
+
+def test_an_output_that_is_refused_is_not_well_and_says_why(workspace):
+    workspace.cell("n.md", "import os; os.symlink('/etc/passwd', 'a.csv')", "id=a outputs=a.csv")
+    workspace.build()
+
+    run = workspace.result("n.md")
+
+    assert (run.status, run.reason) == ("invalid", "did not keep 'a.csv': it is a symbolic link")
+    assert workspace.text(run.stderr) == "kbt: did not keep 'a.csv': it is a symbolic link\n"
+
+
+def test_the_limit_is_a_setting_of_the_project(workspace):
+    (workspace.root / "pyproject.toml").write_text('[tool.kbt]\nartifact_limit = "1KB"\n')
+    workspace.cell("n.md", "open('a.bin', 'wb').write(bytes(2000)); open('b.bin', 'wb').write(bytes(20))")
+    workspace.build()
+
+    run = workspace.result("n.md")
+
+    assert (run.status, run.reason) == ("invalid", "its files hold 2.0 KiB, and 1.0 KiB are kept")
+    assert list(run.artifacts) == ["b.bin"]

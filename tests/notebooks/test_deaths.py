@@ -1,0 +1,324 @@
+"""Every way in which a cell can end is a status with a reason, and touches nothing after it."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from kernels_bench_tools.devices import current_device
+from kernels_bench_tools.notebooks import processes
+from kernels_bench_tools.notebooks.guardian import guardian
+from kernels_bench_tools.notebooks.logs import HEAD_BYTES, TAIL_BYTES
+from kernels_bench_tools.notebooks.processes import CancelledCellError, Processes
+from kernels_bench_tools.publish.site import publish
+
+RECORD = {"ts": "t", "run": "r", "impl": "x", "wl": {"name": "w"}, "status": "unsupported", "schema": 1}
+DEATHS = {
+    "a segmentation fault": (
+        "def f():\n    import ctypes; ctypes.string_at(0)\nf()",
+        "crashed",
+        r'killed by SIGSEGV; last: File ".*ctypes/__init__\.py", line \d+ in string_at',
+    ),
+    "an abort": (
+        "import os; os.write(2, b'assertion failed\\n'); os.abort()",
+        "crashed",
+        r'killed by SIGABRT; last: File "\.kbt/cells/n__a\.py", line 1 in <module>',
+    ),
+    "a SIGKILL": (
+        "import os; print('step 7', flush=True); os.kill(os.getpid(), 9)",
+        "crashed",
+        r"killed by SIGKILL \(out of memory\?\); last: step 7",
+    ),
+    "a MemoryError": ("x = bytearray(10**18)", "oom", "MemoryError"),
+    "an allocator's message": (
+        'raise RuntimeError("[enforce fail] . DefaultCPUAllocator: can\'t allocate memory: you tried")',
+        "oom",
+        "RuntimeError: .*can't allocate memory.*",
+    ),
+    "a full device": (
+        "class OutOfMemoryError(RuntimeError): pass\nraise OutOfMemoryError('CUDA out of memory. Tried 2 GiB')",
+        "oom",
+        "OutOfMemoryError: CUDA out of memory. Tried 2 GiB",
+    ),
+    "a std::bad_alloc": (
+        """import os, faulthandler
+faulthandler.disable()
+os.write(2, b"terminate called after throwing an instance of 'std::bad_alloc'")
+os.abort()""",
+        "oom",
+        "killed by SIGABRT; last: terminate called .*'std::bad_alloc'",
+    ),
+    "an exit code": ("import sys; print('no licence'); sys.exit(3)", "error", "exit code 3: no licence"),
+    "a hang": (
+        "import time; print('waiting for a lock', flush=True); time.sleep(600)",
+        "timeout",
+        "did not end within 1 s; last: waiting for a lock",
+    ),
+    "a hang that heeds no signal": (
+        "import signal, time\nfor n in (1, 2, 15): signal.signal(n, signal.SIG_IGN)\ntime.sleep(600)",
+        "timeout",
+        "did not end within 1 s",
+    ),
+    "output that is no text": ("import os; os.write(1, bytes(range(256)) * 100)", "ok", ""),
+    "a closed stdout": ("import os; os.close(1); os.close(2); open('x', 'w').write('x')", "ok", ""),
+    "a daemon": (
+        "import os, time\nif os.fork() == 0:\n    os.setsid()\n    if os.fork() == 0: time.sleep(600)\n",
+        "ok",
+        "",
+    ),
+    "its own folder deleted": (
+        "import os, shutil; shutil.rmtree(os.getcwd())",
+        "ok",
+        "",
+    ),
+    "its own folder deleted before it wrote": (
+        "import os, shutil; shutil.rmtree(os.path.dirname(os.getcwd())); open('x', 'w')",
+        "error",
+        r"FileNotFoundError: \[Errno 2\] .*",
+    ),
+    "its own folder replaced by a link": (
+        "import os; here = os.getcwd(); os.rmdir(here); os.symlink('/etc', here)",
+        "ok",
+        "",
+    ),
+}
+
+
+@pytest.fixture(autouse=True)
+def _short_grace(monkeypatch):
+    monkeypatch.setattr(processes, "_GRACE_SECONDS", 0.2)
+
+
+@pytest.mark.parametrize("death", DEATHS)
+def test_each_death_is_a_status_with_its_last_words_and_the_next_cell_runs(workspace, death):
+    code, status, reason = DEATHS[death]
+    text = f"```python id=a timeout=1\n{code}\n```\n\n```python id=b\nprint('alive')\n```\n"
+    workspace.write("n.md", text)
+    workspace.build()
+
+    run = workspace.result("n.md")
+
+    assert run.status == status, run.reason
+    assert re.fullmatch(reason, run.reason), run.reason
+    assert workspace.text(workspace.result("n.md", "b").stdout) == "alive\n"
+    assert set(run.artifacts) <= {"x"}
+
+
+def test_no_death_leaves_a_folder_or_a_core_file(workspace):
+    workspace.cell("n.md", "import resource, os; print(resource.getrlimit(resource.RLIMIT_CORE)); os.abort()")
+    workspace.build()
+
+    assert workspace.text(workspace.result("n.md").stdout) == "(0, 0)\n"
+    assert list(guardian().folder.iterdir()) == []
+
+
+@pytest.mark.parametrize("line", ["no json", '{"ts": 1', "[]", '{"ts": "t"}', "\x00" * 10])
+def test_records_that_are_none_are_invalid(workspace, line):
+    workspace.cell(
+        "op/impls/x.md", f"open('op.jsonl', 'w').write({line!r} + chr(10))", "id=a outputs=op.jsonl"
+    )
+    workspace.build()
+
+    run = workspace.result("op/impls/x.md")
+
+    assert run.status == "invalid"
+    assert run.reason.startswith("op.jsonl:1 is not a record")
+    assert workspace.records("op/impls/x.md")[-1]["status"] == "invalid"
+
+
+def test_a_long_log_keeps_its_beginning_and_its_end_and_says_what_is_missing(workspace):
+    code = "import sys\nfor n in range(1_500_000): sys.stdout.write(f'line {n:07}\\n')\nraise ValueError('in the end')"
+    workspace.cell("n.md", code)
+    workspace.build()
+
+    run = workspace.result("n.md")
+    lines = workspace.text(run.stdout).splitlines()
+    (notice,) = [line for line in lines if line.startswith("---")]
+
+    assert run.reason == "ValueError: in the end"
+    assert (workspace.root / run.stdout).stat().st_size < HEAD_BYTES + TAIL_BYTES + 200
+    assert (lines[0], lines[-1]) == ("line 0000000", "line 1499999")
+    missing = 1_500_000 * 13 - 13 * (len(lines) - 1)
+    assert notice == f"--- {missing:,} bytes are missing here: the log was too long ---"
+
+
+def test_the_line_that_says_what_is_missing_is_on_the_page(workspace):
+    workspace.cell("n.md", "for n in range(300_000): print(f'line {n:07}')")
+    workspace.build()
+    publish(workspace.root, workspace.run, workspace.root / "site")
+
+    page = workspace.text("site/n.html")
+
+    assert "bytes are missing here: the log was too long" in page
+    assert "line 0000000" in page
+    assert "line 0299999" in page
+
+
+def test_a_log_of_one_long_line_is_cut_as_well(workspace):
+    workspace.cell("n.md", "import os\nfor _ in range(50): os.write(1, b'x' * 100_000)")
+    workspace.build()
+
+    run = workspace.result("n.md")
+
+    assert run.status == "ok"
+    assert (workspace.root / run.stdout).stat().st_size < HEAD_BYTES + TAIL_BYTES + 200
+
+
+def test_printing_110_mb_costs_less_than_60_mb_of_memory(workspace):
+    printing = "import os\nfor _ in range(1100): os.write(1, (b'y' * 99 + b'\\n') * 1000)"
+    program = """
+import resource, sys
+from pathlib import Path
+from kernels_bench_tools.notebooks.progress import Silent
+from kernels_bench_tools.notebooks.project import find_project
+from kernels_bench_tools.notebooks.scheduler import BuildOptions, build
+def peak(): return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+project = find_project(Path(sys.argv[1]))
+build(project, ["small.md"], BuildOptions(environment="current", processes=1), Silent())
+before = peak()
+run = build(project, ["large.md"], BuildOptions(environment="current", processes=1), Silent())
+print(peak() - before, [cell.status.value for notebook in run.notebooks for cell in notebook.cells])
+"""
+    workspace.cell("small.md", "print(1)")
+    workspace.cell("large.md", printing)
+
+    done = subprocess.run(
+        [sys.executable, "-c", program, str(workspace.root)], capture_output=True, text=True, check=True
+    )
+    kilobytes, statuses = done.stdout.split(maxsplit=1)
+
+    assert json.loads(statuses.replace("'", '"')) == ["ok", "ok"]
+    assert int(kilobytes) < 60_000
+
+
+def test_printing_without_end_is_stopped_and_the_log_is_cut(workspace, monkeypatch):
+    monkeypatch.setattr(processes, "LOG_LIMIT", 8 * 2**20)
+    workspace.cell("n.md", "while True: print('x' * 1000)")
+    workspace.build()
+
+    run = workspace.result("n.md")
+
+    assert run.status == "error"
+    assert run.reason.startswith("printed more than ")
+    assert " bytes are missing here: " in workspace.text(run.stdout)
+
+
+def test_a_stdout_that_is_made_huge_without_being_written_is_stopped(workspace):
+    workspace.cell("n.md", "import os, time\nos.ftruncate(1, 10**12)\ntime.sleep(600)", "id=a timeout=60")
+    workspace.build()
+
+    assert workspace.result("n.md").reason.startswith("printed more than ")
+
+
+def test_memory_over_the_limit_is_oom_with_how_much_was_held(workspace):
+    code = (
+        "import os, time\nprint('filling', flush=True)\n"
+        "for _ in range(2):\n    if os.fork() == 0:\n        x = bytearray(b'x') * (160 << 20); time.sleep(600)\n"
+        "time.sleep(600)"
+    )
+    workspace.cell("n.md", code)
+    workspace.build(memory_limit=200 * 2**20)
+
+    run = workspace.result("n.md")
+
+    assert run.status == "oom"
+    assert re.fullmatch(r"held \d+\.\d MiB of memory, more than it may; last: filling", run.reason)
+
+
+def test_memory_that_processes_share_counts_once(workspace):
+    code = (
+        "import os, time\nx = bytearray(b'x') * (150 << 20)\n"
+        "for _ in range(3):\n    if os.fork() == 0:\n        time.sleep(1.5); os._exit(0)\ntime.sleep(1)"
+    )
+    workspace.cell("n.md", code)
+    workspace.build(memory_limit=300 * 2**20)
+
+    assert workspace.result("n.md").status == "ok"
+
+
+def test_the_memory_limit_is_a_setting_of_the_project(workspace):
+    (workspace.root / "pyproject.toml").write_text('[tool.kbt]\nmemory_limit = "100MB"\n')
+    workspace.cell("n.md", "import time; x = bytearray(b'x') * (150 << 20); time.sleep(600)")
+    workspace.build()
+
+    assert workspace.result("n.md").status == "oom"
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    """A folder on a disk of two megabytes."""
+    folder = tmp_path / "small"
+    folder.mkdir()
+    done = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", str(folder)], capture_output=True
+    )
+    if done.returncode:
+        pytest.skip("a small disk can be mounted by root only")
+    yield folder
+    subprocess.run(["umount", "-l", str(folder)], check=True)
+
+
+def run_build(root: Path, **variables: str) -> list[list[str]]:
+    """Build in a process of its own; return status and reason of each cell."""
+    program = """
+import json, sys
+from pathlib import Path
+from kernels_bench_tools.notebooks.progress import Silent
+from kernels_bench_tools.notebooks.project import find_project
+from kernels_bench_tools.notebooks.scheduler import BuildOptions, build
+options = BuildOptions(environment="current", processes=1, jobs=1)
+run = build(find_project(Path(sys.argv[1])), [], options, Silent())
+print(json.dumps([[cell.status, cell.reason] for notebook in run.notebooks for cell in notebook.cells]))
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program, str(root)],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=os.environ | variables,
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def test_a_cell_that_fills_the_disk_says_so_and_the_next_has_room_again(workspace, small_disk):
+    workspace.cell("a.md", "open('big', 'wb').write(bytes(8 << 20))")
+    workspace.cell("b.md", "open('fits', 'wb').write(bytes(1 << 20))")
+
+    first, second = run_build(workspace.root, TMPDIR=str(small_disk))
+
+    assert first == ["error", "OSError: [Errno 28] No space left on device"]
+    assert second == ["ok", ""]
+
+
+def test_a_cancelled_process_is_ended_whole(tmp_path):
+    seconds = f"5{os.getpid()}.5"
+    asked = iter([False, True])
+    with pytest.raises(CancelledCellError):
+        Processes().run(
+            ["sh", "-c", f"sleep {seconds} & sleep {seconds}"],
+            folder=tmp_path,
+            variables={"PATH": os.environ["PATH"]},
+            stdout=tmp_path / "out",
+            stderr=tmp_path / "err",
+            timeout=60,
+            cancelled=lambda: next(asked, True),
+        )
+
+    assert subprocess.run(["pgrep", "-f", f"sleep {seconds}"], capture_output=True).stdout == b""
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(current_device().kind != "cuda", reason="needs a CUDA device")
+def test_a_device_left_in_error_by_one_cell_serves_the_next(workspace):
+    broken = "import torch\nx = torch.zeros(4, device='cuda')\nx[torch.tensor([9], device='cuda')].cpu()"
+    fine = "import torch\nprint(int(torch.ones(4, device='cuda').sum()))"
+    workspace.write("n.md", f"```python id=a\n{broken}\n```\n\n```python id=b needs=a\n{fine}\n```\n")
+    workspace.build()
+
+    assert workspace.result("n.md").status in {"error", "crashed"}
+    assert workspace.text(workspace.result("n.md", "b").stdout) == "4\n"

@@ -1,0 +1,163 @@
+"""No process that a build started outlives it, however either of them ends."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from kernels_bench_tools.notebooks import guardian as guardians
+from kernels_bench_tools.notebooks.orphans import is_abandoned, kill_processes, owner_name
+
+BUILD = """
+import sys
+from pathlib import Path
+from kernels_bench_tools.notebooks.progress import Silent
+from kernels_bench_tools.notebooks.project import find_project
+from kernels_bench_tools.notebooks.scheduler import BuildOptions, build
+build(find_project(Path(sys.argv[1])), [], BuildOptions(environment="current", processes=1), Silent())
+"""
+ESCAPES = {
+    "a child": "subprocess.Popen(sleep)",
+    "a child in another session": "subprocess.Popen(sleep, start_new_session=True)",
+    "a daemon that forked twice": (
+        "if os.fork() == 0:\n    os.setsid()\n    if os.fork() == 0: os.execvp(sleep[0], sleep)\n    os._exit(0)"
+    ),
+    "a child that heeds no signal": (
+        "subprocess.Popen(['sh', '-c', 'trap \"\" TERM HUP INT; exec ' + ' '.join(sleep)], start_new_session=True)"
+    ),
+}
+
+
+def sleeping(seconds: str) -> list[int]:
+    return [
+        one.pid
+        for one in psutil.process_iter(["cmdline", "status"])
+        if seconds in (one.info["cmdline"] or []) and one.info["status"] != psutil.STATUS_ZOMBIE
+    ]
+
+
+def wait_until(met, seconds: float = 20.0) -> bool:
+    deadline = time.monotonic() + seconds
+    while not met() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    return bool(met())
+
+
+def start_build(workspace, seconds: str, escape: str, folder: Path) -> subprocess.Popen[bytes]:
+    """Start a build whose cell starts a process that sleeps, and wait until it does."""
+    code = f"import os, subprocess, time\nsleep = ['sleep', '{seconds}']\n{ESCAPES[escape]}\ntime.sleep(900)"
+    workspace.cell("n.md", code)
+    build = subprocess.Popen(
+        [sys.executable, "-c", BUILD, str(workspace.root)], env=os.environ | {"TMPDIR": str(folder)}
+    )
+    assert wait_until(lambda: sleeping(seconds))
+    return build
+
+
+def guardian_of(build: subprocess.Popen[bytes]) -> psutil.Process:
+    return next(
+        one for one in psutil.Process(build.pid).children() if "orphans.py" in " ".join(one.cmdline())
+    )
+
+
+def scripts_of(workspace) -> list[psutil.Process]:
+    return [
+        one
+        for one in psutil.process_iter(["cmdline"])
+        if str(workspace.root) in " ".join(one.info["cmdline"] or [])
+    ]
+
+
+@pytest.mark.parametrize("escape", ESCAPES)
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
+def test_nothing_outlives_a_build_that_is_ended(workspace, tmp_path, escape, number):
+    seconds = f"6{os.getpid()}.{number}{list(ESCAPES).index(escape)}"
+    folder = tmp_path / "t"
+    folder.mkdir()
+    build = start_build(workspace, seconds, escape, folder)
+
+    build.send_signal(number)
+    build.wait()
+
+    assert wait_until(lambda: not sleeping(seconds))
+    assert wait_until(lambda: not scripts_of(workspace))
+    assert wait_until(lambda: not list(folder.glob("kbt-*")))
+
+
+def test_what_a_killed_guardian_left_the_next_build_clears_away(workspace, tmp_path):
+    seconds = f"7{os.getpid()}.1"
+    folder = tmp_path / "t"
+    folder.mkdir()
+    build = start_build(workspace, seconds, "a daemon that forked twice", folder)
+    guardian_of(build).kill()
+    build.kill()
+    build.wait()
+    assert sleeping(seconds)
+    assert list(folder.glob("kbt-*"))
+
+    workspace.cell("n.md", "print('fine')")
+    subprocess.run(
+        [sys.executable, "-c", BUILD, str(workspace.root)],
+        env=os.environ | {"TMPDIR": str(folder)},
+        check=True,
+    )
+
+    assert not sleeping(seconds)
+    assert not list(folder.glob("kbt-*"))
+
+
+def test_a_build_that_runs_keeps_its_processes_when_another_begins(workspace, tmp_path):
+    seconds = f"8{os.getpid()}.1"
+    folder = tmp_path / "t"
+    folder.mkdir()
+    build = start_build(workspace, seconds, "a child in another session", folder)
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "n.md").write_text("```python id=a\nprint(1)\n```\n")
+    subprocess.run(
+        [sys.executable, "-c", BUILD, str(other)], env=os.environ | {"TMPDIR": str(folder)}, check=True
+    )
+
+    try:
+        assert sleeping(seconds)
+        assert list(folder.glob("kbt-*/*/work"))
+    finally:
+        build.kill()
+        build.wait()
+    assert wait_until(lambda: not sleeping(seconds))
+
+
+def test_only_the_processes_of_the_owner_are_killed():
+    seconds = f"9{os.getpid()}"
+    mine, other = (
+        subprocess.Popen(["sleep", seconds], env={"PATH": os.environ["PATH"], "KBT_TEST_OWNER": name})
+        for name in ("mine", "other")
+    )
+    try:
+        assert kill_processes("KBT_TEST_OWNER", "mine".__eq__) == 1
+        assert mine.wait() == -signal.SIGKILL
+        assert other.poll() is None
+    finally:
+        other.kill()
+        other.wait()
+
+
+def test_an_owner_is_abandoned_only_when_it_has_ended_and_that_can_be_told():
+    ended = subprocess.Popen(["true"])
+    ended.wait()
+    pid, started, namespace = owner_name().split("-")
+
+    assert not is_abandoned(owner_name())
+    assert is_abandoned(f"{ended.pid}-{started}-{namespace}")
+    assert is_abandoned(f"{pid}-1-{namespace}")
+    assert not is_abandoned(f"{ended.pid}-{started}-1")
+    assert not is_abandoned("anything else")
+
+
+def test_a_process_has_one_guardian():
+    assert guardians.guardian() is guardians.guardian()

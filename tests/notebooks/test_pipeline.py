@@ -1,0 +1,164 @@
+"""What a build does for many notebooks: each thing once, in a good order, and nothing that is not needed."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from kernels_bench_tools.notebooks.fingerprints import Fingerprints
+from kernels_bench_tools.notebooks.project import find_project
+from kernels_bench_tools.notebooks.scheduler import BuildOptions, build
+
+ROOT = Path(__file__).parents[2]
+sys.path.insert(0, str(ROOT))
+
+from benchmarks.trees import FOLDERS, Layout, make_tree, write_notebook  # noqa: E402
+
+SLEEP = "import time\ntime.sleep({})\n"
+
+
+@pytest.fixture
+def tree(workspace):
+    """Make a generated tree of this layout in the workspace."""
+
+    def make(count: int, layout: Layout = Layout.FLAT) -> list[Path]:
+        return make_tree(workspace.root, count, layout)
+
+    return make
+
+
+@pytest.mark.parametrize("layout", list(Layout))
+def test_a_generated_tree_builds_with_one_environment(workspace, tree, layout):
+    count = FOLDERS + 2
+    tree(count, layout)
+    told = workspace.build(environment="uv")
+
+    assert len(told.started) == count + 1
+    assert (
+        told.environments == [f"{sorted(told.finished)[1]} and {count} more"] or len(told.environments) == 1
+    )
+    run = workspace.result("combined.md", "combine")
+    assert run.status == "ok"
+    assert workspace.text(run.stdout) == f"{count} notebooks, total {sum(45 * n for n in range(count))}\n"
+    assert workspace.build(environment="uv").started == []
+
+
+def test_an_edit_runs_that_cell_and_what_needs_it(workspace, tree):
+    paths = tree(5)
+    workspace.build()
+    write_notebook(paths[3], 3, edit="print('edited')\n")
+
+    told = workspace.build()
+
+    assert told.started == ["flat/impls/n0003.md:benchmark"]  # it wrote what it wrote before
+    write_notebook(paths[3], 4)
+    assert workspace.build().started == ["flat/impls/n0003.md:benchmark", "combined.md:combine"]
+
+
+def test_a_build_looks_at_each_cell_a_bounded_number_of_times(workspace, tree, monkeypatch):
+    tree(30)
+    asked = []
+    key = Fingerprints.key
+
+    def counted(self, node, *arguments):
+        asked.append(node.name)
+        return key(self, node, *arguments)
+
+    monkeypatch.setattr(Fingerprints, "key", counted)
+    workspace.build()
+    assert len(asked) == 31
+
+    asked.clear()
+    workspace.build()
+    assert len(asked) == 31
+
+
+def test_the_cell_with_the_longest_way_behind_it_starts_first(workspace):
+    workspace.cell("a.md", SLEEP.format(0.01))
+    workspace.cell("b.md", SLEEP.format(0.3))
+    workspace.cell("c.md", SLEEP.format(0.01))
+    workspace.cell("z.md", SLEEP.format(0.6), "id=a needs=./c.md:a")
+    names = workspace.build(jobs=1).started
+    assert names == ["c.md:a", "a.md:a", "b.md:a", "z.md:a"]  # nothing is known but that one waits for c
+
+    told = workspace.build(jobs=1, rerun=True)
+
+    assert told.started == ["c.md:a", "z.md:a", "b.md:a", "a.md:a"]
+
+
+def test_measuring_cells_start_with_the_operator_that_takes_longest(workspace):
+    record = {"ts": "t", "run": "r", "impl": "x", "wl": {"name": "w"}, "status": "unsupported", "schema": 1}
+    write = f"open('op.jsonl', 'w').write({json.dumps(record)!r})\n"
+    for operator, seconds in (("first", 0.01), ("second", 0.4)):
+        workspace.cell(f"{operator}/impls/x.md", SLEEP.format(seconds) + write, "id=a outputs=op.jsonl")
+    workspace.build()
+
+    told = workspace.build(rerun=True)
+
+    assert told.started == ["second/impls/x.md:a", "first/impls/x.md:a"]
+
+
+def test_environments_are_ready_before_anything_runs(workspace):
+    told = []
+
+    class Order(type(workspace.told)):
+        def environment_finished(self, cell_name, seconds, ok):
+            told.append("environment")
+
+        def cell_started(self, name):
+            told.append("cell")
+
+    for number in range(3):
+        header = f'# /// script\n# dependencies = []\n# requires-python = ">=3.{number}"\n# ///\n'
+        workspace.cell(f"n{number}.md", header)
+    build(find_project(workspace.root), [], BuildOptions(environment="uv"), Order())
+
+    assert told == ["environment"] * 3 + ["cell"] * 3
+
+
+def test_a_build_in_which_nothing_changed_imports_little(workspace, tree):
+    tree(2)
+    program = (
+        "import sys, atexit\n"
+        "atexit.register(lambda: print(*sorted(sys.modules), file=open('modules.txt', 'w')))\n"
+        "from kernels_bench_tools.cli import main\nmain()\n"
+    )
+    environ = os.environ | {"PYTHONPATH": str(ROOT)}
+    environ.pop("FORCE_COLOR", None)
+    for _ in range(2):
+        done = subprocess.run(
+            [sys.executable, "-c", program, "build", "--env", "current"],
+            cwd=workspace.root,
+            env=environ,
+            capture_output=True,
+            text=True,
+            timeout=120,
+        )
+        assert done.returncode == 0, done.stderr
+
+    modules = set((workspace.root / "modules.txt").read_text().split())
+    heavy = {"torch", "numpy", "matplotlib", "jinja2", "distributed", "rich.console", "psutil", "watchfiles"}
+    assert modules & heavy == set()
+    assert not {name for name in modules if name.startswith("kernels_bench_tools.cli.")} & {
+        f"kernels_bench_tools.cli.{name}" for name in ("serve", "selfcheck", "record", "ranking", "tables")
+    }
+
+
+def test_the_pipeline_benchmark_prints_its_tables(tmp_path, uv_cache):
+    options = ["--sizes", "3", "--layouts", "folders", "--singles", "stdlib", "--repeats", "1"]
+    done = subprocess.run(
+        [sys.executable, str(ROOT / "benchmarks/pipeline.py"), *options],
+        env=os.environ | {"UV_CACHE_DIR": str(uv_cache), "TMPDIR": str(tmp_path)},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=200,
+    )
+
+    assert done.returncode == 0, done.stderr
+    assert "| 3 folders | " in done.stdout
+    assert "| stdlib | " in done.stdout
+    assert not list(tmp_path.glob("kbt-*"))

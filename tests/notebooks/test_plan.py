@@ -1,0 +1,194 @@
+"""What a build would run, and why, is known before it runs."""
+
+import shutil
+
+import pytest
+
+from kernels_bench_tools.devices import cuda_device
+from kernels_bench_tools.notebooks import scheduler, staleness
+from kernels_bench_tools.notebooks.scheduler import BuildOptions
+from kernels_bench_tools.notebooks.staleness import Verdict, plan_build
+
+RECORD = '{"ts": "t", "run": "r", "impl": "x", "wl": {"name": "w"}, "status": "unsupported", "schema": 1}'
+WRITE = f"open('op.jsonl', 'a').write({RECORD!r} + chr(10))\n"
+MEASURING = "id=a outputs=op.jsonl"
+X, Y, C = "op/impls/x.md:a", "op/impls/y.md:a", "op/results/c.md:combine"
+SOURCES = (
+    "# /// script\n# dependencies = []\n# [tool.uv.sources]\n# lib = { path = '../../../../lib' }\n# ///\n"
+)
+
+
+def combine(workspace, needs="../impls/*.md:a,./records/*.jsonl"):
+    workspace.cell("op/results/c.md", "print(1)", f"id=combine needs={needs}")
+
+
+@pytest.fixture
+def operator(workspace):
+    """Two implementations and their combine cell, built."""
+    workspace.write("lib/lib.py", "")
+    workspace.write("op/results/records/old.jsonl", "{}\n")
+    workspace.cell("op/impls/x.md", SOURCES + WRITE, MEASURING, "title: X")
+    workspace.cell("op/impls/y.md", "# get_kernel('a/b@1')\n" + WRITE, MEASURING, "title: Y")
+    combine(workspace)
+    workspace.build()
+    return workspace
+
+
+def plan(workspace, *targets, **options):
+    """The cells that are not unchanged: verdict, reason, changed, upstream."""
+    chosen = BuildOptions(**{"environment": "current", "processes": 1} | options)
+    cells = plan_build(workspace.project, targets, chosen)
+    return {
+        cell.cell: (cell.verdict, cell.reason, cell.changed, cell.upstream)
+        for cell in cells
+        if cell.verdict is not Verdict.UNCHANGED
+    }
+
+
+def run(*changed, reason=""):
+    return (Verdict.RUN, reason, list(changed), [])
+
+
+def may(*upstream, changed=(), reason=""):
+    return (Verdict.MAY_RUN, reason, list(changed), list(upstream))
+
+
+def test_after_a_build_all_is_unchanged(operator):
+    assert plan(operator) == {}
+    assert len(plan_build(operator.project, [], BuildOptions(environment="current", processes=1))) == 3
+
+
+def test_planning_runs_nothing_and_writes_nothing(operator):
+    operator.cell("op/impls/y.md", WRITE, MEASURING)
+    before = {path: path.stat().st_mtime_ns for path in operator.root.rglob("*")}
+    plan(operator)
+
+    assert {path: path.stat().st_mtime_ns for path in operator.root.rglob("*")} == before
+
+
+def test_a_new_project_never_ran(workspace):
+    workspace.cell("op/impls/x.md", WRITE, MEASURING)
+    combine(workspace, "../impls/*.md:a")
+
+    assert plan(workspace) == {X: run(reason="never ran"), C: may(X, reason="never ran")}
+    assert not (workspace.root / ".kbt").exists()
+
+
+def test_edited_code_header_and_outputs_are_told_apart(operator):
+    operator.cell("op/impls/x.md", SOURCES + WRITE + "# more", MEASURING, "title: X")
+    assert plan(operator) == {X: run("code"), C: may(X)}
+    operator.cell("op/impls/x.md", SOURCES.replace("[]", "[ ]") + WRITE, MEASURING, "title: X")
+    assert plan(operator) == {X: run("header"), C: may(X)}
+    operator.cell("op/impls/x.md", SOURCES + WRITE, f"{MEASURING},*.txt", "title: X")
+    assert plan(operator) == {X: run("outputs"), C: may(X)}
+
+
+def test_prose_changes_nothing(operator):
+    operator.cell("op/impls/x.md", SOURCES + WRITE, MEASURING, "title: X", prose="Other words.")
+
+    assert plan(operator) == {}
+
+
+def test_a_source_a_data_file_and_a_lock_are_named(operator):
+    operator.write("lib/lib.py", "x = 1")
+    operator.write("kernels.lock", "[]")
+    operator.write("op/results/records/old.jsonl", "{} \n")
+
+    assert plan(operator) == {
+        X: run("source of lib"),
+        Y: run("kernels.lock"),
+        C: may(X, Y, changed=["file op/results/records/old.jsonl"]),
+    }
+
+
+def test_front_matter_that_reaches_another_cell_is_upstream_of_it(operator):
+    operator.cell("op/impls/x.md", SOURCES + WRITE, MEASURING, "title: Z")
+
+    assert plan(operator) == {C: run(f"upstream {X}")}
+
+
+def test_a_new_and_a_removed_notebook_are_named_by_the_combine_cell(operator):
+    (operator.root / "op/impls/x.md").unlink()
+    assert plan(operator) == {C: run(f"upstream {X}")}
+    operator.cell("op/impls/new.md", WRITE, MEASURING)
+
+    assert plan(operator)["op/impls/new.md:a"] == run(reason="never ran")
+
+
+def test_workloads_mode_and_processes_are_named(operator):
+    assert plan(operator, workloads="smoke") == {X: run("workloads"), Y: run("workloads"), C: may(X, Y)}
+    assert plan(operator, X, mode="bwd") == {X: run("mode")}
+    assert plan(operator, X, processes=2) == {X: run("processes")}
+
+
+def test_another_device_and_another_environment_are_named(operator, monkeypatch):
+    assert plan(operator, X, environment="uv") == {X: run("environment")}
+    monkeypatch.setattr(staleness, "current_device", lambda: cuda_device("NVIDIA H200"))
+
+    assert plan(operator, X) == {X: run("device")}
+
+
+def test_a_failure_runs_again_and_says_how_it_ended(workspace):
+    workspace.cell("n.md", "1 / 0")
+    workspace.build()
+
+    assert plan(workspace) == {"n.md:a": run(reason="last run failed (error)")}
+
+
+def test_what_fails_and_was_edited_is_said_to_have_changed(workspace):
+    workspace.cell("n.md", "1 / 0")
+    workspace.build()
+    workspace.cell("n.md", "1 / 1")
+
+    assert plan(workspace) == {"n.md:a": run("code")}
+
+
+def test_a_damaged_entry_is_said_to_be_damaged(operator):
+    path = operator.root / operator.result("op/impls/x.md").artifacts["op.jsonl"]
+    path.write_text("tampered")
+
+    assert plan(operator)[X] == run(reason="damaged entry (artifacts/op.jsonl was changed)")
+
+
+def test_a_result_that_was_removed_is_said_to_be_gone(operator):
+    shutil.rmtree(operator.root / ".kbt/cache")
+
+    assert plan(operator)[X] == run(reason="its result is no longer stored")
+
+
+def test_what_cannot_run_here_is_neither_stale_nor_unchanged(workspace, monkeypatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    workspace.cell("op/impls/x.md", WRITE, MEASURING, "requires: [cuda]")
+    combine(workspace, "../impls/*.md:a")
+    verdict, reason, _, _ = plan(workspace)[X]
+    assert verdict is Verdict.UNSUPPORTED
+    assert reason.startswith("needs a CUDA device")
+    workspace.build()
+
+    assert plan(workspace) == {}
+
+
+def test_a_plan_names_what_the_build_then_runs(operator):
+    operator.cell("op/impls/x.md", SOURCES + WRITE + "# more", MEASURING, "title: X")
+    operator.write("op/results/records/new.jsonl", "{}\n")
+    planned = plan(operator)
+
+    assert planned == {X: run("code"), C: may(X, changed=["file op/results/records/new.jsonl"])}
+    assert operator.build().started == list(planned)
+
+
+def test_results_of_more_processes_are_unchanged_for_a_build_that_asks_for_the_default(workspace):
+    workspace.cell("op/impls/x.md", WRITE, MEASURING)
+    thorough = max(scheduler.DEFAULT_PROCESSES.values())
+    workspace.build(processes=thorough)
+    assert plan(workspace, processes=0) == {}
+    workspace.cell("op/impls/x.md", WRITE + "# more", MEASURING)
+
+    assert plan(workspace, processes=0) == {X: run("code")}
+
+
+def test_only_the_cells_that_are_asked_for_and_their_needs_are_planned(operator):
+    operator.write("lib/lib.py", "x = 1")
+
+    assert plan(operator, "op/impls/y.md") == {}
+    assert plan(operator, "op/results") == plan(operator) != {}

@@ -1,0 +1,129 @@
+"""The cache stays small, and what the report shows stays in it."""
+
+import os
+import time
+
+import pytest
+
+from kernels_bench_tools.errors import ProjectError
+from kernels_bench_tools.notebooks.cache import CellCache, process_key
+from kernels_bench_tools.notebooks.entries import StoredResult
+from kernels_bench_tools.notebooks.project import find_project
+from kernels_bench_tools.notebooks.pruning import list_entries, prune_cache, verify_cache
+from kernels_bench_tools.records import Status
+
+HALF_MEGABYTE = 500_000
+
+
+def write(workspace, text, name="n.md"):
+    workspace.cell(name, f"open('a.txt', 'w').write({text!r} * {HALF_MEGABYTE})")
+
+
+def keys(workspace):
+    return {entry.key for entry in list_entries(CellCache(workspace.project.state))}
+
+
+def last_key(workspace, name="n.md"):
+    return (workspace.root / workspace.result(name).artifacts["a.txt"]).parents[1].name
+
+
+@pytest.fixture
+def small(workspace):
+    """A project whose results may take a megabyte."""
+    (workspace.root / "pyproject.toml").write_text('[tool.kbt]\ncache_size = "1.1 MB"\n')
+    return workspace
+
+
+def test_a_build_removes_the_results_that_were_used_longest_ago(small):
+    made = []
+    for text in "abc":
+        write(small, text)
+        small.build()
+        made.append(last_key(small))
+        os.utime(small.project.state / "cache" / made[-1], (100 + len(made), 100 + len(made)))
+
+    assert keys(small) == set(made[1:])
+
+
+def test_a_result_that_a_build_served_counts_as_used(small):
+    write(small, "a")
+    small.build()
+    first = last_key(small)
+    write(small, "b")
+    small.build()
+    for path in (small.project.state / "cache").iterdir():
+        os.utime(path, (100, 100))
+    write(small, "a")
+    assert small.build().started == []
+    write(small, "c")
+    small.build()
+
+    assert keys(small) == {first, last_key(small)}
+
+
+def test_what_the_report_shows_is_never_removed(small):
+    for name in ("l.md", "m.md", "n.md"):
+        write(small, name[0], name)
+    small.build()
+
+    assert len(keys(small)) == 3
+    assert small.build().started == []
+
+
+def test_a_build_that_ran_nothing_removes_nothing(small):
+    write(small, "a")
+    small.build()
+    write(small, "b")
+    small.build()
+    (small.root / "pyproject.toml").write_text('[tool.kbt]\ncache_size = "1 KB"\n')
+    small.build()
+
+    assert len(keys(small)) == 2
+
+
+def test_pruning_to_nothing_keeps_what_is_shown_and_what_a_session_goes_on_from(workspace):
+    write(workspace, "a")
+    workspace.build()
+    write(workspace, "b")
+    workspace.build()
+    cache = CellCache(workspace.project.state)
+    cache.commit(cache.draft(), process_key("k", 0), StoredResult(cell="n.md:a", status=Status.OK))
+
+    assert len(prune_cache(cache, 0)) == 1
+    assert keys(workspace) == {last_key(workspace), process_key("k", 0)}
+    assert workspace.build().started == []
+
+
+def test_old_processes_of_sessions_are_swept(workspace):
+    cache = CellCache(workspace.project.state)
+    entry = cache.commit(cache.draft(), process_key("k", 0), StoredResult(cell="n.md:a", status=Status.OK))
+    cache.sweep()
+    assert entry.folder.exists()
+    long_ago = time.time() - 25 * 3600
+    os.utime(entry.folder, (long_ago, long_ago))
+    cache.sweep()
+
+    assert not entry.folder.exists()
+
+
+def test_verifying_removes_what_is_damaged_and_names_its_cell(workspace):
+    write(workspace, "a", "m.md")
+    write(workspace, "b", "n.md")
+    workspace.build()
+    log = workspace.project.state / "cache" / last_key(workspace) / "stderr.txt"
+    log.write_text("x")
+    looked = []
+    removed = verify_cache(CellCache(workspace.project.state), lambda done, of: looked.append((done, of)))
+
+    assert removed == {"n.md:a": "stderr.txt was changed"}
+    assert looked == [(1, 2), (2, 2)]
+    assert workspace.build().started == ["n.md:a"]
+    assert workspace.told.notes == []
+
+
+@pytest.mark.parametrize("size", ['"many"', "12", '"-1G"', '""'])
+def test_a_cache_size_that_is_none_is_said_with_its_place(workspace, size):
+    (workspace.root / "pyproject.toml").write_text(f"[tool.kbt]\ncache_size = {size}\n")
+
+    with pytest.raises(ProjectError, match="cache_size"):
+        find_project(workspace.root)

@@ -1,0 +1,196 @@
+"""Which of the user's variables and settings a cell sees."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from kernels_bench_tools.errors import ProjectError
+from kernels_bench_tools.notebooks.allowed import allowed_variables, number_variables
+from kernels_bench_tools.notebooks.policy import read_size
+from kernels_bench_tools.notebooks.project import find_project
+
+CREDENTIALS = [
+    "HF_TOKEN",
+    "HUGGING_FACE_HUB_TOKEN",
+    "GITHUB_TOKEN",
+    "GITHUB_PAT",
+    "AWS_SECRET_ACCESS_KEY",
+    "AWS_SESSION_TOKEN",
+    "OPENAI_API_KEY",
+    "WANDB_API_KEY",
+    "PIP_PASSWORD",
+    "UV_PUBLISH_TOKEN",
+    "UV_INDEX_PRIVATE_PASSWORD",
+    "UV_INDEX_PRIVATE_USERNAME",
+    "KBT_SECRET",
+    "TORCH_AUTH",
+    "PYTHON_KEYRING_PASSWORD",
+    "MYAPIKEY",
+    "SSH_AUTH_SOCK",
+    "NETRC",
+    "XDG_CONFIG_HOME",
+    "GIT_CONFIG_GLOBAL",
+    "MATPLOTLIBRC",
+    "SOME_THING_OF_MINE",
+]
+PASSED = [
+    "CUDA_VISIBLE_DEVICES",
+    "CUDA_HOME",
+    "LD_LIBRARY_PATH",
+    "NVIDIA_TF32_OVERRIDE",
+    "OMP_NUM_THREADS",
+    "PYTORCH_CUDA_ALLOC_CONF",
+    "TORCH_LOGS",
+    "TRITON_CACHE_DIR",
+    "HF_HUB_OFFLINE",
+    "HF_ENDPOINT",
+    "USE_HUB_KERNELS",
+    "LOCAL_KERNELS",
+    "KBT_KERNELS_LOCK",
+    "LC_ALL",
+    "TZ",
+    "https_proxy",
+    "NO_PROXY",
+    "CI",
+    "UV_OFFLINE",
+]
+PRINT = "import os, json; print(json.dumps(dict(os.environ)))"
+
+
+def environment_of(workspace) -> dict[str, str]:
+    return json.loads(workspace.text(workspace.result("n.md").stdout))
+
+
+@pytest.mark.parametrize("environment", ["current", "uv"])
+def test_a_cell_gets_what_programs_need_and_no_credential(workspace, monkeypatch, environment):
+    monkeypatch.setenv("UV_OFFLINE", "1")
+    for name in [*CREDENTIALS, *PASSED]:
+        if name not in {"LD_LIBRARY_PATH", "LC_ALL", "KBT_KERNELS_LOCK"}:
+            monkeypatch.setenv(name, "1")
+    monkeypatch.setenv("PIP_EXTRA_INDEX_URL", "https://me:password@index.example/simple")
+    monkeypatch.setenv("HTTP_PROXY", "http://me:password@proxy.example")
+    workspace.cell("n.md", PRINT)
+    workspace.build(environment=environment)
+
+    seen = environment_of(workspace)
+
+    assert not set(CREDENTIALS) & set(seen)
+    assert "password" not in json.dumps(seen)
+    assert {"CUDA_VISIBLE_DEVICES", "OMP_NUM_THREADS", "HF_HUB_OFFLINE", "https_proxy", "CI"} <= set(seen)
+
+
+@pytest.mark.parametrize("name", PASSED)
+def test_what_programs_need_is_allowed(name):
+    assert allowed_variables({name: "1"}) == {name: "1"}
+
+
+def test_a_variable_is_passed_on_request_and_runs_nothing_again(workspace, monkeypatch):
+    monkeypatch.setenv("HF_TOKEN", "hf_123")
+    monkeypatch.setenv("OTHER_TOKEN", "456")
+    workspace.cell("n.md", PRINT)
+    workspace.build(pass_env=("HF_TOKEN",))
+    seen = environment_of(workspace)
+
+    assert (seen["HF_TOKEN"], seen.get("OTHER_TOKEN")) == ("hf_123", None)
+    assert workspace.build().started == []
+
+
+def test_variables_to_pass_are_a_setting_of_the_project(workspace, monkeypatch):
+    monkeypatch.setenv("OTHER_TOKEN", "456")
+    (workspace.root / "pyproject.toml").write_text('[tool.kbt]\npass_env = ["OTHER_TOKEN"]\n')
+    workspace.cell("n.md", PRINT)
+    workspace.build()
+
+    assert environment_of(workspace)["OTHER_TOKEN"] == "456"
+
+
+def test_the_users_settings_files_are_not_a_cells(workspace, tmp_path, monkeypatch):
+    home = tmp_path / "home"
+    (home / ".config" / "matplotlib").mkdir(parents=True)
+    (home / ".netrc").write_text("machine example.org login me password secret\n")
+    (home / ".gitconfig").write_text("[user]\nname = Somebody\n")
+    (home / ".config" / "matplotlib" / "matplotlibrc").write_text("lines.linewidth: 42\n")
+    (home / ".cache" / "huggingface").mkdir(parents=True)
+    (home / ".cache" / "huggingface" / "token").write_text("hf_secret")
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    code = """
+import netrc, pathlib, subprocess
+print(pathlib.Path("~/.netrc").expanduser().exists())
+print(subprocess.run(["git", "config", "--global", "user.name"], capture_output=True).stdout)
+import matplotlib; print(matplotlib.rcParams["lines.linewidth"])
+import huggingface_hub; print(huggingface_hub.get_token())
+"""
+    workspace.cell("n.md", code)
+    workspace.build()
+
+    assert workspace.text(workspace.result("n.md").stdout).splitlines() == ["False", "b''", "1.5", "None"]
+
+
+def test_variables_that_change_numbers_are_told_from_those_that_name_places():
+    environ = {
+        "OMP_NUM_THREADS": "2",
+        "CUDA_LAUNCH_BLOCKING": "1",
+        "CUDA_HOME": "/usr/local/cuda",
+        "CUDA_VISIBLE_DEVICES": "1",
+        "NVIDIA_DRIVER_CAPABILITIES": "all",
+        "TORCHINDUCTOR_MAX_AUTOTUNE": "1",
+        "TORCH_LOGS": "dynamo",
+        "TRITON_CACHE_DIR": "/tmp/t",
+        "TORCH_TOKEN": "secret",
+        "PATH": "/bin",
+        "MKL_NUM_THREADS": "",
+    }
+
+    assert number_variables(environ) == {
+        "CUDA_LAUNCH_BLOCKING": "1",
+        "OMP_NUM_THREADS": "2",
+        "TORCHINDUCTOR_MAX_AUTOTUNE": "1",
+    }
+
+
+@pytest.mark.parametrize(
+    ("text", "size"), [("1", 1), ("800MB", 800 << 20), ("1.5 GiB", 3 << 29), ("2t", 2 << 40)]
+)
+def test_sizes_are_read(text, size):
+    assert read_size("here", text) == size
+
+
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ('memory_limit = "much"', "memory_limit: 'much' is not a size. Expected: A number of bytes"),
+        ('artifact_limit = "0"', "artifact_limit: '0' is not a size"),
+        ("memory_limit = [1]", r"memory_limit: '\[1\]' is not a size"),
+        ('pass_env = "HF_TOKEN"', "pass_env is wrong. Expected: A list"),
+        ('raw_html = "yes"', "raw_html is wrong. Expected: true or false"),
+        ('pass_env = ["A=B"]', "'A=B' is not a variable's name"),
+    ],
+)
+def test_a_wrong_setting_is_refused_in_one_line(workspace, setting, message):
+    (workspace.root / "pyproject.toml").write_text(f"[tool.kbt]\n{setting}\n")
+
+    with pytest.raises(ProjectError, match=message):
+        find_project(workspace.root)
+
+
+@pytest.mark.parametrize("setting", ["true", "false"])
+def test_whether_prose_may_hold_html_reaches_the_pages(workspace, setting):
+    (workspace.root / "pyproject.toml").write_text(f"[tool.kbt]\nraw_html = {setting}\n")
+    workspace.write("n.md", "Prose.")
+    workspace.build()
+
+    assert workspace.run.project.raw_html is (setting == "true")
+
+
+@pytest.mark.parametrize(("option", "value"), [("--memory-limit", "lots"), ("--pass-env", "A=B")])
+def test_a_wrong_option_is_one_line(workspace, option, value):
+    workspace.cell("n.md", "1")
+    command = [sys.executable, "-m", "kernels_bench_tools", "build", "--env", "current", option, value]
+    done = subprocess.run(command, cwd=workspace.root, capture_output=True, text=True, check=False)
+
+    assert done.returncode == 1
+    assert done.stderr.startswith(f"kbt: {option}: ")
+    assert len(done.stderr.splitlines()) == 1
