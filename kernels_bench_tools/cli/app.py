@@ -34,6 +34,9 @@ VERBS = {
 A module is imported when its verb is asked for: all of them take longer than a build in which nothing changed.
 """
 
+_OWN_LAST_WORDS = {"serve"}
+"""Verbs that Ctrl-C is the usual end of, and that say so themselves."""
+
 _HELP = """Find out which GPU kernel to use.
 
     Notebooks measure kernels and leave records; `kbt build` runs what changed and publishes the report.
@@ -92,7 +95,10 @@ def make_app(verbs: Iterable[str]) -> typer.Typer:
 def run(app: typer.Typer, arguments: Sequence[str]) -> int:
     """Run one command and return its exit code; a user's mistake is one line on stderr."""
     try:
-        return int(app(list(arguments), prog_name="kbt", standalone_mode=False) or 0)
+        code = int(app(list(arguments), prog_name="kbt", standalone_mode=False) or 0)
+        if code == INTERRUPTED and arguments[0] not in _OWN_LAST_WORDS:
+            raise KeyboardInterrupt  # typer has made an exit code of it
+        return code
     except typer.TyperException as error:
         return _show_usage_mistake(error)
     except KbtError as error:
