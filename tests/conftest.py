@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import csv
 import math
-from collections.abc import Callable
+import os
+import shutil
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 import pytest
@@ -40,6 +43,9 @@ from kernels_bench_tools.runs import (
 from kernels_bench_tools.selfchecks import Check, KernelAgreement, SelfCheck
 from kernels_bench_tools.summaries import DeviceSummary, Point, Row, Summary, Verdict, WorkloadSummary
 
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
+
 ROOT = Path(__file__).parent.parent
 H200 = Device(kind="cuda", name="NVIDIA H200", slug="nvidia-h200", driver="580.95.05")
 EPYC = Device(kind="cpu", name="AMD EPYC, 2 cores", slug="amd-epyc-2-cores")
@@ -60,8 +66,15 @@ CODE = '''# /// script
 # ///
 from kernels_bench_tools import run_benchmark
 
-if TYPE_CHECKING:
-    from playwright.sync_api import Browser
+
+def layer_norm(x, weight, bias, eps):
+    """One call into the framework."""
+    return torch.nn.functional.layer_norm(x, x.shape[-1:], weight, bias, eps)  # a < b & c
+
+
+run_benchmark("layer_norm", layer_norm)
+'''
+
 
 ARGUMENTS = [
     "--no-sandbox",
@@ -95,15 +108,6 @@ def browser() -> Iterator[Browser]:
         browser = playwright.chromium.launch(executable_path=executable, args=ARGUMENTS)
         yield browser
         browser.close()
-
-
-def layer_norm(x, weight, bias, eps):
-    """One call into the framework."""
-    return torch.nn.functional.layer_norm(x, x.shape[-1:], weight, bias, eps)  # a < b & c
-
-
-run_benchmark("layer_norm", layer_norm)
-'''
 
 
 @dataclass

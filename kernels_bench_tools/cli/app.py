@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import sys
 from collections.abc import Iterable, Sequence
 from importlib import import_module
@@ -36,6 +37,8 @@ A module is imported when its verb is asked for: all of them take longer than a 
 
 _OWN_LAST_WORDS = {"serve"}
 """Verbs that Ctrl-C is the usual end of, and that say so themselves."""
+
+_DISK_TAKES_NO_MORE = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS}
 
 _HELP = """Find out which GPU kernel to use.
 
@@ -111,6 +114,18 @@ def run(app: typer.Typer, arguments: Sequence[str]) -> int:
         # The reader of our output, such as `head`, has what it wanted.
         sys.stderr.close()
         return 0
+    except OSError as error:
+        if error.errno not in _DISK_TAKES_NO_MORE:
+            raise
+        print(f"kbt: {_disk_mistake(error)}", file=sys.stderr)
+        return USER_MISTAKE
+
+
+def _disk_mistake(error: OSError) -> KbtError:
+    """Say what a disk that takes no more means."""
+    where = str(error.filename2 or error.filename or "the disk")
+    remedy = "Make room and run the same command again. What was finished is kept"
+    return KbtError(where, f"cannot be written ({error.strerror})", "", remedy)
 
 
 def _show_usage_mistake(error: typer.TyperException) -> int:

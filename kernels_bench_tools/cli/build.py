@@ -29,7 +29,8 @@ from kernels_bench_tools.cli.options import (
 )
 from kernels_bench_tools.cli.paths import shown
 from kernels_bench_tools.cli.physics import complain_of_impossible
-from kernels_bench_tools.cli.progress import make_progress
+from kernels_bench_tools.cli.progress import PlainProgress, make_progress
+from kernels_bench_tools.notebooks.locks import project_lock
 from kernels_bench_tools.notebooks.policy import check_variable_names, read_size
 from kernels_bench_tools.notebooks.project import Project, find_project
 from kernels_bench_tools.notebooks.scheduler import BuildOptions
@@ -77,8 +78,9 @@ def build(
         memory_limit=read_size("--memory-limit", memory_limit) if memory_limit else 0,
         pass_env=check_variable_names("--pass-env", tuple(pass_env or ())),
     )
-    result = run_cells(project, paths or [], options)
-    published = publish(project.root, result, output or project.root / "site")
+    with project_lock(project, PlainProgress()):  # until the pages are made of what the cells left
+        result = run_cells(project, paths or [], options)
+        published = publish(project.root, result, output or project.root / "site")
     for link in published.dead_links:
         print(f"note: a link leads nowhere: {link}", file=sys.stderr)
     if json:

@@ -16,9 +16,9 @@ from kernels_bench_tools.cli.edits import Edits
 from kernels_bench_tools.cli.live import Live
 from kernels_bench_tools.cli.options import Env, EnvironmentChoice, Workloads
 from kernels_bench_tools.cli.physics import complain_of_impossible
-from kernels_bench_tools.cli.progress import make_progress
+from kernels_bench_tools.cli.progress import PlainProgress, make_progress
 from kernels_bench_tools.errors import KbtError, ProjectError
-from kernels_bench_tools.notebooks.locks import ended_like_interrupted
+from kernels_bench_tools.notebooks.locks import ended_like_interrupted, project_lock
 from kernels_bench_tools.notebooks.project import Project, find_project
 from kernels_bench_tools.notebooks.scheduler import BuildOptions
 from kernels_bench_tools.notebooks.scheduler import build as run_notebooks
@@ -108,19 +108,26 @@ class _Session:
     def _build(self, edits: Edits, options: BuildOptions) -> None:
         self.live.tell(busy="Building …")
         try:
-            try:
-                project = edits.begin()
-                with make_progress() as progress:
-                    result = run_notebooks(
-                        project, self.targets, options, progress, outdated=edits.is_outdated
-                    )
-            finally:
-                outdated = edits.end()
-            if not outdated:
-                self._publish(project, result)
+            # Until the pages are made of what the cells left, as another build would replace it.
+            with project_lock(self.project, PlainProgress()):
+                result = self._run(edits, options)
+                if result is not None:
+                    self._publish(self.project, result)
         except (KbtError, OSError) as error:
             print(f"kbt: {error}", file=sys.stderr, flush=True)
             self.live.tell(error=str(error))
+
+    def _run(self, edits: Edits, options: BuildOptions) -> BuildRun | None:
+        """Run what is stale; return None if what came of it is outdated already."""
+        try:
+            self.project = edits.begin()
+            with make_progress() as progress:
+                result = run_notebooks(
+                    self.project, self.targets, options, progress, outdated=edits.is_outdated
+                )
+        finally:
+            outdated = edits.end()
+        return None if outdated else result
 
     def _publish(self, project: Project, result: BuildRun) -> None:
         published = publish(project.root, result, self.site)

@@ -28,7 +28,11 @@ def _never() -> bool:
 
 @contextmanager
 def project_lock(project: Project, progress: Progress) -> Iterator[bool]:
-    """Let one build at a time change a project's state; yield whether there was another to wait for."""
+    """Let one build at a time change a project's state; yield whether there was another to wait for.
+
+    Who holds it may take it again, so that a build and its publication are one step for all others: another
+    build would replace results, or remove them from the cache, while pages are being made of them.
+    """
     ignore_folder(project.state)
     waiting = f"another build is running in {project.root}; waiting for it to end"
     with _held(project.state / "lock", waiting, progress) as waited:
@@ -56,7 +60,7 @@ def device_lock(slug: str, progress: Progress, stopped: Callable[[], bool] = _ne
 def _held(
     path: Path, waiting: str, progress: Progress, stopped: Callable[[], bool] = _never
 ) -> Iterator[bool]:
-    lock = FileLock(path)
+    lock = FileLock(path, is_singleton=True)
     waited = False
     try:
         lock.acquire(timeout=0)

@@ -22,6 +22,9 @@ _PROC = Path("/proc")
 _ROUNDS = 100
 _QUIET_ROUNDS = 3
 _PAUSE_SECONDS = 0.02
+_EXEC_SECONDS = 0.002
+_EXITING, _KERNEL_THREAD = 0x4, 0x200000
+"""Flags in ``/proc/PID/stat``."""
 
 
 def owner_name() -> str:
@@ -103,11 +106,30 @@ def _environments() -> Iterator[tuple[int, bytes]]:
         return
     for pid in _pids():
         try:
-            # A process that is no more than a zombie has none.
-            with open(f"/proc/{pid}/environ", "rb", buffering=0) as file:  # noqa: PTH123
-                yield pid, file.read()
+            yield pid, _variables(pid)
         except OSError:
             continue
+
+
+def _variables(pid: int) -> bytes:
+    """Return a process's variables; one that is just becoming another program has none for a moment."""
+    for _ in range(_ROUNDS):
+        variables = _read(pid, "environ")
+        if variables or _read(pid, "cmdline") or _has_no_memory(pid):
+            break
+        time.sleep(_EXEC_SECONDS)
+    return variables
+
+
+def _read(pid: int, name: str) -> bytes:
+    with open(f"/proc/{pid}/{name}", "rb", buffering=0) as file:  # noqa: PTH123 - of every process, after each cell
+        return file.read()
+
+
+def _has_no_memory(pid: int) -> bool:
+    """Return whether a process is a zombie, is ending, or is a thread of the kernel: it will never have variables."""
+    fields = _fields(_read(pid, "stat"))
+    return fields[0] in {b"Z", b"X"} or bool(int(fields[6]) & (_EXITING | _KERNEL_THREAD))
 
 
 def _environments_elsewhere() -> Iterator[tuple[int, bytes]]:

@@ -142,7 +142,7 @@ OPERATOR = Operator(
         "large": _workloads("bfloat16", "", ((16384, 128256),)),
         # TrainScale's, in its type.
         "trainscale": _workloads("float16", "trainscale_", ((4096, 128000), (16384, 128000))),
-        "cpu": _workloads("float32", "cpu_", ((32, 4096), (64, 8192))),
+        "cpu": _workloads("float32", "cpu_", ((64, 8192),)),
         "smoke": _workloads("float32", "smoke_", ((8, 1000),)),
     },
     inputs=make_inputs,

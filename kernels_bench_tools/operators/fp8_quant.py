@@ -129,7 +129,7 @@ OPERATOR = Operator(
         "decode": _workloads("bfloat16", "", ((1, 4096), (8, 4096), (64, 4096))),
         # TrainScale's, in its type.
         "trainscale": _workloads("float32", "trainscale_", ((4096, 4096), (16384, 4096))),
-        "cpu": _workloads("float32", "cpu_", ((32, 1024), (128, 1024))),
+        "cpu": _workloads("float32", "cpu_", ((128, 1024),)),
         "smoke": _workloads("float32", "smoke_", ((16, 256),)),
     },
     inputs=make_inputs,

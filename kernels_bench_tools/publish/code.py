@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 from markupsafe import Markup
 from pygments import highlight
 from pygments.formatters import HtmlFormatter
+from pygments.lexer import Lexer
 from pygments.lexers import get_lexer_by_name
 from pygments.util import ClassNotFound
 
@@ -13,14 +16,24 @@ _DARK, _LIGHT = "github-dark", "default"
 
 def highlighted(code: str, language: str = "python") -> Markup:
     """Return code as spans with classes, escaped; as plain text if the language is not known."""
-    try:
-        lexer = get_lexer_by_name(language, stripnl=False) if language else None
-    except ClassNotFound:
-        lexer = None
+    lexer = _lexer(language) if language else None
     if lexer is None:
         return Markup.escape(code)
     # Pygments escapes what it is given.
-    return Markup(highlight(code, lexer, HtmlFormatter(nowrap=True)))  # noqa: S704
+    return Markup(highlight(code, lexer, _formatter()))  # noqa: S704
+
+
+@cache
+def _lexer(language: str) -> Lexer | None:
+    try:
+        return get_lexer_by_name(language, stripnl=False)
+    except ClassNotFound:
+        return None
+
+
+@cache
+def _formatter() -> HtmlFormatter[str]:
+    return HtmlFormatter(nowrap=True)
 
 
 def highlight_styles() -> str:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import re
 import xml.etree.ElementTree as ET
+from functools import lru_cache
 
 SVG = "{http://www.w3.org/2000/svg}"
 """Namespace of a figure's elements, as ElementTree writes it."""
 FOREIGN_URL = re.compile(r"url\(\s*['\"]?(?!#)", re.IGNORECASE)
 _XLINK_HREF = "{http://www.w3.org/1999/xlink}href"
 _DRAWING = frozenset(
-    [
+    SVG + name
+    for name in [
         "svg",
         "g",
         "a",
@@ -39,6 +41,7 @@ _DRAWING = frozenset(
         "style",
     ]
 )
+_TEXTS = frozenset(SVG + name for name in ("title", "desc", "style"))
 
 
 def read_drawing(data: bytes) -> ET.Element:
@@ -60,16 +63,18 @@ def read_drawing(data: bytes) -> ET.Element:
 
 
 def _keep_what_draws(element: ET.Element) -> None:
-    for name, value in list(element.attrib.items()):
-        if name == _XLINK_HREF:
-            element.attrib.setdefault("href", value)
-        if not _is_safe(name, value):
-            del element.attrib[name]
+    attributes = element.attrib
+    if _XLINK_HREF in attributes:
+        attributes.setdefault("href", attributes[_XLINK_HREF])
+    # Names few and values many: only what holds a bracket can hold "url(".
+    bad = [name for name, value in attributes.items() if not _is_known(name) or "(" in value]
+    for name in bad:
+        if not _is_safe(name, attributes[name]):
+            del attributes[name]
     for child in list(element):
-        local = child.tag.removeprefix(SVG) if isinstance(child.tag, str) else ""
-        if local in _DRAWING and isinstance(child.tag, str) and child.tag.startswith(SVG):
+        if child.tag in _DRAWING:
             _keep_what_draws(child)
-            if local in {"title", "desc", "style"}:
+            if child.tag in _TEXTS:
                 # A browser reads elements in these as HTML.
                 child[:] = []
         else:
@@ -77,6 +82,10 @@ def _keep_what_draws(element: ET.Element) -> None:
 
 
 def _is_safe(name: str, value: str) -> bool:
-    if name.startswith("{") or ":" in name or name.lower().startswith("on"):
-        return False
-    return name == "href" or not FOREIGN_URL.search(value)
+    return _is_known(name) and (name == "href" or not FOREIGN_URL.search(value))
+
+
+@lru_cache(maxsize=1024)
+def _is_known(name: str) -> bool:
+    """Whether an attribute of this name draws: it is of no other namespace, and answers to no event."""
+    return not (name.startswith("{") or ":" in name or name.lower().startswith("on"))

@@ -19,7 +19,7 @@ _CODE = re.compile(r"\[[a-z][a-z-]+\]$")
 """What ends a reason that has a name of its own: ``[hub-unreachable]``."""
 _TOLD_APART = 120
 """Letters by which reasons are told apart; later ones are details such as shapes."""
-_ORDER = [
+ORDER = [
     Status.INCORRECT,
     Status.EXCEEDS_PHYSICS,
     Status.REJECTED,
@@ -76,7 +76,7 @@ def failure_groups(operators: Iterable[Operator], page: Page, paths: SitePaths) 
     found: dict[tuple[Status, str], list[_Failure]] = {}
     for failure in _failures(operators):
         found.setdefault((failure.point.status, _kind(failure)), []).append(failure)
-    ordered = sorted(found.items(), key=lambda item: (_ORDER.index(item[0][0]), -len(item[1]), item[0][1]))
+    ordered = sorted(found.items(), key=lambda item: (ORDER.index(item[0][0]), -len(item[1]), item[0][1]))
     return [_group(status, failures, page, paths) for (status, _), failures in ordered]
 
 

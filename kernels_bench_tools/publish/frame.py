@@ -35,6 +35,9 @@ if TYPE_CHECKING:
     from kernels_bench_tools.publish.prose import Body
 
 
+_STATE = ".kbt"
+
+
 @dataclass(frozen=True)
 class Site:
     """Everything that pages are made from."""
@@ -60,7 +63,7 @@ class Site:
         # A build in which nothing changed renders nothing, and need not load what renders.
         from kernels_bench_tools.publish.templates import make_environment
 
-        return make_environment()
+        return make_environment(self.root / _STATE)
 
     @cached_property
     def _by_folder(self) -> Mapping[str, Operator]:

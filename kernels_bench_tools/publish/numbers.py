@@ -47,10 +47,12 @@ def times_interval(low: float | None, high: float | None) -> str:
 
     >>> times_interval(1.2449, 1.2611)
     '[1.245, 1.261]'
+    >>> times_interval(0.07261, 0.07284)
+    '[0.0726, 0.0728]'
     """
     if low is None or high is None:
         return ""
-    places = 3 if low < 10 else 2
+    places = max(3 if low < 10 else 2, decimals(low, 3))
     return f"[{low:,.{places}f}, {high:,.{places}f}]"
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import filecmp
 import os
 import shutil
+import stat
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
@@ -16,7 +17,9 @@ from kernels_bench_tools.publish.products import Product, make_products
 
 Content = bytes | Path | Product
 MANIFEST = ".kbt-site.json"
-_KEPT = {MANIFEST, ".gitignore"}
+UNFINISHED = ".kbt-unfinished"
+"""Folder for files that are being written. What a build that was killed, or a full disk, left there is known by it."""
+_KEPT = {MANIFEST, UNFINISHED, ".gitignore"}
 
 
 class Entry(msgspec.Struct, kw_only=True, omit_defaults=True):
@@ -73,13 +76,20 @@ class OutputFolder:
         Raises:
             ProjectError: One of them would replace a file that no build wrote.
         """
-        for path in files:
-            if (self.root / path).exists() and path not in self._ours:
+        for path in files.keys() - self._ours:
+            if (self.root / path).exists():
                 raise ProjectError(
                     str(self.root / path),
                     "is in the way of a page and was not written by kbt",
                     remedy="Move it away or choose another output folder",
                 )
+        shutil.rmtree(self.root / UNFINISHED, ignore_errors=True)
+        try:
+            return self._write(files, dead)
+        finally:
+            shutil.rmtree(self.root / UNFINISHED, ignore_errors=True)
+
+    def _write(self, files: Mapping[str, Content], dead: set[str]) -> Changes:
         # Written before the files, so that a build cut short does not leave strangers behind.
         self._write_manifest(self._ours | files.keys(), self._made)
         changes = Changes(removed=sorted(self._ours - files.keys()))
@@ -89,8 +99,8 @@ class OutputFolder:
         due = {path: product for path, product in products.items() if path not in entries}
         changes.unchanged += entries
         for path in files.keys() - products.keys():
-            self._note(changes, path, _put(self.root / path, _plain(files[path])))
-        for made in make_products(due, lambda path, data: _put(self.root / path, data), dead):
+            self._note(changes, path, _put(self.root, path, _plain(files[path])))
+        for made in make_products(due, lambda path, data: _put(self.root, path, data), dead):
             self._note(changes, made.path, made.changed)
             entries[made.path] = Entry(key=due[made.path].key, size=made.size, dead=made.dead)
         changes.written.sort()
@@ -104,8 +114,8 @@ class OutputFolder:
         entry = self._made.get(path)
         if entry is None or entry.key != product.key or entry.dead or path not in self._ours:
             return None
-        target = self.root / path
-        return entry if target.is_file() and target.stat().st_size == entry.size else None
+        found = _stat(self.root / path)
+        return entry if found is not None and found.st_size == entry.size else None
 
     @staticmethod
     def _note(changes: Changes, path: str, changed: bool) -> None:
@@ -146,7 +156,7 @@ class OutputFolder:
     def _write_manifest(self, files: Iterable[str], made: Mapping[str, Entry]) -> None:
         manifest = Manifest(files=sorted(files), made=dict(sorted(made.items())))
         data = msgspec.json.format(msgspec.json.encode(manifest), indent=1) + b"\n"
-        _put(self.root / MANIFEST, data)
+        _put(self.root, MANIFEST, data)
 
     def _remove(self, paths: Iterable[str]) -> None:
         folders: set[Path] = set()
@@ -159,21 +169,34 @@ class OutputFolder:
                 folder.rmdir()
 
 
-def _put(target: Path, content: bytes | Path) -> bool:
-    """Make ``target`` hold ``content``, whole or not at all; return whether it did not already."""
-    if target.is_file() and _same(target, content):
+def _put(root: Path, path: str, content: bytes | Path) -> bool:
+    """Make a file of the site hold ``content``, whole or not at all; return whether it did not already."""
+    target = root / path
+    found = _stat(target)
+    if found is not None and _same(target, found, content):
         return False
-    target.parent.mkdir(parents=True, exist_ok=True)
-    temporary = target.with_name(f".{target.name}.{os.getpid()}")
+    temporary = root / UNFINISHED / str(os.getpid())
+    try:
+        _fill(temporary, content)
+    except FileNotFoundError:
+        temporary.parent.mkdir(parents=True, exist_ok=True)
+        _fill(temporary, content)
+    try:
+        temporary.replace(target)
+    except FileNotFoundError:  # the folder is not there yet, as it is for one file in four
+        target.parent.mkdir(parents=True, exist_ok=True)
+        temporary.replace(target)
+    return True
+
+
+def _fill(temporary: Path, content: bytes | Path) -> None:
     if isinstance(content, Path):
         shutil.copyfile(content, temporary)
         # So that the next build sees from afar that it is the same file.
-        stat = content.stat()
-        os.utime(temporary, ns=(stat.st_atime_ns, stat.st_mtime_ns))
+        times = content.stat()
+        os.utime(temporary, ns=(times.st_atime_ns, times.st_mtime_ns))
     else:
         temporary.write_bytes(content)
-    temporary.replace(target)
-    return True
 
 
 def _plain(content: Content) -> bytes | Path:
@@ -181,10 +204,19 @@ def _plain(content: Content) -> bytes | Path:
     return content
 
 
-def _same(target: Path, content: bytes | Path) -> bool:
+def _stat(target: Path) -> os.stat_result | None:
+    """Return what is known of a file; None if there is none. Asked of thousands of files, so only once of each."""
+    try:
+        found = os.stat(target)  # noqa: PTH116 - half of what Path.stat costs
+    except OSError:
+        return None
+    return found if stat.S_ISREG(found.st_mode) else None
+
+
+def _same(target: Path, theirs: os.stat_result, content: bytes | Path) -> bool:
     if isinstance(content, Path):
-        ours, theirs = content.stat(), target.stat()
+        ours = content.stat()
         if ours.st_size != theirs.st_size:
             return False
         return ours.st_mtime_ns == theirs.st_mtime_ns or filecmp.cmp(content, target, shallow=False)
-    return target.stat().st_size == len(content) and target.read_bytes() == content
+    return theirs.st_size == len(content) and target.read_bytes() == content

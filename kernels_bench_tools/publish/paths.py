@@ -8,6 +8,7 @@ from __future__ import annotations
 import posixpath
 from collections import Counter
 from collections.abc import Iterable
+from functools import lru_cache
 from urllib.parse import quote
 
 from kernels_bench_tools.naming import slugify
@@ -29,8 +30,13 @@ def relative_url(target: str, page: str) -> str:
     >>> relative_url("a/artifacts/x y.csv", "a/b/index.html")
     '../artifacts/x%20y.csv'
     """
-    relative = posixpath.relpath(target, posixpath.dirname(page) or ".")
-    url = quote(relative)
+    return _url_from(target, posixpath.dirname(page))
+
+
+@lru_cache(maxsize=4096)
+def _url_from(target: str, folder: str) -> str:
+    """Pages of a folder link to much the same places."""
+    url = quote(posixpath.relpath(target, folder or "."))
     # A colon in the first segment would read as a scheme.
     return f"./{url}" if ":" in url.partition("/")[0] else url
 

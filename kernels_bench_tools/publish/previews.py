@@ -13,8 +13,7 @@ from markupsafe import Markup
 from kernels_bench_tools.publish.artifacts import (
     Artifact,
     CsvTable,
-    inline_figure,
-    inline_figure_panels,
+    figure_elements,
     read_csv,
 )
 from kernels_bench_tools.publish.links import Links
@@ -90,10 +89,9 @@ def figure_preview(
     view = replace(
         link(artifact, page), data=[link(beside, page) for beside in artifact.data if beside.exists]
     )
-    panels = inline_figure_panels(artifact, page, names, most)
+    panels, figure = figure_elements(artifact, page, names, most)
     if panels:
         return replace(view, kind="figure", panels=[_panel(panel, names) for panel in panels])
-    figure = inline_figure(artifact, page, names)
     # As an image it can do no harm, whatever it holds.
     return replace(view, kind="image" if figure is None else "figure", figure=figure)
 

@@ -12,6 +12,8 @@ _ENOUGH = 48
 """Products that are worth starting processes for."""
 _AT_ONCE = 8
 _MOST_WORKERS = 8
+_PR_SET_PDEATHSIG = 1
+"""Of Linux's ``prctl``."""
 
 
 @dataclass(frozen=True)
@@ -79,7 +81,9 @@ def _in_processes(work: _Work, workers: int) -> Iterator[Made]:
     try:
         with (
             warnings.catch_warnings(),
-            ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context("fork")) as pool,
+            ProcessPoolExecutor(
+                workers, multiprocessing.get_context("fork"), _end_with_parent, (os.getpid(),)
+            ) as pool,
         ):
             # Python warns of native threads, such as those of numpy's BLAS: rendering does not use them.
             warnings.simplefilter("ignore", DeprecationWarning)
@@ -87,6 +91,19 @@ def _in_processes(work: _Work, workers: int) -> Iterator[Made]:
                 yield from found
     finally:
         _work = None
+
+
+def _end_with_parent(parent: int) -> None:
+    """Have this process killed when the one that made it is: it would wait for work for ever, and hold its locks."""
+    import ctypes
+    import signal
+
+    try:
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    except (OSError, AttributeError):  # not Linux
+        return
+    if os.getppid() != parent:  # it was killed just before
+        os._exit(1)
 
 
 def _make_chunk(paths: Sequence[str]) -> list[Made]:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
 from markdown_it import MarkdownIt
@@ -25,6 +27,10 @@ _PLACEHOLDER = re.compile(r"!\[(artifact:[^\]\n]+|contents|operators(?::[^\]\n]*
 OPERATORS = "operators"
 """The place for the operators' sections."""
 _TABLE = '<div class="scroll" tabindex="0" role="group" aria-label="Table">\n<table>\n'
+
+
+_page: ContextVar[Page] = ContextVar("page")
+"""The page that prose is read for."""
 
 
 @dataclass(frozen=True)
@@ -87,7 +93,8 @@ def render_notebook(notebook: NotebookRun, page: Page, *, raw_html: bool = False
         page: The page it is for.
         raw_html: Whether HTML in the prose is HTML; it is shown as text where the project does not say so.
     """
-    markdown = _markdown(page, raw_html)
+    _page.set(page)
+    markdown = _markdown(raw_html)
     env: dict[str, Any] = {}
     for block in notebook.blocks:
         if isinstance(block, Prose) and raw_html:
@@ -108,16 +115,18 @@ def render_notebook(notebook: NotebookRun, page: Page, *, raw_html: bool = False
     return body
 
 
-def _markdown(page: Page, raw_html: bool) -> MarkdownIt:
+@cache
+def _markdown(raw_html: bool) -> MarkdownIt:
+    """Return what reads and renders prose; made once, for to make it takes longer than a short notebook's prose."""
     markdown = MarkdownIt("commonmark", {"highlight": _fence, "html": raw_html}).enable(
         ["table", "strikethrough"]
     )
-    markdown.use(anchors_plugin, max_level=6, slug_func=page.heading_id)
+    markdown.use(anchors_plugin, max_level=6, slug_func=lambda title: _page.get().heading_id(title))
     markdown.use(
         dollarmath_plugin, allow_labels=False, allow_space=False, allow_digits=False, renderer=formula
     )
     markdown.inline.ruler.before("image", "placeholder", _placeholder)
-    markdown.core.ruler.push("links", lambda state: _rewrite_links(state.tokens, page))
+    markdown.core.ruler.push("links", lambda state: _rewrite_links(state.tokens, _page.get()))
     markdown.add_render_rule("placeholder", _leave_placeholder)
     markdown.add_render_rule("table_open", lambda *_: _TABLE)
     markdown.add_render_rule("table_close", lambda *_: "</table>\n</div>\n")

@@ -57,29 +57,29 @@ class Panel:
     figure: Markup
 
 
-def inline_svg(data: bytes, label: str, setting: Setting) -> Markup:
-    """Return the figure as an element of an HTML page.
+def inline_figure(
+    data: bytes, label: str, setting: Setting, most: int | None = None
+) -> tuple[list[Panel], Markup | None]:
+    """Return the panels of the figure as elements of an HTML page, or all of it as one if it cannot be cut.
+
+    It is not cut if it is one panel, or of a make that is not known.
 
     Args:
         data: The SVG file.
         label: Its name if it has no title of its own.
         setting: The page it goes into.
+        most: How many panels are wanted at most.
 
     Raises:
         ValueError: It is not SVG, or declares entities.
     """
-    return _inlined(read_drawing(data), label, setting)
+    root = read_drawing(data)
+    panels = _panels(root, label, setting, most)
+    return panels, None if panels else _inlined(root, label, setting)
 
 
-def inline_panels(data: bytes, label: str, setting: Setting, most: int | None = None) -> list[Panel]:
-    """Return the panels of the figure as elements of an HTML page, the first ``most`` of them.
-
-    None are returned of a figure that is one panel, or of a make that is not known.
-
-    Raises:
-        ValueError: It is not SVG, or declares entities.
-    """
-    cuts = cut(read_drawing(data))
+def _panels(root: ET.Element, label: str, setting: Setting, most: int | None) -> list[Panel]:
+    cuts = cut(root)
     if len(cuts) < 2:
         return []
     return [
@@ -184,7 +184,11 @@ def _name(root: ET.Element, label: str, names: Mapping[str, SeriesName], heading
         for link in _links(group):
             link.attrib.pop("aria-label", None)
             if _is_series(group):
-                link.set("aria-label", f"{name.title} on {name.device}")
+                # The figure says for all of them where they were measured, if it is one place.
+                link.set(
+                    "aria-label",
+                    name.title if "data-device-name" in root.attrib else f"{name.title} on {name.device}",
+                )
             if slug in linked and not _is_series(group):
                 # One stop of the Tab key for each series is enough.
                 link.set("tabindex", "-1")
@@ -201,8 +205,8 @@ def _links(group: ET.Element) -> list[ET.Element]:
 def _serialized(root: ET.Element) -> str:
     for element in root.iter():
         element.tag = element.tag.removeprefix(SVG)
-    # HTML's own quoting differs only in what it leaves open: empty elements are closed explicitly here.
-    text = ET.tostring(root, encoding="unicode", short_empty_elements=False)
+    # An empty element of a figure ends with a slash in HTML too.
+    text = ET.tostring(root, encoding="unicode").replace(" />", "/>")
     return _JSON.sub(_in_single_quotes, text)
 
 

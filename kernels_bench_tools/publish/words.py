@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from kernels_bench_tools.flags import FLAG_WORDS
@@ -133,6 +133,11 @@ def ceiling_words(name: str) -> str:
     """
     kind, _, dtype = name.partition("_")
     return f"{dtype} {kind}" if dtype else kind
+
+
+def ceilings_by_kind(rates: Mapping[str, float]) -> list[tuple[str, float]]:
+    """Return the ceilings of memory and then those of arithmetic, each in their order."""
+    return sorted(rates.items(), key=lambda pair: ceiling_unit(pair[0]))
 
 
 def ceiling_unit(name: str) -> str:

@@ -61,7 +61,7 @@ const redraw = panel => {
   if (!scales || !metric && !scale && !panel.moved) return;
   panel.moved = true;
   const known = JSON.parse(scales), at = Math.max(0, known.findIndex(one => one?.name === metric));
-  const { metric: title, unit, better, axes, lines, log, per } = known[at];
+  const { metric: title, unit = "", better, axes, lines = [], log = false, per } = known[at];
   const logarithmic = scale ? scale === "log" : log;
   const [left, top, right, bottom] = box.split(" ").map(Number);
   const [low, high, ticks] = axes[+logarithmic];
@@ -88,6 +88,9 @@ const redraw = panel => {
   }
 };
 
+// A marker's value and its ends on each scale.
+const numbers = (data, at) => (data.all ?? "").split(";")[at]?.split(" ") ?? [""];
+
 const move = (series, band, at, up, per) => {
   let line = "", area = "", upper = [], lower = [], last;
   const close = () => {
@@ -97,8 +100,8 @@ const move = (series, band, at, up, per) => {
   };
   for (const point of all("[data-at]", series)) {
     const data = point.dataset, x = point.getAttribute("x"), goesOn = data.at - 1 === last;
-    const [time, fast, slow] = point.first ||= [data.value, data.low, data.high];
-    let [value, low = "", high = ""] = at ? data.all.split(";")[at - 1].split(" ") : point.first;
+    const [time, fast, slow] = numbers(data, 0);
+    let [value, low = "", high = ""] = numbers(data, at);
     // So much per time has the interval of the time, turned over.
     if (per && value && fast) [low, high] = [value * time / slow, value * time / fast];
     Object.assign(data, { value, low, high });
@@ -118,14 +121,18 @@ const move = (series, band, at, up, per) => {
   if (band) say(band, "d", area);
 };
 
-// A panel says once which workloads it has.
-const nameWorkloads = panel => {
+// A panel says once which workloads it has, and its markers once what they show on which scale.
+const unpack = panel => {
   const names = JSON.parse(panel.dataset.workloads || "{}");
-  for (const point of all("[data-at]:not([data-workload])", panel)) point.dataset.workload = names[point.dataset.at];
+  for (const { dataset } of all("[data-at]", panel)) {
+    const [value, low = "", high = ""] = numbers(dataset, 0);
+    dataset.workload ??= names[dataset.at];
+    Object.assign(dataset, { value, low, high });
+  }
 };
 
 const setUpChart = chart => {
-  all(".panel", chart).forEach(nameWorkloads);
+  all(".panel", chart).forEach(unpack);
   const readout = chart.querySelector(".readout");
   const series = all(".series", chart), keys = series.map(keyOf);
   // Where the keyboard meets a series: its line, or its label if nothing of it was drawn.

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import importlib.util
+import os
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
+from filelock import FileLock
 from playwright.sync_api import Browser, BrowserContext, Page
 
 from kernels_bench_tools.publish.site import publish
@@ -52,9 +55,18 @@ def many_site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def committed_site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The site of the records that this project has committed."""
-    module = _load(Path(__file__).with_name("committed.py"))
-    return module.write_site(tmp_path_factory.mktemp("committed"))
+    """The site of the records that this project has committed, made by the first worker that asks for it."""
+    base = tmp_path_factory.getbasetemp()
+    # Workers of one run have folders side by side; without workers, what lies beside is of other runs.
+    base = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+    folder = base / "committed"
+    with FileLock(base / "committed.lock"):
+        if not (folder / "whole").exists():
+            shutil.rmtree(folder, ignore_errors=True)
+            folder.mkdir()
+            _load(Path(__file__).with_name("committed.py")).write_site(folder)
+            (folder / "whole").touch()
+    return folder / "site"
 
 
 @pytest.fixture

@@ -12,11 +12,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 ROOT = Path(__file__).resolve().parents[2]
 Interpret = Callable[..., None]
 CodeOf = Callable[[str, str], str]
 FunctionOf = Callable[[str, str], Callable[..., Any]]
+
+
+@pytest.fixture(scope="session", autouse=True)
+def one_thread() -> None:
+    """Let torch use one thread: tensors are small here, and threads of tests side by side wait for one another."""
+    torch.set_num_threads(1)
 
 
 @pytest.fixture
@@ -30,7 +37,7 @@ def interpret(tmp_path: Path) -> Interpret:
         process = subprocess.run(
             [sys.executable, "-c", script, *arguments],
             cwd=tmp_path,
-            env={**os.environ, "TRITON_INTERPRET": "1"},
+            env={**os.environ, "TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"},
             capture_output=True,
             text=True,
             timeout=280,

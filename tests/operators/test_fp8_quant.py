@@ -46,8 +46,9 @@ def convert(values, given, wanted, rounding):
 interpreter._convert_float = convert
 operator = find_operator("fp8_quant")
 for workload in operator.workloads("smoke"):
-    for tokens, hidden_dim in ((16, 256), (130, 520), (2, 17000)):
-        for dtype in ("float32", "bfloat16", "float16"):
+    # As few tokens as leave a block of rows unfinished: the interpreter runs programs one after another.
+    for tokens, hidden_dim in ((16, 256), (130 if "128x128" in workload.group else 5, 520), (2, 17000)):
+        for dtype in ("float32", "bfloat16", "float16") if tokens == 16 else ("bfloat16",):
             axes = {**workload.axes, "tokens": tokens, "hidden_dim": hidden_dim}
             case = replace(workload, axes=axes, dtype=dtype)
             of = operator if (tokens, dtype) == (16, "bfloat16") else replace(operator, cases=lambda *_: ())

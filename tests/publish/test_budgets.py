@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import io
 import os
+import re
 from contextlib import redirect_stdout
 from pathlib import Path
 
@@ -59,7 +60,12 @@ def real_site(tmp_path_factory):
             cell = run.cells[0]
             cell.status = Status.OK
             cell.artifacts = combined(operator, base / operator.name, fronts)
-    build = BuildRun(project=ProjectInfo(title="Real"), device=CPU, environment="uv", notebooks=runs)
+    build = BuildRun(
+        project=ProjectInfo(title="Real", raw_html=project.raw_html),
+        device=CPU,
+        environment="uv",
+        notebooks=runs,
+    )
     publish(ROOT, build, base / "site")
     return base / "site"
 
@@ -79,6 +85,15 @@ def test_an_operator_page_is_light(real_site):
     packed = {page.parent.name: len(gzip.compress(page.read_bytes())) for page in pages}
     assert {name: size for name, size in raw.items() if size > 250 * KB} == {}
     assert {name: size for name, size in packed.items() if size > 40 * KB} == {}
+
+
+def test_no_page_shows_markup_that_was_meant_to_be_read_by_a_browser(real_site):
+    shown = {}
+    for page in real_site.rglob("*.html"):
+        prose = re.sub(r"<(pre|code)\b.*?</\1>", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
+        shown[page.relative_to(real_site).as_posix()] = re.findall(r"&lt;/?[a-z]+[^&]{0,40}&gt;", prose)
+    assert len(shown) > 50
+    assert {name: found for name, found in shown.items() if found} == {}
 
 
 def test_every_link_of_the_real_report_resolves(real_site, find_dead_references):

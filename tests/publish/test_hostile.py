@@ -7,7 +7,7 @@ import pytest
 
 from kernels_bench_tools.publish.links import Links
 from kernels_bench_tools.publish.site import publish
-from kernels_bench_tools.publish.svg import Setting, inline_svg
+from kernels_bench_tools.publish.svg import Setting, inline_figure
 from kernels_bench_tools.summaries import Summary
 
 PAYLOAD = '<script>alert("1")</script><img src=x onerror=alert(1)>"\'&'
@@ -24,7 +24,8 @@ def inline(inner, taken=()):
         ids.add(wanted)
         return wanted
 
-    return str(inline_svg(SVG.format(inner).encode(), "a figure", Setting(unique, lambda url: url)))
+    _, figure = inline_figure(SVG.format(inner).encode(), "a figure", Setting(unique, lambda url: url))
+    return str(figure)
 
 
 def harmless(page):

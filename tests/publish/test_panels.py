@@ -7,7 +7,7 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from kernels_bench_tools.publish.panels import cut
-from kernels_bench_tools.publish.svg import Setting, inline_panels
+from kernels_bench_tools.publish.svg import Setting, inline_figure
 
 HEAD = '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 100 220"><title>Latency</title><g>'
 SHAPE = '<defs><path id="m" d="M0 0"/></defs>'
@@ -46,7 +46,7 @@ def test_a_panel_gets_a_copy_of_a_shape_that_another_panel_defines():
         ids.add(wanted)
         return wanted
 
-    one, two = inline_panels(drawn.encode(), "latency.svg", Setting(unique, lambda url: url))
+    (one, two), _ = inline_figure(drawn.encode(), "latency.svg", Setting(unique, lambda url: url))
 
     assert 'id="m"' in one.figure
     assert 'href="#m"' in one.figure
@@ -69,4 +69,4 @@ def test_a_panel_gets_a_copy_of_a_shape_that_another_panel_defines():
     ],
 )
 def test_a_figure_of_one_panel_or_of_another_make_stays_whole(drawn):
-    assert inline_panels(drawn.encode(), "latency.svg", Setting(str, lambda url: url)) == []
+    assert inline_figure(drawn.encode(), "latency.svg", Setting(str, lambda url: url))[0] == []

@@ -11,9 +11,12 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from kernels_bench_tools.flags import FLAG_WORDS
+from kernels_bench_tools.publish.failures import ORDER
 from kernels_bench_tools.publish.site import publish
-from kernels_bench_tools.records import Flag
+from kernels_bench_tools.publish.words import regime_words, status_mark, verdict_mark
+from kernels_bench_tools.records import Flag, Regime, Status
 from kernels_bench_tools.runs import FrontMatter, NotebookRun, Prose
+from kernels_bench_tools.summaries import Verdict
 
 ROOT = Path(__file__).parents[2]
 ATOM = "{http://www.w3.org/2005/Atom}"
@@ -42,6 +45,27 @@ def test_a_device_leads_to_its_self_check_and_only_there_is_one(pages):
     assert ("a", "../selfcheck.html#device-nvidia-h200") in list(pages[H200].references())
     other = list(pages["devices/amd-epyc-2-cores.html"].references())
     assert not [url for _, url in other if "selfcheck.html#" in url]
+
+
+@pytest.mark.parametrize(
+    ("caption", "words"),
+    [
+        ("Statuses", [f"{status_mark(status).glyph} {status_mark(status).word}" for status in Status]),
+        ("Regimes", [regime_words(regime) for regime in Regime]),
+        ("Verdicts", [verdict_mark(it).word for it in Verdict if it is not Verdict.BASELINE]),
+    ],
+)
+def test_the_method_explains_each_word_that_tables_use_and_no_other(pages, caption, words):
+    box = next(one for one in pages["method.html"].elements("div") if one.get("aria-label") == caption)
+    told = ", ".join(text_of(head) for head in box.iter("th") if head.get("scope") == "row")
+
+    assert [word for word in words if word not in told] == []
+    assert len(told.split(", ")) == len(words)
+
+
+def test_every_end_but_a_good_one_has_a_place_among_the_failures():
+    assert set(ORDER) == set(Status) - {Status.OK}
+    assert len(ORDER) == len(set(ORDER))
 
 
 def test_the_method_explains_every_flag(pages):
