@@ -182,7 +182,8 @@ class Execution:
             group = next((group for group in map(self._group, ready) if group not in busy), None)
             if group is None:
                 break
-            measurement = self._measurement([name for name in ready if self._group(name) == group])
+            # By name, not by how long they took: a session's order is the same in every build.
+            measurement = self._measurement(sorted(name for name in ready if self._group(name) == group))
             self._measured.append(measurement)
             self._sessions[pool.submit(measurement.run)] = measurement
             ready = [name for name in ready if self._group(name) != group]
