@@ -52,24 +52,20 @@ _NAMES = frozenset(
         "HUGGINGFACE_HUB_CACHE",
     )
 )
-_PREFIXES = (
-    "LC_",
+_CALCULATING = (
     "CUDA_",
     "NVIDIA_",
     "CUBLAS_",
     "CUDNN_",
     "CUTLASS_",
     "CUTE_",
-    "NCCL_",
     "NVTE_",
     "NVPL_",
     "ROCR_",
-    "ROCM_",
     "HIP_",
     "HSA_",
     "GPU_",
     "MIOPEN_",
-    "RCCL_",
     "ZE_",
     "SYCL_",
     "ONEAPI_",
@@ -78,7 +74,6 @@ _PREFIXES = (
     "TRITON_",
     "INDUCTOR_",
     "FLASH_ATTENTION_",
-    "KINETO_",
     "XFORMERS_",
     "LIGER_",
     "OMP_",
@@ -92,6 +87,15 @@ _PREFIXES = (
     "VECLIB_",
     "MALLOC_",
     "ATEN_",
+)
+"""What the names begin with of variables that devices, their libraries and thread pools read."""
+_PREFIXES = (
+    *_CALCULATING,
+    "LC_",
+    "NCCL_",
+    "ROCM_",
+    "RCCL_",
+    "KINETO_",
     "PYTHON",
     "UV_",
     "PIP_",
@@ -108,43 +112,10 @@ _CREDENTIAL = re.compile(
 _URL_WITH_PASSWORD = re.compile(r"://[^/\s@]+@")
 
 _NUMBERS = (
+    *_CALCULATING,
     "LD_PRELOAD",
     "GLIBC_TUNABLES",
     "NVCC_",
-    "CUDA_",
-    "NVIDIA_",
-    "CUBLAS_",
-    "CUDNN_",
-    "CUTLASS_",
-    "CUTE_",
-    "NVTE_",
-    "NVPL_",
-    "ROCR_",
-    "HIP_",
-    "HSA_",
-    "GPU_",
-    "MIOPEN_",
-    "ZE_",
-    "SYCL_",
-    "ONEAPI_",
-    "TORCH",
-    "PYTORCH_",
-    "TRITON_",
-    "INDUCTOR_",
-    "FLASH_ATTENTION_",
-    "XFORMERS_",
-    "LIGER_",
-    "OMP_",
-    "MKL_",
-    "OPENBLAS_",
-    "GOTO_",
-    "BLIS_",
-    "GOMP_",
-    "KMP_",
-    "NUMEXPR_",
-    "VECLIB_",
-    "MALLOC_",
-    "ATEN_",
     "PYTHONHASHSEED",
     "PYTHONMALLOC",
     "PYTHONOPTIMIZE",
@@ -155,7 +126,7 @@ _NUMBERS = (
 _NO_NUMBERS = re.compile(
     r".*_(HOME|ROOT|DIR|CACHE|CACHE_PATH|PATH|VERSION|LOGS|VISIBLE_DEVICES|DEVICE_ORDER)|NVIDIA_(REQUIRE|DRIVER)_.*"
 )
-"""Of those: which card, which the key has; where files are; what is printed."""
+"""Of ``_NUMBERS``: which card, which the key has; where files are; what is printed."""
 
 
 def allowed_variables(environ: Mapping[str, str]) -> dict[str, str]:
