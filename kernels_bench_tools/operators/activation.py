@@ -12,6 +12,7 @@ from torch.nn import functional
 
 from kernels_bench_tools.measure.adversarial import padded_rows, spikes, transposed
 from kernels_bench_tools.measure.operator import Inputs, Operator, Tolerance, Workload, dtype_tolerance
+from kernels_bench_tools.measure.portions import some_rows_at_a_time, with_at_most
 
 GROUPS = {"swiglu": "SwiGLU", "gelu_tanh": "GELU (tanh)", "gelu": "GELU (erf)"}
 APPROXIMATE = {"swiglu": "", "gelu_tanh": "tanh", "gelu": "none"}
@@ -19,8 +20,6 @@ APPROXIMATE = {"swiglu": "", "gelu_tanh": "tanh", "gelu": "none"}
 FLOPS_PER_OUTPUT = {"": 5, "tanh": 9, "none": 5}
 """By ``approximate``; an exponential, a division, tanh and erf count as one each."""
 MOST_TOKENS_TO_JUDGE = 64
-PIECE = 1 << 24
-"""Elements of the input that are judged at once: 128 MiB in float64."""
 ODD_SIZES = ((5, 1000), (3, 769))
 
 Sizes = tuple[tuple[int, int], ...]
@@ -78,19 +77,9 @@ def tolerance(dtype: torch.dtype) -> Tolerance:
     return Tolerance(rtol=dtype_tolerance(dtype).rtol, atol=dtype_tolerance(torch.float32).atol)
 
 
-def some_rows_at_a_time(inputs: Inputs) -> Iterator[tuple[slice, Inputs]]:
-    """Yield as many rows as float64 holds in little memory: of ``x``, and of its gradient if there is one."""
-    x = inputs[0]
-    rows = max(1, PIECE // x.shape[-1])
-    for start in range(0, len(x), rows):
-        part = slice(start, start + rows)
-        yield part, tuple(value[part] if isinstance(value, Tensor) else value for value in inputs)
-
-
 def fewer_tokens(workload: Workload) -> Workload:
     """Return the workload with as long rows, and at most 64 of them."""
-    tokens = min(int(workload.axes["tokens"]), MOST_TOKENS_TO_JUDGE)
-    return replace(workload, axes={**workload.axes, "tokens": tokens})
+    return with_at_most(workload, tokens=MOST_TOKENS_TO_JUDGE)
 
 
 def count_flops(inputs: Inputs) -> int:

@@ -13,6 +13,7 @@ from torch.nn import functional
 from kernels_bench_tools.measure.adversarial import constant_rows, padded_rows, spikes, transposed
 from kernels_bench_tools.measure.operator import Inputs, Operator, Output, Outputs, Tolerance, Workload
 from kernels_bench_tools.measure.operator import dtype_tolerance as usual
+from kernels_bench_tools.measure.portions import some_rows_at_a_time, with_at_most
 
 AXES = ("function", "tokens", "vocabulary")
 GROUPS = {"forward": "Forward", "gradients": "Forward with gradients"}
@@ -22,8 +23,6 @@ IGNORED = -100
 FORWARD_FLOPS, GRADIENT_FLOPS = 4, 3
 """For each logit: maximum, difference, exponential and sum; then difference, exponential, and the target's 1."""
 MOST_TOKENS_TO_JUDGE = 64
-PIECE = 1 << 24
-"""Logits that are judged at once: 128 MiB in float64."""
 ODD_SIZES = ((5, 1000), (3, 32771), (1, 2305))
 
 Sizes = tuple[tuple[int, int], ...]
@@ -106,18 +105,9 @@ def gradient_tolerance(dtype: torch.dtype) -> Tolerance:
     )
 
 
-def some_tokens_at_a_time(inputs: Inputs) -> Iterator[tuple[slice, Inputs]]:
-    """Yield as many tokens as float64 holds in little memory, of every tensor among the inputs."""
-    step = max(1, PIECE // inputs[0].shape[1])
-    for start in range(0, len(inputs[0]), step):
-        part = slice(start, start + step)
-        yield part, tuple(value[part] if isinstance(value, Tensor) else value for value in inputs)
-
-
 def fewer_tokens(workload: Workload) -> Workload:
     """Return the workload with as large a vocabulary, and at most 64 tokens."""
-    tokens = min(int(workload.axes["tokens"]), MOST_TOKENS_TO_JUDGE)
-    return replace(workload, axes={**workload.axes, "tokens": tokens})
+    return with_at_most(workload, tokens=MOST_TOKENS_TO_JUDGE)
 
 
 def _workloads(dtype: str, prefix: str, sizes: Sizes) -> list[Workload]:
@@ -149,13 +139,13 @@ OPERATOR = Operator(
     reference=losses,
     flops=lambda inputs: FORWARD_FLOPS * inputs[0].numel(),
     outputs=(_LOSS,),
-    pieces=some_tokens_at_a_time,
+    pieces=some_rows_at_a_time,
     cases=hard_cases,
     tolerance=gradient_tolerance,
     baseline=losses,  # called with the workload's own type
     smaller=fewer_tokens,
     gradients=(0,),
-    gradient_pieces=some_tokens_at_a_time,
+    gradient_pieces=some_rows_at_a_time,
     backward_flops=GRADIENT_FLOPS / FORWARD_FLOPS,
     variants={
         GROUPS["gradients"]: {

@@ -12,6 +12,7 @@ from torch.nn import functional
 
 from kernels_bench_tools.measure.adversarial import constant_rows, padded_rows, spikes, transposed
 from kernels_bench_tools.measure.operator import Inputs, Operator, Output, Tolerance, Workload, whole
+from kernels_bench_tools.measure.portions import some_rows_at_a_time, with_at_most
 
 AXES = ("function", "tokens", "hidden_dim")
 GROUPS = {"row": "Row-wise", "block": "Blocks of 1x128", "tile": "Blocks of 128x128"}
@@ -23,8 +24,6 @@ SMALLEST = 1e-12
 FLOPS_PER_ELEMENT = 4
 """Absolute value, maximum, quotient and conversion."""
 MOST_TOKENS_TO_JUDGE = 192
-PIECE = 1 << 24
-"""Elements that are judged at once: 128 MiB in float64."""
 ODD_SIZES = ((5, 1000), (3, 769), (200, 300))
 
 Sizes = tuple[tuple[int, int], ...]
@@ -94,19 +93,9 @@ def tolerance(dtype: torch.dtype) -> Tolerance:
     )  # of zeros, any tiny scale is right
 
 
-def some_rows_at_a_time(inputs: Inputs) -> Iterator[tuple[slice, Inputs]]:
-    """Yield as many rows as float64 holds in little memory."""
-    x, *block = inputs
-    step = max(1, PIECE // x.shape[1])
-    for start in range(0, len(x), step):
-        part = slice(start, start + step)
-        yield part, (x[part], *block)
-
-
 def fewer_tokens(workload: Workload) -> Workload:
     """Return the workload with as long rows, and at most 192 of them: one and a half tiles."""
-    tokens = min(int(workload.axes["tokens"]), MOST_TOKENS_TO_JUDGE)
-    return replace(workload, axes={**workload.axes, "tokens": tokens})
+    return with_at_most(workload, tokens=MOST_TOKENS_TO_JUDGE)
 
 
 def _workloads(dtype: str, prefix: str, sizes: Sizes) -> list[Workload]:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 
 import torch
 from torch import Tensor
 
 from kernels_bench_tools.measure.adversarial import constant_rows, padded_rows, spikes, transposed
 from kernels_bench_tools.measure.operator import Inputs, Operator, Workload
+from kernels_bench_tools.measure.portions import with_at_most
 
 EPSILON = 1e-5
 # Sum, then difference, square and sum for the variance, then scale, weight and bias.
@@ -47,12 +47,7 @@ def hard_cases(workload: Workload, inputs: Inputs) -> Iterator[tuple[str, Inputs
 
 def fewer_rows(workload: Workload) -> Workload:
     """Return the workload with as long rows, and at most 4 x 64 of them."""
-    axes = {
-        **workload.axes,
-        "batch": min(int(workload.axes["batch"]), 4),
-        "seq_len": min(int(workload.axes["seq_len"]), 64),
-    }
-    return replace(workload, axes=axes)
+    return with_at_most(workload, batch=4, seq_len=64)
 
 
 def one_batch_entry_at_a_time(inputs: Inputs) -> Iterator[tuple[int, Inputs]]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Any
 
 import torch
@@ -11,6 +10,7 @@ from torch import Tensor
 
 from kernels_bench_tools.measure.adversarial import constant_rows, padded_rows, spikes, transposed
 from kernels_bench_tools.measure.operator import Inputs, Operator, Output, Outputs, Workload
+from kernels_bench_tools.measure.portions import with_at_most
 
 AXES = ("function", "batch", "seq_len", "hidden_dim")
 GROUPS = {"rms_norm": "RMSNorm", "add_rms_norm": "RMSNorm with residual"}
@@ -60,8 +60,7 @@ def hard_cases(workload: Workload, inputs: Inputs) -> Iterator[tuple[str, Inputs
 
 def fewer_rows(workload: Workload) -> Workload:
     """Return the workload with as long rows, and at most 4 x 64 of them."""
-    fewer = {"batch": min(int(workload.axes["batch"]), 4), "seq_len": min(int(workload.axes["seq_len"]), 64)}
-    return replace(workload, axes={**workload.axes, **fewer})
+    return with_at_most(workload, batch=4, seq_len=64)
 
 
 def one_batch_entry_at_a_time(inputs: Inputs) -> Iterator[tuple[int, Inputs]]:

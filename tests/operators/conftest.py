@@ -4,20 +4,15 @@ from __future__ import annotations
 
 import importlib.util
 import os
-import re
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 
-ROOT = Path(__file__).resolve().parents[2]
 Interpret = Callable[..., None]
-CodeOf = Callable[[str, str], str]
-FunctionOf = Callable[[str, str], Callable[..., Any]]
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -45,31 +40,3 @@ def interpret(tmp_path: Path) -> Interpret:
         assert process.stdout.strip() == prints, process.stderr
 
     return run
-
-
-@pytest.fixture(scope="session")
-def code_of() -> CodeOf:
-    """Return the code of an implementation's one benchmark cell."""
-
-    def read(operator: str, name: str) -> str:
-        text = (ROOT / operator / "impls" / f"{name}.md").read_text(encoding="utf-8")
-        cells = re.findall(
-            rf"^```python id=benchmark outputs={operator}\.jsonl.*?\n(.*?)\n```$", text, re.S | re.M
-        )
-        assert len(cells) == 1
-        return str(cells[0])
-
-    return read
-
-
-@pytest.fixture(scope="session")
-def function_of(code_of: CodeOf) -> FunctionOf:
-    """Return an implementation's function, from its notebook's own code."""
-
-    def load(operator: str, name: str) -> Callable[..., Any]:
-        names: dict[str, Any] = {"__name__": "cell"}
-        exec(compile(code_of(operator, name), f"{name}.md", "exec"), names)
-        found: Callable[..., Any] = names[name]
-        return found
-
-    return load

@@ -4,24 +4,21 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import shutil
 import subprocess
 import sys
 import textwrap
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
+from implementations import code_of, function_of, judge, smoke_workload
 from torch import Tensor
 from torch.nn import functional
 
-from kernels_bench_tools.measure.correctness import Verdict, check
 from kernels_bench_tools.measure.modes import in_mode
-from kernels_bench_tools.measure.operator import Operator, Workload, find_operator
+from kernels_bench_tools.measure.operator import Operator, find_operator
 
 ROOT = Path(__file__).resolve().parents[2]
 IMPLS = ROOT / "activation" / "impls"
@@ -58,31 +55,6 @@ def activation() -> Operator:
     return find_operator("activation")
 
 
-def workload_of(operator: Operator, group: str, dtype: str) -> Workload:
-    found = next(workload for workload in operator.workloads("smoke") if workload.group == group)
-    return replace(found, dtype=dtype)
-
-
-def judge(operator: Operator, group: str, dtype: str, function: Callable[..., Any]) -> Verdict:
-    workload = workload_of(operator, group, dtype)
-    return check(operator, workload, function, operator.inputs(workload, "cpu", 0))
-
-
-def code_of(name: str) -> str:
-    text = (IMPLS / f"{name}.md").read_text(encoding="utf-8")
-    cells = re.findall(r"^```python id=benchmark outputs=activation.jsonl.*?\n(.*?)\n```$", text, re.S | re.M)
-    assert len(cells) == 1
-    return str(cells[0])
-
-
-def function_of(name: str) -> Callable[..., Any]:
-    """Return the function of a notebook, from its own code."""
-    names: dict[str, Any] = {"__name__": "cell"}
-    exec(compile(code_of(name), f"{name}.md", "exec"), names)
-    found: Callable[..., Any] = names[name]
-    return found
-
-
 def right(x: Tensor, approximate: str = "") -> Tensor:
     """The formulas written out, computed in float32 and rounded once."""
     f = x.float()
@@ -114,7 +86,7 @@ def test_the_formula_is_right_in_every_type_and_on_every_hard_case(
     ("name", "group"), [("torch_swiglu", "SwiGLU"), *(("torch_gelu", g) for g in GROUPS[1:])]
 )
 def test_the_baselines_are_right(activation: Operator, name: str, group: str, dtype: str) -> None:
-    verdict = judge(activation, group, dtype, function_of(name))
+    verdict = judge(activation, group, dtype, function_of("activation", name))
 
     assert verdict.ok, verdict.reason
     assert verdict.flags == []
@@ -124,7 +96,7 @@ def test_the_baselines_are_right(activation: Operator, name: str, group: str, dt
     ("name", "group"), [("torch_compiled_swiglu", "SwiGLU"), ("torch_compiled_gelu", "GELU (tanh)")]
 )
 def test_what_torch_compile_is_given_is_right(activation: Operator, name: str, group: str) -> None:
-    assert judge(activation, group, "float32", function_of(name)).ok
+    assert judge(activation, group, "float32", function_of("activation", name)).ok
 
 
 def broken_tail(out: Tensor) -> Tensor:
@@ -177,7 +149,7 @@ def test_a_kernel_whose_exponential_overflows_is_called_wrong(activation: Operat
 
 def test_bytes_and_operations_are_counted_from_the_tensors(activation: Operator) -> None:
     def work(group: str) -> tuple[int, int, int]:
-        inputs = activation.inputs(workload_of(activation, group, "bfloat16"), "cpu", 0)
+        inputs = activation.inputs(smoke_workload(activation, group, "bfloat16"), "cpu", 0)
         counted = activation.work(inputs, torch.empty(16, 256, dtype=torch.bfloat16))
         return counted.bytes_read, counted.bytes_written, counted.flops
 
@@ -208,9 +180,9 @@ def test_the_workloads_are_those_of_kernels_benchmarks_and_their_names_are_uniqu
 def test_the_pieces_cover_the_outputs(
     activation: Operator, group: str, mode: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kernels_bench_tools.operators.activation.PIECE", 4000)
+    monkeypatch.setattr("kernels_bench_tools.measure.portions.PIECE", 4000)
     operator = in_mode(activation, mode)
-    inputs = operator.inputs(workload_of(operator, group, "float32"), "cpu", 0)
+    inputs = operator.inputs(smoke_workload(operator, group, "float32"), "cpu", 0)
     whole = operator.reference(*inputs)
     whole = whole[0] if isinstance(whole, tuple) else whole
     joined = torch.full_like(whole, float("nan"))
@@ -241,7 +213,7 @@ def test_torch_compile_meets_no_more_layouts_than_it_keeps(activation: Operator)
 def test_our_kernels_are_right_in_the_interpreter(
     interpret: Callable[..., None], name: str, groups: str
 ) -> None:
-    interpret(code_of(name), textwrap.dedent(INTERPRETED), name, prints=groups)
+    interpret(code_of("activation", name), textwrap.dedent(INTERPRETED), name, prints=groups)
 
 
 def test_a_new_implementation_is_compared_with_the_baseline_of_its_function(tmp_path: Path) -> None:

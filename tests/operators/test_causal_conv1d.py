@@ -1,20 +1,18 @@
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
+from implementations import code_of, run_cell
 from torch import Tensor
 
 from kernels_bench_tools.measure.correctness import Verdict, check
 from kernels_bench_tools.measure.operator import Operator, Workload, find_operator
 
-IMPLS = Path(__file__).resolve().parents[2] / "causal_conv1d" / "impls"
 OPERATOR: Operator = find_operator("causal_conv1d")
 WORKLOADS = {w.name: w for name in OPERATOR.workload_sets for w in OPERATOR.workloads(name)}
 SMOKE = WORKLOADS["smoke_B2_D8_S32_W4"]
@@ -46,21 +44,6 @@ print("right")
 """
 
 
-def code(name: str) -> str:
-    text = (IMPLS / f"{name}.md").read_text(encoding="utf-8")
-    cells = re.findall(
-        r"^```python id=benchmark outputs=causal_conv1d.jsonl.*?\n(.*?)\n```$", text, re.S | re.M
-    )
-    assert len(cells) == 1
-    return str(cells[0])
-
-
-def run_cell(name: str) -> dict[str, Any]:
-    found: dict[str, Any] = {"__name__": "cell"}
-    exec(code(name), found)
-    return found
-
-
 def judge(function: Callable[..., Any], workload: Workload = SMOKE) -> Verdict:
     return check(OPERATOR, workload, function, OPERATOR.inputs(workload, "cpu", 0))
 
@@ -76,7 +59,7 @@ def right(x: Tensor, weight: Tensor, bias: Tensor, activation: str | None) -> Te
 def test_torch_is_right_in_every_type_and_on_every_hard_case(name: str, dtype: str) -> None:
     workload = replace(OPERATOR.smaller(WORKLOADS[name]), dtype=dtype)
 
-    verdict = judge(run_cell("torch_causal_conv1d")["torch_causal_conv1d"], workload)
+    verdict = judge(run_cell("causal_conv1d", "torch_causal_conv1d")["torch_causal_conv1d"], workload)
 
     assert verdict.ok, verdict.reason
     assert verdict.flags == []
@@ -86,7 +69,7 @@ def test_torch_is_right_in_every_type_and_on_every_hard_case(name: str, dtype: s
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_the_formula_of_the_compiled_notebook_is_right(dtype: str) -> None:
-    function = run_cell("torch_compiled_causal_conv1d")["torch_compiled_causal_conv1d"]
+    function = run_cell("causal_conv1d", "torch_compiled_causal_conv1d")["torch_compiled_causal_conv1d"]
 
     verdict = judge(function, replace(SMOKE, dtype=dtype))
 
@@ -110,7 +93,7 @@ def test_the_hub_kernel_is_given_the_activation_by_name() -> None:
         assert activation in (None, "silu", "swish")
         return right(x, weight, bias, activation)
 
-    found = run_cell("hf_kernels_causal_conv1d")
+    found = run_cell("causal_conv1d", "hf_kernels_causal_conv1d")
     found["get_kernel"] = lambda repo, *, version: SimpleNamespace(causal_conv1d_fn=causal_conv1d_fn)
 
     for workload in (SMOKE, WORKLOADS["B2_D64_S128_W2"]):
@@ -119,7 +102,7 @@ def test_the_hub_kernel_is_given_the_activation_by_name() -> None:
 
 
 def test_the_triton_kernel_is_right_in_the_interpreter(interpret: Callable[..., None]) -> None:
-    interpret(code("triton_causal_conv1d"), INTERPRETED)
+    interpret(code_of("causal_conv1d", "triton_causal_conv1d"), INTERPRETED)
 
 
 def leaking_rows(x: Tensor, weight: Tensor, bias: Tensor, activation: str | None) -> Tensor:

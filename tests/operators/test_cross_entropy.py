@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
+from implementations import code_of, function_of, judge, smoke_workload
 from torch import Tensor
 from torch.nn import functional
 
-from kernels_bench_tools.measure.correctness import Verdict, check
+from kernels_bench_tools.measure.correctness import check
 from kernels_bench_tools.measure.modes import in_mode, subject
-from kernels_bench_tools.measure.operator import Operator, Workload, find_operator
+from kernels_bench_tools.measure.operator import Operator, find_operator
 from kernels_bench_tools.records import Flag
 
 DTYPES = ("float32", "bfloat16", "float16")
 GROUPS = ("Forward", "Forward with gradients")
-FunctionOf = Callable[[str, str], Callable[..., Any]]
 
 INTERPRETED = """
 from dataclasses import replace
@@ -74,16 +73,6 @@ def cross_entropy() -> Operator:
     return find_operator("cross_entropy")
 
 
-def workload_of(operator: Operator, group: str, dtype: str) -> Workload:
-    found = next(workload for workload in operator.workloads("smoke") if workload.group == group)
-    return replace(found, dtype=dtype)
-
-
-def judge(operator: Operator, group: str, dtype: str, function: Callable[..., Any]) -> Verdict:
-    workload = workload_of(operator, group, dtype)
-    return check(operator, workload, function, operator.inputs(workload, "cpu", 0))
-
-
 def right(logits: Tensor, target: Tensor, gradients: bool = False) -> Any:
     """The formulas written out, computed in float32."""
     told = target != -100
@@ -113,9 +102,7 @@ def test_the_formula_is_right_in_every_type_and_on_every_hard_case(
 @pytest.mark.parametrize(
     "name", ["torch_cross_entropy", "torch_eager_cross_entropy", "torch_compiled_cross_entropy"]
 )
-def test_what_torch_runs_is_right(
-    cross_entropy: Operator, function_of: FunctionOf, name: str, group: str, dtype: str
-) -> None:
+def test_what_torch_runs_is_right(cross_entropy: Operator, name: str, group: str, dtype: str) -> None:
     verdict = judge(cross_entropy, group, dtype, function_of("cross_entropy", name))
     rounds_log_probabilities = name == "torch_cross_entropy" and dtype != "float32"
 
@@ -181,7 +168,7 @@ def test_a_gradient_may_take_the_place_of_the_logits_and_a_loss_may_not(cross_en
 
 def test_bytes_and_operations_are_counted_from_the_tensors(cross_entropy: Operator) -> None:
     def work(group: str) -> tuple[int, int, int]:
-        workload = workload_of(cross_entropy, group, "bfloat16")
+        workload = smoke_workload(cross_entropy, group, "bfloat16")
         form = cross_entropy.form(workload)
         inputs = form.inputs(workload, "cpu", 0)
         counted = form.work(inputs, right(*inputs))
@@ -226,7 +213,7 @@ def test_trainscale_has_the_shapes_of_its_suite_and_is_measured_when_asked_for(
 def test_the_pieces_cover_the_outputs(
     cross_entropy: Operator, group: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kernels_bench_tools.operators.cross_entropy.PIECE", 3000)
+    monkeypatch.setattr("kernels_bench_tools.measure.portions.PIECE", 3000)
     verdict = judge(cross_entropy, group, "float32", right)
 
     assert verdict.ok, verdict.reason
@@ -234,7 +221,7 @@ def test_the_pieces_cover_the_outputs(
         len(
             list(
                 cross_entropy.pieces(
-                    cross_entropy.inputs(workload_of(cross_entropy, group, "float32"), "cpu", 0)
+                    cross_entropy.inputs(smoke_workload(cross_entropy, group, "float32"), "cpu", 0)
                 )
             )
         )
@@ -242,7 +229,5 @@ def test_the_pieces_cover_the_outputs(
     )
 
 
-def test_our_kernels_are_right_in_the_interpreter(
-    interpret: Callable[..., None], code_of: Callable[[str, str], str]
-) -> None:
+def test_our_kernels_are_right_in_the_interpreter(interpret: Callable[..., None]) -> None:
     interpret(code_of("cross_entropy", "triton_cross_entropy"), INTERPRETED)

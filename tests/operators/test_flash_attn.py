@@ -1,16 +1,15 @@
 from __future__ import annotations
 
-import re
 import shutil
 import sys
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
+from implementations import code_of, run_cell
 from torch import Tensor
 
 from kernels_bench_tools.measure.correctness import Verdict, check
@@ -18,7 +17,6 @@ from kernels_bench_tools.measure.modes import in_mode, subject
 from kernels_bench_tools.measure.operator import Operator, Workload, find_operator
 from kernels_bench_tools.operators import flash_attn
 
-IMPLS = Path(__file__).resolve().parents[2] / "flash_attn" / "impls"
 OPERATOR: Operator = find_operator("flash_attn")
 WORKLOADS = [workload for name in OPERATOR.workload_sets for workload in OPERATOR.workloads(name)]
 SMOKE = OPERATOR.workloads("smoke")[0]
@@ -45,17 +43,9 @@ print("right")
 """
 
 
-def code(name: str) -> str:
-    text = (IMPLS / f"{name}.md").read_text(encoding="utf-8")
-    cells = re.findall(r"^```python id=benchmark outputs=flash_attn.jsonl.*?\n(.*?)\n```$", text, re.S | re.M)
-    assert len(cells) == 1
-    return str(cells[0])
-
-
 def implementation(name: str) -> Callable[..., Tensor]:
     """Return what the notebook measures, from its own code."""
-    scope: dict[str, Any] = {"__name__": "cell"}
-    exec(code(name), scope)
+    scope = run_cell("flash_attn", name)
     loaded: Callable[..., Tensor] = scope["load"]() if "load" in scope else scope[name]
     return loaded
 
@@ -160,7 +150,7 @@ def test_a_mask_that_counts_from_the_first_key_is_refused_where_it_would_differ(
 
 
 def test_the_triton_kernel_is_right_in_the_interpreter(interpret: Callable[..., None]) -> None:
-    interpret(code("triton_attention"), INTERPRETED)
+    interpret(code_of("flash_attn", "triton_attention"), INTERPRETED)
 
 
 WRONG: dict[str, tuple[Callable[..., Any], Workload]] = {

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from implementations import code_of, function_of, smoke_workload
 from torch import Tensor
 
 from kernels_bench_tools.errors import OperatorError, Unsupported
@@ -18,7 +19,6 @@ from kernels_bench_tools.measure.operator import Operator, Workload, find_operat
 DTYPES = ("float32", "bfloat16", "float16")
 GROUPS = ("Row-wise", "Blocks of 1x128", "Blocks of 128x128")
 FP8 = torch.float8_e4m3fn
-FunctionOf = Callable[[str, str], Callable[..., Any]]
 
 INTERPRETED = """
 from dataclasses import replace
@@ -65,8 +65,8 @@ def fp8_quant() -> Operator:
 
 
 def workload_of(operator: Operator, group: str, dtype: str) -> Workload:
-    found = next(workload for workload in operator.workloads("smoke") if workload.group == group)
-    return replace(found, axes={**found.axes, "tokens": 130, "hidden_dim": 520}, dtype=dtype)
+    found = smoke_workload(operator, group, dtype)
+    return replace(found, axes={**found.axes, "tokens": 130, "hidden_dim": 520})
 
 
 def judge(operator: Operator, group: str, dtype: str, function: Callable[..., Any]) -> Verdict:
@@ -107,9 +107,7 @@ def test_the_formula_is_right_in_every_type_and_on_every_hard_case(
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("group", GROUPS)
 @pytest.mark.parametrize("name", ["torch_fp8_quant", "torch_compiled_fp8_quant"])
-def test_what_torch_runs_is_right(
-    fp8_quant: Operator, function_of: FunctionOf, name: str, group: str, dtype: str
-) -> None:
+def test_what_torch_runs_is_right(fp8_quant: Operator, name: str, group: str, dtype: str) -> None:
     verdict = judge(fp8_quant, group, dtype, function_of("fp8_quant", name))
 
     assert verdict.ok, verdict.reason
@@ -199,9 +197,7 @@ def test_there_is_no_backward_mode(fp8_quant: Operator) -> None:
 
 
 @pytest.mark.parametrize("name", ["triton_fp8_quant", "hf_kernels_fp8_row", "hf_kernels_fp8_block"])
-def test_a_device_without_e4m3_is_unsupported(
-    code_of: Callable[[str, str], str], name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_device_without_e4m3_is_unsupported(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("triton")
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: (7, 5))
@@ -214,7 +210,5 @@ def test_a_device_without_e4m3_is_unsupported(
         names["load"]()
 
 
-def test_our_kernels_are_right_in_the_interpreter(
-    interpret: Callable[..., None], code_of: Callable[[str, str], str]
-) -> None:
+def test_our_kernels_are_right_in_the_interpreter(interpret: Callable[..., None]) -> None:
     interpret(code_of("fp8_quant", "triton_fp8_quant"), INTERPRETED)

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
+from implementations import code_of, function_of, judge, smoke_workload
 from torch import Tensor
 
 from kernels_bench_tools.errors import OperatorError
-from kernels_bench_tools.measure.correctness import Verdict, check
+from kernels_bench_tools.measure.correctness import check
 from kernels_bench_tools.measure.modes import in_mode, subject
-from kernels_bench_tools.measure.operator import Operator, Workload, find_operator
+from kernels_bench_tools.measure.operator import Operator, find_operator
 
 DTYPES = ("float32", "bfloat16", "float16")
 GROUPS = ("RMSNorm", "RMSNorm with residual")
-FunctionOf = Callable[[str, str], Callable[..., Any]]
 
 INTERPRETED = """
 from dataclasses import replace
@@ -77,16 +76,6 @@ def rms_norm() -> Operator:
     return find_operator("rms_norm")
 
 
-def workload_of(operator: Operator, group: str, dtype: str) -> Workload:
-    found = next(workload for workload in operator.workloads("smoke") if workload.group == group)
-    return replace(found, dtype=dtype)
-
-
-def judge(operator: Operator, group: str, dtype: str, function: Callable[..., Any]) -> Verdict:
-    workload = workload_of(operator, group, dtype)
-    return check(operator, workload, function, operator.inputs(workload, "cpu", 0))
-
-
 def right(x: Tensor, weight: Tensor, residual: Tensor | None = None, eps: float = 1e-6) -> Any:
     """The formula written out, computed in float32 and rounded once."""
     hidden = x.float() if residual is None else x.float() + residual.float()
@@ -110,9 +99,7 @@ def test_the_formula_is_right_in_every_type_and_on_every_hard_case(
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("group", GROUPS)
 @pytest.mark.parametrize("name", ["torch_rms_norm", "torch_eager_rms_norm", "torch_compiled_rms_norm"])
-def test_what_torch_runs_is_right(
-    rms_norm: Operator, function_of: FunctionOf, name: str, group: str, dtype: str
-) -> None:
+def test_what_torch_runs_is_right(rms_norm: Operator, name: str, group: str, dtype: str) -> None:
     verdict = judge(rms_norm, group, dtype, function_of("rms_norm", name))
 
     assert verdict.ok, verdict.reason
@@ -154,7 +141,7 @@ def test_a_wrong_sum_is_called_wrong(rms_norm: Operator, wrong: Callable[..., An
 
 def test_bytes_and_operations_are_counted_from_the_tensors(rms_norm: Operator) -> None:
     def work(group: str) -> tuple[int, int, int]:
-        inputs = rms_norm.inputs(workload_of(rms_norm, group, "bfloat16"), "cpu", 0)
+        inputs = rms_norm.inputs(smoke_workload(rms_norm, group, "bfloat16"), "cpu", 0)
         counted = rms_norm.work(inputs, right(*inputs))
         return counted.bytes_read, counted.bytes_written, counted.flops
 
@@ -185,7 +172,7 @@ def test_a_backward_mode_has_the_function_without_a_residual_only(rms_norm: Oper
         with torch.no_grad():
             assert check(backward, workload, subject(rms_norm, right, mode).call, inputs).ok
     with pytest.raises(OperatorError):
-        in_mode(rms_norm.form(workload_of(rms_norm, GROUPS[1], "float32")), mode)
+        in_mode(rms_norm.form(smoke_workload(rms_norm, GROUPS[1], "float32")), mode)
 
 
 def test_torch_compile_meets_no_more_layouts_than_it_keeps(rms_norm: Operator) -> None:
@@ -199,7 +186,5 @@ def test_torch_compile_meets_no_more_layouts_than_it_keeps(rms_norm: Operator) -
         assert len(layouts) + 1 <= torch._dynamo.config.recompile_limit
 
 
-def test_our_kernels_are_right_in_the_interpreter(
-    interpret: Callable[..., None], code_of: Callable[[str, str], str]
-) -> None:
+def test_our_kernels_are_right_in_the_interpreter(interpret: Callable[..., None]) -> None:
     interpret(code_of("rms_norm", "triton_rms_norm"), INTERPRETED)

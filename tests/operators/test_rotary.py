@@ -1,20 +1,18 @@
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
+from implementations import code_of, run_cell
 from torch import Tensor
 
 from kernels_bench_tools.measure.correctness import Verdict, check
 from kernels_bench_tools.measure.operator import Operator, Workload, find_operator
 
-IMPLS = Path(__file__).resolve().parents[2] / "rotary" / "impls"
 OPERATOR: Operator = find_operator("rotary")
 WORKLOADS = {w.name: w for name in OPERATOR.workload_sets for w in OPERATOR.workloads(name)}
 SMALL = (WORKLOADS["smoke_B2_S16_H4_KV2_D32"], WORKLOADS["decode_B8_S1_H32_KV8_D128"])
@@ -41,19 +39,6 @@ print("right")
 """
 
 
-def code(name: str) -> str:
-    text = (IMPLS / f"{name}.md").read_text(encoding="utf-8")
-    cells = re.findall(r"^```python id=benchmark outputs=rotary.jsonl.*?\n(.*?)\n```$", text, re.S | re.M)
-    assert len(cells) == 1
-    return str(cells[0])
-
-
-def run_cell(name: str) -> dict[str, Any]:
-    found: dict[str, Any] = {"__name__": "cell"}
-    exec(code(name), found)
-    return found
-
-
 def judge(function: Callable[..., Any], workload: Workload = SMALL[0]) -> Verdict:
     return check(OPERATOR, workload, function, OPERATOR.inputs(workload, "cpu", 0))
 
@@ -67,7 +52,7 @@ def right(q: Tensor, k: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tenso
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
 @pytest.mark.parametrize("workload", SMALL, ids=lambda workload: workload.name)
 def test_torch_is_right_in_every_type_and_on_every_hard_case(workload: Workload, dtype: str) -> None:
-    verdict = judge(run_cell("torch_rotary")["torch_rotary"], replace(workload, dtype=dtype))
+    verdict = judge(run_cell("rotary", "torch_rotary")["torch_rotary"], replace(workload, dtype=dtype))
 
     assert verdict.ok, verdict.reason
     assert verdict.flags == []
@@ -76,7 +61,7 @@ def test_torch_is_right_in_every_type_and_on_every_hard_case(workload: Workload,
 
 
 def test_the_formula_of_the_compiled_notebook_is_right() -> None:
-    verdict = judge(run_cell("torch_compiled_rotary")["torch_compiled_rotary"])
+    verdict = judge(run_cell("rotary", "torch_compiled_rotary")["torch_compiled_rotary"])
 
     assert verdict.ok, verdict.reason
 
@@ -92,7 +77,7 @@ def test_the_hub_kernel_is_given_halves_and_new_memory() -> None:
         out1.copy_(x1 * cos - x2 * sin)
         out2.copy_(x1 * sin + x2 * cos)
 
-    found = run_cell("hf_kernels_rotary")
+    found = run_cell("rotary", "hf_kernels_rotary")
     found["get_kernel"] = lambda repo, *, version: SimpleNamespace(apply_rotary=apply_rotary)
 
     verdict = judge(found["load"](), replace(SMALL[1], dtype="bfloat16"))
@@ -102,7 +87,7 @@ def test_the_hub_kernel_is_given_halves_and_new_memory() -> None:
 
 
 def test_the_triton_kernel_is_right_in_the_interpreter(interpret: Callable[..., None]) -> None:
-    interpret(code("triton_rotary"), INTERPRETED)
+    interpret(code_of("rotary", "triton_rotary"), INTERPRETED)
 
 
 def interleaved(q: Tensor, k: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor]:

@@ -1,0 +1,49 @@
+"""Implementations as their notebooks have them, and the verdict on them: for the tests of operators."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from kernels_bench_tools.measure.correctness import Verdict, check
+from kernels_bench_tools.measure.operator import Operator, Workload
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def code_of(operator: str, name: str) -> str:
+    """Return the code of an implementation's one benchmark cell."""
+    text = (ROOT / operator / "impls" / f"{name}.md").read_text(encoding="utf-8")
+    cells = re.findall(
+        rf"^```python id=benchmark outputs={operator}\.jsonl.*?\n(.*?)\n```$", text, re.S | re.M
+    )
+    assert len(cells) == 1
+    return str(cells[0])
+
+
+def run_cell(operator: str, name: str) -> dict[str, Any]:
+    """Run that code, without measuring; return the names that it leaves."""
+    names: dict[str, Any] = {"__name__": "cell"}
+    exec(compile(code_of(operator, name), f"{name}.md", "exec"), names)
+    return names
+
+
+def function_of(operator: str, name: str) -> Callable[..., Any]:
+    """Return an implementation's function, from its notebook's own code."""
+    found: Callable[..., Any] = run_cell(operator, name)[name]
+    return found
+
+
+def smoke_workload(operator: Operator, group: str, dtype: str) -> Workload:
+    """Return the group's workload of the smoke set, in this type."""
+    found = next(workload for workload in operator.workloads("smoke") if workload.group == group)
+    return replace(found, dtype=dtype)
+
+
+def judge(operator: Operator, group: str, dtype: str, function: Callable[..., Any]) -> Verdict:
+    """Return whether a function is right on that workload."""
+    workload = smoke_workload(operator, group, dtype)
+    return check(operator, workload, function, operator.inputs(workload, "cpu", 0))
