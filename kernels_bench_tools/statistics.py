@@ -11,10 +11,11 @@ from collections.abc import Sequence
 from functools import cache
 from math import comb, exp, hypot, inf, log, sqrt
 from statistics import median_grouped
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+
+from kernels_bench_tools.estimates import Estimate, geometric_mean
 
 _Array = NDArray[np.float64]
 
@@ -28,19 +29,6 @@ _LEAST_FOR_TAIL = 20
 _LEAST_FOR_TICKS = 5
 _GAP = 0.03
 _SIDE = 0.1
-
-
-class Estimate(NamedTuple):
-    """A figure and its 95 % interval, in the figure's unit; an infinite end means that it is not known."""
-
-    value: float
-    low: float
-    high: float
-
-    @property
-    def known(self) -> bool:
-        """Whether there is an interval."""
-        return self.low > 0 and self.high < inf
 
 
 Groups = Sequence[Sequence[float]]
@@ -208,17 +196,6 @@ def widened(estimate: Estimate, share: float) -> Estimate:
     """Return the estimate with an interval that reaches at least ``share`` of its value to either side."""
     value, low, high = estimate
     return Estimate(value, min(low, value * (1 - share)), max(high, value * (1 + share)))
-
-
-def geometric_mean(ratios: Sequence[float]) -> float:
-    """Return the geometric mean of positive ratios.
-
-    Raises:
-        ValueError: There are none, or one is not positive.
-    """
-    if not ratios or min(ratios) <= 0:
-        raise ValueError("a geometric mean needs positive ratios")
-    return exp(sum(log(ratio) for ratio in ratios) / len(ratios))
 
 
 def geometric_mean_interval(ratios: Sequence[Estimate], processes: Groups = ()) -> Estimate:

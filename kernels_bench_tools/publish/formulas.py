@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from latex2mathml.converter import convert
 from markupsafe import Markup
 
 
@@ -15,6 +14,8 @@ def formula(tex: str, options: dict[str, Any]) -> Markup:
         tex: What stands between the dollars.
         options: Of markdown-it's dollar plugin: ``display_mode`` tells a line of its own from a word.
     """
+    from latex2mathml.converter import convert  # takes longer than a page that has no formula
+
     display = "block" if options.get("display_mode") else "inline"
     try:
         # The converter escapes text, and prose is its author's own.

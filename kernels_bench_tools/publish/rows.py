@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from math import inf
 
+from kernels_bench_tools.estimates import Estimate, geometric_mean
 from kernels_bench_tools.publish.words import status_mark
 from kernels_bench_tools.records import Flag, Status
-from kernels_bench_tools.statistics import Estimate, geometric_mean
 from kernels_bench_tools.summaries import Row
 
 

@@ -11,8 +11,8 @@ from math import inf
 from statistics import median
 from typing import Literal, NamedTuple
 
+from kernels_bench_tools.estimates import Estimate
 from kernels_bench_tools.records import Regime, Status
-from kernels_bench_tools.statistics import Estimate
 from kernels_bench_tools.summaries import DeviceSummary, Point
 
 UNKNOWN = (0.0, inf)

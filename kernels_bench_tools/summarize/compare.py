@@ -12,8 +12,9 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
+from kernels_bench_tools.estimates import Estimate
 from kernels_bench_tools.records import CacheState, Flag, Record, Regime, Status, Timer
-from kernels_bench_tools.statistics import Estimate, ratio_interval, ratio_of, widened
+from kernels_bench_tools.statistics import ratio_interval, ratio_of, widened
 from kernels_bench_tools.summaries import Verdict
 from kernels_bench_tools.summarize.processes import by_workload, estimate, merge, resolution, samples
 from kernels_bench_tools.summarize.words import reason_of

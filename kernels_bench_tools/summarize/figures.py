@@ -9,9 +9,9 @@ from collections.abc import Mapping, Sequence
 import matplotlib.style
 from matplotlib.figure import Figure
 
+from kernels_bench_tools.estimates import Estimate
 from kernels_bench_tools.naming import slugify
 from kernels_bench_tools.records import Status
-from kernels_bench_tools.statistics import Estimate
 from kernels_bench_tools.summaries import DeviceSummary, Point, Row, Summary
 from kernels_bench_tools.summarize.charts import Chart
 from kernels_bench_tools.summarize.lines import failures

@@ -9,7 +9,7 @@ from typing import Any
 from matplotlib.patches import PathPatch
 from matplotlib.path import Path
 
-from kernels_bench_tools.statistics import Estimate
+from kernels_bench_tools.estimates import Estimate
 from kernels_bench_tools.summaries import DeviceSummary, Point, Row
 from kernels_bench_tools.summarize.charts import Scale, passed
 from kernels_bench_tools.summarize.palette import Style

@@ -11,6 +11,7 @@ from typing import TypeVar
 import msgspec
 import numpy as np
 
+from kernels_bench_tools.estimates import Estimate
 from kernels_bench_tools.records import (
     Failure,
     Flag,
@@ -22,7 +23,7 @@ from kernels_bench_tools.records import (
     Timer,
     Timing,
 )
-from kernels_bench_tools.statistics import CONFIDENCE, Estimate, hierarchical_median, median_interval, widened
+from kernels_bench_tools.statistics import CONFIDENCE, hierarchical_median, median_interval, widened
 from kernels_bench_tools.summarize.words import reason_of
 
 HALF_TICK_MS = 16e-6

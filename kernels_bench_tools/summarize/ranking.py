@@ -6,8 +6,9 @@ from collections.abc import Sequence
 
 import msgspec
 
+from kernels_bench_tools.estimates import Estimate, geometric_mean
 from kernels_bench_tools.records import Record, Status
-from kernels_bench_tools.statistics import Estimate, geometric_mean, geometric_mean_interval
+from kernels_bench_tools.statistics import geometric_mean_interval
 from kernels_bench_tools.summaries import Point, Row
 
 

@@ -1,10 +1,9 @@
 import numpy as np
 import pytest
 
+from kernels_bench_tools.estimates import Estimate, geometric_mean
 from kernels_bench_tools.statistics import (
-    Estimate,
     drift,
-    geometric_mean,
     geometric_mean_interval,
     hierarchical_median,
     interval_ranks,
