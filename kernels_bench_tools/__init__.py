@@ -1,7 +1,8 @@
 """Find out which GPU kernel to use.
 
 A cell of a notebook measures with :func:`run_benchmark`; a combine cell summarizes with
-:func:`combine`. Both load on first use, so that the command never imports torch and a measuring cell
+:func:`combine`, and several operators
+with :func:`report_suite`. They load on first use, so that the command never imports torch and a measuring cell
 never imports matplotlib.
 """
 
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from kernels_bench_tools.measure.harness import run_benchmark
     from kernels_bench_tools.measure.operator import Operator, Workload
     from kernels_bench_tools.summarize.combine import combine
+    from kernels_bench_tools.summarize.suite import report_suite
 
 __version__ = "0.1.0"
 
@@ -29,6 +31,7 @@ __all__ = [
     "Workload",
     "combine",
     "get_kernel",
+    "report_suite",
     "run_benchmark",
 ]
 
@@ -37,6 +40,7 @@ _LAZY = {
     "Workload": "kernels_bench_tools.measure.operator",
     "combine": "kernels_bench_tools.summarize.combine",
     "get_kernel": "kernels_bench_tools.hub",
+    "report_suite": "kernels_bench_tools.summarize.suite",
     "run_benchmark": "kernels_bench_tools.measure.harness",
 }
 

@@ -4,7 +4,8 @@
     ├── ProjectError         the project or its configuration
     ├── NotebookError        a notebook: front matter, fences, attributes, needs
     ├── RecordError          a record or a file of records
-    └── OperatorError        an operator or its workloads
+    ├── OperatorError        an operator or its workloads
+    └── SuiteError           a suite's definition
     Unsupported              an implementation cannot run here; a row in the report, not a failure
 
 Every message reads ``where: what is wrong. Expected: what would be right. What to do.``
@@ -51,6 +52,10 @@ class RecordError(KbtError):
 
 class OperatorError(KbtError):
     """An operator does not exist, or was asked for a workload it does not have."""
+
+
+class SuiteError(KbtError):
+    """A suite does not exist, or its file does not define one."""
 
 
 class Unsupported(Exception):  # noqa: N818 - an outcome that the report shows, not an error

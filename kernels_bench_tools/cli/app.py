@@ -17,6 +17,7 @@ from kernels_bench_tools.errors import KbtError
 VERBS = {
     "build": "build:build",
     "run": "run:run_notebook",
+    "suite": "suite:suite",
     "list": "listing:list_notebooks",
     "check": "check:check",
     "plan": "plan:plan",

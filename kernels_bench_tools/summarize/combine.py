@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import posixpath
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -10,14 +9,15 @@ from pathlib import Path, PurePosixPath
 
 import msgspec
 
-from kernels_bench_tools.errors import KbtError, RecordError
+from kernels_bench_tools.errors import RecordError
 from kernels_bench_tools.naming import title_from_name
 from kernels_bench_tools.records import Record, Status, read_records
-from kernels_bench_tools.runs import NEEDS_VARIABLE, Need, Needs, write_struct
+from kernels_bench_tools.runs import Need, Needs, write_struct
 from kernels_bench_tools.summaries import Summary
 from kernels_bench_tools.summarize.charts import CHARTS
 from kernels_bench_tools.summarize.exports import latency_csv
 from kernels_bench_tools.summarize.figures import chart_svg
+from kernels_bench_tools.summarize.needs import read_needs
 from kernels_bench_tools.summarize.sources import Source, attempts, whole_record
 from kernels_bench_tools.summarize.summary import summarize
 from kernels_bench_tools.summarize.table import render_table
@@ -36,7 +36,7 @@ def combine(operator: str = "", *, title: str = "") -> Summary:
     Raises:
         KbtError: The cell was not started by ``kbt``.
     """
-    needs = _needs()
+    needs = read_needs("combine")
     operator = operator or _operator(needs.notebook)
     sources = [*_cell_sources(needs), *_file_sources(needs)]
     summary = summarize(operator, title or title_from_name(operator), sources)
@@ -48,22 +48,6 @@ def combine(operator: str = "", *, title: str = "") -> Summary:
     drawn = ", ".join(f"{chart.name}.svg" for chart in CHARTS)
     print(f"Wrote {drawn}, latency.csv and summary.json.")
     return summary
-
-
-def _needs() -> Needs:
-    try:
-        return Needs.load()
-    except KeyError:
-        raise KbtError(
-            "combine",
-            f"{NEEDS_VARIABLE} is not set",
-            "A cell that kbt started",
-            "Run it with `kbt build` or `kbt run`",
-        ) from None
-    except (OSError, msgspec.DecodeError) as error:
-        raise KbtError(
-            os.environ[NEEDS_VARIABLE], f"cannot be read: {error}", "What kbt writes for this cell"
-        ) from error
 
 
 def _operator(notebook: str) -> str:

@@ -39,7 +39,7 @@ def latency_csv(summary: Summary, attempts: Sequence[Attempt]) -> str:
             for workload, point in _cells(device, row):
                 record = _record(known, device, row, workload)
                 values = _values(device, row, workload, point, record, axes)
-                writer.writerow([_safe(value) for value in values.values()])
+                writer.writerow([safe(value) for value in values.values()])
     return file.getvalue()
 
 
@@ -99,7 +99,8 @@ def _values(
     return dict(zip(_header(axes), values, strict=True))
 
 
-def _safe(value: Value) -> Value:
+def safe(value: Value) -> Value:
+    """Return a value as a CSV file holds it: six digits of a number, and no text that a spreadsheet would run."""
     if isinstance(value, float):
         return float(f"{value:.{_DIGITS}g}")
     return f"'{value}" if isinstance(value, str) and value.startswith(_FORMULA) else value

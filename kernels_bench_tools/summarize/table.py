@@ -34,7 +34,7 @@ def _device(device: DeviceSummary) -> str:
 
 def _ranking(device: DeviceSummary) -> str:
     header = ["rank", "implementation", "speed-up", "passed", "status"]
-    return _aligned([header, *map(_ranking_line, device.rows)], right={0, 2, 3})
+    return aligned([header, *map(_ranking_line, device.rows)], right={0, 2, 3})
 
 
 def _ranking_line(row: Row) -> list[str]:
@@ -50,7 +50,7 @@ def _ranking_line(row: Row) -> list[str]:
 def _points(device: DeviceSummary, index: int) -> str:
     # What passed nothing has told its reason in the ranking.
     lines = [_point_line(row, row.points[index]) for row in device.rows if row.passed]
-    return _aligned(lines, right={1, 2, 3, 5, 6})
+    return aligned(lines, right={1, 2, 3, 5, 6})
 
 
 def _point_line(row: Row, point: Point) -> list[str]:
@@ -113,7 +113,7 @@ def outcome_text(status: Status, reason: str) -> str:
     return f"{status.value}: {reason}" if reason else status.value
 
 
-def _aligned(lines: Sequence[Sequence[str]], right: set[int]) -> str:
+def aligned(lines: Sequence[Sequence[str]], right: set[int]) -> str:
     """Return the lines with their columns aligned, two spaces apart and two in front."""
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     cells = [

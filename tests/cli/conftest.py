@@ -1,52 +1,11 @@
-"""Copies of this project that tests may change, and the command run in them."""
+"""Copies of this project, and the command run in them."""
 
-import os
 import shutil
 import subprocess
-import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-
-ROOT = Path(__file__).parents[2]
-COPIED = (
-    "index.md",
-    "layer_norm",
-    "pyproject.toml",
-    "README.md",
-    "LICENSE",
-    "kernels_bench_tools",
-    "templates",
-)
-
-Kbt = Callable[..., subprocess.CompletedProcess[str]]
-
-
-def run_kbt(folder: Path, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
-    """Run the command in ``folder`` as a user would, in this interpreter's environment."""
-    return subprocess.run(
-        [sys.executable, "-m", "kernels_bench_tools", *arguments],
-        cwd=folder,
-        env=os.environ | {"USE_HUB_KERNELS": "0"} | variables,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=600,
-    )
-
-
-def copy_project(destination: Path) -> Path:
-    """Copy what a clone of this project holds that a build reads."""
-    for name in COPIED:
-        source = ROOT / name
-        if source.is_dir():
-            ignored = shutil.ignore_patterns("__pycache__", ".kbt", ".uvnote")
-            shutil.copytree(source, destination / name, ignore=ignored)
-        else:
-            destination.mkdir(parents=True, exist_ok=True)
-            shutil.copy(source, destination / name)
-    return destination
+from projects import Kbt, copy_project, run_kbt
 
 
 @pytest.fixture(scope="session")

@@ -1,0 +1,105 @@
+"""``kbt suite`` on a project with one operator, for real."""
+
+import csv
+import json
+from pathlib import Path
+
+import pytest
+from projects import ROOT, copy_project, run_kbt
+
+DEFINITION = """
+title = "One kernel"
+workloads = "smoke"
+ours = "triton"
+
+[[kernel]]
+name = "LayerNorm (S=32)"
+operator = "layer_norm"
+workload = "smoke_S32_D256"
+
+[[kernel]]
+name = "LayerNorm (S=64)"
+operator = "layer_norm"
+workload = "smoke_S64_D256"
+"""
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of this project with a suite of layer normalization on the smoke workload, measured once."""
+    folder = copy_project(tmp_path_factory.mktemp("suite") / "project")
+    (folder / "suites").mkdir()
+    (folder / "suites" / "one.toml").write_text(DEFINITION)
+    notebook = (ROOT / "suites" / "trainscale.md").read_text(encoding="utf-8")
+    (folder / "suites" / "one.md").write_text(
+        notebook.replace("trainscale.toml", "one.toml").replace("published.csv,", ""), encoding="utf-8"
+    )
+    return folder
+
+
+@pytest.fixture(scope="module")
+def measured(project: Path) -> str:
+    """What ``kbt suite one --device cpu`` printed."""
+    done = run_kbt(project, "suite", "one", "--device", "cpu", "--env", "current")
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_it_prints_the_table_and_what_cannot_run_says_why(measured: str) -> None:
+    lines = measured.splitlines()
+    assert "FINAL BENCHMARK REPORT" in lines[1]
+    row = next(line for line in lines if "LayerNorm (S=32)" in line)
+    base = float(row.split("–")[1].split()[0])
+    assert 0 < base < 1000
+    assert "Triton Layer Norm: unsupported, needs a CUDA device" in row
+    assert "not measured on this device" in next(line for line in lines if "LayerNorm (S=64)" in line)
+
+
+def test_it_publishes_a_page_markdown_and_csv(measured: str, project: Path) -> None:
+    page = project / "site" / "suites" / "one.html"
+    assert measured.splitlines()[-1] == "site/suites/one.html"
+    assert "LayerNorm (S=32)" in page.read_text(encoding="utf-8")
+    files = {path.name: path for path in (project / "site" / "suites").rglob("*") if path.is_file()}
+    assert "| LayerNorm (S=32) |" in files["report.md"].read_text(encoding="utf-8")
+    rows = list(csv.DictReader(files["report.csv"].read_text(encoding="utf-8").splitlines()))
+    assert {row["Kernel"] for row in rows} == {"LayerNorm (S=32)", "LayerNorm (S=64)"}
+
+
+@pytest.mark.usefixtures("measured")
+def test_again_nothing_runs_and_the_same_is_printed_as_data(project: Path) -> None:
+    done = run_kbt(project, "suite", "one", "--device", "cpu", "--env", "current", "--json")
+
+    assert done.returncode == 0
+    report = json.loads(done.stdout)
+    assert [row["kernel"] for row in report["devices"][0]["rows"]] == ["LayerNorm (S=32)", "LayerNorm (S=64)"]
+    again = run_kbt(project, "suite", "one", "--device", "cpu", "--env", "current")
+    assert "\n0 cells ran," in again.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["on"], "kbt: on: there is no such suite. Did you mean 'one'?"),
+        (["one", "--device", "cuda"], "kbt: --device cuda: there is no such device here."),
+        (
+            ["one", "--device", "cpu", "--cluster", "tcp://x:1"],
+            "kbt: --device cpu: says nothing with --cluster.",
+        ),
+    ],
+)
+def test_a_mistake_is_one_line(project: Path, arguments: list[str], said: str) -> None:
+    done = run_kbt(project, "suite", *arguments, CUDA_VISIBLE_DEVICES="")
+
+    assert done.returncode == 1
+    assert done.stderr.startswith(said)
+    assert done.stderr.count("\n") == 1
+
+
+def test_a_suite_of_an_unknown_operator_is_told_before_anything_runs(project: Path) -> None:
+    text = DEFINITION.replace('operator = "layer_norm"', 'operator = "layer_nrom"')
+    (project / "suites" / "wrong.toml").write_text(text)
+
+    done = run_kbt(project, "suite", "wrong")
+
+    assert done.returncode == 1
+    assert done.stderr.startswith("kbt: wrong.toml: there is no operator 'layer_nrom'.")

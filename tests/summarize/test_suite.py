@@ -1,0 +1,288 @@
+"""A suite: rows of several operators, from their summaries."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from kernels_bench_tools.devices import Device, cuda_device
+from kernels_bench_tools.errors import KbtError, SuiteError
+from kernels_bench_tools.records import Record, Regime, Roofline, Status, Work
+from kernels_bench_tools.runs import NEEDS_VARIABLE, FrontMatter, Need, Needs, write_struct
+from kernels_bench_tools.suites import Published, PublishedRow, Suite, SuiteKernel, SuiteReport, read_suite
+from kernels_bench_tools.summaries import Summary
+from kernels_bench_tools.summarize.sources import Source
+from kernels_bench_tools.summarize.suite import NOT_TRIED, report_suite, suite_report
+from kernels_bench_tools.summarize.suite_tables import device_text, published_csv, report_csv, report_markdown
+from kernels_bench_tools.summarize.summary import summarize
+
+H200 = cuda_device("NVIDIA H200", "570.1")
+CPU = Device(kind="cpu", name="AMD EPYC, 2 cores", slug="amd-epyc-2-cores")
+NORM, GELU = "trainscale_LN_S2048", "trainscale_GELU_T4096"
+FRONTS = {
+    "torch": FrontMatter(title="PyTorch", family="torch", baseline=True),
+    "triton": FrontMatter(title="Triton", family="triton"),
+    "liger": FrontMatter(title="Liger", family="liger"),
+}
+SUITE = Suite(
+    title="Two kernels",
+    workloads="trainscale",
+    ours="triton",
+    kernel=[
+        SuiteKernel(name="LayerNorm (S=2048)", operator="layer_norm", workload=NORM),
+        SuiteKernel(name="GELU (4096)", operator="activation", workload=GELU),
+    ],
+)
+
+MakeRecord = Callable[..., Record]
+Summarize = Callable[..., Summary]
+
+
+@pytest.fixture
+def summary_of(record: MakeRecord) -> Summarize:
+    """Summarize an operator from the times of its implementations on one workload; a text is a reason."""
+
+    def make(
+        operator: str, workload: str, device: Any = H200, within: str = "trainscale", **times: Any
+    ) -> Summary:
+        wl = {"name": workload, "set": within, "seq_len": 2048, "dtype": "float16"}
+        sources = []
+        for name, time in times.items():
+            told = {"wl": wl, "device": device, "regime": Regime.HBM}
+            told |= (
+                {"roofline": Roofline(ceiling="copy", value=4200.0, fraction=0.97)}
+                if isinstance(time, float)
+                else {}
+            )
+            made = (
+                record(name, time, **told)
+                if isinstance(time, float)
+                else record(name, status=Status.UNSUPPORTED, reason=time, wl=wl, device=device)
+            )
+            sources.append(Source(records=[made], front=FRONTS[name]))
+        return summarize(operator, operator, sources)
+
+    return make
+
+
+def report(*summaries: Summary, suite: Suite = SUITE) -> SuiteReport:
+    return suite_report("two", suite, summaries)
+
+
+def test_ours_stands_beside_the_baseline_and_the_best_of_the_others(summary_of: Summarize) -> None:
+    found = report(
+        summary_of("layer_norm", NORM, torch=0.4, triton=0.2, liger=0.25),
+        summary_of("activation", GELU, torch=0.1, triton=0.2),
+    )
+
+    (device,) = found.devices
+    norm, gelu = device.rows
+    assert (norm.ours.title, norm.base.title, norm.best.title) == ("Triton", "PyTorch", "Liger")
+    assert norm.speedup == pytest.approx(2.0)
+    assert norm.metric == "GB/s"
+    assert norm.ours.rate == pytest.approx(2**30 / 0.2 / 1e6)
+    assert (norm.fraction, norm.ceiling) == (0.97, "copy")
+    assert gelu.speedup == pytest.approx(0.5)
+    assert gelu.best.title == "PyTorch"
+
+
+def test_the_rate_of_a_kernel_that_arithmetic_bounds_is_in_flops(record: MakeRecord) -> None:
+    wl = {"name": NORM, "set": "trainscale", "dtype": "float16"}
+    work = Work(bytes_read=1000, bytes_written=1000, flops=4 * 10**12)
+    sources = [
+        Source(records=[record(name, 10.0, wl=wl, work=work, regime=Regime.COMPUTE)], front=FRONTS[name])
+        for name in ("torch", "triton")
+    ]
+
+    row = report(summarize("layer_norm", "", sources)).devices[0].rows[0]
+
+    assert row.metric == "TFLOP/s"
+    assert row.ours.rate == pytest.approx(400.0)
+
+
+def test_what_cannot_run_is_a_row_that_says_why(summary_of: Summarize) -> None:
+    (device,) = report(summary_of("layer_norm", NORM, torch=0.4, triton="needs a CUDA device")).devices
+    norm, gelu = device.rows
+
+    assert norm.ours.p50_ms is None
+    assert norm.base.p50_ms == pytest.approx(0.4)
+    assert norm.speedup is None
+    assert norm.reason == "Triton: unsupported, needs a CUDA device"
+    assert gelu.reason == NOT_TRIED
+    text = device_text(device)
+    assert "needs a CUDA device" in text
+    assert NOT_TRIED in text
+
+
+def test_a_wrong_result_has_no_time_in_a_suite(record: MakeRecord) -> None:
+    wl = {"name": NORM, "set": "trainscale", "dtype": "float16"}
+    wrong = record("triton", 0.1, wl=wl, status=Status.INCORRECT, reason="off by 3")
+    right = record("torch", 0.4, wl=wl)
+    sources = [Source(records=[one], front=FRONTS[one.impl]) for one in (wrong, right)]
+
+    row = report(summarize("layer_norm", "", sources)).devices[0].rows[0]
+
+    assert row.ours.p50_ms is None
+    assert row.speedup is None
+    assert "off by 3" in row.reason
+
+
+def test_only_the_forward_pass_on_the_suites_own_set_counts(summary_of: Summarize) -> None:
+    assert report(summary_of("layer_norm", NORM, within="large", torch=0.4, triton=0.2)).devices == []
+    assert report(summary_of("rotary", NORM, torch=0.4, triton=0.2)).devices == []
+
+
+def test_each_device_with_a_record_has_a_table(summary_of: Summarize) -> None:
+    both = summary_of("layer_norm", NORM, torch=0.4, triton=0.2)
+    both.devices += summary_of(
+        "layer_norm", NORM, device=CPU, torch=9.0, triton="needs a CUDA device"
+    ).devices
+
+    found = report(both)
+
+    assert [device.name for device in found.devices] == [H200.name, CPU.name]
+    markdown = report_markdown(found)
+    assert f"## {H200.name}\n" in markdown
+    assert "| LayerNorm (S=2048) | 0.2000 | 0.4000 | 2.00x | GB/s |" in markdown
+    rows = list(csv.DictReader(report_csv(found).splitlines()))
+    assert [row["Device"] for row in rows] == [H200.name] * 2 + [CPU.name] * 2
+    assert rows[0]["Our Latency (ms)"] == "0.2"
+    assert rows[2]["Our Latency (ms)"] == ""
+
+
+def test_a_bar_in_a_name_does_not_end_a_cell_of_the_markdown(summary_of: Summarize) -> None:
+    suite = msgspec.structs.replace(
+        SUITE, kernel=[SuiteKernel(name="a | b", operator="layer_norm", workload=NORM)]
+    )
+
+    markdown = report_markdown(report(summary_of("layer_norm", NORM, torch=0.4, triton=0.2), suite=suite))
+
+    assert r"| a \| b | 0.2000 |" in markdown
+
+
+def test_published_rates_are_set_right_by_the_bytes_that_have_to_move(summary_of: Summarize) -> None:
+    norm = PublishedRow(
+        ours_ms=1.0, base_ms=4.0, ours_gb_per_s=300.0, base_gb_per_s=75.0, counted_bytes=300_000_000,
+        bytes=200_000_000, note="one tensor too many",
+    )  # fmt: skip
+    copied = PublishedRow(
+        ours_ms=2.0, base_ms=1.0, ours_gb_per_s=1.0, base_gb_per_s=1.0, counted_bytes=1, bytes=150_000_000,
+        base_copies_bytes=250_000_000,
+    )  # fmt: skip
+    kernels = [
+        msgspec.structs.replace(kernel, published=row)
+        for kernel, row in zip(SUITE.kernel, (norm, copied), strict=True)
+    ]
+    suite = msgspec.structs.replace(
+        SUITE, kernel=kernels, published=Published(device="Tesla T4", source="a page")
+    )
+    found = report(summary_of("layer_norm", NORM, torch=0.4, triton=0.2), suite=suite)
+
+    first, second = csv.DictReader(published_csv(suite, found).splitlines())
+
+    assert suite.published_copy == pytest.approx(250.0)
+    assert (first["Printed (GB/s)"], first["Rate (GB/s)"], first["Of a Copy There"]) == (
+        "300.0",
+        "200.0",
+        "0.8",
+    )
+    assert first["NVIDIA H200: Our Latency (ms)"] == "0.2"
+    assert first["Note"] == "one tensor too many"
+    assert (second["Rate (GB/s)"], second["Base Rate (GB/s)"]) == ("75.0", "250.0")
+    assert second["NVIDIA H200: Our Latency (ms)"] == ""
+
+
+@pytest.fixture
+def cell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Needs:
+    """The needs of a suite's cell, which is where the test now is."""
+    needs = Needs(project=str(tmp_path), notebook="suites/two.md", device=CPU)
+    (tmp_path / "work").mkdir()
+    monkeypatch.chdir(tmp_path / "work")
+    monkeypatch.setenv(NEEDS_VARIABLE, str(tmp_path / "needs.json"))
+    file = tmp_path / "suites" / "two.toml"
+    file.parent.mkdir()
+    file.write_text(
+        'title = "Two"\nworkloads = "trainscale"\nours = "triton"\n[[kernel]]\nname = "LayerNorm"\n'
+        f'operator = "layer_norm"\nworkload = "{NORM}"\n'
+    )
+    needs.files.append(str(file))
+    return needs
+
+
+def need(root: Path, summary: Summary | None, status: Status = Status.OK) -> Need:
+    """A combine cell and its folder."""
+    directory = root / f"cell-{status}"
+    directory.mkdir()
+    if summary:
+        write_struct(directory / "summary.json", summary)
+    notebook = "layer_norm/results/combined_results.md"
+    return Need(
+        notebook=notebook, cell="combine", front=FrontMatter(), status=status, directory=str(directory)
+    )
+
+
+def test_a_cell_leaves_the_tables_and_prints_them(
+    cell: Needs, summary_of: Summarize, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    summary = summary_of("layer_norm", NORM, torch=0.4, triton=0.2)
+    cell.cells = [need(tmp_path, summary), need(tmp_path, None, Status.ERROR)]
+    write_struct(tmp_path / "needs.json", cell)
+
+    report_suite("two.toml")
+
+    printed = capsys.readouterr().out
+    assert "FINAL BENCHMARK REPORT · NVIDIA H200" in printed
+    assert (
+        "Skipped: layer_norm/results/combined_results.md:combine: its summary.json cannot be read" in printed
+    )
+    assert sorted(path.name for path in Path().iterdir()) == ["report.csv", "report.md", "suite.json"]
+    left = msgspec.json.decode(Path("suite.json").read_bytes(), type=SuiteReport)
+    assert left.devices[0].rows[0].speedup == pytest.approx(2.0)
+
+
+def test_a_suite_without_records_says_how_to_measure_it(
+    cell: Needs, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_struct(tmp_path / "needs.json", cell)
+
+    report_suite("two.toml")
+
+    assert "Two: no records. `kbt suite two` measures it" in capsys.readouterr().out
+
+
+def test_outside_of_kbt_it_says_how_to_run_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(NEEDS_VARIABLE, raising=False)
+
+    with pytest.raises(KbtError, match="Run it with `kbt build`"):
+        report_suite("two.toml")
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("title = 1", "two.toml: Expected `str`, got `int`"),
+        ('title = "x"', "missing required field"),
+        ("title =", "two.toml: Invalid value"),
+        ('title = "x"\nworkloads = "y"\nours = "z"\nkernel = []', "two.toml: it has no kernel"),
+        ('title = "x"\nworkloads = "y"\nours = "z"\nkernels = []', "kernels"),
+    ],
+)
+def test_a_definition_that_is_none_is_told_in_a_line(text: str, said: str, tmp_path: Path) -> None:
+    path = tmp_path / "two.toml"
+    path.write_text(text)
+
+    with pytest.raises(SuiteError) as error:
+        read_suite(path)
+
+    assert said in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_a_definition_that_is_missing_is_told_in_a_line(tmp_path: Path) -> None:
+    with pytest.raises(SuiteError, match=r"two\.toml: cannot be read \(No such file or directory\)"):
+        read_suite(tmp_path / "two.toml")
