@@ -71,6 +71,7 @@ def timed(command: Sequence[str], folder: Path, environ: dict[str, str]) -> Cost
         SystemExit: It failed; what it said is the message.
     """
     log = folder / ".output"
+    os.sync()  # what an earlier command left unwritten is not this one's
     with log.open("wb") as file:
         started = time.perf_counter()
         process = subprocess.Popen(command, cwd=folder, env=environ, stdout=file, stderr=file)
