@@ -59,11 +59,33 @@ class Suite(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     """Family of the implementations that are held against the baselines."""
     published: Published | None = None
     kernel: list[SuiteKernel]
+    small_workloads: str = ""
+    """The set for a CPU, where ``workloads`` would take hours; empty if it does not."""
+    small: list[SuiteKernel] = []
+    """The rows of that set."""
+
+    def __post_init__(self) -> None:
+        """Check what types do not tell.
+
+        Raises:
+            ValueError: There is no row, or rows without their set.
+        """
+        if not self.kernel:
+            raise ValueError("it has no [[kernel]]")
+        if bool(self.small) != bool(self.small_workloads):
+            raise ValueError("small_workloads and [[small]] go together")
+
+    def rows_by_set(self, kind: str) -> list[tuple[str, list[SuiteKernel]]]:
+        """Return the sets that a device of this kind has rows of, the one that it is meant for first."""
+        rows = [(self.workloads, self.kernel)]
+        if kind == "cpu" and self.small:
+            return [(self.small_workloads, self.small), *rows]
+        return rows
 
     @property
     def operators(self) -> list[str]:
         """The operators in the order in which the suite first names them."""
-        return list(dict.fromkeys(kernel.operator for kernel in self.kernel))
+        return list(dict.fromkeys(kernel.operator for kernel in [*self.kernel, *self.small]))
 
     @property
     def published_copy(self) -> float | None:
@@ -139,13 +161,10 @@ def read_suite(path: Path) -> Suite:
         SuiteError: The file cannot be read, or does not say what a suite must.
     """
     try:
-        suite = msgspec.toml.decode(path.read_bytes(), type=Suite)
+        return msgspec.toml.decode(path.read_bytes(), type=Suite)
     except OSError as error:
         raise SuiteError(
             path.name, f"cannot be read ({error.strerror})", "The definition of a suite"
         ) from error
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise SuiteError(path.name, str(error), "The keys that docs/suites.md names") from error
-    if not suite.kernel:
-        raise SuiteError(path.name, "it has no kernel", "At least one [[kernel]]")
-    return suite

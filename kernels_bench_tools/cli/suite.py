@@ -68,6 +68,9 @@ def suite(
             "--device", help="What to measure on. [default: the GPU if there is one]", show_default=False
         ),
     ] = None,
+    full: Annotated[
+        bool, typer.Option("--full", help="Also on a CPU the suite's own shapes, which take hours there.")
+    ] = False,
     env: Env = EnvironmentChoice.UV,
     rerun: Rerun = False,
     jobs: Jobs = 0,
@@ -81,9 +84,9 @@ def suite(
 ) -> int:
     """Measure a suite: kernels of several operators in one table, ours beside the baselines.
 
-    Every implementation of the suite's operators is measured on the suite's workloads. The table is printed, and
-    published with the report as a page, as Markdown and as CSV. A kernel that cannot run here is a row that says
-    why. What a build has measured is not measured again.
+    Every implementation of the suite's operators is measured on the suite's workloads; a CPU has smaller ones. The
+    table is printed, and published with the report as a page, as Markdown and as CSV. A kernel that cannot run here
+    is a row that says why. What a build has measured is not measured again.
     """
     project = find_project(Path.cwd())
     chosen = _find(project, name)
@@ -92,7 +95,7 @@ def suite(
     options = BuildOptions(
         environment=env.value,
         rerun=rerun,
-        workloads=chosen.workloads,
+        workloads=_sets(chosen, full=full, cluster=cluster),
         jobs=jobs_or_all(jobs),
         processes=processes,
         cluster=cluster,
@@ -151,6 +154,11 @@ def _use(device: DeviceChoice, cluster: str) -> None:
             "",
             "`--device cpu` measures what a CPU can run",
         )
+
+
+def _sets(suite: Suite, *, full: bool, cluster: str) -> str:
+    kind = "cuda" if cluster else current_device().kind
+    return suite.workloads if full else suite.rows_by_set(kind)[0][0]
 
 
 def _report(project: Project, result: BuildRun, notebook: str) -> SuiteReport:

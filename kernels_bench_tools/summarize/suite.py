@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path, PurePosixPath
+from typing import TypeAlias
 
 import msgspec
 
+from kernels_bench_tools.devices import Device
 from kernels_bench_tools.errors import RecordError
 from kernels_bench_tools.records import Regime, Status
 from kernels_bench_tools.runs import Needs, write_struct
@@ -26,6 +28,8 @@ from kernels_bench_tools.summarize.suite_tables import published_csv, report_csv
 
 SUMMARY = "summary.json"
 GB, TFLOP = "GB/s", "TFLOP/s"
+_Views: TypeAlias = dict[tuple[str, str], DeviceSummary]
+"""By operator and workload."""
 NOT_TRIED = "not measured on this device"
 
 
@@ -61,27 +65,37 @@ def suite_report(name: str, suite: Suite, summaries: Iterable[Summary]) -> Suite
         suite: Its definition.
         summaries: Of the operators; those that it does not name are left alone.
     """
+    views = _views(suite, summaries)
+    return SuiteReport(
+        name=name,
+        title=suite.title,
+        devices=[_device(suite, device, found) for device, found in views.values()],
+    )
+
+
+def _views(suite: Suite, summaries: Iterable[Summary]) -> dict[str, tuple[Device, _Views]]:
+    """Return, for each device with a record of the suite, the view of each operator's workloads."""
     known = {summary.operator: summary for summary in summaries}
-    views: dict[str, dict[tuple[str, str], DeviceSummary]] = {}
-    names: dict[str, str] = {}
+    views: dict[str, tuple[Device, _Views]] = {}
     for operator in suite.operators:
         for view in known[operator].devices if operator in known else ():
-            names[view.device.slug] = view.device.name
+            sets = {name for name, _ in suite.rows_by_set(view.device.kind)}
             for workload in view.workloads:
-                if workload.set == suite.workloads and not workload.mode:
-                    views.setdefault(view.device.slug, {})[operator, workload.name] = view
-    devices = [
-        SuiteDevice(
-            name=names[slug],
-            slug=slug,
-            rows=[
-                _row(kernel, suite.ours, found.get((kernel.operator, kernel.workload)))
-                for kernel in suite.kernel
-            ],
-        )
-        for slug, found in views.items()
-    ]
-    return SuiteReport(name=name, title=suite.title, devices=devices)
+                if workload.set in sets and not workload.mode:
+                    _, found = views.setdefault(view.device.slug, (view.device, {}))
+                    found[operator, workload.name] = view
+    return views
+
+
+def _device(suite: Suite, device: Device, views: _Views) -> SuiteDevice:
+    rows: list[SuiteRow] = []
+    for number, (_, kernels) in enumerate(suite.rows_by_set(device.kind)):
+        # What a device is not meant for is shown where somebody has tried it.
+        if number == 0 or any((kernel.operator, kernel.workload) in views for kernel in kernels):
+            rows += [
+                _row(kernel, suite.ours, views.get((kernel.operator, kernel.workload))) for kernel in kernels
+            ]
+    return SuiteDevice(name=device.name, slug=device.slug, rows=rows)
 
 
 def _row(kernel: SuiteKernel, family: str, view: DeviceSummary | None) -> SuiteRow:

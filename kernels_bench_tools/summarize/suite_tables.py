@@ -83,9 +83,9 @@ def published_csv(suite: Suite, report: SuiteReport) -> str:
         "Note",
     ]
     rows = []
-    for index, kernel in enumerate(suite.kernel):
+    for kernel in suite.kernel:
         if kernel.published:
-            here = [value for device in devices for value in _device_values(device.rows[index])]
+            here = [value for device in devices for value in _device_values(device, kernel.workload)]
             rows.append([kernel.name, *_published(kernel.published, copy), *here, kernel.published.note])
     return _csv(header, rows)
 
@@ -104,7 +104,12 @@ def _device_columns(device: SuiteDevice) -> list[str]:
     return [f"{device.name}: {what}" for what in ("Our Latency (ms)", "Rate (GB/s)", "Of Ceiling")]
 
 
-def _device_values(row: SuiteRow) -> list[Value]:
+def _measured(device: SuiteDevice, workloads: set[str]) -> bool:
+    return any(row.ours and row.ours.p50_ms for row in device.rows if row.workload in workloads)
+
+
+def _device_values(device: SuiteDevice, workload: str) -> list[Value]:
+    row = next(row for row in device.rows if row.workload == workload)
     ours = row.ours or NOBODY
     return [ours.p50_ms, ours.rate, row.fraction]
 

@@ -12,6 +12,13 @@ SUITE = read_suite(Path(__file__).parents[2] / "suites" / "trainscale.toml")
 PUBLISHED = [kernel for kernel in SUITE.kernel if kernel.published]
 
 
+def test_each_small_row_is_a_workload_of_its_set() -> None:
+    for kernel in SUITE.small:
+        names = {one.name for one in find_operator(kernel.operator).workloads(SUITE.small_workloads)}
+        assert kernel.workload in names
+    assert {kernel.operator for kernel in SUITE.small} == {kernel.operator for kernel in SUITE.kernel}
+
+
 def test_the_suite_has_every_workload_of_its_set() -> None:
     rows = [(kernel.operator, kernel.workload) for kernel in SUITE.kernel]
     known = {

@@ -155,6 +155,25 @@ def test_each_device_with_a_record_has_a_table(summary_of: Summarize) -> None:
     assert rows[2]["Our Latency (ms)"] == ""
 
 
+def test_a_cpu_has_rows_of_its_own_and_the_others_where_somebody_tried_them(summary_of: Summarize) -> None:
+    small = SuiteKernel(name="small", operator="layer_norm", workload="cpu_LN")
+    suite = msgspec.structs.replace(SUITE, small_workloads="cpu", small=[small])
+    gpu = summary_of("layer_norm", NORM, torch=0.4, triton=0.2)
+    own = summary_of(
+        "layer_norm", "cpu_LN", device=CPU, within="cpu", torch=9.0, triton="needs a CUDA device"
+    )
+    tried = summary_of("layer_norm", NORM, device=CPU, torch=900.0)
+
+    gpu.devices += own.devices
+    card, cpu = report(gpu, suite=suite).devices
+    assert [row.kernel for row in card.rows] == ["LayerNorm (S=2048)", "GELU (4096)"]
+    assert [row.kernel for row in cpu.rows] == ["small"]
+
+    gpu.devices += tried.devices
+    _, cpu = report(gpu, suite=suite).devices
+    assert [row.kernel for row in cpu.rows] == ["small", "LayerNorm (S=2048)", "GELU (4096)"]
+
+
 def test_a_bar_in_a_name_does_not_end_a_cell_of_the_markdown(summary_of: Summarize) -> None:
     suite = msgspec.structs.replace(
         SUITE, kernel=[SuiteKernel(name="a | b", operator="layer_norm", workload=NORM)]
@@ -268,7 +287,7 @@ def test_outside_of_kbt_it_says_how_to_run_it(monkeypatch: pytest.MonkeyPatch) -
         ("title = 1", "two.toml: Expected `str`, got `int`"),
         ('title = "x"', "missing required field"),
         ("title =", "two.toml: Invalid value"),
-        ('title = "x"\nworkloads = "y"\nours = "z"\nkernel = []', "two.toml: it has no kernel"),
+        ('title = "x"\nworkloads = "y"\nours = "z"\nkernel = []', "two.toml: it has no [[kernel]]"),
         ('title = "x"\nworkloads = "y"\nours = "z"\nkernels = []', "kernels"),
     ],
 )
