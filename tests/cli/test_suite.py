@@ -31,8 +31,13 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "suites").mkdir()
     (folder / "suites" / "one.toml").write_text(DEFINITION)
     notebook = (ROOT / "suites" / "trainscale.md").read_text(encoding="utf-8")
+    header = notebook[notebook.index("# /// script") : notebook.index("from kernels_bench_tools")]
+    needs = "needs=../layer_norm/results/combined_results.md:combine,./one.toml"
     (folder / "suites" / "one.md").write_text(
-        notebook.replace("trainscale.toml", "one.toml").replace("published.csv,", ""), encoding="utf-8"
+        "![artifact:report.csv]\n\n"
+        f"```python id=report {needs} outputs=report.csv,report.md,suite.json\n{header}"
+        'from kernels_bench_tools import report_suite\n\nreport_suite("one.toml")\n```\n',
+        encoding="utf-8",
     )
     return folder
 
