@@ -45,6 +45,8 @@ class Status(StrEnum):
     """Cannot run here: no such device, package, build or network."""
     INVALID = "invalid"
     """Its process ended well and left nothing that can be read as records."""
+    ABSENT = "absent"
+    """Nobody has tried it on this device. Only summaries say so."""
 
     @property
     def ran(self) -> bool:

@@ -29,6 +29,7 @@ ORDER = [
     Status.OOM,
     Status.INVALID,
     Status.UNSUPPORTED,
+    Status.ABSENT,
 ]
 """What is the implementation's fault before what is the machine's."""
 

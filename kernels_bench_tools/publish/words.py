@@ -32,6 +32,7 @@ _STATUS = {
     Status.CRASHED: Mark("✗", "crashed", "bad"),
     Status.UNSUPPORTED: Mark("⊘", "unsupported", "muted"),
     Status.INVALID: Mark("✗", "invalid output", "bad"),
+    Status.ABSENT: Mark("○", "not tried here", "muted"),
 }
 _VERDICT = {
     Verdict.BASELINE: Mark("●", "baseline", "muted"),

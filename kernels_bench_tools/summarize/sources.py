@@ -130,8 +130,8 @@ def _computed(kept: Mapping[tuple[str, str], Sequence[Record]]) -> dict[str, lis
 
 def _never_run(implementation: str, device: Device) -> Record:
     """Return a record that says of an implementation known from elsewhere that this device has none of it."""
-    failure = Failure(type=Status.INVALID.value, msg=NEVER_RUN)
-    return Record(ts="", run="", impl=implementation, status=Status.INVALID, err=failure, device=device)
+    failure = Failure(type=Status.ABSENT.value, msg=NEVER_RUN)
+    return Record(ts="", run="", impl=implementation, status=Status.ABSENT, err=failure, device=device)
 
 
 def _due(records: Sequence[Record], groups: Sequence[str], measured: set[View]) -> set[View]:

@@ -192,7 +192,7 @@ def test_every_implementation_has_a_row_on_every_device_also_where_nobody_tried_
         here = [view for view in summary.devices if view.device.slug == device]
         assert {row.implementation for view in here for row in view.rows} == {"base", "new", "hub"}
     new = next(row for row in summary.devices[0].rows if row.implementation == "new")
-    assert (new.status, new.reason, new.rank) == (Status.INVALID, NEVER_RUN, None)
+    assert (new.status, new.reason, new.rank) == (Status.ABSENT, NEVER_RUN, None)
 
 
 def test_all_views_of_a_device_share_its_ceilings(record):
