@@ -7,9 +7,18 @@ from collections.abc import Iterable
 from kernels_bench_tools.summaries import DeviceSummary, Row
 
 
+def day(stamp: str) -> str:
+    """Return the day of a timestamp, UTC; empty for none.
+
+    >>> day("2026-11-20T23:50:09.350+00:00")
+    '2026-11-20'
+    """
+    return stamp[:10]
+
+
 def days(rows: Iterable[Row]) -> list[str]:
     """Return the days, UTC, on which rows were measured or tried, oldest first."""
-    return sorted({point.measured[:10] for row in rows for point in row.points if point.measured})
+    return sorted({day(point.measured) for row in rows for point in row.points if point.measured})
 
 
 def day_range(found: Iterable[str]) -> str:

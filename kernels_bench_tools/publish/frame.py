@@ -138,8 +138,14 @@ def _related(site: Site, page: Page, owner: Operator | None) -> list[tuple[str, 
     pages = [("Ranking", owner.page)]
     if owner.views:
         pages.append(("Matrix", matrix_page(owner.folder)))
-    pages += [(notebook_title(notebook), site.paths.pages[notebook.path]) for notebook in owner.combined]
+    pages += [(_short_title(notebook, owner), site.paths.pages[notebook.path]) for notebook in owner.combined]
     return [(label, page.url(path), path == page.path) for label, path in pages]
+
+
+def _short_title(notebook: NotebookRun, owner: Operator) -> str:
+    """Return a notebook's title among the pages of its operator, which need not name the operator again."""
+    short = notebook_title(notebook).removeprefix(f"{owner.title}: ")
+    return short[:1].upper() + short[1:]
 
 
 def _navigation(site: Site, page: Page) -> list[tuple[str, str, bool]]:

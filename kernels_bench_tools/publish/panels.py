@@ -1,7 +1,8 @@
 """Figures cut into their panels, so that a page can show each where it is spoken of.
 
 The panels of a figure stand one below the other. Each is a group that holds series (``data-series``), under a
-heading of its own: text of the figure, beside those groups. A figure of another make is left whole.
+heading of its own: text of the figure, beside those groups. Where it ends above the next one's beginning,
+``data-bottom`` says so. A figure of another make is left whole.
 """
 
 from __future__ import annotations
@@ -47,7 +48,8 @@ def cut(root: ET.Element) -> list[Cut]:
     found = []
     for panel, top, bottom in zip(panels, edges, edges[1:], strict=False):
         beside = [(element, text) for y, element, text in lines if top <= y < bottom]
-        view_box = f"{box[0]:g} {top:g} {box[2]:g} {bottom - top:g}"
+        end = next((end for end in _numbers(panel.get("data-bottom", "")) if top < end < bottom), bottom)
+        view_box = f"{box[0]:g} {top:g} {box[2]:g} {end - top:g}"
         inner = [panel, *(element for element, _ in beside)]
         heading = beside[0][1] if beside else ""
         found.append(Cut(_series(panel), heading, _figure(root, canvas, inner, view_box)))

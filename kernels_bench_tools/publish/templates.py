@@ -10,7 +10,7 @@ from typing import ClassVar
 from jinja2 import BytecodeCache, Environment, FileSystemBytecodeCache, FileSystemLoader, StrictUndefined
 from jinja2.bccache import Bucket
 
-from kernels_bench_tools.publish import devices, numbers, rows, words
+from kernels_bench_tools.publish import dates, devices, numbers, rows, words
 from kernels_bench_tools.publish.keys import digest, program_key
 from kernels_bench_tools.publish.shipped import template_folder
 
@@ -78,6 +78,7 @@ def make_environment(state: Path | None = None) -> Environment:
         deviation=numbers.deviation,
         us=numbers.microseconds,
         quantity=numbers.quantity,
+        day=dates.day,
         size=numbers.size,
         sortable=numbers.sortable,
         status=words.status_mark,

@@ -16,7 +16,15 @@ from kernels_bench_tools.summaries import DeviceSummary, Point, Row, Summary
 from kernels_bench_tools.summarize.charts import Chart
 from kernels_bench_tools.summarize.lines import failures
 from kernels_bench_tools.summarize.palette import Style, assign_styles
-from kernels_bench_tools.summarize.panel import WIDTH, draw_panel, panel_height, panel_id, place_of, plot_box
+from kernels_bench_tools.summarize.panel import (
+    GAP,
+    WIDTH,
+    draw_panel,
+    panel_height,
+    panel_id,
+    place_of,
+    plot_box,
+)
 from kernels_bench_tools.summarize.svg import FONT, INK, Panel, Series, finish_svg
 from kernels_bench_tools.summarize.switching import scales_json, values_text
 from kernels_bench_tools.summarize.ticks import printable
@@ -40,8 +48,6 @@ _STYLE = {
     "axes.spines.right": False,
 }
 _EMPTY_HEIGHT = 1.0
-_BELOW_LAST = 0.3
-"""Inches of white space that part a panel from the next, and that the last one does not need."""
 
 
 def chart_svg(summary: Summary, chart: Chart, pages: Mapping[str, str] | None = None) -> bytes:
@@ -69,14 +75,14 @@ def chart_svg(summary: Summary, chart: Chart, pages: Mapping[str, str] | None = 
     with matplotlib.style.context(["default", style]), warnings.catch_warnings():
         # A glyph that the measuring font lacks is drawn by the reader's.
         warnings.filterwarnings("ignore", message="Glyph .* missing", category=UserWarning)
-        figure = Figure(figsize=(WIDTH, max(sum(heights) - _BELOW_LAST, _EMPTY_HEIGHT)))
+        figure = Figure(figsize=(WIDTH, max(sum(heights) + GAP * (len(views) - 1), _EMPTY_HEIGHT)))
         if not views:
             figure.text(0.5, 0.5, printable(_nothing(summary, chart)), ha="center", va="center")
         panels, top = [], 0.0
         for view, height in zip(views, heights, strict=True):
             draw_panel(figure, summary.title, view, chart.scale(view), styles, top)
-            panels.append(_panel(view, chart, top))
-            top += height
+            panels.append(_panel(view, chart, top, top + height))
+            top += height + GAP
         drawn = io.BytesIO()
         figure.savefig(drawn, format="svg", metadata={"Date": None, "Creator": None})
     series = [_series(view, row, chart, pages) for view in views for row in view.rows]
@@ -103,11 +109,11 @@ def _description(summary: Summary, chart: Chart, views: Sequence[DeviceSummary])
     return printable(f"{summary.title}: {chart.title} by workload{f' on {devices}' if devices else ''}")
 
 
-def _panel(view: DeviceSummary, chart: Chart, top: float) -> Panel:
+def _panel(view: DeviceSummary, chart: Chart, top: float, bottom: float) -> Panel:
     """Return what a page is told of a panel; of one that can be switched also the axes of all charts."""
     box = " ".join(f"{72 * edge:.6g}" for edge in plot_box(view, top))
     switch = {"box": box, "scales": scales_json(view)} if chart.everywhere else {}
-    return Panel(panel_id(view), {"view": panel_id(view)} | switch)
+    return Panel(panel_id(view), {"view": panel_id(view), "bottom": f"{72 * bottom:.6g}"} | switch)
 
 
 def _series(view: DeviceSummary, row: Row, chart: Chart, pages: Mapping[str, str] | None) -> Series:

@@ -26,7 +26,9 @@ from kernels_bench_tools.summarize.ticks import Ticks, draw_ticks, printable, ti
 WIDTH = 9.6
 _LEFT, _RIGHT = 0.72, 0.2
 _PLOT_WIDTH = WIDTH - _LEFT - _RIGHT
-_TITLE, _CAPTION, _PLOT, _AXIS_LABEL, _GAP = 0.45, 0.3, 3.1, 0.42, 0.3
+_TITLE, _CAPTION, _PLOT, _AXIS_LABEL = 0.45, 0.3, 3.1, 0.26
+GAP = 0.3
+"""White space that parts a panel from the next; neither the last one of a figure nor one on its own needs it."""
 
 
 def place_of(view: DeviceSummary) -> str:
@@ -40,8 +42,8 @@ def panel_id(view: DeviceSummary) -> str:
 
 
 def panel_height(view: DeviceSummary) -> float:
-    """Return the height that a view's panel takes, its share of white space included."""
-    head = _head(view) + _GAP
+    """Return the height that a view's panel takes, without the gap below it."""
+    head = _head(view)
     return head + _PLOT + _ticks(view).height + _AXIS_LABEL if _ran(view) else head
 
 

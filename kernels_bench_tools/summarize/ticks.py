@@ -13,6 +13,8 @@ DIGIT = 0.08
 """Width of a digit of the measuring font at 9.5 points, on average."""
 _LINE = 0.17
 _TILT, _LONGEST_TILTED = 60, 26
+_TILTED_LINE = 0.26
+"""What a tilted line takes beside its rise: its own thickness, and the room above it."""
 
 
 class Ticks(NamedTuple):
@@ -22,6 +24,7 @@ class Ticks(NamedTuple):
     axis: str
     tilted: bool
     height: float
+    """From the axis to the lower end of the labels."""
 
 
 def printable(text: str) -> str:
@@ -48,7 +51,7 @@ def ticks(workloads: Sequence[WorkloadSummary], slot: float) -> Ticks:
     tight = [text.replace(" × ", "×") for text in texts]
     cut = [text if len(text) <= _LONGEST_TILTED else f"{text[: _LONGEST_TILTED - 1]}…" for text in tight]
     rise = math.sin(math.radians(_TILT))
-    return Ticks(cut, axis, tilted=True, height=max(map(len, cut)) * DIGIT * rise + 0.1)
+    return Ticks(cut, axis, tilted=True, height=max(map(len, cut)) * DIGIT * rise + _TILTED_LINE)
 
 
 def draw_ticks(axes: Any, found: Ticks) -> None:

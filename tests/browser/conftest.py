@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import importlib.util
-import os
-import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
-from filelock import FileLock
+from committed import committed_site
 from playwright.sync_api import Browser, BrowserContext, Page
 
 from kernels_bench_tools.publish.site import publish
@@ -54,25 +52,15 @@ def many_site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def committed_site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The site of the records that this project has committed, made by the first worker that asks for it."""
-    base = tmp_path_factory.getbasetemp()
-    # Workers of one run have folders side by side; without workers, what lies beside is of other runs.
-    base = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
-    folder = base / "committed"
-    with FileLock(base / "committed.lock"):
-        if not (folder / "whole").exists():
-            shutil.rmtree(folder, ignore_errors=True)
-            folder.mkdir()
-            _load(Path(__file__).with_name("committed.py")).write_site(folder)
-            (folder / "whole").touch()
-    return folder / "site"
+def real_site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The report of this repository, of committed records alone."""
+    return committed_site(tmp_path_factory)
 
 
 @pytest.fixture
-def open_committed(browser: Browser, committed_site: Path) -> Iterator[Callable[..., Opened]]:
+def open_committed(browser: Browser, real_site: Path) -> Iterator[Callable[..., Opened]]:
     """Open the site of the committed records; keywords are those of a browser context."""
-    yield from _opener(browser, committed_site)
+    yield from _opener(browser, real_site)
 
 
 @pytest.fixture

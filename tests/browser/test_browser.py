@@ -184,3 +184,32 @@ def test_on_paper_nothing_is_cut_off(open_site):
     expect(page.locator(".controls")).to_be_hidden()
     expect(page.locator("body")).to_have_css("background-color", "rgb(255, 255, 255)")
     expect(page.locator(".scroll").first).to_have_css("overflow-x", "visible")
+
+
+@pytest.mark.parametrize("scripts", [True, False])
+def test_the_notes_of_a_row_are_unfolded_by_the_keyboard(open_site, scripts):
+    page = open_site(java_script_enabled=scripts).goto(OPERATOR)
+    notes = page.locator("table.ranking details.notes").first
+    expect(notes.locator("li")).to_be_hidden()
+    notes.locator("summary").focus()
+    page.keyboard.press("Enter")
+    expect(notes.locator("li")).to_be_visible()
+    expect(notes).to_contain_text("submitting a call takes longer than the device needs for it")
+
+
+def test_on_paper_notes_are_words_and_explained_once(open_site):
+    page = open_site().goto(OPERATOR)
+    page.emulate_media(media="print")
+    notes = page.locator("table.ranking details.notes").first
+    expect(notes.locator("b")).to_be_visible()
+    expect(notes.locator("span")).to_be_hidden()
+    expect(page.locator(".legend-of-terms .flags")).to_be_visible()
+
+
+def test_the_name_stays_in_sight_when_a_ranking_is_pushed_sideways(open_site):
+    page = open_site(viewport={"width": 360, "height": 740}).goto(OPERATOR)
+    table = page.locator("table.ranking").first
+    table.evaluate("it => { it.parentNode.scrollLeft = 300 }")
+    name = table.locator("th[scope=row]").first.bounding_box()
+    assert name is not None
+    assert 0 <= name["x"] <= 40

@@ -3,71 +3,19 @@
 from __future__ import annotations
 
 import gzip
-import io
-import os
 import re
-from contextlib import redirect_stdout
 from pathlib import Path
 
 import pytest
+from committed import committed_site
 
-from kernels_bench_tools.devices import Device
-from kernels_bench_tools.notebooks.document import read_notebook
-from kernels_bench_tools.notebooks.project import find_project
-from kernels_bench_tools.notebooks.reporting import describe_cell, describe_notebook
-from kernels_bench_tools.publish.site import publish
-from kernels_bench_tools.records import Status
-from kernels_bench_tools.runs import BuildRun, Need, Needs, ProjectInfo, write_struct
-from kernels_bench_tools.summarize.combine import combine
-
-ROOT = Path(__file__).parents[2]
-CPU = Device(kind="cpu", name="No device", slug="none")
 KB = 1000
 
 
-def combined(operator: Path, folder: Path, fronts) -> dict[str, str]:
-    """Run the operator's combine step on its committed records; return its artifacts."""
-    folder.mkdir(parents=True)
-    cells = [
-        Need(notebook=name, cell="benchmark", front=front, status=Status.UNSUPPORTED, reason="not run", directory=str(folder))
-        for name, front in fronts.items()
-        if name.startswith(f"{operator.name}/impls/")
-    ]  # fmt: skip
-    files = sorted(str(path) for path in operator.glob("results/records/*/*.jsonl"))
-    notebook = f"{operator.name}/results/combined_results.md"
-    needs = Needs(project=str(ROOT), notebook=notebook, device=CPU, cells=cells, files=files)
-    write_struct(folder.parent / f"{operator.name}.json", needs)
-    with pytest.MonkeyPatch.context() as patch, redirect_stdout(io.StringIO()):
-        patch.setenv("KBT_NEEDS", str(folder.parent / f"{operator.name}.json"))
-        patch.chdir(folder)
-        combine()
-    return {path.name: os.path.relpath(path, ROOT) for path in sorted(folder.iterdir())}
-
-
 @pytest.fixture(scope="module")
-def real_site(tmp_path_factory):
+def real_site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The report of this repository, of committed records alone."""
-    base = tmp_path_factory.mktemp("real")
-    project = find_project(ROOT)
-    notebooks = [read_notebook(project, path) for path in project.notebook_paths()]
-    runs = [
-        describe_notebook(one, lambda _, cell: describe_cell(project, cell, None, False)) for one in notebooks
-    ]
-    fronts = {run.path: run.front for run in runs}
-    for run in runs:
-        if run.path.endswith("/results/combined_results.md"):
-            operator = ROOT / run.path.split("/")[0]
-            cell = run.cells[0]
-            cell.status = Status.OK
-            cell.artifacts = combined(operator, base / operator.name, fronts)
-    build = BuildRun(
-        project=ProjectInfo(title="Real", raw_html=project.raw_html),
-        device=CPU,
-        environment="uv",
-        notebooks=runs,
-    )
-    publish(ROOT, build, base / "site")
-    return base / "site"
+    return committed_site(tmp_path_factory)
 
 
 def operator_pages(site):

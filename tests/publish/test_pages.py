@@ -85,7 +85,8 @@ def test_a_ranking_names_the_baseline_and_keeps_failures_with_their_reason(pages
     page = pages[OPERATOR]
     assert "over PyTorch layer norm" in page.text
     row = row_of(page, "ranking", "Triton")
-    assert row.startswith("1 Triton layer norm 1.62× [1.612, 1.626] ✓ ok 4 ▲ faster host-bound 1/4 0.003452")
+    noted = "host-bound host-bound 1/4: submitting a call takes longer than the device needs for it"
+    assert row.startswith(f"1 Triton layer norm 1.62× [1.612, 1.626] ✓ ok 4 ▲ faster {noted} 0.003452")
     assert row.endswith("19,440 94 % 64 MiB 812 0.0156 4/4")
     failed = row_of(page, "ranking", "HF Kernels")
     assert failed.startswith("– ")
@@ -99,6 +100,12 @@ def test_an_incorrect_implementation_has_no_rank_and_no_speedup(pages):
     assert "×" not in row
     assert cell_of(pages[OPERATOR], "Wrong layer norm", "N2048_D4096").startswith(
         "0.001118 [0.001102, 0.001141] ≠ incorrect"
+    )
+
+
+def test_the_baseline_says_so_beside_its_status(pages):
+    assert row_of(pages[OPERATOR], "ranking", "2 PyTorch").startswith(
+        "2 PyTorch layer norm 1.00× ✓ ok ● baseline"
     )
 
 
@@ -220,6 +227,7 @@ def test_an_implementation_page_tells_how_fast_on_what_and_how_to_repeat_it(page
         "1980 MHz SM",
         "torch 2.13.0",
         "c0ffeec0ffee",
+        "Measured2026-11-18",
         "120",
     ):
         assert fact in page.text, fact
@@ -264,3 +272,26 @@ def test_pages_stay_small(sample_site):
     for page in sample_site.rglob("*.html"):
         assert page.stat().st_size < 100_000, page
     assert (sample_site / "static/report.js").stat().st_size <= 10_240
+
+
+def test_the_contents_say_which_device_the_fastest_was_measured_on(pages):
+    said = "NVIDIA H200: Triton layer norm, 1.62× the speed of PyTorch layer norm"
+    assert [
+        text_of(line) for line in pages["index.html"].elements("span") if line.get("class") == "winner"
+    ] == [said]
+
+
+def test_several_verdicts_are_glyphs_with_their_words_for_who_points_or_listens(sample, read_page):
+    file = sample.artifact("summary.json")
+    file.write_text(file.read_text().replace('"verdict":"faster"', '"verdict":"same"', 1))
+    publish(sample.root, sample.build, sample.root / "site")
+    page = read_page(sample.root / "site", OPERATOR)
+    assert "✓ ok 3 ▲ faster 1 = same" in row_of(page, "ranking", "1 Triton")
+    shown = [mark for mark in page.elements("span") if mark.get("title") in {"3 faster", "1 same"}]
+    assert [[inner.get("class") for inner in mark] for mark in shown] == [[None, "visually-hidden"]] * 2
+
+
+def test_notes_of_a_row_are_folded_into_one_line(pages):
+    (notes, *_) = (found for found in pages[OPERATOR].elements("details") if found.get("class") == "notes")
+    assert "open" not in notes.attrib
+    assert text_of(notes.find("summary")) == "host-bound"

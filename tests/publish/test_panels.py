@@ -36,6 +36,16 @@ def test_panels_reach_from_heading_to_heading():
     ]
 
 
+@pytest.mark.parametrize(("end", "height"), [("90", 90), ("0", 100), ("150", 100), ("soon", 100)])
+def test_a_panel_ends_where_it_says_so_unless_that_is_outside_of_it(end, height):
+    first = axes("a", SHAPE).replace("<g>", f'<g data-bottom="{end}">', 1)
+
+    one, two = cut(ET.fromstring(figure(first, axes("b"), heading(20), heading(120))))
+
+    assert one.root.get("viewBox") == f"0 0 100 {height}"
+    assert two.root.get("viewBox") == "0 100 100 120"
+
+
 def test_a_panel_gets_a_copy_of_a_shape_that_another_panel_defines():
     drawn = figure(axes("a", SHAPE), axes("b"), heading(20), heading(120))
     ids: set[str] = set()

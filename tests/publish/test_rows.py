@@ -41,3 +41,8 @@ def test_rows_are_filtered_by_what_they_have():
 
     assert families(rows) == [("torch", "torch"), ("triton", "triton"), ("other", "other")]
     assert statuses(rows) == [("ok", "✓ ok"), ("oom", "✗ out of memory")]
+
+
+def test_what_nobody_has_tried_is_told_apart_from_what_left_nothing():
+    assert statuses([row(status=Status.ABSENT)]) == [("absent", "○ not tried here")]
+    assert statuses([row(status=Status.INVALID)]) == [("invalid", "✗ invalid output")]

@@ -27,6 +27,8 @@ def test_every_page_leads_to_it(pages):
 def test_it_says_what_was_checked_and_how_it_ended(pages):
     page = pages[PAGE]
     assert "1 of 2 checks passed" in page.text
+    assert "checked 2026-11-20" in page.text
+    assert "T11:00" not in page.html
     linearity, same = rows(page, "checks")[1:]
     assert linearity == (
         "Time is proportional to work ✓ passed R² 0.9999998, 1980 MHzdetails5.1 to 50505 us R² above 0.9999"

@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
+import msgspec
 import pytest
 from jsonschema import Draft202012Validator
 
@@ -16,7 +17,7 @@ from kernels_bench_tools.publish.site import publish
 from kernels_bench_tools.publish.words import regime_words, status_mark, verdict_mark
 from kernels_bench_tools.records import Flag, Regime, Status
 from kernels_bench_tools.runs import FrontMatter, NotebookRun, Prose
-from kernels_bench_tools.summaries import Verdict
+from kernels_bench_tools.summaries import Summary, Verdict
 
 ROOT = Path(__file__).parents[2]
 ATOM = "{http://www.w3.org/2005/Atom}"
@@ -33,7 +34,7 @@ def test_a_device_says_what_it_is_reached_and_was_used_for(pages):
         "L2 cache",
         "2.13.0",
         "60 MiB",
-        "Triton layer norm, 1.62× PyTorch layer norm",
+        "Triton layer norm, 1.62× the speed of PyTorch layer norm",
         "2 of 4 passed",
         "bfloat16 matmul",
         "copy: median 0.503",
@@ -240,3 +241,16 @@ def test_a_notebook_of_the_same_name_comes_before_a_page_that_would_be_made(samp
     )
     publish(sample.root, sample.build, sample.root / "site")
     assert "My words." in read_page(sample.root / "site", "method.html").text
+
+
+def test_a_device_without_any_time_has_words_instead_of_an_empty_matrix(sample, read_page):
+    file = sample.artifact("summary.json")
+    summary = msgspec.json.decode(file.read_bytes(), type=Summary)
+    for row in summary.devices[1].rows:
+        for point in row.points:
+            point.p50_ms, point.status = None, Status.UNSUPPORTED
+    file.write_bytes(msgspec.json.encode(summary))
+    publish(sample.root, sample.build, sample.root / "site")
+    page = read_page(sample.root / "site", "layer_norm/matrix.html")
+    assert len(page.elements("table")) == 1
+    assert "Nothing has a time here." in page.text

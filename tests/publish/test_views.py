@@ -119,8 +119,8 @@ def test_the_front_page_tells_the_fastest_of_each_device_and_function(many_site,
     lines = [text_of(item) for item in page.root.iter("li") if text_of(item).startswith(("NVIDIA", "AMD"))]
     assert lines[0] == (
         "NVIDIA H200 measured 2026-11-20, 6 views"
-        " Triton activation, 1.79× Torch activation SwiGLU · default, 12 of 13 passed"
-        " Triton activation, 1.79× Torch activation GELU · default, 12 of 13 passed"
+        " Triton activation, 1.79× the speed of Torch activation SwiGLU · default, 12 of 13 passed"
+        " Triton activation, 1.79× the speed of Torch activation GELU · default, 12 of 13 passed"
     )
     assert lines[1].startswith("AMD EPYC, 2 cores measured 2026-11-20 Triton activation")
     assert ("a", "activation/index.html#nvidia-h200-gelu-default") in list(page.references())
@@ -207,3 +207,8 @@ def test_publishing_thirteen_implementations_in_eight_views_takes_less_than_thre
     start = time.perf_counter()
     publish(root, build, tmp_path / "site")
     assert time.perf_counter() - start < 3
+
+
+def test_the_way_to_the_combined_results_does_not_name_the_operator_again(operator):
+    (related,) = (nav for nav in operator.elements("nav") if nav.get("class") == "related")
+    assert [text_of(link) for link in related.iter("a")] == ["Ranking", "Matrix", "Combined results"]

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import csv
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -11,12 +12,14 @@ import pytest
 
 from kernels_bench_tools.devices import Device
 from kernels_bench_tools.errors import KbtError
+from kernels_bench_tools.naming import title_from_name
 from kernels_bench_tools.records import Status, write_records
 from kernels_bench_tools.runs import NEEDS_VARIABLE, FrontMatter, Need, Needs, read_struct, write_struct
 from kernels_bench_tools.summaries import Summary
 from kernels_bench_tools.summarize.combine import combine
 
 CPU = Device(kind="cpu", name="AMD EPYC, 2 cores", slug="amd-epyc-2-cores")
+TITLE = re.compile(r'^title: "?(.+?)"?$', re.MULTILINE)
 
 
 class Cell:
@@ -206,3 +209,18 @@ def test_the_cell_of_the_notebook_runs_with_what_its_header_names(cell, source):
     assert "Torch Layer Norm" in done.stdout
     summary = msgspec.json.decode((cell.work / "summary.json").read_bytes(), type=Summary)
     assert summary.operator == "layer_norm"
+
+
+def test_charts_call_every_operator_what_its_own_page_calls_it():
+    repository = Path(__file__).resolve().parents[2]
+    called, titled = {}, {}
+    for notebook in repository.glob("*/results/combined_results.md"):
+        operator = notebook.parts[-3]
+        front, _, cell = notebook.read_text(encoding="utf-8").partition("```python")
+        given = re.search(r'^combine\((?:title="(.+)")?\)$', cell, re.MULTILINE)
+        assert given is not None
+        called[operator] = given[1] or title_from_name(operator)
+        titled[operator] = TITLE.search((repository / operator / "index.md").read_text(encoding="utf-8"))[1]
+        assert TITLE.search(front)[1] == f"{titled[operator]}: combined results"
+    assert len(called) >= 8
+    assert called == titled

@@ -242,3 +242,27 @@ def test_a_device_on_which_nothing_ran_has_a_legend_only(source):
 
     assert "A (unsupported)" in drawn.decode()
     assert "is better" not in drawn.decode()
+
+
+@pytest.mark.parametrize("workloads", [3, 30])
+def test_a_panel_ends_where_its_last_line_of_text_does(record, workloads):
+    records = [
+        record("a", 0.1, wl={"name": f"w{n}", "rows": 1000 * n, "columns": 1024 + n})
+        for n in range(1, workloads)
+    ]
+    svg = ET.fromstring(latency_svg(summarize("x", "X", [Source(records=records)])))
+    (panel,) = (found for found in svg.iter(f"{SVG}g") if found.get("class") == "panel")
+    (label,) = (text for text in svg.iter(f"{SVG}text") if (text.text or "").startswith("rows × columns"))
+    height = float(svg.get("viewBox").split()[3])
+
+    below = float(panel.get("data-bottom")) - float(label.get("y"))
+    assert 2 <= below <= 16
+    assert height == pytest.approx(float(panel.get("data-bottom")), abs=0.1)
+
+
+def test_a_panel_ends_above_the_gap_before_the_next(summary, svg):
+    panels = [found for found in svg.iter(f"{SVG}g") if found.get("class") == "panel"]
+    (heading,) = (text for text in svg.iter(f"{SVG}text") if text.text == "Layer Norm · AMD EPYC, 2 cores")
+
+    assert len(panels) == 2
+    assert float(heading.get("y")) - float(panels[0].get("data-bottom")) == pytest.approx(72 * 0.58, abs=0.1)

@@ -1,0 +1,105 @@
+"""The report of this repository, made from the records that are committed: nothing is measured."""
+
+from __future__ import annotations
+
+import io
+import os
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import redirect_stdout
+from pathlib import Path
+
+import pytest
+from filelock import FileLock
+
+from kernels_bench_tools.devices import Device
+from kernels_bench_tools.notebooks.document import read_notebook
+from kernels_bench_tools.notebooks.project import find_project
+from kernels_bench_tools.notebooks.reporting import describe_cell, describe_notebook
+from kernels_bench_tools.publish.site import publish
+from kernels_bench_tools.records import Status
+from kernels_bench_tools.runs import (
+    NEEDS_VARIABLE,
+    BuildRun,
+    FrontMatter,
+    Need,
+    Needs,
+    NotebookRun,
+    ProjectInfo,
+    write_struct,
+)
+
+ROOT = Path(__file__).resolve().parents[2]
+OPERATORS = sorted({folder.parents[2].name for folder in ROOT.glob("*/results/records/*/")})
+_COMBINED = "results/combined_results.md"
+_NOWHERE = Device(kind="cpu", name="No device", slug="none")
+
+
+def committed_site(factory: pytest.TempPathFactory) -> Path:
+    """Return the report's folder; the first who asks in a run makes it, also among the workers of a run."""
+    base = factory.getbasetemp()
+    # Workers of one run have folders side by side; without workers, what lies beside is of other runs.
+    base = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+    folder = base / "committed"
+    with FileLock(base / "committed.lock"):
+        if not (folder / "whole").exists():
+            shutil.rmtree(folder, ignore_errors=True)
+            folder.mkdir()
+            write_site(folder)
+            (folder / "whole").touch()
+    return folder / "site"
+
+
+def write_site(folder: Path) -> Path:
+    """Write the report below ``folder``, as a build does whose cells left these records; return its folder."""
+    project = find_project(ROOT)
+    notebooks = [read_notebook(project, path) for path in project.notebook_paths()]
+    runs = [
+        describe_notebook(one, lambda _, cell: describe_cell(project, cell, None, False)) for one in notebooks
+    ]
+    fronts = {run.path: run.front for run in runs}
+    for run in runs:
+        operator, _, rest = run.path.partition("/")
+        if rest == _COMBINED:
+            _run_combine(run, fronts, folder / "made" / operator)
+    build = BuildRun(
+        project=ProjectInfo(
+            title="Kernels Community Benchmarks",
+            repository="https://example.org/kernels",
+            raw_html=project.raw_html,
+        ),
+        device=_NOWHERE,
+        environment="uv",
+        notebooks=runs,
+    )
+    publish(ROOT, build, folder / "site")
+    return folder / "site"
+
+
+def _run_combine(run: NotebookRun, fronts: Mapping[str, FrontMatter], folder: Path) -> None:
+    """Run an operator's combine cell in ``folder``, on committed records alone; put what it left into its run."""
+    folder.mkdir(parents=True)
+    needs = folder.parent / f"{folder.name}.json"
+    cells = list(_cells(run.path.partition("/")[0], fronts, folder.parent / "cells"))
+    write_struct(needs, Needs(project=str(ROOT), notebook=run.path, device=_NOWHERE, cells=cells))
+    cell = run.cells[0]
+    with pytest.MonkeyPatch.context() as patch, redirect_stdout(io.StringIO()):
+        patch.setenv(NEEDS_VARIABLE, str(needs))
+        patch.chdir(folder)
+        exec(compile(cell.code, run.path, "exec"), {"__name__": "cell"})
+    cell.status = Status.OK
+    cell.artifacts = {path.name: os.path.relpath(path, ROOT) for path in sorted(folder.iterdir())}
+
+
+def _cells(operator: str, fronts: Mapping[str, FrontMatter], folder: Path) -> Iterator[Need]:
+    """Yield a cell for each implementation that has records, which left them all: those of every device."""
+    for path, front in fronts.items():
+        if not path.startswith(f"{operator}/impls/"):
+            continue
+        files = sorted((ROOT / operator).glob(f"results/records/*/{Path(path).stem}.jsonl"))
+        left = folder / path
+        left.mkdir(parents=True)
+        for file in files:
+            (left / f"{file.parent.name}.jsonl").symlink_to(file)
+        if files:
+            yield Need(notebook=path, cell="benchmark", front=front, status=Status.OK, directory=str(left))
