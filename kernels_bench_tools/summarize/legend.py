@@ -17,7 +17,11 @@ _ROW = 0.25
 _LETTER = 0.068
 """Width of a letter of the measuring font at 9.5 points, on average."""
 _LONGEST = 46
-_STATUS_WORDS = {Status.INVALID: "invalid output", Status.ABSENT: "not tried here", Status.EXCEEDS_PHYSICS: "exceeds physics"}
+_STATUS_WORDS = {
+    Status.INVALID: "invalid output",
+    Status.ABSENT: "not tried here",
+    Status.EXCEEDS_PHYSICS: "exceeds physics",
+}
 
 
 def legend_height(view: DeviceSummary, width: float) -> float:

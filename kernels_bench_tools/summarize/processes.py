@@ -35,7 +35,15 @@ _Number = TypeVar("_Number", int, float)
 
 _WORST_LAST = (
     *(Status.OK, Status.REJECTED, Status.EXCEEDS_PHYSICS, Status.INCORRECT),
-    *(Status.ABSENT, Status.UNSUPPORTED, Status.INVALID, Status.TIMEOUT, Status.OOM, Status.ERROR, Status.CRASHED),
+    *(
+        Status.ABSENT,
+        Status.UNSUPPORTED,
+        Status.INVALID,
+        Status.TIMEOUT,
+        Status.OOM,
+        Status.ERROR,
+        Status.CRASHED,
+    ),
 )
 
 

@@ -1,0 +1,243 @@
+"""Backward passes: what our kernels return as gradients, and what is called wrong."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from implementations import code_of, smoke_workload
+from torch import Tensor
+
+from kernels_bench_tools.measure.correctness import Verdict, check
+from kernels_bench_tools.measure.modes import in_mode
+from kernels_bench_tools.measure.operator import find_operator, tensors_of
+
+# The smoke workload comes first, with every hard case. Then sizes, in the order of the operator's axes: several rows for a
+# program, widths that fill no tile, single rows, and rows that are longer than a program's registers.
+SIZES: dict[tuple[str, str], list[list[Any]]] = {
+    ("layer_norm", "triton_layer_norm"): [[1, 70, 96], [1, 3, 769], [1, 1, 300], [1, 5, 9000]],
+    ("activation", "triton_swiglu"): [["swiglu", 5, 1100], ["swiglu", 1, 2304], ["swiglu", 9, 130]],
+    ("activation", "triton_gelu"): [
+        [kind, *size] for kind in ("gelu_tanh", "gelu") for size in ((5, 1100), (1, 2304), (9, 130))
+    ],
+    ("rotary", "triton_rotary"): [[2, 5, 12, 3, 80], [1, 3, 3, 12, 64], [3, 1, 1, 1, 2], [1, 2, 130, 2, 128]],
+    ("cross_entropy", "triton_cross_entropy"): [["forward", 1, 40001], ["forward", 3, 20000]],
+}
+
+INTERPRETED = """
+import json
+import sys
+from dataclasses import replace
+
+sys.path.insert(0, ".")
+import cell
+import torch
+from kernels_bench_tools.measure.adversarial import padded_rows, transposed
+from kernels_bench_tools.measure.correctness import Verdict, check
+from kernels_bench_tools.measure.modes import in_mode, subject
+from kernels_bench_tools.measure.operator import find_operator, no_cases, tensors_of
+
+operator, kernel, sizes = find_operator(sys.argv[1]), getattr(cell, sys.argv[2]), json.loads(sys.argv[3])
+backward = in_mode(operator, "bwd")
+passes = subject(operator, kernel, "bwd")
+count = len(operator.outputs)
+
+
+def strided(workload, inputs):
+    given, upstream = inputs[:-count], inputs[-count:]
+    if upstream[0].dim() > 1:
+        yield "padded gradients", (*given, *map(padded_rows, upstream))
+        yield "transposed gradients", (*given, *map(transposed, upstream))
+    yield "one gradient for all", (*given, *(value.flatten()[0].expand(value.shape) for value in upstream))
+
+
+def hard(workload, inputs):
+    yield from strided(workload, inputs)
+    generator = torch.Generator().manual_seed(7)
+    for name, case in operator.cases(workload, inputs[:-count]):
+        outputs = zip(operator.outputs, tensors_of(operator.reference(*case)))
+        upstream = (torch.randn(o.shape, generator=generator).to(kind.type_for(case)) for kind, o in outputs)
+        yield name, (*case, *upstream)
+
+
+def few_rows(workload):  # The interpreter takes a millisecond for each line of each program.
+    few = {axis: 2 for axis in ("seq_len", "tokens") if workload.axes.get(axis, 0) > 2}
+    return replace(workload, axes={**workload.axes, **few})
+
+
+def judge(workload, cases, precise=False):
+    of = replace(backward.form(workload), cases=cases, smaller=few_rows)
+    verdict = check(of, workload, passes.call, of.inputs(workload, "cpu", 0))
+    assert verdict.ok and "refused" not in verdict.corr, (workload, verdict.reason, verdict.corr)
+    # Other bits the second time, or inputs that changed, would be flags as well.
+    assert set(verdict.flags) <= (set() if precise else {"precision"}), (workload, verdict.flags, verdict.corr)
+
+
+def differentiate_twice(workload):
+    outputs, leaves, upstream = passes.prepare(*backward.inputs(workload, "cpu", 0))
+    with torch.enable_grad():
+        upstream = [value.requires_grad_() for value in upstream]
+        first, *_ = torch.autograd.grad(outputs, leaves, upstream, create_graph=True)
+        first.sum().backward()
+
+
+judged = 0
+torch.set_grad_enabled(False)
+for workload in backward.workloads("smoke"):
+    mine = [size for size in sizes if size[0] == workload.axes.get("function", size[0])]
+    for dtype in ("float32", "bfloat16", "float16") if mine else ():
+        # The interpreter truncates bfloat16; and in a single row one rounding is in all of the errors.
+        judge(replace(workload, dtype=dtype), hard, precise=dtype != "bfloat16")
+        for size in mine:
+            axes = dict(zip(operator.axes, size))
+            judge(replace(workload, axes=axes, dtype=dtype), strided if dtype == "float16" else no_cases)
+            judged += 1
+    try:
+        differentiate_twice(workload) if mine else None
+    except RuntimeError as error:
+        assert "once_differentiable" in str(error), error
+    else:
+        assert not mine, "a gradient that carries none was differentiated"
+print(judged)
+"""
+
+
+@pytest.mark.parametrize(("operator", "name"), SIZES)
+def test_our_gradients_are_right_in_the_interpreter(
+    interpret: Callable[..., None], operator: str, name: str
+) -> None:
+    sizes = SIZES[operator, name]
+    interpret(
+        code_of(operator, name), INTERPRETED, operator, name, json.dumps(sizes), prints=str(3 * len(sizes))
+    )
+
+
+def layer_norm_gradients(x: Tensor, weight: Tensor, bias: Tensor, upstream: Tensor) -> tuple[Tensor, ...]:
+    """The formulas written out: nothing here is torch's own backward pass."""
+    centred = x - x.mean(-1, keepdim=True)
+    scale = (centred.square().mean(-1, keepdim=True) + 1e-5).rsqrt()
+    normal, weighted = centred * scale, upstream * weight
+    slope = (weighted * normal).mean(-1, keepdim=True)
+    gradient = (weighted - weighted.mean(-1, keepdim=True) - normal * slope) * scale
+    assert bias.shape == weight.shape
+    return gradient, (upstream * normal).sum((0, 1)), upstream.sum((0, 1))
+
+
+def swiglu_gradient(x: Tensor, upstream: Tensor) -> Tensor:
+    gate, up = x.chunk(2, -1)
+    part = gate.sigmoid()
+    return torch.cat((upstream * up * part * (1 + gate * (1 - part)), upstream * gate * part), -1)
+
+
+def gelu_gradient(x: Tensor, approximate: str, upstream: Tensor) -> Tensor:
+    if approximate == "none":
+        tail = torch.special.erfc(-x / 2**0.5) / 2
+        return upstream * (tail + x * torch.exp(-x * x / 2) / (2 * torch.pi) ** 0.5)
+    root = (2 / torch.pi) ** 0.5
+    part = torch.sigmoid(2 * root * (x + 0.044715 * x**3))
+    return upstream * (part + 2 * x * part * (1 - part) * root * (1 + 3 * 0.044715 * x * x))
+
+
+def rotary_gradients(
+    q: Tensor, k: Tensor, cos: Tensor, sin: Tensor, q_upstream: Tensor, k_upstream: Tensor
+) -> Any:
+    assert (q.shape, k.shape) == (q_upstream.shape, k_upstream.shape)
+    return find_operator("rotary").reference(q_upstream, k_upstream, cos, -sin)
+
+
+def cross_entropy_gradient(logits: Tensor, target: Tensor, upstream: Tensor) -> Tensor:
+    told = torch.zeros_like(logits).scatter(1, target[:, None], 1.0)
+    return (logits.softmax(-1) - told) * upstream[:, None]
+
+
+FORMULAS: list[tuple[str, str, Callable[..., Any]]] = [
+    ("layer_norm", "", layer_norm_gradients),
+    ("activation", "SwiGLU", swiglu_gradient),
+    ("activation", "GELU (tanh)", gelu_gradient),
+    ("activation", "GELU (erf)", gelu_gradient),
+    ("rotary", "", rotary_gradients),
+    ("cross_entropy", "Forward", cross_entropy_gradient),
+]
+
+
+def judge_gradients(operator: str, group: str, dtype: str, function: Callable[..., Any]) -> Verdict:
+    """Return whether a function of an operator's inputs and its results' gradients returns the right gradients."""
+    backward = in_mode(find_operator(operator), "bwd")
+    workload = smoke_workload(backward, group, dtype)
+    return check(backward, workload, function, backward.inputs(workload, "cpu", 0))
+
+
+def in_float32(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function that computes in float32 and rounds once, to the type of its first argument."""
+
+    def rounded(*given: Any) -> Any:
+        wide = [v.float() if isinstance(v, Tensor) and v.is_floating_point() else v for v in given]
+        found = tensors_of(function(*wide))
+        narrow = tuple(value.to(given[0].dtype) for value in found)
+        return narrow if len(narrow) > 1 else narrow[0]
+
+    return rounded
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
+@pytest.mark.parametrize(("operator", "group", "formula"), FORMULAS)
+def test_the_formulas_of_the_notebooks_are_right(
+    operator: str, group: str, formula: Callable[..., Any], dtype: str
+) -> None:
+    verdict = judge_gradients(operator, group, dtype, in_float32(formula))
+
+    assert verdict.ok, verdict.reason
+    assert verdict.flags == []
+
+
+def layer_norm_with(number: int, change: Callable[[Tensor], Tensor]) -> Callable[..., tuple[Tensor, ...]]:
+    def wrong(*given: Tensor) -> tuple[Tensor, ...]:
+        found = list(layer_norm_gradients(*given))
+        found[number] = change(found[number])
+        return tuple(found)
+
+    return wrong
+
+
+WRONG: dict[str, tuple[str, str, Callable[..., Any]]] = {
+    "no mean of the gradient": (
+        "layer_norm",
+        "",
+        layer_norm_with(0, lambda gradient: gradient + 1e-3),
+    ),
+    "a row too few for the weight": (
+        "layer_norm",
+        "",
+        layer_norm_with(1, lambda gradient: gradient * 63 / 64),
+    ),
+    "no bias": ("layer_norm", "", layer_norm_with(2, torch.zeros_like)),
+    "a sigmoid for SiLU's derivative": (
+        "activation",
+        "SwiGLU",
+        lambda x, g: torch.cat((g * x[:, 256:] * x[:, :256].sigmoid(), swiglu_gradient(x, g)[:, 256:]), -1),
+    ),
+    "the halves swapped": ("activation", "SwiGLU", lambda x, g: swiglu_gradient(x, g).roll(256, -1)),
+    "tanh for erf": ("activation", "GELU (erf)", lambda x, _, g: gelu_gradient(x, "tanh", g)),
+    "erf for tanh": ("activation", "GELU (tanh)", lambda x, _, g: gelu_gradient(x, "none", g)),
+    "rotated forward": (
+        "rotary",
+        "",
+        lambda q, k, cos, sin, *g: rotary_gradients(q, k, cos, -sin, *g),
+    ),
+    "no gradient of the loss": (
+        "cross_entropy",
+        "Forward",
+        lambda x, target, g: cross_entropy_gradient(x, target, torch.ones_like(g)),
+    ),
+    "no target": ("cross_entropy", "Forward", lambda x, _, g: x.softmax(-1) * g[:, None]),
+}
+
+
+@pytest.mark.parametrize("wrong", WRONG)
+def test_a_wrong_gradient_is_called_wrong(wrong: str) -> None:
+    operator, group, function = WRONG[wrong]
+
+    assert not judge_gradients(operator, group, "float32", in_float32(function)).ok
