@@ -35,6 +35,7 @@ from kernels_bench_tools.notebooks.policy import check_variable_names, read_size
 from kernels_bench_tools.notebooks.project import Project, find_project
 from kernels_bench_tools.notebooks.scheduler import BuildOptions
 from kernels_bench_tools.notebooks.scheduler import build as run_notebooks
+from kernels_bench_tools.publish.changes import read_report
 from kernels_bench_tools.publish.site import publish
 from kernels_bench_tools.records import Status
 from kernels_bench_tools.runs import BuildRun, CellRun
@@ -58,6 +59,14 @@ def build(
     pass_env: PassEnv = None,
     strict: Strict = False,
     output: Output = None,
+    previous: Annotated[
+        Path | None,
+        typer.Option(
+            "--previous",
+            metavar="FILE",
+            help="report.json of an earlier report: the front page tells what has changed since.",
+        ),
+    ] = None,
     json: Json = False,
 ) -> int:
     """Run every cell whose inputs changed, then publish the report to site/.
@@ -67,6 +76,8 @@ def build(
     that is faster than physics allows is published, too, and then the exit code is 2.
     """
     project = find_project(Path.cwd())
+    if previous is not None:
+        read_report(previous)  # a mistake is told before anything runs
     options = BuildOptions(
         environment=env.value,
         rerun=rerun,
@@ -80,7 +91,7 @@ def build(
     )
     with project_lock(project, PlainProgress()):  # until the pages are made of what the cells left
         result = run_cells(project, paths or [], options)
-        published = publish(project.root, result, output or project.root / "site")
+        published = publish(project.root, result, output or project.root / "site", previous)
     for link in published.dead_links:
         print(f"note: a link leads nowhere: {link}", file=sys.stderr)
     if json:

@@ -154,5 +154,5 @@ def _exceeds(
     fastest = max((ceilings[name] for name in _matmuls(dtype, ceilings)), default=0.0)
     arithmetic = work.flops / ms / 1e9
     if fastest > 0 and arithmetic > MATMUL_MARGIN * fastest:
-        return f"{arithmetic:.0f} TFLOP/s in {dtype}, in which a matmul was measured to reach {fastest:.0f}"
+        return f"{arithmetic:.3g} TFLOP/s in {dtype}, in which a matmul was measured to reach {fastest:.3g}"
     return ""

@@ -28,6 +28,7 @@ from kernels_bench_tools.publish.places import (
 from kernels_bench_tools.publish.selfchecks import SelfChecks
 from kernels_bench_tools.publish.sentinels import Reading
 from kernels_bench_tools.runs import BuildRun, FrontMatter, NotebookRun
+from kernels_bench_tools.summaries import Report
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -51,6 +52,8 @@ class Site:
     selfchecks: SelfChecks
     read_readings: Callable[[], Mapping[str, Sequence[Reading]]]
     """Reads what records say of sentinels; called once, and only if a page of a device is made."""
+    previous: Report | None = None
+    """An earlier report, to tell what has changed since."""
 
     @cached_property
     def readings(self) -> Mapping[str, Sequence[Reading]]:

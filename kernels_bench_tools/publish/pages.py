@@ -7,6 +7,7 @@ import posixpath
 from kernels_bench_tools.publish import selfchecks
 from kernels_bench_tools.publish.artifacts import notebook_artifacts
 from kernels_bench_tools.publish.cards import operator_card
+from kernels_bench_tools.publish.changes import changes_since
 from kernels_bench_tools.publish.details import device_details
 from kernels_bench_tools.publish.frame import Site, front_crumbs, operator_crumbs, render
 from kernels_bench_tools.publish.operators import (
@@ -40,6 +41,7 @@ def front_page(site: Site, notebook: NotebookRun) -> str:
         operators=sections,
         cards={section.id: card for section, card in zip(sections, cards, strict=True)},
         contents=contents(body.parts, sections),
+        changes=changes_since(site.previous, site.operators, page, site.paths) if site.previous else None,
         commit=site.build.project.commit,
         origins=view_origins(view for operator in site.operators for view in operator.views),
     )

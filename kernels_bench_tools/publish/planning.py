@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
+import msgspec
+
 from kernels_bench_tools.publish.artifacts import Artifact, notebook_artifacts
 from kernels_bench_tools.publish.device_views import known_devices, read_readings
 from kernels_bench_tools.publish.frame import Site
@@ -36,9 +38,10 @@ from kernels_bench_tools.publish.selfchecks import FOLDER as SELFCHECKS
 from kernels_bench_tools.publish.selfchecks import read_selfchecks
 from kernels_bench_tools.publish.shipped import static_files
 from kernels_bench_tools.runs import BuildRun, NotebookRun
+from kernels_bench_tools.summaries import Report
 
 
-def plan_site(root: Path, build: BuildRun) -> tuple[Site, dict[str, Content]]:
+def plan_site(root: Path, build: BuildRun, previous: Report | None = None) -> tuple[Site, dict[str, Content]]:
     """Return the site of a build and everything that its folder will hold, by site path."""
     paths = SitePaths(build.notebooks)
     operators = find_operators(root, paths, build.notebooks)
@@ -58,6 +61,7 @@ def plan_site(root: Path, build: BuildRun) -> tuple[Site, dict[str, Content]]:
         operators=operators,
         devices=devices,
         selfchecks=read_selfchecks(root),
+        previous=previous,
         read_readings=lambda: read_readings(root, operators, artifacts),
     )
     planner = _Planner(site, Keys(root), digest(*sorted(files.keys() | places)))
@@ -119,7 +123,8 @@ class _Planner:
         everything = digest(*self._facts.values(), *map(keys.text, site.build.notebooks))
         checks = keys.files(sorted((site.root / SELFCHECKS).glob("*.json")))
         records = digest(*map(keys.records, site.operators), *map(keys.notebook, site.build.notebooks))
-        yield FRONT, self._product(make.front, everything, site.build.project.commit)
+        previous = digest(msgspec.json.encode(site.previous)) if site.previous else ""
+        yield FRONT, self._product(make.front, everything, site.build.project.commit, previous)
         yield SELFCHECK, self._product(make.selfcheck, checks)
         yield STATUS, self._product(make.status, everything)
         yield DEVICES, self._product(make.devices, everything)

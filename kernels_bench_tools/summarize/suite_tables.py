@@ -130,7 +130,9 @@ def _time(entry: SuiteEntry) -> str:
 
 
 def _rate(entry: SuiteEntry) -> str:
-    return _NOTHING if entry.rate is None else f"{entry.rate:,.0f}"
+    if entry.rate is None:
+        return _NOTHING
+    return f"{entry.rate:,.0f}" if entry.rate >= 10 else f"{entry.rate:.3g}"
 
 
 def _values(device: SuiteDevice, row: SuiteRow) -> list[Value]:

@@ -1,0 +1,142 @@
+"""What the front page says has changed since an earlier report."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from kernels_bench_tools.errors import ProjectError
+from kernels_bench_tools.publish.site import publish
+from kernels_bench_tools.records import Status
+from kernels_bench_tools.summaries import DeviceSummary, Point, Report, Row
+
+Edit = Callable[[Report], None]
+
+
+def row_of(report: Report, implementation: str, device: int = 0) -> Row:
+    return next(
+        row for row in report.operators[0].devices[device].rows if row.implementation == implementation
+    )
+
+
+def scale(point: Point, factor: float) -> None:
+    """Make a point's time so many times as long, interval included."""
+    for name in ("p50_ms", "ci_low_ms", "ci_high_ms"):
+        setattr(point, name, getattr(point, name) * factor)
+
+
+@pytest.fixture
+def changes(sample, read_page) -> Callable[[Edit], list[str]]:
+    """Publish beside an earlier report, which is today's after ``edit``; return the lines of the front page."""
+
+    def told(edit: Edit) -> list[str]:
+        publish(sample.root, sample.build, sample.root / "site")
+        report = msgspec.json.decode((sample.root / "site" / "report.json").read_bytes(), type=Report)
+        edit(report)
+        previous = sample.root / "previous.json"
+        previous.write_bytes(msgspec.json.encode(report))
+        publish(sample.root, sample.build, sample.root / "site", previous)
+        page = read_page(sample.root / "site", "index.html")
+        (strip,) = (one for one in page.elements("section") if one.get("class") == "changes")
+        lines = [strip.find("p"), *strip.iter("li")]
+        return [" ".join("".join(line.itertext()).split()) for line in lines if line is not None]
+
+    return told
+
+
+def test_without_changes_it_says_so(changes):
+    assert changes(lambda _: None) == ["Nothing has changed since the report of 2026-11-18"]
+
+
+def test_a_row_that_became_faster_says_by_how_much_and_how_surely(changes):
+    def was_slower(report: Report) -> None:
+        first, *_ = row_of(report, "triton_layer_norm").points
+        scale(first, 2.0)
+
+    heading, line = changes(was_slower)
+
+    assert heading == "Changed since the report of 2026-11-18"
+    assert line.startswith("▲ faster Triton layer norm Layer Normalization, NVIDIA H200")
+    assert "the speed it had, on 1 of 4 workloads surely" in line
+
+
+def test_a_difference_within_the_intervals_is_none(changes):
+    def a_little(report: Report) -> None:
+        for point in row_of(report, "triton_layer_norm").points:
+            scale(point, 1.02)
+
+    assert len(changes(a_little)) == 1
+
+
+def test_what_fails_now_comes_first_and_says_why(changes):
+    def passed(report: Report) -> None:
+        for point in row_of(report, "hf_kernels_layer_norm").points:
+            point.status, point.p50_ms = Status.OK, 1.0
+        for point in row_of(report, "triton_layer_norm").points:
+            scale(point, 0.5)
+
+    _, first, second = changes(passed)
+
+    assert first.startswith("✗ fails now HF Kernels layer norm")
+    assert first.endswith("RuntimeError: no hub is reachable")
+    assert second.startswith("▼ slower Triton layer norm")
+    assert "0.50× the speed it had, on 4 of 4 workloads surely" in second
+
+
+def test_new_rows_mended_rows_and_rows_that_are_gone_are_told(changes):
+    def other(report: Report) -> None:
+        view: DeviceSummary = report.operators[0].devices[0]
+        triton = row_of(report, "triton_layer_norm")
+        for point in row_of(report, "torch_layer_norm").points:
+            point.status, point.p50_ms = Status.ERROR, None
+        view.rows = [row for row in view.rows if row is not triton]
+        old = msgspec.structs.replace(triton, implementation="old", title="Old layer norm")
+        view.rows.append(old)
+
+    _, *lines = changes(other)
+
+    assert [line.split(" layer norm")[0] for line in lines] == [
+        "✓ passes now PyTorch",
+        "+ new Triton",
+        "− gone Old",
+    ]
+    assert "1.62× the baseline's speed" in lines[1]
+
+
+def test_a_long_list_is_cut_and_counted(changes):
+    def many(report: Report) -> None:
+        view = report.operators[0].devices[0]
+        row = row_of(report, "triton_layer_norm")
+        view.rows += [
+            msgspec.structs.replace(row, implementation=f"gone_{n}", title=f"Gone {n}") for n in range(20)
+        ]
+
+    lines = changes(many)
+
+    assert len(lines) == 1 + 12 + 1
+    assert lines[-1] == "and 8 more"
+
+
+def test_without_an_earlier_report_the_front_page_is_silent(sample, read_page):
+    publish(sample.root, sample.build, sample.root / "site")
+
+    page = read_page(sample.root / "site", "index.html")
+    assert not [one for one in page.elements("section") if one.get("class") == "changes"]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [(None, "cannot be read"), ("[]", "is not a report that this version can read")],
+)
+def test_an_earlier_report_that_is_none_is_told_in_a_line(
+    sample, tmp_path: Path, text: str | None, said: str
+):
+    file = tmp_path / "previous.json"
+    if text is not None:
+        file.write_text(text)
+
+    with pytest.raises(ProjectError, match=said):
+        publish(sample.root, sample.build, sample.root / "site", file)
