@@ -154,5 +154,10 @@ def _exceeds(
     fastest = max((ceilings[name] for name in _matmuls(dtype, ceilings)), default=0.0)
     arithmetic = work.flops / ms / 1e9
     if fastest > 0 and arithmetic > MATMUL_MARGIN * fastest:
-        return f"{arithmetic:.3g} TFLOP/s in {dtype}, in which a matmul was measured to reach {fastest:.3g}"
+        return f"{_rate(arithmetic)} TFLOP/s in {dtype}, in which a matmul was measured to reach {_rate(fastest)}"
     return ""
+
+
+def _rate(value: float) -> str:
+    """Return a rate with three digits, also that of a CPU, which is a fraction of a TFLOP/s."""
+    return f"{value:.0f}" if value >= 100 else f"{value:.3g}"

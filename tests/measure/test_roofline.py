@@ -151,6 +151,14 @@ def test_a_matmul_above_the_ceiling_needs_more_than_boost_clocks() -> None:
     assert judged(work(1e8, 1e8, 450e9), 1.0, "float32").exceeds == ""
 
 
+def test_a_small_rate_is_told_with_its_digits() -> None:
+    said = judged(
+        work(1e3, 1e3, 3e8), 1.0, matmul_bfloat16=0.0123, matmul_float16=0.0, matmul_tf32=0.0
+    ).exceeds
+
+    assert said.startswith("0.3 TFLOP/s in bfloat16, in which a matmul was measured to reach 0.0123")
+
+
 def test_a_call_cannot_be_faster_than_an_empty_kernel() -> None:
     assert "empty kernel" in judged(work(1e3, 1e3), 0.4 * NULL_MS).exceeds
     assert judged(work(1e3, 1e3), 0.8 * NULL_MS).exceeds == ""
