@@ -1,4 +1,4 @@
-"""Artifacts as pages show them: a figure, an image, a table or a link."""
+"""Artifacts as pages show them: a figure, an image, a table, text or a link."""
 
 from __future__ import annotations
 
@@ -21,6 +21,8 @@ from kernels_bench_tools.publish.page import Page
 from kernels_bench_tools.publish.svg import Panel, SeriesName
 
 _SVG_LINK = re.compile(rb'(<a\b[^>]*?\bhref=")([^"#:?]+)(")')
+MAX_TEXT = 100_000
+"""Bytes of a Markdown file that a page shows; a longer one is linked to."""
 _IMAGES = {"png", "jpg", "jpeg", "gif", "webp"}
 
 
@@ -43,12 +45,14 @@ class ArtifactView:
     """Empty if the file is missing."""
     size: str
     kind: str
-    """``figure``, ``image``, ``table`` or ``file``."""
+    """``figure``, ``image``, ``table``, ``text`` or ``file``."""
     figure: Markup | None = None
     """The figure as a whole."""
     panels: Sequence[PanelView] = ()
     """The figure's panels, where it can be cut; then ``figure`` is None."""
     table: CsvTable | None = None
+    text: Markup | None = None
+    """Of Markdown: what it says."""
     data: Sequence[ArtifactView] = ()
     """Of a figure: the data that it was drawn from, to download."""
 
@@ -79,7 +83,17 @@ def preview(artifact: Artifact, page: Page, names: Mapping[str, SeriesName]) -> 
             return replace(view, kind="table", table=read_csv(artifact.file))
         except csv.Error:
             return view
+    if artifact.suffix == "md" and artifact.file.stat().st_size <= MAX_TEXT:
+        return replace(view, kind="text", text=_text(artifact))
     return view
+
+
+def _text(artifact: Artifact) -> Markup:
+    from kernels_bench_tools.publish.markup import render_markdown  # few pages show any
+
+    return render_markdown(
+        artifact.file.read_text(encoding="utf-8", errors="replace").replace("\0", "\ufffd")
+    )
 
 
 def figure_preview(

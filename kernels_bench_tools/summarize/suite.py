@@ -24,7 +24,8 @@ from kernels_bench_tools.suites import (
 )
 from kernels_bench_tools.summaries import DeviceSummary, Point, Row, Summary
 from kernels_bench_tools.summarize.needs import read_needs
-from kernels_bench_tools.summarize.suite_tables import published_csv, report_csv, report_markdown, report_text
+from kernels_bench_tools.summarize.published import published_csv, published_markdown
+from kernels_bench_tools.summarize.suite_tables import report_csv, report_markdown, report_text
 
 SUMMARY = "summary.json"
 GB, TFLOP = "GB/s", "TFLOP/s"
@@ -36,8 +37,8 @@ NOT_TRIED = "not measured on this device"
 def report_suite(definition: str) -> SuiteReport:
     """Report a suite from the summaries of the combine cells that this cell needs.
 
-    Writes ``report.csv``, ``report.md`` and ``suite.json`` into the working directory, and ``published.csv`` where
-    the suite holds published figures; prints the table of each device.
+    Writes ``report.csv``, ``report.md`` and ``suite.json`` into the working directory, and ``published.csv`` and
+    ``published.md`` where the suite holds published figures; prints the table of each device.
 
     Args:
         definition: The suite's TOML file, one of the files that this cell needs.
@@ -52,6 +53,7 @@ def report_suite(definition: str) -> SuiteReport:
     Path("report.md").write_text(report_markdown(report), encoding="utf-8", newline="")
     if suite.published:
         Path("published.csv").write_text(published_csv(suite, report), encoding="utf-8", newline="")
+        Path("published.md").write_text(published_markdown(suite, report), encoding="utf-8", newline="")
     write_struct(Path("suite.json"), report)
     print(report_text(report))
     return report

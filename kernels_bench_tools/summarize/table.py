@@ -8,7 +8,7 @@ from kernels_bench_tools.records import Regime, Status
 from kernels_bench_tools.summaries import DeviceSummary, Point, Row, Summary, Verdict
 from kernels_bench_tools.summarize.words import flag_words
 
-_NOTHING = "–"
+NOTHING = "–"
 
 
 def render_table(summary: Summary | DeviceSummary) -> str:
@@ -39,7 +39,7 @@ def _ranking(device: DeviceSummary) -> str:
 
 def _ranking_line(row: Row) -> list[str]:
     return [
-        _NOTHING if row.rank is None else str(row.rank),
+        NOTHING if row.rank is None else str(row.rank),
         row.title,
         ratio_text(row.speedup, row.speedup_low, row.speedup_high),
         f"{row.passed}/{row.total}",
@@ -70,7 +70,7 @@ def _point_line(row: Row, point: Point) -> list[str]:
 
 def latency_text(ms: float | None) -> str:
     """Return a latency with four digits that matter and its unit; a dash for none."""
-    return _NOTHING if ms is None else f"{ms:#.4g} ms" if ms < 1000 else f"{ms:.0f} ms"
+    return NOTHING if ms is None else f"{ms:#.4g} ms" if ms < 1000 else f"{ms:.0f} ms"
 
 
 def spread_text(median: float | None, low: float | None, high: float | None) -> str:
@@ -82,7 +82,7 @@ def spread_text(median: float | None, low: float | None, high: float | None) -> 
 
 def speedup_text(speedup: float | None) -> str:
     """Return a speed-up as ``1.52x``; a dash for none."""
-    return _NOTHING if speedup is None else f"{speedup:.2f}x"
+    return NOTHING if speedup is None else f"{speedup:.2f}x"
 
 
 def ratio_text(speedup: float | None, low: float | None, high: float | None) -> str:

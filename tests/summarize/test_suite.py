@@ -16,9 +16,10 @@ from kernels_bench_tools.records import Record, Regime, Roofline, Status, Work
 from kernels_bench_tools.runs import NEEDS_VARIABLE, FrontMatter, Need, Needs, write_struct
 from kernels_bench_tools.suites import Published, PublishedRow, Suite, SuiteKernel, SuiteReport, read_suite
 from kernels_bench_tools.summaries import Summary
+from kernels_bench_tools.summarize.published import published_csv, published_markdown
 from kernels_bench_tools.summarize.sources import Source
 from kernels_bench_tools.summarize.suite import NOT_TRIED, report_suite, suite_report
-from kernels_bench_tools.summarize.suite_tables import device_text, published_csv, report_csv, report_markdown
+from kernels_bench_tools.summarize.suite_tables import device_text, report_csv, report_markdown
 from kernels_bench_tools.summarize.summary import summarize
 
 H200 = cuda_device("NVIDIA H200", "570.1")
@@ -212,6 +213,9 @@ def test_published_rates_are_set_right_by_the_bytes_that_have_to_move(summary_of
     )
     assert first["NVIDIA H200: Our Latency (ms)"] == "0.2"
     assert first["Note"] == "one tensor too many"
+    markdown = published_markdown(suite, found).splitlines()
+    assert "| 1.000 | 300 | 300 | 200 | 200 | 80.0% | 4.000 |" in markdown[2]
+    assert markdown[3].endswith("| – | – | – |  |")
     assert (second["Rate (GB/s)"], second["Base Rate (GB/s)"]) == ("75.0", "250.0")
     assert second["NVIDIA H200: Our Latency (ms)"] == ""
 

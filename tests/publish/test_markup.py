@@ -1,0 +1,66 @@
+"""Markdown that a cell left."""
+
+from __future__ import annotations
+
+import html5lib
+import pytest
+
+from kernels_bench_tools.publish.markup import render_markdown
+from kernels_bench_tools.publish.previews import MAX_TEXT
+from kernels_bench_tools.publish.site import publish
+
+COMBINED = "layer_norm/results/combined_results.md"
+
+
+def elements(text: str) -> set[str]:
+    fragment = html5lib.parseFragment(str(render_markdown(text)), namespaceHTMLElements=False)
+    return {element.tag for element in fragment.iter()} - {"DOCUMENT_FRAGMENT"}
+
+
+def test_tables_lists_and_code_are_shown() -> None:
+    text = "# Title\n\n| a | b |\n| --- | ---: |\n| *1* | `2` |\n\n- one\n\n```\ncode\n```\n"
+
+    assert elements(text) >= {"table", "td", "em", "code", "ul", "li", "pre", "p"}
+    assert '<p class="artifact-heading">Title</p>' in str(render_markdown(text))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "<script>alert(1)</script>",
+        "<img src=x onerror=alert(1)>",
+        "[a](javascript:alert(1))",
+        "![a](https://example.org/pixel.png)",
+        "<https://example.org>",
+        "| a |\n| - |\n| <b onclick=alert(1)>x</b> |",
+        "[a]: https://example.org\n\n[a]",
+    ],
+)
+def test_html_links_and_images_stay_text(text: str) -> None:
+    assert not elements(text) & {"script", "img", "a", "b"}
+
+
+def leave(sample, text: str):
+    """Have the combine cell leave a Markdown file that its notebook shows."""
+    notebook = sample.notebook(COMBINED)
+    file = sample.artifact("latency.csv").parent / "report.md"
+    file.write_text(text)
+    notebook.cells[0].artifacts["report.md"] = str(file.relative_to(sample.root))
+    notebook.blocks[0].text += "\n\n![artifact:report.md]\n"
+    publish(sample.root, sample.build, sample.root / "site")
+    return "layer_norm/results/combined_results.html"
+
+
+def test_a_notebook_shows_the_markdown_of_its_cell(sample, read_page) -> None:
+    page = read_page(sample.root / "site", leave(sample, "| kernel |\n| --- |\n| gelu |\n"))
+
+    (part,) = (one for one in page.elements("div") if one.get("class") == "artifact-preview text")
+    assert "gelu" in "".join(part.itertext())
+    assert [link.get("href", "").rpartition("/")[2] for link in part.iter("a")] == ["report.md"]
+
+
+def test_markdown_that_is_too_long_is_linked_to(sample, read_page) -> None:
+    page = read_page(sample.root / "site", leave(sample, "x" * (MAX_TEXT + 1)))
+
+    assert not [one for one in page.elements("div") if one.get("class") == "artifact-preview text"]
+    assert any(url.endswith("report.md") for _, url in page.references())
