@@ -13,7 +13,7 @@ TRAFFIC_MARGIN = 1.1
 """Memory cannot be faster than the best measured ceiling by more. An H200's read ceiling is 8 % below what its
 memory can do by specification, so this leaves no room for a wrong byte count and enough for noise."""
 CPU_MARGIN = 1.5
-"""The same where a neighbour may have slowed the ceilings down while they were measured."""
+"""The same where a neighbour may have slowed the ceilings down while they were measured, of a matmul in proportion."""
 MATMUL_MARGIN = 1.25
 """Large matmuls run into the power limit: an H200's bfloat16 ceiling is 80 % of what its tensor cores can do
 at full clocks, which a short kernel or one with many zeros may come near to."""
@@ -153,7 +153,7 @@ def _exceeds(
             return f"{rate:.0f} GB/s, more than {CACHE_FACTOR} times what memory reaches ({best:.0f} GB/s)"
     fastest = max((ceilings[name] for name in _matmuls(dtype, ceilings)), default=0.0)
     arithmetic = work.flops / ms / 1e9
-    if fastest > 0 and arithmetic > MATMUL_MARGIN * fastest:
+    if fastest > 0 and arithmetic > MATMUL_MARGIN * fastest * margin / TRAFFIC_MARGIN:
         return f"{_rate(arithmetic)} TFLOP/s in {dtype}, in which a matmul was measured to reach {_rate(fastest)}"
     return ""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from kernels_bench_tools.suites import NOBODY, PublishedRow, Suite, SuiteDevice, SuiteReport
 from kernels_bench_tools.summarize.exports import Value
 from kernels_bench_tools.summarize.table import NOTHING, latency_text
-from kernels_bench_tools.summarize.tabular import csv_text, markdown_table
+from kernels_bench_tools.summarize.tabular import csv_text, noted_table
 
 
 def published_csv(suite: Suite, report: SuiteReport) -> str:
@@ -15,10 +15,11 @@ def published_csv(suite: Suite, report: SuiteReport) -> str:
 
 
 def published_markdown(suite: Suite, report: SuiteReport) -> str:
-    """Return the same as Markdown, for people."""
+    """Return what matters of it as Markdown, for people."""
     header, rows = _published_table(suite, report)
-    texts = [[_published_text(name, value) for name, value in zip(header, row, strict=True)] for row in rows]
-    return markdown_table(header, texts, {"Kernel", "Note"})
+    shown = [index for index, name in enumerate(header) if "Base" not in name][:-1]
+    texts = [[_published_text(header[index], row[index]) for index in shown] for row in rows]
+    return noted_table([header[index] for index in shown], texts, [str(row[-1]) for row in rows], {"Kernel"})
 
 
 def _published_table(suite: Suite, report: SuiteReport) -> tuple[list[str], list[list[Value]]]:

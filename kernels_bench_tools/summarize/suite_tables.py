@@ -11,14 +11,14 @@ from kernels_bench_tools.suites import (
 )
 from kernels_bench_tools.summarize.exports import Value
 from kernels_bench_tools.summarize.table import NOTHING, aligned, latency_text, speedup_text
-from kernels_bench_tools.summarize.tabular import csv_text, markdown_table
+from kernels_bench_tools.summarize.tabular import csv_text, noted_table
 
 HEADING = "FINAL BENCHMARK REPORT"
 _COLUMNS = (
     *("Kernel", "Our Latency (ms)", "Base Latency (ms)", "Speedup", "Metric", "Our Perf", "Base Perf"),
     *("Of Ceiling", "Best Other", "Best Other (ms)"),
 )
-_WORDS = {"Kernel", "Metric", "Best Other", "Note"}
+_WORDS = {"Kernel", "Metric", "Best Other"}
 _MORE = ("Ours", "Base", "Ceiling", "Device", "Operator", "Workload", "Status", "Reason")
 
 
@@ -39,9 +39,11 @@ def device_text(device: SuiteDevice) -> str:
 
 def report_markdown(report: SuiteReport) -> str:
     """Return the tables of all devices as Markdown."""
-    header = [*_COLUMNS, "Note"]
     tables = [
-        (device.name, markdown_table(header, [[*_texts(row), row.reason] for row in device.rows], _WORDS))
+        (
+            device.name,
+            noted_table(_COLUMNS, map(_texts, device.rows), [row.reason for row in device.rows], _WORDS),
+        )
         for device in report.devices
     ]
     nothing = [] if tables else ["No records.\n"]

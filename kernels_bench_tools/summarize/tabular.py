@@ -16,10 +16,30 @@ def markdown_table(header: Sequence[str], rows: Iterable[Sequence[str]], words: 
     return "\n".join([_markdown_line(header), f"| {' | '.join(marks)} |", *map(_markdown_line, rows)]) + "\n"
 
 
+def noted_table(
+    header: Sequence[str], rows: Iterable[Sequence[str]], notes: Sequence[str], words: Collection[str]
+) -> str:
+    """Return a table whose rows have notes: a number in the table, what it says once below.
+
+    Args:
+        header: Names of the columns, without that of the notes.
+        rows: Their texts.
+        notes: One for each row, empty for none.
+        words: Columns that are no numbers.
+    """
+    numbers = {note: str(number) for number, note in enumerate(dict.fromkeys(filter(None, notes)), 1)}
+    numbered = [[*row, numbers.get(note, "")] for row, note in zip(rows, notes, strict=True)]
+    table = markdown_table([*header, "Note"], numbered, words)
+    return "\n".join([table, *(f"{number}. {_escaped(note)}" for note, number in numbers.items()), ""])
+
+
 def _markdown_line(texts: Sequence[str]) -> str:
-    # What Markdown would take for markup, and what would end a cell or a line.
-    cells = (re.sub(r"([\\`*_{}\[\]<>|#~])", r"\\\1", text.replace("\n", " ")) for text in texts)
-    return f"| {' | '.join(cells)} |"
+    return f"| {' | '.join(map(_escaped, texts))} |"
+
+
+def _escaped(text: str) -> str:
+    """Return a text without what Markdown would take for markup, or for the end of a cell or a line."""
+    return re.sub(r"([\\`*_{}\[\]<>|#~])", r"\\\1", " ".join(text.split()))
 
 
 def csv_text(header: Sequence[str], rows: Iterable[Sequence[Value]]) -> str:

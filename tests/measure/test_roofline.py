@@ -151,6 +151,14 @@ def test_a_matmul_above_the_ceiling_needs_more_than_boost_clocks() -> None:
     assert judged(work(1e8, 1e8, 450e9), 1.0, "float32").exceeds == ""
 
 
+def test_a_cpus_matmul_may_have_been_slowed_by_a_neighbour() -> None:
+    quick = work(1e8, 1e8, 1.5 * 790e9)
+    limits = {"null_ms": NULL_MS, "cache_bytes": L2}
+
+    assert "TFLOP/s" in judge(quick, 1.0, "bfloat16", CEILINGS, **limits).exceeds
+    assert judge(quick, 1.0, "bfloat16", CEILINGS, **limits, margin=CPU_MARGIN).exceeds == ""
+
+
 def test_a_small_rate_is_told_with_its_digits() -> None:
     said = judged(
         work(1e3, 1e3, 3e8), 1.0, matmul_bfloat16=0.0123, matmul_float16=0.0, matmul_tf32=0.0

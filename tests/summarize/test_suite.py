@@ -175,6 +175,18 @@ def test_a_cpu_has_rows_of_its_own_and_the_others_where_somebody_tried_them(summ
     assert [row.kernel for row in cpu.rows] == ["small", "LayerNorm (S=2048)", "GELU (4096)"]
 
 
+def test_rows_with_the_same_reason_share_a_note(summary_of: Summarize) -> None:
+    found = report(
+        summary_of("layer_norm", NORM, torch=0.4, triton="needs a CUDA device"),
+        summary_of("activation", GELU, torch=0.4, triton="needs a CUDA device"),
+    )
+
+    markdown = report_markdown(found)
+    assert markdown.count("needs a CUDA device") == 1
+    assert markdown.rstrip().endswith("1. Triton: unsupported, needs a CUDA device")
+    assert markdown.count("| 1 |\n") == 2
+
+
 def test_a_bar_in_a_name_does_not_end_a_cell_of_the_markdown(summary_of: Summarize) -> None:
     suite = msgspec.structs.replace(
         SUITE, kernel=[SuiteKernel(name="a | b", operator="layer_norm", workload=NORM)]
@@ -214,8 +226,9 @@ def test_published_rates_are_set_right_by_the_bytes_that_have_to_move(summary_of
     assert first["NVIDIA H200: Our Latency (ms)"] == "0.2"
     assert first["Note"] == "one tensor too many"
     markdown = published_markdown(suite, found).splitlines()
-    assert "| 1.000 | 300 | 300 | 200 | 200 | 80.0% | 4.000 |" in markdown[2]
+    assert "| 1.000 | 300 | 300 | 200 | 200 | 80.0% | 0.2000 | 5,369 | 97.0% | 1 |" in markdown[2]
     assert markdown[3].endswith("| – | – | – |  |")
+    assert markdown[-1] == "1. one tensor too many"
     assert (second["Rate (GB/s)"], second["Base Rate (GB/s)"]) == ("75.0", "250.0")
     assert second["NVIDIA H200: Our Latency (ms)"] == ""
 
