@@ -2,10 +2,11 @@
 
 import csv
 import json
+import shutil
 from pathlib import Path
 
 import pytest
-from projects import ROOT, copy_project, run_kbt
+from projects import ROOT, run_kbt
 
 DEFINITION = """
 title = "One kernel"
@@ -25,9 +26,9 @@ workload = "smoke_S64_D256"
 
 
 @pytest.fixture(scope="module")
-def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A copy of this project with a suite of layer normalization on the smoke workload, measured once."""
-    folder = copy_project(tmp_path_factory.mktemp("suite") / "project")
+def project(built: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A built copy of this project with a suite of layer normalization on the smoke workload."""
+    folder = shutil.copytree(built, tmp_path_factory.mktemp("suite") / "project", symlinks=True)
     (folder / "suites").mkdir()
     (folder / "suites" / "one.toml").write_text(DEFINITION)
     notebook = (ROOT / "suites" / "trainscale.md").read_text(encoding="utf-8")
