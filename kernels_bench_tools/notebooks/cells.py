@@ -138,7 +138,8 @@ def _script_text(project: Project, name: str, script: str, complain: Complain) -
     inside = join(name.rpartition("/")[0], script)
     path = project.root / inside if inside else None
     if path is None or not path.resolve().is_relative_to(project.root.resolve()):
-        complain(f"script={script} leaves the project", "A path within it, from the notebook's folder")
+        shown = script.replace("\0", "\ufffd")
+        complain(f"script={shown} is no path within the project", "One from the notebook's folder")
         return ""
     try:
         return path.read_bytes().decode("utf-8-sig").replace("\r\n", "\n").removesuffix("\n")

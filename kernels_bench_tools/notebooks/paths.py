@@ -33,12 +33,12 @@ def _matches(names: Sequence[str], patterns: Sequence[str]) -> bool:
 
 
 def join(folder: str, name: str) -> str | None:
-    """Return ``name``, counted from ``folder``, as counted from the root; None if it is outside of it.
+    r"""Return ``name``, counted from ``folder``, as counted from the root; None if no file in it can be called so.
 
-    >>> join("a/results", "../impls/*.md"), join("a", "../../x")
-    ('a/impls/*.md', None)
+    >>> join("a/results", "../impls/*.md"), join("a", "../../x"), join("a", "x\0y")
+    ('a/impls/*.md', None, None)
     """
-    if name.startswith("/"):
+    if name.startswith("/") or "\0" in name:
         return None
     joined = posixpath.normpath(posixpath.join(folder, name))
     return None if joined == ".." or joined.startswith("../") else joined

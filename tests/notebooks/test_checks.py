@@ -49,7 +49,11 @@ def problems(workspace, text):
         ("```python id=.x\n1\n```\n", "id=.x is not a name"),
         ("```python id=a outputs=/etc/x\n1\n```\n", "outputs=/etc/x leaves the cell's folder"),
         ("```python id=a outputs=x/../../y\n1\n```\n", "leaves the cell's folder"),
-        ("```python id=a script=../../etc/passwd\n1\n```\n", "script=../../etc/passwd leaves the project"),
+        (
+            "```python id=a script=../../etc/passwd\n1\n```\n",
+            "script=../../etc/passwd is no path within the project",
+        ),
+        ("```python id=a script=a\0b.py\n1\n```\n", "script=a\ufffdb.py is no path within the project"),
         ("```python id=a script=nothing.py\n1\n```\n", "script=nothing.py cannot be read"),
         ("```python id=a\n1\n", "n.md:1: this fence is never closed"),
         ("```python id=a\n1\n````\n~~~\n", "n.md:4: this fence is never closed"),
