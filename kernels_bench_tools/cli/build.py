@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -83,11 +84,9 @@ def build(
         rerun=rerun,
         workloads=workloads,
         mode=mode.value,
-        jobs=jobs_or_all(jobs),
         processes=processes,
         cluster=cluster,
-        memory_limit=read_size("--memory-limit", memory_limit) if memory_limit else 0,
-        pass_env=check_variable_names("--pass-env", tuple(pass_env or ())),
+        **checked_limits(jobs, memory_limit, pass_env),
     )
     with project_lock(project, PlainProgress()):  # until the pages are made of what the cells left
         result = run_cells(project, paths or [], options)
@@ -103,9 +102,22 @@ def build(
     return FAILURE if impossible or (strict and count_failures(result)) else 0
 
 
-def jobs_or_all(jobs: int) -> int:
-    """Return how many cells to work on at once: as many as there are processors for 0."""
-    return jobs or os.cpu_count() or 1
+def checked_limits(jobs: int, memory_limit: str, pass_env: Sequence[str] | None) -> dict[str, Any]:
+    """Return the fields of ``BuildOptions`` that are written otherwise on the command line.
+
+    Args:
+        jobs: How many cells to work on at once; as many as there are processors for 0.
+        memory_limit: A size with its unit; empty for the project's setting.
+        pass_env: Names of variables.
+
+    Raises:
+        ProjectError: One of them is wrong.
+    """
+    return {
+        "jobs": jobs or os.cpu_count() or 1,
+        "memory_limit": read_size("--memory-limit", memory_limit) if memory_limit else 0,
+        "pass_env": check_variable_names("--pass-env", tuple(pass_env or ())),
+    }
 
 
 def run_cells(project: Project, targets: list[str], options: BuildOptions) -> BuildRun:

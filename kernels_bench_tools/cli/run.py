@@ -11,7 +11,7 @@ import typer
 from rich.console import Console
 
 from kernels_bench_tools.cli import FAILURE
-from kernels_bench_tools.cli.build import FAILURES, finished_cells, jobs_or_all, run_cells
+from kernels_bench_tools.cli.build import FAILURES, checked_limits, finished_cells, run_cells
 from kernels_bench_tools.cli.options import (
     Cluster,
     Env,
@@ -32,7 +32,6 @@ from kernels_bench_tools.cli.ranking import by_operator, operator_table
 from kernels_bench_tools.cli.tables import comparison_table, count_processes, tell_processes
 from kernels_bench_tools.naming import title_from_name
 from kernels_bench_tools.notebooks.document import read_notebook
-from kernels_bench_tools.notebooks.policy import check_variable_names, read_size
 from kernels_bench_tools.notebooks.project import Project, find_project, operators
 from kernels_bench_tools.notebooks.scheduler import BuildOptions
 from kernels_bench_tools.records import Record
@@ -78,11 +77,9 @@ def run_notebook(
         rerun=tuple(asked) if rerun else False,
         workloads=workloads,
         mode=mode.value,
-        jobs=jobs_or_all(jobs),
         processes=processes,
         cluster=cluster,
-        memory_limit=read_size("--memory-limit", memory_limit) if memory_limit else 0,
-        pass_env=check_variable_names("--pass-env", tuple(pass_env or ())),
+        **checked_limits(jobs, memory_limit, pass_env),
         quick=True,
     )
     result = run_cells(project, [*asked, *sorted(baselines)], options)

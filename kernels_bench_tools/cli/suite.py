@@ -13,9 +13,9 @@ import typer
 
 from kernels_bench_tools.cli import FAILURE
 from kernels_bench_tools.cli.build import (
+    checked_limits,
     count_failures,
     finished_cells,
-    jobs_or_all,
     run_cells,
     summarize_build,
 )
@@ -39,7 +39,6 @@ from kernels_bench_tools.devices import current_device
 from kernels_bench_tools.errors import ProjectError, SuiteError
 from kernels_bench_tools.notebooks.locks import project_lock
 from kernels_bench_tools.notebooks.paths import did_you_mean
-from kernels_bench_tools.notebooks.policy import check_variable_names, read_size
 from kernels_bench_tools.notebooks.project import Project, find_project
 from kernels_bench_tools.notebooks.scheduler import BuildOptions
 from kernels_bench_tools.publish.site import publish
@@ -96,11 +95,9 @@ def suite(
         environment=env.value,
         rerun=rerun,
         workloads=_sets(chosen, full=full, cluster=cluster),
-        jobs=jobs_or_all(jobs),
         processes=processes,
         cluster=cluster,
-        memory_limit=read_size("--memory-limit", memory_limit) if memory_limit else 0,
-        pass_env=check_variable_names("--pass-env", tuple(pass_env or ())),
+        **checked_limits(jobs, memory_limit, pass_env),
     )
     notebook = f"{FOLDER}/{name}.md"
     targets = [*(f"{operator}/impls" for operator in chosen.operators), notebook]

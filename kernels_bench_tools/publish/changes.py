@@ -121,7 +121,7 @@ def _of_now(before: _Points, operators: Sequence[Operator], page: Page, paths: S
         urls = {implementation_id(one): page.url(paths.pages[one.path]) for one in operator.implementations}
         for view in operator.views:
             place = f"{operator.title}, {view.device.name}, {view_title(view)}"
-            where = (urls, place, f"{page.url(operator.page)}#{view_slug(view)}")
+            place_url = f"{page.url(operator.page)}#{view_slug(view)}"
             for row in view.rows:
                 old = [
                     before.get((operator.folder, view.device.slug, row.implementation, point.workload))
@@ -129,8 +129,8 @@ def _of_now(before: _Points, operators: Sequence[Operator], page: Page, paths: S
                 ]
                 kind, detail = _compare(old, row)
                 if kind is not None:
-                    url = where[0].get(row.implementation, "")
-                    yield Change(kind, row.title, url, place, where[2], detail)
+                    url = urls.get(row.implementation, "")
+                    yield Change(kind, row.title, url, place, place_url, detail)
 
 
 def _compare(old: Sequence[Point | None], row: Row) -> tuple[Kind | None, str]:
