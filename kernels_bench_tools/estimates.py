@@ -6,6 +6,9 @@ from collections.abc import Sequence
 from math import exp, inf, log
 from typing import NamedTuple
 
+SMALLEST_EFFECT = 0.005
+"""A smaller difference is none, however narrow its interval."""
+
 
 class Estimate(NamedTuple):
     """A figure and its 95 % interval, in the figure's unit; an infinite end means that it is not known."""

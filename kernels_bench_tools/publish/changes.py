@@ -11,7 +11,7 @@ from typing import TypeAlias
 import msgspec
 
 from kernels_bench_tools.errors import ProjectError
-from kernels_bench_tools.estimates import geometric_mean
+from kernels_bench_tools.estimates import SMALLEST_EFFECT, geometric_mean
 from kernels_bench_tools.publish.dates import day
 from kernels_bench_tools.publish.devices import view_slug, view_title
 from kernels_bench_tools.publish.numbers import times
@@ -22,8 +22,6 @@ from kernels_bench_tools.publish.words import Mark
 from kernels_bench_tools.records import Status
 from kernels_bench_tools.summaries import DeviceSummary, Point, Report, Row
 
-LEAST = 0.005
-"""A smaller difference is none, however sure it is; verdicts have the same bound."""
 MOST_SHOWN = 12
 
 _Points: TypeAlias = Mapping[tuple[str, str, str, str], Point]
@@ -170,7 +168,7 @@ def _differ(was: Point, now: Point) -> bool:
     if was.p50_ms is None or now.p50_ms is None or None in ends:
         return False
     low, high, now_low, now_high = (end or 0.0 for end in ends)
-    return (now_high < low or now_low > high) and abs(was.p50_ms / now.p50_ms - 1) >= LEAST
+    return (now_high < low or now_low > high) and abs(was.p50_ms / now.p50_ms - 1) >= SMALLEST_EFFECT
 
 
 def _speed(row: Row) -> str:

@@ -12,15 +12,13 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from kernels_bench_tools.estimates import Estimate
+from kernels_bench_tools.estimates import SMALLEST_EFFECT, Estimate
 from kernels_bench_tools.records import CacheState, Flag, Record, Regime, Status, Timer
 from kernels_bench_tools.statistics import ratio_interval, ratio_of, widened
 from kernels_bench_tools.summaries import Verdict
 from kernels_bench_tools.summarize.processes import by_workload, estimate, merge, resolution, samples
 from kernels_bench_tools.summarize.words import reason_of
 
-SMALLEST_EFFECT = 0.005
-"""A smaller difference is none, however narrow its interval."""
 SAME_EFFECT = 0.02
 """Two are the same if they are known to differ by no more."""
 EFFECT_WITHOUT_INTERVAL = 0.10
