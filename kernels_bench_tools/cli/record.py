@@ -27,7 +27,7 @@ def record(
         ),
     ] = None,
     force: Annotated[
-        bool, typer.Option("--force", help="Replace measured rows even where fewer are measured now.")
+        bool, typer.Option("--force", help="Replace files whole, also measured rows by failures.")
     ] = False,
     full: Annotated[
         bool, typer.Option("--full", help="Keep every sample and digit. [default: 20 samples of each row]")
@@ -35,8 +35,8 @@ def record(
 ) -> None:
     """Copy records to OPERATOR/results/records/DEVICE/IMPLEMENTATION.jsonl, to be committed.
 
-    Each file holds all processes of one implementation and is replaced whole. Measured workloads are not
-    replaced by failures unless --force is given.
+    Each file holds all processes of one implementation. Only the rows of workloads that are measured now are
+    replaced: what was measured before and is not now, or fails now, is kept, unless --force is given.
     """
     project = find_project(Path.cwd())
     sources = _files(paths) if paths else _last_build(project)
@@ -46,14 +46,16 @@ def record(
             "record", "found no records", "Records of a build, or JSONL files", "Run `kbt build` first"
         )
     for path, records in sorted(destinations.items()):
-        measured, before = _measured(records), _measured(read_records(path) if path.is_file() else [])
-        if not force and len(before) > len(measured):
-            print(f"kept {project.relative(path)}: it has more measured workloads (--force replaces it)")
+        before = read_records(path) if path.is_file() and not force else []
+        kept, taken = _joined(before, records)
+        if not taken:
+            print(f"kept {project.relative(path)}: nothing of it is measured again (--force replaces it)")
             continue
-        write_records(path, records if full else thin_records(records))
-        named = {entry.workload for entry in records} - {""} or {""}
-        told = f"{len(measured)} of {len(named)} workloads measured{tell_processes(records)}"
-        print(f"{project.relative(path)}: {told}")
+        write_records(path, kept + (taken if full else thin_records(taken)))
+        named = {entry.workload for entry in taken} - {""} or {""}
+        told = f"{len(_measured(taken))} of {len(named)} workloads measured{tell_processes(taken)}"
+        beside = len({entry.workload for entry in kept})
+        print(f"{project.relative(path)}: {told}{f', {beside} kept' if beside else ''}")
 
 
 def _files(paths: Iterable[Path]) -> list[Path]:
@@ -105,6 +107,20 @@ def _destinations(project: Project, sources: Iterable[Path]) -> Destination:
             folder = folders[entry.op] / "results" / "records" / entry.device.slug
             found[folder / f"{entry.impl}.jsonl"].append(entry)
     return found
+
+
+def _joined(before: list[Record], now: list[Record]) -> tuple[list[Record], list[Record]]:
+    """Return which earlier rows stay, as they are, and which rows of now go beside them."""
+    earlier, again = _measured(before), _measured(now)
+    named = {entry.workload for entry in now}
+    kept = [
+        entry
+        for entry in before
+        if entry.workload not in again and (entry.workload in earlier or entry.workload not in named | {""})
+    ]
+    # Where nothing ran, that is news only for what has never been measured.
+    failures = named - again - earlier - ({""} if earlier else set())
+    return kept, [entry for entry in now if entry.workload in again | failures]
 
 
 def _measured(records: Iterable[Record]) -> set[str]:

@@ -156,16 +156,16 @@ def test_records_are_committed_thin_with_all_processes_and_whole_on_request(
     assert {(len(e.lat_ms.raw_times), e.lat_ms.p50) for e in full if e.lat_ms} == {(90, 1.00000123)}
 
 
-def test_more_processes_of_fewer_workloads_do_not_replace_what_is_recorded(
-    operator: Path, kbt_in: Kbt
-) -> None:
+def test_only_the_rows_of_workloads_that_are_measured_again_are_replaced(operator: Path, kbt_in: Kbt) -> None:
     kbt_in(operator, "build", "--env", "current", "--processes", "1")
     kbt_in(operator, "record")
-    before = recorded(operator).read_bytes()
-    first = before.splitlines(keepends=True)[0]
+    first, second = recorded(operator).read_bytes().splitlines(keepends=True)
     (operator / "more.jsonl").write_bytes(first * 5)
 
     done = kbt_in(operator, "record", "more.jsonl")
 
-    assert "it has more measured workloads" in done.stdout
-    assert recorded(operator).read_bytes() == before
+    assert "plain.jsonl: 1 of 1 workloads measured, 5 processes, 1 kept" in done.stdout
+    lines = recorded(operator).read_bytes().splitlines(keepends=True)
+    assert lines == [second, *[first] * 5]
+    kbt_in(operator, "record", "--force", "more.jsonl")
+    assert recorded(operator).read_bytes() == first * 5
