@@ -103,6 +103,7 @@ def _passes_of(operator: Operator, mode: str) -> dict[str, Any]:
         "flops": partial(_flops, operator, both),
         "pieces": operator.gradient_pieces,
         "cases": no_cases,
+        "unread": () if both else operator.backward_unread,
     }
 
 

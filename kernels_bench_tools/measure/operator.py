@@ -153,6 +153,10 @@ class Operator:
     """Like ``pieces``, for the gradients; of the inputs followed by the outputs' gradients."""
     backward_flops: float = 2.0
     """Operations of a backward pass, as a multiple of a forward one's."""
+    unread: tuple[int, ...] = ()
+    """Positions of the inputs whose values the result does not depend on: they are not counted as read."""
+    backward_unread: tuple[int, ...] = ()
+    """The same of the gradients."""
     in_place: tuple[int, ...] = ()
     """Positions of the inputs that an implementation may overwrite, and its output share memory with."""
     variants: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
@@ -222,9 +226,9 @@ class Operator:
         return found
 
     def work(self, inputs: Inputs, output: Outputs) -> Work:
-        """Count what one call must at least do: each tensor read or written once, and the FLOPs."""
+        """Count what one call must at least do: each tensor that matters read or written once, and the FLOPs."""
         return Work(
-            bytes_read=sum(size_in_bytes(value) for value in inputs),
+            bytes_read=sum(size_in_bytes(value) for n, value in enumerate(inputs) if n not in self.unread),
             bytes_written=sum(size_in_bytes(value) for value in tensors_of(output)),
             flops=self.flops(inputs),
         )

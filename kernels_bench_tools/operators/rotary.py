@@ -141,4 +141,5 @@ OPERATOR = Operator(
     gradients=(0, 1),
     gradient_pieces=some_tokens_at_a_time,
     backward_flops=1.0,  # a rotation by the opposite angle
+    backward_unread=(0, 1),  # of the gradients, not of what was rotated
 )

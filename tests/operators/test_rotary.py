@@ -158,6 +158,18 @@ def test_work_counts_both_tensors_and_the_tables_once() -> None:
     assert work.flops == numbers // 2 * 6
 
 
+def test_a_backward_pass_reads_gradients_and_tables_but_not_what_was_rotated() -> None:
+    backward = in_mode(OPERATOR, "bwd")
+    inputs = backward.inputs(SMALL[0], "cpu", 0)
+    q, k, cos, sin, *_ = inputs
+
+    work = backward.work(inputs, (q, k))
+
+    assert work.bytes_written == q.nbytes + k.nbytes
+    assert work.bytes_read == q.nbytes + k.nbytes + cos.nbytes + sin.nbytes
+    assert in_mode(OPERATOR, "fwd_bwd").work(inputs, (q, k)).bytes_read == work.bytes_read + q.nbytes + k.nbytes
+
+
 def test_the_pieces_cover_both_outputs_and_their_gradients(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("kernels_bench_tools.operators.rotary.PIECE", 2 * 5 * 4 * 32)
     inputs = OPERATOR.inputs(SMALL[0], "cpu", 0)
