@@ -11,6 +11,7 @@ from implementations import code_of, run_cell
 from torch import Tensor
 
 from kernels_bench_tools.measure.correctness import Verdict, check
+from kernels_bench_tools.measure.modes import in_mode
 from kernels_bench_tools.measure.operator import Operator, Workload, find_operator
 
 OPERATOR: Operator = find_operator("rotary")
@@ -22,6 +23,7 @@ import sys
 from dataclasses import replace
 import cell
 from kernels_bench_tools.measure.correctness import check
+from kernels_bench_tools.measure.modes import in_mode
 from kernels_bench_tools.measure.operator import find_operator
 
 operator = find_operator("rotary")
@@ -167,7 +169,9 @@ def test_a_backward_pass_reads_gradients_and_tables_but_not_what_was_rotated() -
 
     assert work.bytes_written == q.nbytes + k.nbytes
     assert work.bytes_read == q.nbytes + k.nbytes + cos.nbytes + sin.nbytes
-    assert in_mode(OPERATOR, "fwd_bwd").work(inputs, (q, k)).bytes_read == work.bytes_read + q.nbytes + k.nbytes
+    assert (
+        in_mode(OPERATOR, "fwd_bwd").work(inputs, (q, k)).bytes_read == work.bytes_read + q.nbytes + k.nbytes
+    )
 
 
 def test_the_pieces_cover_both_outputs_and_their_gradients(monkeypatch: pytest.MonkeyPatch) -> None:

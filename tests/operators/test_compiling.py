@@ -1,0 +1,111 @@
+"""Our kernels compile for a Hopper card, which the interpreter says nothing about: here without one, down to machine code."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from implementations import code_of
+
+# Launches end before they begin: Triton is told of a card, and every kernel goes as far as ptxas.
+PRELUDE = """
+import sys
+sys.path.insert(0, ".")
+import torch
+import triton
+from triton.backends.compiler import GPUTarget
+from triton.runtime import driver
+from triton.runtime.jit import JITFunction
+
+class Hopper:
+    get_current_target = lambda self: GPUTarget("cuda", 90, 32)
+    get_current_device = lambda self: 0
+    get_current_stream = lambda self, device=None: 0
+    get_device_interface = lambda self: torch.cuda
+
+def compile_only(self, *arguments, grid, warmup, **options):
+    kernels.add(self.__name__)
+    return launch(self, *arguments, grid=grid, warmup=True, **options)
+
+kernels = set()
+driver.set_active(Hopper())
+launch, JITFunction.run = JITFunction.run, compile_only
+import cell
+
+def x(*shape, dtype=torch.bfloat16, leaf=False):
+    return torch.zeros(shape, dtype=dtype).requires_grad_(leaf)
+
+def backward(outputs):
+    outputs = outputs if isinstance(outputs, tuple) else (outputs,)
+    torch.autograd.backward(outputs, [torch.ones_like(output) for output in outputs])
+
+pinned = lambda parts, warps: triton.Config({"PARTS": parts}, num_warps=warps)
+"""
+NORM = """
+for columns in (96, 4096, 20000):
+    f, weight = cell.{name}, x(columns)
+    f(x(4, columns), weight{bias})
+    f(x(4, columns), weight{bias}, tile=pinned(2, 4))
+    backward(f(x(4, columns, leaf=True), x(columns, leaf=True){bias}))
+"""
+CALLS: dict[tuple[str, str], str] = {
+    ("layer_norm", "triton_layer_norm"): NORM.format(name="triton_layer_norm", bias=", weight"),
+    ("rms_norm", "triton_rms_norm"): NORM.format(name="triton_rms_norm", bias="")
+    + "backward(f(x(4, 4096, leaf=True), x(4096, leaf=True), x(4, 4096, leaf=True)))",
+    ("activation", "triton_swiglu"): "backward(cell.triton_swiglu(x(4, 22016, leaf=True)))",
+    ("activation", "triton_gelu"): """
+for kind in ("tanh", "none"):
+    backward(cell.triton_gelu(x(4, 11008, leaf=True), kind))
+""",
+    ("rotary", "triton_rotary"): """
+for heads in (32, 8):
+    q, k = x(1, 4, 32, 128, leaf=True), x(1, 4, heads, 128, leaf=True)
+    backward(cell.triton_rotary(q, k, x(4, 64), x(4, 64)))
+""",
+    ("cross_entropy", "triton_cross_entropy"): """
+for tokens, vocabulary in ((2, 40000), (300, 5000)):
+    target = torch.zeros(tokens, dtype=torch.int64)
+    cell.triton_cross_entropy(x(tokens, vocabulary), target, True)
+    backward(cell.triton_cross_entropy(x(tokens, vocabulary, leaf=True), target))
+""",
+    ("causal_conv1d", "triton_causal_conv1d"): """
+for dtype in (torch.bfloat16, torch.float32):
+    values = x(2, 64, 512, dtype=dtype), x(64, 4, dtype=dtype), x(64, dtype=dtype)
+    cell.triton_causal_conv1d(*values, "silu")
+""",
+    ("flash_attn", "triton_attention"): """
+for queries, keys, heads, causal in ((512, 512, 8, False), (512, 512, 8, True), (1, 4096, 2, False)):
+    cell.triton_attention(x(1, queries, 8, 128), x(1, keys, heads, 128), x(1, keys, heads, 128), causal)
+""",
+    ("fp8_quant", "triton_fp8_quant"): """
+for block in ((1, 4096), (1, 128), (128, 128)):
+    cell.triton_fp8_quant(x(256, 4096), *block)
+cell.triton_fp8_quant(x(2, 20000), 1, 20000)
+""",
+}
+
+
+@pytest.mark.parametrize(("operator", "name"), CALLS)
+def test_every_kernel_compiles_for_a_hopper_card(tmp_path: Path, operator: str, name: str) -> None:
+    pytest.importorskip("triton")
+    code = code_of(operator, name)
+    (tmp_path / "cell.py").write_text(code, encoding="utf-8")
+
+    process = subprocess.run(
+        [sys.executable, "-c", f"{PRELUDE}{CALLS[operator, name]}\nprint(*sorted(kernels))"],
+        cwd=tmp_path,
+        env={**os.environ, "TRITON_CACHE_DIR": str(tmp_path / "cache"), "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=280,
+    )
+
+    functions = re.findall(r"^@triton\.jit\ndef (\w+)\(", code, re.M)
+    # Kernels are launched with a grid in brackets; what is called is part of one.
+    kernels = [name for name in functions if not re.search(rf"(?<!def )\b{name}\(", code)]
+    assert process.returncode == 0, process.stderr[-2000:]
+    assert process.stdout.split() == sorted(kernels)
