@@ -77,8 +77,7 @@ def build(
     that is faster than physics allows is published, too, and then the exit code is 2.
     """
     project = find_project(Path.cwd())
-    if previous is not None:
-        read_report(previous)  # a mistake is told before anything runs
+    earlier = read_report(previous) if previous else None  # a mistake is told before anything runs
     options = BuildOptions(
         environment=env.value,
         rerun=rerun,
@@ -90,7 +89,7 @@ def build(
     )
     with project_lock(project, PlainProgress()):  # until the pages are made of what the cells left
         result = run_cells(project, paths or [], options)
-        published = publish(project.root, result, output or project.root / "site", previous)
+        published = publish(project.root, result, output or project.root / "site", earlier)
     for link in published.dead_links:
         print(f"note: a link leads nowhere: {link}", file=sys.stderr)
     if json:

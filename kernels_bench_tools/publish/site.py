@@ -6,11 +6,11 @@ from pathlib import Path
 
 import msgspec
 
-from kernels_bench_tools.publish.changes import read_report
 from kernels_bench_tools.publish.output import OutputFolder
 from kernels_bench_tools.publish.places import FRONT
 from kernels_bench_tools.publish.planning import plan_site
 from kernels_bench_tools.runs import BuildRun
+from kernels_bench_tools.summaries import Report
 
 
 class Published(msgspec.Struct, kw_only=True):
@@ -25,7 +25,7 @@ class Published(msgspec.Struct, kw_only=True):
     """``folder: url`` of each link in prose that leads nowhere."""
 
 
-def publish(project_root: Path, build: BuildRun, output: Path, previous: Path | None = None) -> Published:
+def publish(project_root: Path, build: BuildRun, output: Path, previous: Report | None = None) -> Published:
     """Write the pages of a build, and remove those of earlier builds that it no longer has.
 
     A page of which nothing changed is neither made nor written again.
@@ -34,13 +34,13 @@ def publish(project_root: Path, build: BuildRun, output: Path, previous: Path | 
         project_root: The project; the build's paths count from it.
         build: Every notebook with its prose and how its cells ended.
         output: Folder of the site; made if it does not exist.
-        previous: ``report.json`` of an earlier build: the front page tells what has changed since.
+        previous: An earlier build's: the front page tells what has changed since.
 
     Raises:
-        ProjectError: The output folder holds files that no build wrote, or ``previous`` is no report.
+        ProjectError: The output folder holds files that no build wrote.
     """
     folder = OutputFolder(output)
-    site, files = plan_site(project_root, build, read_report(previous) if previous else None)
+    site, files = plan_site(project_root, build, previous)
     changes = folder.write(files, site.links.dead)
     return Published(
         index=output / FRONT,

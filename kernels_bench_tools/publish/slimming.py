@@ -13,6 +13,8 @@ from kernels_bench_tools.publish.outlines import short_path
 _LINE = ("fill:none", "stroke-width:2", "stroke-linecap:square")
 """What ``style.css`` says of the class ``line``."""
 _ANCHOR = "text-anchor:"
+_LONG_NUMBER = re.compile(r"\d+\.\d{4,}(?![\d.e])")
+_DIGITS = 4
 _OWN_INK = re.compile(r"(#[\w-]+:root\{[^{}]*\}|@media[^{}]*\{#[\w-]+:root\{[^{}]*\}\})*")
 
 
@@ -21,6 +23,7 @@ def slim(root: ET.Element) -> None:
     _drop_unused(root)
     _name_workloads_once(root)
     _drop_blanks(root)
+    _style_markers_once(root)
     for group in list(root.iter()):
         if group.tag in {f"{SVG}g", f"{SVG}a"}:
             _anchor_once(group)
@@ -64,10 +67,27 @@ def _name_workloads_once(root: ET.Element) -> None:
 
 
 def _pack_values(use: ET.Element) -> None:
-    """Put a marker's value and its ends before those that it has on the other scales."""
+    """Put a marker's value and its ends before those that it has on the other scales, as exactly as they are shown."""
     own = [use.attrib.pop(f"data-{name}", "") for name in ("value", "low", "high")]
     if any(own) or "data-all" in use.attrib:
-        use.set("data-all", ";".join([" ".join(own).strip(), *filter(None, [use.get("data-all")])]))
+        packed = ";".join([" ".join(own).strip(), *filter(None, [use.get("data-all")])])
+        use.set("data-all", _LONG_NUMBER.sub(lambda found: f"{float(found[0]):.{_DIGITS}g}", packed))
+
+
+def _style_markers_once(root: ET.Element) -> None:
+    """Leave to the groups of markers what they say of their ink as well as the marker's shape does."""
+    said: dict[str, list[set[str]]] = {}
+    for group in root.iter():
+        for use in group.findall(f"{SVG}use"):
+            styles = ";".join((group.get("style", ""), use.get("style", "")))
+            said.setdefault(use.get("href", "").removeprefix("#"), []).append(set(styles.split(";")))
+    for shape in root.iter(f"{SVG}path"):
+        around = said.get(shape.get("id", ""))
+        if around:
+            _set_style(
+                shape,
+                [part for part in shape.get("style", "").split(";") if part not in set.intersection(*around)],
+            )
 
 
 def _plain_scales(text: str) -> str:

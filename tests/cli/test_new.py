@@ -144,7 +144,7 @@ def test_an_implementation_can_start_from_any_other(project: Path, kbt: Kbt) -> 
 
     text = (project / "layer_norm" / "impls" / "mine.md").read_text()
     assert done.returncode == 0, done.stderr
-    assert "_row_in_registers" in text
+    assert "_layer_norm_in_chunks" in text
     assert "requires: [cuda]" in text.split("---")[1]
     assert kbt("check").returncode == 0
 

@@ -109,3 +109,23 @@ def test_a_line_of_the_usual_width_is_named_and_another_is_not():
         ("line", "stroke:#0072b2"),
         (None, "fill:none;stroke:#0072b2;stroke-width:3;stroke-linecap:square"),
     ]
+
+
+def test_a_marker_s_shape_says_nothing_of_ink_that_its_group_says_as_well():
+    root = slimmed(
+        '<defs><path id="m" d="M0 0L1 1z" style="stroke:#111;opacity:0.5"/></defs>'
+        '<g style="fill:#222;stroke:#111"><use href="#m" x="1" y="2"/></g>'
+        '<use href="#m" x="3" y="4" style="stroke:#111"/>'
+    )
+
+    (shape,) = (path for path in root.iter(f"{SVG}path") if path.get("id") == "m")
+    assert shape.get("style") == "opacity:0.5"
+
+
+def test_values_of_markers_have_the_digits_that_are_shown():
+    root = slimmed(
+        '<g class="panel"><use href="#m" data-at="0" data-workload="w" data-value="0.00145287" data-low="1234.56"/></g>'
+    )
+
+    (marker,) = root.iter(f"{SVG}use")
+    assert marker.get("data-all") == "0.001453 1234.56"
