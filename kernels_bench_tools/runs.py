@@ -8,6 +8,8 @@ BuildRun      RUN -> PUBLISH      ``.kbt/build.json``: every notebook, its prose
 from __future__ import annotations
 
 import os
+import re
+from hashlib import sha256
 from pathlib import Path
 from typing import TypeVar
 
@@ -24,6 +26,8 @@ MODES = (FORWARD, "bwd", "fwd_bwd")
 """What is timed: the forward pass, the backward pass alone, or both."""
 
 T = TypeVar("T", bound=msgspec.Struct)
+
+_HEADER = re.compile(r"^# /// script\s*\n(?:#.*\n)*?# ///[ \t]*\n", re.MULTILINE)
 
 
 class FrontMatter(msgspec.Struct, kw_only=True):
@@ -48,6 +52,12 @@ class FrontMatter(msgspec.Struct, kw_only=True):
     collapse_code: bool = False
 
 
+def code_digest(code: str) -> str:
+    """Return the SHA-256 of a cell's code; what its header asks for and blanks at line ends are not part of it."""
+    lines = _HEADER.sub("", code, count=1).strip().splitlines()
+    return sha256("\n".join(line.rstrip() for line in lines).encode()).hexdigest()
+
+
 class CellContext(msgspec.Struct, kw_only=True):
     """What a measuring cell is told about itself."""
 
@@ -57,6 +67,7 @@ class CellContext(msgspec.Struct, kw_only=True):
     notebook: str = ""
     notebook_digest: str = ""
     cell: str = ""
+    code_digest: str = ""
     commit: str = ""
     dirty: bool | None = None
     environment: str = ""
@@ -82,6 +93,7 @@ class CellContext(msgspec.Struct, kw_only=True):
             notebook=self.notebook,
             notebook_digest=self.notebook_digest,
             cell=self.cell,
+            code_digest=self.code_digest,
             commit=self.commit,
             dirty=self.dirty,
             environment=self.environment,

@@ -25,6 +25,7 @@ from kernels_bench_tools.runs import (
     CellContext,
     Need,
     Needs,
+    code_digest,
     write_struct,
 )
 
@@ -57,6 +58,7 @@ def cell_context(
         notebook=notebook.name,
         notebook_digest=notebook.digest,
         cell=node.cell.id,
+        code_digest=code_digest(node.cell.code),
         commit=checkout.commit,
         dirty=checkout.dirty,
         environment=environment,

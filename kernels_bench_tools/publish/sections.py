@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from itertools import zip_longest
 
@@ -65,6 +65,8 @@ class OperatorView:
     implementations: Sequence[ImplementationView]
     urls: Mapping[str, str]
     """Page of each implementation that has one."""
+    outdated: Set[str]
+    """Slugs of the rows whose cells have other code now."""
     problem: str
 
     @property
@@ -132,6 +134,7 @@ def _operator_view(
         devices=device_sections(operator.devices, give_id, charts),
         implementations=list(_implementations(operator, urls)),
         urls=urls,
+        outdated={row.slug for view in operator.views for row in view.rows if operator.has_changed(row)},
         problem=operator.problem,
     )
 

@@ -25,6 +25,7 @@ def context(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> CellContext:
         notebook="layer_norm/impls/mine.md",
         notebook_digest="abc",
         cell="benchmark",
+        code_digest="def",
         commit="123",
         dirty=True,
         environment="uv",
@@ -81,6 +82,7 @@ def test_the_runner_s_context_says_who_is_measured_and_on_what(
     assert record.tags["family"] == "ours"
     assert record.provenance.notebook == "layer_norm/impls/mine.md"
     assert record.provenance.notebook_digest == "abc"
+    assert (record.provenance.cell, record.provenance.code_digest) == ("benchmark", "def")
     assert (record.provenance.commit, record.provenance.dirty) == ("123", True)
 
 

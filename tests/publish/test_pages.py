@@ -8,6 +8,7 @@ from itertools import pairwise
 import pytest
 
 from kernels_bench_tools.publish.site import publish
+from kernels_bench_tools.runs import code_digest
 
 OPERATOR = "layer_norm/index.html"
 TRITON = "layer_norm/impls/triton_layer_norm.html"
@@ -295,3 +296,19 @@ def test_notes_of_a_row_are_folded_into_one_line(pages):
     (notes, *_) = (found for found in pages[OPERATOR].elements("details") if found.get("class") == "notes")
     assert "open" not in notes.attrib
     assert text_of(notes.find("summary")) == "host-bound"
+
+
+@pytest.mark.parametrize("code", ["f = 1", "f = 2", None])
+def test_a_row_of_earlier_code_says_so_and_others_do_not(sample, read_page, code):
+    (cell,) = sample.notebook(TRITON.replace(".html", ".md")).cells
+    cell.code = "# /// script\n# dependencies = []\n# ///\nf = 2"
+    file = sample.artifact("summary.json")
+    then = f'"cell":"{cell.id}","code_digest":"{code_digest(code)}",' if code else ""
+    told = '"notebook":"layer_norm/impls/triton_layer_norm.md",'
+    file.write_text(file.read_text().replace(told, told + then))
+    publish(sample.root, sample.build, sample.root / "site")
+
+    row = row_of(read_page(sample.root / "site", OPERATOR), "ranking", "1 Triton")
+    page = read_page(sample.root / "site", TRITON)
+    assert ("of earlier code" in row) == (code == "f = 1")
+    assert any("earlier code" in text_of(line) for line in page.elements("p")) == (code == "f = 1")
