@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import os
 import queue
+import threading
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -60,6 +61,7 @@ class Cluster:
         self._sessions: dict[str, queue.SimpleQueue[str]] = {}
         self._outputs: dict[str, Callable[[str], None]] = {}
         self._logs: Mapping[CellName, Path] = {}
+        self._choosing = threading.Lock()
         self._used: dict[str, str] = {}
         """By operator, the worker that measured it last: the numbers of a table come from one device."""
         self._connection = Connection(address, f"kbt-{build}", self._told)
@@ -92,18 +94,18 @@ class Cluster:
         """Hold the device of a worker, and make the environments there before anything is measured."""
         group = nodes[0].notebook.operator or nodes[0].name.notebook
         session = uuid.uuid4().hex
-        future, address = self._hold(session, self._used.get(group, ""))
-        try:
-            place = self._places.get(address)
-            if place is None:
-                raise LostPlaceError(f"worker {address}")
+        with ExitStack() as stack:
+            with self._choosing:  # who chooses next sees which worker is taken
+                future, address = self._hold(session, self._used.get(group, ""))
+                stack.callback(self._connection.take_back, future)
+                place = self._places.get(address)
+                if place is None:
+                    raise LostPlaceError(f"worker {address}")
+                stack.enter_context(self._places.held(place))
             self._used[group] = address
-            with self._places.held(place):
-                for node in nodes:
-                    self.prepare_on(place, node)
-                yield _HeldWorker(self, place, session)
-        finally:
-            self._connection.take_back(future)
+            for node in nodes:
+                self.prepare_on(place, node)
+            yield _HeldWorker(self, place, session)
 
     def run(self, errand: Errand) -> StoredResult:
         """Run a cell that does not measure.
@@ -196,10 +198,12 @@ class Cluster:
         """Ask the scheduler for a worker whose device is free; return the future that holds it, and its address."""
         held = self._sessions[session] = queue.SimpleQueue()
         try:
-            candidates = [place.address for place in self._places.wait_for_device()]
+            places = self._places.wait_for_device()
         except NoPlacesError:
             raise self._deserted() from None
-        workers = [preferred] if preferred in candidates else candidates
+        # The scheduler may queue a session behind another one, though a worker beside it has nothing to do.
+        candidates = [one.address for one in places if not one.held] or [one.address for one in places]
+        workers = [preferred] if preferred in {one.address for one in places} else candidates
         future = self._connection.submit(
             remote.hold, session, self._connection.topic, workers=workers, resources={DEVICE: 1}
         )
