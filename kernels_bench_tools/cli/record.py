@@ -23,7 +23,8 @@ def record(
         list[Path] | None,
         typer.Argument(
             metavar="PATH",
-            help="JSONL files, or folders of them, brought from another machine. [default: the last build's]",
+            help="JSONL files, or folders of them, brought from another machine. "
+            "[default: what the last build left, also if it was interrupted]",
         ),
     ] = None,
     force: Annotated[

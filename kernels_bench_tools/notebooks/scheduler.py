@@ -26,10 +26,10 @@ from kernels_bench_tools.notebooks.workplace import Here, Workplace, need_distri
 from kernels_bench_tools.runs import FORWARD, MODES, BuildRun, CellRun, ProjectInfo
 
 DEFAULT_PROCESSES = {"cuda": 3, "cpu": 1}
-"""By the kind of the device. A CPU is usually one's own, without a GPU at hand: its figures tell that something runs
-and about how fast, and three times the minutes would tell little more."""
-"""Fresh processes for each cell that measures: medians differ from process to process by more than their
-intervals say (addresses, clocks), and three are the fewest that show it."""
+"""Fresh processes for each cell that measures, by the kind of the device: medians differ from process to process by
+more than their intervals say (addresses, clocks), and three are the fewest that show it. A CPU is usually one's own,
+without a GPU at hand: its figures tell that something runs and about how fast, and three times the minutes would tell
+little more."""
 QUICK_WORKLOADS = "smoke"
 """The workload set that is there to see whether something runs at all: one process is enough."""
 REPORT_NAME = "build.json"
@@ -193,8 +193,19 @@ def _build(
         if not plan.survey.problems():
             cache.forget_all_but(graph.nodes)
         cache.save_last()
+        # Also of an interrupted build: what has ended can be recorded, and is not hidden by the build before.
+        run = _describe(project, plan.survey, options, execution, checkout.commit)
+        write_if_changed(project.state / REPORT_NAME, run)
     if cache.grew:
         prune_cache(cache, project.cache_size)
+    return run
+
+
+def _describe(
+    project: Project, survey: Survey, options: BuildOptions, execution: Execution, commit: str
+) -> BuildRun:
+    """Return every notebook with how its cells ended, as far as they have."""
+    cache = execution.cache
 
     def describe(name: CellName, cell: Cell) -> CellRun:
         if cell.commented:
@@ -203,21 +214,19 @@ def _build(
         return describe_cell(project, cell, entry, cached=entry is not None and name not in execution.ran)
 
     readable = []
-    for notebook in plan.survey.notebooks.values():
+    for notebook in survey.notebooks.values():
         if notebook.problems:
-            progress.note(f"left out of the report: {notebook.problems[0]}")
+            execution.progress.note(f"left out of the report: {notebook.problems[0]}")
         else:
             readable.append(notebook)
-    run = BuildRun(
+    return BuildRun(
         project=ProjectInfo(
             title=project.title,
             repository=project.repository,
-            commit=checkout.commit,
+            commit=commit,
             raw_html=project.raw_html,
         ),
-        device=device,
+        device=execution.workplace.device,
         environment=options.environment,
         notebooks=[describe_notebook(notebook, describe) for notebook in readable],
     )
-    write_if_changed(project.state / REPORT_NAME, run)
-    return run
