@@ -149,7 +149,8 @@ def _failure(worst: Record, records: Sequence[Record]) -> Failure | None:
         return None
     alike = [record.process + 1 for record in records if record.outcome is worst.outcome]
     kind = worst.err.type if worst.err else worst.outcome.value
-    if len(alike) == len(records):
+    # The first process alone judges the hard cases: that the others ran says nothing against it.
+    if len(alike) == len(records) or (worst.outcome.ran and alike == [1]):
         return worst.err or Failure(type=kind, msg=reason_of(worst))
     which = "process " + " and ".join(map(str, alike))
     return Failure(type=kind, msg=f"{reason_of(worst)} ({which} of {len(records)})")

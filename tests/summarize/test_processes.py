@@ -152,6 +152,15 @@ def test_one_process_that_was_wrong_costs_the_rank(processes, record):
     assert point.p50_ms is not None
 
 
+def test_the_process_that_judges_hard_cases_is_not_set_against_those_that_do_not(processes, record):
+    bad = record("a", 0.1, status=Status.INCORRECT, corr={"reason": "on padded rows: 3 NaN"})
+    others = processes("a", [0.1, 0.1, 0.1])[1:]
+
+    (point,) = row_of(summary_of(a=[bad, *others]), "a").points
+
+    assert (point.status, point.reason) == (Status.INCORRECT, "on padded rows: 3 NaN")
+
+
 def test_one_process_that_ran_out_of_memory_leaves_no_latency(processes, record):
     bad = record("a", status=Status.OOM, reason="no memory", process=1)
 
