@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Mapping
 from hashlib import sha256
 from pathlib import Path
 from typing import TypeVar
@@ -56,6 +57,18 @@ def code_digest(code: str) -> str:
     """Return the SHA-256 of a cell's code; what its header asks for and blanks at line ends are not part of it."""
     lines = _HEADER.sub("", code, count=1).strip().splitlines()
     return sha256("\n".join(line.rstrip() for line in lines).encode()).hexdigest()
+
+
+def has_other_code(then: Provenance, code: Mapping[str, str]) -> bool:
+    """Return whether a cell has other code now than when something was measured.
+
+    Args:
+        then: Where the measurement comes from.
+        code: The notebook's cells now: id to code. What is not known has not changed.
+    """
+    if not then.code_digest or then.cell not in code:
+        return False
+    return code_digest(code[then.cell]) != then.code_digest
 
 
 class CellContext(msgspec.Struct, kw_only=True):

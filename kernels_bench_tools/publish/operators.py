@@ -18,7 +18,7 @@ from kernels_bench_tools.publish.numbers import times, times_interval
 from kernels_bench_tools.publish.paths import SitePaths
 from kernels_bench_tools.publish.svg import SeriesName
 from kernels_bench_tools.publish.words import status_mark
-from kernels_bench_tools.runs import CellRun, NotebookRun, Prose, code_digest, read_struct
+from kernels_bench_tools.runs import CellRun, NotebookRun, Prose, has_other_code, read_struct
 from kernels_bench_tools.summaries import DeviceSummary, Row, Summary
 
 IMPLEMENTATIONS, RESULTS = "impls", "results"
@@ -81,9 +81,9 @@ class Operator:
 
     def has_changed(self, row: Row) -> bool:
         """Whether the code of a row's cell is another now than when it was measured; what is not known has not."""
-        then, notebook = row.provenance, self.notebook(row.implementation)
-        cells = notebook.cells if notebook and then.code_digest else []
-        return any(cell.id == then.cell and code_digest(cell.code) != then.code_digest for cell in cells)
+        notebook = self.notebook(row.implementation)
+        cells = notebook.cells if notebook else []
+        return has_other_code(row.provenance, {cell.id: cell.code for cell in cells})
 
     def is_implementation(self, notebook: NotebookRun) -> bool:
         """Whether a notebook of this operator measures one of its implementations."""

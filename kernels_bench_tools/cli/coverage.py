@@ -1,0 +1,142 @@
+"""What the committed records cover: which workload sets of which implementations, on which devices."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+from rich.table import Table
+
+from kernels_bench_tools.cli.tables import count_processes, in_words
+from kernels_bench_tools.notebooks.document import Notebook
+from kernels_bench_tools.records import Record, read_records
+from kernels_bench_tools.runs import FORWARD, has_other_code
+from kernels_bench_tools.summarize.processes import by_workload, merge
+from kernels_bench_tools.summarize.words import reason_of
+
+NOT_TRIED = "not tried here"
+EARLIER_CODE = "of earlier code"
+
+
+class Extent(NamedTuple):
+    """What can be measured at once: a device's slug, a mode and a workload set."""
+
+    device: str
+    mode: str
+    set: str
+
+
+Recorded = dict[str, dict[Extent, list[Record]]]
+"""The records of an operator, by implementation."""
+
+
+class Coverage(msgspec.Struct, kw_only=True):
+    """What is recorded of one implementation's workload set, on one device and in one mode."""
+
+    operator: str
+    implementation: str
+    device: str
+    mode: str
+    set: str
+    """Empty for what speaks for all workloads."""
+    workloads: int = 0
+    """How many have a record."""
+    measured: int = 0
+    """How many of them have a latency that is worth ranking."""
+    processes: int = 0
+    date: str = ""
+    """The day of the oldest record; empty if there is none."""
+    earlier_code: bool = False
+    """Whether something of it was measured with other code than the cell has now."""
+    reasons: dict[str, str] = msgspec.field(default_factory=dict)
+    """How something of it ended that has no such latency, with one reason for each."""
+
+    @property
+    def remark(self) -> str:
+        """What keeps this from being complete; empty if nothing does."""
+        if not self.date:
+            return NOT_TRIED
+        told = [f"{status}: {reason}" if reason else status for status, reason in self.reasons.items()]
+        return "; ".join([EARLIER_CODE] * self.earlier_code + told)
+
+
+def find_coverage(notebooks: Iterable[Notebook]) -> list[Coverage]:
+    """Return what is recorded of these implementations, in their order.
+
+    What is recorded of other implementations of the operator, asked about or not, and not of one, is there with no
+    workload: it has not been tried.
+
+    Raises:
+        RecordError: A file of records cannot be read.
+    """
+    found: list[Coverage] = []
+    recorded: dict[Path, Recorded] = {}
+    for notebook in notebooks:
+        folder = notebook.path.parents[1]
+        if folder not in recorded:
+            recorded[folder] = _read(folder)
+        found += _cover(notebook, recorded[folder])
+    return found
+
+
+def coverage_table(rows: Sequence[Coverage]) -> Table:
+    """Return a line for each of them."""
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for column in ("implementation", "device", "mode", "set", "measured", "processes", "since"):
+        table.add_column(column, no_wrap=True)
+    table.add_column("remark", overflow="fold")
+    for row in rows:
+        measured = f"{row.measured} of {row.workloads}" if row.date else "-"
+        table.add_row(
+            f"{row.operator}/{row.implementation}",
+            row.device,
+            row.mode,
+            row.set or "all",
+            measured,
+            str(row.processes or "-"),
+            row.date or "-",
+            row.remark,
+        )
+    return table
+
+
+def _read(folder: Path) -> Recorded:
+    """Return the committed records of an operator."""
+    recorded: Recorded = defaultdict(lambda: defaultdict(list))
+    for path in sorted((folder / "results" / "records").glob("*/*.jsonl")):
+        for entry in read_records(path):
+            recorded[path.stem][_extent(entry)].append(entry)
+    return recorded
+
+
+def _cover(notebook: Notebook, recorded: Recorded) -> Iterator[Coverage]:
+    own = recorded[notebook.implementation]
+    code = {cell.id: cell.code for cell in notebook.cells}
+    settled = {extent.device for extent in own if not extent.set}
+    for extent in sorted({extent for extents in recorded.values() for extent in extents}):
+        row = Coverage(operator=notebook.operator, implementation=notebook.implementation, **extent._asdict())
+        if extent in own:
+            yield _fill(row, own[extent], code)
+        elif extent.set and extent.device not in settled:
+            yield row
+
+
+def _fill(row: Coverage, entries: Sequence[Record], code: Mapping[str, str]) -> Coverage:
+    processes, whole = by_workload(entries)
+    joined = [merge(each) for each in processes.values()] or ([whole] if whole else [])
+    row.workloads = len(processes)
+    row.measured = sum(entry.ok for entry in joined)
+    row.processes = count_processes(entries)
+    row.date = min(entry.ts for entry in entries)[:10]
+    origins = {entry.provenance.code_digest: entry.provenance for entry in entries}
+    row.earlier_code = any(has_other_code(origin, code) for origin in origins.values())
+    row.reasons = {in_words(entry.outcome.value): reason_of(entry) for entry in joined if not entry.ok}
+    return row
+
+
+def _extent(entry: Record) -> Extent:
+    device = entry.device.slug if entry.device else ""
+    return Extent(device, str(entry.wl.get("mode") or FORWARD), str(entry.wl.get("set", "")))

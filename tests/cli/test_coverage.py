@@ -1,0 +1,109 @@
+"""``kbt list --records``: what the committed records cover, and what of it needs to be measured again."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from projects import Kbt
+
+from kernels_bench_tools.devices import cuda_device
+from kernels_bench_tools.records import Failure, Latency, Provenance, Record, Status, write_records
+from kernels_bench_tools.runs import code_digest
+
+CODE = "print('measure')"
+H200 = cuda_device("NVIDIA H200", "570.1")
+LATENCY = Latency(p10=1.0, p50=1.0, p90=1.0, mean=1.0, iqr=0.0, reps=9)
+
+
+def write_notebook(project: Path, name: str, code: str = CODE) -> None:
+    header = "# /// script\n# dependencies = []\n# ///\n"
+    text = f"Prose.\n\n```python id=benchmark outputs=softmax.jsonl\n{header}{code}\n```\n"
+    (project / "softmax" / "impls" / f"{name}.md").write_text(text)
+
+
+def measured(name: str, workload: str, workload_set: str, **fields: Any) -> Record:
+    """Return a row that was measured with CODE."""
+    given: dict[str, Any] = {"lat_ms": LATENCY, "ok": True, "ts": "2026-11-20T10:00:00Z"} | fields
+    given["wl"] = {"name": workload, "set": workload_set}
+    origin = Provenance(cell="benchmark", code_digest=code_digest(CODE))
+    return Record(run="r", impl=name, op="softmax", device=H200, provenance=origin, **given)
+
+
+@pytest.fixture
+def recorded(bare: Path) -> Path:
+    """A project with two implementations: ``plain`` has records of two sets, ``mine`` of one."""
+    folder = bare / "softmax" / "results" / "records" / H200.slug
+    folder.mkdir(parents=True)
+    for name in ("plain", "mine"):
+        write_notebook(bare, name)
+        rows = [measured(name, "A", "default", process=process) for process in range(3)]
+        rows.append(measured(name, "B", "default", ts="2026-11-19T10:00:00Z"))
+        rows += [measured(name, "C", "large")] if name == "plain" else []
+        write_records(folder / f"{name}.jsonl", rows)
+    return bare
+
+
+def covered(kbt_in: Kbt, project: Path, *arguments: str) -> dict[tuple[str, str], dict[str, Any]]:
+    """Return the rows of ``kbt list --records`` by implementation and set."""
+    done = kbt_in(project, "list", "--records", "--json", *arguments)
+    assert done.returncode == 0, done.stderr
+    return {(row["implementation"], row["set"]): row for row in json.loads(done.stdout)["records"]}
+
+
+def test_each_set_is_counted_with_its_processes_and_the_day_of_its_oldest_row(
+    recorded: Path, kbt_in: Kbt
+) -> None:
+    row = covered(kbt_in, recorded)["plain", "default"]
+
+    assert (row["measured"], row["workloads"], row["processes"], row["date"]) == (2, 2, 3, "2026-11-19")
+    assert (row["device"], row["mode"], row["earlier_code"]) == ("nvidia-h200", "fwd", False)
+
+
+def test_a_set_that_only_another_implementation_has_is_not_tried(recorded: Path, kbt_in: Kbt) -> None:
+    assert covered(kbt_in, recorded, "softmax/mine")["mine", "large"]["workloads"] == 0
+
+    told = kbt_in(recorded, "list", "--records").stdout
+
+    (line,) = [line for line in told.splitlines() if "not tried here" in line and "softmax/mine" in line]
+    assert "large" in line
+    assert told.endswith("4 workload sets, 0 of earlier code, 1 not tried here\n")
+
+
+def test_rows_of_an_edited_cell_are_of_earlier_code_and_those_of_edited_prose_are_not(
+    recorded: Path, kbt_in: Kbt
+) -> None:
+    write_notebook(recorded, "mine", CODE + "\nprint('faster')")
+    plain = recorded / "softmax" / "impls" / "plain.md"
+    plain.write_text(plain.read_text().replace("Prose", "Other prose"))
+
+    rows = covered(kbt_in, recorded)
+
+    assert [rows[name, "default"]["earlier_code"] for name in ("mine", "plain")] == [True, False]
+
+
+def test_what_was_wrong_in_the_process_that_judges_is_not_measured(recorded: Path, kbt_in: Kbt) -> None:
+    path = recorded / "softmax" / "results" / "records" / H200.slug / "mine.jsonl"
+    wrong = Failure(type="Incorrect", msg="3 NaN on padded rows")
+    rows = [
+        measured("mine", "A", "default", ok=False, status=Status.INCORRECT, err=wrong),
+        measured("mine", "A", "default", process=1),
+    ]
+    write_records(path, rows)
+
+    row = covered(kbt_in, recorded)["mine", "default"]
+
+    assert (row["measured"], row["workloads"]) == (0, 1)
+    assert row["reasons"] == {"incorrect": "3 NaN on padded rows"}
+
+
+def test_a_device_without_records_is_a_line_that_names_those_with_some(recorded: Path, kbt_in: Kbt) -> None:
+    done = kbt_in(recorded, "list", "--records", "--device", "t4")
+
+    assert done.returncode == 1
+    assert done.stderr == (
+        "kbt: --device t4: has no records here. Expected: The slug of a device. "
+        "Those with records are nvidia-h200.\n"
+    )
