@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -15,7 +15,6 @@ from kernels_bench_tools.notebooks.document import Notebook
 from kernels_bench_tools.records import Record, read_records
 from kernels_bench_tools.runs import FORWARD, has_other_code
 from kernels_bench_tools.summarize.processes import by_workload, merge
-from kernels_bench_tools.summarize.words import reason_of
 
 NOT_TRIED = "not tried here"
 EARLIER_CODE = "of earlier code"
@@ -42,25 +41,28 @@ class Coverage(msgspec.Struct, kw_only=True):
     mode: str
     set: str
     """Empty for what speaks for all workloads."""
+    rows: int = 0
+    """How many records there are, of all processes; with none, it has not been tried."""
     workloads: int = 0
     """How many have a record."""
     measured: int = 0
     """How many of them have a latency that is worth ranking."""
     processes: int = 0
     date: str = ""
-    """The day of the oldest record; empty if there is none."""
+    """The day of the oldest record."""
     earlier_code: bool = False
     """Whether something of it was measured with other code than the cell has now."""
-    reasons: dict[str, str] = msgspec.field(default_factory=dict)
-    """How something of it ended that has no such latency, with one reason for each."""
+    others: dict[str, int] = msgspec.field(default_factory=dict)
+    """How many have no such latency, by how they ended."""
 
     @property
     def remark(self) -> str:
         """What keeps this from being complete; empty if nothing does."""
-        if not self.date:
+        if not self.rows:
             return NOT_TRIED
-        told = [f"{status}: {reason}" if reason else status for status, reason in self.reasons.items()]
-        return "; ".join([EARLIER_CODE] * self.earlier_code + told)
+        counted = self.workloads > 0
+        told = [f"{count} " * counted + in_words(status) for status, count in self.others.items()]
+        return ", ".join([EARLIER_CODE] * self.earlier_code + told)
 
 
 def find_coverage(notebooks: Iterable[Notebook]) -> list[Coverage]:
@@ -82,25 +84,29 @@ def find_coverage(notebooks: Iterable[Notebook]) -> list[Coverage]:
     return found
 
 
-def coverage_table(rows: Sequence[Coverage]) -> Table:
-    """Return a line for each of them."""
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for column in ("implementation", "device", "mode", "set", "measured", "processes", "since"):
-        table.add_column(column, no_wrap=True)
-    table.add_column("remark", overflow="fold")
-    for row in rows:
-        measured = f"{row.measured} of {row.workloads}" if row.date else "-"
-        table.add_row(
-            f"{row.operator}/{row.implementation}",
-            row.device,
-            row.mode,
-            row.set or "all",
-            measured,
-            str(row.processes or "-"),
-            row.date or "-",
-            row.remark,
-        )
-    return table
+def coverage_tables(rows: Sequence[Coverage]) -> Iterator[Table]:
+    """Yield a table for each device."""
+    for device in sorted({row.device for row in rows}):
+        table = Table(box=None, pad_edge=False, header_style="bold", title=device, title_justify="left")
+        table.add_column("implementation", overflow="fold", min_width=16)
+        for column in ("set", "measured", "processes", "since"):
+            table.add_column(column, no_wrap=True)
+        table.add_column("remark", overflow="fold", min_width=14)
+        for row in rows:
+            if row.device == device:
+                table.add_row(*_cells(row))
+        yield table
+
+
+def _cells(row: Coverage) -> tuple[str, ...]:
+    return (
+        f"{row.operator}/{row.implementation}",
+        (row.set or "all") + ("" if row.mode == FORWARD else f" {row.mode}"),
+        f"{row.measured} of {row.workloads}" if row.workloads else "-",
+        str(row.processes or "-"),
+        row.date or "-",
+        row.remark,
+    )
 
 
 def _read(folder: Path) -> Recorded:
@@ -127,13 +133,14 @@ def _cover(notebook: Notebook, recorded: Recorded) -> Iterator[Coverage]:
 def _fill(row: Coverage, entries: Sequence[Record], code: Mapping[str, str]) -> Coverage:
     processes, whole = by_workload(entries)
     joined = [merge(each) for each in processes.values()] or ([whole] if whole else [])
+    row.rows = len(entries)
     row.workloads = len(processes)
     row.measured = sum(entry.ok for entry in joined)
     row.processes = count_processes(entries)
     row.date = min(entry.ts for entry in entries)[:10]
-    origins = {entry.provenance.code_digest: entry.provenance for entry in entries}
+    origins = {entry.provenance.code_digest: entry.provenance for entry in entries if entry.outcome.ran}
     row.earlier_code = any(has_other_code(origin, code) for origin in origins.values())
-    row.reasons = {in_words(entry.outcome.value): reason_of(entry) for entry in joined if not entry.ok}
+    row.others = Counter(entry.outcome.value for entry in joined if not entry.ok)
     return row
 
 

@@ -14,7 +14,7 @@ from kernels_bench_tools.cli.coverage import (
     EARLIER_CODE,
     NOT_TRIED,
     Coverage,
-    coverage_table,
+    coverage_tables,
     find_coverage,
 )
 from kernels_bench_tools.cli.options import Json
@@ -59,7 +59,7 @@ def list_notebooks(
 ) -> None:
     """List the operators with their implementations, then the other notebooks."""
     project = find_project(Path.cwd())
-    wanted = set(project.find_notebooks(paths)) if paths else set(project.notebook_paths())
+    wanted = set(project.find_notebooks(paths or []))
     notebooks = [
         read_notebook(project, path)
         for known in operators(project).values()
@@ -105,13 +105,15 @@ def _show_coverage(rows: list[Coverage], json: bool) -> None:
     if json:
         print(msgspec.json.encode({"records": rows}).decode())
         return
-    _console().print(coverage_table(rows))
+    console = _console()
+    for table in coverage_tables(rows):
+        console.print(table, "")
     counts = (
         (len(rows), "workload sets"),
         (sum(row.earlier_code for row in rows), EARLIER_CODE),
-        (sum(not row.date for row in rows), NOT_TRIED),
+        (sum(not row.rows for row in rows), NOT_TRIED),
     )
-    print("\n" + ", ".join(f"{count} {what}" for count, what in counts))
+    print(", ".join(f"{count} {what}" for count, what in counts))
 
 
 def _print(listed: list[ListedImplementation], others: list[str]) -> None:

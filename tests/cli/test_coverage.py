@@ -63,7 +63,7 @@ def test_each_set_is_counted_with_its_processes_and_the_day_of_its_oldest_row(
 
 
 def test_a_set_that_only_another_implementation_has_is_not_tried(recorded: Path, kbt_in: Kbt) -> None:
-    assert covered(kbt_in, recorded, "softmax/mine")["mine", "large"]["workloads"] == 0
+    assert covered(kbt_in, recorded, "softmax/mine")["mine", "large"]["rows"] == 0
 
     told = kbt_in(recorded, "list", "--records").stdout
 
@@ -96,7 +96,7 @@ def test_what_was_wrong_in_the_process_that_judges_is_not_measured(recorded: Pat
     row = covered(kbt_in, recorded)["mine", "default"]
 
     assert (row["measured"], row["workloads"]) == (0, 1)
-    assert row["reasons"] == {"incorrect": "3 NaN on padded rows"}
+    assert row["others"] == {"incorrect": 1}
 
 
 def test_a_device_without_records_is_a_line_that_names_those_with_some(recorded: Path, kbt_in: Kbt) -> None:
