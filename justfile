@@ -21,9 +21,9 @@ lint:
 types:
     {{run}} mypy
 
-# All tests that need no GPU, two at a time; `just test -k name` runs some.
+# All tests that need no GPU, three at a time, since they wait for processes of their own; `just test -k name` runs some.
 test *arguments:
-    {{run}} pytest -n 2 --dist worksteal {{arguments}}
+    {{run}} pytest -n 3 --dist worksteal {{arguments}}
 
 # Only the tests that drive a browser.
 browser *arguments:

@@ -23,7 +23,7 @@ SIZES: dict[tuple[str, str], list[list[Any]]] = {
     ("activation", "triton_gelu"): [
         [kind, *size] for kind in ("gelu_tanh", "gelu") for size in ((5, 1100), (1, 2304), (9, 130))
     ],
-    ("rotary", "triton_rotary"): [[2, 5, 12, 3, 80], [1, 3, 3, 12, 64], [3, 1, 1, 1, 2], [1, 2, 130, 2, 128]],
+    ("rotary", "triton_rotary"): [[2, 3, 12, 3, 80], [1, 3, 3, 12, 64], [3, 1, 1, 1, 2], [1, 2, 130, 2, 128]],
     ("cross_entropy", "triton_cross_entropy"): [["forward", 1, 40001], ["forward", 3, 20000]],
 }
 
