@@ -38,7 +38,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from breaking import DIED, Tree, wait_until
 
-KILLS = int(os.environ.get("KBT_FAULT_KILLS", "12"))
+KILLS = int(os.environ.get("KBT_FAULT_KILLS", "6"))
 CHAIN = 4
 """So many builds are killed one after the other at most before one is left to end."""
 
