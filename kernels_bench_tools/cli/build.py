@@ -23,6 +23,7 @@ from kernels_bench_tools.cli.options import (
     ModeChoice,
     Output,
     PassEnv,
+    Paths,
     Processes,
     Rerun,
     Strict,
@@ -45,10 +46,7 @@ FAILURES = frozenset(Status) - {Status.OK, Status.UNSUPPORTED}
 
 
 def build(
-    paths: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="PATH", help="Notebooks, folders or OPERATOR/IMPLEMENTATION. [default: all]"),
-    ] = None,
+    paths: Paths = None,
     env: Env = EnvironmentChoice.UV,
     rerun: Rerun = False,
     workloads: Workloads = "",

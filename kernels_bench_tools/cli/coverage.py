@@ -12,11 +12,13 @@ from rich.table import Table
 
 from kernels_bench_tools.cli.tables import count_processes, in_words
 from kernels_bench_tools.notebooks.document import Notebook
-from kernels_bench_tools.records import Record, read_records
+from kernels_bench_tools.publish.words import status_mark
+from kernels_bench_tools.records import Record, Status, read_records
 from kernels_bench_tools.runs import FORWARD, has_other_code
 from kernels_bench_tools.summarize.processes import by_workload, merge
+from kernels_bench_tools.summarize.views import view_of
 
-NOT_TRIED = "not tried here"
+NOT_TRIED = status_mark(Status.ABSENT).word
 EARLIER_CODE = "of earlier code"
 
 
@@ -145,5 +147,5 @@ def _fill(row: Coverage, entries: Sequence[Record], code: Mapping[str, str]) -> 
 
 
 def _extent(entry: Record) -> Extent:
-    device = entry.device.slug if entry.device else ""
-    return Extent(device, str(entry.wl.get("mode") or FORWARD), str(entry.wl.get("set", "")))
+    view = view_of(entry.wl)
+    return Extent(entry.device.slug if entry.device else "", view.mode or FORWARD, view.set)

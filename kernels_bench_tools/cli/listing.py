@@ -17,7 +17,7 @@ from kernels_bench_tools.cli.coverage import (
     coverage_tables,
     find_coverage,
 )
-from kernels_bench_tools.cli.options import Json
+from kernels_bench_tools.cli.options import Json, Paths
 from kernels_bench_tools.errors import ProjectError
 from kernels_bench_tools.naming import title_from_name
 from kernels_bench_tools.notebooks.document import Notebook, read_notebook
@@ -40,10 +40,7 @@ class ListedImplementation(msgspec.Struct, kw_only=True):
 
 
 def list_notebooks(
-    paths: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="PATH", help="Notebooks, folders or OPERATOR/IMPLEMENTATION. [default: all]"),
-    ] = None,
+    paths: Paths = None,
     records: Annotated[
         bool,
         typer.Option(

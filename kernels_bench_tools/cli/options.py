@@ -24,6 +24,10 @@ class ModeChoice(StrEnum):
     FWD_BWD = "fwd_bwd"
 
 
+Paths = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="PATH", help="Notebooks, folders or OPERATOR/IMPLEMENTATION. [default: all]"),
+]
 Env = Annotated[
     EnvironmentChoice,
     typer.Option(

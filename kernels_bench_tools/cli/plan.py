@@ -16,6 +16,7 @@ from kernels_bench_tools.cli.options import (
     EnvironmentChoice,
     Mode,
     ModeChoice,
+    Paths,
     Processes,
     Workloads,
 )
@@ -36,10 +37,7 @@ class Format(StrEnum):
 
 
 def plan(
-    paths: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="PATH", help="Notebooks, folders or OPERATOR/IMPLEMENTATION. [default: all]"),
-    ] = None,
+    paths: Paths = None,
     since: Annotated[
         str,
         typer.Option(

@@ -14,7 +14,7 @@ from kernels_bench_tools.cli import INTERRUPTED
 from kernels_bench_tools.cli.build import finished_cells, summarize_build
 from kernels_bench_tools.cli.edits import Edits
 from kernels_bench_tools.cli.live import Live
-from kernels_bench_tools.cli.options import Env, EnvironmentChoice, Workloads
+from kernels_bench_tools.cli.options import Env, EnvironmentChoice, Paths, Workloads
 from kernels_bench_tools.cli.physics import complain_of_impossible
 from kernels_bench_tools.cli.progress import PlainProgress, make_progress
 from kernels_bench_tools.errors import KbtError, ProjectError
@@ -31,10 +31,7 @@ _SHOWN_EDITS = 3
 
 
 def serve(
-    paths: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="PATH", help="Notebooks, folders or OPERATOR/IMPLEMENTATION. [default: all]"),
-    ] = None,
+    paths: Paths = None,
     port: Annotated[int, typer.Option("--port", "-p", min=0, max=65535, help="0 takes a free one.")] = 8000,
     env: Env = EnvironmentChoice.UV,
     workloads: Workloads = "",

@@ -9,15 +9,13 @@ from typing import Annotated
 
 import typer
 
+from kernels_bench_tools.cli.options import Paths
 from kernels_bench_tools.notebooks.project import find_project
 from kernels_bench_tools.notebooks.upgrading import apply_moves, count_undated, find_moves, parse_moment
 
 
 def upgrade(
-    paths: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="PATH", help="Notebooks, folders or OPERATOR/IMPLEMENTATION. [default: all]"),
-    ] = None,
+    paths: Paths = None,
     to: Annotated[
         str,
         typer.Option("--to", metavar="DATE", help="Such as 2026-11-20. [default: today]", show_default=False),
