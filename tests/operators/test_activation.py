@@ -217,6 +217,27 @@ def test_our_kernels_are_right_in_the_interpreter(
     interpret(code_of("activation", name), textwrap.dedent(INTERPRETED), name, prints=groups)
 
 
+def test_our_gelus_are_the_number_itself_at_infinity_and_no_number_of_none(
+    interpret: Callable[..., None],
+) -> None:
+    script = """
+    import sys
+    sys.path.insert(0, ".")
+    import cell
+    import torch
+
+    given = torch.tensor([float("inf"), float("nan"), 1e30, 1e5, -1e5, -1e30])
+    for form in ("none", "tanh"):
+        print(*cell.triton_gelu(given, form).tolist(), sep=" ")
+    """
+    found = "inf nan 1.0000000150474662e+30 100000.0"
+    interpret(
+        code_of("activation", "triton_gelu"),
+        textwrap.dedent(script),
+        prints=f"{found} 0.0 0.0\n{found} -0.0 -0.0",
+    )
+
+
 def test_a_new_implementation_is_compared_with_the_baseline_of_its_function(tmp_path: Path) -> None:
     shutil.copytree(IMPLS, tmp_path / "activation" / "impls", ignore=shutil.ignore_patterns(".kbt"))
     (tmp_path / "pyproject.toml").write_text('[tool.kbt]\ntitle = "Copy"\n')
