@@ -180,6 +180,8 @@ class CellRun(msgspec.Struct, kw_only=True, tag="cell"):
     """Path of what resolving and installing its packages printed."""
     artifacts: dict[str, str] = msgspec.field(default_factory=dict)
     """File name to path, in the order of the names."""
+    unfinished: list[str] = msgspec.field(default_factory=list)
+    """Paths of the records of processes that had ended when the build was interrupted, where not all of the cell's had."""
     commented: bool = False
 
 

@@ -81,8 +81,9 @@ def _last_build(project: Project) -> list[Path]:
         project.root / artifact
         for notebook in read_struct(state, BuildRun).notebooks
         for cell in notebook.cells
-        for name, artifact in cell.artifacts.items()
-        if name.endswith(".jsonl")
+        # Of a cell that was interrupted, not what an earlier build left.
+        for artifact in cell.unfinished or cell.artifacts.values()
+        if artifact.endswith(".jsonl")
     ]
 
 

@@ -64,6 +64,8 @@ class Execution:
     """How each cell ended, as far as the build has come."""
     ran: set[CellName] = field(default_factory=set)
     """The cells whose results are new."""
+    unfinished: dict[CellName, list[Path]] = field(default_factory=dict)
+    """Folders of what processes left that had ended when the build was interrupted, of cells of which not all had."""
     _keys: dict[CellName, str] = field(default_factory=dict)
     _rerun: set[CellName] = field(default_factory=set)
     _drafts: dict[CellName, Draft] = field(default_factory=dict)
@@ -249,6 +251,8 @@ class Execution:
                 self._commit(name, future.result())
         for measurement in self._sessions.values():
             self._close(measurement)
+            for name, drafts in measurement.unfinished.items():
+                self.unfinished[name] = [draft.artifacts for draft in drafts]
 
     def _errand(self, node: Node, task: CellTask) -> Errand:
         return Errand(

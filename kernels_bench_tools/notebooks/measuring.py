@@ -86,6 +86,11 @@ class Measurement:
         return [(name, self._session.join(name, draft(name))) for name in self._session.complete()]
 
     @property
+    def unfinished(self) -> dict[CellName, list[Draft]]:
+        """What processes left that have ended, of cells that have no result since the session was interrupted."""
+        return self._session.unfinished() if self._session is not None else {}
+
+    @property
     def cancelled(self) -> set[CellName]:
         """The cells whose results nobody wants any more."""
         return self._session.cancelled if self._session is not None else set()

@@ -211,7 +211,10 @@ def _describe(
         if cell.commented:
             return describe_cell(project, cell, None, cached=False)
         entry = execution.results.get(name) or cache.last(name)
-        return describe_cell(project, cell, entry, cached=entry is not None and name not in execution.ran)
+        run = describe_cell(project, cell, entry, cached=entry is not None and name not in execution.ran)
+        folders = execution.unfinished.get(name, [])
+        run.unfinished = [project.relative(path) for one in folders for path in sorted(one.rglob("*.jsonl"))]
+        return run
 
     readable = []
     for notebook in survey.notebooks.values():

@@ -68,6 +68,15 @@ class Session:
         wanted = [cell for cell in self.cells if cell not in self.cancelled]
         return [cell for cell in wanted if len(self._runs[cell]) == self.processes or self._is_over(cell)]
 
+    def unfinished(self) -> dict[CellName, list[Draft]]:
+        """Return what the processes left that have ended, of the cells that have no result yet."""
+        without = set(self.cells) - self.cancelled - set(self.complete())
+        return {
+            cell: [run.draft for _, run in sorted(runs.items())]
+            for cell, runs in self._runs.items()
+            if runs and cell in without
+        }
+
     def flag(self) -> None:
         """Flag the records of processes whose sentinels deviate, as far as the session has come."""
         for (cell, process), why in self._deviations().items():

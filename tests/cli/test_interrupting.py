@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
+import textwrap
 import time
 from pathlib import Path
 
@@ -15,14 +16,24 @@ KBT = (sys.executable, "-m", "kernels_bench_tools")
 BUILD = (*KBT, "build", "--env", "current")
 
 
+MEASURE = """
+from pathlib import Path
+from kernels_bench_tools.devices import current_device
+from kernels_bench_tools.records import Latency, Record, write_records
+latency = Latency(p10=1.0, p50=1.0, p90=1.0, mean=1.0, iqr=0.0, reps=1)
+row = dict(ts="", op="op", wl={"name": "w"}, lat_ms=latency, ok=True)
+write_records(Path("op.jsonl"), [Record(**row, run="r", impl=IMPL, device=current_device())])
+"""
+
+
 def waiting(begun: Path) -> str:
     """Return a cell's code that makes a file and then does not end."""
     return f"import pathlib, time\npathlib.Path({str(begun)!r}).touch()\ntime.sleep(600)\n"
 
 
-def interrupt_build(folder: Path, begun: Path) -> str:
+def interrupt_build(folder: Path, begun: Path, *options: str) -> str:
     """Build, press Ctrl-C once a file is there, and return what was said."""
-    build = subprocess.Popen(BUILD, cwd=folder, stderr=subprocess.PIPE, text=True)
+    build = subprocess.Popen((*BUILD, *options), cwd=folder, stderr=subprocess.PIPE, text=True)
     deadline = time.monotonic() + 60
     while not begun.exists():
         assert build.poll() is None
@@ -32,6 +43,24 @@ def interrupt_build(folder: Path, begun: Path) -> str:
     said = build.communicate(timeout=30)[1]
     assert build.returncode == 130
     return said
+
+
+def measuring_project(folder: Path, **cells: str) -> Path:
+    """Make a project of one operator with these implementations; return where its records go."""
+    (folder / "pyproject.toml").write_text('[tool.kbt]\ntitle = "T"\n')
+    impls = folder / "op" / "impls"
+    impls.mkdir(parents=True)
+    for name, code in cells.items():
+        text = f"```python id=benchmark outputs=op.jsonl\nIMPL = {name!r}\n{code}```\n"
+        (impls / f"{name}.md").write_text(text)
+    return folder / "op" / "results" / "records" / current_device().slug
+
+
+def record(folder: Path) -> str:
+    done = subprocess.run(
+        (*KBT, "record"), cwd=folder, capture_output=True, text=True, timeout=60, check=True
+    )
+    return done.stdout
 
 
 def test_an_interrupted_build_says_so_keeps_what_was_finished_and_goes_on(tmp_path: Path) -> None:
@@ -50,26 +79,28 @@ def test_an_interrupted_build_says_so_keeps_what_was_finished_and_goes_on(tmp_pa
 
 
 def test_what_an_interrupted_build_has_measured_can_be_recorded(tmp_path: Path) -> None:
-    (tmp_path / "pyproject.toml").write_text('[tool.kbt]\ntitle = "T"\n')
-    impls = tmp_path / "op" / "impls"
-    impls.mkdir(parents=True)
-    measure = """
-from pathlib import Path
-from kernels_bench_tools.devices import current_device
-from kernels_bench_tools.records import Latency, Record, write_records
-latency = Latency(p10=1.0, p50=1.0, p90=1.0, mean=1.0, iqr=0.0, reps=1)
-row = dict(ts="", run="r", impl="quick", op="op", wl={"name": "w"}, lat_ms=latency, ok=True)
-write_records(Path("op.jsonl"), [Record(**row, device=current_device())])
-"""
-    for name, code in (("quick", measure), ("slow", waiting(tmp_path / "begun"))):
-        (impls / f"{name}.md").write_text(f"```python id=benchmark outputs=op.jsonl\n{code}```\n")
+    records = measuring_project(tmp_path, quick=MEASURE, slow=waiting(tmp_path / "begun"))
     interrupt_build(tmp_path, tmp_path / "begun")
 
-    recorded = subprocess.run(
-        (*KBT, "record"), cwd=tmp_path, capture_output=True, text=True, timeout=60, check=True
-    )
+    told = record(tmp_path)
 
-    folder = tmp_path / "op" / "results" / "records" / current_device().slug
-    assert [path.name for path in folder.iterdir()] == ["quick.jsonl"]
-    assert [entry.ok for entry in read_records(folder / "quick.jsonl")] == [True]
-    assert "quick.jsonl: 1 of 1 workloads measured" in recorded.stdout
+    assert [path.name for path in records.iterdir()] == ["quick.jsonl"]
+    assert [entry.ok for entry in read_records(records / "quick.jsonl")] == [True]
+    assert "quick.jsonl: 1 of 1 workloads measured" in told
+
+
+def test_processes_that_had_ended_can_be_recorded_although_their_cells_had_not(tmp_path: Path) -> None:
+    second = f"if Path({str(tmp_path / 'ran')!r}).exists():\n" + textwrap.indent(
+        waiting(tmp_path / "begun"), "    "
+    )
+    slow = f"{MEASURE}{second}Path({str(tmp_path / 'ran')!r}).touch()\n"
+    records = measuring_project(tmp_path, quick=MEASURE, slow=slow)
+    interrupt_build(tmp_path, tmp_path / "begun", "--processes", "3")  # in the fourth of six processes
+
+    told = record(tmp_path)
+
+    assert {path.name: len(read_records(path)) for path in records.iterdir()} == {
+        "quick.jsonl": 1,
+        "slow.jsonl": 1,
+    }
+    assert "slow.jsonl: 1 of 1 workloads measured, 1 process" in told
