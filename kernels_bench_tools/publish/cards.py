@@ -81,11 +81,12 @@ def operator_card(operator: Operator, page: Page) -> Card:
 
 
 def _device_card(operator: Operator, device: DeviceViews, page: Page) -> DeviceCard:
-    url = page.url(operator.page)
     return DeviceCard(
         device=device.device,
-        url=f"{url}#{device.device.slug}",
-        leads=[_lead(view, f"{url}#{view_slug(view)}") for view in device.groups],
+        url=f"{page.url(operator.page_of(device.views[0]))}#{device.device.slug}",
+        leads=[
+            _lead(view, f"{page.url(operator.page_of(view))}#{view_slug(view)}") for view in device.groups
+        ],
         views=len(device.views),
         measured=day_range(days(row for view in device.views for row in view.rows)),
     )

@@ -119,7 +119,7 @@ def _of_now(before: _Points, operators: Sequence[Operator], page: Page, paths: S
         urls = {implementation_id(one): page.url(paths.pages[one.path]) for one in operator.implementations}
         for view in operator.views:
             place = f"{operator.title}, {view.device.name}, {view_title(view)}"
-            place_url = f"{page.url(operator.page)}#{view_slug(view)}"
+            place_url = f"{page.url(operator.page_of(view))}#{view_slug(view)}"
             for row in view.rows:
                 old = [
                     before.get((operator.folder, view.device.slug, row.implementation, point.workload))

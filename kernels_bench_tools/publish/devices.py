@@ -39,6 +39,11 @@ def group_of(view: DeviceSummary) -> str:
     return next((workload.group for workload in view.workloads if workload.group), "")
 
 
+def is_forward(view: DeviceSummary) -> bool:
+    """Whether a view is of the forward pass."""
+    return not any(workload.mode for workload in view.workloads)
+
+
 def view_slug(view: DeviceSummary) -> str:
     """Return what the ids of a view end with: the device's slug, then the view's key if it has one."""
     return "-".join(filter(None, [view.device.slug, view.key]))

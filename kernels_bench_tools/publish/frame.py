@@ -22,6 +22,7 @@ from kernels_bench_tools.publish.places import (
     REPORT,
     SELFCHECK,
     STATUS,
+    backward_page,
     matrix_page,
     operator_feed,
 )
@@ -139,6 +140,8 @@ def _related(site: Site, page: Page, owner: Operator | None) -> list[tuple[str, 
     if owner is None:
         return []
     pages = [("Ranking", owner.page)]
+    if owner.backward:
+        pages.append(("Backward", backward_page(owner.folder)))
     if owner.views:
         pages.append(("Matrix", matrix_page(owner.folder)))
     pages += [(_short_title(notebook, owner), site.paths.pages[notebook.path]) for notebook in owner.combined]

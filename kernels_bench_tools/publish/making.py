@@ -99,6 +99,12 @@ class Maker:
 
         return operator_page(self.site, operator).encode()
 
+    def backward(self, operator: Operator, backward: Operator) -> bytes:
+        """The page of an operator's backward passes."""
+        from kernels_bench_tools.publish.pages import operator_backward_page
+
+        return operator_backward_page(self.site, operator, backward).encode()
+
     def matrix(self, operator: Operator) -> bytes:
         """The page of an operator's matrix."""
         from kernels_bench_tools.publish.sitewide import operator_matrix_page

@@ -5,7 +5,7 @@ from __future__ import annotations
 import posixpath
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
@@ -13,9 +13,10 @@ import msgspec
 
 from kernels_bench_tools.naming import title_from_name
 from kernels_bench_tools.publish.artifacts import Artifact, notebook_artifacts
-from kernels_bench_tools.publish.devices import DeviceViews, by_device, view_slug
+from kernels_bench_tools.publish.devices import DeviceViews, by_device, is_forward, view_slug
 from kernels_bench_tools.publish.numbers import times, times_interval
 from kernels_bench_tools.publish.paths import SitePaths
+from kernels_bench_tools.publish.places import backward_page
 from kernels_bench_tools.publish.svg import SeriesName
 from kernels_bench_tools.publish.words import status_mark
 from kernels_bench_tools.runs import CellRun, NotebookRun, Prose, has_other_code, read_struct
@@ -62,6 +63,29 @@ class Operator:
     def views(self) -> list[DeviceSummary]:
         """What is known, view by view; empty without a summary."""
         return self.summary.devices if self.summary else []
+
+    @cached_property
+    def backward(self) -> Operator | None:
+        """The operator with the views of its backward passes alone, which have a page of their own.
+
+        None if there are none, or nothing else.
+        """
+        if all(map(is_forward, self.views)) or not any(map(is_forward, self.views)):
+            return None
+        return self._with([view for view in self.views if not is_forward(view)])
+
+    @property
+    def ranked(self) -> Operator:
+        """The operator with the views that its own page shows."""
+        return self._with([view for view in self.views if self.page_of(view) == self.page])
+
+    def page_of(self, view: DeviceSummary) -> str:
+        """Return the site path of the page that shows a view."""
+        return self.page if self.backward is None or is_forward(view) else backward_page(self.folder)
+
+    def _with(self, views: list[DeviceSummary]) -> Operator:
+        summary = msgspec.structs.replace(self.summary, devices=views) if self.summary else None
+        return replace(self, summary=summary)
 
     @cached_property
     def devices(self) -> list[DeviceViews]:

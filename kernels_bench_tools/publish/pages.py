@@ -9,7 +9,7 @@ from kernels_bench_tools.publish.artifacts import notebook_artifacts
 from kernels_bench_tools.publish.cards import operator_card
 from kernels_bench_tools.publish.changes import changes_since
 from kernels_bench_tools.publish.details import device_details
-from kernels_bench_tools.publish.frame import Site, front_crumbs, operator_crumbs, render
+from kernels_bench_tools.publish.frame import Site, blank_notebook, front_crumbs, operator_crumbs, render
 from kernels_bench_tools.publish.operators import (
     Operator,
     implementation_id,
@@ -17,6 +17,7 @@ from kernels_bench_tools.publish.operators import (
 )
 from kernels_bench_tools.publish.origins import origins, view_origins
 from kernels_bench_tools.publish.page import Page
+from kernels_bench_tools.publish.places import backward_page
 from kernels_bench_tools.publish.prose import OPERATORS, Body, render_notebook
 from kernels_bench_tools.publish.recorded import recorded_rows
 from kernels_bench_tools.publish.results import implementation_sections
@@ -63,9 +64,37 @@ def operator_page(site: Site, operator: Operator) -> str:
         body,
         crumbs=front_crumbs(site, page),
         owner=operator,
-        origins=view_origins(operator.views),
+        origins=view_origins(operator.ranked.views),
         parts=views,
-        operator=operator_view(operator, page, site.paths),
+        operator=operator_view(operator, page, site.paths, operator.ranked),
+        repository=site.build.project.repository,
+    )
+
+
+def operator_backward_page(site: Site, operator: Operator, backward: Operator) -> str:
+    """Return the page of an operator's backward passes.
+
+    Args:
+        site: The site that it belongs to.
+        operator: The operator.
+        backward: The operator with the views of its backward passes alone.
+    """
+    page = Page(backward_page(operator.folder), site.links)
+    notebook = blank_notebook(
+        f"{operator.title}: backward",
+        "Who computes the gradients how fast: backward passes are timed by themselves, and compared with each other.",
+    )
+    return render(
+        site,
+        "operator.html.j2",
+        page,
+        notebook,
+        Body(),
+        crumbs=operator_crumbs(site, page, operator),
+        owner=operator,
+        origins=view_origins(backward.views),
+        parts=[View("results")],
+        operator=operator_view(operator, page, site.paths, backward),
         repository=site.build.project.repository,
     )
 

@@ -21,6 +21,11 @@ def device_page(slug: str) -> str:
     return f"devices/{slug if slug != 'index' else 'index-device'}.html"
 
 
+def backward_page(folder: str) -> str:
+    """Return the page of an operator's backward passes, by the operator's folder."""
+    return posixpath.join(folder, "backward.html")
+
+
 def matrix_page(folder: str) -> str:
     """Return the page of an operator's matrix, by the operator's folder."""
     return posixpath.join(folder, "matrix.html")

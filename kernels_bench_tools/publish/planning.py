@@ -28,6 +28,7 @@ from kernels_bench_tools.publish.places import (
     REPORT,
     SELFCHECK,
     STATUS,
+    backward_page,
     matrix_page,
     operator_badge,
     operator_feed,
@@ -79,6 +80,8 @@ def _own_places(operators: Sequence[Operator]) -> Iterator[str]:
         yield operator_records(operator.folder)
         if operator.views:
             yield matrix_page(operator.folder)
+        if operator.backward:
+            yield backward_page(operator.folder)
 
 
 def _cell_files(root: Path, paths: SitePaths, notebook: NotebookRun) -> Iterator[tuple[str, Content]]:
@@ -147,6 +150,9 @@ class _Planner:
         yield operator_records(folder), self._product(partial(make.records, operator), texts, records)
         if operator.views:
             yield matrix_page(folder), self._product(partial(make.matrix, operator), facts, texts)
+        if backward := operator.backward:
+            made = partial(make.backward, operator, backward)
+            yield backward_page(folder), self._product(made, facts, texts, records)
 
     def _of_notebook(self, notebook: NotebookRun, owner: Operator | None) -> Product:
         key = self._keys.notebook(notebook)

@@ -75,8 +75,15 @@ class OperatorView:
         return [view for device in self.devices for view in device.views]
 
 
-def operator_view(operator: Operator, page: Page, paths: SitePaths) -> OperatorView:
-    """Return what an operator's own page shows of it."""
+def operator_view(operator: Operator, page: Page, paths: SitePaths, part: Operator) -> OperatorView:
+    """Return what a page of its own shows of an operator.
+
+    Args:
+        operator: The operator.
+        page: The page.
+        paths: Where everything is in the site.
+        part: The operator with the views that the page shows.
+    """
     heading = page.heading_id(operator.title)
     chart = operator.chart
     shown = figure_preview(chart, page, operator.names) if chart else None
@@ -87,7 +94,7 @@ def operator_view(operator: Operator, page: Page, paths: SitePaths) -> OperatorV
     if shown and shown.figure is not None and len(operator.views) == 1:
         charts[view_slug(operator.views[0])] = shown.figure
     known = {view_slug(view) for view in operator.views}
-    view = _operator_view(operator, page, paths, heading, page.unique_id, charts)
+    view = _operator_view(part, page, paths, heading, page.unique_id, charts)
     return replace(
         view,
         chart=shown,

@@ -166,7 +166,7 @@ def _name(root: ET.Element, label: str, names: Mapping[str, SeriesName], heading
         root.remove(title)
     # Not "img", whose parts no one can reach: the series inside are links.
     root.set("role", "group")
-    root.set("aria-label", f"{label}: {heading}" if heading and heading != label else label)
+    root.set("aria-label", _panel_label(label, heading) if heading and heading != label else label)
     groups = [group for group in root.iter(f"{SVG}g") if group.get("data-series") in names]
     for device in dict.fromkeys(names[group.get("data-series", "")].device for group in groups):
         # Of a figure with several panels each series says it for itself.
@@ -192,6 +192,12 @@ def _name(root: ET.Element, label: str, names: Mapping[str, SeriesName], heading
             if slug in linked and not _is_series(group):
                 # One stop of the Tab key for each series is enough.
                 link.set("tabindex", "-1")
+
+
+def _panel_label(label: str, heading: str) -> str:
+    """Return what a panel shows: its heading says of what and on which device, so the figure's label need not."""
+    title = heading.partition(" · ")[0]
+    return f"{heading}: {label.removeprefix(f'{title}: ').partition(' on ')[0]}"
 
 
 def _is_series(group: ET.Element) -> bool:

@@ -20,6 +20,7 @@ from kernels_bench_tools.summarize.panel import (
     GAP,
     WIDTH,
     draw_panel,
+    has_axes,
     panel_height,
     panel_id,
     place_of,
@@ -110,9 +111,9 @@ def _description(summary: Summary, chart: Chart, views: Sequence[DeviceSummary])
 
 
 def _panel(view: DeviceSummary, chart: Chart, top: float, bottom: float) -> Panel:
-    """Return what a page is told of a panel; of one that can be switched also the axes of all charts."""
+    """Return what a page is told of a panel; of one that can be switched, and has axes, also those of all charts."""
     box = " ".join(f"{72 * edge:.6g}" for edge in plot_box(view, top))
-    switch = {"box": box, "scales": scales_json(view)} if chart.everywhere else {}
+    switch = {"box": box, "scales": scales_json(view)} if chart.everywhere and has_axes(view) else {}
     return Panel(panel_id(view), {"view": panel_id(view), "bottom": f"{72 * bottom:.6g}"} | switch)
 
 

@@ -44,7 +44,7 @@ def panel_id(view: DeviceSummary) -> str:
 def panel_height(view: DeviceSummary) -> float:
     """Return the height that a view's panel takes, without the gap below it."""
     head = _head(view)
-    return head + _PLOT + _ticks(view).height + _AXIS_LABEL if _ran(view) else head
+    return head + _PLOT + _ticks(view).height + _AXIS_LABEL if has_axes(view) else head
 
 
 def plot_box(view: DeviceSummary, top: float) -> tuple[float, float, float, float]:
@@ -69,13 +69,13 @@ def draw_panel(
     """
     height = figure.get_figheight()
     head = _head(view)
-    bottom = height - top - head - (_PLOT if _ran(view) else 0.01)
+    bottom = height - top - head - (_PLOT if has_axes(view) else 0.01)
     plot = height - top - head - bottom
     axes = figure.add_axes((_LEFT / WIDTH, bottom / height, _PLOT_WIDTH / WIDTH, plot / height))
     axes.set_gid(f"panel--{panel_id(view)}")
     heading = f"{printable(title)} · {place_of(view)}"
     figure.text(0.1 / WIDTH, (height - top - 0.28) / height, heading, fontsize=12, fontweight="bold")
-    if _ran(view):
+    if has_axes(view):
         _draw_axis(axes, scale, view)
         draw_ticks(axes, _ticks(view))
         draw_regimes(axes, view, _slot(view))
@@ -83,14 +83,15 @@ def draw_panel(
     else:
         axes.set_axis_off()
     draw_rows(axes, view, scale, styles, _slot(view))
-    draw_legend(axes, view, styles, _PLOT_WIDTH, 1 + (_CAPTION if _ran(view) else 0.08) / plot)
+    draw_legend(axes, view, styles, _PLOT_WIDTH, 1 + (_CAPTION if has_axes(view) else 0.08) / plot)
 
 
 def _head(view: DeviceSummary) -> float:
-    return _TITLE + legend_height(view, _PLOT_WIDTH) + (_CAPTION if _ran(view) else 0)
+    return _TITLE + legend_height(view, _PLOT_WIDTH) + (_CAPTION if has_axes(view) else 0)
 
 
-def _ran(view: DeviceSummary) -> bool:
+def has_axes(view: DeviceSummary) -> bool:
+    """Return whether a view's panel has axes: where nothing passed, it is a heading and a legend."""
     return any(row.passed for row in view.rows)
 
 

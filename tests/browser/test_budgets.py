@@ -7,6 +7,11 @@ from committed import OPERATORS
 from playwright.sync_api import expect
 
 pytestmark = pytest.mark.browser
+PAGES = [
+    *(f"{operator}/index.html" for operator in OPERATORS),
+    "activation/backward.html",
+    "rotary/backward.html",
+]
 
 
 def test_all_scripts_together_are_light(real_site):
@@ -16,10 +21,10 @@ def test_all_scripts_together_are_light(real_site):
     assert sum(path.stat().st_size for path in scripts) <= 10_000
 
 
-@pytest.mark.parametrize("operator", OPERATORS)
-def test_an_operators_page_complains_of_nothing_and_asks_for_files_only(open_committed, operator):
+@pytest.mark.parametrize("path", PAGES)
+def test_an_operators_page_complains_of_nothing_and_asks_for_files_only(open_committed, path):
     opened = open_committed()
-    page = opened.goto(f"{operator}/index.html")
+    page = opened.goto(path)
     page.wait_for_load_state("networkidle")
     page.locator("input[name=metric][value=speedup]").check(force=True)
 
@@ -27,9 +32,9 @@ def test_an_operators_page_complains_of_nothing_and_asks_for_files_only(open_com
     assert [url for url in opened.requests if not url.startswith(("file:", "data:"))] == []
 
 
-@pytest.mark.parametrize("operator", OPERATORS)
-def test_no_operators_page_is_wider_than_a_phone(open_committed, operator):
-    page = open_committed(viewport={"width": 390, "height": 800}).goto(f"{operator}/index.html")
+@pytest.mark.parametrize("path", PAGES)
+def test_no_operators_page_is_wider_than_a_phone(open_committed, path):
+    page = open_committed(viewport={"width": 390, "height": 800}).goto(path)
 
     assert page.evaluate("document.documentElement.scrollWidth") <= 390
 

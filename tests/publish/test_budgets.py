@@ -19,7 +19,8 @@ def real_site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def operator_pages(site):
-    return [path for path in site.glob("*/index.html") if path.parent.name != "devices"]
+    pages = [*site.glob("*/index.html"), *site.glob("*/backward.html")]
+    return {path.relative_to(site).as_posix(): path for path in pages if path.parent.name != "devices"}
 
 
 def test_the_front_page_is_light(real_site):
@@ -28,11 +29,30 @@ def test_the_front_page_is_light(real_site):
 
 def test_an_operator_page_is_light(real_site):
     pages = operator_pages(real_site)
-    assert len(pages) >= 5
-    raw = {page.parent.name: page.stat().st_size for page in pages}
-    packed = {page.parent.name: len(gzip.compress(page.read_bytes())) for page in pages}
+    assert len(pages) >= 8
+    raw = {name: page.stat().st_size for name, page in pages.items()}
+    packed = {name: len(gzip.compress(page.read_bytes())) for name, page in pages.items()}
     assert {name: size for name, size in raw.items() if size > 250 * KB} == {}
     assert {name: size for name, size in packed.items() if size > 40 * KB} == {}
+
+
+def test_backward_passes_have_a_page_of_their_own(real_site, read_page):
+    views = {
+        name: {
+            element.get("id", "")
+            for element in read_page(real_site, f"rotary/{name}.html").elements("section")
+        }
+        for name in ("index", "backward")
+    }
+
+    assert {"nvidia-h200-default-bwd", "nvidia-h200-large-bwd"} <= views["backward"]
+    assert {"nvidia-h200-decode", "nvidia-h200-large"} <= views["index"] - views["backward"]
+    assert not [view for view in views["index"] if view.endswith("bwd")]
+    tabs = [element.get("href") for element in read_page(real_site, "rotary/index.html").elements("a")]
+    assert "backward.html" in tabs
+    assert "backward.html" not in [
+        element.get("href") for element in read_page(real_site, "fp8_quant/index.html").elements("a")
+    ]
 
 
 def test_no_page_shows_markup_that_was_meant_to_be_read_by_a_browser(real_site):

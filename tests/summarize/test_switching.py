@@ -7,7 +7,7 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from kernels_bench_tools.records import Regime
+from kernels_bench_tools.records import Regime, Status
 from kernels_bench_tools.summarize.axes import linear_axis, logarithmic_axis
 from kernels_bench_tools.summarize.charts import CHARTS
 from kernels_bench_tools.summarize.figures import chart_svg
@@ -34,6 +34,17 @@ def test_the_panel_of_each_view_says_all_numbers_that_the_view_has(summary):
             chart.name if chart.shows(view) else None for chart in CHARTS
         ]
         assert scales == json.loads(scales_json(view))
+
+
+def test_a_panel_in_which_nothing_passed_has_no_axes_to_switch(field):
+    ran, wrong = field[0], field[6]  # one device each
+    for record in wrong.records:
+        record.status, record.ok = Status.REJECTED, False
+    drawn = ET.fromstring(chart_svg(summarize("layer_norm", "Layer Norm", [ran, wrong]), CHARTS[0]))
+
+    panels = [group for group in drawn.iter(f"{SVG}g") if group.get("class") == "panel"]
+
+    assert ["data-scales" in panel.attrib for panel in panels] == [True, False]
 
 
 def test_every_other_chart_has_a_place_beside_a_marker(summary):
