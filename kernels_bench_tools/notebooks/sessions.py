@@ -70,11 +70,11 @@ class Session:
 
     def unfinished(self) -> dict[CellName, list[Draft]]:
         """Return what the processes left that have ended, of the cells that have no result yet."""
-        without = set(self.cells) - self.cancelled - set(self.complete())
+        ended = {*self.cancelled, *self.complete()}
         return {
             cell: [run.draft for _, run in sorted(runs.items())]
             for cell, runs in self._runs.items()
-            if runs and cell in without
+            if runs and cell not in ended
         }
 
     def flag(self) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import posixpath
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
@@ -126,14 +126,17 @@ def _is_number(text: str) -> bool:
 
 
 def figure_elements(
-    artifact: Artifact, page: Page, names: Mapping[str, SeriesName], most: int | None = None
+    artifact: Artifact, page: Page, names: Mapping[str, SeriesName], elsewhere: Set[str] = frozenset()
 ) -> tuple[list[Panel], Markup | None]:
-    """Return an SVG artifact as elements of ``page``: its panels, ``most`` at most, or all of it if it cannot be cut.
+    """Return an SVG artifact as elements of ``page``: its panels, or all of it if it cannot be cut.
 
+    Panels of series that are shown ``elsewhere``, by their slugs, are left out.
     Neither if it cannot be read. Links in it count from its notebook's folder, and are dropped where they lead nowhere.
     """
     try:
-        return inline_figure(artifact.file.read_bytes(), artifact.name, _setting(artifact, page, names), most)
+        return inline_figure(
+            artifact.file.read_bytes(), artifact.name, _setting(artifact, page, names), elsewhere
+        )
     except (OSError, ValueError, RecursionError):
         return [], None
 

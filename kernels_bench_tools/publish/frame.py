@@ -140,7 +140,7 @@ def _related(site: Site, page: Page, owner: Operator | None) -> list[tuple[str, 
     if owner is None:
         return []
     pages = [("Ranking", owner.page)]
-    if owner.backward:
+    if owner.has_backward_page:
         pages.append(("Backward", backward_page(owner.folder)))
     if owner.views:
         pages.append(("Matrix", matrix_page(owner.folder)))

@@ -99,11 +99,11 @@ class Maker:
 
         return operator_page(self.site, operator).encode()
 
-    def backward(self, operator: Operator, backward: Operator) -> bytes:
+    def backward(self, operator: Operator) -> bytes:
         """The page of an operator's backward passes."""
         from kernels_bench_tools.publish.pages import operator_backward_page
 
-        return operator_backward_page(self.site, operator, backward).encode()
+        return operator_backward_page(self.site, operator).encode()
 
     def matrix(self, operator: Operator) -> bytes:
         """The page of an operator's matrix."""

@@ -65,27 +65,21 @@ class Operator:
         return self.summary.devices if self.summary else []
 
     @cached_property
-    def backward(self) -> Operator | None:
-        """The operator with the views of its backward passes alone, which have a page of their own.
-
-        None if there are none, or nothing else.
-        """
-        if all(map(is_forward, self.views)) or not any(map(is_forward, self.views)):
-            return None
-        return self._with([view for view in self.views if not is_forward(view)])
-
-    @property
-    def ranked(self) -> Operator:
-        """The operator with the views that its own page shows."""
-        return self._with([view for view in self.views if self.page_of(view) == self.page])
+    def has_backward_page(self) -> bool:
+        """Whether its backward passes have a page of their own, as they have unless there is nothing else."""
+        return 0 < sum(map(is_forward, self.views)) < len(self.views)
 
     def page_of(self, view: DeviceSummary) -> str:
         """Return the site path of the page that shows a view."""
-        return self.page if self.backward is None or is_forward(view) else backward_page(self.folder)
+        apart = self.has_backward_page and not is_forward(view)
+        return backward_page(self.folder) if apart else self.page
 
-    def _with(self, views: list[DeviceSummary]) -> Operator:
-        summary = msgspec.structs.replace(self.summary, devices=views) if self.summary else None
-        return replace(self, summary=summary)
+    def on(self, path: str) -> Operator:
+        """Return the operator with those of its views that a page shows."""
+        if self.summary is None:
+            return self
+        views = [view for view in self.views if self.page_of(view) == path]
+        return replace(self, summary=msgspec.structs.replace(self.summary, devices=views))
 
     @cached_property
     def devices(self) -> list[DeviceViews]:

@@ -64,21 +64,15 @@ def operator_page(site: Site, operator: Operator) -> str:
         body,
         crumbs=front_crumbs(site, page),
         owner=operator,
-        origins=view_origins(operator.ranked.views),
+        origins=view_origins(operator.on(page.path).views),
         parts=views,
-        operator=operator_view(operator, page, site.paths, operator.ranked),
+        operator=operator_view(operator, page, site.paths),
         repository=site.build.project.repository,
     )
 
 
-def operator_backward_page(site: Site, operator: Operator, backward: Operator) -> str:
-    """Return the page of an operator's backward passes.
-
-    Args:
-        site: The site that it belongs to.
-        operator: The operator.
-        backward: The operator with the views of its backward passes alone.
-    """
+def operator_backward_page(site: Site, operator: Operator) -> str:
+    """Return the page of an operator's backward passes."""
     page = Page(backward_page(operator.folder), site.links)
     notebook = blank_notebook(
         f"{operator.title}: backward",
@@ -92,9 +86,9 @@ def operator_backward_page(site: Site, operator: Operator, backward: Operator) -
         Body(),
         crumbs=operator_crumbs(site, page, operator),
         owner=operator,
-        origins=view_origins(backward.views),
+        origins=view_origins(operator.on(page.path).views),
         parts=[View("results")],
-        operator=operator_view(operator, page, site.paths, backward),
+        operator=operator_view(operator, page, site.paths),
         repository=site.build.project.repository,
     )
 

@@ -80,7 +80,7 @@ def _own_places(operators: Sequence[Operator]) -> Iterator[str]:
         yield operator_records(operator.folder)
         if operator.views:
             yield matrix_page(operator.folder)
-        if operator.backward:
+        if operator.has_backward_page:
             yield backward_page(operator.folder)
 
 
@@ -150,9 +150,11 @@ class _Planner:
         yield operator_records(folder), self._product(partial(make.records, operator), texts, records)
         if operator.views:
             yield matrix_page(folder), self._product(partial(make.matrix, operator), facts, texts)
-        if backward := operator.backward:
-            made = partial(make.backward, operator, backward)
-            yield backward_page(folder), self._product(made, facts, texts, records)
+        if operator.has_backward_page:
+            yield (
+                backward_page(folder),
+                self._product(partial(make.backward, operator), facts, texts, records),
+            )
 
     def _of_notebook(self, notebook: NotebookRun, owner: Operator | None) -> Product:
         key = self._keys.notebook(notebook)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import posixpath
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 
 from markupsafe import Markup
@@ -97,13 +97,16 @@ def _text(artifact: Artifact) -> Markup:
 
 
 def figure_preview(
-    artifact: Artifact, page: Page, names: Mapping[str, SeriesName], most: int | None = None
+    artifact: Artifact, page: Page, names: Mapping[str, SeriesName], elsewhere: Set[str] = frozenset()
 ) -> ArtifactView:
-    """Return a figure to be looked at: its panels, ``most`` at most, or all of it if it cannot be cut."""
+    """Return a figure to be looked at: its panels, or all of it if it cannot be cut.
+
+    Panels of series that are shown ``elsewhere``, by their slugs, are left out.
+    """
     view = replace(
         link(artifact, page), data=[link(beside, page) for beside in artifact.data if beside.exists]
     )
-    panels, figure = figure_elements(artifact, page, names, most)
+    panels, figure = figure_elements(artifact, page, names, elsewhere)
     if panels:
         return replace(view, kind="figure", panels=[_panel(panel, names) for panel in panels])
     # As an image it can do no harm, whatever it holds.

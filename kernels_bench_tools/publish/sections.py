@@ -75,18 +75,14 @@ class OperatorView:
         return [view for device in self.devices for view in device.views]
 
 
-def operator_view(operator: Operator, page: Page, paths: SitePaths, part: Operator) -> OperatorView:
-    """Return what a page of its own shows of an operator.
-
-    Args:
-        operator: The operator.
-        page: The page.
-        paths: Where everything is in the site.
-        part: The operator with the views that the page shows.
-    """
+def operator_view(operator: Operator, page: Page, paths: SitePaths) -> OperatorView:
+    """Return what one of an operator's own pages shows of it."""
     heading = page.heading_id(operator.title)
     chart = operator.chart
-    shown = figure_preview(chart, page, operator.names) if chart else None
+    elsewhere = {
+        row.slug for view in operator.views if operator.page_of(view) != page.path for row in view.rows
+    }
+    shown = figure_preview(chart, page, operator.names, elsewhere) if chart else None
     records = _records(operator, page)
     if shown is not None:
         shown = replace(shown, data=[*shown.data, records])
@@ -94,7 +90,7 @@ def operator_view(operator: Operator, page: Page, paths: SitePaths, part: Operat
     if shown and shown.figure is not None and len(operator.views) == 1:
         charts[view_slug(operator.views[0])] = shown.figure
     known = {view_slug(view) for view in operator.views}
-    view = _operator_view(part, page, paths, heading, page.unique_id, charts)
+    view = _operator_view(operator.on(page.path), page, paths, heading, page.unique_id, charts)
     return replace(
         view,
         chart=shown,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import xml.etree.ElementTree as ET
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass, field
 
 from markupsafe import Markup
@@ -58,7 +58,7 @@ class Panel:
 
 
 def inline_figure(
-    data: bytes, label: str, setting: Setting, most: int | None = None
+    data: bytes, label: str, setting: Setting, elsewhere: Set[str] = frozenset()
 ) -> tuple[list[Panel], Markup | None]:
     """Return the panels of the figure as elements of an HTML page, or all of it as one if it cannot be cut.
 
@@ -68,23 +68,24 @@ def inline_figure(
         data: The SVG file.
         label: Its name if it has no title of its own.
         setting: The page it goes into.
-        most: How many panels are wanted at most.
+        elsewhere: Slugs of series whose panels are not wanted.
 
     Raises:
         ValueError: It is not SVG, or declares entities.
     """
     root = read_drawing(data)
-    panels = _panels(root, label, setting, most)
+    panels = _panels(root, label, setting, elsewhere)
     return panels, None if panels else _inlined(root, label, setting)
 
 
-def _panels(root: ET.Element, label: str, setting: Setting, most: int | None) -> list[Panel]:
+def _panels(root: ET.Element, label: str, setting: Setting, elsewhere: Set[str]) -> list[Panel]:
     cuts = cut(root)
     if len(cuts) < 2:
         return []
     return [
         Panel(one.series, _inlined(one.root, one.heading or label, setting, one.heading))
-        for one in cuts[:most]
+        for one in cuts
+        if one.series not in elsewhere
     ]
 
 
