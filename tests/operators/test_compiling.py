@@ -81,6 +81,10 @@ for dtype in (torch.bfloat16, torch.float32):
 for queries, keys, heads, causal in ((512, 512, 8, False), (512, 512, 8, True), (1, 4096, 2, False)):
     cell.triton_attention(x(1, queries, 8, 128), x(1, keys, heads, 128), x(1, keys, heads, 128), causal)
 """,
+    ("flash_attn", "gluon_attention"): """
+for head_dim, causal in ((128, False), (128, True), (64, False)):
+    cell.gluon_attention(x(1, 512, 8, head_dim), x(1, 512, 2, head_dim), x(1, 512, 2, head_dim), causal)
+""",
     ("fp8_quant", "triton_fp8_quant"): """
 for block in ((1, 4096), (1, 128), (128, 128)):
     cell.triton_fp8_quant(x(256, 4096), *block)
@@ -104,8 +108,9 @@ def test_every_kernel_compiles_for_a_hopper_card(tmp_path: Path, operator: str, 
         timeout=280,
     )
 
-    functions = re.findall(r"^@triton\.jit\ndef (\w+)\(", code, re.M)
-    # Kernels are launched with a grid in brackets; what is called is part of one.
-    kernels = [name for name in functions if not re.search(rf"(?<!def )\b{name}\(", code)]
+    functions = re.findall(r"^@(?:triton|gluon)\.jit.*\ndef (\w+)\(", code, re.M)
+    # Kernels are launched with a grid in brackets. What is called, or given with its arguments to a group of warps, is part
+    # of one.
+    kernels = [name for name in functions if not re.search(rf"(?<!def )\b{name}(\(|, \()", code)]
     assert process.returncode == 0, process.stderr[-2000:]
     assert process.stdout.split() == sorted(kernels)
