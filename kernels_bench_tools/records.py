@@ -333,7 +333,7 @@ class Provenance(msgspec.Struct, kw_only=True, omit_defaults=True):
     """SHA-256 of the notebook's text."""
     cell: str = ""
     code_digest: str = ""
-    """SHA-256 of the cell's code below its header: what ``code_digest`` of ``runs`` returns."""
+    """SHA-256 of the cell's code without comments: what ``code_digest`` of ``runs`` returns."""
     commit: str = ""
     dirty: bool | None = None
     """Whether the checkout had uncommitted changes; None where there was no checkout."""

@@ -8,9 +8,10 @@ BuildRun      RUN -> PUBLISH      ``.kbt/build.json``: every notebook, its prose
 from __future__ import annotations
 
 import os
-import re
+import tokenize
 from collections.abc import Mapping
 from hashlib import sha256
+from io import StringIO
 from pathlib import Path
 from typing import TypeVar
 
@@ -27,8 +28,6 @@ MODES = (FORWARD, "bwd", "fwd_bwd")
 """What is timed: the forward pass, the backward pass alone, or both."""
 
 T = TypeVar("T", bound=msgspec.Struct)
-
-_HEADER = re.compile(r"^# /// script\s*\n(?:#.*\n)*?# ///[ \t]*\n", re.MULTILINE)
 
 
 class FrontMatter(msgspec.Struct, kw_only=True):
@@ -54,9 +53,24 @@ class FrontMatter(msgspec.Struct, kw_only=True):
 
 
 def code_digest(code: str) -> str:
-    """Return the SHA-256 of a cell's code; what its header asks for and blanks at line ends are not part of it."""
-    lines = _HEADER.sub("", code, count=1).strip().splitlines()
-    return sha256("\n".join(line.rstrip() for line in lines).encode()).hexdigest()
+    """Return the SHA-256 of a cell's code; its header, comments, empty lines and blanks at line ends are not part of it."""
+    return sha256(_without_comments(code).encode()).hexdigest()
+
+
+def _without_comments(code: str) -> str:
+    # By position, since releases of Python divide f-strings differently.
+    lines = code.splitlines()
+    try:
+        tokens = list(tokenize.generate_tokens(StringIO("\n".join(lines)).readline))
+    except (tokenize.TokenError, SyntaxError):
+        return "\n".join(line.rstrip() for line in lines).strip()
+    for token in tokens:
+        if token.type == tokenize.COMMENT:
+            row, column = token.start
+            lines[row - 1] = lines[row - 1][:column]
+    ends = {token.start[0] - 1 for token in tokens if token.type == tokenize.NL}
+    kept = (line.rstrip() for row, line in enumerate(lines) if line.strip() or row not in ends)
+    return "\n".join(kept).strip("\n")
 
 
 def has_other_code(then: Provenance, code: Mapping[str, str]) -> bool:

@@ -18,12 +18,33 @@ CODE = "import torch\n\n\ndef f(x):\n    return x\n"
         "\n" + CODE + "\n\n",
         CODE.replace("torch\n", "torch   \n"),
         CODE.replace("\n", "\r\n"),
+        CODE.replace("import", "# Why.\nimport"),
+        CODE.replace("return x", "return x  # that is all"),
+        CODE.replace("    return", "\n        # Further in than the code.\n    return"),
+        CODE.replace("\n\n\n", "\n"),
     ],
 )
-def test_header_and_blanks_are_not_part_of_a_cell_s_code(same):
+def test_header_comments_and_blanks_are_not_part_of_a_cell_s_code(same):
     assert code_digest(same) == code_digest(CODE)
 
 
 @pytest.mark.parametrize("other", [CODE.replace("x)", "y)"), CODE.replace("    return", "  return"), ""])
 def test_other_code_has_another_digest(other):
     assert code_digest(other) != code_digest(CODE)
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ('x = "# a"', 'x = "# b"'),
+        ('x = """\na\n# b\n"""', 'x = """\na\n# c\n"""'),
+        ('x = """\na\n\nb\n"""', 'x = """\na\nb\n"""'),
+        ('x = f"{y}# a"', 'x = f"{y}# b"'),
+    ],
+)
+def test_what_looks_like_a_comment_or_an_empty_line_within_a_string_is_code(one, other):
+    assert code_digest(one) != code_digest(other)
+
+
+def test_code_that_does_not_parse_has_a_digest_too():
+    assert code_digest("x = (") != code_digest("x = [")
