@@ -94,17 +94,20 @@ def test_what_it_is_not_written_for_is_refused_with_the_reason(
     not torch.cuda.is_available() or torch.cuda.get_device_capability()[0] != 9, reason="needs a Hopper card"
 )
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
-@pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("head_dim", [64, 128])
 @pytest.mark.parametrize(
-    ("batch", "queries", "keys", "heads", "kv_heads"),
+    ("batch", "queries", "keys", "heads", "kv_heads", "causal"),
     [
-        (1, 512, 512, 4, 4),
-        (2, 300, 517, 4, 2),
-        (3, 1, 130, 2, 1),
-        (1, 129, 129, 11, 11),
-        (3, 190, 190, 24, 8),
-        (1, 64, 8192, 32, 8),
+        (1, 512, 512, 4, 4, False),
+        (1, 512, 512, 4, 4, True),
+        (2, 300, 517, 4, 2, False),
+        (3, 1, 130, 2, 1, False),
+        (3, 1, 130, 2, 1, True),
+        (1, 129, 129, 11, 11, False),
+        (1, 129, 129, 11, 11, True),
+        (3, 190, 190, 24, 8, False),
+        (3, 190, 190, 24, 8, True),
+        (1, 64, 8192, 32, 8, False),
     ],
 )
 def test_it_is_right_on_a_hopper_card_and_the_same_again(
@@ -114,8 +117,8 @@ def test_it_is_right_on_a_hopper_card_and_the_same_again(
     keys: int,
     heads: int,
     kv_heads: int,
-    head_dim: int,
     causal: bool,
+    head_dim: int,
     dtype: str,
 ) -> None:
     extents = batch, queries, keys, heads, kv_heads, head_dim, causal
