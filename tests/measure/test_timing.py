@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from kernels_bench_tools.measure import cpu
+from kernels_bench_tools.measure import cpu, rotation
 from kernels_bench_tools.measure.operator import Operator, Workload
 from kernels_bench_tools.measure.rotation import input_set_count
 from kernels_bench_tools.measure.sampling import Limits
@@ -42,16 +42,23 @@ def test_input_sets_that_fit_in_the_cache_are_not_called_cold() -> None:
     assert measure(lambda x: None, [(torch.zeros(1),)], "cpu").latency.cache is CacheState.HOT
 
 
-def test_a_real_operator_is_measured_cold(
-    layer_norm: Operator, tiny: Workload, torch_layer_norm: Callable[..., Any]
+@pytest.mark.parametrize(("megabytes", "found_in"), [(32, CacheState.ROTATED), (480, CacheState.HOT)])
+def test_a_real_operator_is_measured_cold_where_its_inputs_may_exceed_the_caches(
+    layer_norm: Operator,
+    torch_layer_norm: Callable[..., Any],
+    monkeypatch: pytest.MonkeyPatch,
+    megabytes: int,
+    found_in: CacheState,
 ) -> None:
+    for module in (cpu, rotation):
+        monkeypatch.setattr(module, "last_level_cache_bytes", lambda: megabytes * 2**20)
     big = Workload(name="big", axes={"batch": 1, "seq_len": 256, "hidden_dim": 1024}, dtype="float32")
     count = input_set_count(2 * 256 * 1024 * 4, "cpu")
     sets = [layer_norm.inputs(big, "cpu", seed) for seed in range(count)]
 
     found = measure(torch_layer_norm, sets, "cpu")
 
-    assert found.latency.cache is CacheState.ROTATED
+    assert found.latency.cache is found_in
     assert found.latency.reps >= 6
     assert found.latency.p10 <= found.latency.p50 <= found.latency.p90
 
