@@ -10,6 +10,7 @@ from kernels_bench_tools.errors import KbtError
 from kernels_bench_tools.notebooks.graph import CellName
 from kernels_bench_tools.notebooks.outdating import Ingredients, digest_ingredients, outdated_cells
 from kernels_bench_tools.notebooks.project import Project, find_project
+from kernels_bench_tools.notebooks.waiting import LOOK_SECONDS
 
 
 class Edits:
@@ -64,7 +65,8 @@ class Edits:
             Exception: What :meth:`fail` was given.
         """
         with self._changed:
-            self._changed.wait_for(lambda: self._pending or self._failure)
+            while not self._changed.wait_for(lambda: self._pending or self._failure, LOOK_SECONDS):
+                pass
             if self._failure is not None:
                 raise self._failure
             return sorted(self._pending)

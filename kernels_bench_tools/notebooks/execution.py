@@ -8,10 +8,9 @@ sessions. A cell runs when the cells that it needs have ended, well or not.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from kernels_bench_tools.notebooks.agenda import Agenda
 from kernels_bench_tools.notebooks.cache import CellCache, Draft, Entry, StoredResult
@@ -28,6 +27,7 @@ from kernels_bench_tools.notebooks.project import Project
 from kernels_bench_tools.notebooks.reporting import describe_cell
 from kernels_bench_tools.notebooks.requirements import unmet_requirement
 from kernels_bench_tools.notebooks.runner import CellTask, finish
+from kernels_bench_tools.notebooks.waiting import first_ended
 from kernels_bench_tools.notebooks.workplace import Errand, Workplace
 from kernels_bench_tools.records import Failure, Status
 
@@ -214,8 +214,7 @@ class Execution:
 
     def _collect(self) -> list[CellName]:
         """Wait until a cell or a session has ended, and keep what came of it; return which cells have ended."""
-        futures: list[Future[Any]] = [*self._running, *self._sessions]
-        done, _ = wait(futures, return_when=FIRST_COMPLETED)
+        done = first_ended([*self._running, *self._sessions])
         ended: list[CellName] = []
         for future in [future for future in self._running if future in done]:
             try:

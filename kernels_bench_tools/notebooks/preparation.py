@@ -15,6 +15,7 @@ from kernels_bench_tools.notebooks.outputs import hide_paths, without_paths
 from kernels_bench_tools.notebooks.processes import Processes
 from kernels_bench_tools.notebooks.progress import Progress
 from kernels_bench_tools.notebooks.project import Project
+from kernels_bench_tools.notebooks.waiting import all_ended
 
 
 @dataclass(frozen=True)
@@ -51,6 +52,7 @@ class Preparation:
             script: pool.submit(self._prepare_one, script, members, logs)
             for script, members in shared.items()
         }
+        all_ended(futures.values())
         return {node.name: futures[script].result() for script, members in shared.items() for node in members}
 
     def renew(self, prepared: Prepared, name: CellName, log: Path) -> Prepared:

@@ -327,6 +327,22 @@ def test_an_interrupted_session_keeps_the_cells_that_it_has_measured(workspace):
     assert not list((workspace.root / ".kbt/cache").glob(".draft-*"))
 
 
+# Which thread a signal is given to is the kernel's choice; Python tells the main thread, but does not wake it up.
+HEARD_ELSEWHERE = BUILD.replace("import sys\n", "import signal, sys, threading\n", 1).replace(
+    'def process_started(self, name, process, processes): print("started", name, flush=True)',
+    "def process_started(self, *_): signal.pthread_kill(threading.get_ident(), signal.SIGINT)",
+)
+
+
+def test_an_interruption_that_another_thread_hears_ends_the_build_too(workspace):
+    workspace.cell("op/impls/a.md", "import time; time.sleep(60)", "id=a outputs=op.jsonl")
+    command = [sys.executable, "-c", HEARD_ELSEWHERE, str(workspace.root), "1"]
+
+    build = subprocess.run(command, capture_output=True, text=True, timeout=20, check=False)
+
+    assert "KeyboardInterrupt" in build.stderr
+
+
 def test_a_report_of_ten_notebooks_is_checked_in_half_a_second(workspace):
     for number in range(10):
         workspace.cell(f"op/impls/n{number}.md", WRITE, "id=a outputs=op.jsonl", "title: X")
