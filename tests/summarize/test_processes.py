@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from time import perf_counter
+from time import process_time
 
 import numpy as np
 import pytest
@@ -299,11 +299,11 @@ def test_a_whole_report_is_summarized_within_seconds(processes, record):
         return Source(records=made, front=front() if name == "base" else None)
 
     sources = [implementation(name, n) for n, name in enumerate(["base", *"abcdefghi"])]
-    start = perf_counter()
+    start = process_time()  # not what tests side by side take
     summary = summarize("op", "Op", sources)
 
     # One of eight operators, which may take three seconds together.
-    assert perf_counter() - start < 1.5
+    assert process_time() - start < 1.5
     assert summary == summarize("op", "Op", sources)
 
 
