@@ -44,7 +44,7 @@ STRIDED: dict[str, Callable[[], Tensor]] = {
     "heads first": lambda: tokens(2, 4, 5, 64).transpose(1, 2),
     "every other head": lambda: tokens(2, 5, 8, 64)[:, :, ::2],
     "one entry, from an odd place of a batch": lambda: tokens(3, 5, 4, 64)[1:2],
-    "one head, of a row with three elements behind it": lambda: tokens(2, 5, 1, 72)[..., :64],
+    "one head, of a row with eight elements behind it": lambda: tokens(2, 5, 1, 72)[..., :64],
 }
 COPIED: dict[str, Callable[[], Tensor]] = {
     "elements apart": lambda: tokens(2, 5, 4, 128)[..., ::2],
