@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import tokenize
 from collections.abc import Mapping
+from functools import lru_cache
 from hashlib import sha256
 from io import StringIO
 from pathlib import Path
@@ -52,6 +53,7 @@ class FrontMatter(msgspec.Struct, kw_only=True):
     collapse_code: bool = False
 
 
+@lru_cache(maxsize=1024)  # pages ask for that of one cell for each of its rows
 def code_digest(code: str) -> str:
     """Return the SHA-256 of a cell's code; its header, comments, empty lines and blanks at line ends are not part of it."""
     return sha256(_without_comments(code).encode()).hexdigest()
