@@ -24,6 +24,6 @@ def first_ended(futures: Iterable[Future[Any]]) -> set[Future[Any]]:
 
 def all_ended(futures: Iterable[Future[Any]]) -> None:
     """Wait until every one has ended."""
-    left = set(futures)
-    while left:
-        left -= first_ended(left)
+    waited_for = set(futures)
+    while wait(waited_for, LOOK_SECONDS).not_done:
+        pass
