@@ -36,7 +36,7 @@ report:
 
 # Write the JSON Schemas that docs/ publishes.
 schema:
-    {{run}} python -m kernels_bench_tools.schemas docs
+    {{run}} python -m kernels_bench_tools.schema.json_schema docs
 
 # Format and mend what can be mended.
 fix:

@@ -23,8 +23,20 @@ from pathlib import Path
 
 import msgspec
 
-from kernels_bench_tools.devices import Device
-from kernels_bench_tools.records import (
+from kernels_bench_tools.schema.build import (
+    BuildRun,
+    CellRun,
+    FrontMatter,
+    Need,
+    Needs,
+    NotebookRun,
+    ProjectInfo,
+    Prose,
+    read_struct,
+    write_struct,
+)
+from kernels_bench_tools.schema.device import Device
+from kernels_bench_tools.schema.record import (
     CacheState,
     Environment,
     Latency,
@@ -37,19 +49,7 @@ from kernels_bench_tools.records import (
     Work,
     write_records,
 )
-from kernels_bench_tools.runs import (
-    BuildRun,
-    CellRun,
-    FrontMatter,
-    Need,
-    Needs,
-    NotebookRun,
-    ProjectInfo,
-    Prose,
-    read_struct,
-    write_struct,
-)
-from kernels_bench_tools.summaries import Summary
+from kernels_bench_tools.schema.summary import Summary
 
 H200 = Device(kind="cuda", name="NVIDIA H200", slug="nvidia-h200", driver="580.95.05")
 CODE = Path(__file__).read_text(encoding="utf-8").split("def ", 1)[0]

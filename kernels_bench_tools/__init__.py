@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from kernels_bench_tools.errors import KbtError, Unsupported
-from kernels_bench_tools.records import Record, Status
+from kernels_bench_tools.schema.record import Record, Status
 
 if TYPE_CHECKING:
     from kernels_bench_tools.hub import get_kernel

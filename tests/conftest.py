@@ -16,9 +16,17 @@ from typing import TYPE_CHECKING
 import msgspec
 import pytest
 
-from kernels_bench_tools.devices import Device
-from kernels_bench_tools.naming import series_slug
-from kernels_bench_tools.records import (
+from kernels_bench_tools.schema.build import (
+    BuildRun,
+    CellRun,
+    FrontMatter,
+    NotebookRun,
+    ProjectInfo,
+    Prose,
+    write_struct,
+)
+from kernels_bench_tools.schema.device import Device
+from kernels_bench_tools.schema.record import (
     CacheState,
     Clocks,
     Environment,
@@ -32,17 +40,9 @@ from kernels_bench_tools.records import (
     Timer,
     write_records,
 )
-from kernels_bench_tools.runs import (
-    BuildRun,
-    CellRun,
-    FrontMatter,
-    NotebookRun,
-    ProjectInfo,
-    Prose,
-    write_struct,
-)
-from kernels_bench_tools.selfchecks import Check, KernelAgreement, SelfCheck
-from kernels_bench_tools.summaries import DeviceSummary, Point, Row, Summary, Verdict, WorkloadSummary
+from kernels_bench_tools.schema.selfcheck import Check, KernelAgreement, SelfCheck
+from kernels_bench_tools.schema.summary import DeviceSummary, Point, Row, Summary, Verdict, WorkloadSummary
+from kernels_bench_tools.text import series_slug
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser

@@ -39,8 +39,8 @@ from kernels_bench_tools.notebooks.scheduler import BuildOptions
 from kernels_bench_tools.notebooks.scheduler import build as run_notebooks
 from kernels_bench_tools.publish.changes import read_report
 from kernels_bench_tools.publish.site import publish
-from kernels_bench_tools.records import Status
-from kernels_bench_tools.runs import BuildRun, CellRun
+from kernels_bench_tools.schema.build import BuildRun, CellRun
+from kernels_bench_tools.schema.record import Status
 
 FAILURES = frozenset(Status) - {Status.OK, Status.UNSUPPORTED}
 

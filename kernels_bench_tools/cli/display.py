@@ -10,7 +10,7 @@ from rich.spinner import Spinner
 from rich.table import Table
 
 from kernels_bench_tools.cli.progress import PlainProgress, running
-from kernels_bench_tools.runs import CellRun
+from kernels_bench_tools.schema.build import CellRun
 
 
 def stderr_console() -> Console:

@@ -6,8 +6,8 @@ import os
 import sys
 
 from kernels_bench_tools.notebooks.progress import Progress
-from kernels_bench_tools.records import Status
-from kernels_bench_tools.runs import CellRun
+from kernels_bench_tools.schema.build import CellRun
+from kernels_bench_tools.schema.record import Status
 
 # What makes rich take a pipe for a terminal.
 _FORCED = {"FORCE_COLOR", "TTY_COMPATIBLE", "TTY_INTERACTIVE"}

@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from pathlib import PurePosixPath
 
 from kernels_bench_tools.cli.physics import cell_records
-from kernels_bench_tools.naming import title_from_name
 from kernels_bench_tools.notebooks.project import Project
-from kernels_bench_tools.records import Record
-from kernels_bench_tools.runs import BuildRun, CellRun, NotebookRun
+from kernels_bench_tools.schema.build import BuildRun, CellRun, NotebookRun
+from kernels_bench_tools.schema.record import Record
 from kernels_bench_tools.summarize.sources import Source, whole_record
 from kernels_bench_tools.summarize.summary import summarize
 from kernels_bench_tools.summarize.table import render_table
+from kernels_bench_tools.text import title_from_name
 
 Shown = Sequence[tuple[NotebookRun, CellRun]]
 

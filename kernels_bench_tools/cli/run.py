@@ -30,13 +30,13 @@ from kernels_bench_tools.cli.options import (
 from kernels_bench_tools.cli.physics import cell_records, complain_of_impossible
 from kernels_bench_tools.cli.ranking import by_operator, operator_table
 from kernels_bench_tools.cli.tables import comparison_table, count_processes, tell_processes
-from kernels_bench_tools.naming import title_from_name
 from kernels_bench_tools.notebooks.document import read_notebook
 from kernels_bench_tools.notebooks.project import Project, find_project, operators
 from kernels_bench_tools.notebooks.scheduler import BuildOptions
-from kernels_bench_tools.records import Record
-from kernels_bench_tools.runs import BuildRun, CellRun, NotebookRun
+from kernels_bench_tools.schema.build import BuildRun, CellRun, NotebookRun
+from kernels_bench_tools.schema.record import Record
 from kernels_bench_tools.summarize.compare import Comparison, compare_records
+from kernels_bench_tools.text import title_from_name
 
 
 def run_notebook(

@@ -25,7 +25,7 @@ from kernels_bench_tools.notebooks.scheduler import build as run_notebooks
 from kernels_bench_tools.notebooks.watching import Watcher
 from kernels_bench_tools.publish.output import MANIFEST
 from kernels_bench_tools.publish.site import publish
-from kernels_bench_tools.runs import BuildRun
+from kernels_bench_tools.schema.build import BuildRun
 
 _SHOWN_EDITS = 3
 

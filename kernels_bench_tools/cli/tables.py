@@ -7,8 +7,8 @@ from collections.abc import Iterable, Sequence
 from rich.table import Table
 from rich.text import Text
 
-from kernels_bench_tools.records import Record, Status
-from kernels_bench_tools.summaries import Verdict
+from kernels_bench_tools.schema.record import Record, Status
+from kernels_bench_tools.schema.summary import Verdict
 from kernels_bench_tools.summarize.compare import Comparison
 
 

@@ -14,7 +14,7 @@ from kernels_bench_tools.hub.reasons import classify
 from kernels_bench_tools.hub.references import Reference, parse_reference
 from kernels_bench_tools.hub.resolving import Found, Terms, resolve
 from kernels_bench_tools.hub.status import HubError, HubStatus
-from kernels_bench_tools.records import HubKernel
+from kernels_bench_tools.schema.record import HubKernel
 
 SWITCH = "USE_HUB_KERNELS"
 OFF_VALUES = {"0", "OFF", "NO", "FALSE"}

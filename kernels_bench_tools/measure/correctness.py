@@ -14,7 +14,7 @@ from kernels_bench_tools.measure.differences import Comparison, WrongResultError
 from kernels_bench_tools.measure.judgement import compare, require_outputs
 from kernels_bench_tools.measure.operator import Inputs, Operator, Workload
 from kernels_bench_tools.measure.poison import poison_memory
-from kernels_bench_tools.records import Flag
+from kernels_bench_tools.schema.record import Flag
 
 SMALL_SEEDS = 2
 """Further seeds, on the operator's smaller version of the workload."""

@@ -11,7 +11,7 @@ from kernels_bench_tools.measure.cuda import choose_calls
 from kernels_bench_tools.measure.operator import Inputs, size_in_bytes, tensors_of
 from kernels_bench_tools.measure.rotation import CPU_CACHES, fits_beside, last_level_cache_bytes
 from kernels_bench_tools.measure.sampling import Call
-from kernels_bench_tools.records import CacheState
+from kernels_bench_tools.schema.record import CacheState
 
 
 class CpuTimer:

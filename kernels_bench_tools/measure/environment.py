@@ -14,9 +14,9 @@ from importlib import metadata
 import torch
 from msgspec.structs import replace
 
-from kernels_bench_tools.devices import Device, cpu_device, cuda_device
-from kernels_bench_tools.records import Environment, Provenance
-from kernels_bench_tools.runs import CellContext
+from kernels_bench_tools.schema.build import CellContext
+from kernels_bench_tools.schema.device import Device, cpu_device, cuda_device
+from kernels_bench_tools.schema.record import Environment, Provenance
 
 
 def torch_device() -> str:

@@ -14,7 +14,6 @@ from typing import Any
 
 import torch
 
-from kernels_bench_tools.devices import Device
 from kernels_bench_tools.errors import KbtError, OperatorError, Unsupported
 from kernels_bench_tools.measure.environment import describe_device, torch_device
 from kernels_bench_tools.measure.first_call import since_process_start_ms
@@ -25,8 +24,9 @@ from kernels_bench_tools.measure.session import Session, open_session
 from kernels_bench_tools.measure.table import Table
 from kernels_bench_tools.measure.trial import Trial, failed_trial, run_trial
 from kernels_bench_tools.measure.writing import Identity, make_record
-from kernels_bench_tools.records import Record, Status
-from kernels_bench_tools.runs import FORWARD, CellContext
+from kernels_bench_tools.schema.build import FORWARD, CellContext
+from kernels_bench_tools.schema.device import Device
+from kernels_bench_tools.schema.record import Record, Status
 
 Implementation = Callable[..., Any]
 QUICK_SET = "smoke"

@@ -19,7 +19,7 @@ from kernels_bench_tools.measure.plainness import active_modes, memory_of, why_l
 from kernels_bench_tools.measure.poison import poison_memory
 from kernels_bench_tools.measure.tampering import Bindings
 from kernels_bench_tools.measure.threads import Census, find_injection, newcomers, take_census, waits_for_work
-from kernels_bench_tools.records import Flag
+from kernels_bench_tools.schema.record import Flag
 
 TRUST = (
     "Checked: plain outputs that follow inputs refilled in place, unchanged inputs, poisoned memory, "

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from kernels_bench_tools.errors import OperatorError, Unsupported
 from kernels_bench_tools.measure.operator import Inputs, Operator, Output, Workload, no_cases, tensors_of
-from kernels_bench_tools.runs import FORWARD, MODES
+from kernels_bench_tools.schema.build import FORWARD, MODES
 
 _GRADIENT_SEED = 7919
 """Gradients must not repeat the values of inputs."""

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from kernels_bench_tools.errors import OperatorError
-from kernels_bench_tools.records import Work
+from kernels_bench_tools.schema.record import Work
 
 Inputs = tuple[Any, ...]
 """The positional arguments of an implementation: tensors first, then numbers, flags or names if it has any."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from kernels_bench_tools.records import REJECTING, Failure, Flag, Status
+from kernels_bench_tools.schema.record import REJECTING, Failure, Flag, Status
 
 
 def decide(

@@ -12,7 +12,7 @@ from kernels_bench_tools.measure.cuda import CudaTimer, cycles_per_ms, spin
 from kernels_bench_tools.measure.cupti import MarkersMissingError
 from kernels_bench_tools.measure.operator import Inputs
 from kernels_bench_tools.measure.sampling import MIN_SAMPLES, affordable, timing
-from kernels_bench_tools.records import Quantities, Timing
+from kernels_bench_tools.schema.record import Quantities, Timing
 
 SECONDS = 0.1
 """Time for each of the quantities; at least six calls are made however long they take."""

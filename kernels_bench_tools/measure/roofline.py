@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from kernels_bench_tools.records import Regime, Roofline, Work
+from kernels_bench_tools.schema.record import Regime, Roofline, Work
 
 FLOORS = 5
 """Below this many times a kernel that does nothing, launching is what is measured."""

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from math import nan
 from time import perf_counter
 
-from kernels_bench_tools.records import CacheState, Flag, Latency, Timer, Timing
-from kernels_bench_tools.statistics import (
+from kernels_bench_tools.schema.record import CacheState, Flag, Latency, Timer, Timing
+from kernels_bench_tools.stats import (
     CONFIDENCE,
     drift,
     is_bimodal,

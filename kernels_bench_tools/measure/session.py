@@ -15,7 +15,7 @@ from kernels_bench_tools.measure.integrity import Guard
 from kernels_bench_tools.measure.roofline import CPU_MARGIN, TRAFFIC_MARGIN, Judgement, judge
 from kernels_bench_tools.measure.rotation import cache_bytes
 from kernels_bench_tools.measure.sentinels import measure_sentinels
-from kernels_bench_tools.records import Work
+from kernels_bench_tools.schema.record import Work
 
 SECOND_LOOKS = 2
 """How often the ceilings are measured again before a time is said to exceed them."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import floor, log10
 
-from kernels_bench_tools.records import Latency, Record, Timing
+from kernels_bench_tools.schema.record import Latency, Record, Timing
 
 _COLUMNS = (
     ("median", 11),

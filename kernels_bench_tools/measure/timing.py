@@ -26,7 +26,7 @@ from kernels_bench_tools.measure.sampling import (
     summarize,
     warm_up,
 )
-from kernels_bench_tools.records import CacheState, Clocks, Flag, Kernel, Latency, Quantities, Timer
+from kernels_bench_tools.schema.record import CacheState, Clocks, Flag, Kernel, Latency, Quantities, Timer
 
 # Most medians are known within 0.2 s; a noisy one may take longer than the 0.8 s that it should.
 CUDA_LIMITS = Limits(warmup_seconds=0.3, min_warmup_seconds=0.1, sample_seconds=2.0, tick_ms=32e-6)

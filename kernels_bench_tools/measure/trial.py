@@ -22,8 +22,8 @@ from kernels_bench_tools.measure.roofline import FLOORS, Judgement
 from kernels_bench_tools.measure.rotation import input_set_count
 from kernels_bench_tools.measure.session import Session
 from kernels_bench_tools.measure.timing import Measurement, measure
-from kernels_bench_tools.records import Failure, Flag, Kernel, Status, Work
-from kernels_bench_tools.runs import FORWARD
+from kernels_bench_tools.schema.build import FORWARD
+from kernels_bench_tools.schema.record import Failure, Flag, Kernel, Status, Work
 
 RECOMPILE_LIMIT = 64
 PROCESS_SEEDS = 1000

@@ -8,7 +8,6 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from kernels_bench_tools.devices import Device
 from kernels_bench_tools.hub import loaded_kernels
 from kernels_bench_tools.measure.environment import (
     describe_affinity,
@@ -19,7 +18,9 @@ from kernels_bench_tools.measure.integrity import TRUST
 from kernels_bench_tools.measure.operator import Workload
 from kernels_bench_tools.measure.timing import Measurement
 from kernels_bench_tools.measure.trial import Trial
-from kernels_bench_tools.records import (
+from kernels_bench_tools.schema.build import CellContext
+from kernels_bench_tools.schema.device import Device
+from kernels_bench_tools.schema.record import (
     SCHEMA,
     FirstCall,
     Kernel,
@@ -29,7 +30,6 @@ from kernels_bench_tools.records import (
     Status,
     Timing,
 )
-from kernels_bench_tools.runs import CellContext
 
 DIGITS = 5
 """Significant digits of figures beside the headline: a fiftieth of what gets a verdict."""

@@ -21,7 +21,7 @@ from kernels_bench_tools.notebooks.entries import FORMAT, Draft, Entry, StoredRe
 from kernels_bench_tools.notebooks.environments import ignore_folder
 from kernels_bench_tools.notebooks.graph import CellName
 from kernels_bench_tools.notebooks.seals import DamagedEntryError, file_digest, sync_folder
-from kernels_bench_tools.runs import read_struct, write_struct
+from kernels_bench_tools.schema.build import read_struct, write_struct
 
 __all__ = [
     "FORMAT",

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import msgspec
 
-from kernels_bench_tools.devices import current_device
 from kernels_bench_tools.errors import KbtError
 from kernels_bench_tools.notebooks.checks import Survey, survey_project
 from kernels_bench_tools.notebooks.environments import PACKAGE_FOLDER, find_environment
@@ -18,6 +17,7 @@ from kernels_bench_tools.notebooks.graph import CellName, Node
 from kernels_bench_tools.notebooks.project import Project, find_project
 from kernels_bench_tools.notebooks.revisions import Repository
 from kernels_bench_tools.notebooks.staleness import ORDER, differences, survey_targets
+from kernels_bench_tools.schema.device import current_device
 
 
 class AffectedNotebook(msgspec.Struct, kw_only=True):

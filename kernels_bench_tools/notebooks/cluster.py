@@ -33,7 +33,7 @@ from kernels_bench_tools.notebooks.runner import finish
 from kernels_bench_tools.notebooks.shipping import Busy, Job, Left, Missing, Recipe
 from kernels_bench_tools.notebooks.staff import DEVICE, Staff, WorkersEnvironment
 from kernels_bench_tools.notebooks.workplace import Bench, Errand, LostPlaceError
-from kernels_bench_tools.records import Status
+from kernels_bench_tools.schema.record import Status
 
 _CHUNK = 16 * 2**20
 """Bytes that are sent in one message at most, a larger file aside."""

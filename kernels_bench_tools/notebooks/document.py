@@ -12,7 +12,7 @@ from kernels_bench_tools.notebooks.cells import Cell, read_cell
 from kernels_bench_tools.notebooks.fences import Fence, find_fences
 from kernels_bench_tools.notebooks.front_matter import read_front_matter
 from kernels_bench_tools.notebooks.project import STATE_FOLDER, Project
-from kernels_bench_tools.runs import FrontMatter
+from kernels_bench_tools.schema.build import FrontMatter
 
 
 @dataclass(frozen=True)

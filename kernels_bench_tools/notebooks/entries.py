@@ -21,8 +21,8 @@ from kernels_bench_tools.notebooks.seals import (
     digest_files,
     sync_tree,
 )
-from kernels_bench_tools.records import Status
-from kernels_bench_tools.runs import read_struct
+from kernels_bench_tools.schema.build import read_struct
+from kernels_bench_tools.schema.record import Status
 
 FORMAT = 2
 """Version of the entries; others count as absent."""

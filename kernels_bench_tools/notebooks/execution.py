@@ -29,7 +29,7 @@ from kernels_bench_tools.notebooks.requirements import unmet_requirement
 from kernels_bench_tools.notebooks.runner import CellTask, finish
 from kernels_bench_tools.notebooks.waiting import first_ended
 from kernels_bench_tools.notebooks.workplace import Errand, Workplace
-from kernels_bench_tools.records import Failure, Status
+from kernels_bench_tools.schema.record import Failure, Status
 
 
 def never(_name: CellName) -> bool:

@@ -16,7 +16,6 @@ from typing import Any
 
 import msgspec
 
-from kernels_bench_tools.devices import Device
 from kernels_bench_tools.notebooks.allowed import number_variables
 from kernels_bench_tools.notebooks.entries import FORMAT, Entry
 from kernels_bench_tools.notebooks.environments import PACKAGE_FOLDER, CellEnvironment
@@ -25,7 +24,8 @@ from kernels_bench_tools.notebooks.headers import split_header
 from kernels_bench_tools.notebooks.project import Project
 from kernels_bench_tools.notebooks.seals import file_digest
 from kernels_bench_tools.notebooks.sources import Sources
-from kernels_bench_tools.runs import FORWARD
+from kernels_bench_tools.schema.build import FORWARD
+from kernels_bench_tools.schema.device import Device
 
 UPSTREAM, DATA, SOURCE = "upstream ", "file ", "source of "
 """What the names of the ingredients begin with that a cell may have several of."""

@@ -13,7 +13,7 @@ from uvnote.parser import parse_frontmatter
 
 from kernels_bench_tools.errors import NotebookError
 from kernels_bench_tools.notebooks.paths import did_you_mean, nearest
-from kernels_bench_tools.runs import FrontMatter
+from kernels_bench_tools.schema.build import FrontMatter
 
 DEVICE_KINDS = ("cuda", "rocm", "xpu", "mps", "cpu")
 

@@ -11,14 +11,11 @@ from typing import Protocol
 
 import msgspec
 
-from kernels_bench_tools.devices import Device
-from kernels_bench_tools.naming import environment_key
 from kernels_bench_tools.notebooks.cache import Entry
 from kernels_bench_tools.notebooks.checkout import Checkout
 from kernels_bench_tools.notebooks.graph import CellName, Graph, Node
 from kernels_bench_tools.notebooks.project import Project
-from kernels_bench_tools.records import Status
-from kernels_bench_tools.runs import (
+from kernels_bench_tools.schema.build import (
     CONTEXT_VARIABLE,
     FORWARD,
     NEEDS_VARIABLE,
@@ -28,6 +25,9 @@ from kernels_bench_tools.runs import (
     code_digest,
     write_struct,
 )
+from kernels_bench_tools.schema.device import Device
+from kernels_bench_tools.schema.record import Status
+from kernels_bench_tools.text import environment_key
 
 
 def cell_context(

@@ -15,7 +15,7 @@ from kernels_bench_tools.notebooks.processes import Processes
 from kernels_bench_tools.notebooks.runner import CellTask, finish, run_cell
 from kernels_bench_tools.notebooks.shipping import Job, Left
 from kernels_bench_tools.notebooks.tail import Tail
-from kernels_bench_tools.records import Failure, Status
+from kernels_bench_tools.schema.record import Failure, Status
 
 _LINES, _LINE_LENGTH = 20, 500
 """Of what a cell prints, this much is told at each look; its logs have it all."""

@@ -11,7 +11,7 @@ import msgspec
 
 from kernels_bench_tools.notebooks.cache import Draft, StoredResult
 from kernels_bench_tools.notebooks.rescue import is_record
-from kernels_bench_tools.records import Status
+from kernels_bench_tools.schema.record import Status
 
 
 @dataclass(frozen=True)

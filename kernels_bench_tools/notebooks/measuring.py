@@ -14,7 +14,7 @@ from kernels_bench_tools.notebooks.runner import finish
 from kernels_bench_tools.notebooks.sentinels import LIMITS
 from kernels_bench_tools.notebooks.sessions import Session
 from kernels_bench_tools.notebooks.workplace import Bench, Errand, LostPlaceError, Workplace
-from kernels_bench_tools.records import Failure, Status
+from kernels_bench_tools.schema.record import Failure, Status
 
 LIVES = 3
 """A cell whose process has lost its place as often as this is what loses them."""

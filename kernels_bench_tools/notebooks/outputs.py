@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from kernels_bench_tools.records import Failure
+from kernels_bench_tools.schema.record import Failure
 
 _REASON_LENGTH = 300
 _TAIL_BYTES = 64 * 1024

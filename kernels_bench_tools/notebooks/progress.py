@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from typing import Protocol
 
-from kernels_bench_tools.runs import CellRun
+from kernels_bench_tools.schema.build import CellRun
 
 
 class Progress(Protocol):

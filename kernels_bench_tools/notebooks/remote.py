@@ -18,7 +18,6 @@ from distributed import Status as WorkerStatus
 from distributed import Worker, get_worker
 from distributed import secede as leave_thread_pool
 
-from kernels_bench_tools.devices import Device, current_device
 from kernels_bench_tools.notebooks.depot import Depot
 from kernels_bench_tools.notebooks.desk import Desk, make_environment
 from kernels_bench_tools.notebooks.environments import Prepared, find_environment
@@ -36,6 +35,7 @@ from kernels_bench_tools.notebooks.shipping import (
     harness_digest,
     runner_digest,
 )
+from kernels_bench_tools.schema.device import Device, current_device
 
 _LOOK_SECONDS = 0.05
 _LIVING = {WorkerStatus.running, WorkerStatus.paused, WorkerStatus.init, WorkerStatus.starting}

@@ -13,7 +13,7 @@ from kernels_bench_tools.notebooks.cells import Cell
 from kernels_bench_tools.notebooks.document import Notebook
 from kernels_bench_tools.notebooks.graph import CellName
 from kernels_bench_tools.notebooks.project import Project
-from kernels_bench_tools.runs import BuildRun, CellRun, NotebookRun, Prose, read_struct, write_struct
+from kernels_bench_tools.schema.build import BuildRun, CellRun, NotebookRun, Prose, read_struct, write_struct
 
 
 def describe_cell(project: Project, cell: Cell, entry: Entry | None, cached: bool) -> CellRun:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import platform
 
-from kernels_bench_tools.devices import Device
-from kernels_bench_tools.runs import FrontMatter
+from kernels_bench_tools.schema.build import FrontMatter
+from kernels_bench_tools.schema.device import Device
 
 
 def unmet_requirement(front: FrontMatter, device: Device) -> str:

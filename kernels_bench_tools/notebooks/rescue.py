@@ -9,10 +9,11 @@ from pathlib import Path
 
 import msgspec
 
-from kernels_bench_tools.devices import Device
 from kernels_bench_tools.errors import RecordError
 from kernels_bench_tools.notebooks.paths import is_pattern
-from kernels_bench_tools.records import (
+from kernels_bench_tools.schema.build import CellContext
+from kernels_bench_tools.schema.device import Device
+from kernels_bench_tools.schema.record import (
     SCHEMA,
     Environment,
     Failure,
@@ -21,7 +22,6 @@ from kernels_bench_tools.records import (
     encode_record,
     read_records,
 )
-from kernels_bench_tools.runs import CellContext
 
 
 def check_records(folder: Path, outputs: Sequence[str]) -> str:

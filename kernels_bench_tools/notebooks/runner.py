@@ -13,7 +13,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from kernels_bench_tools.devices import Device
 from kernels_bench_tools.notebooks.allowed import passed_variables
 from kernels_bench_tools.notebooks.cache import Draft, StoredResult
 from kernels_bench_tools.notebooks.cells import Cell
@@ -30,8 +29,9 @@ from kernels_bench_tools.notebooks.outputs import (
 from kernels_bench_tools.notebooks.policy import CellPolicy, readable_size
 from kernels_bench_tools.notebooks.processes import LOG_LIMIT, Exit, Processes, never
 from kernels_bench_tools.notebooks.rescue import add_failure, check_records
-from kernels_bench_tools.records import Failure, Status
-from kernels_bench_tools.runs import CONTEXT_VARIABLE, CellContext
+from kernels_bench_tools.schema.build import CONTEXT_VARIABLE, CellContext
+from kernels_bench_tools.schema.device import Device
+from kernels_bench_tools.schema.record import Failure, Status
 
 DEFAULT_TIMEOUT_SECONDS = 900
 """For cells without ``timeout=``. uvnote's 300 s are too few for a first compilation of every workload

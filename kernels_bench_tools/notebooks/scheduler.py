@@ -6,7 +6,6 @@ import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from kernels_bench_tools.devices import current_device
 from kernels_bench_tools.errors import ProjectError
 from kernels_bench_tools.notebooks.cache import CellCache
 from kernels_bench_tools.notebooks.cells import Cell
@@ -23,7 +22,8 @@ from kernels_bench_tools.notebooks.pruning import prune_cache
 from kernels_bench_tools.notebooks.reporting import describe_cell, describe_notebook, write_if_changed
 from kernels_bench_tools.notebooks.selection import select_cells, select_notebooks
 from kernels_bench_tools.notebooks.workplace import Here, Workplace, need_distributed
-from kernels_bench_tools.runs import FORWARD, MODES, BuildRun, CellRun, ProjectInfo
+from kernels_bench_tools.schema.build import FORWARD, MODES, BuildRun, CellRun, ProjectInfo
+from kernels_bench_tools.schema.device import current_device
 
 DEFAULT_PROCESSES = {"cuda": 3, "cpu": 1}
 """Fresh processes for each cell that measures, by the kind of the device: medians differ from process to process by

@@ -15,7 +15,7 @@ from kernels_bench_tools.notebooks.processes import CancelledCellError
 from kernels_bench_tools.notebooks.progress import Progress
 from kernels_bench_tools.notebooks.rescue import measured_nothing
 from kernels_bench_tools.notebooks.sentinels import Deviation, find_deviations, flag_records, read_times
-from kernels_bench_tools.records import Status
+from kernels_bench_tools.schema.record import Status
 
 Measure = Callable[[CellName, int], ProcessRun]
 """Runs one process, counted from 0, of a cell to its end."""

@@ -7,13 +7,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
-from kernels_bench_tools.devices import Device
 from kernels_bench_tools.notebooks.cache import StoredResult, file_digest
 from kernels_bench_tools.notebooks.cells import Cell
 from kernels_bench_tools.notebooks.environments import PACKAGE_FOLDER
 from kernels_bench_tools.notebooks.graph import CellName
 from kernels_bench_tools.notebooks.policy import CellPolicy
-from kernels_bench_tools.runs import CellContext, Needs
+from kernels_bench_tools.schema.build import CellContext, Needs
+from kernels_bench_tools.schema.device import Device
 
 
 @dataclass(frozen=True)
@@ -129,13 +129,13 @@ class Busy:
 
 def runner_digest() -> str:
     """Return a digest of what of this package runs cells, as it lies on the disk now."""
-    return _package_digest("*.py", "notebooks/*.py")
+    return _package_digest("*.py", "schema/*.py", "notebooks/*.py")
 
 
 def harness_digest() -> str:
     """Return a digest of what of this package cells import, as it lies on the disk now."""
     return _package_digest(
-        "*.py", *(f"{part}/**/*.py" for part in ("hub", "measure", "operators", "summarize"))
+        "*.py", *(f"{part}/**/*.py" for part in ("schema", "hub", "measure", "operators", "summarize"))
     )
 
 

@@ -22,8 +22,8 @@ from kernels_bench_tools.notebooks.headers import path_sources, read_header
 from kernels_bench_tools.notebooks.seals import file_digest
 
 PACKAGE = "kernels_bench_tools"
-_MEASURING_IMPORTS = ("*.py", "hub/*.py", "measure/**/*.py", "operators/**/*.py")
-_OTHER_IMPORTS = ("*.py", "summarize/**/*.py")
+_MEASURING_IMPORTS = ("*.py", "schema/*.py", "hub/*.py", "measure/**/*.py", "operators/**/*.py")
+_OTHER_IMPORTS = ("*.py", "schema/*.py", "summarize/**/*.py")
 _NEVER_IMPORTED = "selfcheck"
 """The part of the harness that checks it, which no cell imports."""
 _NOT_SOURCE = {"__pycache__", "node_modules", "site", "build", "dist"}

@@ -8,7 +8,6 @@ from enum import StrEnum
 
 import msgspec
 
-from kernels_bench_tools.devices import current_device
 from kernels_bench_tools.notebooks.cache import CellCache
 from kernels_bench_tools.notebooks.checks import Survey, survey_project
 from kernels_bench_tools.notebooks.entries import Entry
@@ -19,6 +18,7 @@ from kernels_bench_tools.notebooks.project import Project
 from kernels_bench_tools.notebooks.requirements import unmet_requirement
 from kernels_bench_tools.notebooks.scheduler import BuildOptions
 from kernels_bench_tools.notebooks.selection import select_cells, select_notebooks
+from kernels_bench_tools.schema.device import current_device
 
 ORDER = "needs"
 """The ingredient that lists which cells are needed; said by naming the cell that is new or gone."""

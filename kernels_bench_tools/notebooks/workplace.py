@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from kernels_bench_tools.devices import Device
 from kernels_bench_tools.errors import ProjectError
 from kernels_bench_tools.notebooks.cache import Entry, StoredResult
 from kernels_bench_tools.notebooks.environments import CellEnvironment, Prepared
@@ -28,8 +27,9 @@ from kernels_bench_tools.notebooks.progress import Progress
 from kernels_bench_tools.notebooks.project import Project
 from kernels_bench_tools.notebooks.runner import CellTask, finish, run_cell
 from kernels_bench_tools.notebooks.tail import Tail
-from kernels_bench_tools.records import Failure, Status
-from kernels_bench_tools.runs import Needs
+from kernels_bench_tools.schema.build import Needs
+from kernels_bench_tools.schema.device import Device
+from kernels_bench_tools.schema.record import Failure, Status
 
 
 @dataclass(frozen=True)

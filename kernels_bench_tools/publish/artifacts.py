@@ -17,7 +17,7 @@ from kernels_bench_tools.publish.numbers import size
 from kernels_bench_tools.publish.page import Page
 from kernels_bench_tools.publish.paths import SitePaths, stays_inside
 from kernels_bench_tools.publish.svg import Panel, SeriesName, Setting, inline_figure
-from kernels_bench_tools.runs import NotebookRun
+from kernels_bench_tools.schema.build import NotebookRun
 
 MAX_ROWS = 200
 """Rows of a CSV file that a page shows; the file itself holds all of them."""

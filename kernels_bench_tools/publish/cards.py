@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
-from kernels_bench_tools.devices import Device
 from kernels_bench_tools.publish.dates import day_range, days
 from kernels_bench_tools.publish.devices import (
     DeviceViews,
@@ -20,7 +19,8 @@ from kernels_bench_tools.publish.devices import (
 from kernels_bench_tools.publish.operators import Operator
 from kernels_bench_tools.publish.page import Page
 from kernels_bench_tools.publish.sparklines import latency_sparkline
-from kernels_bench_tools.summaries import DeviceSummary, Row
+from kernels_bench_tools.schema.device import Device
+from kernels_bench_tools.schema.summary import DeviceSummary, Row
 
 
 @dataclass(frozen=True)

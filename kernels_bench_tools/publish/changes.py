@@ -11,7 +11,6 @@ from typing import TypeAlias
 import msgspec
 
 from kernels_bench_tools.errors import ProjectError
-from kernels_bench_tools.estimates import SMALLEST_EFFECT, geometric_mean
 from kernels_bench_tools.publish.dates import day
 from kernels_bench_tools.publish.devices import view_slug, view_title
 from kernels_bench_tools.publish.numbers import times
@@ -19,8 +18,9 @@ from kernels_bench_tools.publish.operators import Operator, implementation_id
 from kernels_bench_tools.publish.page import Page
 from kernels_bench_tools.publish.paths import SitePaths
 from kernels_bench_tools.publish.words import Mark
-from kernels_bench_tools.records import Status
-from kernels_bench_tools.summaries import DeviceSummary, Point, Report, Row
+from kernels_bench_tools.schema.estimate import SMALLEST_EFFECT, geometric_mean
+from kernels_bench_tools.schema.record import Status
+from kernels_bench_tools.schema.summary import DeviceSummary, Point, Report, Row
 
 MOST_SHOWN = 12
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from kernels_bench_tools.summaries import DeviceSummary, Row
+from kernels_bench_tools.schema.summary import DeviceSummary, Row
 
 
 def day(stamp: str) -> str:

@@ -10,7 +10,7 @@ from pathlib import Path
 from kernels_bench_tools.errors import RecordError
 from kernels_bench_tools.publish.artifacts import Artifact
 from kernels_bench_tools.publish.recorded import record_device
-from kernels_bench_tools.records import Clocks, FirstCall, Record, read_records
+from kernels_bench_tools.schema.record import Clocks, FirstCall, Record, read_records
 
 
 @dataclass(frozen=True)

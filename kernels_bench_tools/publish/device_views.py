@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
-from kernels_bench_tools.devices import Device
 from kernels_bench_tools.publish.artifacts import Artifact
 from kernels_bench_tools.publish.cards import DeviceCard, operator_card
 from kernels_bench_tools.publish.devices import DeviceViews
@@ -23,7 +22,8 @@ from kernels_bench_tools.publish.sentinels import (
     record_files,
     sentinel_views,
 )
-from kernels_bench_tools.records import Environment
+from kernels_bench_tools.schema.device import Device
+from kernels_bench_tools.schema.record import Environment
 
 
 @dataclass(frozen=True)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from kernels_bench_tools.devices import Device
-from kernels_bench_tools.records import Regime, Status
-from kernels_bench_tools.summaries import DeviceSummary, Point, Row, WorkloadSummary
+from kernels_bench_tools.schema.device import Device
+from kernels_bench_tools.schema.record import Regime, Status
+from kernels_bench_tools.schema.summary import DeviceSummary, Point, Row, WorkloadSummary
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,8 @@ from kernels_bench_tools.publish.dates import latest
 from kernels_bench_tools.publish.operators import Operator
 from kernels_bench_tools.publish.paths import SitePaths
 from kernels_bench_tools.publish.sentinels import record_files
-from kernels_bench_tools.runs import ProjectInfo
-from kernels_bench_tools.summaries import Report, Summary
+from kernels_bench_tools.schema.build import ProjectInfo
+from kernels_bench_tools.schema.summary import Report, Summary
 
 
 class _Named(msgspec.Struct):

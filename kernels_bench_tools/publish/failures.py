@@ -11,8 +11,8 @@ from kernels_bench_tools.publish.operators import Operator
 from kernels_bench_tools.publish.page import Page
 from kernels_bench_tools.publish.paths import SitePaths
 from kernels_bench_tools.publish.words import Mark, status_mark
-from kernels_bench_tools.records import Status
-from kernels_bench_tools.summaries import DeviceSummary, Point, Row
+from kernels_bench_tools.schema.record import Status
+from kernels_bench_tools.schema.summary import DeviceSummary, Point, Row
 
 _NUMBER = re.compile(r"-?\d[\d.,]*")
 _CODE = re.compile(r"\[[a-z][a-z-]+\]$")

@@ -18,7 +18,7 @@ from kernels_bench_tools.publish.page import Page
 from kernels_bench_tools.publish.paths import relative_url
 from kernels_bench_tools.publish.places import FRONT
 from kernels_bench_tools.publish.words import plain_text
-from kernels_bench_tools.runs import ProjectInfo
+from kernels_bench_tools.schema.build import ProjectInfo
 
 _NEVER = "1970-01-01T00:00:00Z"
 """Atom wants a date; this one says that nothing was measured."""

@@ -28,8 +28,8 @@ from kernels_bench_tools.publish.places import (
 )
 from kernels_bench_tools.publish.selfchecks import SelfChecks
 from kernels_bench_tools.publish.sentinels import Reading
-from kernels_bench_tools.runs import BuildRun, FrontMatter, NotebookRun
-from kernels_bench_tools.summaries import Report
+from kernels_bench_tools.schema.build import BuildRun, FrontMatter, NotebookRun
+from kernels_bench_tools.schema.summary import Report
 
 if TYPE_CHECKING:
     from jinja2 import Environment

@@ -13,7 +13,7 @@ import msgspec
 from kernels_bench_tools.publish.operators import Operator
 from kernels_bench_tools.publish.sentinels import record_files
 from kernels_bench_tools.publish.shipped import template_folder
-from kernels_bench_tools.runs import NotebookRun
+from kernels_bench_tools.schema.build import NotebookRun
 
 _LIBRARIES = ("jinja2", "latex2mathml", "markdown-it-py", "markupsafe", "mdit-py-plugins", "pygments")
 
@@ -32,7 +32,12 @@ def digest(*parts: str | bytes) -> str:
 def program_key() -> str:
     """Return the key of what makes pages: templates, our own code, and the libraries that render."""
     package = Path(__file__).resolve().parent.parent
-    files = [*template_folder().glob("*.j2"), *package.glob("*.py"), *Path(__file__).parent.glob("*.py")]
+    files = [
+        *template_folder().glob("*.j2"),
+        *package.glob("*.py"),
+        *package.glob("schema/*.py"),
+        *Path(__file__).parent.glob("*.py"),
+    ]
     contents = [file.name.encode() + b"\n" + file.read_bytes() for file in sorted(files)]
     return digest(*contents, *map(_version, _LIBRARIES))
 

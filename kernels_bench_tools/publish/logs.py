@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kernels_bench_tools.publish.words import plain_text
-from kernels_bench_tools.runs import CellRun
+from kernels_bench_tools.schema.build import CellRun
 
 MAX_BYTES = 40_000
 """What a page shows of a log at most; the whole of a longer one lies beside it as a file."""

@@ -13,7 +13,7 @@ from kernels_bench_tools.publish.frame import Site
 from kernels_bench_tools.publish.operators import Operator
 from kernels_bench_tools.publish.page import Page
 from kernels_bench_tools.publish.places import FEED, operator_feed
-from kernels_bench_tools.runs import NotebookRun
+from kernels_bench_tools.schema.build import NotebookRun
 
 
 @dataclass(frozen=True)

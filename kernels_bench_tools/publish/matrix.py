@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from kernels_bench_tools.publish.devices import DeviceViews, by_workload, measured_rows, view_slug, view_title
 from kernels_bench_tools.publish.numbers import decimals, milliseconds
 from kernels_bench_tools.publish.words import Mark, status_mark
-from kernels_bench_tools.records import Status
-from kernels_bench_tools.summaries import DeviceSummary, Point
+from kernels_bench_tools.schema.record import Status
+from kernels_bench_tools.schema.summary import DeviceSummary, Point
 
 STEPS = (1.02, 1.1, 1.25, 1.5, 2.0, 4.0)
 """Upper ends of the shades but for the last: as good as the best, then worse and worse."""

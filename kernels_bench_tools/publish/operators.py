@@ -11,7 +11,6 @@ from pathlib import Path
 
 import msgspec
 
-from kernels_bench_tools.naming import title_from_name
 from kernels_bench_tools.publish.artifacts import Artifact, notebook_artifacts
 from kernels_bench_tools.publish.devices import DeviceViews, by_device, is_forward, view_slug
 from kernels_bench_tools.publish.numbers import times, times_interval
@@ -19,8 +18,9 @@ from kernels_bench_tools.publish.paths import SitePaths
 from kernels_bench_tools.publish.places import backward_page
 from kernels_bench_tools.publish.svg import SeriesName
 from kernels_bench_tools.publish.words import status_mark
-from kernels_bench_tools.runs import CellRun, NotebookRun, Prose, has_other_code, read_struct
-from kernels_bench_tools.summaries import DeviceSummary, Row, Summary
+from kernels_bench_tools.schema.build import CellRun, NotebookRun, Prose, has_other_code, read_struct
+from kernels_bench_tools.schema.summary import DeviceSummary, Row, Summary
+from kernels_bench_tools.text import title_from_name
 
 IMPLEMENTATIONS, RESULTS = "impls", "results"
 LATENCY = "latency.svg"

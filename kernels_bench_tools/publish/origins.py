@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from kernels_bench_tools.devices import Device
 from kernels_bench_tools.publish.dates import day_range, days
-from kernels_bench_tools.records import Environment
-from kernels_bench_tools.summaries import DeviceSummary, Row
+from kernels_bench_tools.schema.device import Device
+from kernels_bench_tools.schema.record import Environment
+from kernels_bench_tools.schema.summary import DeviceSummary, Row
 
 
 @dataclass(frozen=True)

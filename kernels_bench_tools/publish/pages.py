@@ -23,7 +23,7 @@ from kernels_bench_tools.publish.recorded import recorded_rows
 from kernels_bench_tools.publish.results import implementation_sections
 from kernels_bench_tools.publish.sections import contents, operator_preview, operator_view
 from kernels_bench_tools.publish.views import View, Viewer
-from kernels_bench_tools.runs import BuildRun, FrontMatter, NotebookRun
+from kernels_bench_tools.schema.build import BuildRun, FrontMatter, NotebookRun
 
 
 def front_page(site: Site, notebook: NotebookRun) -> str:

@@ -11,8 +11,8 @@ from collections.abc import Iterable
 from functools import lru_cache
 from urllib.parse import quote
 
-from kernels_bench_tools.naming import slugify
-from kernels_bench_tools.runs import NotebookRun
+from kernels_bench_tools.schema.build import NotebookRun
+from kernels_bench_tools.text import slugify
 
 
 def page_path(notebook: str) -> str:

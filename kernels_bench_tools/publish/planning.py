@@ -38,8 +38,8 @@ from kernels_bench_tools.publish.products import Product
 from kernels_bench_tools.publish.selfchecks import FOLDER as SELFCHECKS
 from kernels_bench_tools.publish.selfchecks import read_selfchecks
 from kernels_bench_tools.publish.shipped import static_files
-from kernels_bench_tools.runs import BuildRun, NotebookRun
-from kernels_bench_tools.summaries import Report
+from kernels_bench_tools.schema.build import BuildRun, NotebookRun
+from kernels_bench_tools.schema.summary import Report
 
 
 def plan_site(root: Path, build: BuildRun, previous: Report | None = None) -> tuple[Site, dict[str, Content]]:

@@ -21,7 +21,7 @@ from mdit_py_plugins.dollarmath import dollarmath_plugin
 from kernels_bench_tools.publish.code import highlighted
 from kernels_bench_tools.publish.formulas import formula
 from kernels_bench_tools.publish.page import Page
-from kernels_bench_tools.runs import CellRun, NotebookRun, Prose
+from kernels_bench_tools.schema.build import CellRun, NotebookRun, Prose
 
 _PLACEHOLDER = re.compile(r"!\[(artifact:[^\]\n]+|contents|operators(?::[^\]\n]*)?|results)\](?![(\[])")
 OPERATORS = "operators"

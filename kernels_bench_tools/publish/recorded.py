@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from kernels_bench_tools.devices import Device, cuda_device
 from kernels_bench_tools.errors import RecordError
-from kernels_bench_tools.naming import series_slug, slugify
 from kernels_bench_tools.publish.artifacts import Artifact
-from kernels_bench_tools.records import Record, Status, Timing, read_records
-from kernels_bench_tools.summaries import DeviceSummary, Point, Row, WorkloadSummary
+from kernels_bench_tools.schema.device import Device, cuda_device
+from kernels_bench_tools.schema.record import Record, Status, Timing, read_records
+from kernels_bench_tools.schema.summary import DeviceSummary, Point, Row, WorkloadSummary
+from kernels_bench_tools.text import series_slug, slugify
 
 
 def recorded_rows(artifacts: Iterable[Artifact], title: str) -> list[tuple[DeviceSummary, Row]]:

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
-from kernels_bench_tools.devices import Device
 from kernels_bench_tools.publish.devices import (
     DeviceViews,
     computes,
@@ -17,8 +16,9 @@ from kernels_bench_tools.publish.devices import (
     view_slug,
     view_title,
 )
-from kernels_bench_tools.records import Status
-from kernels_bench_tools.summaries import DeviceSummary, Row
+from kernels_bench_tools.schema.device import Device
+from kernels_bench_tools.schema.record import Status
+from kernels_bench_tools.schema.summary import DeviceSummary, Row
 
 GiveId = Callable[[str], str]
 """Gives out the id of a section for the slug that it would have."""

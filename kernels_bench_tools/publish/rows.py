@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from math import inf
 
-from kernels_bench_tools.estimates import Estimate, geometric_mean
 from kernels_bench_tools.publish.words import status_mark
-from kernels_bench_tools.records import Flag, Status
-from kernels_bench_tools.summaries import Row
+from kernels_bench_tools.schema.estimate import Estimate, geometric_mean
+from kernels_bench_tools.schema.record import Flag, Status
+from kernels_bench_tools.schema.summary import Row
 
 
 def typical_latency(row: Row) -> Estimate | None:

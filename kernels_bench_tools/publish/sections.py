@@ -24,7 +24,7 @@ from kernels_bench_tools.publish.results import (
     standings,
 )
 from kernels_bench_tools.publish.words import Mark, status_mark
-from kernels_bench_tools.runs import NotebookRun
+from kernels_bench_tools.schema.build import NotebookRun
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import msgspec
 
-from kernels_bench_tools.runs import read_struct
-from kernels_bench_tools.selfchecks import KernelAgreement, SelfCheck
+from kernels_bench_tools.schema.build import read_struct
+from kernels_bench_tools.schema.selfcheck import KernelAgreement, SelfCheck
 
 PAGE = "selfcheck.html"
 FOLDER = "selfcheck"

@@ -11,7 +11,7 @@ from statistics import median
 import msgspec
 from markupsafe import Markup, escape
 
-from kernels_bench_tools.devices import Device
+from kernels_bench_tools.schema.device import Device
 
 _MOST = 400
 """Marks of a drawing; of more readings, every n-th is drawn."""

@@ -9,8 +9,8 @@ import msgspec
 from kernels_bench_tools.publish.output import OutputFolder
 from kernels_bench_tools.publish.places import FRONT
 from kernels_bench_tools.publish.planning import plan_site
-from kernels_bench_tools.runs import BuildRun
-from kernels_bench_tools.summaries import Report
+from kernels_bench_tools.schema.build import BuildRun
+from kernels_bench_tools.schema.summary import Report
 
 
 class Published(msgspec.Struct, kw_only=True):

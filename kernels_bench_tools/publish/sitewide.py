@@ -8,7 +8,6 @@ from collections.abc import Iterable
 
 from markupsafe import Markup
 
-from kernels_bench_tools.flags import FLAG_WORDS
 from kernels_bench_tools.publish.device_views import KnownDevice, device_view
 from kernels_bench_tools.publish.failures import failure_groups
 from kernels_bench_tools.publish.frame import Site, blank_notebook, front_crumbs, operator_crumbs, render
@@ -18,8 +17,9 @@ from kernels_bench_tools.publish.origins import view_origins
 from kernels_bench_tools.publish.page import Page
 from kernels_bench_tools.publish.places import DEVICES, METHOD, NOT_FOUND, STATUS, matrix_page
 from kernels_bench_tools.publish.prose import Body
-from kernels_bench_tools.records import REJECTING, Flag
-from kernels_bench_tools.summaries import DeviceSummary
+from kernels_bench_tools.schema.flags import FLAG_WORDS
+from kernels_bench_tools.schema.record import REJECTING, Flag
+from kernels_bench_tools.schema.summary import DeviceSummary
 
 
 def devices_page(site: Site) -> str:

@@ -7,8 +7,8 @@ from math import log10
 from markupsafe import Markup, escape
 
 from kernels_bench_tools.publish.numbers import milliseconds
-from kernels_bench_tools.records import Status
-from kernels_bench_tools.summaries import DeviceSummary, Row
+from kernels_bench_tools.schema.record import Status
+from kernels_bench_tools.schema.summary import DeviceSummary, Row
 
 WIDTH, HEIGHT = 320, 120
 _MARGIN = 8

@@ -17,7 +17,7 @@ from kernels_bench_tools.publish.previews import ArtifactView, link, missing, pr
 from kernels_bench_tools.publish.prose import Html, Part, Placeholder
 from kernels_bench_tools.publish.svg import SeriesName
 from kernels_bench_tools.publish.words import Mark, status_mark
-from kernels_bench_tools.runs import CellRun, NotebookRun
+from kernels_bench_tools.schema.build import CellRun, NotebookRun
 
 
 @dataclass(frozen=True)

@@ -7,9 +7,9 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from kernels_bench_tools.flags import FLAG_WORDS
-from kernels_bench_tools.records import CacheState, Flag, Regime, Status, Timer
-from kernels_bench_tools.summaries import Point, Row, Verdict
+from kernels_bench_tools.schema.flags import FLAG_WORDS
+from kernels_bench_tools.schema.record import CacheState, Flag, Regime, Status, Timer
+from kernels_bench_tools.schema.summary import Point, Row, Verdict
 
 
 class Mark(NamedTuple):

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from matplotlib.ticker import LogLocator, MaxNLocator
 
-from kernels_bench_tools.summaries import DeviceSummary
+from kernels_bench_tools.schema.summary import DeviceSummary
 from kernels_bench_tools.summarize.charts import Scale
 
 

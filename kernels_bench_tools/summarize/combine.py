@@ -10,10 +10,9 @@ from pathlib import Path, PurePosixPath
 import msgspec
 
 from kernels_bench_tools.errors import RecordError
-from kernels_bench_tools.naming import title_from_name
-from kernels_bench_tools.records import Record, Status, read_records
-from kernels_bench_tools.runs import Need, Needs, write_struct
-from kernels_bench_tools.summaries import Summary
+from kernels_bench_tools.schema.build import Need, Needs, write_struct
+from kernels_bench_tools.schema.record import Record, Status, read_records
+from kernels_bench_tools.schema.summary import Summary
 from kernels_bench_tools.summarize.charts import CHARTS
 from kernels_bench_tools.summarize.exports import latency_csv
 from kernels_bench_tools.summarize.figures import chart_svg
@@ -21,6 +20,7 @@ from kernels_bench_tools.summarize.needs import read_needs
 from kernels_bench_tools.summarize.sources import Source, attempts, whole_record
 from kernels_bench_tools.summarize.summary import summarize
 from kernels_bench_tools.summarize.table import render_table
+from kernels_bench_tools.text import title_from_name
 
 
 def combine(operator: str = "", *, title: str = "") -> Summary:

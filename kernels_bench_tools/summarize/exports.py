@@ -6,8 +6,8 @@ import csv
 import io
 from collections.abc import Mapping, Sequence
 
-from kernels_bench_tools.records import Record
-from kernels_bench_tools.summaries import DeviceSummary, Point, Row, Summary, Verdict, WorkloadSummary
+from kernels_bench_tools.schema.record import Record
+from kernels_bench_tools.schema.summary import DeviceSummary, Point, Row, Summary, Verdict, WorkloadSummary
 from kernels_bench_tools.summarize.metrics import LATENCY, METRICS
 from kernels_bench_tools.summarize.sources import Attempt
 from kernels_bench_tools.summarize.views import View

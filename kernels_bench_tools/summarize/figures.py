@@ -9,10 +9,9 @@ from collections.abc import Mapping, Sequence
 import matplotlib.style
 from matplotlib.figure import Figure
 
-from kernels_bench_tools.estimates import Estimate
-from kernels_bench_tools.naming import slugify
-from kernels_bench_tools.records import Status
-from kernels_bench_tools.summaries import DeviceSummary, Point, Row, Summary
+from kernels_bench_tools.schema.estimate import Estimate
+from kernels_bench_tools.schema.record import Status
+from kernels_bench_tools.schema.summary import DeviceSummary, Point, Row, Summary
 from kernels_bench_tools.summarize.charts import Chart
 from kernels_bench_tools.summarize.lines import failures
 from kernels_bench_tools.summarize.palette import Style, assign_styles
@@ -29,6 +28,7 @@ from kernels_bench_tools.summarize.panel import (
 from kernels_bench_tools.summarize.svg import FONT, INK, Panel, Series, finish_svg
 from kernels_bench_tools.summarize.switching import scales_json, values_text
 from kernels_bench_tools.summarize.ticks import printable
+from kernels_bench_tools.text import slugify
 
 _STYLE = {
     "svg.fonttype": "none",

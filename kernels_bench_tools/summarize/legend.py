@@ -8,8 +8,8 @@ from typing import Any
 
 from matplotlib.lines import Line2D
 
-from kernels_bench_tools.records import Status
-from kernels_bench_tools.summaries import DeviceSummary, Row
+from kernels_bench_tools.schema.record import Status
+from kernels_bench_tools.schema.summary import DeviceSummary, Row
 from kernels_bench_tools.summarize.palette import Style
 from kernels_bench_tools.summarize.ticks import printable
 

@@ -9,8 +9,8 @@ from typing import Any
 from matplotlib.patches import PathPatch
 from matplotlib.path import Path
 
-from kernels_bench_tools.estimates import Estimate
-from kernels_bench_tools.summaries import DeviceSummary, Point, Row
+from kernels_bench_tools.schema.estimate import Estimate
+from kernels_bench_tools.schema.summary import DeviceSummary, Point, Row
 from kernels_bench_tools.summarize.charts import Scale, passed
 from kernels_bench_tools.summarize.palette import Style
 

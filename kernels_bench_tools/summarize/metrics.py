@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Literal, NamedTuple
 
-from kernels_bench_tools.records import Record, Regime, Status
+from kernels_bench_tools.schema.record import Record, Regime, Status
 
 
 class Metric(NamedTuple):

@@ -7,7 +7,7 @@ import os
 import msgspec
 
 from kernels_bench_tools.errors import KbtError
-from kernels_bench_tools.runs import NEEDS_VARIABLE, Needs
+from kernels_bench_tools.schema.build import NEEDS_VARIABLE, Needs
 
 
 def read_needs(asker: str) -> Needs:

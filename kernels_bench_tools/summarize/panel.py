@@ -8,7 +8,7 @@ from typing import Any
 from matplotlib.figure import Figure
 from matplotlib.ticker import NullLocator
 
-from kernels_bench_tools.summaries import DeviceSummary
+from kernels_bench_tools.schema.summary import DeviceSummary
 from kernels_bench_tools.summarize.axes import (
     linear_axis,
     logarithmic_axis,

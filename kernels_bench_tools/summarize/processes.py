@@ -11,8 +11,8 @@ from typing import TypeVar
 import msgspec
 import numpy as np
 
-from kernels_bench_tools.estimates import Estimate
-from kernels_bench_tools.records import (
+from kernels_bench_tools.schema.estimate import Estimate
+from kernels_bench_tools.schema.record import (
     Failure,
     Flag,
     Latency,
@@ -23,7 +23,7 @@ from kernels_bench_tools.records import (
     Timer,
     Timing,
 )
-from kernels_bench_tools.statistics import CONFIDENCE, hierarchical_median, median_interval, widened
+from kernels_bench_tools.stats import CONFIDENCE, hierarchical_median, median_interval, widened
 from kernels_bench_tools.summarize.words import reason_of
 
 HALF_TICK_MS = 16e-6

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 import msgspec
 
-from kernels_bench_tools.estimates import Estimate, geometric_mean
-from kernels_bench_tools.records import Record, Status
-from kernels_bench_tools.statistics import geometric_mean_interval
-from kernels_bench_tools.summaries import Point, Row
+from kernels_bench_tools.schema.estimate import Estimate, geometric_mean
+from kernels_bench_tools.schema.record import Record, Status
+from kernels_bench_tools.schema.summary import Point, Row
+from kernels_bench_tools.stats import geometric_mean_interval
 
 
 def overall_speedup(

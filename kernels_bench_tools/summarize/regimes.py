@@ -6,8 +6,8 @@ from collections import Counter
 from itertools import groupby
 from typing import Any
 
-from kernels_bench_tools.records import Regime
-from kernels_bench_tools.summaries import DeviceSummary
+from kernels_bench_tools.schema.record import Regime
+from kernels_bench_tools.schema.summary import DeviceSummary
 from kernels_bench_tools.summarize.charts import passed
 
 _WORDS = {

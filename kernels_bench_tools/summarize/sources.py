@@ -7,12 +7,12 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
-from kernels_bench_tools.devices import Device, cuda_device
-from kernels_bench_tools.naming import slugify, title_from_name
-from kernels_bench_tools.records import Failure, Record, Status
-from kernels_bench_tools.runs import FrontMatter
+from kernels_bench_tools.schema.build import FrontMatter
+from kernels_bench_tools.schema.device import Device, cuda_device
+from kernels_bench_tools.schema.record import Failure, Record, Status
 from kernels_bench_tools.summarize.processes import by_workload, merge
 from kernels_bench_tools.summarize.views import View, group_order, in_view_order, view_of
+from kernels_bench_tools.text import slugify, title_from_name
 
 _NOT_A_GPU = frozenset({"", "cpu", "none", "null", "n/a", "unknown"})
 NEVER_RUN = "has no record of this device"

@@ -9,11 +9,11 @@ from typing import TypeAlias
 
 import msgspec
 
-from kernels_bench_tools.devices import Device
 from kernels_bench_tools.errors import RecordError
-from kernels_bench_tools.records import Regime, Status
-from kernels_bench_tools.runs import Needs, write_struct
-from kernels_bench_tools.suites import (
+from kernels_bench_tools.schema.build import Needs, write_struct
+from kernels_bench_tools.schema.device import Device
+from kernels_bench_tools.schema.record import Regime, Status
+from kernels_bench_tools.schema.suite import (
     Suite,
     SuiteDevice,
     SuiteEntry,
@@ -22,7 +22,7 @@ from kernels_bench_tools.suites import (
     SuiteRow,
     read_suite,
 )
-from kernels_bench_tools.summaries import DeviceSummary, Point, Row, Summary
+from kernels_bench_tools.schema.summary import DeviceSummary, Point, Row, Summary
 from kernels_bench_tools.summarize.needs import read_needs
 from kernels_bench_tools.summarize.published import published_csv, published_markdown
 from kernels_bench_tools.summarize.suite_tables import report_csv, report_markdown, report_text

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kernels_bench_tools.suites import (
+from kernels_bench_tools.schema.suite import (
     NOBODY,
     SuiteDevice,
     SuiteEntry,

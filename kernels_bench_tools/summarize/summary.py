@@ -6,9 +6,8 @@ from collections.abc import Mapping, Sequence
 from itertools import groupby
 from statistics import median
 
-from kernels_bench_tools.naming import series_slug
-from kernels_bench_tools.records import Environment, Provenance, Record, Status
-from kernels_bench_tools.summaries import DeviceSummary, Point, Row, Summary, WorkloadSummary
+from kernels_bench_tools.schema.record import Environment, Provenance, Record, Status
+from kernels_bench_tools.schema.summary import DeviceSummary, Point, Row, Summary, WorkloadSummary
 from kernels_bench_tools.summarize.compare import Speedup, compare
 from kernels_bench_tools.summarize.metrics import (
     ARITHMETIC,
@@ -24,6 +23,7 @@ from kernels_bench_tools.summarize.sources import Attempt, Identity, Source, att
 from kernels_bench_tools.summarize.views import titles_and_keys
 from kernels_bench_tools.summarize.words import reason_of
 from kernels_bench_tools.summarize.workloads import in_order, workload_summary
+from kernels_bench_tools.text import series_slug
 
 NO_RECORD = "left no record of this workload"
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from kernels_bench_tools.estimates import Estimate
-from kernels_bench_tools.summaries import DeviceSummary, Point
+from kernels_bench_tools.schema.estimate import Estimate
+from kernels_bench_tools.schema.summary import DeviceSummary, Point
 from kernels_bench_tools.summarize.axes import (
     linear_axis,
     logarithmic_axis,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from kernels_bench_tools.records import Regime, Status
-from kernels_bench_tools.summaries import DeviceSummary, Point, Row, Summary, Verdict
+from kernels_bench_tools.schema.record import Regime, Status
+from kernels_bench_tools.schema.summary import DeviceSummary, Point, Row, Summary, Verdict
 from kernels_bench_tools.summarize.words import flag_words
 
 NOTHING = "–"

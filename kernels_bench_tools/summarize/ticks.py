@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from kernels_bench_tools.summaries import WorkloadSummary
+from kernels_bench_tools.schema.summary import WorkloadSummary
 from kernels_bench_tools.summarize.workloads import labels
 
 DIGIT = 0.08

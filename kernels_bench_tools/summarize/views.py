@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from kernels_bench_tools.naming import slugify
+from kernels_bench_tools.text import slugify
 
 _SETS = ("default", "large", "decode", "cpu", "smoke")
 _MODES = ("", "fwd", "bwd", "fwd_bwd")

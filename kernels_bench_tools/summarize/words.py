@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from kernels_bench_tools.flags import FLAG_WORDS
-from kernels_bench_tools.records import REJECTING, Flag, Record, Status
+from kernels_bench_tools.schema.flags import FLAG_WORDS
+from kernels_bench_tools.schema.record import REJECTING, Flag, Record, Status
 
 
 def flag_words(flags: Iterable[Flag]) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from kernels_bench_tools.summaries import WorkloadSummary
+from kernels_bench_tools.schema.summary import WorkloadSummary
 from kernels_bench_tools.summarize.views import view_of
 
 _NOT_AXES = frozenset({"name", "dtype", "device", "seed", "set", "group", "mode"})

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from kernels_bench_tools.devices import current_device
-from kernels_bench_tools.records import read_records
+from kernels_bench_tools.schema.device import current_device
+from kernels_bench_tools.schema.record import read_records
 
 Kbt = Callable[..., subprocess.CompletedProcess[str]]
 SMOKE = ("--env", "current", "--workloads", "smoke")

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from projects import Kbt
 
-from kernels_bench_tools.devices import cuda_device
-from kernels_bench_tools.records import Failure, Latency, Provenance, Record, Status, write_records
-from kernels_bench_tools.runs import code_digest
+from kernels_bench_tools.schema.build import code_digest
+from kernels_bench_tools.schema.device import cuda_device
+from kernels_bench_tools.schema.record import Failure, Latency, Provenance, Record, Status, write_records
 
 CODE = "print('measure')"
 H200 = cuda_device("NVIDIA H200", "570.1")

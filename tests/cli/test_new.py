@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from kernels_bench_tools.summaries import Summary
+from kernels_bench_tools.schema.summary import Summary
 
 ROOT = Path(__file__).parents[2]
 Kbt = Callable[..., subprocess.CompletedProcess[str]]

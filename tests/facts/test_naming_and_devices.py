@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from kernels_bench_tools.devices import cpu_device, cuda_device
 from kernels_bench_tools.errors import KbtError
-from kernels_bench_tools.naming import environment_key, series_slug, slugify, title_from_name
+from kernels_bench_tools.schema.device import cpu_device, cuda_device
+from kernels_bench_tools.text import environment_key, series_slug, slugify, title_from_name
 
 
 @pytest.mark.parametrize(
@@ -41,7 +41,7 @@ def test_hiding_every_card_leaves_the_cpu(tmp_path: Path) -> None:
     fake = tmp_path / "nvidia-smi"
     fake.write_text("#!/bin/sh\necho 'NVIDIA H200, 580.1'\n")
     fake.chmod(0o755)
-    program = "from kernels_bench_tools.devices import current_device as d; print(d().slug, d().driver)"
+    program = "from kernels_bench_tools.schema.device import current_device as d; print(d().slug, d().driver)"
 
     def slug(visible: str | None) -> str:
         env = {"PATH": f"{tmp_path}:/usr/bin:/bin"} | (

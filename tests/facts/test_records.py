@@ -6,7 +6,8 @@ import msgspec
 import pytest
 
 from kernels_bench_tools.errors import RecordError
-from kernels_bench_tools.records import (
+from kernels_bench_tools.schema.json_schema import PUBLISHED, schema_text
+from kernels_bench_tools.schema.record import (
     Failure,
     Kernel,
     Latency,
@@ -17,7 +18,6 @@ from kernels_bench_tools.records import (
     thin_record,
     write_records,
 )
-from kernels_bench_tools.schemas import PUBLISHED, schema_text
 
 ROOT = Path(__file__).parents[2]
 

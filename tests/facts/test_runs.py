@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kernels_bench_tools.runs import code_digest
+from kernels_bench_tools.schema.build import code_digest
 
 HEADER = '# /// script\n# dependencies = ["torch"]\n# ///\n'
 CODE = "import torch\n\n\ndef f(x):\n    return x\n"

@@ -1,8 +1,8 @@
 import numpy as np
 import pytest
 
-from kernels_bench_tools.estimates import Estimate, geometric_mean
-from kernels_bench_tools.statistics import (
+from kernels_bench_tools.schema.estimate import Estimate, geometric_mean
+from kernels_bench_tools.stats import (
     drift,
     geometric_mean_interval,
     hierarchical_median,

@@ -4,7 +4,7 @@ import subprocess
 import sys
 from typing import Any
 
-from kernels_bench_tools.records import Status, read_records
+from kernels_bench_tools.schema.record import Status, read_records
 
 Place = Any
 

@@ -19,7 +19,7 @@ from kernels_bench_tools.measure.clocks import (
     idle_sampler,
     summarize_clocks,
 )
-from kernels_bench_tools.records import Clocks, Flag
+from kernels_bench_tools.schema.record import Clocks, Flag
 
 READER = """
 import json, time

@@ -13,7 +13,7 @@ from kernels_bench_tools.measure.correctness import SmallerCases, Verdict, check
 from kernels_bench_tools.measure.differences import Comparison, Errors, OutputErrors, WrongResultError
 from kernels_bench_tools.measure.judgement import compare
 from kernels_bench_tools.measure.operator import Operator, Workload
-from kernels_bench_tools.records import Flag
+from kernels_bench_tools.schema.record import Flag
 
 
 def right(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:

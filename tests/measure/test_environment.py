@@ -4,7 +4,6 @@ import os
 import platform
 import sys
 
-from kernels_bench_tools.devices import cpu_device
 from kernels_bench_tools.measure.environment import (
     card_uuid,
     describe_affinity,
@@ -13,7 +12,8 @@ from kernels_bench_tools.measure.environment import (
     describe_provenance,
     imported_packages,
 )
-from kernels_bench_tools.runs import CellContext
+from kernels_bench_tools.schema.build import CellContext
+from kernels_bench_tools.schema.device import cpu_device
 
 
 def test_a_cpu_has_no_gpu_s_properties() -> None:

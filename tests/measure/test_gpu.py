@@ -18,7 +18,7 @@ from kernels_bench_tools.measure.cuda import CudaTimer
 from kernels_bench_tools.measure.cupti import NoKernelError
 from kernels_bench_tools.measure.operator import Operator, Workload
 from kernels_bench_tools.measure.timing import Measurement, measure
-from kernels_bench_tools.records import CacheState, Status, Timer
+from kernels_bench_tools.schema.record import CacheState, Status, Timer
 
 pytestmark = [
     pytest.mark.gpu,

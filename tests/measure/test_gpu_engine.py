@@ -18,7 +18,7 @@ from kernels_bench_tools.measure.environment import card_uuid
 from kernels_bench_tools.measure.operator import Operator, Workload
 from kernels_bench_tools.measure.rotation import CUDA_INPUT_SETS, cache_bytes, input_set_count
 from kernels_bench_tools.measure.timing import Measurement, measure
-from kernels_bench_tools.records import Flag, Record, Status, Timer
+from kernels_bench_tools.schema.record import Flag, Record, Status, Timer
 
 pytestmark = [
     pytest.mark.gpu,

@@ -18,7 +18,7 @@ from kernels_bench_tools.measure.correctness import check
 from kernels_bench_tools.measure.integrity import Guard
 from kernels_bench_tools.measure.operator import Operator, Workload
 from kernels_bench_tools.measure.poison import poison_memory
-from kernels_bench_tools.records import REJECTING, Flag
+from kernels_bench_tools.schema.record import REJECTING, Flag
 
 pytestmark = [
     pytest.mark.gpu,

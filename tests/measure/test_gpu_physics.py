@@ -10,7 +10,7 @@ import torch
 from kernels_bench_tools.measure.ceilings import measure_ceilings, median_ms
 from kernels_bench_tools.measure.roofline import judge
 from kernels_bench_tools.measure.sentinels import measure_sentinels
-from kernels_bench_tools.records import Regime, Work
+from kernels_bench_tools.schema.record import Regime, Work
 
 pytestmark = [
     pytest.mark.gpu,

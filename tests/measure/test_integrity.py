@@ -20,7 +20,7 @@ from kernels_bench_tools.measure import judgement
 from kernels_bench_tools.measure.correctness import Verdict, check
 from kernels_bench_tools.measure.integrity import TRUST, Guard
 from kernels_bench_tools.measure.operator import Operator, Workload
-from kernels_bench_tools.records import REJECTING, Flag
+from kernels_bench_tools.schema.record import REJECTING, Flag
 
 _SPEC = importlib.util.spec_from_file_location(
     "fixtures_integrity", Path(__file__).with_name("fixtures_integrity.py")

@@ -15,7 +15,7 @@ from kernels_bench_tools.measure.modes import in_mode, start_autograd, subject
 from kernels_bench_tools.measure.operator import Operator, Workload
 from kernels_bench_tools.measure.session import open_session
 from kernels_bench_tools.measure.trial import Trial, run_trial
-from kernels_bench_tools.records import REJECTING, Status
+from kernels_bench_tools.schema.record import REJECTING, Status
 
 WORKLOAD = Workload(name="w", axes={"batch": 2, "seq_len": 16, "hidden_dim": 256}, dtype="float32")
 SLOW_SECONDS = 0.02

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from kernels_bench_tools.measure.outcome import decide
-from kernels_bench_tools.records import REJECTING, Flag, Status
+from kernels_bench_tools.schema.record import REJECTING, Flag, Status
 
 
 def test_wrong_is_worse_than_impossible_and_impossible_worse_than_rejected() -> None:

@@ -12,7 +12,7 @@ from torch import Tensor
 from kernels_bench_tools.measure.correctness import Verdict, check
 from kernels_bench_tools.measure.integrity import Guard
 from kernels_bench_tools.measure.operator import Operator, Output, Workload, tensors_of
-from kernels_bench_tools.records import Flag
+from kernels_bench_tools.schema.record import Flag
 
 WORKLOAD = Workload(name="pair", axes={"rows": 16, "columns": 64}, dtype="float32")
 

@@ -8,7 +8,7 @@ from kernels_bench_tools.measure.roofline import (
     judge,
     traffic_ceiling,
 )
-from kernels_bench_tools.records import Regime, Work
+from kernels_bench_tools.schema.record import Regime, Work
 
 # Roughly an H200's, GB/s and TFLOP/s.
 CEILINGS = {

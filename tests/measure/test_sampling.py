@@ -16,7 +16,7 @@ from kernels_bench_tools.measure.sampling import (
     timing,
     warm_up,
 )
-from kernels_bench_tools.records import CacheState, Flag, Latency, Timer
+from kernels_bench_tools.schema.record import CacheState, Flag, Latency, Timer
 
 TICK = 32e-6
 

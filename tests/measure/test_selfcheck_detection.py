@@ -25,9 +25,9 @@ from kernels_bench_tools.measure.selfcheck.pairs import (
     pairs_of_rounds,
 )
 from kernels_bench_tools.measure.selfcheck.processes import Series, run_child, thinned
-from kernels_bench_tools.records import CacheState, Record, Timer
-from kernels_bench_tools.statistics import Groups
-from kernels_bench_tools.summaries import Verdict
+from kernels_bench_tools.schema.record import CacheState, Record, Timer
+from kernels_bench_tools.schema.summary import Verdict
+from kernels_bench_tools.stats import Groups
 from kernels_bench_tools.summarize.compare import compare
 
 

@@ -33,8 +33,8 @@ from kernels_bench_tools.measure.selfcheck.pairs import (
     pairs_of_rounds,
 )
 from kernels_bench_tools.measure.selfcheck.processes import series_of_processes, variation, warm_up
-from kernels_bench_tools.runs import read_struct
-from kernels_bench_tools.selfchecks import SelfCheck
+from kernels_bench_tools.schema.build import read_struct
+from kernels_bench_tools.schema.selfcheck import SelfCheck
 
 pytestmark = [
     pytest.mark.gpu,

@@ -13,7 +13,7 @@ from kernels_bench_tools.measure.operator import Operator, Workload
 from kernels_bench_tools.measure.rotation import input_set_count
 from kernels_bench_tools.measure.sampling import Limits
 from kernels_bench_tools.measure.timing import measure, profiler_slows, timers_disagree
-from kernels_bench_tools.records import CacheState, Flag, Timer
+from kernels_bench_tools.schema.record import CacheState, Flag, Timer
 
 QUICK = Limits(warmup_seconds=0.05, sample_seconds=0.1)
 

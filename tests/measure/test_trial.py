@@ -11,7 +11,7 @@ from kernels_bench_tools.measure.integrity import Guard
 from kernels_bench_tools.measure.operator import Operator
 from kernels_bench_tools.measure.session import Session
 from kernels_bench_tools.measure.trial import PROCESS_SEEDS, run_trial
-from kernels_bench_tools.records import Status
+from kernels_bench_tools.schema.record import Status
 
 
 @pytest.fixture

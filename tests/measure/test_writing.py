@@ -11,7 +11,7 @@ import torch
 from kernels_bench_tools import run_benchmark
 from kernels_bench_tools.measure.record_file import RecordFile, without_origin
 from kernels_bench_tools.measure.writing import LONGEST_NAME
-from kernels_bench_tools.records import (
+from kernels_bench_tools.schema.record import (
     Clocks,
     Failure,
     Flag,

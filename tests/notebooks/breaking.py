@@ -15,8 +15,8 @@ import psutil
 
 from kernels_bench_tools.notebooks.entries import StoredResult, read_entry
 from kernels_bench_tools.publish.site import publish
-from kernels_bench_tools.records import Status
-from kernels_bench_tools.runs import BuildRun, CellRun, read_struct
+from kernels_bench_tools.schema.build import BuildRun, CellRun, read_struct
+from kernels_bench_tools.schema.record import Status
 
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT))

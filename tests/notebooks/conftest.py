@@ -12,7 +12,7 @@ import pytest
 from kernels_bench_tools.notebooks.progress import Silent
 from kernels_bench_tools.notebooks.project import Project, find_project
 from kernels_bench_tools.notebooks.scheduler import BuildOptions, build
-from kernels_bench_tools.runs import BuildRun, CellRun
+from kernels_bench_tools.schema.build import BuildRun, CellRun
 
 
 @dataclass

@@ -10,7 +10,7 @@ from kernels_bench_tools.notebooks.agenda import Agenda
 from kernels_bench_tools.notebooks.cells import Cell
 from kernels_bench_tools.notebooks.document import Notebook
 from kernels_bench_tools.notebooks.graph import CellName, Graph, Node
-from kernels_bench_tools.runs import FrontMatter
+from kernels_bench_tools.schema.build import FrontMatter
 
 NOTEBOOK = Notebook(Path("n.md"), "n.md", "", "", FrontMatter(), [])
 

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from kernels_bench_tools.devices import cuda_device
 from kernels_bench_tools.hub import locks
 from kernels_bench_tools.notebooks import fingerprints, scheduler
 from kernels_bench_tools.notebooks.environments import find_environment
-from kernels_bench_tools.runs import BuildRun, read_struct
+from kernels_bench_tools.schema.build import BuildRun, read_struct
+from kernels_bench_tools.schema.device import cuda_device
 
 RECORD = {"ts": "t", "run": "r", "impl": "x", "wl": {"name": "w"}, "status": "unsupported", "schema": 1}
 WRITE = f"open('op.jsonl', 'a').write({json.dumps(RECORD)!r} + chr(10))\n"

@@ -16,7 +16,7 @@ from kernels_bench_tools.errors import ProjectError
 from kernels_bench_tools.notebooks.cache import CellCache
 from kernels_bench_tools.notebooks.entries import StoredResult, read_entry
 from kernels_bench_tools.notebooks.seals import DamagedEntryError
-from kernels_bench_tools.records import Status
+from kernels_bench_tools.schema.record import Status
 
 KEY = "0123abcd"
 
@@ -127,7 +127,7 @@ import sys
 from pathlib import Path
 from kernels_bench_tools.notebooks.cache import CellCache
 from kernels_bench_tools.notebooks.entries import StoredResult
-from kernels_bench_tools.records import Status
+from kernels_bench_tools.schema.record import Status
 cache = CellCache(Path(sys.argv[1]))
 cache.sweep()
 for number in range(100_000):

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from kernels_bench_tools.devices import current_device
 from kernels_bench_tools.notebooks import processes
 from kernels_bench_tools.notebooks.guardian import guardian
 from kernels_bench_tools.notebooks.logs import HEAD_BYTES, TAIL_BYTES
 from kernels_bench_tools.notebooks.processes import CancelledCellError, Processes
 from kernels_bench_tools.publish.site import publish
+from kernels_bench_tools.schema.device import current_device
 
 RECORD = {"ts": "t", "run": "r", "impl": "x", "wl": {"name": "w"}, "status": "unsupported", "schema": 1}
 DEATHS = {

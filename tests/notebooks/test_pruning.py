@@ -10,7 +10,7 @@ from kernels_bench_tools.notebooks.cache import CellCache, process_key
 from kernels_bench_tools.notebooks.entries import StoredResult
 from kernels_bench_tools.notebooks.project import find_project
 from kernels_bench_tools.notebooks.pruning import list_entries, prune_cache, verify_cache
-from kernels_bench_tools.records import Status
+from kernels_bench_tools.schema.record import Status
 
 HALF_MEGABYTE = 500_000
 

@@ -10,7 +10,7 @@ import pytest
 
 from kernels_bench_tools.notebooks import processes
 from kernels_bench_tools.notebooks.outputs import without_paths
-from kernels_bench_tools.records import read_records
+from kernels_bench_tools.schema.record import read_records
 
 RECORD = {"ts": "t", "run": "r", "impl": "x", "wl": {"name": "w"}, "status": "unsupported", "schema": 1}
 WRITE = f"open('op.jsonl', 'a').write({json.dumps(RECORD)!r} + chr(10))\n"
@@ -282,7 +282,7 @@ def test_another_operating_system_is_unsupported(workspace, front, reason):
 
 def test_a_cell_is_told_who_it_is(workspace):
     code = """
-from kernels_bench_tools.runs import CellContext, Needs
+from kernels_bench_tools.schema.build import CellContext, Needs
 import json
 context = CellContext.load()
 fields = ("operator", "implementation", "notebook", "cell", "environment", "workloads", "family")

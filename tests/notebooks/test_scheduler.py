@@ -198,7 +198,7 @@ def test_the_commit_is_told_and_whether_it_is_what_ran(workspace):
         command = ["git", *identity, "-C", str(workspace.root), *words]
         return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
 
-    code = "from kernels_bench_tools.runs import CellContext as C\nprint(C.load().commit, C.load().dirty)"
+    code = "from kernels_bench_tools.schema.build import CellContext as C\nprint(C.load().commit, C.load().dirty)"
     workspace.cell("n.md", code)
     git("init", "-q")
     git("add", ".")

@@ -14,7 +14,7 @@ from torch.nn import functional
 from kernels_bench_tools.measure.correctness import check
 from kernels_bench_tools.measure.modes import in_mode, subject
 from kernels_bench_tools.measure.operator import Operator, find_operator
-from kernels_bench_tools.records import Flag
+from kernels_bench_tools.schema.record import Flag
 
 DTYPES = ("float32", "bfloat16", "float16")
 GROUPS = ("Forward", "Forward with gradients")

@@ -6,7 +6,7 @@ import pytest
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from kernels_bench_tools.measure.operator import find_operator
-from kernels_bench_tools.suites import SuiteKernel, read_suite
+from kernels_bench_tools.schema.suite import SuiteKernel, read_suite
 
 SUITE = read_suite(Path(__file__).parents[2] / "suites" / "trainscale.toml")
 PUBLISHED = [kernel for kernel in SUITE.kernel if kernel.published]

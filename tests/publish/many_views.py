@@ -6,9 +6,9 @@ from pathlib import Path
 
 import msgspec
 
-from kernels_bench_tools.devices import Device
-from kernels_bench_tools.naming import series_slug, slugify
-from kernels_bench_tools.records import (
+from kernels_bench_tools.schema.build import BuildRun, CellRun, FrontMatter, NotebookRun, ProjectInfo, Prose
+from kernels_bench_tools.schema.device import Device
+from kernels_bench_tools.schema.record import (
     CacheState,
     Environment,
     HubKernel,
@@ -17,10 +17,10 @@ from kernels_bench_tools.records import (
     Status,
     Timer,
 )
-from kernels_bench_tools.runs import BuildRun, CellRun, FrontMatter, NotebookRun, ProjectInfo, Prose
-from kernels_bench_tools.summaries import DeviceSummary, Point, Row, Summary, Verdict, WorkloadSummary
+from kernels_bench_tools.schema.summary import DeviceSummary, Point, Row, Summary, Verdict, WorkloadSummary
 from kernels_bench_tools.summarize.charts import CHARTS
 from kernels_bench_tools.summarize.figures import chart_svg
+from kernels_bench_tools.text import series_slug, slugify
 
 H200 = Device(kind="cuda", name="NVIDIA H200", slug="nvidia-h200", driver="580.95.05")
 EPYC = Device(kind="cpu", name="AMD EPYC, 2 cores", slug="amd-epyc-2-cores")

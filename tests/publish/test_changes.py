@@ -11,8 +11,8 @@ import pytest
 from kernels_bench_tools.errors import ProjectError
 from kernels_bench_tools.publish.changes import read_report
 from kernels_bench_tools.publish.site import publish
-from kernels_bench_tools.records import Status
-from kernels_bench_tools.summaries import DeviceSummary, Point, Report, Row
+from kernels_bench_tools.schema.record import Status
+from kernels_bench_tools.schema.summary import DeviceSummary, Point, Report, Row
 
 Edit = Callable[[Report], None]
 

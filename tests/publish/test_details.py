@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from kernels_bench_tools.devices import cuda_device
 from kernels_bench_tools.publish.artifacts import Artifact
 from kernels_bench_tools.publish.details import device_details
-from kernels_bench_tools.records import Clocks, FirstCall, Latency, Record, write_records
+from kernels_bench_tools.schema.device import cuda_device
+from kernels_bench_tools.schema.record import Clocks, FirstCall, Latency, Record, write_records
 
 CARD, OTHER = cuda_device("NVIDIA H200"), cuda_device("NVIDIA L4")
 

@@ -8,7 +8,7 @@ import pytest
 from kernels_bench_tools.publish.links import Links
 from kernels_bench_tools.publish.site import publish
 from kernels_bench_tools.publish.svg import Setting, inline_figure
-from kernels_bench_tools.summaries import Summary
+from kernels_bench_tools.schema.summary import Summary
 
 PAYLOAD = '<script>alert("1")</script><img src=x onerror=alert(1)>"\'&'
 TRITON = "layer_norm/impls/triton_layer_norm"

@@ -7,8 +7,8 @@ import pytest
 from kernels_bench_tools.publish import making
 from kernels_bench_tools.publish.products import Product, make_products
 from kernels_bench_tools.publish.site import publish
-from kernels_bench_tools.records import Status
-from kernels_bench_tools.runs import FrontMatter, NotebookRun, Prose
+from kernels_bench_tools.schema.build import FrontMatter, NotebookRun, Prose
+from kernels_bench_tools.schema.record import Status
 
 TRITON = "layer_norm/impls/triton_layer_norm.md"
 METHODS = [name for name, value in vars(making.Maker).items() if callable(value) and not name.startswith("_")]

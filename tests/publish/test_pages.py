@@ -8,7 +8,7 @@ from itertools import pairwise
 import pytest
 
 from kernels_bench_tools.publish.site import publish
-from kernels_bench_tools.runs import code_digest
+from kernels_bench_tools.schema.build import code_digest
 
 OPERATOR = "layer_norm/index.html"
 TRITON = "layer_norm/impls/triton_layer_norm.html"

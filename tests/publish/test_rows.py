@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from kernels_bench_tools.publish.rows import families, statuses, typical_latency
-from kernels_bench_tools.records import Status
-from kernels_bench_tools.summaries import Point, Row
+from kernels_bench_tools.schema.record import Status
+from kernels_bench_tools.schema.summary import Point, Row
 
 
 def row(*times: tuple[float, float | None, float | None], total: int = 0, **fields) -> Row:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from kernels_bench_tools.flags import FLAG_WORDS
 from kernels_bench_tools.publish.site import publish
 from kernels_bench_tools.publish.words import _REGIME, _STATUS, flag_sentence
-from kernels_bench_tools.records import Flag, Regime, Status
-from kernels_bench_tools.runs import FrontMatter, NotebookRun, Prose
+from kernels_bench_tools.schema.build import FrontMatter, NotebookRun, Prose
+from kernels_bench_tools.schema.flags import FLAG_WORDS
+from kernels_bench_tools.schema.record import Flag, Regime, Status
 
 PAGE = "selfcheck.html"
 

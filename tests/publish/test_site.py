@@ -6,8 +6,8 @@ import pytest
 
 from kernels_bench_tools.errors import ProjectError
 from kernels_bench_tools.publish.site import publish, unpublish
-from kernels_bench_tools.records import Status
-from kernels_bench_tools.runs import FrontMatter, NotebookRun, Prose
+from kernels_bench_tools.schema.build import FrontMatter, NotebookRun, Prose
+from kernels_bench_tools.schema.record import Status
 
 COMBINED = "layer_norm/results/combined_results.md"
 TRITON = "layer_norm/impls/triton_layer_norm.md"

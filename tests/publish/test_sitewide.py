@@ -11,13 +11,13 @@ import msgspec
 import pytest
 from jsonschema import Draft202012Validator
 
-from kernels_bench_tools.flags import FLAG_WORDS
 from kernels_bench_tools.publish.failures import ORDER
 from kernels_bench_tools.publish.site import publish
 from kernels_bench_tools.publish.words import regime_words, status_mark, verdict_mark
-from kernels_bench_tools.records import Flag, Regime, Status
-from kernels_bench_tools.runs import FrontMatter, NotebookRun, Prose
-from kernels_bench_tools.summaries import Summary, Verdict
+from kernels_bench_tools.schema.build import FrontMatter, NotebookRun, Prose
+from kernels_bench_tools.schema.flags import FLAG_WORDS
+from kernels_bench_tools.schema.record import Flag, Regime, Status
+from kernels_bench_tools.schema.summary import Summary, Verdict
 
 ROOT = Path(__file__).parents[2]
 ATOM = "{http://www.w3.org/2005/Atom}"

@@ -12,13 +12,11 @@ from pathlib import Path
 import pytest
 from filelock import FileLock
 
-from kernels_bench_tools.devices import Device
 from kernels_bench_tools.notebooks.document import read_notebook
 from kernels_bench_tools.notebooks.project import find_project
 from kernels_bench_tools.notebooks.reporting import describe_cell, describe_notebook
 from kernels_bench_tools.publish.site import publish
-from kernels_bench_tools.records import Status
-from kernels_bench_tools.runs import (
+from kernels_bench_tools.schema.build import (
     NEEDS_VARIABLE,
     BuildRun,
     FrontMatter,
@@ -28,6 +26,8 @@ from kernels_bench_tools.runs import (
     ProjectInfo,
     write_struct,
 )
+from kernels_bench_tools.schema.device import Device
+from kernels_bench_tools.schema.record import Status
 
 ROOT = Path(__file__).resolve().parents[2]
 OPERATORS = sorted({folder.parents[2].name for folder in ROOT.glob("*/results/records/*/")})

@@ -8,8 +8,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from kernels_bench_tools.devices import Device, cuda_device
-from kernels_bench_tools.records import (
+from kernels_bench_tools.schema.build import FrontMatter
+from kernels_bench_tools.schema.device import Device, cuda_device
+from kernels_bench_tools.schema.record import (
     CacheState,
     Failure,
     Latency,
@@ -18,7 +19,6 @@ from kernels_bench_tools.records import (
     Timer,
     Work,
 )
-from kernels_bench_tools.runs import FrontMatter
 from kernels_bench_tools.summarize.sources import Source
 
 H200 = cuda_device("NVIDIA H200", "570.1")

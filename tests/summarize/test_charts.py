@@ -5,9 +5,9 @@ from xml.etree import ElementTree as ET
 import msgspec
 import pytest
 
-from kernels_bench_tools.devices import Device
-from kernels_bench_tools.records import Regime, Roofline, Status, Work
-from kernels_bench_tools.runs import FrontMatter
+from kernels_bench_tools.schema.build import FrontMatter
+from kernels_bench_tools.schema.device import Device
+from kernels_bench_tools.schema.record import Regime, Roofline, Status, Work
 from kernels_bench_tools.summarize.charts import CHARTS, Line, rate_scale
 from kernels_bench_tools.summarize.figures import chart_svg
 from kernels_bench_tools.summarize.sources import Source

@@ -10,13 +10,20 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from kernels_bench_tools.devices import Device
 from kernels_bench_tools.errors import KbtError
-from kernels_bench_tools.naming import title_from_name
-from kernels_bench_tools.records import Status, write_records
-from kernels_bench_tools.runs import NEEDS_VARIABLE, FrontMatter, Need, Needs, read_struct, write_struct
-from kernels_bench_tools.summaries import Summary
+from kernels_bench_tools.schema.build import (
+    NEEDS_VARIABLE,
+    FrontMatter,
+    Need,
+    Needs,
+    read_struct,
+    write_struct,
+)
+from kernels_bench_tools.schema.device import Device
+from kernels_bench_tools.schema.record import Status, write_records
+from kernels_bench_tools.schema.summary import Summary
 from kernels_bench_tools.summarize.combine import combine
+from kernels_bench_tools.text import title_from_name
 
 CPU = Device(kind="cpu", name="AMD EPYC, 2 cores", slug="amd-epyc-2-cores")
 TITLE = re.compile(r'^title: "?(.+?)"?$', re.MULTILINE)

@@ -8,7 +8,7 @@ import matplotlib as mpl
 import pytest
 
 from kernels_bench_tools.errors import RecordError
-from kernels_bench_tools.records import Status
+from kernels_bench_tools.schema.record import Status
 from kernels_bench_tools.summarize.charts import CHARTS
 from kernels_bench_tools.summarize.figures import chart_svg
 from kernels_bench_tools.summarize.sources import Source

@@ -5,8 +5,8 @@ from time import process_time
 import numpy as np
 import pytest
 
-from kernels_bench_tools.flags import FLAG_WORDS
-from kernels_bench_tools.records import (
+from kernels_bench_tools.schema.flags import FLAG_WORDS
+from kernels_bench_tools.schema.record import (
     Flag,
     Quantities,
     Regime,
@@ -16,8 +16,8 @@ from kernels_bench_tools.records import (
     Timing,
     encode_record,
 )
-from kernels_bench_tools.statistics import hierarchical_median
-from kernels_bench_tools.summaries import Verdict
+from kernels_bench_tools.schema.summary import Verdict
+from kernels_bench_tools.stats import hierarchical_median
 from kernels_bench_tools.summarize.compare import compare, compare_records
 from kernels_bench_tools.summarize.processes import by_workload, merge, samples
 from kernels_bench_tools.summarize.sources import Source
@@ -54,7 +54,7 @@ def summary_of(**implementations):
 
 
 def front():
-    from kernels_bench_tools.runs import FrontMatter
+    from kernels_bench_tools.schema.build import FrontMatter
 
     return FrontMatter(**BASELINE)
 
@@ -252,7 +252,7 @@ def test_thinned_samples_are_as_sure_as_all_of_them_were():
     generator = np.random.default_rng(0)
     times = np.exp(generator.normal(0, 0.05, 960))
     p50 = float(np.median(times))
-    from kernels_bench_tools.records import Latency
+    from kernels_bench_tools.schema.record import Latency
 
     def latency(kept):
         return Latency(p10=1, p50=p50, p90=1, mean=1, iqr=1, raw_times=kept, reps=960)

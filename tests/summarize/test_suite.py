@@ -10,12 +10,19 @@ from typing import Any
 import msgspec
 import pytest
 
-from kernels_bench_tools.devices import Device, cuda_device
 from kernels_bench_tools.errors import KbtError, SuiteError
-from kernels_bench_tools.records import Record, Regime, Roofline, Status, Work
-from kernels_bench_tools.runs import NEEDS_VARIABLE, FrontMatter, Need, Needs, write_struct
-from kernels_bench_tools.suites import Published, PublishedRow, Suite, SuiteKernel, SuiteReport, read_suite
-from kernels_bench_tools.summaries import Summary
+from kernels_bench_tools.schema.build import NEEDS_VARIABLE, FrontMatter, Need, Needs, write_struct
+from kernels_bench_tools.schema.device import Device, cuda_device
+from kernels_bench_tools.schema.record import Record, Regime, Roofline, Status, Work
+from kernels_bench_tools.schema.suite import (
+    Published,
+    PublishedRow,
+    Suite,
+    SuiteKernel,
+    SuiteReport,
+    read_suite,
+)
+from kernels_bench_tools.schema.summary import Summary
 from kernels_bench_tools.summarize.published import published_csv, published_markdown
 from kernels_bench_tools.summarize.sources import Source
 from kernels_bench_tools.summarize.suite import NOT_TRIED, report_suite, suite_report

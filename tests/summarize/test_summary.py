@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from kernels_bench_tools.devices import Device
-from kernels_bench_tools.records import Status, read_records
-from kernels_bench_tools.summaries import Verdict
+from kernels_bench_tools.schema.device import Device
+from kernels_bench_tools.schema.record import Status, read_records
+from kernels_bench_tools.schema.summary import Verdict
 from kernels_bench_tools.summarize.sources import Source
 from kernels_bench_tools.summarize.summary import NO_RECORD, summarize
 

@@ -7,7 +7,7 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from kernels_bench_tools.records import Regime, Status
+from kernels_bench_tools.schema.record import Regime, Status
 from kernels_bench_tools.summarize.axes import linear_axis, logarithmic_axis
 from kernels_bench_tools.summarize.charts import CHARTS
 from kernels_bench_tools.summarize.figures import chart_svg

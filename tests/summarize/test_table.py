@@ -3,7 +3,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from kernels_bench_tools.records import Regime, Status
+from kernels_bench_tools.schema.record import Regime, Status
 from kernels_bench_tools.summarize.sources import Source
 from kernels_bench_tools.summarize.summary import summarize
 from kernels_bench_tools.summarize.table import latency_text, rate_text, render_table, spread_text

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from kernels_bench_tools.summaries import WorkloadSummary
+from kernels_bench_tools.schema.summary import WorkloadSummary
 from kernels_bench_tools.summarize.workloads import axis_title, in_order, labels, workload_summary
 
 

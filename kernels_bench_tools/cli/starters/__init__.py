@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from importlib.resources import files
 from pathlib import PurePosixPath
 
-from kernels_bench_tools.naming import title_from_name
+from kernels_bench_tools.text import title_from_name
 
 OPERATORS = PurePosixPath("kernels_bench_tools/operators")
 """Where the modules of operators are, from the root of a checkout."""

@@ -11,7 +11,7 @@ from time import perf_counter
 from kernels_bench_tools.measure.environment import torch_device
 from kernels_bench_tools.measure.selfcheck import ncu, processes
 from kernels_bench_tools.measure.selfcheck.table import table_lines
-from kernels_bench_tools.runs import write_struct
+from kernels_bench_tools.schema.build import write_struct
 
 QUICK_PROCESSES = 3
 

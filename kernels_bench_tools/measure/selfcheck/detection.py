@@ -18,8 +18,8 @@ from kernels_bench_tools.measure.selfcheck.pairs import (
     pairs_of_rounds,
 )
 from kernels_bench_tools.measure.selfcheck.processes import Series, warm_up
-from kernels_bench_tools.selfchecks import Check
-from kernels_bench_tools.statistics import Groups, hierarchical_median, ratio_interval, widened
+from kernels_bench_tools.schema.selfcheck import Check
+from kernels_bench_tools.stats import Groups, hierarchical_median, ratio_interval, widened
 
 # The report's rule for "faster" and "slower"; the layer that writes reports cannot be imported here.
 GATE = 0.005

@@ -9,7 +9,7 @@ from kernels_bench_tools.measure.rotation import CUDA_INPUT_SETS
 from kernels_bench_tools.measure.selfcheck.clocks import make_draw
 from kernels_bench_tools.measure.selfcheck.kernels import Case
 from kernels_bench_tools.measure.timing import measure
-from kernels_bench_tools.records import Latency
+from kernels_bench_tools.schema.record import Latency
 
 WARM_UP_SECONDS = 0.05
 """The device has been busy before."""

@@ -10,7 +10,7 @@ import numpy as np
 from kernels_bench_tools.measure.selfcheck.fresh import time_afresh
 from kernels_bench_tools.measure.selfcheck.kernels import Case
 from kernels_bench_tools.measure.selfcheck.processes import Series
-from kernels_bench_tools.statistics import Groups
+from kernels_bench_tools.stats import Groups
 
 PER_SIDE = 3
 """Processes that measure a candidate for the report, and as many others that measure its baseline."""

@@ -15,7 +15,7 @@ import torch
 from kernels_bench_tools.measure.selfcheck.clocks import repeat, wait
 from kernels_bench_tools.measure.selfcheck.fresh import time_as_recorded
 from kernels_bench_tools.measure.selfcheck.kernels import repeated_cases, slowed_case
-from kernels_bench_tools.records import Latency
+from kernels_bench_tools.schema.record import Latency
 
 MAX_SAMPLES = 30
 """What a record of a steady kernel has: it stops there if the median is known."""

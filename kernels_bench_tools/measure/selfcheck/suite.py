@@ -32,7 +32,7 @@ from kernels_bench_tools.measure.selfcheck.detection import detection_checks
 from kernels_bench_tools.measure.selfcheck.flushes import check_flushes
 from kernels_bench_tools.measure.selfcheck.kernels import find_cases
 from kernels_bench_tools.measure.selfcheck.processes import Series, series_of_processes
-from kernels_bench_tools.selfchecks import Check, SelfCheck
+from kernels_bench_tools.schema.selfcheck import Check, SelfCheck
 
 Tell = Callable[[str], None]
 """Says what is being done, in a few words."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from kernels_bench_tools.selfchecks import KernelAgreement, SelfCheck
+from kernels_bench_tools.schema.selfcheck import KernelAgreement, SelfCheck
 
 
 def table_lines(check: SelfCheck) -> Iterator[str]:

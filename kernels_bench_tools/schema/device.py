@@ -11,7 +11,7 @@ from pathlib import Path
 
 import msgspec
 
-from kernels_bench_tools.naming import slugify
+from kernels_bench_tools.text import slugify
 
 
 class Device(msgspec.Struct, frozen=True, kw_only=True):

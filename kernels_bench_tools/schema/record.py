@@ -15,8 +15,8 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from kernels_bench_tools.devices import Device
 from kernels_bench_tools.errors import RecordError
+from kernels_bench_tools.schema.device import Device
 
 SCHEMA = 1
 """Version of the record format that this package writes; it reads this one and everything older."""

@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 
 from kernels_bench_tools.errors import SuiteError
-from kernels_bench_tools.records import Status
+from kernels_bench_tools.schema.record import Status
 
 
 class PublishedRow(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):

@@ -11,8 +11,8 @@ from typing import Any
 
 import msgspec
 
-from kernels_bench_tools.devices import Device
-from kernels_bench_tools.records import CacheState, Environment, Flag, Provenance, Regime, Status, Timer
+from kernels_bench_tools.schema.device import Device
+from kernels_bench_tools.schema.record import CacheState, Environment, Flag, Provenance, Regime, Status, Timer
 
 SCHEMA = 1
 

@@ -1,4 +1,4 @@
-"""Write the JSON Schemas of the published formats: ``python -m kernels_bench_tools.schemas docs``."""
+"""Write the JSON Schemas of the published formats: ``python -m kernels_bench_tools.schema.json_schema docs``."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import Any
 
 import msgspec
 
-from kernels_bench_tools.records import Record
-from kernels_bench_tools.selfchecks import SelfCheck
-from kernels_bench_tools.summaries import Report, Summary
+from kernels_bench_tools.schema.record import Record
+from kernels_bench_tools.schema.selfcheck import SelfCheck
+from kernels_bench_tools.schema.summary import Report, Summary
 
 PUBLISHED: dict[str, type[msgspec.Struct]] = {
     "record": Record,

@@ -15,7 +15,7 @@ from statistics import median_grouped
 import numpy as np
 from numpy.typing import NDArray
 
-from kernels_bench_tools.estimates import Estimate, geometric_mean
+from kernels_bench_tools.schema.estimate import Estimate, geometric_mean
 
 _Array = NDArray[np.float64]
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
-from kernels_bench_tools.devices import Device
-from kernels_bench_tools.records import Environment
+from kernels_bench_tools.schema.device import Device
+from kernels_bench_tools.schema.record import Environment
 
 SCHEMA = 1
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from kernels_bench_tools.records import Flag
+from kernels_bench_tools.schema.record import Flag
 
 
 class FlagWords(NamedTuple):

@@ -18,8 +18,8 @@ from typing import TypeVar
 
 import msgspec
 
-from kernels_bench_tools.devices import Device
-from kernels_bench_tools.records import Provenance, Status
+from kernels_bench_tools.schema.device import Device
+from kernels_bench_tools.schema.record import Provenance, Status
 
 CONTEXT_VARIABLE = "KBT_CONTEXT"
 NEEDS_VARIABLE = "KBT_NEEDS"

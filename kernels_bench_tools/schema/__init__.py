@@ -1,0 +1,1 @@
+"""FACTS: types of the files that layers exchange, and how they are read and written."""
