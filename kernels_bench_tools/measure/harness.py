@@ -15,15 +15,15 @@ from typing import Any
 import torch
 
 from kernels_bench_tools.errors import KbtError, OperatorError, Unsupported
-from kernels_bench_tools.measure.environment import describe_device, torch_device
-from kernels_bench_tools.measure.first_call import since_process_start_ms
+from kernels_bench_tools.measure.device.environment import describe_device, torch_device
 from kernels_bench_tools.measure.modes import in_mode, start_autograd
 from kernels_bench_tools.measure.operator import Operator, Workload, find_operator
+from kernels_bench_tools.measure.printing import Table
+from kernels_bench_tools.measure.record import Identity, make_record
 from kernels_bench_tools.measure.record_file import RecordFile, with_session
 from kernels_bench_tools.measure.session import Session, open_session
-from kernels_bench_tools.measure.table import Table
+from kernels_bench_tools.measure.timing.first_call import since_process_start_ms
 from kernels_bench_tools.measure.trial import Trial, failed_trial, run_trial
-from kernels_bench_tools.measure.writing import Identity, make_record
 from kernels_bench_tools.schema.build import FORWARD, CellContext
 from kernels_bench_tools.schema.device import Device
 from kernels_bench_tools.schema.record import Record, Status

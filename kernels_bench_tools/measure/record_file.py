@@ -8,7 +8,7 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from kernels_bench_tools.measure.writing import significant
+from kernels_bench_tools.measure.record import significant
 from kernels_bench_tools.schema.record import Record, append_record, encode_record
 
 

@@ -7,14 +7,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 
-from kernels_bench_tools.measure.ceilings import measure_ceilings
-from kernels_bench_tools.measure.clocks import ClockSampler
-from kernels_bench_tools.measure.correctness import SmallerCases
-from kernels_bench_tools.measure.environment import card_uuid
-from kernels_bench_tools.measure.integrity import Guard
-from kernels_bench_tools.measure.roofline import CPU_MARGIN, TRAFFIC_MARGIN, Judgement, judge
-from kernels_bench_tools.measure.rotation import cache_bytes
-from kernels_bench_tools.measure.sentinels import measure_sentinels
+from kernels_bench_tools.measure.correctness.check import SmallerCases
+from kernels_bench_tools.measure.device.ceilings import measure_ceilings
+from kernels_bench_tools.measure.device.clocks import ClockSampler
+from kernels_bench_tools.measure.device.environment import card_uuid
+from kernels_bench_tools.measure.device.roofline import CPU_MARGIN, TRAFFIC_MARGIN, Judgement, judge
+from kernels_bench_tools.measure.device.sentinels import measure_sentinels
+from kernels_bench_tools.measure.integrity.guard import Guard
+from kernels_bench_tools.measure.timing.caches import cache_bytes
 from kernels_bench_tools.schema.record import Work
 
 SECOND_LOOKS = 2

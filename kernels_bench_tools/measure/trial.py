@@ -14,14 +14,14 @@ from typing import Any
 import torch
 
 from kernels_bench_tools.errors import Unsupported
-from kernels_bench_tools.measure.correctness import Verdict, check
+from kernels_bench_tools.measure.correctness.check import Verdict, check
+from kernels_bench_tools.measure.correctness.status import decide
+from kernels_bench_tools.measure.device.roofline import FLOORS, Judgement
 from kernels_bench_tools.measure.modes import Subject, in_mode, subject
 from kernels_bench_tools.measure.operator import Inputs, Operator, Workload, no_cases
-from kernels_bench_tools.measure.outcome import decide
-from kernels_bench_tools.measure.roofline import FLOORS, Judgement
-from kernels_bench_tools.measure.rotation import input_set_count
 from kernels_bench_tools.measure.session import Session
-from kernels_bench_tools.measure.timing import Measurement, measure
+from kernels_bench_tools.measure.timing.caches import input_set_count
+from kernels_bench_tools.measure.timing.measure import Measurement, measure
 from kernels_bench_tools.schema.build import FORWARD
 from kernels_bench_tools.schema.record import Failure, Flag, Kernel, Status, Work
 

@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from kernels_bench_tools.measure.adversarial import padded_rows, spikes, transposed
+from kernels_bench_tools.measure.inputs import padded_rows, spikes, transposed
 from kernels_bench_tools.measure.operator import Inputs, Operator, Tolerance, Workload, dtype_tolerance
-from kernels_bench_tools.measure.portions import some_rows_at_a_time, with_at_most
+from kernels_bench_tools.measure.parts import some_rows_at_a_time, with_at_most
 
 GROUPS = {"swiglu": "SwiGLU", "gelu_tanh": "GELU (tanh)", "gelu": "GELU (erf)"}
 APPROXIMATE = {"swiglu": "", "gelu_tanh": "tanh", "gelu": "none"}

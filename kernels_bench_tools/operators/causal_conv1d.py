@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F  # noqa: N812 - its usual name
 
-from kernels_bench_tools.measure.adversarial import constant_rows, padded_rows, spikes
+from kernels_bench_tools.measure.inputs import constant_rows, padded_rows, spikes
 from kernels_bench_tools.measure.operator import Inputs, Operator, Workload
 
 AXES = ("batch", "dim", "seq_len", "width", "activation")

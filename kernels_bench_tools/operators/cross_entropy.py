@@ -10,10 +10,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from kernels_bench_tools.measure.adversarial import constant_rows, padded_rows, spikes, transposed
+from kernels_bench_tools.measure.inputs import constant_rows, padded_rows, spikes, transposed
 from kernels_bench_tools.measure.operator import Inputs, Operator, Output, Outputs, Tolerance, Workload
 from kernels_bench_tools.measure.operator import dtype_tolerance as usual
-from kernels_bench_tools.measure.portions import some_rows_at_a_time, with_at_most
+from kernels_bench_tools.measure.parts import some_rows_at_a_time, with_at_most
 
 AXES = ("function", "tokens", "vocabulary")
 GROUPS = {"forward": "Forward", "gradients": "Forward with gradients"}

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from kernels_bench_tools.measure.adversarial import constant_rows, padded_rows
+from kernels_bench_tools.measure.inputs import constant_rows, padded_rows
 from kernels_bench_tools.measure.operator import Inputs, Operator, Tolerance, Workload, dtype_tolerance
 
 AXES = ("batch", "seq_len", "kv_len", "heads", "kv_heads", "head_dim", "causal")

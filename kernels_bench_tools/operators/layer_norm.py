@@ -7,9 +7,9 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from kernels_bench_tools.measure.adversarial import constant_rows, padded_rows, spikes, transposed
+from kernels_bench_tools.measure.inputs import constant_rows, padded_rows, spikes, transposed
 from kernels_bench_tools.measure.operator import Inputs, Operator, Workload
-from kernels_bench_tools.measure.portions import with_at_most
+from kernels_bench_tools.measure.parts import with_at_most
 
 EPSILON = 1e-5
 # Sum, then difference, square and sum for the variance, then scale, weight and bias.

@@ -8,9 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from kernels_bench_tools.measure.adversarial import constant_rows, padded_rows, spikes, transposed
+from kernels_bench_tools.measure.inputs import constant_rows, padded_rows, spikes, transposed
 from kernels_bench_tools.measure.operator import Inputs, Operator, Output, Outputs, Workload
-from kernels_bench_tools.measure.portions import with_at_most
+from kernels_bench_tools.measure.parts import with_at_most
 
 AXES = ("function", "batch", "seq_len", "hidden_dim")
 GROUPS = {"rms_norm": "RMSNorm", "add_rms_norm": "RMSNorm with residual"}

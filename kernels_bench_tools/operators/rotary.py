@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from kernels_bench_tools.measure.adversarial import padded_rows, spikes, transposed
+from kernels_bench_tools.measure.inputs import padded_rows, spikes, transposed
 from kernels_bench_tools.measure.operator import Inputs, Operator, Output, Workload
 
 AXES = ("batch", "seq_len", "heads", "kv_heads", "head_dim")

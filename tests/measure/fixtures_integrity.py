@@ -18,8 +18,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from kernels_bench_tools.measure.correctness import Verdict, check
-from kernels_bench_tools.measure.integrity import Guard
+from kernels_bench_tools.measure.correctness.check import Verdict, check
+from kernels_bench_tools.measure.integrity.guard import Guard
 from kernels_bench_tools.measure.operator import Operator, Workload
 
 Function = Callable[[Tensor, Tensor, Tensor], Any]

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from kernels_bench_tools.measure.bits import elsewhere, fingerprint, same_bits
+from kernels_bench_tools.measure.integrity.fingerprint import elsewhere, fingerprint, same_bits
 
 DTYPES = [torch.float32, torch.bfloat16, torch.float16, torch.float64, torch.int64, torch.int8, torch.bool]
 

@@ -5,8 +5,8 @@ from time import perf_counter
 import pytest
 import torch
 
-from kernels_bench_tools.measure.ceilings import cpu_buffer_bytes, host_ms, measure_ceilings
-from kernels_bench_tools.measure.rotation import last_level_cache_bytes
+from kernels_bench_tools.measure.device.ceilings import cpu_buffer_bytes, host_ms, measure_ceilings
+from kernels_bench_tools.measure.timing.caches import last_level_cache_bytes
 
 
 @pytest.fixture(scope="module")

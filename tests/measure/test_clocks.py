@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from kernels_bench_tools.measure import clock_reader
-from kernels_bench_tools.measure.clocks import (
+from kernels_bench_tools.measure.device import clock_reader
+from kernels_bench_tools.measure.device.clocks import (
     IDLE,
     POWER_CAP,
     READY_SECONDS,

@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 from torch.nn.functional import layer_norm as truth
 
-from kernels_bench_tools.measure.correctness import SmallerCases, Verdict, check
-from kernels_bench_tools.measure.differences import Comparison, Errors, OutputErrors, WrongResultError
-from kernels_bench_tools.measure.judgement import compare
+from kernels_bench_tools.measure.correctness.check import SmallerCases, Verdict, check
+from kernels_bench_tools.measure.correctness.compare import compare
+from kernels_bench_tools.measure.correctness.errors import Comparison, Errors, OutputErrors, WrongResultError
 from kernels_bench_tools.measure.operator import Operator, Workload
 from kernels_bench_tools.schema.record import Flag
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from kernels_bench_tools.measure.cupti import (
+from kernels_bench_tools.measure.timing.cupti import (
     Activity,
     MarkersMissingError,
     NoKernelError,

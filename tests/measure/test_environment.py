@@ -4,7 +4,7 @@ import os
 import platform
 import sys
 
-from kernels_bench_tools.measure.environment import (
+from kernels_bench_tools.measure.device.environment import (
     card_uuid,
     describe_affinity,
     describe_device,

@@ -14,10 +14,10 @@ import torch
 from torch import Tensor
 
 from kernels_bench_tools import run_benchmark
-from kernels_bench_tools.measure.cuda import CudaTimer
-from kernels_bench_tools.measure.cupti import NoKernelError
 from kernels_bench_tools.measure.operator import Operator, Workload
-from kernels_bench_tools.measure.timing import Measurement, measure
+from kernels_bench_tools.measure.timing.cuda import CudaTimer
+from kernels_bench_tools.measure.timing.cupti import NoKernelError
+from kernels_bench_tools.measure.timing.measure import Measurement, measure
 from kernels_bench_tools.schema.record import CacheState, Status, Timer
 
 pytestmark = [
@@ -201,7 +201,7 @@ def test_the_triton_notebook_is_right_for_any_row(
     columns: int,
     dtype: str,
 ) -> None:
-    from kernels_bench_tools.measure.correctness import check
+    from kernels_bench_tools.measure.correctness.check import check
 
     pytest.importorskip("triton")
     (tmp_path / "triton_cell.py").write_text(notebook_code("triton_layer_norm"), encoding="utf-8")

@@ -12,12 +12,12 @@ import torch
 from torch import Tensor
 
 from kernels_bench_tools import run_benchmark
-from kernels_bench_tools.measure.clocks import ClockSampler
-from kernels_bench_tools.measure.cuda import CudaTimer
-from kernels_bench_tools.measure.environment import card_uuid
+from kernels_bench_tools.measure.device.clocks import ClockSampler
+from kernels_bench_tools.measure.device.environment import card_uuid
 from kernels_bench_tools.measure.operator import Operator, Workload
-from kernels_bench_tools.measure.rotation import CUDA_INPUT_SETS, cache_bytes, input_set_count
-from kernels_bench_tools.measure.timing import Measurement, measure
+from kernels_bench_tools.measure.timing.caches import CUDA_INPUT_SETS, cache_bytes, input_set_count
+from kernels_bench_tools.measure.timing.cuda import CudaTimer
+from kernels_bench_tools.measure.timing.measure import Measurement, measure
 from kernels_bench_tools.schema.record import Flag, Record, Status, Timer
 
 pytestmark = [

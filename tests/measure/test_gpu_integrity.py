@@ -13,11 +13,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from kernels_bench_tools.measure.bits import fingerprint
-from kernels_bench_tools.measure.correctness import check
-from kernels_bench_tools.measure.integrity import Guard
+from kernels_bench_tools.measure.correctness.check import check
+from kernels_bench_tools.measure.integrity.fingerprint import fingerprint
+from kernels_bench_tools.measure.integrity.guard import Guard
+from kernels_bench_tools.measure.integrity.poison import poison_memory
 from kernels_bench_tools.measure.operator import Operator, Workload
-from kernels_bench_tools.measure.poison import poison_memory
 from kernels_bench_tools.schema.record import REJECTING, Flag
 
 pytestmark = [

@@ -7,9 +7,9 @@ from time import perf_counter
 import pytest
 import torch
 
-from kernels_bench_tools.measure.ceilings import measure_ceilings, median_ms
-from kernels_bench_tools.measure.roofline import judge
-from kernels_bench_tools.measure.sentinels import measure_sentinels
+from kernels_bench_tools.measure.device.ceilings import measure_ceilings, median_ms
+from kernels_bench_tools.measure.device.roofline import judge
+from kernels_bench_tools.measure.device.sentinels import measure_sentinels
 from kernels_bench_tools.schema.record import Regime, Work
 
 pytestmark = [

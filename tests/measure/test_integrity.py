@@ -16,9 +16,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from kernels_bench_tools.measure import judgement
-from kernels_bench_tools.measure.correctness import Verdict, check
-from kernels_bench_tools.measure.integrity import TRUST, Guard
+from kernels_bench_tools.measure.correctness import compare as judgement
+from kernels_bench_tools.measure.correctness.check import Verdict, check
+from kernels_bench_tools.measure.integrity.guard import TRUST, Guard
 from kernels_bench_tools.measure.operator import Operator, Workload
 from kernels_bench_tools.schema.record import REJECTING, Flag
 

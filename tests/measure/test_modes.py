@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from kernels_bench_tools.errors import OperatorError
-from kernels_bench_tools.measure.correctness import check
+from kernels_bench_tools.measure.correctness.check import check
 from kernels_bench_tools.measure.modes import in_mode, start_autograd, subject
 from kernels_bench_tools.measure.operator import Operator, Workload
 from kernels_bench_tools.measure.session import open_session

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from kernels_bench_tools.errors import OperatorError
-from kernels_bench_tools.measure.adversarial import SPIKE, padded_rows, spikes, transposed
+from kernels_bench_tools.measure.inputs import SPIKE, padded_rows, spikes, transposed
 from kernels_bench_tools.measure.operator import Operator, Workload, dtype_tolerance, find_operator
 
 

@@ -9,8 +9,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from kernels_bench_tools.measure.correctness import Verdict, check
-from kernels_bench_tools.measure.integrity import Guard
+from kernels_bench_tools.measure.correctness.check import Verdict, check
+from kernels_bench_tools.measure.integrity.guard import Guard
 from kernels_bench_tools.measure.operator import Operator, Output, Workload, tensors_of
 from kernels_bench_tools.schema.record import Flag
 

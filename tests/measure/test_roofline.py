@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from kernels_bench_tools.measure.roofline import (
+from kernels_bench_tools.measure.device.roofline import (
     CPU_MARGIN,
     Judgement,
     judge,

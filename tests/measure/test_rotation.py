@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from kernels_bench_tools.measure.rotation import (
+from kernels_bench_tools.measure.timing.caches import (
     CPU_CACHES,
     FREE_MEMORY_SHARE,
     MAX_INPUT_SETS,

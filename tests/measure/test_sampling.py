@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import time
 
-from kernels_bench_tools.measure.sampling import (
+from kernels_bench_tools.measure.timing.sampling import (
     LOOKS,
     MIN_COARSE,
     MIN_SAMPLES,

@@ -12,8 +12,6 @@ import numpy as np
 import pytest
 import torch
 
-from kernels_bench_tools.measure.rotation import CUDA_INPUT_SETS
-from kernels_bench_tools.measure.sampling import Call, summarize
 from kernels_bench_tools.measure.selfcheck.detection import check_same, check_slowdown, verdict
 from kernels_bench_tools.measure.selfcheck.fresh import time_afresh
 from kernels_bench_tools.measure.selfcheck.kernels import Case, repeated_cases, slowed_case
@@ -25,6 +23,8 @@ from kernels_bench_tools.measure.selfcheck.pairs import (
     pairs_of_rounds,
 )
 from kernels_bench_tools.measure.selfcheck.processes import Series, run_child, thinned
+from kernels_bench_tools.measure.timing.caches import CUDA_INPUT_SETS
+from kernels_bench_tools.measure.timing.sampling import Call, summarize
 from kernels_bench_tools.schema.record import CacheState, Record, Timer
 from kernels_bench_tools.schema.summary import Verdict
 from kernels_bench_tools.stats import Groups

@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 import torch
 
-from kernels_bench_tools.measure.rotation import CUDA_INPUT_SETS
 from kernels_bench_tools.measure.selfcheck.__main__ import main
 from kernels_bench_tools.measure.selfcheck.basics import (
     check_cold_and_hot,
@@ -33,6 +32,7 @@ from kernels_bench_tools.measure.selfcheck.pairs import (
     pairs_of_rounds,
 )
 from kernels_bench_tools.measure.selfcheck.processes import series_of_processes, variation, warm_up
+from kernels_bench_tools.measure.timing.caches import CUDA_INPUT_SETS
 from kernels_bench_tools.schema.build import read_struct
 from kernels_bench_tools.schema.selfcheck import SelfCheck
 

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 from time import perf_counter
 
-from kernels_bench_tools.measure.ceilings import cpu_buffer_bytes
-from kernels_bench_tools.measure.sentinels import measure_sentinels
+from kernels_bench_tools.measure.device.ceilings import cpu_buffer_bytes
+from kernels_bench_tools.measure.device.sentinels import measure_sentinels
 
 
 def test_a_cpu_times_a_copy_a_matmul_and_nothing() -> None:

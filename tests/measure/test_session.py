@@ -1,7 +1,7 @@
 from __future__ import annotations
 
-from kernels_bench_tools.measure.clocks import idle_sampler
-from kernels_bench_tools.measure.integrity import Guard
+from kernels_bench_tools.measure.device.clocks import idle_sampler
+from kernels_bench_tools.measure.integrity.guard import Guard
 from kernels_bench_tools.measure.session import Session, open_session
 from kernels_bench_tools.schema.record import Regime, Work
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from kernels_bench_tools.measure.table import Table, format_ms
+from kernels_bench_tools.measure.printing import Table, format_ms
 from kernels_bench_tools.schema.record import (
     Failure,
     Flag,

@@ -8,11 +8,12 @@ from typing import Any
 import pytest
 import torch
 
-from kernels_bench_tools.measure import cpu, rotation
 from kernels_bench_tools.measure.operator import Operator, Workload
-from kernels_bench_tools.measure.rotation import input_set_count
-from kernels_bench_tools.measure.sampling import Limits
-from kernels_bench_tools.measure.timing import measure, profiler_slows, timers_disagree
+from kernels_bench_tools.measure.timing import caches as rotation
+from kernels_bench_tools.measure.timing import cpu
+from kernels_bench_tools.measure.timing.caches import input_set_count
+from kernels_bench_tools.measure.timing.measure import measure, profiler_slows, timers_disagree
+from kernels_bench_tools.measure.timing.sampling import Limits
 from kernels_bench_tools.schema.record import CacheState, Flag, Timer
 
 QUICK = Limits(warmup_seconds=0.05, sample_seconds=0.1)

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from kernels_bench_tools.measure.clocks import idle_sampler
-from kernels_bench_tools.measure.integrity import Guard
+from kernels_bench_tools.measure.device.clocks import idle_sampler
+from kernels_bench_tools.measure.integrity.guard import Guard
 from kernels_bench_tools.measure.operator import Operator
 from kernels_bench_tools.measure.session import Session
 from kernels_bench_tools.measure.trial import PROCESS_SEEDS, run_trial

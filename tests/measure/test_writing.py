@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from kernels_bench_tools import run_benchmark
+from kernels_bench_tools.measure.record import LONGEST_NAME
 from kernels_bench_tools.measure.record_file import RecordFile, without_origin
-from kernels_bench_tools.measure.writing import LONGEST_NAME
 from kernels_bench_tools.schema.record import (
     Clocks,
     Failure,

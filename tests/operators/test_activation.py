@@ -32,7 +32,7 @@ import sys
 from dataclasses import replace
 sys.path.insert(0, ".")
 import cell
-from kernels_bench_tools.measure.correctness import check
+from kernels_bench_tools.measure.correctness.check import check
 from kernels_bench_tools.measure.operator import find_operator
 
 operator, kernel = find_operator("activation"), getattr(cell, sys.argv[1])
@@ -181,7 +181,7 @@ def test_the_workloads_are_those_of_kernels_benchmarks_and_their_names_are_uniqu
 def test_the_pieces_cover_the_outputs(
     activation: Operator, group: str, mode: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kernels_bench_tools.measure.portions.PIECE", 4000)
+    monkeypatch.setattr("kernels_bench_tools.measure.parts.PIECE", 4000)
     operator = in_mode(activation, mode)
     inputs = operator.inputs(smoke_workload(operator, group, "float32"), "cpu", 0)
     whole = operator.reference(*inputs)

@@ -11,7 +11,7 @@ import torch
 from implementations import code_of, smoke_workload
 from torch import Tensor
 
-from kernels_bench_tools.measure.correctness import Verdict, check
+from kernels_bench_tools.measure.correctness.check import Verdict, check
 from kernels_bench_tools.measure.modes import in_mode
 from kernels_bench_tools.measure.operator import find_operator, tensors_of
 
@@ -35,8 +35,8 @@ from dataclasses import replace
 sys.path.insert(0, ".")
 import cell
 import torch
-from kernels_bench_tools.measure.adversarial import padded_rows, transposed
-from kernels_bench_tools.measure.correctness import Verdict, check
+from kernels_bench_tools.measure.inputs import padded_rows, transposed
+from kernels_bench_tools.measure.correctness.check import Verdict, check
 from kernels_bench_tools.measure.modes import in_mode, subject
 from kernels_bench_tools.measure.operator import find_operator, no_cases, tensors_of
 

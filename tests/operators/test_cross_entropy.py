@@ -11,7 +11,7 @@ from implementations import code_of, function_of, judge, smoke_workload
 from torch import Tensor
 from torch.nn import functional
 
-from kernels_bench_tools.measure.correctness import check
+from kernels_bench_tools.measure.correctness.check import check
 from kernels_bench_tools.measure.modes import in_mode, subject
 from kernels_bench_tools.measure.operator import Operator, find_operator
 from kernels_bench_tools.schema.record import Flag
@@ -25,7 +25,7 @@ import sys
 sys.path.insert(0, ".")
 import torch
 from cell import triton_cross_entropy
-from kernels_bench_tools.measure.correctness import check
+from kernels_bench_tools.measure.correctness.check import check
 from kernels_bench_tools.measure.modes import in_mode, subject
 from kernels_bench_tools.measure.operator import find_operator
 
@@ -213,7 +213,7 @@ def test_trainscale_has_the_shapes_of_its_suite_and_is_measured_when_asked_for(
 def test_the_pieces_cover_the_outputs(
     cross_entropy: Operator, group: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kernels_bench_tools.measure.portions.PIECE", 3000)
+    monkeypatch.setattr("kernels_bench_tools.measure.parts.PIECE", 3000)
     verdict = judge(cross_entropy, group, "float32", right)
 
     assert verdict.ok, verdict.reason

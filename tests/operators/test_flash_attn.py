@@ -12,7 +12,7 @@ import torch
 from implementations import code_of, run_cell
 from torch import Tensor
 
-from kernels_bench_tools.measure.correctness import Verdict, check
+from kernels_bench_tools.measure.correctness.check import Verdict, check
 from kernels_bench_tools.measure.modes import in_mode, subject
 from kernels_bench_tools.measure.operator import Operator, Workload, find_operator, no_cases
 from kernels_bench_tools.operators import flash_attn
@@ -25,7 +25,7 @@ NEEDS_COMPILER = {"torch_compiled_default", "torch_compiled_max_autotune", "flex
 INTERPRETED = """
 from dataclasses import replace
 import cell
-from kernels_bench_tools.measure.correctness import check
+from kernels_bench_tools.measure.correctness.check import check
 from kernels_bench_tools.measure.operator import find_operator
 
 operator = find_operator("flash_attn")

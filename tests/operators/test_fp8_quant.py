@@ -12,7 +12,7 @@ from implementations import code_of, function_of, smoke_workload
 from torch import Tensor
 
 from kernels_bench_tools.errors import OperatorError, Unsupported
-from kernels_bench_tools.measure.correctness import Verdict, check
+from kernels_bench_tools.measure.correctness.check import Verdict, check
 from kernels_bench_tools.measure.modes import in_mode
 from kernels_bench_tools.measure.operator import Operator, Workload, find_operator
 
@@ -29,7 +29,7 @@ import torch
 import triton.language as tl
 from triton.runtime import interpreter
 from cell import triton_fp8_quant
-from kernels_bench_tools.measure.correctness import check
+from kernels_bench_tools.measure.correctness.check import check
 from kernels_bench_tools.measure.operator import find_operator
 
 theirs = interpreter._convert_float

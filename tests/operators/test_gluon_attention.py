@@ -13,7 +13,7 @@ from implementations import code_of
 from torch import Tensor
 
 from kernels_bench_tools import Unsupported
-from kernels_bench_tools.measure.correctness import check
+from kernels_bench_tools.measure.correctness.check import check
 from kernels_bench_tools.measure.operator import Operator, find_operator
 
 pytest.importorskip("triton.experimental.gluon")

@@ -11,7 +11,7 @@ from implementations import code_of, function_of, judge, smoke_workload
 from torch import Tensor
 
 from kernels_bench_tools.errors import OperatorError
-from kernels_bench_tools.measure.correctness import check
+from kernels_bench_tools.measure.correctness.check import check
 from kernels_bench_tools.measure.modes import in_mode, subject
 from kernels_bench_tools.measure.operator import Operator, find_operator
 
@@ -24,7 +24,7 @@ import sys
 sys.path.insert(0, ".")
 import torch
 from cell import triton_rms_norm
-from kernels_bench_tools.measure.correctness import check
+from kernels_bench_tools.measure.correctness.check import check
 from kernels_bench_tools.measure.modes import in_mode, subject
 from kernels_bench_tools.measure.operator import find_operator
 

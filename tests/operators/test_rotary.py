@@ -10,7 +10,7 @@ import torch
 from implementations import code_of, run_cell
 from torch import Tensor
 
-from kernels_bench_tools.measure.correctness import Verdict, check
+from kernels_bench_tools.measure.correctness.check import Verdict, check
 from kernels_bench_tools.measure.modes import in_mode
 from kernels_bench_tools.measure.operator import Operator, Workload, find_operator
 
@@ -22,7 +22,7 @@ INTERPRETED = """
 import sys
 from dataclasses import replace
 import cell
-from kernels_bench_tools.measure.correctness import check
+from kernels_bench_tools.measure.correctness.check import check
 from kernels_bench_tools.measure.modes import in_mode
 from kernels_bench_tools.measure.operator import find_operator
 

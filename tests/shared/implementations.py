@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from kernels_bench_tools.measure.correctness import Verdict, check
+from kernels_bench_tools.measure.correctness.check import Verdict, check
 from kernels_bench_tools.measure.operator import Operator, Workload
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from time import perf_counter
 
-from kernels_bench_tools.measure.environment import torch_device
+from kernels_bench_tools.measure.device.environment import torch_device
 from kernels_bench_tools.measure.selfcheck import ncu, processes
 from kernels_bench_tools.measure.selfcheck.table import table_lines
 from kernels_bench_tools.schema.build import write_struct

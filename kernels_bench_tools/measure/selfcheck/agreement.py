@@ -14,7 +14,7 @@ from kernels_bench_tools.measure.selfcheck.kernels import EMPTY_KERNEL, Case
 from kernels_bench_tools.measure.selfcheck.methods import other_methods
 from kernels_bench_tools.measure.selfcheck.ncu import NcuError, ask_ncu
 from kernels_bench_tools.measure.selfcheck.processes import Series, variation
-from kernels_bench_tools.measure.timing import measure
+from kernels_bench_tools.measure.timing.measure import measure
 from kernels_bench_tools.schema.selfcheck import Check, KernelAgreement
 
 MIN_KERNELS = 20

@@ -13,8 +13,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from kernels_bench_tools.measure.cupti import MarkersMissingError, record_activities
 from kernels_bench_tools.measure.selfcheck.clocks import end_to_end_us, host_us, make_draw, wait
+from kernels_bench_tools.measure.timing.cupti import MarkersMissingError, record_activities
 from kernels_bench_tools.schema.selfcheck import Check
 
 CYCLES = tuple(round(10 ** (exponent / 4)) for exponent in range(16, 33))

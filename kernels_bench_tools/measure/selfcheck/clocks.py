@@ -11,9 +11,9 @@ from typing import Any
 
 import torch
 
-from kernels_bench_tools.measure.cuda import CudaTimer
-from kernels_bench_tools.measure.cupti import MarkersMissingError
 from kernels_bench_tools.measure.operator import Inputs
+from kernels_bench_tools.measure.timing.cuda import CudaTimer
+from kernels_bench_tools.measure.timing.cupti import MarkersMissingError
 
 Draw = Callable[[int], list[float]]
 """Times the given number of further calls, in microseconds."""

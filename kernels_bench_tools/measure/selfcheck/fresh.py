@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from kernels_bench_tools.measure.rotation import CUDA_INPUT_SETS
 from kernels_bench_tools.measure.selfcheck.clocks import make_draw
 from kernels_bench_tools.measure.selfcheck.kernels import Case
-from kernels_bench_tools.measure.timing import measure
+from kernels_bench_tools.measure.timing.caches import CUDA_INPUT_SETS
+from kernels_bench_tools.measure.timing.measure import measure
 from kernels_bench_tools.schema.record import Latency
 
 WARM_UP_SECONDS = 0.05

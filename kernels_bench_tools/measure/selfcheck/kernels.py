@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from kernels_bench_tools.measure.operator import Inputs, size_in_bytes
-from kernels_bench_tools.measure.rotation import input_set_count
+from kernels_bench_tools.measure.timing.caches import input_set_count
 
 SLOWDOWNS = (1, 2, 5)
 """Per cent more work than the plain case of :func:`slowed_case` has."""

@@ -11,8 +11,8 @@ from statistics import median
 
 import torch
 
-from kernels_bench_tools.measure.cuda import ReadFlush
 from kernels_bench_tools.measure.selfcheck.kernels import EMPTY_KERNEL, Case, find_cases
+from kernels_bench_tools.measure.timing.cuda import ReadFlush
 
 METRIC = "gpu__time_duration.sum"
 CALLS = 5

@@ -9,8 +9,8 @@ from datetime import UTC, datetime
 
 import torch
 
-from kernels_bench_tools.measure.ceilings import measure_ceilings
-from kernels_bench_tools.measure.environment import describe_device, describe_environment
+from kernels_bench_tools.measure.device.ceilings import measure_ceilings
+from kernels_bench_tools.measure.device.environment import describe_device, describe_environment
 from kernels_bench_tools.measure.selfcheck.agreement import (
     Agreements,
     add_ncu,

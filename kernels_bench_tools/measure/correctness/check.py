@@ -9,11 +9,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from kernels_bench_tools.measure.bits import fingerprint, same_bits
-from kernels_bench_tools.measure.differences import Comparison, WrongResultError
-from kernels_bench_tools.measure.judgement import compare, require_outputs
+from kernels_bench_tools.measure.correctness.compare import compare, require_outputs
+from kernels_bench_tools.measure.correctness.errors import Comparison, WrongResultError
+from kernels_bench_tools.measure.integrity.fingerprint import fingerprint, same_bits
+from kernels_bench_tools.measure.integrity.poison import poison_memory
 from kernels_bench_tools.measure.operator import Inputs, Operator, Workload
-from kernels_bench_tools.measure.poison import poison_memory
 from kernels_bench_tools.schema.record import Flag
 
 SMALL_SEEDS = 2

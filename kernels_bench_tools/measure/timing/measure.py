@@ -9,13 +9,13 @@ from dataclasses import dataclass, field
 from statistics import median
 from typing import Any
 
-from kernels_bench_tools.measure.clocks import ClockSampler, clock_flags, idle_sampler
-from kernels_bench_tools.measure.cpu import CpuTimer
-from kernels_bench_tools.measure.cuda import CudaTimer
-from kernels_bench_tools.measure.cupti import MarkersMissingError, kernel_table
+from kernels_bench_tools.measure.device.clocks import ClockSampler, clock_flags, idle_sampler
 from kernels_bench_tools.measure.operator import Inputs
-from kernels_bench_tools.measure.quantities import measure_quantities
-from kernels_bench_tools.measure.sampling import (
+from kernels_bench_tools.measure.timing.cpu import CpuTimer
+from kernels_bench_tools.measure.timing.cuda import CudaTimer
+from kernels_bench_tools.measure.timing.cupti import MarkersMissingError, kernel_table
+from kernels_bench_tools.measure.timing.quantities import measure_quantities
+from kernels_bench_tools.measure.timing.sampling import (
     Call,
     Draw,
     Limits,

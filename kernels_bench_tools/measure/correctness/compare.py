@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn import Parameter
 
-from kernels_bench_tools.measure.differences import Comparison, Errors, OutputErrors, WrongResultError
+from kernels_bench_tools.measure.correctness.errors import Comparison, Errors, OutputErrors, WrongResultError
 from kernels_bench_tools.measure.operator import Inputs, Operator, Output, tensors_of
 
 SENSITIVITY = 8.0

@@ -15,7 +15,7 @@ from pathlib import Path
 from statistics import median
 from typing import IO, Any
 
-from kernels_bench_tools.measure import clock_reader
+from kernels_bench_tools.measure.device import clock_reader
 from kernels_bench_tools.schema.record import Clocks, Flag
 
 INTERVAL_SECONDS = 0.04

@@ -7,10 +7,10 @@ from itertools import cycle
 from time import perf_counter_ns
 from typing import Any
 
-from kernels_bench_tools.measure.cuda import choose_calls
 from kernels_bench_tools.measure.operator import Inputs, size_in_bytes, tensors_of
-from kernels_bench_tools.measure.rotation import CPU_CACHES, fits_beside, last_level_cache_bytes
-from kernels_bench_tools.measure.sampling import Call
+from kernels_bench_tools.measure.timing.caches import CPU_CACHES, fits_beside, last_level_cache_bytes
+from kernels_bench_tools.measure.timing.cuda import choose_calls
+from kernels_bench_tools.measure.timing.sampling import Call
 from kernels_bench_tools.schema.record import CacheState
 
 

@@ -12,13 +12,19 @@ from typing import Any
 
 from torch import Tensor
 
-from kernels_bench_tools.measure.bits import elsewhere, fingerprint, same_bits
-from kernels_bench_tools.measure.judgement import is_plausible
+from kernels_bench_tools.measure.correctness.compare import is_plausible
+from kernels_bench_tools.measure.integrity.fingerprint import elsewhere, fingerprint, same_bits
+from kernels_bench_tools.measure.integrity.outputs import active_modes, memory_of, why_lazy
+from kernels_bench_tools.measure.integrity.poison import poison_memory
+from kernels_bench_tools.measure.integrity.tampering import Bindings
+from kernels_bench_tools.measure.integrity.threads import (
+    Census,
+    find_injection,
+    newcomers,
+    take_census,
+    waits_for_work,
+)
 from kernels_bench_tools.measure.operator import Inputs, Operator, Workload, tensors_of
-from kernels_bench_tools.measure.plainness import active_modes, memory_of, why_lazy
-from kernels_bench_tools.measure.poison import poison_memory
-from kernels_bench_tools.measure.tampering import Bindings
-from kernels_bench_tools.measure.threads import Census, find_injection, newcomers, take_census, waits_for_work
 from kernels_bench_tools.schema.record import Flag
 
 TRUST = (

@@ -8,10 +8,10 @@ from typing import Any
 
 import torch
 
-from kernels_bench_tools.measure.cuda import CudaTimer, cycles_per_ms, spin
-from kernels_bench_tools.measure.cupti import MarkersMissingError
 from kernels_bench_tools.measure.operator import Inputs
-from kernels_bench_tools.measure.sampling import MIN_SAMPLES, affordable, timing
+from kernels_bench_tools.measure.timing.cuda import CudaTimer, cycles_per_ms, spin
+from kernels_bench_tools.measure.timing.cupti import MarkersMissingError
+from kernels_bench_tools.measure.timing.sampling import MIN_SAMPLES, affordable, timing
 from kernels_bench_tools.schema.record import Quantities, Timing
 
 SECONDS = 0.1

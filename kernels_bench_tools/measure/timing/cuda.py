@@ -14,10 +14,10 @@ from typing import Any
 
 import torch
 
-from kernels_bench_tools.measure.cupti import Batch, record_activities, split_batch
 from kernels_bench_tools.measure.operator import Inputs
-from kernels_bench_tools.measure.rotation import fits_beside
-from kernels_bench_tools.measure.sampling import Call
+from kernels_bench_tools.measure.timing.caches import fits_beside
+from kernels_bench_tools.measure.timing.cupti import Batch, record_activities, split_batch
+from kernels_bench_tools.measure.timing.sampling import Call
 
 # Bound here, so that an implementation that replaces them later changes nothing.
 _Event = torch.cuda.Event

@@ -16,9 +16,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from kernels_bench_tools.measure.cuda import CudaTimer
-from kernels_bench_tools.measure.cupti import MarkersMissingError
-from kernels_bench_tools.measure.rotation import last_level_cache_bytes
+from kernels_bench_tools.measure.timing.caches import last_level_cache_bytes
+from kernels_bench_tools.measure.timing.cuda import CudaTimer
+from kernels_bench_tools.measure.timing.cupti import MarkersMissingError
 
 _perf_counter_ns = perf_counter_ns
 

@@ -18,7 +18,7 @@ import torch
 from torch.autograd import DeviceType
 from torch.profiler import ProfilerActivity, profile
 
-from kernels_bench_tools.measure.sampling import Call
+from kernels_bench_tools.measure.timing.sampling import Call
 from kernels_bench_tools.schema.record import Kernel
 
 _synchronize = torch.cuda.synchronize  # bound before an implementation can replace it

@@ -11,8 +11,8 @@ from time import perf_counter
 
 import torch
 
-from kernels_bench_tools.measure.ceilings import Call, cpu_buffer_bytes, host_ms, median_ms
-from kernels_bench_tools.measure.cuda import CudaTimer
+from kernels_bench_tools.measure.device.ceilings import Call, cpu_buffer_bytes, host_ms, median_ms
+from kernels_bench_tools.measure.timing.cuda import CudaTimer
 
 _COPY_BYTES, _SMALL_COPY_BYTES = 2**30, 2**28
 _SIZE, _CPU_SIZE = 4096, 512

@@ -9,14 +9,14 @@ from typing import Any
 from msgspec.structs import replace
 
 from kernels_bench_tools.hub import loaded_kernels
-from kernels_bench_tools.measure.environment import (
+from kernels_bench_tools.measure.device.environment import (
     describe_affinity,
     describe_environment,
     describe_provenance,
 )
-from kernels_bench_tools.measure.integrity import TRUST
+from kernels_bench_tools.measure.integrity.guard import TRUST
 from kernels_bench_tools.measure.operator import Workload
-from kernels_bench_tools.measure.timing import Measurement
+from kernels_bench_tools.measure.timing.measure import Measurement
 from kernels_bench_tools.measure.trial import Trial
 from kernels_bench_tools.schema.build import CellContext
 from kernels_bench_tools.schema.device import Device

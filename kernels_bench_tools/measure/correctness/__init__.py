@@ -1,0 +1,1 @@
+"""Whether an implementation's outputs are right, checked before it is timed."""

@@ -1,0 +1,1 @@
+"""The device: its environment, clocks, measured peaks and roofline."""

@@ -1,0 +1,1 @@
+"""Whether a time belongs to the work that was asked for."""

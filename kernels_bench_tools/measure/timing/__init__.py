@@ -1,0 +1,1 @@
+"""Timing of calls: CUPTI and CUDA events on a GPU, the monotonic clock on a CPU."""
