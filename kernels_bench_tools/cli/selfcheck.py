@@ -26,7 +26,7 @@ from kernels_bench_tools.schema.build import read_struct
 from kernels_bench_tools.schema.device import current_device
 from kernels_bench_tools.schema.selfcheck import SelfCheck
 
-MODULE = "kernels_bench_tools.measure.selfcheck"
+MODULE = "kernels_bench_tools.selfcheck"
 FOLDER = "selfcheck"
 """Where the project keeps self-checks, one file per device; the report shows them."""
 _HEADER = """\

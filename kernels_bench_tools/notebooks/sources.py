@@ -24,8 +24,6 @@ from kernels_bench_tools.notebooks.seals import file_digest
 PACKAGE = "kernels_bench_tools"
 _MEASURING_IMPORTS = ("*.py", "schema/*.py", "hub/*.py", "measure/**/*.py", "operators/**/*.py")
 _OTHER_IMPORTS = ("*.py", "schema/*.py", "summarize/**/*.py")
-_NEVER_IMPORTED = "selfcheck"
-"""The part of the harness that checks it, which no cell imports."""
 _NOT_SOURCE = {"__pycache__", "node_modules", "site", "build", "dist"}
 _EXTRAS = re.compile(r"\s*kernels[-_.]bench[-_.]tools\s*\[(?P<extras>[^]]*)\]", re.IGNORECASE)
 
@@ -126,7 +124,7 @@ def _package_files(package: Path, role: _Role) -> Iterator[Path]:
     for pattern in _MEASURING_IMPORTS if role.measures else _OTHER_IMPORTS:
         for path in package.glob(pattern):
             of_another = others and path.parent == operators and path.stem not in {role.operator, "__init__"}
-            if not of_another and _NEVER_IMPORTED not in path.relative_to(package).parts:
+            if not of_another:
                 yield path
 
 

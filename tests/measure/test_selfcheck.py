@@ -13,18 +13,18 @@ from typing import Any
 import pytest
 import torch
 
-from kernels_bench_tools.measure.selfcheck.agreement import check_cost, check_ncu, check_processes
-from kernels_bench_tools.measure.selfcheck.basics import check_linearity, fit_line
-from kernels_bench_tools.measure.selfcheck.clocks import end_to_end_us, make_draw
-from kernels_bench_tools.measure.selfcheck.kernels import find_cases
-from kernels_bench_tools.measure.selfcheck.methods import other_methods
-from kernels_bench_tools.measure.selfcheck.ncu import NcuError, ask_ncu, read_durations, split_cases
-from kernels_bench_tools.measure.selfcheck.processes import variation
-from kernels_bench_tools.measure.selfcheck.table import table_lines
 from kernels_bench_tools.schema.build import read_struct
 from kernels_bench_tools.schema.device import cpu_device
 from kernels_bench_tools.schema.record import Environment
 from kernels_bench_tools.schema.selfcheck import KernelAgreement, SelfCheck
+from kernels_bench_tools.selfcheck.agreement import check_cost, check_ncu, check_processes
+from kernels_bench_tools.selfcheck.cases import find_cases
+from kernels_bench_tools.selfcheck.methods import other_methods
+from kernels_bench_tools.selfcheck.ncu import NcuError, ask_ncu, read_durations, split_cases
+from kernels_bench_tools.selfcheck.processes import variation
+from kernels_bench_tools.selfcheck.series import end_to_end_us, make_draw
+from kernels_bench_tools.selfcheck.table import table_lines
+from kernels_bench_tools.selfcheck.timers import check_linearity, fit_line
 
 NCU_OUTPUT = """\
 ==PROF== Connected to process 4711 (/usr/bin/python3.12)

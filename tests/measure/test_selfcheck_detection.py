@@ -12,21 +12,21 @@ import numpy as np
 import pytest
 import torch
 
-from kernels_bench_tools.measure.selfcheck.detection import check_same, check_slowdown, verdict
-from kernels_bench_tools.measure.selfcheck.fresh import time_afresh
-from kernels_bench_tools.measure.selfcheck.kernels import Case, repeated_cases, slowed_case
-from kernels_bench_tools.measure.selfcheck.pairs import (
+from kernels_bench_tools.measure.timing.caches import CUDA_INPUT_SETS
+from kernels_bench_tools.measure.timing.sampling import Call, summarize
+from kernels_bench_tools.schema.record import CacheState, Record, Timer
+from kernels_bench_tools.schema.summary import Verdict
+from kernels_bench_tools.selfcheck.cases import Case, repeated_cases, slowed_case
+from kernels_bench_tools.selfcheck.detection import check_same, check_slowdown, verdict
+from kernels_bench_tools.selfcheck.fresh import time_afresh
+from kernels_bench_tools.selfcheck.pairs import (
     PER_SIDE,
     Pair,
     Pairs,
     pairs_of_processes,
     pairs_of_rounds,
 )
-from kernels_bench_tools.measure.selfcheck.processes import Series, run_child, thinned
-from kernels_bench_tools.measure.timing.caches import CUDA_INPUT_SETS
-from kernels_bench_tools.measure.timing.sampling import Call, summarize
-from kernels_bench_tools.schema.record import CacheState, Record, Timer
-from kernels_bench_tools.schema.summary import Verdict
+from kernels_bench_tools.selfcheck.processes import Series, run_child, thinned
 from kernels_bench_tools.stats import Groups
 from kernels_bench_tools.summarize.compare import compare
 

@@ -11,30 +11,30 @@ import numpy as np
 import pytest
 import torch
 
-from kernels_bench_tools.measure.selfcheck.__main__ import main
-from kernels_bench_tools.measure.selfcheck.basics import (
+from kernels_bench_tools.measure.timing.caches import CUDA_INPUT_SETS
+from kernels_bench_tools.schema.build import read_struct
+from kernels_bench_tools.schema.selfcheck import SelfCheck
+from kernels_bench_tools.selfcheck.__main__ import main
+from kernels_bench_tools.selfcheck.cases import Case, find_cases, slowed_case
+from kernels_bench_tools.selfcheck.detection import check_same, check_slowdown
+from kernels_bench_tools.selfcheck.flushes import check_flushes
+from kernels_bench_tools.selfcheck.fresh import time_afresh
+from kernels_bench_tools.selfcheck.methods import other_methods
+from kernels_bench_tools.selfcheck.ncu import NcuError, ask_ncu
+from kernels_bench_tools.selfcheck.pairs import (
+    ENOUGH_PROCESSES,
+    pairs_of_processes,
+    pairs_of_rounds,
+)
+from kernels_bench_tools.selfcheck.processes import series_of_processes, variation, warm_up
+from kernels_bench_tools.selfcheck.series import make_draw
+from kernels_bench_tools.selfcheck.timers import (
     check_cold_and_hot,
     check_copies,
     check_linearity,
     check_slow_host,
     measure_floors,
 )
-from kernels_bench_tools.measure.selfcheck.clocks import make_draw
-from kernels_bench_tools.measure.selfcheck.detection import check_same, check_slowdown
-from kernels_bench_tools.measure.selfcheck.flushes import check_flushes
-from kernels_bench_tools.measure.selfcheck.fresh import time_afresh
-from kernels_bench_tools.measure.selfcheck.kernels import Case, find_cases, slowed_case
-from kernels_bench_tools.measure.selfcheck.methods import other_methods
-from kernels_bench_tools.measure.selfcheck.ncu import NcuError, ask_ncu
-from kernels_bench_tools.measure.selfcheck.pairs import (
-    ENOUGH_PROCESSES,
-    pairs_of_processes,
-    pairs_of_rounds,
-)
-from kernels_bench_tools.measure.selfcheck.processes import series_of_processes, variation, warm_up
-from kernels_bench_tools.measure.timing.caches import CUDA_INPUT_SETS
-from kernels_bench_tools.schema.build import read_struct
-from kernels_bench_tools.schema.selfcheck import SelfCheck
 
 pytestmark = [
     pytest.mark.gpu,

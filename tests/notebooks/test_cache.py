@@ -169,7 +169,7 @@ def test_a_source_on_the_disk_counts(workspace):
     ("file", "expected"),
     [
         ("measure/harness.py", [X]),
-        ("measure/selfcheck/floors.py", []),
+        ("selfcheck/floors.py", []),
         ("operators/op.py", [X]),
         ("hub/fetching.py", [X]),
         ("records.py", [X, "z.md:a"]),

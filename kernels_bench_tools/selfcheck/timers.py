@@ -13,9 +13,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from kernels_bench_tools.measure.selfcheck.clocks import end_to_end_us, host_us, make_draw, wait
 from kernels_bench_tools.measure.timing.cupti import MarkersMissingError, record_activities
 from kernels_bench_tools.schema.selfcheck import Check
+from kernels_bench_tools.selfcheck.series import end_to_end_us, host_us, make_draw, wait
 
 CYCLES = tuple(round(10 ** (exponent / 4)) for exponent in range(16, 33))
 """Four decades: some 5 us to 50 ms at 2 GHz."""

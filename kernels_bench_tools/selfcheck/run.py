@@ -11,7 +11,8 @@ import torch
 
 from kernels_bench_tools.measure.device.ceilings import measure_ceilings
 from kernels_bench_tools.measure.device.environment import describe_device, describe_environment
-from kernels_bench_tools.measure.selfcheck.agreement import (
+from kernels_bench_tools.schema.selfcheck import Check, SelfCheck
+from kernels_bench_tools.selfcheck.agreement import (
     Agreements,
     add_ncu,
     add_processes,
@@ -20,7 +21,11 @@ from kernels_bench_tools.measure.selfcheck.agreement import (
     check_processes,
     measure_cases,
 )
-from kernels_bench_tools.measure.selfcheck.basics import (
+from kernels_bench_tools.selfcheck.cases import find_cases
+from kernels_bench_tools.selfcheck.detection import detection_checks
+from kernels_bench_tools.selfcheck.flushes import check_flushes
+from kernels_bench_tools.selfcheck.processes import Series, series_of_processes
+from kernels_bench_tools.selfcheck.timers import (
     check_cold_and_hot,
     check_copies,
     check_floors,
@@ -28,11 +33,6 @@ from kernels_bench_tools.measure.selfcheck.basics import (
     check_slow_host,
     measure_floors,
 )
-from kernels_bench_tools.measure.selfcheck.detection import detection_checks
-from kernels_bench_tools.measure.selfcheck.flushes import check_flushes
-from kernels_bench_tools.measure.selfcheck.kernels import find_cases
-from kernels_bench_tools.measure.selfcheck.processes import Series, series_of_processes
-from kernels_bench_tools.schema.selfcheck import Check, SelfCheck
 
 Tell = Callable[[str], None]
 """Says what is being done, in a few words."""

@@ -9,16 +9,16 @@ from statistics import median
 
 import torch
 
-from kernels_bench_tools.measure.selfcheck.kernels import SLOWDOWNS, slowed_case
-from kernels_bench_tools.measure.selfcheck.pairs import (
+from kernels_bench_tools.schema.selfcheck import Check
+from kernels_bench_tools.selfcheck.cases import SLOWDOWNS, slowed_case
+from kernels_bench_tools.selfcheck.pairs import (
     ENOUGH_PROCESSES,
     Pair,
     Pairs,
     pairs_of_processes,
     pairs_of_rounds,
 )
-from kernels_bench_tools.measure.selfcheck.processes import Series, warm_up
-from kernels_bench_tools.schema.selfcheck import Check
+from kernels_bench_tools.selfcheck.processes import Series, warm_up
 from kernels_bench_tools.stats import Groups, hierarchical_median, ratio_interval, widened
 
 # The report's rule for "faster" and "slower"; the layer that writes reports cannot be imported here.

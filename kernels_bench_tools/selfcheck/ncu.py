@@ -11,8 +11,8 @@ from statistics import median
 
 import torch
 
-from kernels_bench_tools.measure.selfcheck.kernels import EMPTY_KERNEL, Case, find_cases
 from kernels_bench_tools.measure.timing.cuda import ReadFlush
+from kernels_bench_tools.selfcheck.cases import EMPTY_KERNEL, Case, find_cases
 
 METRIC = "gpu__time_duration.sum"
 CALLS = 5
@@ -85,7 +85,7 @@ def _run(names: Sequence[str], cache_control: str, ncu: str, timeout: float) -> 
         "--target-processes",
         "application-only",
     ]
-    command += [sys.executable, "-m", "kernels_bench_tools.measure.selfcheck", "--child", "ncu"]
+    command += [sys.executable, "-m", "kernels_bench_tools.selfcheck", "--child", "ncu"]
     command += ["--flush"] if cache_control == "none" else []
     command += ["--names", *names]
     try:

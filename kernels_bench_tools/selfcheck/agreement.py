@@ -9,13 +9,13 @@ from time import perf_counter
 
 import torch
 
-from kernels_bench_tools.measure.selfcheck.clocks import make_draw
-from kernels_bench_tools.measure.selfcheck.kernels import EMPTY_KERNEL, Case
-from kernels_bench_tools.measure.selfcheck.methods import other_methods
-from kernels_bench_tools.measure.selfcheck.ncu import NcuError, ask_ncu
-from kernels_bench_tools.measure.selfcheck.processes import Series, variation
 from kernels_bench_tools.measure.timing.measure import measure
 from kernels_bench_tools.schema.selfcheck import Check, KernelAgreement
+from kernels_bench_tools.selfcheck.cases import EMPTY_KERNEL, Case
+from kernels_bench_tools.selfcheck.methods import other_methods
+from kernels_bench_tools.selfcheck.ncu import NcuError, ask_ncu
+from kernels_bench_tools.selfcheck.processes import Series, variation
+from kernels_bench_tools.selfcheck.series import make_draw
 
 MIN_KERNELS = 20
 MIN_KERNEL_US = 1.5

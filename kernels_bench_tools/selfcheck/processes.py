@@ -12,10 +12,10 @@ from statistics import fmean, stdev
 import msgspec
 import torch
 
-from kernels_bench_tools.measure.selfcheck.clocks import repeat, wait
-from kernels_bench_tools.measure.selfcheck.fresh import time_as_recorded
-from kernels_bench_tools.measure.selfcheck.kernels import repeated_cases, slowed_case
 from kernels_bench_tools.schema.record import Latency
+from kernels_bench_tools.selfcheck.cases import repeated_cases, slowed_case
+from kernels_bench_tools.selfcheck.fresh import time_as_recorded
+from kernels_bench_tools.selfcheck.series import repeat, wait
 
 MAX_SAMPLES = 30
 """What a record of a steady kernel has: it stops there if the median is known."""
@@ -45,7 +45,7 @@ def series_of_processes(count: int, *, quick: bool, timeout: float = 120) -> dic
 def _children(count: int, quick: bool, timeout: float) -> Iterator[dict[str, Series]]:
     with tempfile.TemporaryDirectory() as folder:
         answer = Path(folder) / "series.json"
-        command = [sys.executable, "-m", "kernels_bench_tools.measure.selfcheck", "--child", "series"]
+        command = [sys.executable, "-m", "kernels_bench_tools.selfcheck", "--child", "series"]
         command += ["--output", str(answer), *(["--quick"] if quick else [])]
         for process in range(count):
             numbered = [*command, "--process", str(process)]

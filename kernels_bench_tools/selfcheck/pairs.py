@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from kernels_bench_tools.measure.selfcheck.fresh import time_afresh
-from kernels_bench_tools.measure.selfcheck.kernels import Case
-from kernels_bench_tools.measure.selfcheck.processes import Series
+from kernels_bench_tools.selfcheck.cases import Case
+from kernels_bench_tools.selfcheck.fresh import time_afresh
+from kernels_bench_tools.selfcheck.processes import Series
 from kernels_bench_tools.stats import Groups
 
 PER_SIDE = 3

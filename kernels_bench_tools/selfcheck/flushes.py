@@ -9,10 +9,10 @@ from typing import Any
 import torch
 
 from kernels_bench_tools.measure.operator import Inputs, size_in_bytes
-from kernels_bench_tools.measure.selfcheck.kernels import Case, find_cases
 from kernels_bench_tools.measure.timing.cuda import ReadFlush
 from kernels_bench_tools.measure.timing.cupti import MarkersMissingError, record_activities, split_calls
 from kernels_bench_tools.schema.selfcheck import Check
+from kernels_bench_tools.selfcheck.cases import Case, find_cases
 
 NAMES = (
     "SiLU 128x1536",

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from kernels_bench_tools.measure.selfcheck.clocks import make_draw
-from kernels_bench_tools.measure.selfcheck.kernels import Case
 from kernels_bench_tools.measure.timing.caches import CUDA_INPUT_SETS
 from kernels_bench_tools.measure.timing.measure import measure
 from kernels_bench_tools.schema.record import Latency
+from kernels_bench_tools.selfcheck.cases import Case
+from kernels_bench_tools.selfcheck.series import make_draw
 
 WARM_UP_SECONDS = 0.05
 """The device has been busy before."""

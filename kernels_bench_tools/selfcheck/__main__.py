@@ -1,4 +1,4 @@
-"""``python -m kernels_bench_tools.measure.selfcheck --output selfcheck.json``: check the current device."""
+"""``python -m kernels_bench_tools.selfcheck --output selfcheck.json``: check the current device."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from pathlib import Path
 from time import perf_counter
 
 from kernels_bench_tools.measure.device.environment import torch_device
-from kernels_bench_tools.measure.selfcheck import ncu, processes
-from kernels_bench_tools.measure.selfcheck.table import table_lines
 from kernels_bench_tools.schema.build import write_struct
+from kernels_bench_tools.selfcheck import ncu, processes
+from kernels_bench_tools.selfcheck.table import table_lines
 
 QUICK_PROCESSES = 3
 
@@ -25,7 +25,7 @@ def main(arguments: list[str] | None = None) -> int:
     if options.child == "series":
         processes.run_child(torch_device(), options.output, quick=options.quick, process=options.process)
         return 0
-    from kernels_bench_tools.measure.selfcheck.suite import Options, run_selfcheck
+    from kernels_bench_tools.selfcheck.run import Options, run_selfcheck
 
     count = options.processes if options.processes is not None else QUICK_PROCESSES if options.quick else 10
     wanted = Options(
@@ -53,7 +53,7 @@ def _make_tell() -> Callable[[str], None]:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="python -m kernels_bench_tools.measure.selfcheck",
+        prog="python -m kernels_bench_tools.selfcheck",
         description="Measure what is known on the current device, and write what came out.",
     )
     parser.add_argument("--output", type=Path, default=Path("selfcheck.json"))
