@@ -11,7 +11,7 @@ loading prefetch        what is done with it
 Nothing here imports ``kernels`` or ``torch`` before a kernel is really asked for.
 """
 
-from kernels_bench_tools.hub.loading import get_kernel, loaded_kernels
+from kernels_bench_tools.hub.kernel import get_kernel, loaded_kernels
 from kernels_bench_tools.hub.status import HubError, HubStatus
 
 __all__ = ["HubError", "HubStatus", "get_kernel", "loaded_kernels"]

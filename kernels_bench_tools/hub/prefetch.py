@@ -14,11 +14,11 @@ import msgspec
 
 from kernels_bench_tools.errors import KbtError
 from kernels_bench_tools.hub.deadline import find_deadline
-from kernels_bench_tools.hub.devices import backend_for
-from kernels_bench_tools.hub.loading import check_library, check_switch, choose, dependency_reference
-from kernels_bench_tools.hub.locks import KernelsLock, read_lock, write_lock
-from kernels_bench_tools.hub.references import parse_reference
-from kernels_bench_tools.hub.resolving import Found, Terms, resolve_anew
+from kernels_bench_tools.hub.device import backend_for
+from kernels_bench_tools.hub.kernel import check_library, check_switch, choose, dependency_reference
+from kernels_bench_tools.hub.lock import KernelsLock, read_lock, write_lock
+from kernels_bench_tools.hub.reference import parse_reference
+from kernels_bench_tools.hub.resolve import Found, Terms, resolve_anew
 from kernels_bench_tools.hub.status import HubError, HubStatus
 
 

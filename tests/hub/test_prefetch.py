@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from kernels_bench_tools.hub import HubStatus
-from kernels_bench_tools.hub.locks import read_lock
+from kernels_bench_tools.hub.lock import read_lock
 
 Place = Any
 

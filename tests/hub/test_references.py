@@ -2,7 +2,7 @@ import pytest
 
 from kernels_bench_tools.errors import KbtError
 from kernels_bench_tools.hub import get_kernel
-from kernels_bench_tools.hub.references import FORMS, parse_reference
+from kernels_bench_tools.hub.reference import FORMS, parse_reference
 
 COMMIT = "0123456789" * 4
 

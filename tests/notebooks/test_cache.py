@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from kernels_bench_tools.hub import locks
+from kernels_bench_tools.hub import lock as locks
 from kernels_bench_tools.notebooks import fingerprints, scheduler
 from kernels_bench_tools.notebooks.environments import find_environment
 from kernels_bench_tools.schema.build import BuildRun, read_struct

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from kernels_bench_tools.hub.cache import missing_files
-from kernels_bench_tools.hub.locks import LockedBuild
+from kernels_bench_tools.hub.lock import LockedBuild
 from kernels_bench_tools.hub.reasons import classify
 from kernels_bench_tools.hub.status import HubError, HubStatus
+from kernels_bench_tools.hub.store import missing_files
 
 SIGNATURE = "metadata.json.sigstore"
 

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kernels_bench_tools.errors import KbtError
-from kernels_bench_tools.hub.locks import KernelsLock, LockedKernel, read_lock, write_lock
-from kernels_bench_tools.hub.references import Reference
+from kernels_bench_tools.hub.lock import KernelsLock, LockedKernel, read_lock, write_lock
+from kernels_bench_tools.hub.reference import Reference
 
 MEMORY = "kbt-answers.json"
 """File in a kernel's folder of the cache: what the hub answered, in the form of a lock."""

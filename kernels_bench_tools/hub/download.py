@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from kernels_bench_tools.hub.builds import Build, choose_build, lock_build
-from kernels_bench_tools.hub.cache import cache_folder, remember, snapshot_folder
-from kernels_bench_tools.hub.locks import LockedKernel
+from kernels_bench_tools.hub.build import Build, choose_build, lock_build
+from kernels_bench_tools.hub.lock import LockedKernel
 from kernels_bench_tools.hub.reasons import classify
-from kernels_bench_tools.hub.references import Reference
+from kernels_bench_tools.hub.reference import Reference
 from kernels_bench_tools.hub.status import HubError, HubStatus
+from kernels_bench_tools.hub.store import cache_folder, remember, snapshot_folder
 
 ALLOWED = "allow-list"
 PUBLISHER = "publisher"

@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 
 from kernels_bench_tools.errors import KbtError
-from kernels_bench_tools.hub.references import Reference
+from kernels_bench_tools.hub.reference import Reference
 
 VARIABLE = "KBT_KERNELS_LOCK"
 FILE = "kernels.lock"

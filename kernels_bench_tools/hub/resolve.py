@@ -8,8 +8,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from kernels_bench_tools.errors import KbtError
-from kernels_bench_tools.hub.builds import Build, check_files, choose_build
-from kernels_bench_tools.hub.cache import (
+from kernels_bench_tools.hub.build import Build, check_files, choose_build
+from kernels_bench_tools.hub.deadline import within
+from kernels_bench_tools.hub.download import ALLOWED, download, is_allowed, is_offline
+from kernels_bench_tools.hub.lock import LockedKernel, base_folder, find_lock, read_lock
+from kernels_bench_tools.hub.reference import Reference, parse_reference
+from kernels_bench_tools.hub.status import HubError, HubStatus
+from kernels_bench_tools.hub.store import (
     Snapshot,
     cached_names,
     downloaded_bytes,
@@ -17,11 +22,6 @@ from kernels_bench_tools.hub.cache import (
     recall,
     snapshot_folder,
 )
-from kernels_bench_tools.hub.deadline import within
-from kernels_bench_tools.hub.locks import LockedKernel, base_folder, find_lock, read_lock
-from kernels_bench_tools.hub.online import ALLOWED, download, is_allowed, is_offline
-from kernels_bench_tools.hub.references import Reference, parse_reference
-from kernels_bench_tools.hub.status import HubError, HubStatus
 
 OVERRIDES = "LOCAL_KERNELS"
 """``org/repo=folder:org/repo2=folder2``, as ``kernels`` reads it."""

@@ -9,10 +9,10 @@ from typing import Any
 
 from kernels_bench_tools.errors import KbtError, Unsupported
 from kernels_bench_tools.hub.deadline import find_deadline
-from kernels_bench_tools.hub.devices import DEVICES, backend_for, device_here
+from kernels_bench_tools.hub.device import DEVICES, backend_for, device_here
 from kernels_bench_tools.hub.reasons import classify
-from kernels_bench_tools.hub.references import Reference, parse_reference
-from kernels_bench_tools.hub.resolving import Found, Terms, resolve
+from kernels_bench_tools.hub.reference import Reference, parse_reference
+from kernels_bench_tools.hub.resolve import Found, Terms, resolve
 from kernels_bench_tools.hub.status import HubError, HubStatus
 from kernels_bench_tools.schema.record import HubKernel
 
