@@ -15,7 +15,7 @@ from kernels_bench_tools.notebooks.document import Notebook
 from kernels_bench_tools.publish.words import status_mark
 from kernels_bench_tools.schema.build import FORWARD, has_other_code
 from kernels_bench_tools.schema.record import Record, Status, read_records
-from kernels_bench_tools.summarize.processes import by_workload, merge
+from kernels_bench_tools.summarize.merge import by_workload, merge
 from kernels_bench_tools.summarize.views import view_of
 
 NOT_TRIED = status_mark(Status.ABSENT).word

@@ -13,9 +13,9 @@ from kernels_bench_tools.errors import RecordError
 from kernels_bench_tools.schema.build import Need, Needs, write_struct
 from kernels_bench_tools.schema.record import Record, Status, read_records
 from kernels_bench_tools.schema.summary import Summary
-from kernels_bench_tools.summarize.charts import CHARTS
-from kernels_bench_tools.summarize.exports import latency_csv
-from kernels_bench_tools.summarize.figures import chart_svg
+from kernels_bench_tools.summarize.chart.figure import chart_svg
+from kernels_bench_tools.summarize.chart.spec import CHARTS
+from kernels_bench_tools.summarize.export import latency_csv
 from kernels_bench_tools.summarize.needs import read_needs
 from kernels_bench_tools.summarize.sources import Source, attempts, whole_record
 from kernels_bench_tools.summarize.summary import summarize

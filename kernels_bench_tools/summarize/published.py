@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kernels_bench_tools.schema.suite import NOBODY, PublishedRow, Suite, SuiteDevice, SuiteReport
-from kernels_bench_tools.summarize.exports import Value
+from kernels_bench_tools.summarize.export import Value
 from kernels_bench_tools.summarize.table import NOTHING, latency_text
 from kernels_bench_tools.summarize.tabular import csv_text, noted_table
 

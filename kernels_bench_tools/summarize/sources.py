@@ -10,7 +10,7 @@ import msgspec
 from kernels_bench_tools.schema.build import FrontMatter
 from kernels_bench_tools.schema.device import Device, cuda_device
 from kernels_bench_tools.schema.record import Failure, Record, Status
-from kernels_bench_tools.summarize.processes import by_workload, merge
+from kernels_bench_tools.summarize.merge import by_workload, merge
 from kernels_bench_tools.summarize.views import View, group_order, in_view_order, view_of
 from kernels_bench_tools.text import slugify, title_from_name
 

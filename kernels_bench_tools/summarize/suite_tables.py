@@ -9,7 +9,7 @@ from kernels_bench_tools.schema.suite import (
     SuiteReport,
     SuiteRow,
 )
-from kernels_bench_tools.summarize.exports import Value
+from kernels_bench_tools.summarize.export import Value
 from kernels_bench_tools.summarize.table import NOTHING, aligned, latency_text, speedup_text
 from kernels_bench_tools.summarize.tabular import csv_text, noted_table
 

@@ -9,6 +9,7 @@ from statistics import median
 from kernels_bench_tools.schema.record import Environment, Provenance, Record, Status
 from kernels_bench_tools.schema.summary import DeviceSummary, Point, Row, Summary, WorkloadSummary
 from kernels_bench_tools.summarize.compare import Speedup, compare
+from kernels_bench_tools.summarize.merge import estimate
 from kernels_bench_tools.summarize.metrics import (
     ARITHMETIC,
     BANDWIDTH,
@@ -17,7 +18,6 @@ from kernels_bench_tools.summarize.metrics import (
     FRACTION,
     HOST_SUBMIT,
 )
-from kernels_bench_tools.summarize.processes import estimate
 from kernels_bench_tools.summarize.ranking import overall_speedup, ranked, speedups_by_process
 from kernels_bench_tools.summarize.sources import Attempt, Identity, Source, attempts, identities
 from kernels_bench_tools.summarize.views import titles_and_keys

@@ -7,7 +7,7 @@ import io
 import re
 from collections.abc import Collection, Iterable, Sequence
 
-from kernels_bench_tools.summarize.exports import Value, safe
+from kernels_bench_tools.summarize.export import Value, safe
 
 
 def markdown_table(header: Sequence[str], rows: Iterable[Sequence[str]], words: Collection[str]) -> str:

@@ -18,8 +18,8 @@ from kernels_bench_tools.schema.record import (
     Timer,
 )
 from kernels_bench_tools.schema.summary import DeviceSummary, Point, Row, Summary, Verdict, WorkloadSummary
-from kernels_bench_tools.summarize.charts import CHARTS
-from kernels_bench_tools.summarize.figures import chart_svg
+from kernels_bench_tools.summarize.chart.figure import chart_svg
+from kernels_bench_tools.summarize.chart.spec import CHARTS
 from kernels_bench_tools.text import series_slug, slugify
 
 H200 = Device(kind="cuda", name="NVIDIA H200", slug="nvidia-h200", driver="580.95.05")

@@ -8,8 +8,8 @@ import pytest
 from kernels_bench_tools.schema.build import FrontMatter
 from kernels_bench_tools.schema.device import Device
 from kernels_bench_tools.schema.record import Regime, Roofline, Status, Work
-from kernels_bench_tools.summarize.charts import CHARTS, Line, rate_scale
-from kernels_bench_tools.summarize.figures import chart_svg
+from kernels_bench_tools.summarize.chart.figure import chart_svg
+from kernels_bench_tools.summarize.chart.spec import CHARTS, Line, rate_scale
 from kernels_bench_tools.summarize.sources import Source
 from kernels_bench_tools.summarize.summary import summarize
 

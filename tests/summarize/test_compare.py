@@ -5,7 +5,7 @@ import pytest
 from kernels_bench_tools.schema.record import CacheState, Status, Timer
 from kernels_bench_tools.schema.summary import Verdict
 from kernels_bench_tools.summarize.compare import compare, compare_records
-from kernels_bench_tools.summarize.processes import interval
+from kernels_bench_tools.summarize.merge import interval
 from kernels_bench_tools.summarize.words import reason_of
 
 

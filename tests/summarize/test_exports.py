@@ -7,7 +7,7 @@ from collections import Counter
 import pytest
 
 from kernels_bench_tools.schema.record import Flag, Quantities, Regime, Roofline, Status, Timing
-from kernels_bench_tools.summarize.exports import latency_csv
+from kernels_bench_tools.summarize.export import latency_csv
 from kernels_bench_tools.summarize.metrics import METRICS
 from kernels_bench_tools.summarize.sources import Source, attempts
 from kernels_bench_tools.summarize.summary import summarize

@@ -9,8 +9,8 @@ import pytest
 
 from kernels_bench_tools.errors import RecordError
 from kernels_bench_tools.schema.record import Status
-from kernels_bench_tools.summarize.charts import CHARTS
-from kernels_bench_tools.summarize.figures import chart_svg
+from kernels_bench_tools.summarize.chart.figure import chart_svg
+from kernels_bench_tools.summarize.chart.spec import CHARTS
 from kernels_bench_tools.summarize.sources import Source
 from kernels_bench_tools.summarize.summary import summarize
 

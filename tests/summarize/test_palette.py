@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from kernels_bench_tools.summarize.palette import FAMILIES, assign_styles
+from kernels_bench_tools.summarize.chart.palette import FAMILIES, assign_styles
 
 
 def test_a_family_looks_the_same_for_every_operator():

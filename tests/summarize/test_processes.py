@@ -19,7 +19,7 @@ from kernels_bench_tools.schema.record import (
 from kernels_bench_tools.schema.summary import Verdict
 from kernels_bench_tools.stats import hierarchical_median
 from kernels_bench_tools.summarize.compare import compare, compare_records
-from kernels_bench_tools.summarize.processes import by_workload, merge, samples
+from kernels_bench_tools.summarize.merge import by_workload, merge, samples
 from kernels_bench_tools.summarize.sources import Source
 from kernels_bench_tools.summarize.summary import summarize
 from kernels_bench_tools.summarize.table import render_table

@@ -8,12 +8,12 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from kernels_bench_tools.schema.record import Regime, Status
-from kernels_bench_tools.summarize.axes import linear_axis, logarithmic_axis
-from kernels_bench_tools.summarize.charts import CHARTS
-from kernels_bench_tools.summarize.figures import chart_svg
-from kernels_bench_tools.summarize.regimes import regimes
+from kernels_bench_tools.summarize.chart.axis import linear_axis, logarithmic_axis
+from kernels_bench_tools.summarize.chart.figure import chart_svg
+from kernels_bench_tools.summarize.chart.regimes import regimes
+from kernels_bench_tools.summarize.chart.spec import CHARTS
+from kernels_bench_tools.summarize.chart.switching import scales_json, values_text
 from kernels_bench_tools.summarize.summary import summarize
-from kernels_bench_tools.summarize.switching import scales_json, values_text
 
 SVG = "{http://www.w3.org/2000/svg}"
 

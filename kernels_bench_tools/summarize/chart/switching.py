@@ -11,14 +11,14 @@ from typing import Any
 
 from kernels_bench_tools.schema.estimate import Estimate
 from kernels_bench_tools.schema.summary import DeviceSummary, Point
-from kernels_bench_tools.summarize.axes import (
+from kernels_bench_tools.summarize.chart.axis import (
     linear_axis,
     logarithmic_axis,
     numbers,
     reads_better_logarithmic,
 )
-from kernels_bench_tools.summarize.charts import CHARTS, Scale
-from kernels_bench_tools.summarize.ticks import printable
+from kernels_bench_tools.summarize.chart.spec import CHARTS, Scale
+from kernels_bench_tools.summarize.chart.ticks import printable
 
 
 def scales_json(view: DeviceSummary) -> str:

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from xml.etree import ElementTree as ET
 
 from kernels_bench_tools.errors import RecordError
-from kernels_bench_tools.summarize.compact import share, shorten
+from kernels_bench_tools.summarize.chart.compact import share, shorten
 
 INK = "#010203"
 """Drawn by matplotlib wherever the page's text colour shall be."""

@@ -12,10 +12,9 @@ from matplotlib.figure import Figure
 from kernels_bench_tools.schema.estimate import Estimate
 from kernels_bench_tools.schema.record import Status
 from kernels_bench_tools.schema.summary import DeviceSummary, Point, Row, Summary
-from kernels_bench_tools.summarize.charts import Chart
-from kernels_bench_tools.summarize.lines import failures
-from kernels_bench_tools.summarize.palette import Style, assign_styles
-from kernels_bench_tools.summarize.panel import (
+from kernels_bench_tools.summarize.chart.lines import failures
+from kernels_bench_tools.summarize.chart.palette import Style, assign_styles
+from kernels_bench_tools.summarize.chart.panel import (
     GAP,
     WIDTH,
     draw_panel,
@@ -25,9 +24,10 @@ from kernels_bench_tools.summarize.panel import (
     place_of,
     plot_box,
 )
-from kernels_bench_tools.summarize.svg import FONT, INK, Panel, Series, finish_svg
-from kernels_bench_tools.summarize.switching import scales_json, values_text
-from kernels_bench_tools.summarize.ticks import printable
+from kernels_bench_tools.summarize.chart.spec import Chart
+from kernels_bench_tools.summarize.chart.svg import FONT, INK, Panel, Series, finish_svg
+from kernels_bench_tools.summarize.chart.switching import scales_json, values_text
+from kernels_bench_tools.summarize.chart.ticks import printable
 from kernels_bench_tools.text import slugify
 
 _STYLE = {

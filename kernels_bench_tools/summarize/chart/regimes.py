@@ -8,7 +8,7 @@ from typing import Any
 
 from kernels_bench_tools.schema.record import Regime
 from kernels_bench_tools.schema.summary import DeviceSummary
-from kernels_bench_tools.summarize.charts import passed
+from kernels_bench_tools.summarize.chart.spec import passed
 
 _WORDS = {
     Regime.LAUNCH: "launch-bound",

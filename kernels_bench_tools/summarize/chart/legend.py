@@ -10,8 +10,8 @@ from matplotlib.lines import Line2D
 
 from kernels_bench_tools.schema.record import Status
 from kernels_bench_tools.schema.summary import DeviceSummary, Row
-from kernels_bench_tools.summarize.palette import Style
-from kernels_bench_tools.summarize.ticks import printable
+from kernels_bench_tools.summarize.chart.palette import Style
+from kernels_bench_tools.summarize.chart.ticks import printable
 
 _ROW = 0.25
 _LETTER = 0.068

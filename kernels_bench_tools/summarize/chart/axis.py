@@ -8,7 +8,7 @@ from typing import NamedTuple
 from matplotlib.ticker import LogLocator, MaxNLocator
 
 from kernels_bench_tools.schema.summary import DeviceSummary
-from kernels_bench_tools.summarize.charts import Scale
+from kernels_bench_tools.summarize.chart.spec import Scale
 
 
 class Axis(NamedTuple):

@@ -11,8 +11,8 @@ from matplotlib.path import Path
 
 from kernels_bench_tools.schema.estimate import Estimate
 from kernels_bench_tools.schema.summary import DeviceSummary, Point, Row
-from kernels_bench_tools.summarize.charts import Scale, passed
-from kernels_bench_tools.summarize.palette import Style
+from kernels_bench_tools.summarize.chart.palette import Style
+from kernels_bench_tools.summarize.chart.spec import Scale, passed
 
 _CROSS = 0.14
 """Inches between crosses of one workload."""

@@ -9,19 +9,19 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import NullLocator
 
 from kernels_bench_tools.schema.summary import DeviceSummary
-from kernels_bench_tools.summarize.axes import (
+from kernels_bench_tools.summarize.chart.axis import (
     linear_axis,
     logarithmic_axis,
     numbers,
     reads_better_logarithmic,
     tick_text,
 )
-from kernels_bench_tools.summarize.charts import Line, Scale
-from kernels_bench_tools.summarize.legend import draw_legend, legend_height
-from kernels_bench_tools.summarize.lines import draw_rows
-from kernels_bench_tools.summarize.palette import Style
-from kernels_bench_tools.summarize.regimes import draw_regimes
-from kernels_bench_tools.summarize.ticks import Ticks, draw_ticks, printable, ticks
+from kernels_bench_tools.summarize.chart.legend import draw_legend, legend_height
+from kernels_bench_tools.summarize.chart.lines import draw_rows
+from kernels_bench_tools.summarize.chart.palette import Style
+from kernels_bench_tools.summarize.chart.regimes import draw_regimes
+from kernels_bench_tools.summarize.chart.spec import Line, Scale
+from kernels_bench_tools.summarize.chart.ticks import Ticks, draw_ticks, printable, ticks
 
 WIDTH = 9.6
 _LEFT, _RIGHT = 0.72, 0.2

@@ -1,0 +1,1 @@
+"""Charts drawn with matplotlib: tagged SVG, one panel for each view of a device."""
