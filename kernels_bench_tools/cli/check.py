@@ -9,7 +9,7 @@ import msgspec
 
 from kernels_bench_tools.cli import USER_MISTAKE
 from kernels_bench_tools.cli.options import Json
-from kernels_bench_tools.notebooks.checks import check_advice, check_project
+from kernels_bench_tools.notebooks.check import check_advice, check_project
 from kernels_bench_tools.notebooks.project import find_project
 
 

@@ -11,7 +11,7 @@ import typer
 
 from kernels_bench_tools.cli.options import Paths
 from kernels_bench_tools.notebooks.project import find_project
-from kernels_bench_tools.notebooks.upgrading import apply_moves, count_undated, find_moves, parse_moment
+from kernels_bench_tools.notebooks.upgrade import apply_moves, count_undated, find_moves, parse_moment
 
 
 def upgrade(

@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 
 from kernels_bench_tools.errors import KbtError
-from kernels_bench_tools.notebooks.checks import Survey, survey_project
+from kernels_bench_tools.notebooks.check import Survey, survey_project
 from kernels_bench_tools.notebooks.environments import PACKAGE_FOLDER, find_environment
 from kernels_bench_tools.notebooks.fingerprints import DATA, UPSTREAM, Fingerprints
 from kernels_bench_tools.notebooks.graph import CellName, Node

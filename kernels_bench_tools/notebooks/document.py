@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from kernels_bench_tools.errors import NotebookError
-from kernels_bench_tools.notebooks.cells import Cell, read_cell
+from kernels_bench_tools.notebooks.cell import Cell, read_cell
 from kernels_bench_tools.notebooks.fences import Fence, find_fences
 from kernels_bench_tools.notebooks.front_matter import read_front_matter
 from kernels_bench_tools.notebooks.project import STATE_FOLDER, Project

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Protocol
 
 from kernels_bench_tools.errors import ProjectError
-from kernels_bench_tools.notebooks.cells import Cell
-from kernels_bench_tools.notebooks.headers import with_header
+from kernels_bench_tools.notebooks.cell import Cell
+from kernels_bench_tools.notebooks.header import with_header
 from kernels_bench_tools.notebooks.processes import Processes
 from kernels_bench_tools.notebooks.sharing import installed_packages, shared_script
 from kernels_bench_tools.notebooks.uv import find_uv, synced_python, uv_reason

@@ -20,7 +20,7 @@ from kernels_bench_tools.notebooks.allowed import number_variables
 from kernels_bench_tools.notebooks.entries import FORMAT, Entry
 from kernels_bench_tools.notebooks.environments import PACKAGE_FOLDER, CellEnvironment
 from kernels_bench_tools.notebooks.graph import CellName, Graph, Node
-from kernels_bench_tools.notebooks.headers import split_header
+from kernels_bench_tools.notebooks.header import split_header
 from kernels_bench_tools.notebooks.project import Project
 from kernels_bench_tools.notebooks.seals import file_digest
 from kernels_bench_tools.notebooks.sources import Sources

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from kernels_bench_tools.errors import NotebookError
-from kernels_bench_tools.notebooks.cells import Cell
+from kernels_bench_tools.notebooks.cell import Cell
 from kernels_bench_tools.notebooks.document import Notebook
 from kernels_bench_tools.notebooks.paths import did_you_mean, is_pattern, join, matches
 from kernels_bench_tools.notebooks.project import Project

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from kernels_bench_tools.notebooks.cache import Entry, StoredResult
-from kernels_bench_tools.notebooks.checks import survey_project
+from kernels_bench_tools.notebooks.check import survey_project
 from kernels_bench_tools.notebooks.environments import find_environment
 from kernels_bench_tools.notebooks.fingerprints import Fingerprints
 from kernels_bench_tools.notebooks.graph import CellName

@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 
 from kernels_bench_tools.notebooks.cache import Entry
-from kernels_bench_tools.notebooks.cells import Cell
+from kernels_bench_tools.notebooks.cell import Cell
 from kernels_bench_tools.notebooks.document import Notebook
 from kernels_bench_tools.notebooks.graph import CellName
 from kernels_bench_tools.notebooks.project import Project

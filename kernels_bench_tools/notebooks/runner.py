@@ -15,7 +15,7 @@ from pathlib import Path
 
 from kernels_bench_tools.notebooks.allowed import passed_variables
 from kernels_bench_tools.notebooks.cache import Draft, StoredResult
-from kernels_bench_tools.notebooks.cells import Cell
+from kernels_bench_tools.notebooks.cell import Cell
 from kernels_bench_tools.notebooks.collecting import Collected, collect_outputs, open_folder
 from kernels_bench_tools.notebooks.environments import CellEnvironment
 from kernels_bench_tools.notebooks.guardian import guardian

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 
 from kernels_bench_tools.errors import ProjectError
 from kernels_bench_tools.notebooks.cache import CellCache
-from kernels_bench_tools.notebooks.cells import Cell
+from kernels_bench_tools.notebooks.cell import Cell
+from kernels_bench_tools.notebooks.check import Survey, survey_project
 from kernels_bench_tools.notebooks.checkout import Checkout
-from kernels_bench_tools.notebooks.checks import Survey, survey_project
 from kernels_bench_tools.notebooks.environments import find_environment
 from kernels_bench_tools.notebooks.execution import Execution, never
 from kernels_bench_tools.notebooks.fingerprints import Fingerprints

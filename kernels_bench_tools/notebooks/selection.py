@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from kernels_bench_tools.errors import ProjectError
-from kernels_bench_tools.notebooks.checks import Survey
+from kernels_bench_tools.notebooks.check import Survey
 from kernels_bench_tools.notebooks.graph import CellName
 from kernels_bench_tools.notebooks.paths import did_you_mean
 from kernels_bench_tools.notebooks.project import Project

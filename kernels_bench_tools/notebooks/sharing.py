@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from kernels_bench_tools.notebooks.headers import read_header, uv_settings
+from kernels_bench_tools.notebooks.header import read_header, uv_settings
 
 _UNDERSTOOD = {"dependencies", "requires-python", "tool"}
 # Settings of uv that cannot name a file; a header with any other one is not shared.

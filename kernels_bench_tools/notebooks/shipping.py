@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from kernels_bench_tools.notebooks.cache import StoredResult, file_digest
-from kernels_bench_tools.notebooks.cells import Cell
+from kernels_bench_tools.notebooks.cell import Cell
 from kernels_bench_tools.notebooks.environments import PACKAGE_FOLDER
 from kernels_bench_tools.notebooks.graph import CellName
 from kernels_bench_tools.notebooks.policy import CellPolicy

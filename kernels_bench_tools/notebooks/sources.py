@@ -18,7 +18,7 @@ from typing import Any
 import msgspec
 
 from kernels_bench_tools.notebooks.graph import Node
-from kernels_bench_tools.notebooks.headers import path_sources, read_header
+from kernels_bench_tools.notebooks.header import path_sources, read_header
 from kernels_bench_tools.notebooks.seals import file_digest
 
 PACKAGE = "kernels_bench_tools"

@@ -9,7 +9,7 @@ from enum import StrEnum
 import msgspec
 
 from kernels_bench_tools.notebooks.cache import CellCache
-from kernels_bench_tools.notebooks.checks import Survey, survey_project
+from kernels_bench_tools.notebooks.check import Survey, survey_project
 from kernels_bench_tools.notebooks.entries import Entry
 from kernels_bench_tools.notebooks.environments import find_environment
 from kernels_bench_tools.notebooks.fingerprints import UPSTREAM, Fingerprints

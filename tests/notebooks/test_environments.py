@@ -9,7 +9,7 @@ import pytest
 
 from kernels_bench_tools.errors import ProjectError
 from kernels_bench_tools.notebooks.environments import find_environment
-from kernels_bench_tools.notebooks.headers import read_header, with_header
+from kernels_bench_tools.notebooks.header import read_header, with_header
 from kernels_bench_tools.notebooks.uv import find_uv
 from kernels_bench_tools.notebooks.variables import uv_variables
 

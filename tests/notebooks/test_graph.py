@@ -1,4 +1,4 @@
-from kernels_bench_tools.notebooks.checks import survey_project
+from kernels_bench_tools.notebooks.check import survey_project
 from kernels_bench_tools.notebooks.graph import CellName
 
 

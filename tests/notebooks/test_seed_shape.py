@@ -1,6 +1,6 @@
 """A combined notebook written for uvnote: styles, scripts in prose, and needs on six other notebooks."""
 
-from kernels_bench_tools.notebooks.checks import check_project
+from kernels_bench_tools.notebooks.check import check_project
 
 NEEDS = [
     "../impls/flash.md:benchmark",

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from kernels_bench_tools.notebooks.headers import read_header
+from kernels_bench_tools.notebooks.header import read_header
 from kernels_bench_tools.notebooks.sharing import shared_script
 
 HEADER = """# /// script

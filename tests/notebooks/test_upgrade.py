@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 import pytest
 
 from kernels_bench_tools.errors import KbtError
-from kernels_bench_tools.notebooks.upgrading import apply_moves, count_undated, find_moves, parse_moment
+from kernels_bench_tools.notebooks.upgrade import apply_moves, count_undated, find_moves, parse_moment
 
 NOW = datetime(2026, 11, 20, 16, 0, tzinfo=UTC)
 OLD, NEW = "2026-01-02T00:00:00Z", "2026-11-20T00:00:00Z"

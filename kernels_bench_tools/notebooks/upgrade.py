@@ -10,9 +10,9 @@ from datetime import UTC, date, datetime, time
 from pathlib import Path
 
 from kernels_bench_tools.errors import NotebookError, ProjectError
-from kernels_bench_tools.notebooks.cells import Cell
+from kernels_bench_tools.notebooks.cell import Cell
 from kernels_bench_tools.notebooks.document import Notebook
-from kernels_bench_tools.notebooks.headers import read_header, uv_settings
+from kernels_bench_tools.notebooks.header import read_header, uv_settings
 from kernels_bench_tools.notebooks.project import Project
 from kernels_bench_tools.notebooks.selection import select_notebooks
 from kernels_bench_tools.notebooks.staleness import survey_targets

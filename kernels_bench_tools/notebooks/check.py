@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kernels_bench_tools.errors import NotebookError
-from kernels_bench_tools.notebooks.cells import Cell
+from kernels_bench_tools.notebooks.cell import Cell
 from kernels_bench_tools.notebooks.document import Notebook, survey_notebook
 from kernels_bench_tools.notebooks.graph import Graph, build_graph
-from kernels_bench_tools.notebooks.headers import read_header, uv_settings
+from kernels_bench_tools.notebooks.header import read_header, uv_settings
 from kernels_bench_tools.notebooks.kernel_calls import find_kernel_calls
 from kernels_bench_tools.notebooks.project import Project
 
