@@ -60,8 +60,8 @@ def workers(
     (`DASK_DISTRIBUTED__COMM__TLS__CA_FILE` and so on, with an address that starts with tls://).
     """
     need_distributed()
-    from kernels_bench_tools.notebooks.hosting import Hosting, visible_gpus
-    from kernels_bench_tools.notebooks.hosting import host as run_workers
+    from kernels_bench_tools.cluster.start import Hosting, visible_gpus
+    from kernels_bench_tools.cluster.start import host as run_workers
 
     gpus = visible_gpus()
     run_workers(Hosting(scheduler, host, port, count, threads, gpus), partial(_announce, gpus))

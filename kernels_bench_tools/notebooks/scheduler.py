@@ -134,7 +134,7 @@ def _workplace(project: Project, options: BuildOptions, progress: Progress) -> W
     if options.cluster:
         need_distributed()
         # Not above: who builds on one machine does not wait until Dask is imported, nor needs it.
-        from kernels_bench_tools.notebooks.cluster import Cluster
+        from kernels_bench_tools.cluster.executor import Cluster
 
         return Cluster(project, options.cluster, options.environment, progress)
     return Here(project, current_device(), find_environment(options.environment), options.jobs, progress)

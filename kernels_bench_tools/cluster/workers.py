@@ -5,14 +5,14 @@ from __future__ import annotations
 import threading
 import time
 
+from kernels_bench_tools.cluster import worker as remote
+from kernels_bench_tools.cluster.connection import Connection
+from kernels_bench_tools.cluster.payload import harness_digest, runner_digest
+from kernels_bench_tools.cluster.slots import Place, Places
+from kernels_bench_tools.cluster.worker import Introduction
 from kernels_bench_tools.errors import ProjectError
-from kernels_bench_tools.notebooks import remote
-from kernels_bench_tools.notebooks.connection import Connection
 from kernels_bench_tools.notebooks.environments import CellEnvironment
-from kernels_bench_tools.notebooks.places import Place, Places
 from kernels_bench_tools.notebooks.progress import Progress
-from kernels_bench_tools.notebooks.remote import Introduction
-from kernels_bench_tools.notebooks.shipping import harness_digest, runner_digest
 
 DEVICE = "device"
 """The resource of Dask that a worker has one of for each device; a session takes it."""

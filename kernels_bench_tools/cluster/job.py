@@ -7,13 +7,13 @@ from pathlib import Path
 
 import msgspec
 
+from kernels_bench_tools.cluster.payload import Job, Left
+from kernels_bench_tools.cluster.worker_state import Desk, make_environment
 from kernels_bench_tools.notebooks.cache import Draft, Entry, StoredResult
-from kernels_bench_tools.notebooks.desk import Desk, make_environment
 from kernels_bench_tools.notebooks.environments import find_environment
 from kernels_bench_tools.notebooks.handover import hand_over
 from kernels_bench_tools.notebooks.processes import Processes
 from kernels_bench_tools.notebooks.runner import CellTask, finish, run_cell
-from kernels_bench_tools.notebooks.shipping import Job, Left
 from kernels_bench_tools.notebooks.tail import Tail
 from kernels_bench_tools.schema.record import Failure, Status
 

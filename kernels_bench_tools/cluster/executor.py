@@ -17,21 +17,21 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from kernels_bench_tools.cluster import worker as remote
+from kernels_bench_tools.cluster.connection import Connection
+from kernels_bench_tools.cluster.packing import Packer
+from kernels_bench_tools.cluster.payload import Busy, Job, Left, Missing, Recipe
+from kernels_bench_tools.cluster.slots import NoPlacesError, Place
+from kernels_bench_tools.cluster.workers import DEVICE, Staff, WorkersEnvironment
 from kernels_bench_tools.errors import ProjectError
-from kernels_bench_tools.notebooks import remote
 from kernels_bench_tools.notebooks.cache import StoredResult
-from kernels_bench_tools.notebooks.connection import Connection
 from kernels_bench_tools.notebooks.environments import CellEnvironment, Prepared, find_environment
 from kernels_bench_tools.notebooks.graph import CellName, Node
 from kernels_bench_tools.notebooks.measuring import LIVES, lost_failure
-from kernels_bench_tools.notebooks.packing import Packer
-from kernels_bench_tools.notebooks.places import NoPlacesError, Place
 from kernels_bench_tools.notebooks.processes import never
 from kernels_bench_tools.notebooks.progress import Progress
 from kernels_bench_tools.notebooks.project import Project
 from kernels_bench_tools.notebooks.runner import finish
-from kernels_bench_tools.notebooks.shipping import Busy, Job, Left, Missing, Recipe
-from kernels_bench_tools.notebooks.staff import DEVICE, Staff, WorkersEnvironment
 from kernels_bench_tools.notebooks.workplace import Bench, Errand, LostPlaceError
 from kernels_bench_tools.schema.record import Status
 

@@ -129,7 +129,7 @@ class Busy:
 
 def runner_digest() -> str:
     """Return a digest of what of this package runs cells, as it lies on the disk now."""
-    return _package_digest("*.py", "schema/*.py", "notebooks/*.py")
+    return _package_digest("*.py", "schema/*.py", "notebooks/*.py", "cluster/*.py")
 
 
 def harness_digest() -> str:

@@ -18,15 +18,9 @@ from distributed import Status as WorkerStatus
 from distributed import Worker, get_worker
 from distributed import secede as leave_thread_pool
 
-from kernels_bench_tools.notebooks.depot import Depot
-from kernels_bench_tools.notebooks.desk import Desk, make_environment
-from kernels_bench_tools.notebooks.environments import Prepared, find_environment
-from kernels_bench_tools.notebooks.guardian import guardian
-from kernels_bench_tools.notebooks.jobs import JobRun
-from kernels_bench_tools.notebooks.locks import device_lock
-from kernels_bench_tools.notebooks.processes import InterruptedBuildError, Processes
-from kernels_bench_tools.notebooks.progress import Silent
-from kernels_bench_tools.notebooks.shipping import (
+from kernels_bench_tools.cluster.file_store import Depot
+from kernels_bench_tools.cluster.job import JobRun
+from kernels_bench_tools.cluster.payload import (
     Busy,
     Job,
     Left,
@@ -35,6 +29,12 @@ from kernels_bench_tools.notebooks.shipping import (
     harness_digest,
     runner_digest,
 )
+from kernels_bench_tools.cluster.worker_state import Desk, make_environment
+from kernels_bench_tools.notebooks.environments import Prepared, find_environment
+from kernels_bench_tools.notebooks.guardian import guardian
+from kernels_bench_tools.notebooks.locks import device_lock
+from kernels_bench_tools.notebooks.processes import InterruptedBuildError, Processes
+from kernels_bench_tools.notebooks.progress import Silent
 from kernels_bench_tools.schema.device import Device, current_device
 
 _LOOK_SECONDS = 0.05

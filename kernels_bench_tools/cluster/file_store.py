@@ -10,7 +10,7 @@ import uuid
 from collections.abc import Mapping
 from pathlib import Path
 
-from kernels_bench_tools.notebooks.shipping import Recipe
+from kernels_bench_tools.cluster.payload import Recipe
 
 STORE_LIMIT = 4 * 2**30
 """Bytes that the store may hold between builds; what was used last stays."""

@@ -17,9 +17,9 @@ from typing import Any
 import dask
 from distributed import Nanny, Scheduler, Status
 
+from kernels_bench_tools.cluster.affinity import CPUS_VARIABLE, split_cpus
+from kernels_bench_tools.cluster.workers import DEVICE
 from kernels_bench_tools.errors import ProjectError
-from kernels_bench_tools.notebooks.affinity import CPUS_VARIABLE, split_cpus
-from kernels_bench_tools.notebooks.staff import DEVICE
 
 JOIN_SECONDS = 30
 _LOOK_SECONDS = 0.5
@@ -137,7 +137,7 @@ def worker_options(hosting: Hosting) -> list[dict[str, Any]]:
                 "env": variables,
                 "name": f"{os.uname().nodename}-{number}",
                 "memory_limit": 0,  # cells have a limit of their own
-                "preload": ["kernels_bench_tools.notebooks.affinity"],
+                "preload": ["kernels_bench_tools.cluster.affinity"],
                 "dashboard": False,
                 "silence_logs": logging.ERROR,
                 "death_timeout": JOIN_SECONDS,

@@ -1,0 +1,1 @@
+"""RUN: a Dask cluster as executor, so that cells run on several GPUs and hosts."""
