@@ -8,9 +8,9 @@ from pathlib import Path
 
 from kernels_bench_tools.errors import KbtError
 from kernels_bench_tools.notebooks.graph import CellName
-from kernels_bench_tools.notebooks.outdating import Ingredients, digest_ingredients, outdated_cells
 from kernels_bench_tools.notebooks.project import Project, find_project
-from kernels_bench_tools.notebooks.waiting import LOOK_SECONDS
+from kernels_bench_tools.run.cache.invalidation import Ingredients, digest_ingredients, outdated_cells
+from kernels_bench_tools.run.process.waiting import LOOK_SECONDS
 
 
 class Edits:

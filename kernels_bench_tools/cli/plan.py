@@ -20,10 +20,10 @@ from kernels_bench_tools.cli.options import (
     Processes,
     Workloads,
 )
-from kernels_bench_tools.notebooks.changes import AffectedNotebook, find_affected
 from kernels_bench_tools.notebooks.project import find_project
-from kernels_bench_tools.notebooks.scheduler import BuildOptions
-from kernels_bench_tools.notebooks.staleness import CellPlan, Verdict, plan_build
+from kernels_bench_tools.run.affected import AffectedNotebook, find_affected
+from kernels_bench_tools.run.build import BuildOptions
+from kernels_bench_tools.run.plan import CellPlan, Verdict, plan_build
 
 _NAMED = 3
 """How many cells or ingredients a line names before it counts the rest."""

@@ -16,10 +16,10 @@ from kernels_bench_tools.cli import FAILURE
 from kernels_bench_tools.cli.paths import shown
 from kernels_bench_tools.errors import KbtError, ProjectError
 from kernels_bench_tools.notebooks.document import read_notebook
-from kernels_bench_tools.notebooks.environments import PACKAGE_FOLDER
 from kernels_bench_tools.notebooks.kernel_calls import find_kernel_calls
 from kernels_bench_tools.notebooks.project import find_project
-from kernels_bench_tools.notebooks.variables import cache_variables
+from kernels_bench_tools.run.environment.base import PACKAGE_FOLDER
+from kernels_bench_tools.run.environment.variables import cache_variables
 
 MODULE = "kernels_bench_tools.hub.prefetch"
 LOCK = "kernels.lock"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 
-from kernels_bench_tools.notebooks.progress import Progress
+from kernels_bench_tools.run.progress import Progress
 from kernels_bench_tools.schema.build import CellRun
 from kernels_bench_tools.schema.record import Status
 

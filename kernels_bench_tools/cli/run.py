@@ -32,7 +32,7 @@ from kernels_bench_tools.cli.ranking import by_operator, operator_table
 from kernels_bench_tools.cli.tables import comparison_table, count_processes, tell_processes
 from kernels_bench_tools.notebooks.document import read_notebook
 from kernels_bench_tools.notebooks.project import Project, find_project, operators
-from kernels_bench_tools.notebooks.scheduler import BuildOptions
+from kernels_bench_tools.run.build import BuildOptions
 from kernels_bench_tools.schema.build import BuildRun, CellRun, NotebookRun
 from kernels_bench_tools.schema.record import Record
 from kernels_bench_tools.summarize.compare import Comparison, compare_records

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from kernels_bench_tools.notebooks.workplace import need_distributed
+from kernels_bench_tools.run.executor import need_distributed
 
 
 def workers(

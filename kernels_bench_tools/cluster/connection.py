@@ -16,8 +16,8 @@ from distributed.scheduler import KilledWorker
 
 from kernels_bench_tools.errors import ProjectError
 from kernels_bench_tools.notebooks.graph import CellName
-from kernels_bench_tools.notebooks.processes import CancelledCellError, InterruptedBuildError, never
-from kernels_bench_tools.notebooks.workplace import LostPlaceError
+from kernels_bench_tools.run.executor import LostPlaceError
+from kernels_bench_tools.run.process.run import CancelledCellError, InterruptedBuildError, never
 
 CONNECT_SECONDS = 8
 """How long a scheduler may take to answer."""

@@ -24,15 +24,15 @@ from kernels_bench_tools.cluster.payload import Busy, Job, Left, Missing, Recipe
 from kernels_bench_tools.cluster.slots import NoPlacesError, Place
 from kernels_bench_tools.cluster.workers import DEVICE, Staff, WorkersEnvironment
 from kernels_bench_tools.errors import ProjectError
-from kernels_bench_tools.notebooks.cache import StoredResult
-from kernels_bench_tools.notebooks.environments import CellEnvironment, Prepared, find_environment
 from kernels_bench_tools.notebooks.graph import CellName, Node
-from kernels_bench_tools.notebooks.measuring import LIVES, lost_failure
-from kernels_bench_tools.notebooks.processes import never
-from kernels_bench_tools.notebooks.progress import Progress
 from kernels_bench_tools.notebooks.project import Project
-from kernels_bench_tools.notebooks.runner import finish
-from kernels_bench_tools.notebooks.workplace import Bench, Errand, LostPlaceError
+from kernels_bench_tools.run.cache.store import StoredResult
+from kernels_bench_tools.run.cell import finish
+from kernels_bench_tools.run.environment.base import CellEnvironment, Prepared, find_environment
+from kernels_bench_tools.run.executor import Bench, Errand, LostPlaceError
+from kernels_bench_tools.run.process.run import never
+from kernels_bench_tools.run.progress import Progress
+from kernels_bench_tools.run.session import LIVES, lost_failure
 from kernels_bench_tools.schema.record import Status
 
 _CHUNK = 16 * 2**20

@@ -9,12 +9,12 @@ import msgspec
 
 from kernels_bench_tools.cluster.payload import Job, Left
 from kernels_bench_tools.cluster.worker_state import Desk, make_environment
-from kernels_bench_tools.notebooks.cache import Draft, Entry, StoredResult
-from kernels_bench_tools.notebooks.environments import find_environment
-from kernels_bench_tools.notebooks.handover import hand_over
-from kernels_bench_tools.notebooks.processes import Processes
-from kernels_bench_tools.notebooks.runner import CellTask, finish, run_cell
-from kernels_bench_tools.notebooks.tail import Tail
+from kernels_bench_tools.run.cache.store import Draft, Entry, StoredResult
+from kernels_bench_tools.run.cell import CellTask, finish, run_cell
+from kernels_bench_tools.run.cell_inputs import hand_over
+from kernels_bench_tools.run.environment.base import find_environment
+from kernels_bench_tools.run.process.run import Processes
+from kernels_bench_tools.run.process.tail import Tail
 from kernels_bench_tools.schema.record import Failure, Status
 
 _LINES, _LINE_LENGTH = 20, 500

@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
-from kernels_bench_tools.notebooks.cache import StoredResult, file_digest
 from kernels_bench_tools.notebooks.cell import Cell
-from kernels_bench_tools.notebooks.environments import PACKAGE_FOLDER
 from kernels_bench_tools.notebooks.graph import CellName
-from kernels_bench_tools.notebooks.policy import CellPolicy
+from kernels_bench_tools.run.cache.store import StoredResult, file_digest
+from kernels_bench_tools.run.environment.base import PACKAGE_FOLDER
+from kernels_bench_tools.run.limits import CellPolicy
 from kernels_bench_tools.schema.build import CellContext, Needs
 from kernels_bench_tools.schema.device import Device
 
@@ -129,7 +129,7 @@ class Busy:
 
 def runner_digest() -> str:
     """Return a digest of what of this package runs cells, as it lies on the disk now."""
-    return _package_digest("*.py", "schema/*.py", "notebooks/*.py", "cluster/*.py")
+    return _package_digest("*.py", "schema/*.py", "notebooks/*.py", "run/**/*.py", "cluster/*.py")
 
 
 def harness_digest() -> str:

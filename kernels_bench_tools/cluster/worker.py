@@ -30,11 +30,11 @@ from kernels_bench_tools.cluster.payload import (
     runner_digest,
 )
 from kernels_bench_tools.cluster.worker_state import Desk, make_environment
-from kernels_bench_tools.notebooks.environments import Prepared, find_environment
-from kernels_bench_tools.notebooks.guardian import guardian
-from kernels_bench_tools.notebooks.locks import device_lock
-from kernels_bench_tools.notebooks.processes import InterruptedBuildError, Processes
-from kernels_bench_tools.notebooks.progress import Silent
+from kernels_bench_tools.run.environment.base import Prepared, find_environment
+from kernels_bench_tools.run.locks import device_lock
+from kernels_bench_tools.run.process.reaper import guardian
+from kernels_bench_tools.run.process.run import InterruptedBuildError, Processes
+from kernels_bench_tools.run.progress import Silent
 from kernels_bench_tools.schema.device import Device, current_device
 
 _LOOK_SECONDS = 0.05

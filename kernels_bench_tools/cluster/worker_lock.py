@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from kernels_bench_tools.notebooks.processes import InterruptedBuildError
+from kernels_bench_tools.run.process.run import InterruptedBuildError
 
 _LOOK_SECONDS = 0.1
 

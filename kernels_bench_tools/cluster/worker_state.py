@@ -10,9 +10,9 @@ from pathlib import Path
 from kernels_bench_tools.cluster.file_store import Depot
 from kernels_bench_tools.cluster.payload import Recipe
 from kernels_bench_tools.cluster.worker_lock import Gate
-from kernels_bench_tools.notebooks.environments import CellEnvironment, Prepared
-from kernels_bench_tools.notebooks.outputs import hide_paths, without_paths
-from kernels_bench_tools.notebooks.processes import Processes
+from kernels_bench_tools.run.environment.base import CellEnvironment, Prepared
+from kernels_bench_tools.run.log_text import hide_paths, without_paths
+from kernels_bench_tools.run.process.run import Processes
 
 
 @dataclass

@@ -11,8 +11,8 @@ from kernels_bench_tools.cluster.payload import harness_digest, runner_digest
 from kernels_bench_tools.cluster.slots import Place, Places
 from kernels_bench_tools.cluster.worker import Introduction
 from kernels_bench_tools.errors import ProjectError
-from kernels_bench_tools.notebooks.environments import CellEnvironment
-from kernels_bench_tools.notebooks.progress import Progress
+from kernels_bench_tools.run.environment.base import CellEnvironment
+from kernels_bench_tools.run.progress import Progress
 
 DEVICE = "device"
 """The resource of Dask that a worker has one of for each device; a session takes it."""

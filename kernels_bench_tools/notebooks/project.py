@@ -11,7 +11,7 @@ from typing import Any
 
 from kernels_bench_tools.errors import ProjectError
 from kernels_bench_tools.notebooks.paths import did_you_mean, matches
-from kernels_bench_tools.notebooks.policy import POLICY_SETTINGS, CellPolicy, read_policy, read_size
+from kernels_bench_tools.run.limits import POLICY_SETTINGS, CellPolicy, read_policy, read_size
 from kernels_bench_tools.text import title_from_name
 
 STATE_FOLDER = ".kbt"

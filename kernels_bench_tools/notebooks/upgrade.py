@@ -15,7 +15,7 @@ from kernels_bench_tools.notebooks.document import Notebook
 from kernels_bench_tools.notebooks.header import read_header, uv_settings
 from kernels_bench_tools.notebooks.project import Project
 from kernels_bench_tools.notebooks.selection import select_notebooks
-from kernels_bench_tools.notebooks.staleness import survey_targets
+from kernels_bench_tools.run.plan import survey_targets
 
 KEY = "exclude-newer"
 _LINE = re.compile(

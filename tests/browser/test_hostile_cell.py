@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser
 
-from kernels_bench_tools.notebooks.progress import Silent
 from kernels_bench_tools.notebooks.project import find_project
-from kernels_bench_tools.notebooks.scheduler import BuildOptions, build
 from kernels_bench_tools.publish.site import publish
+from kernels_bench_tools.run.build import BuildOptions, build
+from kernels_bench_tools.run.progress import Silent
 
 pytestmark = pytest.mark.browser
 

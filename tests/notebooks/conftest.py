@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from kernels_bench_tools.notebooks.progress import Silent
 from kernels_bench_tools.notebooks.project import Project, find_project
-from kernels_bench_tools.notebooks.scheduler import BuildOptions, build
+from kernels_bench_tools.run.build import BuildOptions, build
+from kernels_bench_tools.run.progress import Silent
 from kernels_bench_tools.schema.build import BuildRun, CellRun
 
 

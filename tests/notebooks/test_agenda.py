@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kernels_bench_tools.notebooks.agenda import Agenda
 from kernels_bench_tools.notebooks.cell import Cell
 from kernels_bench_tools.notebooks.document import Notebook
 from kernels_bench_tools.notebooks.graph import CellName, Graph, Node
+from kernels_bench_tools.run.ready_queue import Agenda
 from kernels_bench_tools.schema.build import FrontMatter
 
 NOTEBOOK = Notebook(Path("n.md"), "n.md", "", "", FrontMatter(), [])

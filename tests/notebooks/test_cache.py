@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from kernels_bench_tools.hub import lock as locks
-from kernels_bench_tools.notebooks import fingerprints, scheduler
-from kernels_bench_tools.notebooks.environments import find_environment
+from kernels_bench_tools.run import build as scheduler
+from kernels_bench_tools.run.cache import key as fingerprints
+from kernels_bench_tools.run.environment.base import find_environment
 from kernels_bench_tools.schema.build import BuildRun, read_struct
 from kernels_bench_tools.schema.device import cuda_device
 
@@ -175,7 +176,7 @@ def test_a_source_on_the_disk_counts(workspace):
         ("records.py", [X, "z.md:a"]),
         ("summarize/combine.py", ["z.md:a"]),
         ("publish/site.py", []),
-        ("notebooks/runner.py", []),
+        ("run/cell.py", []),
         ("cli/build.py", []),
     ],
 )

@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from kernels_bench_tools.errors import ProjectError
-from kernels_bench_tools.notebooks.cache import CellCache
-from kernels_bench_tools.notebooks.entries import StoredResult, read_entry
-from kernels_bench_tools.notebooks.seals import DamagedEntryError
+from kernels_bench_tools.run.cache.checksums import DamagedEntryError
+from kernels_bench_tools.run.cache.entry import StoredResult, read_entry
+from kernels_bench_tools.run.cache.store import CellCache
 from kernels_bench_tools.schema.record import Status
 
 KEY = "0123abcd"
@@ -125,8 +125,8 @@ def test_a_disk_that_takes_no_more_is_said_in_one_line_and_the_old_entry_stays(t
 WRITER = """
 import sys
 from pathlib import Path
-from kernels_bench_tools.notebooks.cache import CellCache
-from kernels_bench_tools.notebooks.entries import StoredResult
+from kernels_bench_tools.run.cache.store import CellCache
+from kernels_bench_tools.run.cache.entry import StoredResult
 from kernels_bench_tools.schema.record import Status
 cache = CellCache(Path(sys.argv[1]))
 cache.sweep()

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from kernels_bench_tools.errors import KbtError, ProjectError
-from kernels_bench_tools.notebooks.changes import find_affected
+from kernels_bench_tools.run.affected import find_affected
 
 WRITE = "open('op.jsonl', 'a')\n"
 MEASURING = "id=a outputs=op.jsonl"

@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from kernels_bench_tools.notebooks.checkout import Checkout
+from kernels_bench_tools.run.checkout import Checkout
 
 
 def git(folder: Path, *arguments: str) -> str:

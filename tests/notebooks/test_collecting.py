@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from kernels_bench_tools.notebooks import collecting
-from kernels_bench_tools.notebooks.collecting import collect_outputs, open_folder
+from kernels_bench_tools.run import cell_outputs as collecting
+from kernels_bench_tools.run.cell_outputs import collect_outputs, open_folder
 
 
 @pytest.fixture

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from kernels_bench_tools.notebooks import processes
-from kernels_bench_tools.notebooks.guardian import guardian
-from kernels_bench_tools.notebooks.logs import HEAD_BYTES, TAIL_BYTES
-from kernels_bench_tools.notebooks.processes import CancelledCellError, Processes
 from kernels_bench_tools.publish.site import publish
+from kernels_bench_tools.run.process import run as processes
+from kernels_bench_tools.run.process.logs import HEAD_BYTES, TAIL_BYTES
+from kernels_bench_tools.run.process.reaper import guardian
+from kernels_bench_tools.run.process.run import CancelledCellError, Processes
 from kernels_bench_tools.schema.device import current_device
 
 RECORD = {"ts": "t", "run": "r", "impl": "x", "wl": {"name": "w"}, "status": "unsupported", "schema": 1}
@@ -173,9 +173,9 @@ def test_printing_110_mb_costs_less_than_60_mb_of_memory(workspace):
     program = """
 import resource, sys
 from pathlib import Path
-from kernels_bench_tools.notebooks.progress import Silent
+from kernels_bench_tools.run.progress import Silent
 from kernels_bench_tools.notebooks.project import find_project
-from kernels_bench_tools.notebooks.scheduler import BuildOptions, build
+from kernels_bench_tools.run.build import BuildOptions, build
 def peak(): return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 project = find_project(Path(sys.argv[1]))
 build(project, ["small.md"], BuildOptions(environment="current", processes=1), Silent())
@@ -267,9 +267,9 @@ def run_build(root: Path, **variables: str) -> list[list[str]]:
     program = """
 import json, sys
 from pathlib import Path
-from kernels_bench_tools.notebooks.progress import Silent
+from kernels_bench_tools.run.progress import Silent
 from kernels_bench_tools.notebooks.project import find_project
-from kernels_bench_tools.notebooks.scheduler import BuildOptions, build
+from kernels_bench_tools.run.build import BuildOptions, build
 options = BuildOptions(environment="current", processes=1, jobs=1)
 run = build(find_project(Path(sys.argv[1])), [], options, Silent())
 print(json.dumps([[cell.status, cell.reason] for notebook in run.notebooks for cell in notebook.cells]))

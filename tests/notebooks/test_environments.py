@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from kernels_bench_tools.errors import ProjectError
-from kernels_bench_tools.notebooks.environments import find_environment
 from kernels_bench_tools.notebooks.header import read_header, with_header
-from kernels_bench_tools.notebooks.uv import find_uv
-from kernels_bench_tools.notebooks.variables import uv_variables
+from kernels_bench_tools.run.environment.base import find_environment
+from kernels_bench_tools.run.environment.uv import find_uv
+from kernels_bench_tools.run.environment.variables import uv_variables
 
 HEADER = '# /// script\n# requires-python = ">=3.11"\n# dependencies = []\n# ///\n'
 

@@ -10,15 +10,15 @@ from pathlib import Path
 import psutil
 import pytest
 
-from kernels_bench_tools.notebooks import guardian as guardians
-from kernels_bench_tools.notebooks.orphans import is_abandoned, kill_processes, owner_name
+from kernels_bench_tools.run.process import reaper as guardians
+from kernels_bench_tools.run.process.orphans import is_abandoned, kill_processes, owner_name
 
 BUILD = """
 import sys
 from pathlib import Path
-from kernels_bench_tools.notebooks.progress import Silent
+from kernels_bench_tools.run.progress import Silent
 from kernels_bench_tools.notebooks.project import find_project
-from kernels_bench_tools.notebooks.scheduler import BuildOptions, build
+from kernels_bench_tools.run.build import BuildOptions, build
 build(find_project(Path(sys.argv[1])), [], BuildOptions(environment="current", processes=1), Silent())
 """
 ESCAPES = {

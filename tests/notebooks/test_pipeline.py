@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from kernels_bench_tools.notebooks.fingerprints import Fingerprints
 from kernels_bench_tools.notebooks.project import find_project
-from kernels_bench_tools.notebooks.scheduler import BuildOptions, build
+from kernels_bench_tools.run.build import BuildOptions, build
+from kernels_bench_tools.run.cache.key import Fingerprints
 
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT))

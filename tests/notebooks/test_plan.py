@@ -4,9 +4,10 @@ import shutil
 
 import pytest
 
-from kernels_bench_tools.notebooks import scheduler, staleness
-from kernels_bench_tools.notebooks.scheduler import BuildOptions
-from kernels_bench_tools.notebooks.staleness import Verdict, plan_build
+from kernels_bench_tools.run import build as scheduler
+from kernels_bench_tools.run import plan as staleness
+from kernels_bench_tools.run.build import BuildOptions
+from kernels_bench_tools.run.plan import Verdict, plan_build
 from kernels_bench_tools.schema.device import cuda_device
 
 RECORD = '{"ts": "t", "run": "r", "impl": "x", "wl": {"name": "w"}, "status": "unsupported", "schema": 1}'

@@ -6,10 +6,10 @@ import time
 import pytest
 
 from kernels_bench_tools.errors import ProjectError
-from kernels_bench_tools.notebooks.cache import CellCache, process_key
-from kernels_bench_tools.notebooks.entries import StoredResult
 from kernels_bench_tools.notebooks.project import find_project
-from kernels_bench_tools.notebooks.pruning import list_entries, prune_cache, verify_cache
+from kernels_bench_tools.run.cache.entry import StoredResult
+from kernels_bench_tools.run.cache.prune import list_entries, prune_cache, verify_cache
+from kernels_bench_tools.run.cache.store import CellCache, process_key
 from kernels_bench_tools.schema.record import Status
 
 HALF_MEGABYTE = 500_000

@@ -8,8 +8,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from kernels_bench_tools.notebooks import processes
-from kernels_bench_tools.notebooks.outputs import without_paths
+from kernels_bench_tools.run.log_text import without_paths
+from kernels_bench_tools.run.process import run as processes
 from kernels_bench_tools.schema.record import read_records
 
 RECORD = {"ts": "t", "run": "r", "impl": "x", "wl": {"name": "w"}, "status": "unsupported", "schema": 1}

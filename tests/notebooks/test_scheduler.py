@@ -13,8 +13,8 @@ import psutil
 import pytest
 
 from kernels_bench_tools.errors import ProjectError
-from kernels_bench_tools.notebooks.locks import device_lock, project_lock
-from kernels_bench_tools.notebooks.progress import Silent
+from kernels_bench_tools.run.locks import device_lock, project_lock
+from kernels_bench_tools.run.progress import Silent
 
 RECORD = {"ts": "t", "run": "r", "impl": "x", "wl": {"name": "w"}, "status": "unsupported", "schema": 1}
 WRITE = f"open('op.jsonl', 'a').write({json.dumps(RECORD)!r} + chr(10))\n"
@@ -227,9 +227,9 @@ def test_too_few_jobs_or_processes_are_refused(workspace, options):
 BUILD = """
 import sys
 from pathlib import Path
-from kernels_bench_tools.notebooks.progress import Silent
+from kernels_bench_tools.run.progress import Silent
 from kernels_bench_tools.notebooks.project import find_project
-from kernels_bench_tools.notebooks.scheduler import BuildOptions, build
+from kernels_bench_tools.run.build import BuildOptions, build
 class Told(Silent):
     def cell_started(self, name): print("started", name, flush=True)
     def process_started(self, name, process, processes): print("started", name, flush=True)

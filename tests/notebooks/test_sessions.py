@@ -3,10 +3,10 @@
 import pytest
 from filelock import FileLock, Timeout
 
-from kernels_bench_tools.notebooks.progress import Silent
-from kernels_bench_tools.notebooks.scheduler import DEFAULT_PROCESSES, BuildOptions, build
-from kernels_bench_tools.notebooks.sentinels import LIMITS, find_deviations
-from kernels_bench_tools.notebooks.variables import user_cache
+from kernels_bench_tools.run.build import DEFAULT_PROCESSES, BuildOptions, build
+from kernels_bench_tools.run.environment.variables import user_cache
+from kernels_bench_tools.run.progress import Silent
+from kernels_bench_tools.run.sentinels import LIMITS, find_deviations
 from kernels_bench_tools.schema.device import current_device
 from kernels_bench_tools.schema.record import Flag, read_records
 

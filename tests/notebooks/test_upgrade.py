@@ -57,8 +57,8 @@ def test_a_script_of_its_own_moves_once(workspace):
 
 
 def test_the_moved_cell_runs_at_the_next_build_and_the_plan_says_why(workspace):
-    from kernels_bench_tools.notebooks.scheduler import BuildOptions
-    from kernels_bench_tools.notebooks.staleness import plan_build
+    from kernels_bench_tools.run.build import BuildOptions
+    from kernels_bench_tools.run.plan import plan_build
 
     workspace.cell("n.md", HEADER)
     workspace.build()

@@ -12,11 +12,11 @@ from types import FrameType
 
 from filelock import FileLock, Timeout
 
-from kernels_bench_tools.notebooks.environments import ignore_folder
-from kernels_bench_tools.notebooks.processes import InterruptedBuildError
-from kernels_bench_tools.notebooks.progress import Progress
 from kernels_bench_tools.notebooks.project import Project
-from kernels_bench_tools.notebooks.variables import user_cache
+from kernels_bench_tools.run.environment.base import ignore_folder
+from kernels_bench_tools.run.environment.variables import user_cache
+from kernels_bench_tools.run.process.run import InterruptedBuildError
+from kernels_bench_tools.run.progress import Progress
 from kernels_bench_tools.text import slugify
 
 _LOOK_SECONDS = 0.25

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from kernels_bench_tools.notebooks.cache import CellCache, is_process
-from kernels_bench_tools.notebooks.entries import read_entry
-from kernels_bench_tools.notebooks.seals import DamagedEntryError, folder_size
+from kernels_bench_tools.run.cache.checksums import DamagedEntryError, folder_size
+from kernels_bench_tools.run.cache.entry import read_entry
+from kernels_bench_tools.run.cache.store import CellCache, is_process
 
 
 @dataclass(frozen=True)

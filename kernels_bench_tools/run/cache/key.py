@@ -16,14 +16,14 @@ from typing import Any
 
 import msgspec
 
-from kernels_bench_tools.notebooks.allowed import number_variables
-from kernels_bench_tools.notebooks.entries import FORMAT, Entry
-from kernels_bench_tools.notebooks.environments import PACKAGE_FOLDER, CellEnvironment
 from kernels_bench_tools.notebooks.graph import CellName, Graph, Node
 from kernels_bench_tools.notebooks.header import split_header
 from kernels_bench_tools.notebooks.project import Project
-from kernels_bench_tools.notebooks.seals import file_digest
-from kernels_bench_tools.notebooks.sources import Sources
+from kernels_bench_tools.run.cache.checksums import file_digest
+from kernels_bench_tools.run.cache.entry import FORMAT, Entry
+from kernels_bench_tools.run.cache.sources import Sources
+from kernels_bench_tools.run.environment.allowed import number_variables
+from kernels_bench_tools.run.environment.base import PACKAGE_FOLDER, CellEnvironment
 from kernels_bench_tools.schema.build import FORWARD
 from kernels_bench_tools.schema.device import Device
 

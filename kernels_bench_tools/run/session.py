@@ -6,14 +6,14 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 
-from kernels_bench_tools.notebooks.cache import CellCache, Draft, StoredResult, process_key
 from kernels_bench_tools.notebooks.graph import CellName, Node
-from kernels_bench_tools.notebooks.joining import ProcessRun
-from kernels_bench_tools.notebooks.progress import Progress
-from kernels_bench_tools.notebooks.runner import finish
-from kernels_bench_tools.notebooks.sentinels import LIMITS
-from kernels_bench_tools.notebooks.sessions import Session
-from kernels_bench_tools.notebooks.workplace import Bench, Errand, LostPlaceError, Workplace
+from kernels_bench_tools.run.cache.store import CellCache, Draft, StoredResult, process_key
+from kernels_bench_tools.run.cell import finish
+from kernels_bench_tools.run.executor import Bench, Errand, LostPlaceError, Workplace
+from kernels_bench_tools.run.merge import ProcessRun
+from kernels_bench_tools.run.progress import Progress
+from kernels_bench_tools.run.rounds import Session
+from kernels_bench_tools.run.sentinels import LIMITS
 from kernels_bench_tools.schema.record import Failure, Status
 
 LIVES = 3

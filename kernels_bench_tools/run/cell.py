@@ -13,22 +13,22 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from kernels_bench_tools.notebooks.allowed import passed_variables
-from kernels_bench_tools.notebooks.cache import Draft, StoredResult
 from kernels_bench_tools.notebooks.cell import Cell
-from kernels_bench_tools.notebooks.collecting import Collected, collect_outputs, open_folder
-from kernels_bench_tools.notebooks.environments import CellEnvironment
-from kernels_bench_tools.notebooks.guardian import guardian
-from kernels_bench_tools.notebooks.memory import default_memory_limit
-from kernels_bench_tools.notebooks.outputs import (
+from kernels_bench_tools.run.cache.store import Draft, StoredResult
+from kernels_bench_tools.run.cell_outputs import Collected, collect_outputs, open_folder
+from kernels_bench_tools.run.environment.allowed import passed_variables
+from kernels_bench_tools.run.environment.base import CellEnvironment
+from kernels_bench_tools.run.failed_records import add_failure, check_records
+from kernels_bench_tools.run.limits import CellPolicy, readable_size
+from kernels_bench_tools.run.log_text import (
     failure_from_log,
     hide_paths,
     is_out_of_memory,
     last_words,
 )
-from kernels_bench_tools.notebooks.policy import CellPolicy, readable_size
-from kernels_bench_tools.notebooks.processes import LOG_LIMIT, Exit, Processes, never
-from kernels_bench_tools.notebooks.rescue import add_failure, check_records
+from kernels_bench_tools.run.process.memory import default_memory_limit
+from kernels_bench_tools.run.process.reaper import guardian
+from kernels_bench_tools.run.process.run import LOG_LIMIT, Exit, Processes, never
 from kernels_bench_tools.schema.build import CONTEXT_VARIABLE, CellContext
 from kernels_bench_tools.schema.device import Device
 from kernels_bench_tools.schema.record import Failure, Status

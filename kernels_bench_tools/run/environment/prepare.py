@@ -9,13 +9,13 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from kernels_bench_tools.notebooks.environments import CellEnvironment, Prepared, write_script
 from kernels_bench_tools.notebooks.graph import CellName, Node
-from kernels_bench_tools.notebooks.outputs import hide_paths, without_paths
-from kernels_bench_tools.notebooks.processes import Processes
-from kernels_bench_tools.notebooks.progress import Progress
 from kernels_bench_tools.notebooks.project import Project
-from kernels_bench_tools.notebooks.waiting import all_ended
+from kernels_bench_tools.run.environment.base import CellEnvironment, Prepared, write_script
+from kernels_bench_tools.run.log_text import hide_paths, without_paths
+from kernels_bench_tools.run.process.run import Processes
+from kernels_bench_tools.run.process.waiting import all_ended
+from kernels_bench_tools.run.progress import Progress
 
 
 @dataclass(frozen=True)

@@ -7,21 +7,21 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from kernels_bench_tools.errors import ProjectError
-from kernels_bench_tools.notebooks.cache import CellCache
 from kernels_bench_tools.notebooks.cell import Cell
 from kernels_bench_tools.notebooks.check import Survey, survey_project
-from kernels_bench_tools.notebooks.checkout import Checkout
-from kernels_bench_tools.notebooks.environments import find_environment
-from kernels_bench_tools.notebooks.execution import Execution, never
-from kernels_bench_tools.notebooks.fingerprints import Fingerprints
 from kernels_bench_tools.notebooks.graph import CellName
-from kernels_bench_tools.notebooks.locks import ended_like_interrupted, project_lock
-from kernels_bench_tools.notebooks.progress import OneAtATime, Progress
 from kernels_bench_tools.notebooks.project import Project
-from kernels_bench_tools.notebooks.pruning import prune_cache
-from kernels_bench_tools.notebooks.reporting import describe_cell, describe_notebook, write_if_changed
 from kernels_bench_tools.notebooks.selection import select_cells, select_notebooks
-from kernels_bench_tools.notebooks.workplace import Here, Workplace, need_distributed
+from kernels_bench_tools.run.cache.key import Fingerprints
+from kernels_bench_tools.run.cache.prune import prune_cache
+from kernels_bench_tools.run.cache.store import CellCache
+from kernels_bench_tools.run.checkout import Checkout
+from kernels_bench_tools.run.environment.base import find_environment
+from kernels_bench_tools.run.executor import Here, Workplace, need_distributed
+from kernels_bench_tools.run.locks import ended_like_interrupted, project_lock
+from kernels_bench_tools.run.progress import OneAtATime, Progress
+from kernels_bench_tools.run.result import describe_cell, describe_notebook, write_if_changed
+from kernels_bench_tools.run.schedule import Execution, never
 from kernels_bench_tools.schema.build import FORWARD, MODES, BuildRun, CellRun, ProjectInfo
 from kernels_bench_tools.schema.device import current_device
 

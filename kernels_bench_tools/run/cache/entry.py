@@ -13,7 +13,7 @@ from pathlib import Path
 
 import msgspec
 
-from kernels_bench_tools.notebooks.seals import (
+from kernels_bench_tools.run.cache.checksums import (
     DIGESTS,
     DamagedEntryError,
     as_list,

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import msgspec
 
-from kernels_bench_tools.notebooks.cache import Entry
 from kernels_bench_tools.notebooks.cell import Cell
 from kernels_bench_tools.notebooks.document import Notebook
 from kernels_bench_tools.notebooks.graph import CellName
 from kernels_bench_tools.notebooks.project import Project
+from kernels_bench_tools.run.cache.store import Entry
 from kernels_bench_tools.schema.build import BuildRun, CellRun, NotebookRun, Prose, read_struct, write_struct
 
 

@@ -16,7 +16,7 @@ import tempfile
 import threading
 from pathlib import Path
 
-from kernels_bench_tools.notebooks import orphans
+from kernels_bench_tools.run.process import orphans
 
 _FOLDER_PREFIX = "kbt-"
 _lock = threading.Lock()

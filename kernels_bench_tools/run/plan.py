@@ -8,16 +8,16 @@ from enum import StrEnum
 
 import msgspec
 
-from kernels_bench_tools.notebooks.cache import CellCache
 from kernels_bench_tools.notebooks.check import Survey, survey_project
-from kernels_bench_tools.notebooks.entries import Entry
-from kernels_bench_tools.notebooks.environments import find_environment
-from kernels_bench_tools.notebooks.fingerprints import UPSTREAM, Fingerprints
 from kernels_bench_tools.notebooks.graph import CellName, Node
 from kernels_bench_tools.notebooks.project import Project
 from kernels_bench_tools.notebooks.requirements import unmet_requirement
-from kernels_bench_tools.notebooks.scheduler import BuildOptions
 from kernels_bench_tools.notebooks.selection import select_cells, select_notebooks
+from kernels_bench_tools.run.build import BuildOptions
+from kernels_bench_tools.run.cache.entry import Entry
+from kernels_bench_tools.run.cache.key import UPSTREAM, Fingerprints
+from kernels_bench_tools.run.cache.store import CellCache
+from kernels_bench_tools.run.environment.base import find_environment
 from kernels_bench_tools.schema.device import current_device
 
 ORDER = "needs"

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import msgspec
 
-from kernels_bench_tools.notebooks.cache import Draft, StoredResult
-from kernels_bench_tools.notebooks.rescue import is_record
+from kernels_bench_tools.run.cache.store import Draft, StoredResult
+from kernels_bench_tools.run.failed_records import is_record
 from kernels_bench_tools.schema.record import Status
 
 

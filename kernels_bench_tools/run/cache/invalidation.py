@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from kernels_bench_tools.notebooks.cache import Entry, StoredResult
 from kernels_bench_tools.notebooks.check import survey_project
-from kernels_bench_tools.notebooks.environments import find_environment
-from kernels_bench_tools.notebooks.fingerprints import Fingerprints
 from kernels_bench_tools.notebooks.graph import CellName
 from kernels_bench_tools.notebooks.project import Project
+from kernels_bench_tools.run.cache.key import Fingerprints
+from kernels_bench_tools.run.cache.store import Entry, StoredResult
+from kernels_bench_tools.run.environment.base import find_environment
 from kernels_bench_tools.schema.device import current_device
 from kernels_bench_tools.schema.record import Status
 

@@ -16,17 +16,17 @@ from pathlib import Path
 from typing import Protocol
 
 from kernels_bench_tools.errors import ProjectError
-from kernels_bench_tools.notebooks.cache import Entry, StoredResult
-from kernels_bench_tools.notebooks.environments import CellEnvironment, Prepared
 from kernels_bench_tools.notebooks.graph import CellName, Node
-from kernels_bench_tools.notebooks.handover import hand_over
-from kernels_bench_tools.notebooks.locks import device_lock
-from kernels_bench_tools.notebooks.preparation import Preparation
-from kernels_bench_tools.notebooks.processes import Processes
-from kernels_bench_tools.notebooks.progress import Progress
 from kernels_bench_tools.notebooks.project import Project
-from kernels_bench_tools.notebooks.runner import CellTask, finish, run_cell
-from kernels_bench_tools.notebooks.tail import Tail
+from kernels_bench_tools.run.cache.store import Entry, StoredResult
+from kernels_bench_tools.run.cell import CellTask, finish, run_cell
+from kernels_bench_tools.run.cell_inputs import hand_over
+from kernels_bench_tools.run.environment.base import CellEnvironment, Prepared
+from kernels_bench_tools.run.environment.prepare import Preparation
+from kernels_bench_tools.run.locks import device_lock
+from kernels_bench_tools.run.process.run import Processes
+from kernels_bench_tools.run.process.tail import Tail
+from kernels_bench_tools.run.progress import Progress
 from kernels_bench_tools.schema.build import Needs
 from kernels_bench_tools.schema.device import Device
 from kernels_bench_tools.schema.record import Failure, Status

@@ -18,10 +18,10 @@ from typing import Protocol
 from kernels_bench_tools.errors import ProjectError
 from kernels_bench_tools.notebooks.cell import Cell
 from kernels_bench_tools.notebooks.header import with_header
-from kernels_bench_tools.notebooks.processes import Processes
-from kernels_bench_tools.notebooks.sharing import installed_packages, shared_script
-from kernels_bench_tools.notebooks.uv import find_uv, synced_python, uv_reason
-from kernels_bench_tools.notebooks.variables import cell_variables, uv_variables
+from kernels_bench_tools.run.environment.shared import installed_packages, shared_script
+from kernels_bench_tools.run.environment.uv import find_uv, synced_python, uv_reason
+from kernels_bench_tools.run.environment.variables import cell_variables, uv_variables
+from kernels_bench_tools.run.process.run import Processes
 
 RESOLUTION_SECONDS = 1800.0
 """How long uv may take; a torch for CUDA is gigabytes."""
@@ -29,7 +29,7 @@ RESOLUTION_SECONDS = 1800.0
 SHARED_FOLDER = "environments"
 """Folder in a project's state with the scripts that stand for all cells of equal headers."""
 
-PACKAGE_FOLDER = Path(__file__).parent.parent
+PACKAGE_FOLDER = Path(__file__).parents[2]
 """This package, wherever it was loaded from."""
 
 

@@ -8,7 +8,7 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
-from kernels_bench_tools.notebooks.allowed import allowed_variables
+from kernels_bench_tools.run.environment.allowed import allowed_variables
 
 
 def user_cache() -> Path:

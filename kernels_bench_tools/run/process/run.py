@@ -12,11 +12,11 @@ from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
 
-from kernels_bench_tools.notebooks.guardian import guardian
-from kernels_bench_tools.notebooks.logs import cut_log
-from kernels_bench_tools.notebooks.memory import MemoryWatch
-from kernels_bench_tools.notebooks.orphans import OWNER_VARIABLE, kill_processes, kill_session
-from kernels_bench_tools.notebooks.system import Sleep, has_ended, restrain
+from kernels_bench_tools.run.process.linux import Sleep, has_ended, restrain
+from kernels_bench_tools.run.process.logs import cut_log
+from kernels_bench_tools.run.process.memory import MemoryWatch
+from kernels_bench_tools.run.process.orphans import OWNER_VARIABLE, kill_processes, kill_session
+from kernels_bench_tools.run.process.reaper import guardian
 
 LOG_LIMIT = 2**30
 """Bytes that a process may print on either stream; one that loops would fill the disk."""

@@ -11,10 +11,10 @@ from typing import Protocol
 
 import msgspec
 
-from kernels_bench_tools.notebooks.cache import Entry
-from kernels_bench_tools.notebooks.checkout import Checkout
 from kernels_bench_tools.notebooks.graph import CellName, Graph, Node
 from kernels_bench_tools.notebooks.project import Project
+from kernels_bench_tools.run.cache.store import Entry
+from kernels_bench_tools.run.checkout import Checkout
 from kernels_bench_tools.schema.build import (
     CONTEXT_VARIABLE,
     FORWARD,

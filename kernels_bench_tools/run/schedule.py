@@ -12,23 +12,23 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from kernels_bench_tools.notebooks.agenda import Agenda
-from kernels_bench_tools.notebooks.cache import CellCache, Draft, Entry, StoredResult
-from kernels_bench_tools.notebooks.checkout import Checkout
-from kernels_bench_tools.notebooks.environments import Prepared
-from kernels_bench_tools.notebooks.fingerprints import Fingerprints
 from kernels_bench_tools.notebooks.graph import CellName, Graph, Node
-from kernels_bench_tools.notebooks.handover import cell_context, cell_needs
-from kernels_bench_tools.notebooks.measuring import Measurement
-from kernels_bench_tools.notebooks.policy import CellPolicy
-from kernels_bench_tools.notebooks.processes import CancelledCellError
-from kernels_bench_tools.notebooks.progress import Progress
 from kernels_bench_tools.notebooks.project import Project
-from kernels_bench_tools.notebooks.reporting import describe_cell
 from kernels_bench_tools.notebooks.requirements import unmet_requirement
-from kernels_bench_tools.notebooks.runner import CellTask, finish
-from kernels_bench_tools.notebooks.waiting import first_ended
-from kernels_bench_tools.notebooks.workplace import Errand, Workplace
+from kernels_bench_tools.run.cache.key import Fingerprints
+from kernels_bench_tools.run.cache.store import CellCache, Draft, Entry, StoredResult
+from kernels_bench_tools.run.cell import CellTask, finish
+from kernels_bench_tools.run.cell_inputs import cell_context, cell_needs
+from kernels_bench_tools.run.checkout import Checkout
+from kernels_bench_tools.run.environment.base import Prepared
+from kernels_bench_tools.run.executor import Errand, Workplace
+from kernels_bench_tools.run.limits import CellPolicy
+from kernels_bench_tools.run.process.run import CancelledCellError
+from kernels_bench_tools.run.process.waiting import first_ended
+from kernels_bench_tools.run.progress import Progress
+from kernels_bench_tools.run.ready_queue import Agenda
+from kernels_bench_tools.run.result import describe_cell
+from kernels_bench_tools.run.session import Measurement
 from kernels_bench_tools.schema.record import Failure, Status
 
 

@@ -17,10 +17,10 @@ from pathlib import Path
 import msgspec
 
 from kernels_bench_tools.errors import ProjectError
-from kernels_bench_tools.notebooks.entries import FORMAT, Draft, Entry, StoredResult, read_entry
-from kernels_bench_tools.notebooks.environments import ignore_folder
 from kernels_bench_tools.notebooks.graph import CellName
-from kernels_bench_tools.notebooks.seals import DamagedEntryError, file_digest, sync_folder
+from kernels_bench_tools.run.cache.checksums import DamagedEntryError, file_digest, sync_folder
+from kernels_bench_tools.run.cache.entry import FORMAT, Draft, Entry, StoredResult, read_entry
+from kernels_bench_tools.run.environment.base import ignore_folder
 from kernels_bench_tools.schema.build import read_struct, write_struct
 
 __all__ = [

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
-from kernels_bench_tools.notebooks.cache import Draft, StoredResult
 from kernels_bench_tools.notebooks.graph import CellName
-from kernels_bench_tools.notebooks.joining import ProcessRun, join_runs
-from kernels_bench_tools.notebooks.processes import CancelledCellError
-from kernels_bench_tools.notebooks.progress import Progress
-from kernels_bench_tools.notebooks.rescue import measured_nothing
-from kernels_bench_tools.notebooks.sentinels import Deviation, find_deviations, flag_records, read_times
+from kernels_bench_tools.run.cache.store import Draft, StoredResult
+from kernels_bench_tools.run.failed_records import measured_nothing
+from kernels_bench_tools.run.merge import ProcessRun, join_runs
+from kernels_bench_tools.run.process.run import CancelledCellError
+from kernels_bench_tools.run.progress import Progress
+from kernels_bench_tools.run.sentinels import Deviation, find_deviations, flag_records, read_times
 from kernels_bench_tools.schema.record import Status
 
 Measure = Callable[[CellName, int], ProcessRun]

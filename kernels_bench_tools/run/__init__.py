@@ -1,0 +1,1 @@
+"""RUN: from cells to results. Plans a build, runs its cells and caches what they write."""

@@ -1,0 +1,1 @@
+"""The cell cache: results stored by the content of everything that led to them."""

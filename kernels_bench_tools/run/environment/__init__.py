@@ -1,0 +1,1 @@
+"""The environment of a cell: its Python, its packages and its variables."""

@@ -1,0 +1,1 @@
+"""Child processes: start, wait, limit, log, and end with everything they started."""
