@@ -12,20 +12,20 @@ import typer
 
 from kernels_bench_tools.cli import INTERRUPTED
 from kernels_bench_tools.cli.build import finished_cells, summarize_build
-from kernels_bench_tools.cli.edits import Edits
-from kernels_bench_tools.cli.live import Live
 from kernels_bench_tools.cli.options import Env, EnvironmentChoice, Paths, Workloads
 from kernels_bench_tools.cli.physics import complain_of_impossible
 from kernels_bench_tools.cli.progress import PlainProgress, make_progress
 from kernels_bench_tools.errors import KbtError, ProjectError
 from kernels_bench_tools.notebooks.project import Project, find_project
-from kernels_bench_tools.notebooks.watching import Watcher
 from kernels_bench_tools.publish.output import MANIFEST
 from kernels_bench_tools.publish.site import publish
 from kernels_bench_tools.run.build import BuildOptions
 from kernels_bench_tools.run.build import build as run_notebooks
 from kernels_bench_tools.run.locks import ended_like_interrupted, project_lock
 from kernels_bench_tools.schema.build import BuildRun
+from kernels_bench_tools.serve.edits import Edits
+from kernels_bench_tools.serve.live import Live
+from kernels_bench_tools.serve.watch import Watcher
 
 _SHOWN_EDITS = 3
 
@@ -49,7 +49,7 @@ def serve(
     Cells that measure run in one process, as for `kbt run`; `kbt build` measures thoroughly. A cell that failed
     is tried again once something about it was edited.
     """
-    from kernels_bench_tools.cli.server import serving  # no other verb needs a web server
+    from kernels_bench_tools.serve.server import serving  # no other verb needs a web server
 
     project, live = find_project(Path.cwd()), Live()
     site = project.root / "site"

@@ -6,8 +6,8 @@ import time
 
 import pytest
 
-from kernels_bench_tools.notebooks.watching import Watcher
 from kernels_bench_tools.run.cache.invalidation import digest_ingredients, outdated_cells
+from kernels_bench_tools.serve.watch import Watcher
 
 
 @pytest.fixture

@@ -19,8 +19,8 @@ from urllib.parse import unquote, urlsplit
 
 import msgspec
 
-from kernels_bench_tools.cli.live import EVENTS, SCRIPT, SCRIPT_FILE, Live, enliven, placeholder
 from kernels_bench_tools.errors import ProjectError
+from kernels_bench_tools.serve.live import EVENTS, SCRIPT, SCRIPT_FILE, Live, enliven, placeholder
 
 ADDRESS = "127.0.0.1"
 _STILL_HERE_SECONDS = 15.0

@@ -1,0 +1,1 @@
+"""A local web server that rebuilds the report when its sources change."""
