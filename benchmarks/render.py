@@ -222,7 +222,7 @@ def timed(root: Path, site: str, operators: int) -> dict[str, float]:
 def publish_once(root: Path, site: str, operators: int) -> None:
     """What the fresh process does."""
     start = time.perf_counter()
-    from kernels_bench_tools.publish.site import publish
+    from kernels_bench_tools.report.site import publish
 
     build = first_operators(read_struct(root / "build.json", BuildRun), operators)
     read = time.perf_counter()

@@ -492,7 +492,7 @@ def sample(make_sample: Callable[[], SampleProject]) -> SampleProject:
 @pytest.fixture(scope="session")
 def sample_site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The sample project's site, published once for all tests that only look at it."""
-    from kernels_bench_tools.publish.site import publish
+    from kernels_bench_tools.report.site import publish
 
     root = tmp_path_factory.mktemp("sample") / "project"
     write_artifacts(root, make_summary())

@@ -20,7 +20,6 @@ LAYERS = {
     "run": "RUN",
     "cluster": "RUN",
     "report": "PUBLISH",
-    "publish": "PUBLISH",
     "serve": "CLI",
     "cli": "CLI",
     "__main__": "CLI",

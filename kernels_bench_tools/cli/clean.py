@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from kernels_bench_tools.notebooks.project import find_project
-from kernels_bench_tools.publish.site import unpublish
+from kernels_bench_tools.report.site import unpublish
 
 
 def clean(

@@ -17,8 +17,8 @@ from kernels_bench_tools.cli.physics import complain_of_impossible
 from kernels_bench_tools.cli.progress import PlainProgress, make_progress
 from kernels_bench_tools.errors import KbtError, ProjectError
 from kernels_bench_tools.notebooks.project import Project, find_project
-from kernels_bench_tools.publish.output import MANIFEST
-from kernels_bench_tools.publish.site import publish
+from kernels_bench_tools.report.output import MANIFEST
+from kernels_bench_tools.report.site import publish
 from kernels_bench_tools.run.build import BuildOptions
 from kernels_bench_tools.run.build import build as run_notebooks
 from kernels_bench_tools.run.locks import ended_like_interrupted, project_lock

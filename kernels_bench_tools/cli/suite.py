@@ -38,7 +38,7 @@ from kernels_bench_tools.cli.progress import PlainProgress
 from kernels_bench_tools.errors import ProjectError, SuiteError
 from kernels_bench_tools.notebooks.paths import did_you_mean
 from kernels_bench_tools.notebooks.project import Project, find_project
-from kernels_bench_tools.publish.site import publish
+from kernels_bench_tools.report.site import publish
 from kernels_bench_tools.run.build import BuildOptions
 from kernels_bench_tools.run.locks import project_lock
 from kernels_bench_tools.schema.build import BuildRun

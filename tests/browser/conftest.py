@@ -12,7 +12,7 @@ from axe_playwright_python.sync_playwright import Axe
 from committed import committed_site
 from playwright.sync_api import Browser, BrowserContext, Page
 
-from kernels_bench_tools.publish.site import publish
+from kernels_bench_tools.report.site import publish
 
 
 class Opened:

@@ -10,7 +10,7 @@ import pytest
 from playwright.sync_api import Browser
 
 from kernels_bench_tools.notebooks.project import find_project
-from kernels_bench_tools.publish.site import publish
+from kernels_bench_tools.report.site import publish
 from kernels_bench_tools.run.build import BuildOptions, build
 from kernels_bench_tools.run.progress import Silent
 

@@ -175,7 +175,7 @@ def test_a_source_on_the_disk_counts(workspace):
         ("hub/fetching.py", [X]),
         ("records.py", [X, "z.md:a"]),
         ("summarize/combine.py", ["z.md:a"]),
-        ("publish/site.py", []),
+        ("report/site.py", []),
         ("run/cell.py", []),
         ("cli/build.py", []),
     ],

@@ -66,7 +66,7 @@ def test_an_edited_cell_affects_its_notebook_and_those_that_need_it_committed_or
 def test_prose_and_files_that_no_cell_reads_affect_nothing(operator):
     operator.cell("op/impls/x.md", HEADER + WRITE, MEASURING, "title: X", prose="Other words.")
     operator.write("kernels_bench_tools/operators/other.py", "x = 1")
-    operator.write("kernels_bench_tools/publish/site.py", "")
+    operator.write("kernels_bench_tools/report/site.py", "")
     operator.write("README.md", "words")
 
     assert affected(operator) == {}

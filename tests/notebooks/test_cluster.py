@@ -15,7 +15,7 @@ import pytest
 from msgspec.structs import replace
 
 from kernels_bench_tools.errors import ProjectError
-from kernels_bench_tools.publish.site import publish
+from kernels_bench_tools.report.site import publish
 from kernels_bench_tools.schema.build import CellRun
 
 LATENCY = {"p10": 1.0, "p50": 1.0, "p90": 1.0, "mean": 1.0, "iqr": 0.0, "reps": 1}

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from kernels_bench_tools.publish.site import publish
+from kernels_bench_tools.report.site import publish
 from kernels_bench_tools.run.process import run as processes
 from kernels_bench_tools.run.process.logs import HEAD_BYTES, TAIL_BYTES
 from kernels_bench_tools.run.process.reaper import guardian

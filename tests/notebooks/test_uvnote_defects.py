@@ -17,7 +17,7 @@ import pytest
 
 from kernels_bench_tools.cli import main
 from kernels_bench_tools.notebooks.check import check_project
-from kernels_bench_tools.publish.site import publish
+from kernels_bench_tools.report.site import publish
 
 TESTS = Path(__file__).parents[1]
 

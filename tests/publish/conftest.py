@@ -12,7 +12,7 @@ from xml.etree import ElementTree as ET
 import html5lib
 import pytest
 
-from kernels_bench_tools.publish.site import publish
+from kernels_bench_tools.report.site import publish
 
 
 class ReadPage:

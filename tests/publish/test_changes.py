@@ -9,8 +9,8 @@ import msgspec
 import pytest
 
 from kernels_bench_tools.errors import ProjectError
-from kernels_bench_tools.publish.changes import read_report
-from kernels_bench_tools.publish.site import publish
+from kernels_bench_tools.report.changes import read_report
+from kernels_bench_tools.report.site import publish
 from kernels_bench_tools.schema.record import Status
 from kernels_bench_tools.schema.summary import DeviceSummary, Point, Report, Row
 

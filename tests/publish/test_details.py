@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from kernels_bench_tools.publish.artifacts import Artifact
-from kernels_bench_tools.publish.details import device_details
+from kernels_bench_tools.report.artifacts import Artifact
+from kernels_bench_tools.report.details import device_details
 from kernels_bench_tools.schema.device import cuda_device
 from kernels_bench_tools.schema.record import Clocks, FirstCall, Latency, Record, write_records
 

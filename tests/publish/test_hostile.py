@@ -5,9 +5,9 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from kernels_bench_tools.publish.links import Links
-from kernels_bench_tools.publish.site import publish
-from kernels_bench_tools.publish.svg import Setting, inline_figure
+from kernels_bench_tools.report.chart.svg import Setting, inline_figure
+from kernels_bench_tools.report.links import Links
+from kernels_bench_tools.report.site import publish
 from kernels_bench_tools.schema.summary import Summary
 
 PAYLOAD = '<script>alert("1")</script><img src=x onerror=alert(1)>"\'&'

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from kernels_bench_tools.publish import making
-from kernels_bench_tools.publish.products import Product, make_products
-from kernels_bench_tools.publish.site import publish
+from kernels_bench_tools.report import making
+from kernels_bench_tools.report.products import Product, make_products
+from kernels_bench_tools.report.site import publish
 from kernels_bench_tools.schema.build import FrontMatter, NotebookRun, Prose
 from kernels_bench_tools.schema.record import Status
 

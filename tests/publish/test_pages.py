@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import pytest
 
-from kernels_bench_tools.publish.site import publish
+from kernels_bench_tools.report.site import publish
 from kernels_bench_tools.schema.build import code_digest
 
 OPERATOR = "layer_norm/index.html"

@@ -6,8 +6,8 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from kernels_bench_tools.publish.panels import cut
-from kernels_bench_tools.publish.svg import Setting, inline_figure
+from kernels_bench_tools.report.chart.panels import cut
+from kernels_bench_tools.report.chart.svg import Setting, inline_figure
 
 HEAD = '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 100 220"><title>Latency</title><g>'
 SHAPE = '<defs><path id="m" d="M0 0"/></defs>'

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kernels_bench_tools.publish.rows import families, statuses, typical_latency
+from kernels_bench_tools.report.rows import families, statuses, typical_latency
 from kernels_bench_tools.schema.record import Status
 from kernels_bench_tools.schema.summary import Point, Row
 

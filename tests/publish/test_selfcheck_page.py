@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from kernels_bench_tools.publish.site import publish
-from kernels_bench_tools.publish.words import _REGIME, _STATUS, flag_sentence
+from kernels_bench_tools.report.site import publish
+from kernels_bench_tools.report.words import _REGIME, _STATUS, flag_sentence
 from kernels_bench_tools.schema.build import FrontMatter, NotebookRun, Prose
 from kernels_bench_tools.schema.flags import FLAG_WORDS
 from kernels_bench_tools.schema.record import Flag, Regime, Status

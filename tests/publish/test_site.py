@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kernels_bench_tools.errors import ProjectError
-from kernels_bench_tools.publish.site import publish, unpublish
+from kernels_bench_tools.report.site import publish, unpublish
 from kernels_bench_tools.schema.build import FrontMatter, NotebookRun, Prose
 from kernels_bench_tools.schema.record import Status
 

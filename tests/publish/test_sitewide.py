@@ -11,9 +11,9 @@ import msgspec
 import pytest
 from jsonschema import Draft202012Validator
 
-from kernels_bench_tools.publish.failures import ORDER
-from kernels_bench_tools.publish.site import publish
-from kernels_bench_tools.publish.words import regime_words, status_mark, verdict_mark
+from kernels_bench_tools.report.failures import ORDER
+from kernels_bench_tools.report.site import publish
+from kernels_bench_tools.report.words import regime_words, status_mark, verdict_mark
 from kernels_bench_tools.schema.build import FrontMatter, NotebookRun, Prose
 from kernels_bench_tools.schema.flags import FLAG_WORDS
 from kernels_bench_tools.schema.record import Flag, Regime, Status

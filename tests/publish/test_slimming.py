@@ -8,9 +8,9 @@ import xml.etree.ElementTree as ET
 
 import pytest
 
-from kernels_bench_tools.publish.drawing import SVG, read_drawing
-from kernels_bench_tools.publish.outlines import short_path
-from kernels_bench_tools.publish.slimming import slim
+from kernels_bench_tools.report.chart.drawing import SVG, read_drawing
+from kernels_bench_tools.report.chart.outlines import short_path
+from kernels_bench_tools.report.chart.slimming import slim
 
 CIRCLE = (
     "M0 3.2C0.9 3.2 1.7 2.9 2.3 2.3C2.9 1.7 3.2 0.9 3.2 0C3.2 -0.9 2.9 -1.7 2.3 -2.3C1.7 -2.9 0.9 -3.2 0 -3.2"

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from jinja2 import Environment
 
-from kernels_bench_tools.publish import templates
-from kernels_bench_tools.publish.templates import CompiledTemplates, make_environment
+from kernels_bench_tools.report import templates
+from kernels_bench_tools.report.templates import CompiledTemplates, make_environment
 
 NAME = "404.html.j2"
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from kernels_bench_tools.publish.site import publish
+from kernels_bench_tools.report.site import publish
 
 OPERATOR = "activation/index.html"
 COMBINED = "activation/results/combined_results.html"

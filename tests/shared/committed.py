@@ -14,7 +14,7 @@ from filelock import FileLock
 
 from kernels_bench_tools.notebooks.document import read_notebook
 from kernels_bench_tools.notebooks.project import find_project
-from kernels_bench_tools.publish.site import publish
+from kernels_bench_tools.report.site import publish
 from kernels_bench_tools.run.result import describe_cell, describe_notebook
 from kernels_bench_tools.schema.build import (
     NEEDS_VARIABLE,

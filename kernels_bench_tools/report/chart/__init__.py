@@ -1,0 +1,1 @@
+"""Chart SVG on its way into a page: sanitized, cut into panels, made smaller."""

@@ -1,0 +1,98 @@
+"""What the records behind a row say beyond its summary: first calls, clocks, sentinels, trust."""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from kernels_bench_tools.errors import RecordError
+from kernels_bench_tools.report.artifacts import Artifact
+from kernels_bench_tools.report.recorded import record_device
+from kernels_bench_tools.schema.record import Clocks, FirstCall, Record, read_records
+
+
+@dataclass(frozen=True)
+class Details:
+    """The conditions that one implementation was measured under on one device."""
+
+    first_calls: dict[str, FirstCall] = field(default_factory=dict)
+    """By workload, of its first process."""
+    conditions: Sequence[tuple[str, str]] = ()
+    """What a reader may want to know, as name and value."""
+
+
+def device_details(
+    root: Path, folder: str, implementation: str, artifacts: Iterable[Artifact]
+) -> dict[str, Details]:
+    """Return the details of an implementation by the slug of the device.
+
+    Records of this build come before committed ones, device by device, as they do in the summary.
+    Files that hold no records are passed over.
+
+    Args:
+        root: The project.
+        folder: The operator's folder within it.
+        implementation: Id of the implementation.
+        artifacts: What the implementation's own cells left.
+    """
+    committed = (root / posixpath.join(folder, "results", "records")).glob(f"*/{implementation}.jsonl")
+    grouped = _by_device(sorted(committed))
+    grouped |= _by_device([artifact.file for artifact in artifacts if artifact.suffix == "jsonl"])
+    return {slug: _details(records) for slug, records in grouped.items()}
+
+
+def _by_device(files: Iterable[Path]) -> dict[str, list[Record]]:
+    found: dict[str, list[Record]] = {}
+    for file in files:
+        try:
+            records = read_records(file)
+        except RecordError:
+            continue
+        for record in records:
+            if record.lat_ms is not None:
+                found.setdefault(record_device(record).slug, []).append(record)
+    return found
+
+
+def _details(records: Sequence[Record]) -> Details:
+    first: dict[str, FirstCall] = {}
+    for record in records:
+        if record.first_call is not None:
+            first.setdefault(record.workload, record.first_call)
+    clocks = [record.clocks for record in records if record.clocks is not None]
+    conditions = [*_clock_conditions(clocks), *_sentinel_conditions(records)]
+    return Details(first_calls=first, conditions=[(name, value) for name, value in conditions if value])
+
+
+def _clock_conditions(clocks: Sequence[Clocks]) -> list[tuple[str, str]]:
+    reasons = sorted({reason for one in clocks for reason in one.throttle})
+    others = max((one.other_processes for one in clocks), default=0)
+    return [
+        ("SM clock", _span([one.sm_mhz for one in clocks], "MHz")),
+        ("SM clock, lowest sample", _span([one.sm_mhz_min for one in clocks], "MHz")),
+        ("SM clock, in the stream", _span([one.in_band_mhz for one in clocks], "MHz")),
+        ("Memory clock", _span([one.memory_mhz for one in clocks], "MHz")),
+        ("Power, highest", _span([one.power_w for one in clocks], "W")),
+        ("Temperature", _span([one.temperature_c for one in clocks], "°C")),
+        ("Slowed down for", ", ".join(reasons) if reasons else "nothing" if clocks else ""),
+        ("Other processes", str(others) if others else "none" if clocks else ""),
+    ]
+
+
+def _sentinel_conditions(records: Sequence[Record]) -> list[tuple[str, str]]:
+    times: dict[str, list[float]] = {}
+    for record in records:
+        for name, ms in record.sentinels.items():
+            times.setdefault(name, []).extend(ms)
+    return [(f"Sentinel {name}", _span(sorted(ms), "ms")) for name, ms in times.items()]
+
+
+def _span(values: Sequence[float], unit: str) -> str:
+    """Return the range of the values that are known; empty if none is."""
+    known = [value for value in values if value]
+    if not known:
+        return ""
+    low, high = (f"{value:.4g}" for value in (min(known), max(known)))
+    return f"{low} {unit}" if low == high else f"{low} to {high} {unit}"

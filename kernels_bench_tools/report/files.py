@@ -1,0 +1,71 @@
+"""The report as data, for programs that would read the pages."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+import msgspec
+
+from kernels_bench_tools.report.artifacts import notebook_artifacts
+from kernels_bench_tools.report.dates import latest
+from kernels_bench_tools.report.operators import Operator
+from kernels_bench_tools.report.paths import SitePaths
+from kernels_bench_tools.report.sentinels import record_files
+from kernels_bench_tools.schema.build import ProjectInfo
+from kernels_bench_tools.schema.summary import Report, Summary
+
+
+class _Named(msgspec.Struct):
+    """Of a record, what it is of."""
+
+    impl: str = ""
+    device: dict[str, str] | None = None
+
+
+def report_json(project: ProjectInfo, summaries: Iterable[Summary]) -> bytes:
+    """Return the report as JSON; the same summaries give the same bytes."""
+    summaries = list(summaries)
+    report = Report(
+        title=project.title,
+        repository=project.repository,
+        measured=latest(view for summary in summaries for view in summary.devices),
+        operators=summaries,
+    )
+    return msgspec.json.format(msgspec.json.encode(report), indent=1) + b"\n"
+
+
+def joined_records(root: Path, paths: SitePaths, operator: Operator) -> bytes:
+    """Return all records behind an operator's summary, as one file of JSON lines.
+
+    Committed records of an implementation and device give way to those that this build's cells left, as they do in the
+    summary.
+    """
+    own = [
+        artifact.file
+        for notebook in operator.implementations
+        for artifact in notebook_artifacts(root, paths, notebook)
+        if artifact.suffix == "jsonl" and artifact.exists
+    ]
+    now = {found for file in own for found in _measured(file)}
+    committed = [
+        file for file in record_files(root, operator.folder) if (file.stem, file.parent.name) not in now
+    ]
+    return b"".join(_ended(file.read_bytes()) for file in [*own, *committed])
+
+
+def _measured(file: Path) -> set[tuple[str, str]]:
+    """Return implementation and device slug of each record that names both."""
+    found = set()
+    for line in file.read_bytes().splitlines():
+        try:
+            record = msgspec.json.decode(line, type=_Named)
+        except msgspec.DecodeError:
+            continue
+        if record.device:
+            found.add((record.impl, record.device.get("slug", "")))
+    return found
+
+
+def _ended(data: bytes) -> bytes:
+    return data if not data or data.endswith(b"\n") else data + b"\n"

@@ -1,0 +1,217 @@
+"""The operators of a build: their notebooks, and the summary that their combine cell left."""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+
+import msgspec
+
+from kernels_bench_tools.report.artifacts import Artifact, notebook_artifacts
+from kernels_bench_tools.report.chart.svg import SeriesName
+from kernels_bench_tools.report.device_rows import DeviceViews, by_device, is_forward, view_slug
+from kernels_bench_tools.report.format import times, times_interval
+from kernels_bench_tools.report.paths import SitePaths
+from kernels_bench_tools.report.site_paths import backward_page
+from kernels_bench_tools.report.words import status_mark
+from kernels_bench_tools.schema.build import CellRun, NotebookRun, Prose, has_other_code, read_struct
+from kernels_bench_tools.schema.summary import DeviceSummary, Row, Summary
+from kernels_bench_tools.text import title_from_name
+
+IMPLEMENTATIONS, RESULTS = "impls", "results"
+LATENCY = "latency.svg"
+_ORDER = re.compile(r"^!\[operators:([^\]\n]*)\]", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Operator:
+    """An operator's part of a build."""
+
+    folder: str
+    title: str
+    description: str
+    index: NotebookRun | None
+    implementations: Sequence[NotebookRun]
+    combined: Sequence[NotebookRun]
+    artifacts: Sequence[Artifact]
+    """What its combine notebooks left."""
+    summary: Summary | None
+    problem: str
+    """Why there is no summary; empty if there is one."""
+
+    @property
+    def page(self) -> str:
+        """Site path of the operator's page."""
+        return posixpath.join(self.folder, "index.html")
+
+    @cached_property
+    def figures(self) -> list[Artifact]:
+        """The figures that its pages show."""
+        return [artifact for artifact in self.artifacts if artifact.suffix == "svg" and artifact.exists]
+
+    @cached_property
+    def chart(self) -> Artifact | None:
+        """The figure that is shown where there is room for one: that of the latencies."""
+        figures = self.figures
+        return next((figure for figure in figures if figure.name == LATENCY), figures[0] if figures else None)
+
+    @property
+    def views(self) -> list[DeviceSummary]:
+        """What is known, view by view; empty without a summary."""
+        return self.summary.devices if self.summary else []
+
+    @cached_property
+    def has_backward_page(self) -> bool:
+        """Whether its backward passes have a page of their own, as they have unless there is nothing else."""
+        return 0 < sum(map(is_forward, self.views)) < len(self.views)
+
+    def page_of(self, view: DeviceSummary) -> str:
+        """Return the site path of the page that shows a view."""
+        apart = self.has_backward_page and not is_forward(view)
+        return backward_page(self.folder) if apart else self.page
+
+    def on(self, path: str) -> Operator:
+        """Return the operator with those of its views that a page shows."""
+        if self.summary is None:
+            return self
+        views = [view for view in self.views if self.page_of(view) == path]
+        return replace(self, summary=msgspec.structs.replace(self.summary, devices=views))
+
+    @cached_property
+    def devices(self) -> list[DeviceViews]:
+        """What is known of each device; empty without a summary."""
+        return by_device(self.views)
+
+    @cached_property
+    def names(self) -> dict[str, SeriesName]:
+        """What a reader is told about each series of the figures."""
+        return {
+            row.slug: SeriesName(
+                row.title, ", ".join(filter(None, [view.device.name, view.view])), _note(row), view_slug(view)
+            )
+            for view in self.views
+            for row in view.rows
+        }
+
+    def has_changed(self, row: Row) -> bool:
+        """Whether the code of a row's cell is another now than when it was measured; what is not known has not."""
+        notebook = self.notebook(row.implementation)
+        cells = notebook.cells if notebook else []
+        return has_other_code(row.provenance, {cell.id: cell.code for cell in cells})
+
+    def is_implementation(self, notebook: NotebookRun) -> bool:
+        """Whether a notebook of this operator measures one of its implementations."""
+        return posixpath.dirname(notebook.path) == posixpath.join(self.folder, IMPLEMENTATIONS)
+
+    def is_combined(self, notebook: NotebookRun) -> bool:
+        """Whether a notebook of this operator combines its results."""
+        return posixpath.dirname(notebook.path) == posixpath.join(self.folder, RESULTS)
+
+    def notebook(self, implementation: str) -> NotebookRun | None:
+        """Return the notebook of an implementation; None if the project no longer has it."""
+        path = posixpath.join(self.folder, IMPLEMENTATIONS, f"{implementation}.md")
+        return next((notebook for notebook in self.implementations if notebook.path == path), None)
+
+    def rows(self, implementation: str) -> list[tuple[DeviceSummary, Row]]:
+        """Return what is known of an implementation, view by view."""
+        return [
+            (view, row) for view in self.views for row in view.rows if row.implementation == implementation
+        ]
+
+
+def _note(row: Row) -> str:
+    if row.baseline and row.passed:
+        return "baseline"
+    if row.speedup is not None:
+        bounds = times_interval(row.speedup_low, row.speedup_high)
+        return f"{' '.join(filter(None, [times(row.speedup), bounds]))} the baseline's speed"
+    return f"{status_mark(row.status).word}{f': {row.reason}' if row.reason else ''}"
+
+
+def implementation_id(notebook: NotebookRun) -> str:
+    """Return the id of the implementation that a notebook holds: the stem of its file."""
+    return posixpath.splitext(posixpath.basename(notebook.path))[0]
+
+
+def notebook_title(notebook: NotebookRun) -> str:
+    """Return a notebook's title, or one made from its path."""
+    stem = implementation_id(notebook)
+    folder = posixpath.basename(posixpath.dirname(notebook.path))
+    return notebook.front.title or title_from_name(folder if stem == "index" and folder else stem)
+
+
+def find_operators(root: Path, paths: SitePaths, notebooks: Sequence[NotebookRun]) -> list[Operator]:
+    """Return the operators, which are the folders with implementations or results.
+
+    Those that the front page names, ``![operators: layer_norm, rotary]``, come first and in its order; then the others
+    by title.
+    """
+    by_folder: dict[str, list[NotebookRun]] = {}
+    for notebook in sorted(notebooks, key=lambda notebook: notebook.path):
+        by_folder.setdefault(posixpath.dirname(notebook.path), []).append(notebook)
+    folders = {
+        posixpath.dirname(folder)
+        for folder in by_folder
+        if posixpath.basename(folder) in {IMPLEMENTATIONS, RESULTS} and posixpath.dirname(folder)
+    }
+    found = [_operator(root, paths, folder, by_folder) for folder in folders]
+    named = _named_first(notebooks)
+    place = {folder: number for number, folder in reversed(list(enumerate(named)))}
+    return sorted(found, key=lambda it: (place.get(it.folder, len(named)), it.title.casefold(), it.folder))
+
+
+def _named_first(notebooks: Sequence[NotebookRun]) -> list[str]:
+    front = next((notebook for notebook in notebooks if notebook.path == "index.md"), None)
+    for block in front.blocks if front else []:
+        match = _ORDER.search(block.text) if isinstance(block, Prose) else None
+        if match:
+            return [name.strip().strip("/") for name in match[1].split(",")]
+    return []
+
+
+def _operator(
+    root: Path, paths: SitePaths, folder: str, by_folder: Mapping[str, Sequence[NotebookRun]]
+) -> Operator:
+    def within(subfolder: str) -> Sequence[NotebookRun]:
+        return by_folder.get(posixpath.join(folder, subfolder), ())
+
+    path = posixpath.join(folder, "index.md")
+    index = next((notebook for notebook in by_folder.get(folder, ()) if notebook.path == path), None)
+    combined = within(RESULTS)
+    artifacts = [found for notebook in combined for found in notebook_artifacts(root, paths, notebook)]
+    summary, problem = _summary(artifacts, [cell for notebook in combined for cell in notebook.cells])
+    return Operator(
+        folder=folder,
+        title=notebook_title(index) if index else title_from_name(posixpath.basename(folder)),
+        description=index.front.description if index else "",
+        index=index,
+        implementations=within(IMPLEMENTATIONS),
+        combined=combined,
+        artifacts=artifacts,
+        summary=summary,
+        problem=problem,
+    )
+
+
+def _summary(artifacts: Sequence[Artifact], cells: Sequence[CellRun]) -> tuple[Summary | None, str]:
+    """Return the summary, or why there is none."""
+    file = next((artifact.file for artifact in artifacts if artifact.name == "summary.json"), None)
+    if file is not None:
+        try:
+            return read_struct(file, Summary), ""
+        except OSError as error:
+            return None, f"summary.json cannot be read: {error.strerror}"
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            return None, f"summary.json is not a summary: {error}"
+    failed = next((cell for cell in cells if cell.status is not None and not cell.status.ran), None)
+    if failed is not None:
+        return None, f"cell {failed.id} ended as {status_mark(failed.status).word}: {failed.reason}".rstrip(
+            ": "
+        )
+    if not cells:
+        return None, "there is no combine notebook in its results folder"
+    return None, "its combine notebook has not run" if cells[0].status is None else "it left no summary.json"

@@ -1,0 +1,234 @@
+"""Markdown between cells, as HTML parts with the places that generated content goes to."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any
+
+from markdown_it import MarkdownIt
+from markdown_it.renderer import RendererHTML
+from markdown_it.rules_inline import StateInline
+from markdown_it.token import Token
+from markdown_it.utils import EnvType, OptionsDict
+from markupsafe import Markup
+from mdit_py_plugins.anchors import anchors_plugin
+from mdit_py_plugins.dollarmath import dollarmath_plugin
+
+from kernels_bench_tools.report.code import highlighted
+from kernels_bench_tools.report.formulas import formula
+from kernels_bench_tools.report.page import Page
+from kernels_bench_tools.schema.build import CellRun, NotebookRun, Prose
+
+_PLACEHOLDER = re.compile(r"!\[(artifact:[^\]\n]+|contents|operators(?::[^\]\n]*)?|results)\](?![(\[])")
+OPERATORS = "operators"
+"""The place for the operators' sections."""
+_TABLE = '<div class="scroll" tabindex="0" role="group" aria-label="Table">\n<table>\n'
+
+
+_page: ContextVar[Page] = ContextVar("page")
+"""The page that prose is read for."""
+
+
+@dataclass(frozen=True)
+class Heading:
+    """A heading of the second level, for the contents."""
+
+    id: str
+    text: str
+
+
+@dataclass(frozen=True)
+class Html:
+    """Rendered prose, of one chapter at most."""
+
+    html: Markup
+    heading: Heading | None = None
+    """The heading that it begins with."""
+
+
+@dataclass(frozen=True)
+class Placeholder:
+    """A line such as ``![operators]`` or ``![artifact:latency.svg]`` that stands alone."""
+
+    name: str
+    """Without what follows the colon of ``![operators: layer_norm, rotary]``."""
+
+    @property
+    def artifact(self) -> str:
+        """Name of the artifact; empty if the placeholder stands for something else."""
+        return self.name.removeprefix("artifact:") if self.name.startswith("artifact:") else ""
+
+
+Part = Html | Placeholder | CellRun
+
+
+@dataclass
+class Body:
+    """A notebook's text."""
+
+    title: Markup | None = None
+    """The notebook's first heading, taken out of the text to head the page."""
+    title_id: str = ""
+    parts: list[Part] = field(default_factory=list)
+
+    def introduction(self) -> int:
+        """Return how many parts come before the first chapter or cell."""
+        for index, part in enumerate(self.parts):
+            if isinstance(part, CellRun) or (isinstance(part, Html) and part.heading):
+                return index
+        return len(self.parts)
+
+
+def render_notebook(notebook: NotebookRun, page: Page, *, raw_html: bool = False) -> Body:
+    """Return the notebook's text for ``page``.
+
+    A page has one heading of the first level. If more than the notebook's first remain, all move down.
+
+    Args:
+        notebook: What is rendered.
+        page: The page it is for.
+        raw_html: Whether HTML in the prose is HTML; it is shown as text where the project does not say so.
+    """
+    _page.set(page)
+    markdown = _markdown(raw_html)
+    env: dict[str, Any] = {}
+    for block in notebook.blocks:
+        if isinstance(block, Prose) and raw_html:
+            page.reserve_raw_ids(block.text)
+    streams = [
+        block if isinstance(block, CellRun) else markdown.parse(block.text, env) for block in notebook.blocks
+    ]
+    body = Body()
+    prose = [stream for stream in streams if not isinstance(stream, CellRun)]
+    if prose and streams[0] is prose[0]:
+        _take_title(prose[0], markdown, body)
+    _demote(prose)
+    for stream in streams:
+        if isinstance(stream, CellRun):
+            body.parts.append(stream)
+        else:
+            body.parts.extend(_parts(stream, markdown, env))
+    return body
+
+
+@cache
+def _markdown(raw_html: bool) -> MarkdownIt:
+    """Return what reads and renders prose; made once, for to make it takes longer than a short notebook's prose."""
+    markdown = MarkdownIt("commonmark", {"highlight": _fence, "html": raw_html}).enable(
+        ["table", "strikethrough"]
+    )
+    markdown.use(anchors_plugin, max_level=6, slug_func=lambda title: _page.get().heading_id(title))
+    markdown.use(
+        dollarmath_plugin, allow_labels=False, allow_space=False, allow_digits=False, renderer=formula
+    )
+    markdown.inline.ruler.before("image", "placeholder", _placeholder)
+    markdown.core.ruler.push("links", lambda state: _rewrite_links(state.tokens, _page.get()))
+    markdown.add_render_rule("placeholder", _leave_placeholder)
+    markdown.add_render_rule("table_open", lambda *_: _TABLE)
+    markdown.add_render_rule("table_close", lambda *_: "</table>\n</div>\n")
+    return markdown
+
+
+def _fence(code: str, language: str, _attributes: str) -> str:
+    return f'<pre class="highlight" tabindex="0"><code>{highlighted(code, language)}</code></pre>'
+
+
+def _placeholder(state: StateInline, silent: bool) -> bool:
+    match = _PLACEHOLDER.match(state.src, state.pos)
+    if match is None:
+        return False
+    if not silent:
+        state.push("placeholder", "", 0).content = match[1]
+    state.pos = match.end()
+    return True
+
+
+def _leave_placeholder(
+    _renderer: RendererHTML, tokens: Sequence[Token], index: int, _options: OptionsDict, _env: EnvType
+) -> str:
+    return str(Markup.escape(f"![{tokens[index].content}]"))
+
+
+def _rewrite_links(tokens: Iterable[Token], page: Page) -> None:
+    for token in tokens:
+        for child in token.children or ():
+            for name in ("href", "src"):
+                url = child.attrGet(name)
+                if isinstance(url, str):
+                    child.attrSet(name, page.links.rewrite(url, page.folder, page.path))
+            _rewrite_links([child], page)
+
+
+def _take_title(tokens: list[Token], markdown: MarkdownIt, body: Body) -> None:
+    if len(tokens) >= 3 and tokens[0].type == "heading_open" and tokens[0].tag == "h1":
+        inline = tokens[1].children or []
+        # markdown-it escapes what is not raw HTML of the author's.
+        body.title = Markup(markdown.renderer.render(inline, markdown.options, {}))  # noqa: S704
+        body.title_id = str(tokens[0].attrGet("id") or "")
+        del tokens[:3]
+
+
+def _demote(streams: Iterable[list[Token]]) -> None:
+    headings = [
+        token for tokens in streams for token in tokens if token.type in {"heading_open", "heading_close"}
+    ]
+    if any(token.tag == "h1" for token in headings):
+        for token in headings:
+            token.tag = f"h{min(6, int(token.tag[1]) + 1)}"
+
+
+def _is_chapter(token: Token) -> bool:
+    return token.type == "heading_open" and token.tag == "h2" and token.level == 0
+
+
+def _heading(tokens: Sequence[Token]) -> Heading | None:
+    if not _is_chapter(tokens[0]):
+        return None
+    children = tokens[1].children or ()
+    text = "".join(child.content for child in children if child.type in {"text", "code_inline"})
+    return Heading(str(tokens[0].attrGet("id")), text)
+
+
+def _parts(tokens: list[Token], markdown: MarkdownIt, env: dict[str, Any]) -> Iterator[Part]:
+    """Yield the tokens rendered, cut where a placeholder stands alone and before each chapter."""
+    chunk: list[Token] = []
+
+    def flush() -> Iterator[Part]:
+        if chunk:
+            # Raw HTML is the author's own and meant to pass.
+            html = Markup(markdown.renderer.render(chunk, markdown.options, env))  # noqa: S704
+            yield Html(html, _heading(chunk))
+            chunk.clear()
+
+    index = 0
+    while index < len(tokens):
+        names = _standing_alone(tokens, index)
+        if names:
+            yield from flush()
+            yield from map(_placeholder_of, names)
+            index += 3
+            continue
+        if _is_chapter(tokens[index]):
+            yield from flush()
+        chunk.append(tokens[index])
+        index += 1
+    yield from flush()
+
+
+def _placeholder_of(text: str) -> Placeholder:
+    """Return the place that a line stands for; which operators come first was read before any page is made."""
+    return Placeholder(OPERATORS if text.startswith(f"{OPERATORS}:") else text)
+
+
+def _standing_alone(tokens: Sequence[Token], index: int) -> list[str]:
+    """Return the placeholders of a top-level paragraph that holds nothing else."""
+    if tokens[index].type != "paragraph_open" or tokens[index].level != 0:
+        return []
+    children = tokens[index + 1].children or []
+    if any(child.type not in {"placeholder", "softbreak"} for child in children if child.content.strip()):
+        return []
+    return [child.content for child in children if child.type == "placeholder"]
