@@ -1,1 +1,1 @@
-"""Measuring: what runs inside a cell. The only layer that imports torch."""
+"""MEASURE: what runs inside a cell. Only this layer imports torch."""

@@ -1,1 +1,1 @@
-"""RUN: reads a project's notebooks, and runs those cells whose result is not known yet."""
+"""RUN: reads a project's notebooks and checks them; nothing here runs a cell."""

@@ -1,1 +1,1 @@
-"""Operators, one module each; a new one is a new file that defines ``OPERATOR``."""
+"""MEASURE: one module for each operator; it defines ``OPERATOR`` and is found by its name."""

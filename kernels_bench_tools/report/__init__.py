@@ -1,1 +1,1 @@
-"""From a build to pages: files in, a site that opens from disk out."""
+"""PUBLISH: from a build's files to a folder of pages that opens from disk."""

@@ -1,1 +1,1 @@
-"""How good the numbers of this machine are: a measurement of what is known, and of what others report."""
+"""MEASURE: how accurate the timings of this machine are, from calls whose result is known."""

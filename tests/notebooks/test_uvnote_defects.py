@@ -33,39 +33,39 @@ DEFECTS = {
     # 3.1 Environment
     "3.1 home is fresh, and so is every cache": Defect(
         "a cell has a home of its own, and the caches of uv, the hub, Triton and Inductor are shared",
-        ("notebooks/test_runner.py::test_caches_are_shared_and_home_is_not",),
+        ("run/test_runner.py::test_caches_are_shared_and_home_is_not",),
     ),
     "3.1 cells of one folder share an environment": Defect(
         "a cell imports what its header names and nothing else, whatever cells of its folder have been installed",
         (
             "test_cells_of_one_folder_and_one_id_do_not_share_packages",
-            "notebooks/test_environments.py::test_a_cell_has_exactly_what_its_header_asks_for",
-            "notebooks/test_environments.py::test_a_package_that_leaves_the_header_leaves_the_environment",
+            "run/test_environments.py::test_a_cell_has_exactly_what_its_header_asks_for",
+            "run/test_environments.py::test_a_package_that_leaves_the_header_leaves_the_environment",
         ),
     ),
     "3.1 no header, no isolation (D31)": Defect(
         "a cell without a header is isolated as well",
-        ("notebooks/test_environments.py::test_a_cell_without_a_header_is_isolated",),
+        ("run/test_environments.py::test_a_cell_without_a_header_is_isolated",),
     ),
     "3.1 tokens are passed on": Defect(
         "variables that look like credentials do not reach a cell",
         (
             "test_a_token_does_not_reach_a_cell",
-            "notebooks/test_variables.py::test_a_cell_gets_what_programs_need_and_no_credential",
+            "run/test_variables.py::test_a_cell_gets_what_programs_need_and_no_credential",
         ),
     ),
     "3.1 writing ../x escapes (D12)": Defect(
         "what is written beside a cell's folder is neither kept nor left behind",
         (
             "test_what_is_written_beside_the_cells_folder_is_gone_with_it",
-            "notebooks/test_runner.py::test_only_regular_files_of_the_cells_own_folder_are_kept",
+            "run/test_runner.py::test_only_regular_files_of_the_cells_own_folder_are_kept",
         ),
     ),
     "3.1 versions are pinned and recorded nowhere": Defect(
         "a header's date pins the resolution, its absence is said, and what was installed is in the cell's log",
         (
             "notebooks/test_checks.py::test_advice_asks_for_a_date",
-            "notebooks/test_environments.py::test_a_cell_has_exactly_what_its_header_asks_for",
+            "run/test_environments.py::test_a_cell_has_exactly_what_its_header_asks_for",
         ),
     ),
     "3.1 deps= beside a header (M1)": Defect(
@@ -76,33 +76,33 @@ DEFECTS = {
     "3.2 failures are served (D2, N3)": Defect(
         "a failure is shown and tried again",
         (
-            "notebooks/test_cache.py::test_a_failure_is_kept_for_showing_and_never_served",
+            "run/test_cache.py::test_a_failure_is_kept_for_showing_and_never_served",
             "test_a_cell_that_took_too_long_runs_again",
         ),
     ),
     "3.2 the key lacks the device and the environment (D3)": Defect(
         "another device, environment or platform runs everything that it concerns",
-        ("notebooks/test_cache.py::test_another_device_or_environment_runs_everything",),
+        ("run/test_cache.py::test_another_device_or_environment_runs_everything",),
     ),
     "3.2 the key lacks local sources and data files (D41)": Defect(
         "the content of path sources, of the harness and of data files is part of the key",
         (
-            "notebooks/test_cache.py::test_a_source_on_the_disk_counts",
-            "notebooks/test_cache.py::test_of_this_package_counts_what_a_cell_of_its_role_may_import",
-            "notebooks/test_cache.py::test_data_files_are_inputs",
+            "run/test_cache.py::test_a_source_on_the_disk_counts",
+            "run/test_cache.py::test_of_this_package_counts_what_a_cell_of_its_role_may_import",
+            "run/test_cache.py::test_data_files_are_inputs",
         ),
     ),
     "3.2 the key lacks outputs= and the id": Defect(
         "an added output runs the cell; a renamed cell and one of equal code have results of their own",
         (
-            "notebooks/test_cache.py::test_an_added_output_runs_the_cell",
-            "notebooks/test_cache.py::test_cells_of_the_same_code_have_results_of_their_own",
+            "run/test_cache.py::test_an_added_output_runs_the_cell",
+            "run/test_cache.py::test_cells_of_the_same_code_have_results_of_their_own",
             "test_a_renamed_cell_runs",
         ),
     ),
     "3.2 a rerun contradicts what needs it (D4)": Defect(
         "a rerun whose result is another one reaches its dependents",
-        ("notebooks/test_scheduler.py::test_a_result_that_changed_on_a_rerun_reaches_its_dependents",),
+        ("run/test_scheduler.py::test_a_result_that_changed_on_a_rerun_reaches_its_dependents",),
     ),
     "3.2 a change two notebooks away is not seen (D29)": Defect(
         "it is, through a notebook that is needed as a whole",
@@ -110,7 +110,7 @@ DEFECTS = {
     ),
     "3.2 a moved checkout runs cells with needs (D5)": Defect(
         "it runs nothing",
-        ("notebooks/test_cache.py::test_a_moved_checkout_runs_nothing",),
+        ("run/test_cache.py::test_a_moved_checkout_runs_nothing",),
     ),
     "3.2 one cell's need is in the key of all": Defect(
         "a need added to one cell runs that cell", ("test_a_need_added_to_one_cell_runs_that_cell",)
@@ -118,24 +118,24 @@ DEFECTS = {
     "3.2 damage is served or stops every build (D17)": Defect(
         "a damaged or tampered entry is made again, a damaged memory of the last results is none",
         (
-            "notebooks/test_cache.py::test_a_damaged_entry_is_rebuilt_and_said_to_be_damaged",
-            "notebooks/test_cache_entries.py::test_every_single_bit_of_every_file_is_guarded",
-            "notebooks/test_cache.py::test_a_damaged_memory_of_last_results_is_none",
+            "run/test_cache.py::test_a_damaged_entry_is_rebuilt_and_said_to_be_damaged",
+            "run/test_cache_entries.py::test_every_single_bit_of_every_file_is_guarded",
+            "run/test_cache.py::test_a_damaged_memory_of_last_results_is_none",
         ),
     ),
     "3.2 writes are not atomic": Defect(
         "an entry appears whole; what a killed build left unfinished is swept",
         (
-            "notebooks/test_cache_entries.py::test_killed_at_any_moment_no_half_entry_is_served_and_no_finished_one_is_lost",
-            "notebooks/test_cache.py::test_leftovers_of_killed_builds_are_swept",
+            "run/test_cache_entries.py::test_killed_at_any_moment_no_half_entry_is_served_and_no_finished_one_is_lost",
+            "run/test_cache.py::test_leftovers_of_killed_builds_are_swept",
         ),
     ),
     "3.2 entries in use are evicted (D38)": Defect(
         "an entry that is a cell's last result stays; sizes are read as written",
         (
-            "notebooks/test_pruning.py::test_what_the_report_shows_is_never_removed",
-            "notebooks/test_pruning.py::test_pruning_to_nothing_keeps_what_is_shown_and_what_a_session_goes_on_from",
-            "notebooks/test_variables.py::test_sizes_are_read",
+            "run/test_pruning.py::test_what_the_report_shows_is_never_removed",
+            "run/test_pruning.py::test_pruning_to_nothing_keeps_what_is_shown_and_what_a_session_goes_on_from",
+            "run/test_variables.py::test_sizes_are_read",
         ),
     ),
     "3.2 only the current folder's cache is cleaned": Defect(
@@ -147,46 +147,46 @@ DEFECTS = {
         "cells come after their needs, else in the order of names and text, and run side by side",
         (
             "notebooks/test_graph.py::test_cells_come_after_what_they_need_and_else_in_the_order_of_their_names",
-            "notebooks/test_scheduler.py::test_jobs_bound_what_runs_at_once",
+            "run/test_scheduler.py::test_jobs_bound_what_runs_at_once",
             "test_the_order_does_not_depend_on_the_hash_seed",
         ),
     ),
     "3.3 a timeout leaves the cell running (D9)": Defect(
         "everything that it started ends with it, also when the build is interrupted or killed",
         (
-            "notebooks/test_runner.py::test_a_timeout_kills_everything_that_the_cell_started",
-            "notebooks/test_scheduler.py::test_an_interrupted_build_leaves_no_process_and_keeps_what_ended",
-            "notebooks/test_orphans.py::test_nothing_outlives_a_build_that_is_ended",
-            "notebooks/test_orphans.py::test_what_a_killed_guardian_left_the_next_build_clears_away",
+            "run/test_runner.py::test_a_timeout_kills_everything_that_the_cell_started",
+            "run/test_scheduler.py::test_an_interrupted_build_leaves_no_process_and_keeps_what_ended",
+            "run/test_orphans.py::test_nothing_outlives_a_build_that_is_ended",
+            "run/test_orphans.py::test_what_a_killed_guardian_left_the_next_build_clears_away",
         ),
     ),
     "3.3 a timeout loses the output (D9)": Defect(
         "what was printed and recorded by then is kept",
         (
             "test_what_was_printed_before_a_timeout_is_kept",
-            "notebooks/test_runner.py::test_finished_rows_are_kept_and_the_failure_is_one_more",
+            "run/test_runner.py::test_finished_rows_are_kept_and_the_failure_is_one_more",
         ),
     ),
     "3.3 exit code and signal are lost (D8)": Defect(
         "each end has its status, reason and exit code",
         (
-            "notebooks/test_runner.py::test_each_end_has_its_status_and_reason",
-            "notebooks/test_deaths.py::test_each_death_is_a_status_with_its_last_words_and_the_next_cell_runs",
+            "run/test_runner.py::test_each_end_has_its_status_and_reason",
+            "run/test_deaths.py::test_each_death_is_a_status_with_its_last_words_and_the_next_cell_runs",
         ),
     ),
     "3.3 output is unlimited and held in memory (D10)": Defect(
         "output goes straight into files, long output is cut with a notice, and endless output ends its cell",
         (
-            "notebooks/test_deaths.py::test_printing_110_mb_costs_less_than_60_mb_of_memory",
-            "notebooks/test_deaths.py::test_a_long_log_keeps_its_beginning_and_its_end_and_says_what_is_missing",
-            "notebooks/test_deaths.py::test_printing_without_end_is_stopped_and_the_log_is_cut",
+            "run/test_deaths.py::test_printing_110_mb_costs_less_than_60_mb_of_memory",
+            "run/test_deaths.py::test_a_long_log_keeps_its_beginning_and_its_end_and_says_what_is_missing",
+            "run/test_deaths.py::test_printing_without_end_is_stopped_and_the_log_is_cut",
         ),
     ),
     "3.3 output that is no UTF-8 fails the cell (D11)": Defect(
         "bytes are kept as they are and shown without control characters",
         (
-            "notebooks/test_runner.py::test_output_is_kept_as_bytes",
-            "publish/test_hostile.py::test_output_that_is_not_text_is_shown_with_replacement",
+            "run/test_runner.py::test_output_is_kept_as_bytes",
+            "report/test_hostile.py::test_output_that_is_not_text_is_shown_with_replacement",
         ),
     ),
     "3.3 warnings vanish into uv's log (N7)": Defect(
@@ -207,17 +207,17 @@ DEFECTS = {
     "3.3 missing outputs are dropped in silence": Defect(
         "a promised file that was not written makes the cell invalid, one outside of its folder is refused",
         (
-            "notebooks/test_runner.py::test_an_output_that_was_promised_and_not_written_is_not_well",
+            "run/test_runner.py::test_an_output_that_was_promised_and_not_written_is_not_well",
             "notebooks/test_checks.py::test_a_mistake_is_said_with_its_line",
         ),
     ),
     "3.3 builds side by side swap results (D16)": Defect(
         "builds of one project wait for one another",
-        ("notebooks/test_scheduler.py::test_builds_of_one_project_wait_for_one_another",),
+        ("run/test_scheduler.py::test_builds_of_one_project_wait_for_one_another",),
     ),
     "3.3 a full disk exits with 0 (D18)": Defect(
         "the cell that filled it says so, and the next one has room again",
-        ("notebooks/test_deaths.py::test_a_cell_that_fills_the_disk_says_so_and_the_next_has_room_again",),
+        ("run/test_deaths.py::test_a_cell_that_fills_the_disk_says_so_and_the_next_has_room_again",),
     ),
     # 3.4 Exit codes
     "3.4 mistakes exit with 0 (D1, D1b)": Defect(
@@ -317,27 +317,27 @@ DEFECTS = {
     "3.6 artifacts and scripts of one folder overwrite one another": Defect(
         "each notebook has its own",
         (
-            "publish/test_pages.py::test_notebooks_of_one_folder_keep_their_own_artifacts",
+            "report/test_pages.py::test_notebooks_of_one_folder_keep_their_own_artifacts",
             "test_every_page_leads_to_its_own_script",
         ),
     ),
     "3.6 stale pages stay (D33)": Defect(
         "pages and files of what is gone are removed",
-        ("publish/test_site.py::test_pages_of_notebooks_that_are_gone_are_removed",),
+        ("report/test_site.py::test_pages_of_notebooks_that_are_gone_are_removed",),
     ),
     "3.6 the output folder is emptied first (D48)": Defect(
         "only what builds wrote is ever removed",
         (
-            "publish/test_site.py::test_files_that_no_build_wrote_are_left_alone",
-            "publish/test_site.py::test_a_folder_with_other_files_is_refused_and_not_touched",
+            "report/test_site.py::test_files_that_no_build_wrote_are_left_alone",
+            "report/test_site.py::test_a_folder_with_other_files_is_refused_and_not_touched",
         ),
     ),
     "3.6 titles, figures and names run as code (D19)": Defect(
         "they are text",
         (
-            "publish/test_hostile.py::test_titles_outputs_and_reasons_are_text",
-            "publish/test_hostile.py::test_a_figure_keeps_only_what_draws",
-            "publish/test_hostile.py::test_file_names_with_special_characters_are_quoted_in_links",
+            "report/test_hostile.py::test_titles_outputs_and_reasons_are_text",
+            "report/test_hostile.py::test_a_figure_keeps_only_what_draws",
+            "report/test_hostile.py::test_file_names_with_special_characters_are_quoted_in_links",
         ),
     ),
     "3.6 a preview in output or code (D19)": Defect(
@@ -358,7 +358,7 @@ DEFECTS = {
     "3.6 one notebook or cell alone gets no needs (M4, M6)": Defect(
         "what it needs runs with it and is handed over",
         (
-            "notebooks/test_scheduler.py::test_only_what_is_asked_for_runs_with_what_it_needs",
+            "run/test_scheduler.py::test_only_what_is_asked_for_runs_with_what_it_needs",
             "test_a_single_notebook_is_given_what_it_needs",
         ),
     ),

@@ -1,0 +1,114 @@
+"""A project in a temporary folder, and builds of it that remember what ran."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kernels_bench_tools.notebooks.project import Project, find_project
+from kernels_bench_tools.run.build import BuildOptions, build
+from kernels_bench_tools.run.progress import Silent
+from kernels_bench_tools.schema.build import BuildRun, CellRun
+
+
+@dataclass
+class Recorder(Silent):
+    """Remembers what a build told."""
+
+    started: list[str] = field(default_factory=list)
+    processes: list[tuple[str, int]] = field(default_factory=list)
+    finished: dict[str, CellRun] = field(default_factory=dict)
+    environments: list[str] = field(default_factory=list)
+    lines: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+    def environment_finished(self, cell_name: str, seconds: float, ok: bool) -> None:
+        self.environments.append(cell_name)
+
+    def cell_started(self, name: str) -> None:
+        self.started.append(name)
+
+    def process_started(self, name: str, process: int, processes: int) -> None:
+        self.processes.append((name, process))
+        if process == 0:
+            self.started.append(name)
+
+    def cell_output(self, name: str, line: str) -> None:
+        self.lines.append(line)
+
+    def cell_finished(self, name: str, run: CellRun) -> None:
+        self.finished[name] = run
+
+    def note(self, text: str) -> None:
+        self.notes.append(text)
+
+
+@dataclass
+class Workspace:
+    """A project to write notebooks into and to build."""
+
+    root: Path
+    told: Recorder = field(default_factory=Recorder)
+    run: BuildRun | None = None
+
+    def write(self, name: str, text: str) -> Path:
+        path = self.root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+        return path
+
+    def cell(
+        self, name: str, code: str, attributes: str = "id=a", front: str = "", prose: str = "Prose."
+    ) -> Path:
+        """Write a notebook of one cell."""
+        block = f"---\n{front}\n---\n" if front else ""
+        return self.write(name, f"{block}{prose}\n\n```python {attributes}\n{code}\n```\n")
+
+    @property
+    def project(self) -> Project:
+        return find_project(self.root)
+
+    def build(self, *targets: str, environment: str = "current", **options: Any) -> Recorder:
+        """Build; return what was told.
+
+        Most tests need no environment of uv's, and one process per cell, since more take longer.
+        """
+        self.told = Recorder()
+        more = {"outdated": options.pop("outdated")} if "outdated" in options else {}
+        chosen = BuildOptions(environment=environment, **{"processes": 1} | options)
+        self.run = build(self.project, targets, chosen, self.told, **more)
+        return self.told
+
+    def result(self, notebook: str, cell: str = "a") -> CellRun:
+        """Return a cell as the last build's report has it."""
+        assert self.run is not None
+        run = next(one for one in self.run.notebooks if one.path == notebook)
+        return next(one for one in run.cells if one.id == cell)
+
+    def text(self, path: str) -> str:
+        return (self.root / path).read_text(encoding="utf-8")
+
+    def records(self, notebook: str, cell: str = "a", file: str = "op.jsonl") -> list[dict[str, Any]]:
+        text = self.text(self.result(notebook, cell).artifacts[file])
+        return [json.loads(line) for line in text.splitlines()]
+
+
+@pytest.fixture(scope="session")
+def uv_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A cache that goes with the tests, so that the user's is not filled with their environments."""
+    return tmp_path_factory.mktemp("uv-cache")
+
+
+@pytest.fixture
+def workspace(tmp_path: Path, uv_cache: Path, monkeypatch: pytest.MonkeyPatch) -> Workspace:
+    monkeypatch.setenv("UV_CACHE_DIR", str(uv_cache))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.delenv("UVNOTE_PLATFORM", raising=False)
+    root = tmp_path / "project"
+    root.mkdir()
+    (root / "pyproject.toml").write_text('[tool.kbt]\ntitle = "Test"\n')
+    return Workspace(root)
