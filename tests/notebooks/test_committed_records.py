@@ -1,0 +1,32 @@
+"""The code of every implementation is the code that its committed records were measured with."""
+
+from pathlib import Path
+
+from kernels_bench_tools.notebooks.document import read_notebook
+from kernels_bench_tools.notebooks.project import find_project
+from kernels_bench_tools.schema.build import has_other_code
+from kernels_bench_tools.schema.record import read_records
+
+ROOT = Path(__file__).parents[2]
+
+AWAITING_MEASUREMENT: set[str] = set()
+"""Implementations whose code was changed on purpose and which will be measured again, such as ``"rotary/triton_rotary"``."""
+
+
+def stale_implementations() -> set[str]:
+    project = find_project(ROOT)
+    stale = set()
+    for path in sorted(ROOT.glob("*/results/records/*/*.jsonl")):
+        folder = path.parents[3]
+        notebook = read_notebook(project, folder / "impls" / f"{path.stem}.md")
+        code = {cell.id: cell.code for cell in notebook.cells}
+        measured = [record.provenance for record in read_records(path) if record.outcome.ran]
+        assert all(provenance.code_digest and provenance.cell in code for provenance in measured), path
+        if any(has_other_code(provenance, code) for provenance in measured):
+            stale.add(f"{folder.name}/{path.stem}")
+    return stale
+
+
+def test_committed_records_were_measured_with_the_code_of_today():
+    """Comments and prose of a notebook may change; its code may not, unless it is listed and measured again."""
+    assert stale_implementations() == AWAITING_MEASUREMENT
