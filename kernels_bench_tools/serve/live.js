@@ -1,88 +1,72 @@
-// Put into pages by `kbt serve` only: reloads the page when the report has changed, keeps the place in it, and
-// says what is wrong. Published pages do not have it.
+// Added to pages by `kbt serve` only: reloads the page when the report has changed, keeps the scroll position and the
+// open sections, and shows errors of the build. Published pages do not have it.
 (() => {
   "use strict";
-  const shown = document.currentScript.dataset.version;
+  const version = document.currentScript.dataset.version;
   const memory = `kbt-live:${location.pathname}`;
-  const colours = { error: "#b3261e", busy: "#3a3f44" };
-  let source = null;
-  let box = null;
+  const colours = { alert: "#b3261e", status: "#3a3f44" };
+  let banner = null;
 
-  function folds() {
+  function sections() {
     return [...document.querySelectorAll("details")];
   }
 
-  function remember() {
-    const place = { x: scrollX, y: scrollY, open: folds().map((fold) => fold.open) };
+  function reload() {
+    const position = { x: scrollX, y: scrollY, open: sections().map((section) => section.open) };
     try {
-      sessionStorage.setItem(memory, JSON.stringify(place));
+      sessionStorage.setItem(memory, JSON.stringify(position));
     } catch {
-      // Without storage the page starts from its top.
+      // Without storage the page starts at its top.
     }
+    location.reload();
   }
 
   function restore() {
-    let place = null;
+    let position = null;
     try {
-      place = JSON.parse(sessionStorage.getItem(memory));
+      position = JSON.parse(sessionStorage.getItem(memory));
       sessionStorage.removeItem(memory);
     } catch {
       return;
     }
-    if (!place) return;
-    const now = folds();
-    if (now.length === place.open.length) now.forEach((fold, number) => { fold.open = place.open[number]; });
-    scrollTo({ left: place.x, top: place.y, behavior: "instant" });
+    if (!position) return;
+    const now = sections();
+    if (now.length === position.open.length) {
+      now.forEach((section, number) => { section.open = position.open[number]; });
+    }
+    scrollTo({ left: position.x, top: position.y, behavior: "instant" });
   }
 
-  function tell(kind, text) {
-    if (!text) {
-      box?.remove();
-      box = null;
-      return;
-    }
-    if (box?.dataset.kind !== kind) {
-      box?.remove();
-      box = document.createElement("div");
-      box.id = "kbt-live";
-      box.dataset.kind = kind;
-      box.setAttribute("role", kind === "error" ? "alert" : "status");
-      Object.assign(box.style, {
-        position: "fixed", insetInline: "0", bottom: "0", zIndex: "2147483647", padding: "0.6rem 1rem",
-        background: colours[kind], color: "#fff", font: "0.9rem/1.4 ui-monospace, monospace",
-        whiteSpace: "pre-wrap", overflowWrap: "anywhere", maxHeight: "50vh", overflowY: "auto",
-      });
-      document.body.append(box);
-    }
-    if (box.textContent !== text) box.textContent = text;
+  function show(role, text) {
+    if (banner?.textContent === text) return;
+    banner?.remove();
+    banner = null;
+    if (!text) return;
+    banner = document.createElement("div");
+    banner.setAttribute("role", role);
+    banner.textContent = text;
+    Object.assign(banner.style, {
+      position: "fixed", insetInline: "0", bottom: "0", zIndex: "2147483647", padding: "0.6rem 1rem",
+      background: colours[role], color: "#fff", font: "0.9rem/1.4 ui-monospace, monospace",
+      whiteSpace: "pre-wrap", overflowWrap: "anywhere", maxHeight: "50vh", overflowY: "auto",
+    });
+    document.body.append(banner);
   }
 
-  function follow() {
-    source?.close();
-    source = new EventSource("/.kbt/events");
-    source.onmessage = (message) => {
-      const state = JSON.parse(message.data);
-      if (state.version !== shown) {
-        source.close();
-        remember();
-        location.reload();
-      } else if (state.error) {
-        tell("error", state.error);
-      } else {
-        tell("busy", state.busy);
+  async function poll() {
+    try {
+      const state = await (await fetch("/.kbt/state")).json();
+      if (state.version !== version) {
+        reload();
+        return;
       }
-    };
-  }
-
-  // A browser has few connections to one server: pages that nobody looks at leave theirs to others.
-  function look() {
-    if (document.hidden) source?.close();
-    else follow();
+      show(state.error ? "alert" : "status", state.error || state.busy);
+    } catch {
+      // The server has ended; it may be started again.
+    }
+    setTimeout(poll, document.hidden ? 5000 : 500);
   }
 
   addEventListener("load", restore);
-  addEventListener("pagehide", () => source?.close());
-  addEventListener("pageshow", (event) => event.persisted && look());
-  document.addEventListener("visibilitychange", look);
-  look();
+  poll();
 })();

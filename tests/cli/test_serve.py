@@ -1,4 +1,4 @@
-"""The report that follows its author: a real process, a real browser, real edits."""
+"""``kbt serve`` as a process, with a browser, and with files that change."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ class Served:
                 method, path, headers={name.replace("_", "-"): v for name, v in headers.items()}
             )
             answer = connection.getresponse()
-            return answer.status, answer.read(), dict(answer.getheaders())
+            return answer.status, answer.read(), {name.title(): v for name, v in answer.getheaders()}
         finally:
             connection.close()
 
@@ -151,7 +151,7 @@ def page(browser: Browser) -> Iterator[Page]:
 
 
 @pytest.mark.browser
-def test_an_open_page_shows_an_edit_where_it_was_and_prose_runs_no_cell(
+def test_an_open_page_reloads_in_place_and_edited_prose_runs_no_cell(
     root: Path, serve: Callable[..., Served], page: Page, tmp_path: Path
 ) -> None:
     long = "\n\n".join(f"Paragraph {number}." for number in range(200))
@@ -183,7 +183,7 @@ def test_an_open_page_shows_an_edit_where_it_was_and_prose_runs_no_cell(
 
 
 @pytest.mark.browser
-def test_a_broken_notebook_is_said_in_the_page_and_in_the_terminal_until_it_is_mended(
+def test_an_error_is_shown_in_the_page_and_the_terminal_until_it_is_fixed(
     root: Path, serve: Callable[..., Served], page: Page
 ) -> None:
     write(root / "n.md", "print('fine')")
@@ -206,7 +206,7 @@ def test_a_broken_notebook_is_said_in_the_page_and_in_the_terminal_until_it_is_m
 
 
 @pytest.mark.browser
-def test_a_project_whose_settings_break_is_served_on(
+def test_invalid_project_settings_do_not_end_the_server(
     root: Path, serve: Callable[..., Served], page: Page
 ) -> None:
     served = serve()
@@ -221,7 +221,7 @@ def test_a_project_whose_settings_break_is_served_on(
 
 
 @pytest.mark.browser
-def test_new_renamed_and_deleted_notebooks_come_and_go(
+def test_new_renamed_and_deleted_notebooks_are_followed(
     root: Path, serve: Callable[..., Served], page: Page
 ) -> None:
     served = serve()
@@ -247,34 +247,25 @@ def begun(log: Path, name: str) -> list[int]:
     return [int(line.split()[2]) for line in lines if line.startswith(f"{name} begins")]
 
 
-def test_an_edit_ends_the_running_cell_that_it_outdates_and_no_other(
+def test_an_edit_during_a_build_is_built_after_it(
     root: Path, serve: Callable[..., Served], tmp_path: Path
 ) -> None:
     log = tmp_path / "log"
-    for name in ("a", "b"):
-        write(root / f"{name}.md", SLOW.format(here=str(tmp_path), name=name))
+    code = SLOW.format(here=str(tmp_path), name="a")
+    write(root / "a.md", code)
     served = serve()
-    wait_until(lambda: begun(log, "a") and begun(log, "b"), "both cells run")
-    first, other = begun(log, "a")[0], begun(log, "b")[0]
+    wait_until(lambda: begun(log, "a"), "the cell runs")
 
-    write(root / "a.md", SLOW.format(here=str(tmp_path), name="a") + "print('edited')")
-
-    wait_until(lambda: not psutil.pid_exists(first), "the edited cell has been ended")
-    assert psutil.pid_exists(other)
-    assert len(begun(log, "a")) == 1, "a second build began beside the first"
-    (tmp_path / "b.go").touch()
-    wait_until(lambda: len(begun(log, "a")) == 2, "the next build follows")
+    write(root / "a.md", f"{code}print('edited')")
     (tmp_path / "a.go").touch()
-    served.wait_for("cells ran,")
-    assert [line.split(" begins")[0] for line in log.read_text().splitlines()] in (
-        ["a", "b", "b ends", "a", "a ends"],
-        ["b", "a", "b ends", "a", "a ends"],
-    )
+
+    served.wait_for("cells ran,", times=2)
+    assert log.read_text().count("begins") == 2
+    assert "changed: a.md" in served.said
     assert b"edited" in served.get("/a.html")[1]
-    assert b"b is done" in served.get("/b.html")[1]
 
 
-def test_a_cell_that_failed_runs_again_when_it_was_edited_and_not_before(
+def test_a_failed_cell_runs_again_only_after_an_edit(
     root: Path, serve: Callable[..., Served], tmp_path: Path
 ) -> None:
     code = f"open({str(tmp_path / 'runs')!r}, 'a').write('x')\nraise SystemExit('no')"
@@ -290,7 +281,7 @@ def test_a_cell_that_failed_runs_again_when_it_was_edited_and_not_before(
     assert (tmp_path / "runs").read_text() == "xx"
 
 
-def test_only_what_was_asked_for_runs(root: Path, serve: Callable[..., Served]) -> None:
+def test_only_the_named_notebooks_run(root: Path, serve: Callable[..., Served]) -> None:
     write(root / "n.md", "print('not me')")
     served = serve("index.md", "--env", "current")
     served.wait_for("1 cells ran,")
@@ -299,7 +290,7 @@ def test_only_what_was_asked_for_runs(root: Path, serve: Callable[..., Served]) 
     assert "n.md" not in served.said
 
 
-def test_what_is_published_is_what_build_publishes(root: Path, serve: Callable[..., Served]) -> None:
+def test_the_site_on_disk_is_the_one_that_build_writes(root: Path, serve: Callable[..., Served]) -> None:
     served = serve()
     served.wait_for("cells ran,")
     assert b"/.kbt/live.js" in served.get("/index.html")[1]
@@ -346,7 +337,7 @@ def shown(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     ],
 )
 @pytest.mark.parametrize("path", ["/", "/.kbt/live.js"])
-def test_only_this_servers_own_pages_may_ask(
+def test_requests_from_foreign_pages_are_refused(
     shown: Served, headers: dict[str, str], status: int, path: str
 ) -> None:
     headers = {name: value.format(port=shown.port) for name, value in headers.items()}
@@ -354,9 +345,9 @@ def test_only_this_servers_own_pages_may_ask(
     assert shown.get(path, **headers)[0] == status
 
 
-def test_events_are_for_this_servers_own_pages(shown: Served) -> None:
-    assert shown.get("/.kbt/events", Origin="http://evil.example")[0] == 403
-    assert shown.get("/.kbt/events", Host="evil.example")[0] == 403
+def test_the_state_is_refused_to_foreign_pages(shown: Served) -> None:
+    assert shown.get("/.kbt/state", Origin="http://evil.example")[0] == 403
+    assert shown.get("/.kbt/state", Host="evil.example")[0] == 403
 
 
 @pytest.mark.parametrize(
@@ -375,7 +366,7 @@ def test_events_are_for_this_servers_own_pages(shown: Served) -> None:
         "/" + "a" * 5000,
     ],
 )
-def test_nothing_outside_the_report_is_shown_and_no_folder_is_listed(shown: Served, path: str) -> None:
+def test_files_outside_the_report_and_folder_listings_are_not_served(shown: Served, path: str) -> None:
     status, body, _ = shown.get(path)
 
     assert status == 404
@@ -384,12 +375,12 @@ def test_nothing_outside_the_report_is_shown_and_no_folder_is_listed(shown: Serv
 
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "OPTIONS"])
-def test_it_can_only_be_read(shown: Served, method: str) -> None:
+def test_only_get_and_head_are_answered(shown: Served, method: str) -> None:
     assert shown.get("/", method)[0] == 501
-    assert shown.get("/.kbt/events", method)[0] == 501
+    assert shown.get("/.kbt/state", method)[0] == 501
 
 
-def test_files_are_served_as_what_they_are(shown: Served) -> None:
+def test_content_types_redirects_and_caching_headers(shown: Served) -> None:
     assert shown.get("/sub%20dir/")[0] == 200
     status, _, headers = shown.get("/sub%20dir")
     assert (status, headers["Location"]) == (301, "/sub%20dir/")
@@ -400,7 +391,7 @@ def test_files_are_served_as_what_they_are(shown: Served) -> None:
 
 
 @pytest.mark.browser
-def test_without_building_open_pages_follow_what_other_commands_publish(shown: Served, page: Page) -> None:
+def test_no_build_reloads_pages_when_another_command_publishes(shown: Served, page: Page) -> None:
     page.goto(shown.url)
     expect(page.locator("body")).to_have_text("front")
     (shown.root / "site/index.html").write_text("<html><head></head><body>another</body></html>")
@@ -409,7 +400,7 @@ def test_without_building_open_pages_follow_what_other_commands_publish(shown: S
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_ending_it_ends_what_runs(
+def test_stopping_the_server_ends_running_cells(
     root: Path, serve: Callable[..., Served], tmp_path: Path, number: int
 ) -> None:
     write(root / "a.md", SLOW.format(here=str(tmp_path), name="a"))
@@ -422,7 +413,7 @@ def test_ending_it_ends_what_runs(
     assert "interrupted" in served.said
 
 
-def test_ending_it_while_it_waits_is_130(serve: Callable[..., Served]) -> None:
+def test_stopping_an_idle_server_exits_with_130(serve: Callable[..., Served]) -> None:
     served = serve()
     served.wait_for("cells ran,")
 
@@ -430,7 +421,7 @@ def test_ending_it_while_it_waits_is_130(serve: Callable[..., Served]) -> None:
     assert "Traceback" not in served.said
 
 
-def test_a_port_that_is_taken_is_said_in_one_line(shown: Served, root: Path) -> None:
+def test_a_port_in_use_is_a_one_line_error(shown: Served, root: Path) -> None:
     command = [sys.executable, "-m", "kernels_bench_tools", "serve", "--port", str(shown.port)]
     done = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False, timeout=PATIENCE)
 

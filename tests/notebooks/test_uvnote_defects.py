@@ -350,9 +350,9 @@ DEFECTS = {
     "3.6 serve does not reload, runs what anyone asks, and misses atomic saves (D46)": Defect(
         "it reloads, cannot be asked to run anything, refuses foreign pages, and sees files that are replaced",
         (
-            "cli/test_serve.py::test_an_open_page_shows_an_edit_where_it_was_and_prose_runs_no_cell",
-            "cli/test_serve.py::test_it_can_only_be_read",
-            "cli/test_serve.py::test_only_this_servers_own_pages_may_ask",
+            "cli/test_serve.py::test_an_open_page_reloads_in_place_and_edited_prose_runs_no_cell",
+            "cli/test_serve.py::test_only_get_and_head_are_answered",
+            "cli/test_serve.py::test_requests_from_foreign_pages_are_refused",
         ),
     ),
     "3.6 one notebook or cell alone gets no needs (M4, M6)": Defect(

@@ -1,4 +1,4 @@
-"""What is noticed on the disk, and which cells an edit outdates."""
+"""Which changed files the watcher of ``kbt serve`` reports."""
 
 import queue
 import threading
@@ -6,13 +6,12 @@ import time
 
 import pytest
 
-from kernels_bench_tools.run.cache.invalidation import digest_ingredients, outdated_cells
 from kernels_bench_tools.serve.watch import Watcher
 
 
 @pytest.fixture
 def changes(tmp_path):
-    """A function that returns what is noticed until all of some paths are, or None if it takes too long."""
+    """A function that returns what was reported until all of some paths were, or None after 30 s."""
     root = tmp_path / "watched"
     for folder in (".kbt", "site", "op/impls", "env/lib", "out"):
         (root / folder).mkdir(parents=True)
@@ -22,8 +21,8 @@ def changes(tmp_path):
     watcher = Watcher(root, lambda folder: folder.name in {"site", "out"})
 
     def watch():
-        for paths in watcher.changes(stop):
-            found.put(paths)
+        while not stop.is_set():
+            found.put(watcher.wait())
 
     thread = threading.Thread(target=watch)
     thread.start()
@@ -40,17 +39,18 @@ def changes(tmp_path):
     until.root = root
     yield until
     stop.set()
+    (root / "end.md").touch()
     thread.join(10)
     assert not thread.is_alive()
 
 
-def test_an_edit_right_after_the_watcher_was_made_is_noticed(changes):
+def test_an_edit_right_after_construction_is_reported(changes):
     (changes.root / "op/impls/x.md").write_text("two")
 
     assert changes("op/impls/x.md") == ["op/impls/x.md"]
 
 
-def test_a_save_that_replaces_the_file_is_noticed(changes):
+def test_a_file_replaced_by_another_is_reported(changes):
     new = changes.root / "op/impls/.x.md.new"
     new.write_text("two")
     new.replace(changes.root / "op/impls/x.md")
@@ -58,7 +58,7 @@ def test_a_save_that_replaces_the_file_is_noticed(changes):
     assert changes("op/impls/x.md") == ["op/impls/x.md"]
 
 
-def test_a_renamed_a_deleted_and_a_new_file_are_noticed(changes):
+def test_renamed_deleted_and_new_files_are_reported(changes):
     (changes.root / "op/impls/x.md").rename(changes.root / "op/impls/y.md")
     assert changes("op/impls/x.md", "op/impls/y.md") == ["op/impls/x.md", "op/impls/y.md"]
     (changes.root / "op/impls/y.md").unlink()
@@ -67,7 +67,7 @@ def test_a_renamed_a_deleted_and_a_new_file_are_noticed(changes):
     assert changes("pyproject.toml") == ["pyproject.toml"]
 
 
-def test_a_new_folder_is_watched_from_then_on(changes):
+def test_new_and_renamed_folders_are_watched(changes):
     new = changes.root / "rope/impls"
     new.mkdir(parents=True)
     (new / "a.md").write_text("one")
@@ -79,7 +79,7 @@ def test_a_new_folder_is_watched_from_then_on(changes):
     assert changes(*moved) == moved
 
 
-def test_state_output_environments_and_hidden_or_left_over_files_are_not_watched(changes):
+def test_output_environments_hidden_and_temporary_files_are_ignored(changes):
     for name in (".kbt/build.json", "site/index.html", "out/index.html", "env/lib/x.py", ".git/HEAD"):
         (changes.root / name).parent.mkdir(exist_ok=True)
         (changes.root / name).write_text("x")
@@ -89,47 +89,3 @@ def test_state_output_environments_and_hidden_or_left_over_files_are_not_watched
     (changes.root / "last.md").write_text("x")
 
     assert changes("last.md") == ["last.md"]
-
-
-@pytest.fixture
-def operator(workspace):
-    workspace.cell("op/impls/x.md", "print(1)", front="title: X")
-    workspace.cell("op/impls/y.md", "print(2)", front="title: Y")
-    workspace.cell("op/results/c.md", "1", "id=combine needs=../impls/*.md:a,../data/*.csv")
-    return workspace
-
-
-def outdated(workspace, edit):
-    before = digest_ingredients(workspace.project, "current")
-    edit()
-    cells = outdated_cells(before, digest_ingredients(workspace.project, "current"))
-    return sorted(str(cell) for cell in cells)
-
-
-def test_edited_code_outdates_its_cell_and_what_needs_it(operator):
-    found = outdated(operator, lambda: operator.cell("op/impls/x.md", "print(3)", front="title: X"))
-
-    assert found == ["op/impls/x.md:a", "op/results/c.md:combine"]
-
-
-def test_edited_prose_outdates_nothing(operator):
-    def edit():
-        operator.cell("op/impls/x.md", "print(1)", front="title: X", prose="Other.\n\nMore.")
-
-    assert outdated(operator, edit) == []
-
-
-def test_an_edited_data_file_outdates_what_needs_it(operator):
-    assert outdated(operator, lambda: operator.write("op/data/d.csv", "1")) == ["op/results/c.md:combine"]
-
-
-def test_a_deleted_notebook_outdates_its_cells_and_what_needs_them(operator):
-    found = outdated(operator, (operator.root / "op/impls/x.md").unlink)
-
-    assert found == ["op/impls/x.md:a", "op/results/c.md:combine"]
-
-
-def test_nothing_is_outdated_while_a_notebook_is_broken(operator):
-    broken = "---\nnonsense: [\n---\n```python id=a\nprint(3)\n```\n"
-
-    assert outdated(operator, lambda: operator.write("op/impls/x.md", broken)) == []
