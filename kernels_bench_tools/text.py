@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from math import floor, log10
 
 MISSING = "–"
@@ -180,3 +181,11 @@ def number(value: float | None, unit: str) -> str:
     ('0.1984', '3,125', '–')
     """
     return _FORMATS.get(unit, quantity)(value)
+
+
+def did_you_mean(name: str, known: Iterable[str], otherwise: str = "") -> str:
+    """Return a sentence that suggests the known name most similar to ``name``; ``otherwise`` if none is close."""
+    from difflib import get_close_matches  # not above: only error messages need it
+
+    match = get_close_matches(name, sorted(known), n=1, cutoff=0.6)
+    return f"Did you mean {match[0]!r}?" if match else otherwise

@@ -20,9 +20,8 @@ from kernels_bench_tools.cli.coverage import (
 from kernels_bench_tools.cli.options import Json, Paths
 from kernels_bench_tools.errors import ProjectError
 from kernels_bench_tools.notebooks.document import Notebook, read_notebook
-from kernels_bench_tools.notebooks.paths import did_you_mean
 from kernels_bench_tools.notebooks.project import find_project, operators
-from kernels_bench_tools.text import title_from_name
+from kernels_bench_tools.text import did_you_mean, title_from_name
 
 
 class ListedImplementation(msgspec.Struct, kw_only=True):

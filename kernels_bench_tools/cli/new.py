@@ -12,9 +12,8 @@ import typer
 from kernels_bench_tools.cli.starters import OPERATORS, operator_files, today
 from kernels_bench_tools.errors import ProjectError
 from kernels_bench_tools.notebooks.document import Notebook, read_notebook
-from kernels_bench_tools.notebooks.paths import did_you_mean
 from kernels_bench_tools.notebooks.project import Project, find_project, operators
-from kernels_bench_tools.text import title_from_name
+from kernels_bench_tools.text import did_you_mean, title_from_name
 
 new = typer.Typer(no_args_is_help=True, help="Start a new implementation, or a new operator.")
 

@@ -36,7 +36,6 @@ from kernels_bench_tools.cli.paths import shown
 from kernels_bench_tools.cli.physics import complain_of_impossible
 from kernels_bench_tools.cli.progress import PlainProgress
 from kernels_bench_tools.errors import ProjectError, SuiteError
-from kernels_bench_tools.notebooks.paths import did_you_mean
 from kernels_bench_tools.notebooks.project import Project, find_project
 from kernels_bench_tools.report.site import publish
 from kernels_bench_tools.run.build import BuildOptions
@@ -45,6 +44,7 @@ from kernels_bench_tools.schema.build import BuildRun
 from kernels_bench_tools.schema.device import current_device
 from kernels_bench_tools.schema.suite import Suite, SuiteReport, read_suite
 from kernels_bench_tools.summarize.suite_tables import report_text
+from kernels_bench_tools.text import did_you_mean
 
 FOLDER = "suites"
 REPORT = "suite.json"

@@ -9,10 +9,11 @@ from pathlib import Path
 
 from kernels_bench_tools.cluster.payload import Job, Links, Recipe, Source
 from kernels_bench_tools.errors import ProjectError
+from kernels_bench_tools.file_io import file_digest
 from kernels_bench_tools.notebooks.graph import Node
 from kernels_bench_tools.notebooks.header import path_sources, read_header
 from kernels_bench_tools.notebooks.project import Project
-from kernels_bench_tools.run.cache.store import Entry, file_digest
+from kernels_bench_tools.run.cache.store import Entry
 from kernels_bench_tools.run.environment.base import PACKAGE_FOLDER, CellEnvironment
 from kernels_bench_tools.run.executor import Errand
 

@@ -7,9 +7,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
+from kernels_bench_tools.file_io import file_digest
 from kernels_bench_tools.notebooks.cell import Cell
 from kernels_bench_tools.notebooks.graph import CellName
-from kernels_bench_tools.run.cache.store import StoredResult, file_digest
+from kernels_bench_tools.run.cache.store import StoredResult
 from kernels_bench_tools.run.environment.base import PACKAGE_FOLDER
 from kernels_bench_tools.run.limits import CellPolicy
 from kernels_bench_tools.schema.build import CellContext, Needs

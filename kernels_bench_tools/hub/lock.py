@@ -9,6 +9,7 @@ from pathlib import Path
 import msgspec
 
 from kernels_bench_tools.errors import KbtError
+from kernels_bench_tools.file_io import write_atomically
 from kernels_bench_tools.hub.reference import Reference
 
 VARIABLE = "KBT_KERNELS_LOCK"
@@ -85,17 +86,15 @@ def read_lock(path: Path) -> KernelsLock:
 
 
 def write_lock(path: Path, lock: KernelsLock) -> None:
-    """Write ``lock`` to ``path``, whole or not at all.
+    """Write ``lock`` to ``path``, atomically.
 
     Raises:
         KbtError: It cannot be written.
     """
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
     data = msgspec.json.format(msgspec.json.encode(lock, order="deterministic"), indent=1) + b"\n"
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        temporary.write_bytes(data)
-        temporary.replace(path)
+        write_atomically(path, data)
     except OSError as error:
         raise KbtError(str(path), f"cannot be written ({error.strerror})") from None
 

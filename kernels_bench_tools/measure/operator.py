@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import pkgutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -14,6 +13,7 @@ from torch import Tensor
 
 from kernels_bench_tools.errors import OperatorError
 from kernels_bench_tools.schema.record import Work
+from kernels_bench_tools.text import did_you_mean
 
 Inputs = tuple[Any, ...]
 """The positional arguments of an implementation: tensors first, then numbers, flags or names if it has any."""
@@ -195,7 +195,7 @@ class Operator:
                     f"operator {self.name}",
                     f"has no workload set {name!r}",
                     f"One of {', '.join(self.workload_sets)}, or several with commas between them",
-                    _did_you_mean(name, self.workload_sets),
+                    did_you_mean(name, self.workload_sets),
                 )
             found += [replace(workload, set=name) for workload in self.workload_sets[name]]
         return self._selected(found, only or {})
@@ -207,7 +207,7 @@ class Operator:
                 f"operator {self.name}",
                 f"has no axis {unknown[0]!r}",
                 f"One of {', '.join(self.axes)}",
-                _did_you_mean(unknown[0], self.axes),
+                did_you_mean(unknown[0], self.axes),
             )
         wanted = {axis: _values(value) for axis, value in only.items()}
         found = [
@@ -261,11 +261,6 @@ def find_operator(name: str) -> Operator:
             f"operator {name!r}",
             "is not known",
             f"One of {', '.join(sorted(known))}",
-            _did_you_mean(name, known) or f"Add it as kernels_bench_tools/operators/{name}.py",
+            did_you_mean(name, known, f"Add it as kernels_bench_tools/operators/{name}.py"),
         )
     return import_module(f"{package}.{name}").OPERATOR
-
-
-def _did_you_mean(name: str, known: Iterable[str]) -> str:
-    nearest = difflib.get_close_matches(name, list(known), n=1)
-    return f"Did you mean {nearest[0]!r}?" if nearest else ""

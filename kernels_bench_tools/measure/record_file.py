@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from msgspec.structs import replace
 
+from kernels_bench_tools.file_io import write_atomically
 from kernels_bench_tools.measure.record import significant
 from kernels_bench_tools.schema.record import Record, append_record, encode_record
 
@@ -52,9 +52,8 @@ class RecordFile:
         ]
         if complete != self._records:
             others = self._path.read_bytes()[: self._before]
-            temporary = self._path.with_name(f".{self._path.name}.{os.getpid()}")
-            temporary.write_bytes(others + b"".join(encode_record(record) for record in complete))
-            temporary.replace(self._path)
+            data = others + b"".join(encode_record(record) for record in complete)
+            write_atomically(self._path, data)
         return complete
 
 

@@ -11,8 +11,9 @@ from uvnote.parser import CodeCell, generate_cell_id, parse_attributes
 from kernels_bench_tools.errors import NotebookError
 from kernels_bench_tools.notebooks.fences import Fence
 from kernels_bench_tools.notebooks.header import read_header
-from kernels_bench_tools.notebooks.paths import did_you_mean, is_pattern, join
+from kernels_bench_tools.notebooks.paths import is_pattern, join
 from kernels_bench_tools.notebooks.project import Project
+from kernels_bench_tools.text import did_you_mean
 
 ATTRIBUTES = (
     "id",

@@ -12,8 +12,8 @@ import yaml
 from uvnote.parser import parse_frontmatter
 
 from kernels_bench_tools.errors import NotebookError
-from kernels_bench_tools.notebooks.paths import did_you_mean, nearest
 from kernels_bench_tools.schema.build import FrontMatter
+from kernels_bench_tools.text import did_you_mean
 
 DEVICE_KINDS = ("cuda", "rocm", "xpu", "mps", "cpu")
 
@@ -136,8 +136,7 @@ def _check_keys(where: str, block: Sequence[str], data: dict[str, Any]) -> list[
     for kind in requires if isinstance(requires, list) else []:
         if isinstance(kind, str) and kind.lower() not in DEVICE_KINDS:
             at = f"{where}:{_line_of('requires', block)}"
-            match = nearest(kind.lower(), DEVICE_KINDS)
-            hint = f"Did you mean {match!r}?" if match else "Remove it"
+            hint = did_you_mean(kind.lower(), DEVICE_KINDS, "Remove it")
             problems.append(
                 NotebookError(at, f"requires {kind!r}", f"Device kinds are {', '.join(DEVICE_KINDS)}", hint)
             )

@@ -11,8 +11,9 @@ from typing import NamedTuple
 from kernels_bench_tools.errors import NotebookError
 from kernels_bench_tools.notebooks.cell import Cell
 from kernels_bench_tools.notebooks.document import Notebook
-from kernels_bench_tools.notebooks.paths import did_you_mean, is_pattern, join, matches
+from kernels_bench_tools.notebooks.paths import is_pattern, join, matches
 from kernels_bench_tools.notebooks.project import Project
+from kernels_bench_tools.text import did_you_mean
 
 
 class CellName(NamedTuple):

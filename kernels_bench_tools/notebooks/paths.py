@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Iterable, Sequence
-from difflib import get_close_matches
+from collections.abc import Sequence
 from fnmatch import fnmatchcase
 
 GLOB_CHARACTERS = "*?["
@@ -42,14 +41,3 @@ def join(folder: str, name: str) -> str | None:
         return None
     joined = posixpath.normpath(posixpath.join(folder, name))
     return None if joined == ".." or joined.startswith("../") else joined
-
-
-def nearest(name: str, known: Iterable[str]) -> str | None:
-    """Return the one of ``known`` that ``name`` was most likely meant to be, if any is close."""
-    return next(iter(get_close_matches(name, sorted(known), n=1, cutoff=0.6)), None)
-
-
-def did_you_mean(name: str, known: Iterable[str], otherwise: str) -> str:
-    """Return the sentence that offers the nearest known name, or ``otherwise`` if none is near."""
-    match = nearest(name, known)
-    return f"Did you mean {match!r}?" if match else otherwise

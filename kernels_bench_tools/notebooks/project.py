@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from kernels_bench_tools.errors import ProjectError
-from kernels_bench_tools.notebooks.paths import did_you_mean, matches
+from kernels_bench_tools.notebooks.paths import matches
 from kernels_bench_tools.run.limits import POLICY_SETTINGS, CellPolicy, read_policy, read_size
-from kernels_bench_tools.text import title_from_name
+from kernels_bench_tools.text import did_you_mean, title_from_name
 
 STATE_FOLDER = ".kbt"
 DEFAULT_CACHE_SIZE = "10 GB"

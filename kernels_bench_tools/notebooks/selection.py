@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from kernels_bench_tools.errors import ProjectError
 from kernels_bench_tools.notebooks.check import Survey
 from kernels_bench_tools.notebooks.graph import CellName
-from kernels_bench_tools.notebooks.paths import did_you_mean
 from kernels_bench_tools.notebooks.project import Project
+from kernels_bench_tools.text import did_you_mean
 
 
 def select_notebooks(project: Project, survey: Survey, targets: Sequence[str]) -> list[str]:

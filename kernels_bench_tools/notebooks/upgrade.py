@@ -10,6 +10,7 @@ from datetime import UTC, date, datetime, time
 from pathlib import Path
 
 from kernels_bench_tools.errors import NotebookError, ProjectError
+from kernels_bench_tools.file_io import write_atomically
 from kernels_bench_tools.notebooks.cell import Cell
 from kernels_bench_tools.notebooks.document import Notebook
 from kernels_bench_tools.notebooks.header import read_header, uv_settings
@@ -105,7 +106,7 @@ def apply_moves(moves: Sequence[Move]) -> None:
         try:
             lines = path.read_bytes().split(b"\n")
             lines = [_with_date(line, numbers.get(number)) for number, line in enumerate(lines)]
-            _replace(path, b"\n".join(lines))
+            write_atomically(path, b"\n".join(lines))
         except OSError as error:
             raise ProjectError(str(path), f"cannot be written ({error.strerror})") from None
 
@@ -150,11 +151,3 @@ def _with_date(line: bytes, after: bytes | None) -> bytes:
     match = _LINE.match(line)
     assert match is not None  # it was found there
     return line[: match.start("date")] + after + line[match.end("date") :]
-
-
-def _replace(path: Path, data: bytes) -> None:
-    target = path.resolve()
-    temporary = target.with_name(f".{target.name}.{os.getpid()}")
-    temporary.write_bytes(data)
-    temporary.chmod(target.stat().st_mode & 0o7777)
-    temporary.replace(target)

@@ -124,8 +124,8 @@ def hand_over(
         node: The cell.
         results: How the cells that it needs ended.
     """
-    write_struct(folder / "context.json", context)
-    write_struct(folder / "needs.json", needs)
+    write_struct(folder / "context.json", context, sync=False)
+    write_struct(folder / "needs.json", needs, sync=False)
     return {
         CONTEXT_VARIABLE: str(folder / "context.json"),
         NEEDS_VARIABLE: str(folder / "needs.json"),

@@ -18,6 +18,7 @@ from typing import TypeVar
 
 import msgspec
 
+from kernels_bench_tools.file_io import write_atomically
 from kernels_bench_tools.schema.device import Device
 from kernels_bench_tools.schema.record import Provenance, Status
 
@@ -241,12 +242,11 @@ def read_struct(path: Path, kind: type[T]) -> T:
     return msgspec.json.decode(path.read_bytes(), type=kind)
 
 
-def write_struct(path: Path, value: msgspec.Struct) -> None:
-    """Write ``value`` to ``path`` as JSON, whole or not at all."""
+def write_struct(path: Path, value: msgspec.Struct, *, sync: bool = True) -> None:
+    """Write ``value`` to ``path`` as JSON, atomically."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    temporary.write_bytes(msgspec.json.format(msgspec.json.encode(value), indent=1) + b"\n")
-    temporary.replace(path)
+    data = msgspec.json.format(msgspec.json.encode(value), indent=1) + b"\n"
+    write_atomically(path, data, sync=sync)
 
 
 def _own_version() -> str:

@@ -7,18 +7,14 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
+from kernels_bench_tools.file_io import file_digest
+
 DIGESTS = "digests.txt"
 _NOTHING = hashlib.sha256(b"").hexdigest()
 
 
 class DamagedEntryError(Exception):
     """An entry differs from the list of its digests; the message says in what."""
-
-
-def file_digest(path: Path | str) -> str:
-    """Return the SHA-256 of a file's bytes, in hex."""
-    with open(path, "rb", buffering=0) as file:  # noqa: PTH123 - a Path costs as much as reading a small file
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def folder_size(folder: Path) -> int:

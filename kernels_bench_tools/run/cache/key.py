@@ -16,10 +16,10 @@ from typing import Any
 
 import msgspec
 
+from kernels_bench_tools.file_io import file_digest
 from kernels_bench_tools.notebooks.graph import CellName, Graph, Node
 from kernels_bench_tools.notebooks.header import split_header
 from kernels_bench_tools.notebooks.project import Project
-from kernels_bench_tools.run.cache.checksums import file_digest
 from kernels_bench_tools.run.cache.entry import FORMAT, Entry
 from kernels_bench_tools.run.cache.sources import Sources
 from kernels_bench_tools.run.environment.allowed import number_variables

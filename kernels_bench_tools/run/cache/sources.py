@@ -17,9 +17,9 @@ from typing import Any
 
 import msgspec
 
+from kernels_bench_tools.file_io import file_digest
 from kernels_bench_tools.notebooks.graph import Node
 from kernels_bench_tools.notebooks.header import path_sources, read_header
-from kernels_bench_tools.run.cache.checksums import file_digest
 
 PACKAGE = "kernels_bench_tools"
 _MEASURING_IMPORTS = ("*.py", "schema/*.py", "hub/*.py", "measure/**/*.py", "operators/**/*.py")

@@ -18,7 +18,7 @@ import msgspec
 
 from kernels_bench_tools.errors import ProjectError
 from kernels_bench_tools.notebooks.graph import CellName
-from kernels_bench_tools.run.cache.checksums import DamagedEntryError, file_digest, sync_folder
+from kernels_bench_tools.run.cache.checksums import DamagedEntryError, sync_folder
 from kernels_bench_tools.run.cache.entry import FORMAT, Draft, Entry, StoredResult, read_entry
 from kernels_bench_tools.run.environment.base import ignore_folder
 from kernels_bench_tools.schema.build import read_struct, write_struct
@@ -29,7 +29,6 @@ __all__ = [
     "Draft",
     "Entry",
     "StoredResult",
-    "file_digest",
     "process_key",
 ]
 

@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from kernels_bench_tools.file_io import write_atomically
 from kernels_bench_tools.notebooks.header import read_header, uv_settings
 
 _UNDERSTOOD = {"dependencies", "requires-python", "tool"}
@@ -40,9 +41,7 @@ def shared_script(code: str, script: Path, root: Path, folder: Path) -> Path:
     path = folder / f"{hashlib.sha256(header.encode()).hexdigest()[:32]}.py"
     if not path.is_file() or path.read_text(encoding="utf-8") != header:
         path.parent.mkdir(parents=True, exist_ok=True)
-        temporary = path.with_name(f".{path.name}.{os.getpid()}")
-        temporary.write_text(header, encoding="utf-8")
-        temporary.replace(path)
+        write_atomically(path, header.encode(), sync=False)
     return path
 
 
