@@ -23,6 +23,7 @@ from pathlib import Path
 
 import msgspec
 
+from kernels_bench_tools.file_io import read_struct, write_struct
 from kernels_bench_tools.schema.build import (
     BuildRun,
     CellRun,
@@ -32,8 +33,6 @@ from kernels_bench_tools.schema.build import (
     NotebookRun,
     ProjectInfo,
     Prose,
-    read_struct,
-    write_struct,
 )
 from kernels_bench_tools.schema.device import Device
 from kernels_bench_tools.schema.record import (
@@ -47,8 +46,8 @@ from kernels_bench_tools.schema.record import (
     Status,
     Timer,
     Work,
-    write_records,
 )
+from kernels_bench_tools.schema.record_io import write_records
 from kernels_bench_tools.schema.summary import Summary
 
 H200 = Device(kind="cuda", name="NVIDIA H200", slug="nvidia-h200", driver="580.95.05")

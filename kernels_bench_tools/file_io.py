@@ -1,4 +1,4 @@
-"""Writing files atomically, and their digests."""
+"""Reading structs, writing files atomically, and digests of files."""
 
 from __future__ import annotations
 
@@ -7,6 +7,22 @@ import os
 import stat
 import uuid
 from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+
+T = TypeVar("T", bound=msgspec.Struct)
+
+
+def read_struct(path: Path, kind: type[T]) -> T:
+    """Return the struct of type ``kind`` that ``path`` holds as JSON."""
+    return msgspec.json.decode(path.read_bytes(), type=kind)
+
+
+def write_struct(path: Path, value: msgspec.Struct, *, sync: bool = True) -> None:
+    """Write ``value`` to ``path`` as JSON, atomically; create its folder."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_atomically(path, msgspec.json.format(msgspec.json.encode(value), indent=1) + b"\n", sync=sync)
 
 
 def write_atomically(path: Path, data: bytes, *, sync: bool = True) -> None:

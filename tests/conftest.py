@@ -16,15 +16,8 @@ from typing import TYPE_CHECKING
 import msgspec
 import pytest
 
-from kernels_bench_tools.schema.build import (
-    BuildRun,
-    CellRun,
-    FrontMatter,
-    NotebookRun,
-    ProjectInfo,
-    Prose,
-    write_struct,
-)
+from kernels_bench_tools.file_io import write_struct
+from kernels_bench_tools.schema.build import BuildRun, CellRun, FrontMatter, NotebookRun, ProjectInfo, Prose
 from kernels_bench_tools.schema.device import Device
 from kernels_bench_tools.schema.record import (
     CacheState,
@@ -38,8 +31,8 @@ from kernels_bench_tools.schema.record import (
     Regime,
     Status,
     Timer,
-    write_records,
 )
+from kernels_bench_tools.schema.record_io import write_records
 from kernels_bench_tools.schema.selfcheck import Check, KernelAgreement, SelfCheck
 from kernels_bench_tools.schema.summary import DeviceSummary, Point, Row, Summary, Verdict, WorkloadSummary
 from kernels_bench_tools.text import series_slug

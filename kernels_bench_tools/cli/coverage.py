@@ -14,7 +14,8 @@ from kernels_bench_tools.cli.tables import count_processes, in_words
 from kernels_bench_tools.notebooks.document import Notebook
 from kernels_bench_tools.report.words import status_mark
 from kernels_bench_tools.schema.build import FORWARD, has_other_code
-from kernels_bench_tools.schema.record import Record, Status, read_records
+from kernels_bench_tools.schema.record import Record, Status
+from kernels_bench_tools.schema.record_io import read_records
 from kernels_bench_tools.summarize.merge import by_workload, merge
 from kernels_bench_tools.summarize.views import view_of
 

@@ -8,7 +8,8 @@ from collections.abc import Iterable, Iterator
 from kernels_bench_tools.errors import RecordError
 from kernels_bench_tools.notebooks.project import Project
 from kernels_bench_tools.schema.build import CellRun
-from kernels_bench_tools.schema.record import Record, Status, read_records
+from kernels_bench_tools.schema.record import Record, Status
+from kernels_bench_tools.schema.record_io import read_records
 
 
 def cell_records(project: Project, cell: CellRun) -> Iterator[Record]:

@@ -11,9 +11,11 @@ import typer
 
 from kernels_bench_tools.cli.tables import tell_processes
 from kernels_bench_tools.errors import ProjectError, RecordError
+from kernels_bench_tools.file_io import read_struct
 from kernels_bench_tools.notebooks.project import Project, find_project, operators
-from kernels_bench_tools.schema.build import BuildRun, read_struct
-from kernels_bench_tools.schema.record import Record, read_records, thin_records, write_records
+from kernels_bench_tools.schema.build import BuildRun
+from kernels_bench_tools.schema.record import Record
+from kernels_bench_tools.schema.record_io import read_records, thin_records, write_records
 
 Destination = dict[Path, list[Record]]
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from kernels_bench_tools.file_io import write_atomically
 from kernels_bench_tools.measure.record import significant
-from kernels_bench_tools.schema.record import Record, append_record, encode_record
+from kernels_bench_tools.schema.record import Record
+from kernels_bench_tools.schema.record_io import append_record, write_records
 
 
 class RecordFile:
@@ -52,8 +52,7 @@ class RecordFile:
         ]
         if complete != self._records:
             others = self._path.read_bytes()[: self._before]
-            data = others + b"".join(encode_record(record) for record in complete)
-            write_atomically(self._path, data)
+            write_records(self._path, complete, before=others)
         return complete
 
 

@@ -10,7 +10,8 @@ from pathlib import Path
 from kernels_bench_tools.errors import RecordError
 from kernels_bench_tools.report.artifacts import Artifact
 from kernels_bench_tools.report.recorded import record_device
-from kernels_bench_tools.schema.record import Clocks, FirstCall, Record, read_records
+from kernels_bench_tools.schema.record import Clocks, FirstCall, Record
+from kernels_bench_tools.schema.record_io import read_records
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,6 @@ from kernels_bench_tools.report.operators import Operator
 from kernels_bench_tools.report.page import Page
 from kernels_bench_tools.report.provenance import Origin, view_origins
 from kernels_bench_tools.report.sentinels import (
-    Reading,
     SentinelView,
     read_sentinels,
     record_files,
@@ -24,6 +23,7 @@ from kernels_bench_tools.report.sentinels import (
 from kernels_bench_tools.report.site_paths import device_page
 from kernels_bench_tools.schema.device import Device
 from kernels_bench_tools.schema.record import Environment
+from kernels_bench_tools.schema.record_io import RecordHead
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,7 @@ def known_devices(operators: Iterable[Operator]) -> list[KnownDevice]:
 
 def read_readings(
     root: Path, operators: Iterable[Operator], artifacts: Iterable[Artifact]
-) -> dict[str, list[Reading]]:
+) -> dict[str, list[RecordHead]]:
     """Return what the records of all operators say of sentinels, by the slug of the device.
 
     Args:
@@ -92,14 +92,14 @@ def read_readings(
     """
     files = [artifact.file for artifact in artifacts if artifact.suffix == "jsonl"]
     files += [file for operator in operators for file in record_files(root, operator.folder)]
-    found: dict[str, list[Reading]] = {}
+    found: dict[str, list[RecordHead]] = {}
     for reading in read_sentinels(files):
         if reading.device is not None:
             found.setdefault(reading.device.slug, []).append(reading)
     return found
 
 
-def device_view(known: KnownDevice, page: Page, readings: Mapping[str, Sequence[Reading]]) -> DeviceView:
+def device_view(known: KnownDevice, page: Page, readings: Mapping[str, Sequence[RecordHead]]) -> DeviceView:
     """Return what the page of a device shows."""
     views = [view for _, device in known.operators for view in device.views]
     return DeviceView(

@@ -13,14 +13,8 @@ from kernels_bench_tools.report.operators import Operator
 from kernels_bench_tools.report.paths import SitePaths
 from kernels_bench_tools.report.sentinels import record_files
 from kernels_bench_tools.schema.build import ProjectInfo
+from kernels_bench_tools.schema.record_io import read_heads
 from kernels_bench_tools.schema.summary import Report, Summary
-
-
-class _Named(msgspec.Struct):
-    """Of a record, what it is of."""
-
-    impl: str = ""
-    device: dict[str, str] | None = None
 
 
 def report_json(project: ProjectInfo, summaries: Iterable[Summary]) -> bytes:
@@ -47,24 +41,11 @@ def joined_records(root: Path, paths: SitePaths, operator: Operator) -> bytes:
         for artifact in notebook_artifacts(root, paths, notebook)
         if artifact.suffix == "jsonl" and artifact.exists
     ]
-    now = {found for file in own for found in _measured(file)}
+    now = {(head.impl, head.device.slug) for file in own for head in read_heads(file) if head.device}
     committed = [
         file for file in record_files(root, operator.folder) if (file.stem, file.parent.name) not in now
     ]
     return b"".join(_ended(file.read_bytes()) for file in [*own, *committed])
-
-
-def _measured(file: Path) -> set[tuple[str, str]]:
-    """Return implementation and device slug of each record that names both."""
-    found = set()
-    for line in file.read_bytes().splitlines():
-        try:
-            record = msgspec.json.decode(line, type=_Named)
-        except msgspec.DecodeError:
-            continue
-        if record.device:
-            found.add((record.impl, record.device.get("slug", "")))
-    return found
 
 
 def _ended(data: bytes) -> bytes:

@@ -15,7 +15,6 @@ from kernels_bench_tools.report.operators import IMPLEMENTATIONS, RESULTS, Opera
 from kernels_bench_tools.report.page import Page
 from kernels_bench_tools.report.paths import SitePaths
 from kernels_bench_tools.report.selfchecks import SelfChecks
-from kernels_bench_tools.report.sentinels import Reading
 from kernels_bench_tools.report.site_paths import (
     DEVICES,
     FEED,
@@ -29,6 +28,7 @@ from kernels_bench_tools.report.site_paths import (
     operator_feed,
 )
 from kernels_bench_tools.schema.build import BuildRun, FrontMatter, NotebookRun
+from kernels_bench_tools.schema.record_io import RecordHead
 from kernels_bench_tools.schema.summary import Report
 
 if TYPE_CHECKING:
@@ -51,13 +51,13 @@ class Site:
     operators: Sequence[Operator]
     devices: Sequence[KnownDevice]
     selfchecks: SelfChecks
-    read_readings: Callable[[], Mapping[str, Sequence[Reading]]]
+    read_readings: Callable[[], Mapping[str, Sequence[RecordHead]]]
     """Reads what records say of sentinels; called once, and only if a page of a device is made."""
     previous: Report | None = None
     """An earlier report, to tell what has changed since."""
 
     @cached_property
-    def readings(self) -> Mapping[str, Sequence[Reading]]:
+    def readings(self) -> Mapping[str, Sequence[RecordHead]]:
         """What records say of sentinels, by the slug of the device."""
         return self.read_readings()
 

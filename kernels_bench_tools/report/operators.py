@@ -11,6 +11,7 @@ from pathlib import Path
 
 import msgspec
 
+from kernels_bench_tools.file_io import read_struct
 from kernels_bench_tools.report.artifacts import Artifact, notebook_artifacts
 from kernels_bench_tools.report.chart.svg import SeriesName
 from kernels_bench_tools.report.device_rows import DeviceViews, by_device, is_forward, view_slug
@@ -18,7 +19,7 @@ from kernels_bench_tools.report.format import times, times_interval
 from kernels_bench_tools.report.paths import SitePaths
 from kernels_bench_tools.report.site_paths import backward_page
 from kernels_bench_tools.report.words import status_mark
-from kernels_bench_tools.schema.build import CellRun, NotebookRun, Prose, has_other_code, read_struct
+from kernels_bench_tools.schema.build import CellRun, NotebookRun, Prose, has_other_code
 from kernels_bench_tools.schema.summary import DeviceSummary, Row, Summary
 from kernels_bench_tools.text import title_from_name
 

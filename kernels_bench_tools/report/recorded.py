@@ -7,7 +7,8 @@ from collections.abc import Iterable, Sequence
 from kernels_bench_tools.errors import RecordError
 from kernels_bench_tools.report.artifacts import Artifact
 from kernels_bench_tools.schema.device import Device, cuda_device
-from kernels_bench_tools.schema.record import Record, Status, Timing, read_records
+from kernels_bench_tools.schema.record import Record, Status, Timing
+from kernels_bench_tools.schema.record_io import read_records
 from kernels_bench_tools.schema.summary import DeviceSummary, Point, Row, WorkloadSummary
 from kernels_bench_tools.text import series_slug, slugify
 

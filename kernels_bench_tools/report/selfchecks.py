@@ -8,7 +8,7 @@ from pathlib import Path
 
 import msgspec
 
-from kernels_bench_tools.schema.build import read_struct
+from kernels_bench_tools.file_io import read_struct
 from kernels_bench_tools.schema.selfcheck import KernelAgreement, SelfCheck
 
 PAGE = "selfcheck.html"

@@ -8,23 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
-import msgspec
 from markupsafe import Markup, escape
 
-from kernels_bench_tools.schema.device import Device
+from kernels_bench_tools.schema.record_io import RecordHead, read_heads
 
 _MOST = 400
 """Marks of a drawing; of more readings, every n-th is drawn."""
-
-
-class Reading(msgspec.Struct, kw_only=True):
-    """What a record says of the sentinels of its process; all else in the record is passed over."""
-
-    ts: str
-    run: str = ""
-    impl: str = ""
-    device: Device | None = None
-    sentinels: dict[str, list[float]] = msgspec.field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -45,36 +34,22 @@ class SentinelView:
         return (self.high - self.low) / self.median if self.median else 0.0
 
 
-_DECODER = msgspec.json.Decoder(Reading)
-
-
 def record_files(root: Path, folder: str) -> list[Path]:
     """Return the files of committed records of an operator, in their order."""
     return sorted((root / posixpath.join(folder, "results", "records")).glob("*/*.jsonl"))
 
 
-def read_sentinels(files: Iterable[Path]) -> Iterator[Reading]:
-    """Yield the readings of files of records, one for each process; a line that cannot be read is passed over."""
+def read_sentinels(files: Iterable[Path]) -> Iterator[RecordHead]:
+    """Yield the first record with sentinels of each process; files and lines that cannot be read are skipped."""
     seen: set[tuple[str, str]] = set()
     for file in files:
-        try:
-            data = file.read_bytes()
-        except OSError:
-            continue
-        for line in data.splitlines():
-            # Only the first record of a process has them: decoding the others would take most of the time.
-            if b'"sentinels":{"' not in line:
-                continue
-            try:
-                reading = _DECODER.decode(line)
-            except msgspec.DecodeError:
-                continue
-            if reading.device and (reading.run, reading.impl) not in seen:
-                seen.add((reading.run, reading.impl))
-                yield reading
+        for head in read_heads(file):
+            if head.sentinels and head.device and (head.run, head.impl) not in seen:
+                seen.add((head.run, head.impl))
+                yield head
 
 
-def sentinel_views(readings: Sequence[Reading]) -> list[SentinelView]:
+def sentinel_views(readings: Sequence[RecordHead]) -> list[SentinelView]:
     """Return each sentinel of one device over time."""
     ordered = sorted(readings, key=lambda reading: (reading.ts, reading.impl))
     names = dict.fromkeys(name for reading in ordered for name in reading.sentinels)

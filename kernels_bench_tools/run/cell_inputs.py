@@ -11,6 +11,7 @@ from typing import Protocol
 
 import msgspec
 
+from kernels_bench_tools.file_io import write_struct
 from kernels_bench_tools.notebooks.graph import CellName, Graph, Node
 from kernels_bench_tools.notebooks.project import Project
 from kernels_bench_tools.run.cache.store import Entry
@@ -23,7 +24,6 @@ from kernels_bench_tools.schema.build import (
     Need,
     Needs,
     code_digest,
-    write_struct,
 )
 from kernels_bench_tools.schema.device import Device
 from kernels_bench_tools.schema.record import Status

@@ -7,21 +7,12 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
-import msgspec
-
 from kernels_bench_tools.errors import RecordError
 from kernels_bench_tools.notebooks.paths import is_pattern
 from kernels_bench_tools.schema.build import CellContext
 from kernels_bench_tools.schema.device import Device
-from kernels_bench_tools.schema.record import (
-    SCHEMA,
-    Environment,
-    Failure,
-    Record,
-    Status,
-    encode_record,
-    read_records,
-)
+from kernels_bench_tools.schema.record import SCHEMA, Environment, Failure, Record, Status
+from kernels_bench_tools.schema.record_io import append_record, read_records, valid_lines
 
 
 def check_records(folder: Path, outputs: Sequence[str]) -> str:
@@ -79,11 +70,12 @@ def add_failure(
         failure: Why.
     """
     path = folder / _file_name(folder, outputs, context)
-    lines = [line for line in _lines(path) if is_record(line)]
-    run = msgspec.json.decode(lines[0], type=Record).run if lines else uuid.uuid4().hex
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(valid_lines(path))
+    written = read_records(path)
     record = Record(
         ts=datetime.now(UTC).isoformat(timespec="seconds"),
-        run=run,
+        run=written[0].run if written else uuid.uuid4().hex,
         impl=context.implementation,
         tags={"family": context.family} if context.family else {},
         env=Environment(driver=device.driver, gpu=device.name if device.kind != "cpu" else ""),
@@ -95,8 +87,7 @@ def add_failure(
         process=context.process,
         provenance=context.provenance(),
     )
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(b"".join(line + b"\n" for line in lines) + encode_record(record))
+    append_record(path, record)
 
 
 def _file_name(folder: Path, outputs: Sequence[str], context: CellContext) -> str:
@@ -105,16 +96,3 @@ def _file_name(folder: Path, outputs: Sequence[str], context: CellContext) -> st
         return output
     written = sorted(path.relative_to(folder).as_posix() for path in folder.glob(output))
     return written[0] if written else f"{context.operator or context.implementation}.jsonl"
-
-
-def _lines(path: Path) -> list[bytes]:
-    return path.read_bytes().split(b"\n") if path.is_file() else []
-
-
-def is_record(line: bytes) -> bool:
-    """Return whether a line of a file is a record."""
-    try:
-        msgspec.json.decode(line, type=Record)
-    except (msgspec.MsgspecError, UnicodeDecodeError):
-        return False
-    return True

@@ -10,8 +10,8 @@ from pathlib import Path
 import msgspec
 
 from kernels_bench_tools.run.cache.store import Draft, StoredResult
-from kernels_bench_tools.run.failed_records import is_record
 from kernels_bench_tools.schema.record import Status
+from kernels_bench_tools.schema.record_io import valid_lines
 
 
 @dataclass(frozen=True)
@@ -79,16 +79,7 @@ def _join_records(target: Path, folders: Sequence[Path]) -> None:
         if len(sources) == 1:
             shutil.copyfile(sources[0], path)
         else:
-            path.write_bytes(b"".join(_whole_lines(source) for source in sources))
-
-
-def _whole_lines(path: Path) -> bytes:
-    """Return the lines of a file; a last one that its writer did not finish would spoil the next file's."""
-    lines = path.read_bytes().split(b"\n")
-    last = lines.pop()
-    if last.strip() and is_record(last):
-        lines.append(last)
-    return b"".join(line + b"\n" for line in lines)
+            path.write_bytes(b"".join(valid_lines(source) for source in sources))
 
 
 def _copy_others(target: Path, folder: Path) -> None:

@@ -8,12 +8,13 @@ from pathlib import Path
 
 import msgspec
 
+from kernels_bench_tools.file_io import read_struct, write_struct
 from kernels_bench_tools.notebooks.cell import Cell
 from kernels_bench_tools.notebooks.document import Notebook
 from kernels_bench_tools.notebooks.graph import CellName
 from kernels_bench_tools.notebooks.project import Project
 from kernels_bench_tools.run.cache.store import Entry
-from kernels_bench_tools.schema.build import BuildRun, CellRun, NotebookRun, Prose, read_struct, write_struct
+from kernels_bench_tools.schema.build import BuildRun, CellRun, NotebookRun, Prose
 
 
 def describe_cell(project: Project, cell: Cell, entry: Entry | None, cached: bool) -> CellRun:

@@ -14,7 +14,8 @@ from pathlib import Path
 from statistics import median
 
 from kernels_bench_tools.errors import RecordError
-from kernels_bench_tools.schema.record import Flag, Record, read_records, write_records
+from kernels_bench_tools.schema.record import Flag, Record
+from kernels_bench_tools.schema.record_io import read_records, write_records
 
 Times = Mapping[str, Sequence[float]]
 """Sentinel to its milliseconds in one process, in the order they were taken."""

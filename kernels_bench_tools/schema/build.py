@@ -14,11 +14,10 @@ from functools import lru_cache
 from hashlib import sha256
 from io import StringIO
 from pathlib import Path
-from typing import TypeVar
 
 import msgspec
 
-from kernels_bench_tools.file_io import write_atomically
+from kernels_bench_tools.file_io import read_struct
 from kernels_bench_tools.schema.device import Device
 from kernels_bench_tools.schema.record import Provenance, Status
 
@@ -28,8 +27,6 @@ NEEDS_VARIABLE = "KBT_NEEDS"
 FORWARD = "fwd"
 MODES = (FORWARD, "bwd", "fwd_bwd")
 """What is timed: the forward pass, the backward pass alone, or both."""
-
-T = TypeVar("T", bound=msgspec.Struct)
 
 
 class FrontMatter(msgspec.Struct, kw_only=True):
@@ -235,18 +232,6 @@ class BuildRun(msgspec.Struct, kw_only=True):
     environment: str
     """``"uv"`` or ``"current"``."""
     notebooks: list[NotebookRun]
-
-
-def read_struct(path: Path, kind: type[T]) -> T:
-    """Return the struct of type ``kind`` that ``path`` holds as JSON."""
-    return msgspec.json.decode(path.read_bytes(), type=kind)
-
-
-def write_struct(path: Path, value: msgspec.Struct, *, sync: bool = True) -> None:
-    """Write ``value`` to ``path`` as JSON, atomically."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    data = msgspec.json.format(msgspec.json.encode(value), indent=1) + b"\n"
-    write_atomically(path, data, sync=sync)
 
 
 def _own_version() -> str:

@@ -8,8 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 from time import perf_counter
 
+from kernels_bench_tools.file_io import write_struct
 from kernels_bench_tools.measure.device.environment import torch_device
-from kernels_bench_tools.schema.build import write_struct
 from kernels_bench_tools.selfcheck import ncu, processes
 from kernels_bench_tools.selfcheck.table import table_lines
 

@@ -10,8 +10,10 @@ from pathlib import Path, PurePosixPath
 import msgspec
 
 from kernels_bench_tools.errors import RecordError
-from kernels_bench_tools.schema.build import Need, Needs, write_struct
-from kernels_bench_tools.schema.record import Record, Status, read_records
+from kernels_bench_tools.file_io import write_struct
+from kernels_bench_tools.schema.build import Need, Needs
+from kernels_bench_tools.schema.record import Record, Status
+from kernels_bench_tools.schema.record_io import read_records
 from kernels_bench_tools.schema.summary import Summary
 from kernels_bench_tools.summarize.chart.figure import chart_svg
 from kernels_bench_tools.summarize.chart.spec import CHARTS

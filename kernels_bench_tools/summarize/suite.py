@@ -10,7 +10,8 @@ from typing import TypeAlias
 import msgspec
 
 from kernels_bench_tools.errors import RecordError
-from kernels_bench_tools.schema.build import Needs, write_struct
+from kernels_bench_tools.file_io import write_struct
+from kernels_bench_tools.schema.build import Needs
 from kernels_bench_tools.schema.device import Device
 from kernels_bench_tools.schema.record import Regime, Status
 from kernels_bench_tools.schema.suite import (

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from kernels_bench_tools.schema.device import current_device
-from kernels_bench_tools.schema.record import read_records
+from kernels_bench_tools.schema.record_io import read_records
 
 Kbt = Callable[..., subprocess.CompletedProcess[str]]
 SMOKE = ("--env", "current", "--workloads", "smoke")

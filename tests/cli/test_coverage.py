@@ -11,7 +11,8 @@ from projects import Kbt
 
 from kernels_bench_tools.schema.build import code_digest
 from kernels_bench_tools.schema.device import cuda_device
-from kernels_bench_tools.schema.record import Failure, Latency, Provenance, Record, Status, write_records
+from kernels_bench_tools.schema.record import Failure, Latency, Provenance, Record, Status
+from kernels_bench_tools.schema.record_io import write_records
 
 CODE = "print('measure')"
 H200 = cuda_device("NVIDIA H200", "570.1")

@@ -11,8 +11,10 @@ from torch import Tensor
 
 from kernels_bench_tools import run_benchmark
 from kernels_bench_tools.errors import KbtError, OperatorError, Unsupported
-from kernels_bench_tools.schema.build import CellContext, write_struct
-from kernels_bench_tools.schema.record import Flag, Record, Status, read_records
+from kernels_bench_tools.file_io import write_struct
+from kernels_bench_tools.schema.build import CellContext
+from kernels_bench_tools.schema.record import Flag, Record, Status
+from kernels_bench_tools.schema.record_io import read_records
 
 Implementation = Callable[..., Any]
 

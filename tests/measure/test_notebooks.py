@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from kernels_bench_tools.schema.record import Status, read_records
+from kernels_bench_tools.schema.record import Status
+from kernels_bench_tools.schema.record_io import read_records
 
 ROOT = Path(__file__).resolve().parents[2]
 NAMES = sorted(path.stem for path in (ROOT / "layer_norm" / "impls").glob("*.md"))

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import torch
 
-from kernels_bench_tools.schema.build import read_struct
+from kernels_bench_tools.file_io import read_struct
 from kernels_bench_tools.schema.device import cpu_device
 from kernels_bench_tools.schema.record import Environment
 from kernels_bench_tools.schema.selfcheck import KernelAgreement, SelfCheck

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 import torch
 
+from kernels_bench_tools.file_io import read_struct
 from kernels_bench_tools.measure.timing.caches import CUDA_INPUT_SETS
-from kernels_bench_tools.schema.build import read_struct
 from kernels_bench_tools.schema.selfcheck import SelfCheck
 from kernels_bench_tools.selfcheck.__main__ import main
 from kernels_bench_tools.selfcheck.cases import Case, find_cases, slowed_case

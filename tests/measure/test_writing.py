@@ -21,11 +21,8 @@ from kernels_bench_tools.schema.record import (
     Roofline,
     Status,
     Timing,
-    encode_record,
-    read_records,
-    thin_record,
-    write_records,
 )
+from kernels_bench_tools.schema.record_io import encode_record, read_records, thin_record, write_records
 
 LIMIT = 2048
 GPU_LIMIT = 2700  # with quantities, clocks, sentinels and a kernel name at its longest

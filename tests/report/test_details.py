@@ -7,7 +7,8 @@ from pathlib import Path
 from kernels_bench_tools.report.artifacts import Artifact
 from kernels_bench_tools.report.details import device_details
 from kernels_bench_tools.schema.device import cuda_device
-from kernels_bench_tools.schema.record import Clocks, FirstCall, Latency, Record, write_records
+from kernels_bench_tools.schema.record import Clocks, FirstCall, Latency, Record
+from kernels_bench_tools.schema.record_io import write_records
 
 CARD, OTHER = cuda_device("NVIDIA H200"), cuda_device("NVIDIA L4")
 

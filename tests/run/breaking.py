@@ -13,9 +13,10 @@ from pathlib import Path
 import msgspec
 import psutil
 
+from kernels_bench_tools.file_io import read_struct
 from kernels_bench_tools.report.site import publish
 from kernels_bench_tools.run.cache.entry import StoredResult, read_entry
-from kernels_bench_tools.schema.build import BuildRun, CellRun, read_struct
+from kernels_bench_tools.schema.build import BuildRun, CellRun
 from kernels_bench_tools.schema.record import Status
 
 ROOT = Path(__file__).parents[2]

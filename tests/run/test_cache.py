@@ -8,11 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from kernels_bench_tools.file_io import read_struct
 from kernels_bench_tools.hub import lock as locks
 from kernels_bench_tools.run import build as scheduler
 from kernels_bench_tools.run.cache import key as fingerprints
 from kernels_bench_tools.run.environment.base import find_environment
-from kernels_bench_tools.schema.build import BuildRun, read_struct
+from kernels_bench_tools.schema.build import BuildRun
 from kernels_bench_tools.schema.device import cuda_device
 
 RECORD = {"ts": "t", "run": "r", "impl": "x", "wl": {"name": "w"}, "status": "unsupported", "schema": 1}

@@ -10,7 +10,7 @@ import pytest
 
 from kernels_bench_tools.run.log_text import without_paths
 from kernels_bench_tools.run.process import run as processes
-from kernels_bench_tools.schema.record import read_records
+from kernels_bench_tools.schema.record_io import read_records
 
 RECORD = {"ts": "t", "run": "r", "impl": "x", "wl": {"name": "w"}, "status": "unsupported", "schema": 1}
 WRITE = f"open('op.jsonl', 'a').write({json.dumps(RECORD)!r} + chr(10))\n"

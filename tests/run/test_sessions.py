@@ -8,7 +8,8 @@ from kernels_bench_tools.run.environment.variables import user_cache
 from kernels_bench_tools.run.progress import Silent
 from kernels_bench_tools.run.sentinels import LIMITS, find_deviations
 from kernels_bench_tools.schema.device import current_device
-from kernels_bench_tools.schema.record import Flag, read_records
+from kernels_bench_tools.schema.record import Flag
+from kernels_bench_tools.schema.record_io import read_records
 
 MEASURING = "id=a outputs=op.jsonl"
 X, Y = "op/impls/x.md", "op/impls/y.md"

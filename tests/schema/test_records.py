@@ -7,17 +7,8 @@ import pytest
 
 from kernels_bench_tools.errors import RecordError
 from kernels_bench_tools.schema.json_schema import PUBLISHED, schema_text
-from kernels_bench_tools.schema.record import (
-    Failure,
-    Kernel,
-    Latency,
-    Record,
-    Status,
-    append_record,
-    read_records,
-    thin_record,
-    write_records,
-)
+from kernels_bench_tools.schema.record import Failure, Kernel, Latency, Record, Status
+from kernels_bench_tools.schema.record_io import append_record, read_records, thin_record, write_records
 
 ROOT = Path(__file__).parents[2]
 

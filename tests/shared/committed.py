@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from filelock import FileLock
 
+from kernels_bench_tools.file_io import write_struct
 from kernels_bench_tools.notebooks.document import read_notebook
 from kernels_bench_tools.notebooks.project import find_project
 from kernels_bench_tools.report.site import publish
@@ -24,7 +25,6 @@ from kernels_bench_tools.schema.build import (
     Needs,
     NotebookRun,
     ProjectInfo,
-    write_struct,
 )
 from kernels_bench_tools.schema.device import Device
 from kernels_bench_tools.schema.record import Status

@@ -11,16 +11,11 @@ import msgspec
 import pytest
 
 from kernels_bench_tools.errors import KbtError
-from kernels_bench_tools.schema.build import (
-    NEEDS_VARIABLE,
-    FrontMatter,
-    Need,
-    Needs,
-    read_struct,
-    write_struct,
-)
+from kernels_bench_tools.file_io import read_struct, write_struct
+from kernels_bench_tools.schema.build import NEEDS_VARIABLE, FrontMatter, Need, Needs
 from kernels_bench_tools.schema.device import Device
-from kernels_bench_tools.schema.record import Status, write_records
+from kernels_bench_tools.schema.record import Status
+from kernels_bench_tools.schema.record_io import write_records
 from kernels_bench_tools.schema.summary import Summary
 from kernels_bench_tools.summarize.combine import combine
 from kernels_bench_tools.text import title_from_name

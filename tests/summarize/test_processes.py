@@ -6,16 +6,8 @@ import numpy as np
 import pytest
 
 from kernels_bench_tools.schema.flags import FLAG_WORDS
-from kernels_bench_tools.schema.record import (
-    Flag,
-    Quantities,
-    Regime,
-    Roofline,
-    Status,
-    Timer,
-    Timing,
-    encode_record,
-)
+from kernels_bench_tools.schema.record import Flag, Quantities, Regime, Roofline, Status, Timer, Timing
+from kernels_bench_tools.schema.record_io import encode_record
 from kernels_bench_tools.schema.summary import Verdict
 from kernels_bench_tools.stats import hierarchical_median
 from kernels_bench_tools.summarize.compare import compare, compare_records

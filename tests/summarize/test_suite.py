@@ -11,7 +11,8 @@ import msgspec
 import pytest
 
 from kernels_bench_tools.errors import KbtError, SuiteError
-from kernels_bench_tools.schema.build import NEEDS_VARIABLE, FrontMatter, Need, Needs, write_struct
+from kernels_bench_tools.file_io import write_struct
+from kernels_bench_tools.schema.build import NEEDS_VARIABLE, FrontMatter, Need, Needs
 from kernels_bench_tools.schema.device import Device, cuda_device
 from kernels_bench_tools.schema.record import Record, Regime, Roofline, Status, Work
 from kernels_bench_tools.schema.suite import (

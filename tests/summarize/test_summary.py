@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from kernels_bench_tools.schema.device import Device
-from kernels_bench_tools.schema.record import Status, read_records
+from kernels_bench_tools.schema.record import Status
+from kernels_bench_tools.schema.record_io import read_records
 from kernels_bench_tools.schema.summary import Verdict
 from kernels_bench_tools.summarize.sources import Source
 from kernels_bench_tools.summarize.summary import NO_RECORD, summarize

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import msgspec
 
+from kernels_bench_tools.file_io import read_struct
 from kernels_bench_tools.run.cache.checksums import (
     DIGESTS,
     DamagedEntryError,
@@ -21,7 +22,6 @@ from kernels_bench_tools.run.cache.checksums import (
     digest_files,
     sync_tree,
 )
-from kernels_bench_tools.schema.build import read_struct
 from kernels_bench_tools.schema.record import Status
 
 FORMAT = 2

@@ -17,11 +17,11 @@ from pathlib import Path
 import msgspec
 
 from kernels_bench_tools.errors import ProjectError
+from kernels_bench_tools.file_io import read_struct, write_struct
 from kernels_bench_tools.notebooks.graph import CellName
 from kernels_bench_tools.run.cache.checksums import DamagedEntryError, sync_folder
 from kernels_bench_tools.run.cache.entry import FORMAT, Draft, Entry, StoredResult, read_entry
 from kernels_bench_tools.run.environment.base import ignore_folder
-from kernels_bench_tools.schema.build import read_struct, write_struct
 
 __all__ = [
     "FORMAT",
