@@ -20,36 +20,9 @@ from kernels_bench_tools.notebooks.kernel_calls import find_kernel_calls
 from kernels_bench_tools.notebooks.project import find_project
 from kernels_bench_tools.run.environment.base import PACKAGE_FOLDER
 from kernels_bench_tools.run.environment.variables import cache_variables
+from kernels_bench_tools.schema.hub import LOCK_FILE, FetchedKernel, KernelRequest
 
 MODULE = "kernels_bench_tools.hub.prefetch"
-LOCK = "kernels.lock"
-
-
-class Wanted(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """A kernel to fetch, as the process that fetches is told."""
-
-    reference: str | dict[str, str]
-    version: int | str | None = None
-    revision: str | None = None
-    trust: list[str] = msgspec.field(default_factory=list)
-
-
-class Fetched(msgspec.Struct, kw_only=True):
-    """How one ended, as that process says."""
-
-    reference: str
-    status: str
-    reason: str = ""
-    commit: str = ""
-    variant: str = ""
-    notes: list[str] = msgspec.field(default_factory=list)
-
-    def __str__(self) -> str:
-        """Return it as one line."""
-        if self.reason or self.status != "ok":
-            return f"✗ {self.reference}  {self.reason} [{self.status}]"
-        notes = "".join(f"\n    {note}" for note in self.notes)
-        return f"✓ {self.reference}  {self.variant} of {self.commit[:12]}{notes}"
 
 
 def prefetch(
@@ -74,8 +47,8 @@ def prefetch(
     whose torch decides which build of a kernel fits.
     """
     if lock is None:
-        lock = find_project(Path.cwd()).root / LOCK
-    wanted = [Wanted(reference=one, trust=list(trust or [])) for one in references or []]
+        lock = find_project(Path.cwd()).root / LOCK_FILE
+    wanted = [KernelRequest(reference=one, trust=list(trust or [])) for one in references or []]
     if not references:
         wanted = _from_notebooks(list(trust or []))
     if not wanted:
@@ -84,17 +57,24 @@ def prefetch(
     return _fetch(wanted, lock)
 
 
-def _from_notebooks(trust: Sequence[str]) -> list[Wanted]:
+def _describe(fetched: FetchedKernel) -> str:
+    if fetched.reason or fetched.status != "ok":
+        return f"✗ {fetched.reference}  {fetched.reason} [{fetched.status}]"
+    notes = "".join(f"\n    {note}" for note in fetched.notes)
+    return f"✓ {fetched.reference}  {fetched.variant} of {fetched.commit[:12]}{notes}"
+
+
+def _from_notebooks(trust: Sequence[str]) -> list[KernelRequest]:
     """Return what the project's notebooks ask for, once each."""
     project = find_project(Path.cwd())
-    found: dict[bytes, Wanted] = {}
+    found: dict[bytes, KernelRequest] = {}
     for path in project.notebook_paths():
         for call in find_kernel_calls(read_notebook(project, path)):
             if call.reference is None:
                 print(f"{call.where}: its reference is not a literal; left out", file=sys.stderr)
                 continue
             try:
-                wanted = msgspec.convert({**call.settings, "reference": call.reference}, Wanted)
+                wanted = msgspec.convert({**call.settings, "reference": call.reference}, KernelRequest)
             except msgspec.ValidationError as error:
                 raise ProjectError(call.where, f"get_kernel has arguments of other types ({error})") from None
             wanted.trust += [one for one in trust if one not in wanted.trust]
@@ -102,7 +82,7 @@ def _from_notebooks(trust: Sequence[str]) -> list[Wanted]:
     return list(found.values())
 
 
-def _fetch(wanted: Sequence[Wanted], lock: Path) -> int:
+def _fetch(wanted: Sequence[KernelRequest], lock: Path) -> int:
     """Fetch in a process of its own, because nothing here imports torch; print a line for each."""
     # Unlike a cell, it needs the user's token where a kernel is not public.
     variables = {**os.environ, **cache_variables(os.environ), "PYTHONUNBUFFERED": "1"}
@@ -118,8 +98,8 @@ def _fetch(wanted: Sequence[Wanted], lock: Path) -> int:
         print(f"asking the hub for {len(wanted)} kernels", file=sys.stderr)
         locked = 0
         for line in process.stdout:
-            fetched = msgspec.json.decode(line, type=Fetched)
-            print(fetched, file=sys.stdout if fetched.status == "ok" else sys.stderr, flush=True)
+            fetched = msgspec.json.decode(line, type=FetchedKernel)
+            print(_describe(fetched), file=sys.stdout if fetched.status == "ok" else sys.stderr, flush=True)
             locked += fetched.status == "ok"
         code = process.wait()
     if code not in {0, FAILURE}:

@@ -1,14 +1,14 @@
-"""Kernels from the Hugging Face Hub, or the true reason why one cannot be had.
+"""Kernels from the Hugging Face Hub.
 
-get_kernel        reference -> module, layer or function; :class:`HubError` says why not, as a status
-loaded_kernels    what this process has loaded so far, for its records
+kernel      get_kernel: a reference becomes a module, layer or function in this process
+reference   the syntax of references
+resolve     which build a reference means: override, lock, cache, hub, in this order
+store       the local cache: snapshots, builds, digests of their files
+lock        the file kernels.lock
+status      HubStatus and HubError; classification of exceptions
+prefetch    the process that `kbt prefetch` starts
 
-status references       words: how it may end, what may be asked for
-locks cache online      where a kernel may come from
-resolving builds        which of them serves, and whether its files are what they should be
-loading prefetch        what is done with it
-
-Nothing here imports ``kernels`` or ``torch`` before a kernel is really asked for.
+``kernels`` and ``torch`` are imported when a kernel is requested, not before.
 """
 
 from kernels_bench_tools.hub.kernel import get_kernel, loaded_kernels

@@ -1,8 +1,10 @@
-"""Which commit and which files a reference stood for: in a project's lock, and in the cache's own memory."""
+"""The file ``kernels.lock``: which commit and which files a reference means.
+
+The cache records the answers of the hub in the same format.
+"""
 
 from __future__ import annotations
 
-import os
 import sys
 from pathlib import Path
 
@@ -10,12 +12,9 @@ import msgspec
 
 from kernels_bench_tools.errors import KbtError
 from kernels_bench_tools.file_io import write_atomically
-from kernels_bench_tools.hub.reference import Reference
+from kernels_bench_tools.hub.reference import KernelReference
 
-VARIABLE = "KBT_KERNELS_LOCK"
-FILE = "kernels.lock"
 _CELL_SCRIPTS = (".kbt", "cells")
-_ROOT_MARKS = ("pyproject.toml", ".git")
 
 
 class LockedBuild(msgspec.Struct, kw_only=True):
@@ -28,37 +27,37 @@ class LockedBuild(msgspec.Struct, kw_only=True):
 
 
 class LockedKernel(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """What a reference stood for when the hub was asked."""
+    """What a reference meant when it was resolved on the hub."""
 
     repo: str
     pin: str
-    """Version, constraint or revision, in one spelling."""
+    """Normalized version, constraint or revision."""
     commit: str
     snapshot: str = ""
-    """Folder that holds the commit's files, within the hub's cache, with ``/``."""
+    """Folder of the commit's files, relative to the hub's cache, with ``/``."""
     version: int | None = None
     trusted: str = ""
     """``publisher`` or ``allow-list``."""
     builds: dict[str, LockedBuild] = msgspec.field(default_factory=dict)
-    """Name of a build to its files; machines of different kinds add theirs."""
+    """Build name to its files; machines of different kinds add theirs."""
     notes: list[str] = msgspec.field(default_factory=list)
 
 
 class KernelsLock(msgspec.Struct, kw_only=True):
-    """A file of locked kernels."""
+    """The content of a lock file."""
 
     format: int = 1
     kernels: list[LockedKernel] = msgspec.field(default_factory=list)
 
-    def find(self, reference: Reference) -> LockedKernel | None:
-        """Return what ``reference`` stands for here; a whole commit also by another name of it."""
+    def find(self, reference: KernelReference) -> LockedKernel | None:
+        """Return the entry for ``reference``, by its pin or its commit; None if there is none."""
         for kernel in self.kernels:
             if kernel.repo == reference.repo and reference.pin in (kernel.pin, kernel.commit):
                 return kernel
         return None
 
     def add(self, new: LockedKernel) -> None:
-        """Put ``new`` in place of what its pin stood for; builds of the same commit are kept."""
+        """Add an entry in place of the one with its pin; builds of the same commit are kept."""
         for old in self.kernels:
             if (old.repo, old.commit) == (new.repo, new.commit):
                 new.builds = {**old.builds, **new.builds}
@@ -67,10 +66,10 @@ class KernelsLock(msgspec.Struct, kw_only=True):
 
 
 def read_lock(path: Path) -> KernelsLock:
-    """Return the lock that ``path`` holds.
+    """Read a lock file.
 
     Raises:
-        KbtError: It cannot be read, or is no lock of ours.
+        KbtError: It cannot be read, or has another format.
     """
     remedy = "Write it with `kbt prefetch`"
     try:
@@ -78,15 +77,15 @@ def read_lock(path: Path) -> KernelsLock:
     except OSError as error:
         raise KbtError(str(path), f"cannot be read ({error.strerror})", "", remedy) from None
     except msgspec.DecodeError as error:
-        expected = "a lock of kbt (that of `kernels lock` is another one)"
-        raise KbtError(str(path), f"is not a lock of kernels ({error})", expected, remedy) from None
+        expected = "a lock file of kbt (`kernels lock` writes another format)"
+        raise KbtError(str(path), f"is not a lock file ({error})", expected, remedy) from None
     if lock.format != 1:
         raise KbtError(str(path), f"has the format {lock.format}", "format 1", remedy)
     return lock
 
 
 def write_lock(path: Path, lock: KernelsLock) -> None:
-    """Write ``lock`` to ``path``, atomically.
+    """Write a lock file atomically.
 
     Raises:
         KbtError: It cannot be written.
@@ -99,26 +98,8 @@ def write_lock(path: Path, lock: KernelsLock) -> None:
         raise KbtError(str(path), f"cannot be written ({error.strerror})") from None
 
 
-def find_lock() -> Path | None:
-    """Return the lock that holds here, if there is one.
-
-    It is what ``KBT_KERNELS_LOCK`` names, else ``kernels.lock`` in the notebook's folder or the nearest one above
-    it, as far as the project's root (the first folder with a ``pyproject.toml`` or ``.git``).
-    """
-    named = os.environ.get(VARIABLE, "")
-    if named:
-        return Path(named)
-    folder = base_folder()
-    for one in (folder, *folder.parents):
-        if (one / FILE).is_file():
-            return one / FILE
-        if any((one / mark).exists() for mark in _ROOT_MARKS):
-            break
-    return None
-
-
 def base_folder() -> Path:
-    """Return the folder from which a notebook's relative paths count: its own; elsewhere the current one."""
+    """Return the folder that relative paths refer to: the notebook's in a cell, else the current one."""
     script = getattr(sys.modules.get("__main__"), "__file__", None)
     if script:
         folder = Path(script).absolute().parent

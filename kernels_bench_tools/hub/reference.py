@@ -1,7 +1,8 @@
-"""What may be asked for: ``organization/name@version:Layer`` and its relatives."""
+"""References to kernels: ``organization/name@version:Layer`` and its other forms."""
 
 from __future__ import annotations
 
+import operator
 import re
 from dataclasses import dataclass, replace
 
@@ -11,18 +12,30 @@ FORMS = (
     "org/repo@3 (or @v3), org/repo@>=1,<3, org/repo@BRANCH, @TAG or @COMMIT, or a folder ./path; "
     "each may end in :Layer or .function"
 )
-_REPO = re.compile(r"[A-Za-z0-9_][\w.-]*/[A-Za-z0-9_][\w.-]*")
-_SELECTOR = re.compile(r"(?P<rest>.*?)(?P<kind>[:.])(?P<name>[A-Za-z_]\w*)")
+_SELECTOR = r"(?:(?P<kind>[:.])(?P<name>[A-Za-z_]\w*))?"
+_HUB = re.compile(
+    rf"(?P<repo>[A-Za-z0-9_][\w.-]*/[A-Za-z0-9_][\w.-]*?)(?:@(?P<pin>.*?))?{_SELECTOR}", re.DOTALL
+)
+# The dots of ./ and ../ begin no function.
+_FOLDER = re.compile(rf"(?P<repo>(?:.*/)?(?:\.{{1,2}}|~)?[^/]*?){_SELECTOR}", re.DOTALL)
 # At most six digits: forty are a commit.
 _VERSION = re.compile(r"v?(\d{1,6})")
 _BOUND = re.compile(r"\s*(>=|<=|==|!=|>|<)\s*v?(\d{1,6})\s*")
-_REVISION = re.compile(r"\w[\w./+-]*")
+_REVISION = re.compile(r"(?!.*\.\.)\w[\w./+-]*")
 _COMMIT = re.compile(r"[0-9a-f]{40}")
+_COMPARE = {
+    ">=": operator.ge,
+    "<=": operator.le,
+    "==": operator.eq,
+    "!=": operator.ne,
+    ">": operator.gt,
+    "<": operator.lt,
+}
 
 
 @dataclass(frozen=True)
-class Reference:
-    """A kernel, as a notebook asks for it. One of ``version``, ``bounds``, ``revision`` and ``folder`` is set."""
+class KernelReference:
+    """A kernel, as a notebook requests it. One of ``version``, ``bounds``, ``revision`` and ``folder`` is set."""
 
     text: str
     """As it was written."""
@@ -30,7 +43,7 @@ class Reference:
     """``organization/name``."""
     version: int | None = None
     bounds: tuple[tuple[str, int], ...] = ()
-    """Constraints over major versions, such as ``((">=", 1), ("<", 3))``."""
+    """Constraints on the major version, such as ``((">=", 1), ("<", 3))``."""
     revision: str = ""
     """Branch, tag or commit."""
     folder: str = ""
@@ -40,14 +53,14 @@ class Reference:
 
     @property
     def pin(self) -> str:
-        """What was asked of the repository, in one spelling: ``3``, ``>=1,<3``, ``main``."""
+        """The normalized version, bounds or revision: ``3``, ``>=1,<3``, ``main``."""
         if self.version is not None:
             return str(self.version)
         return ",".join(f"{sign}{number}" for sign, number in self.bounds) or self.revision
 
     @property
     def name(self) -> str:
-        """The reference in one spelling, without layer and function."""
+        """The normalized reference, without layer and function."""
         return self.folder or f"{self.repo}@{self.pin}"
 
     @property
@@ -56,24 +69,21 @@ class Reference:
         return self.text if self.folder or "@" in self.text else self.name
 
     @property
-    def commit(self) -> str:
-        """The revision, if it is a whole commit; else empty."""
-        return self.revision if _COMMIT.fullmatch(self.revision) else ""
-
-    @property
     def is_fixed(self) -> bool:
-        """Whether it names one version or commit, so that an earlier answer of the hub still holds."""
-        return self.version is not None or bool(self.commit)
+        """Whether it names one version or a full commit, so that an earlier answer of the hub is still valid."""
+        return self.version is not None or bool(_COMMIT.fullmatch(self.revision))
 
     def admits(self, version: int) -> bool:
-        """Return whether a major version is what was asked for."""
+        """Return whether a major version satisfies the reference."""
         if self.version is not None:
             return version == self.version
-        return bool(self.bounds) and all(_compare(version, sign, number) for sign, number in self.bounds)
+        return bool(self.bounds) and all(_COMPARE[sign](version, number) for sign, number in self.bounds)
 
 
-def parse_reference(text: str, version: int | str | None = None, revision: str | None = None) -> Reference:
-    """Return what ``text`` asks for.
+def parse_reference(
+    text: str, version: int | str | None = None, revision: str | None = None
+) -> KernelReference:
+    """Parse a reference.
 
     Args:
         text: One of :data:`FORMS`; without a pin if one of the others is given.
@@ -81,74 +91,42 @@ def parse_reference(text: str, version: int | str | None = None, revision: str |
         revision: A branch, tag or commit.
 
     Raises:
-        KbtError: It is none of the forms, has no pin, or has two.
+        KbtError: It has none of the forms, no pin, or two.
     """
     if not isinstance(text, str):
         raise _mistake(text, "is not a string")
-    if text.startswith((".", "/", "~")):
+    is_folder = text.startswith((".", "/", "~"))
+    match = (_FOLDER if is_folder else _HUB).fullmatch(text)
+    if match is None:
+        raise _mistake(text, "is not a reference to a kernel")
+    layer = match["name"] if match["kind"] == ":" else ""
+    function = match["name"] if match["kind"] == "." else ""
+    if is_folder:
         if version is not None or revision is not None:
             raise _mistake(text, "is a folder, which has no versions")
-        return _parse_folder(text)
-    head, at, tail = text.partition("@")
-    pin, (layer, function) = _split_selector(tail if at else head)
-    repo = head if at else pin
-    if not _REPO.fullmatch(repo):
-        raise _mistake(text, "is not a reference to a kernel")
-    given = [one for one in (pin if at else None, version, revision) if one is not None]
+        return KernelReference(text=text, folder=match["repo"], layer=layer, function=function)
+    given = [one for one in (match["pin"], version, revision) if one is not None]
     if not given:
-        raise _mistake(text, "has no version", "Add @1, say, so that the same kernel comes back next year")
+        raise _mistake(text, "has no version", "Add one, such as @1, so that the kernel stays the same")
     if len(given) > 1:
         raise _mistake(text, "has more than one version or revision", "Keep one of them")
-    asked = Reference(text=text, repo=repo, layer=layer, function=function)
-    return _with_pin(asked, given[0], version_only=version is not None, revision_only=revision is not None)
+    found = KernelReference(text=text, repo=match["repo"], layer=layer, function=function)
+    return _with_pin(found, given[0], as_version=revision is None, as_revision=version is None)
 
 
-def _with_pin(asked: Reference, pin: int | str, *, version_only: bool, revision_only: bool) -> Reference:
-    if isinstance(pin, bool) or not isinstance(pin, int | str) or (isinstance(pin, int) and pin < 0):
-        raise _mistake(asked.text, f"has the version {pin!r}")
-    written = str(pin)
-    if revision_only and _REVISION.fullmatch(written) and ".." not in written:
-        return replace(asked, revision=written)
-    if not revision_only and (match := _VERSION.fullmatch(written)):
-        return replace(asked, version=int(match[1]))
-    bounds = [_BOUND.fullmatch(part) for part in written.split(",")]
-    if not revision_only and all(bounds):
-        return replace(asked, bounds=tuple((bound[1], int(bound[2])) for bound in bounds if bound))
-    if version_only or revision_only or not _REVISION.fullmatch(written) or ".." in written:
-        raise _mistake(asked.text, f"has {written!r} for a version or revision")
-    return replace(asked, revision=written)
-
-
-def _parse_folder(text: str) -> Reference:
-    folder, colon, name = text.rpartition(":")
-    if colon and name.isidentifier():
-        return Reference(text=text, folder=folder, layer=name)
-    # A dot in the last part of a path is a function's, unless nothing would be left in front of it.
-    rest, (_, function) = _split_selector(text)
-    if function and rest.rpartition("/")[2] not in {"", ".", ".."}:
-        return Reference(text=text, folder=rest, function=function)
-    return Reference(text=text, folder=text)
-
-
-def _split_selector(text: str) -> tuple[str, tuple[str, str]]:
-    """Return ``text`` without its ``:Layer`` or ``.function``, and these two."""
-    match = _SELECTOR.fullmatch(text)
-    if match is None:
-        return text, ("", "")
-    name = match["name"]
-    return match["rest"], (name, "") if match["kind"] == ":" else ("", name)
-
-
-def _compare(version: int, sign: str, number: int) -> bool:
-    holds = {
-        ">=": version >= number,
-        "<=": version <= number,
-        "==": version == number,
-        "!=": version != number,
-        ">": version > number,
-        "<": version < number,
-    }
-    return holds[sign]
+def _with_pin(
+    reference: KernelReference, pin: object, *, as_version: bool, as_revision: bool
+) -> KernelReference:
+    if not isinstance(pin, bool) and isinstance(pin, int | str):
+        written = str(pin)
+        bounds = [_BOUND.fullmatch(part) for part in written.split(",")]
+        if as_version and (match := _VERSION.fullmatch(written)):
+            return replace(reference, version=int(match[1]))
+        if as_version and all(bounds):
+            return replace(reference, bounds=tuple((one[1], int(one[2])) for one in bounds if one))
+        if as_revision and _REVISION.fullmatch(written):
+            return replace(reference, revision=written)
+    raise _mistake(reference.text, f"has {pin!r} for a version or revision")
 
 
 def _mistake(text: object, what: str, remedy: str = "") -> KbtError:

@@ -1,91 +1,110 @@
-"""Where a kernel comes from: a folder of the user's, the project's lock, the cache, the hub; in this order."""
+"""Which build a reference means here: a local override, the project's lock, the cache, the hub; in this order."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+import re
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, wait
+from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import msgspec
 
 from kernels_bench_tools.errors import KbtError
-from kernels_bench_tools.hub.build import Build, check_files, choose_build
-from kernels_bench_tools.hub.deadline import within
-from kernels_bench_tools.hub.download import ALLOWED, download, is_allowed, is_offline
-from kernels_bench_tools.hub.lock import LockedKernel, base_folder, find_lock, read_lock
-from kernels_bench_tools.hub.reference import Reference, parse_reference
-from kernels_bench_tools.hub.status import HubError, HubStatus
+from kernels_bench_tools.hub.lock import LockedKernel, base_folder, read_lock
+from kernels_bench_tools.hub.reference import KernelReference, parse_reference
+from kernels_bench_tools.hub.status import HubError, HubStatus, classify
 from kernels_bench_tools.hub.store import (
-    Snapshot,
+    cache_folder,
+    cached_commits,
     cached_names,
+    check_files,
+    choose_build,
+    digest_build,
     downloaded_bytes,
-    find_snapshots,
-    recall,
+    read_answers,
+    save_answer,
     snapshot_folder,
 )
+from kernels_bench_tools.schema.hub import find_lock
+from kernels_bench_tools.schema.record import HubKernel
 
+if TYPE_CHECKING:
+    from kernels.resolver import LocalKernel
+
+ALLOW_LIST = "allow-list"
 OVERRIDES = "LOCAL_KERNELS"
 """``org/repo=folder:org/repo2=folder2``, as ``kernels`` reads it."""
-_NOBODY_TO_ASK = {HubStatus.HUB_UNREACHABLE, HubStatus.HUB_ERROR}
+_NO_ANSWER = {HubStatus.HUB_UNREACHABLE, HubStatus.HUB_ERROR}
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class Terms:
-    """How to ask, whatever is asked for."""
+class ResolveOptions:
+    """Settings that apply to a kernel and its dependencies."""
 
     trust: Sequence[str] = ()
+    """Publishers or kernels to load although the hub does not list the publisher as trusted."""
     deadline_s: float = 60.0
     backend: str | None = None
 
+    def allows(self, repo: str) -> bool:
+        """Return whether the allow-list names a kernel or its publisher."""
+        return repo in self.trust or repo.partition("/")[0] in self.trust
+
 
 @dataclass(frozen=True)
-class Found:
-    """A build that may be loaded, and how it was found."""
+class ResolvedKernel:
+    """A build on this disk with checked files, and its description for the record."""
 
-    reference: Reference
-    build: Build
-    origin: str
-    """``override``, ``lock``, ``cache`` or ``hub``."""
-    digest: str
-    commit: str = ""
-    trusted: str = ""
-    notes: list[str] = field(default_factory=list)
+    reference: KernelReference
+    build: LocalKernel
+    info: HubKernel
 
 
-def resolve(reference: Reference, terms: Terms) -> Found:
-    """Return the build that ``reference`` stands for here, with its files checked.
+def resolve(reference: KernelReference, options: ResolveOptions) -> ResolvedKernel:
+    """Return the build that ``reference`` means here, with its files checked.
 
     Raises:
-        HubError: It cannot be had; the status and the reason say why.
-        KbtError: A setting of the user's is wrong.
+        HubError: It is not available; the status and the reason state why.
+        KbtError: A setting of the user is wrong.
     """
     if folder := _override(reference):
-        return _from_folder(reference, folder, terms)
-    locked = _locked(reference)
+        return _from_folder(reference, folder, options)
+    path = find_lock(base_folder())
+    locked = read_lock(path).find(reference) if path else None
     if locked is not None:
-        return _from_lock(reference, locked, terms)
-    return _known(reference, terms) or _ask(reference, terms)
+        return _from_lock(reference, locked, options)
+    return _from_answer(reference, options) or _from_hub(reference, options)
 
 
-def resolve_anew(reference: Reference, terms: Terms) -> tuple[Found, LockedKernel]:
-    """Return what the hub says ``reference`` is now, whatever is locked or cached.
+def resolve_on_hub(
+    reference: KernelReference, options: ResolveOptions
+) -> tuple[ResolvedKernel, LockedKernel]:
+    """Return what ``reference`` means on the hub now, regardless of lock and cache, and its entry for a lock.
 
     Raises:
-        HubError: It cannot be had.
+        HubError: It is not available.
     """
-    if is_offline():
-        reason = "the hub is switched off (HF_HUB_OFFLINE)"
-        raise HubError(HubStatus.HUB_UNREACHABLE, reason)
-    got = within(
-        terms.deadline_s,
-        lambda: download(reference, terms.trust, terms.backend),
-        lambda: downloaded_bytes(reference.repo),
-    )
-    digest = check_files(got.build, reference.repo, None)
-    answer = got.answer
-    return Found(reference, got.build, "hub", digest, answer.commit, answer.trusted, got.notes), answer
+    if _is_offline():
+        raise HubError(HubStatus.HUB_UNREACHABLE, "the hub is switched off (HF_HUB_OFFLINE)")
+
+    def download() -> tuple[LocalKernel, LockedKernel]:
+        try:
+            return _download(reference, options)
+        except Exception as error:
+            raise classify(error, reference.repo, HubStatus.HUB_ERROR) from error
+
+    build, answer = _with_deadline(options.deadline_s, download, lambda: downloaded_bytes(reference.repo))
+    return _checked(reference, build, "hub", answer), answer
 
 
-def _override(reference: Reference) -> Path | None:
+def _override(reference: KernelReference) -> Path | None:
     if reference.folder:
         return base_folder() / Path(reference.folder).expanduser()
     text = os.environ.get(OVERRIDES, "")
@@ -98,88 +117,87 @@ def _override(reference: Reference) -> Path | None:
     return None
 
 
-def _from_folder(reference: Reference, folder: Path, terms: Terms) -> Found:
+def _from_folder(reference: KernelReference, folder: Path, options: ResolveOptions) -> ResolvedKernel:
     name = reference.repo or reference.folder
     if not folder.is_dir():
         raise KbtError(f"get_kernel({reference.text!r})", f"there is no folder {folder}", "a kernel's folder")
-    build = choose_build(folder, name, terms.backend)
-    notes = []
+    build = choose_build(folder, name, options.backend)
+    found = _checked(reference, build, "override", None, trusted="local")
     if reference.version not in (None, build.metadata.version):
-        notes.append(f"version {reference.version} was asked for; this folder has {build.metadata.version}")
-    return Found(reference, build, "override", check_files(build, name, None), trusted="local", notes=notes)
+        note = f"version {reference.version} was requested; this folder has {build.metadata.version}"
+        found.info.notes.append(note)
+    return found
 
 
-def _locked(reference: Reference) -> LockedKernel | None:
-    path = find_lock()
-    return read_lock(path).find(reference) if path else None
-
-
-def _from_lock(reference: Reference, locked: LockedKernel, terms: Terms) -> Found:
-    """Return the locked commit, from the disk if it is there."""
-    _check_trust(locked, terms)
-    folder = snapshot_folder(locked.repo, locked.commit)
-    if folder.is_dir():
+def _from_lock(reference: KernelReference, locked: LockedKernel, options: ResolveOptions) -> ResolvedKernel:
+    """Return the locked commit, from disk if it is there."""
+    if locked.trusted == ALLOW_LIST and not options.allows(locked.repo):
+        publisher = locked.repo.partition("/")[0]
+        reason = (
+            f"{publisher} was trusted by an allow-list when it was locked, and trust= does not name it now"
+        )
+        raise HubError(HubStatus.UNTRUSTED_PUBLISHER, reason)
+    if snapshot_folder(locked.repo, locked.commit).is_dir():
         try:
-            return _on_disk(reference, Snapshot(locked.commit, folder), "lock", locked, terms)
+            return _from_disk(reference, locked.commit, "lock", locked, options)
         except HubError as error:
-            if error.status is HubStatus.FILES_CHANGED or is_offline():
+            if error.status is HubStatus.FILES_CHANGED or _is_offline():
                 raise
-    if is_offline():
+    if _is_offline():
         reason = f"{reference.name} is locked to {locked.commit[:12]}, which is not in the local cache"
         raise HubError(HubStatus.NOT_IN_CACHE, f"{reason}, and the hub is switched off")
-    found, _ = resolve_anew(parse_reference(locked.repo, revision=locked.commit), terms)
-    digest = check_files(found.build, locked.repo, locked.builds.get(found.build.variant))
-    return Found(reference, found.build, "lock", digest, locked.commit, found.trusted, locked.notes)
+    found, answer = resolve_on_hub(parse_reference(locked.repo, revision=locked.commit), options)
+    expected = msgspec.structs.replace(locked, trusted=answer.trusted)
+    return _checked(reference, found.build, "lock", expected)
 
 
-def _known(reference: Reference, terms: Terms) -> Found | None:
-    """Return what the hub once answered to this very question, where the answer cannot have changed."""
-    answer = recall(reference.repo).find(reference) if reference.is_fixed else None
-    if answer is None or (answer.trusted == ALLOWED and not is_allowed(answer.repo, terms.trust)):
+def _from_answer(reference: KernelReference, options: ResolveOptions) -> ResolvedKernel | None:
+    """Return the hub's earlier answer to the same reference, if it is in the cache and still valid."""
+    answer = read_answers(reference.repo).find(reference) if reference.is_fixed else None
+    if answer is None or (answer.trusted == ALLOW_LIST and not options.allows(answer.repo)):
         return None
-    folder = snapshot_folder(answer.repo, answer.commit)
-    if not folder.is_dir():
+    if not snapshot_folder(answer.repo, answer.commit).is_dir():
         return None
     try:
-        return _on_disk(reference, Snapshot(answer.commit, folder), "cache", answer, terms)
+        return _from_disk(reference, answer.commit, "cache", answer, options)
     except HubError as error:
-        # Files can be fetched again, and there may be a build for another torch; changed ones are not hidden.
+        # The hub may supply missing files, or a build for another torch; changed files are an error.
         if error.status is HubStatus.FILES_CHANGED:
             raise
         return None
 
 
-def _ask(reference: Reference, terms: Terms) -> Found:
-    if is_offline():
-        return _cached(reference, terms, "the hub is switched off (HF_HUB_OFFLINE)")
+def _from_hub(reference: KernelReference, options: ResolveOptions) -> ResolvedKernel:
+    """Return the hub's answer; if it does not answer, what the cache has."""
+    if _is_offline():
+        return _from_cache(reference, options, "the hub is switched off (HF_HUB_OFFLINE)")
     try:
-        found, _ = resolve_anew(reference, terms)
+        return resolve_on_hub(reference, options)[0]
     except HubError as error:
-        if error.status not in _NOBODY_TO_ASK:
+        if error.status not in _NO_ANSWER:
             raise
         try:
-            return _cached(reference, terms, f"the hub could not be asked: {error.reason}")
+            return _from_cache(reference, options, f"the hub did not answer: {error.reason}")
         except HubError as second:
             if second.status is HubStatus.FILES_CHANGED:
                 raise
             raise error from second
-    return found
 
 
-def _cached(reference: Reference, terms: Terms, why: str) -> Found:
-    """Return the newest of what the cache has, with a note that says why nobody was asked."""
+def _from_cache(reference: KernelReference, options: ResolveOptions, why: str) -> ResolvedKernel:
+    """Return the newest usable build in the cache, with a note that states why the hub was not used."""
     rejections: list[HubError] = []
-    for snapshot in find_snapshots(reference):
-        known = recall(reference.repo).find(reference)
-        same = known if known is not None and known.commit == snapshot.commit else None
+    for commit in cached_commits(reference):
+        answer = read_answers(reference.repo).find(reference)
+        known = answer if answer is not None and answer.commit == commit else None
         try:
-            found = _on_disk(reference, snapshot, "cache", same, terms)
+            found = _from_disk(reference, commit, "cache", known, options)
         except HubError as error:
             if error.status is HubStatus.FILES_CHANGED:
                 raise
             rejections.append(error)
             continue
-        found.notes.append(f"taken from the local cache: {why}")
+        found.info.notes.append(f"taken from the local cache: {why}")
         return found
     if rejections:
         raise rejections[0]
@@ -188,20 +206,140 @@ def _cached(reference: Reference, terms: Terms, why: str) -> Found:
     raise HubError(HubStatus.NOT_IN_CACHE, f"{what}, and {why}")
 
 
-def _on_disk(
-    reference: Reference, snapshot: Snapshot, origin: str, known: LockedKernel | None, terms: Terms
-) -> Found:
-    build = choose_build(snapshot.folder, reference.repo, terms.backend)
-    digest = check_files(build, reference.repo, known.builds.get(build.variant) if known else None)
-    trusted = (known.trusted if known else "") or "not checked"
-    notes = list(known.notes) if known else []
-    return Found(reference, build, origin, digest, snapshot.commit, trusted, notes)
+def _from_disk(
+    reference: KernelReference, commit: str, origin: str, known: LockedKernel | None, options: ResolveOptions
+) -> ResolvedKernel:
+    folder = snapshot_folder(reference.repo, commit)
+    build = choose_build(folder, reference.repo, options.backend)
+    return _checked(reference, build, origin, known, commit=commit)
 
 
-def _check_trust(locked: LockedKernel, terms: Terms) -> None:
-    if locked.trusted == ALLOWED and not is_allowed(locked.repo, terms.trust):
-        publisher = locked.repo.partition("/")[0]
-        reason = (
-            f"{publisher} was trusted by an allow-list when it was locked, and trust= does not name it now"
+def _checked(
+    reference: KernelReference,
+    build: LocalKernel,
+    origin: str,
+    known: LockedKernel | None,
+    *,
+    commit: str = "",
+    trusted: str = "not checked",
+) -> ResolvedKernel:
+    """Check a build's files against what is known of them, and describe it."""
+    repo = reference.repo or reference.folder
+    digest = check_files(build, repo, known.builds.get(build.variant_str) if known else None)
+    # Verifying a signature needs the network; `kernels verify-signature` does it.
+    signed = (build.variant_path / "metadata.json.sigstore").exists()
+    provenance = build.metadata.provenance
+    info = HubKernel(
+        repo=repo,
+        requested=reference.requested,
+        origin=origin,
+        commit=known.commit if known else commit,
+        variant=build.variant_str,
+        version=build.metadata.version,
+        digest=digest,
+        signature="not checked" if signed else "unsigned",
+        dirty=None if provenance is None else bool(provenance.dirty),
+        trusted=(known.trusted if known else "") or trusted,
+        notes=list(known.notes) if known else [],
+    )
+    return ResolvedKernel(reference, build, info)
+
+
+def _is_offline() -> bool:
+    from huggingface_hub import constants
+
+    return bool(constants.HF_HUB_OFFLINE)
+
+
+def _download(reference: KernelReference, options: ResolveOptions) -> tuple[LocalKernel, LockedKernel]:
+    """Download the build for this system, and keep the hub's answer for later processes."""
+    from kernels.hf_hub import _check_trust_remote_code, _get_hf_api
+    from kernels.resolver import resolve_hub_kernel
+
+    repo, api = reference.repo, _get_hf_api()
+    allowed = options.allows(repo)
+    _check_trust_remote_code(repo, local_files_only=False, trust_remote_code=[repo] if allowed else False)
+    skipped: list[str] = []
+    rejections: list[HubError] = []
+    for revision, version in _candidates(reference, api):
+        try:
+            remote = resolve_hub_kernel(repo, api=api, backend=options.backend, revision=revision)
+        except Exception as error:
+            found = classify(error, repo, HubStatus.HUB_ERROR)
+            if found.status is not HubStatus.NO_BUILD_FOR_SYSTEM or not reference.bounds:
+                raise found from error
+            skipped.append(f"version {version} was skipped: {found.status}")
+            rejections.append(found)
+            continue
+        # The folder names the full commit, also where a short one was requested.
+        snapshot = remote.install(api=api).variant_path.parents[1]
+        # Chosen again from the disk, so that the checked build is the loaded one.
+        build = choose_build(snapshot, repo, options.backend)
+        answer = LockedKernel(
+            repo=repo,
+            pin=reference.pin,
+            commit=snapshot.name,
+            snapshot=snapshot_folder(repo, snapshot.name).relative_to(cache_folder()).as_posix(),
+            version=version,
+            trusted=ALLOW_LIST if allowed else "publisher",
+            builds={build.variant_str: digest_build(build)},
+            notes=skipped,
         )
-        raise HubError(HubStatus.UNTRUSTED_PUBLISHER, reason)
+        save_answer(answer)
+        return build, answer
+    reason = f"none of the versions that {reference.pin} admits fits this system: "
+    raise HubError(HubStatus.NO_BUILD_FOR_SYSTEM, reason + "; ".join(one.reason for one in rejections))
+
+
+def _candidates(reference: KernelReference, api: Any) -> Iterator[tuple[str, int | None]]:
+    """Yield the commits that a reference may mean, with their versions, the newest version first."""
+    if reference.revision and reference.is_fixed:
+        yield reference.revision, None
+        return
+    refs = api.list_repo_refs(reference.repo, repo_type="kernel")
+    if reference.revision:
+        named = {ref.name: str(ref.target_commit) for ref in (*refs.tags, *refs.branches)}
+        yield named.get(reference.revision, reference.revision), None
+        return
+    names = {ref.name: str(ref.target_commit) for ref in refs.branches}
+    versions = {int(name[1:]): commit for name, commit in names.items() if re.fullmatch(r"v\d+", name)}
+    wanted = sorted((version for version in versions if reference.admits(version)), reverse=True)
+    if not wanted:
+        there = ", ".join(map(str, sorted(versions))) or "none"
+        reason = f"{reference.repo} has no version {reference.pin}; its versions: {there}"
+        raise HubError(HubStatus.NO_SUCH_VERSION, reason)
+    yield from ((versions[version], version) for version in wanted)
+
+
+def _with_deadline(deadline_s: float, work: Callable[[], T], progress: Callable[[], int]) -> T:
+    """Return what ``work`` returns, or raise what it raises.
+
+    It runs in a daemon thread, which is abandoned if the hub does not answer: the client has no timeout, and a
+    signal would not interrupt a name lookup.
+
+    Args:
+        deadline_s: Seconds without progress after which to give up.
+        work: The requests to the hub.
+        progress: How many bytes have arrived; a download that makes progress is not interrupted.
+
+    Raises:
+        HubError: The hub did not answer in time.
+    """
+    future: Future[T] = Future()
+
+    def run() -> None:
+        try:
+            future.set_result(work())
+        except BaseException as error:
+            future.set_exception(error)
+
+    threading.Thread(target=run, name="hub", daemon=True).start()
+    seen, since = progress(), time.monotonic()
+    while not future.done():
+        left = since + deadline_s - time.monotonic()
+        if left <= 0:
+            raise HubError(HubStatus.HUB_UNREACHABLE, f"the hub did not answer within {deadline_s:g} s")
+        wait([future], min(left, 1.0))
+        if (arrived := progress()) != seen:
+            seen, since = arrived, time.monotonic()
+    return future.result()

@@ -1,14 +1,17 @@
-"""How asking for a kernel can end: a closed set."""
+"""The closed set of statuses of a request for a kernel, and the classification of exceptions into it."""
 
 from __future__ import annotations
 
+import re
+import socket
+from collections.abc import Iterator
 from enum import StrEnum
 
 from kernels_bench_tools.errors import Unsupported
 
 
 class HubStatus(StrEnum):
-    """How asking for a kernel ended."""
+    """How a request for a kernel ended."""
 
     OK = "ok"
     DISABLED = "disabled"
@@ -16,40 +19,165 @@ class HubStatus(StrEnum):
     HUB_UNREACHABLE = "hub-unreachable"
     """No connection, or no answer within the deadline."""
     HUB_ERROR = "hub-error"
-    """The hub answered, but with an error of its own or with nonsense."""
+    """The hub answered with an error, or with something unexpected."""
     NOT_IN_CACHE = "not-in-cache"
-    """Offline, and the cache has not got it."""
+    """Offline, and the cache does not have it."""
     CACHE_INCOMPLETE = "cache-incomplete"
-    """Files of the build are missing on the disk, and the hub cannot supply them."""
+    """Files of the build are missing on disk, and the hub cannot supply them."""
     FILES_CHANGED = "files-changed"
-    """A file of the build is not the one that was published or locked."""
+    """A file of the build differs from the published, downloaded or locked one."""
     NO_SUCH_REPO = "no-such-repo"
     NO_SUCH_REVISION = "no-such-revision"
     NO_SUCH_VERSION = "no-such-version"
     UNTRUSTED_PUBLISHER = "untrusted-publisher"
     NO_BUILD_FOR_SYSTEM = "no-build-for-system"
     ARCH_UNSUPPORTED = "arch-unsupported"
-    """There is a build, but not for this card."""
+    """There is a build, but not for this GPU."""
     BACKEND_NOT_HERE = "backend-not-here"
-    """It was asked for on a kind of device that this process has not got."""
+    """It was requested for a kind of device that this process does not have."""
     KERNELS_TOO_OLD = "kernels-too-old"
     MISSING_DEPENDENCY = "missing-dependency"
-    """A Python package that it needs is not installed."""
+    """A required Python package is not installed."""
     BAD_METADATA = "bad-metadata"
     IMPORT_FAILED = "import-failed"
     NO_SUCH_LAYER = "no-such-layer"
-    """The kernel loads, but has no layer or function of the name that was asked for."""
+    """The kernel loads, but has no layer or function of the requested name."""
 
 
 class HubError(Unsupported):
-    """A kernel cannot be had here.
+    """A kernel is not available.
 
     Args:
-        status: How it ended.
-        reason: One line that names the root of the trouble, without a full stop.
+        status: How the request ended.
+        reason: The cause in one line, without a full stop.
     """
 
     def __init__(self, status: HubStatus, reason: str) -> None:
         self.status = status
         self.reason = reason
         super().__init__(f"{reason} [{status}]")
+
+
+# Class names, because huggingface_hub has changed its HTTP library before.
+_UNREACHABLE = {
+    "ConnectError",
+    "ConnectTimeout",
+    "ReadTimeout",
+    "ReadError",
+    "WriteError",
+    "PoolTimeout",
+    "ProxyError",
+    "RemoteProtocolError",
+}
+_BY_CLASS = {
+    "RepositoryNotFoundError": (HubStatus.NO_SUCH_REPO, "the hub has no kernel {repo}, or it is not public"),
+    "GatedRepoError": (HubStatus.NO_SUCH_REPO, "the hub has no kernel {repo}, or it is not public"),
+    "RevisionNotFoundError": (HubStatus.NO_SUCH_REVISION, "the hub has no such revision of {repo}"),
+    "EntryNotFoundError": (HubStatus.NO_BUILD_FOR_SYSTEM, "{repo} has no builds at all"),
+    "RemoteEntryNotFoundError": (HubStatus.NO_BUILD_FOR_SYSTEM, "{repo} has no builds at all"),
+}
+_BY_MESSAGE = {
+    "does not support the current device": (HubStatus.ARCH_UNSUPPORTED, ""),
+    "requires kernels>=": (HubStatus.KERNELS_TOO_OLD, ""),
+    "requires Python dependency": (HubStatus.MISSING_DEPENDENCY, ""),
+    "unsupported kernel dependency": (HubStatus.MISSING_DEPENDENCY, ""),
+    "Invalid backend": (HubStatus.BACKEND_NOT_HERE, ""),
+    "Cannot parse metadata": (HubStatus.BAD_METADATA, "the metadata of {repo} cannot be read: "),
+    "Failed to open": (HubStatus.BAD_METADATA, "the metadata of {repo} cannot be read: "),
+    "No kernel module found": (HubStatus.IMPORT_FAILED, "{repo} has no Python module: "),
+}
+
+
+def classify(error: Exception, repo: str, otherwise: HubStatus) -> HubError:
+    """Return the meaning of ``error``, found in its chain of causes.
+
+    The outermost message can mislead: if the hub is unreachable, ``kernels`` reports that the publisher could not
+    be verified, and advises to trust it.
+
+    Args:
+        error: What was raised.
+        repo: The requested kernel, for the reason.
+        otherwise: The status of an unknown exception.
+    """
+    if isinstance(error, HubError):
+        return error
+    chain = list(_chain(error))
+    return (
+        _from_network(chain)
+        or _from_response(chain, repo)
+        or _from_message(error, repo)
+        or HubError(otherwise, _unknown(error, repo, otherwise))
+    )
+
+
+def missing_package(name: str | None, repo: str = "") -> HubError:
+    """Return the error for a Python package that is not installed."""
+    reason = f"needs the package {name!r}, which is not installed in this environment"
+    return HubError(HubStatus.MISSING_DEPENDENCY, f"{repo} {reason}".strip())
+
+
+def _from_network(chain: list[BaseException]) -> HubError | None:
+    known = (ConnectionError, TimeoutError, socket.gaierror)
+    found = [link for link in chain if isinstance(link, known) or type(link).__name__ in _UNREACHABLE]
+    if not found:
+        return None
+    return HubError(HubStatus.HUB_UNREACHABLE, f"the hub cannot be reached: {_one_line(found[-1])}")
+
+
+def _from_response(chain: list[BaseException], repo: str) -> HubError | None:
+    message = str(chain[0])
+    codes = (getattr(getattr(link, "response", None), "status_code", None) for link in chain)
+    code = next((code for code in codes if isinstance(code, int)), None)
+    # An account that is not an organization has no page that could list it as trusted.
+    if "not from a trusted publisher" in message or ("publisher trust" in message and code == 404):
+        publisher = repo.partition("/")[0]
+        reason = f"the hub does not list {publisher} as a trusted publisher, and trust= does not name it"
+        return HubError(HubStatus.UNTRUSTED_PUBLISHER, reason)
+    names = {type(link).__name__ for link in chain}
+    for name, (status, reason) in _BY_CLASS.items():
+        if name in names:
+            return HubError(status, reason.format(repo=repo))
+    if code is not None:
+        return HubError(HubStatus.HUB_ERROR, f"the hub answered HTTP {code} for {repo}")
+    return None
+
+
+def _from_message(error: Exception, repo: str) -> HubError | None:
+    message = str(error)
+    if "Cannot find a build variant" in message:
+        # The message begins with a path of this machine; the reasons of each build follow.
+        lines = message.partition(":\n\n")[2].splitlines()
+        rejected = "; ".join(line.strip() for line in lines if line.strip())[:600]
+        reason = (
+            f"no build of {repo} fits this system: {rejected}" if rejected else f"{repo} has no builds at all"
+        )
+        return HubError(HubStatus.NO_BUILD_FOR_SYSTEM, reason)
+    # The rest of the message is advice to switch the check off.
+    line = _one_line(error).partition(" The declared architectures can be")[0]
+    for text, (status, prefix) in _BY_MESSAGE.items():
+        if text in message:
+            return HubError(status, prefix.format(repo=repo) + line)
+    if isinstance(error, ModuleNotFoundError) and error.name:
+        return missing_package(error.name, repo)
+    return None
+
+
+def _unknown(error: Exception, repo: str, otherwise: HubStatus) -> str:
+    what = f"{type(error).__name__}: {_one_line(error)}"
+    if otherwise is HubStatus.HUB_ERROR:
+        return f"the hub's answer for {repo} cannot be used: {what}"
+    return f"{repo} does not load: {what}"
+
+
+def _one_line(error: BaseException) -> str:
+    text = re.sub(r"\s+", " ", str(error)).strip()
+    return (text or type(error).__name__)[:300]
+
+
+def _chain(error: BaseException) -> Iterator[BaseException]:
+    seen: set[int] = set()
+    link: BaseException | None = error
+    while link is not None and id(link) not in seen:
+        seen.add(id(link))
+        yield link
+        link = link.__cause__ or link.__context__

@@ -1,36 +1,31 @@
-"""The hub's cache on this machine: what it holds of a kernel, without asking anybody.
+"""The local cache of the hub: snapshots, the hub's answers, and builds with the digests of their files.
 
-``kernels`` writes no ``refs/v1`` when it downloads version 1, and its own offline mode rejects a snapshot that
-holds one build only; so what the hub answered is remembered beside the snapshots, and builds are read from
-their folders.
+``kernels`` writes no ``refs/v1`` when it downloads version 1, and its offline mode rejects a snapshot that has one
+build only. So the hub's answers are kept beside the snapshots, and builds are read from their folders.
 """
 
 from __future__ import annotations
 
-import json
+import hashlib
 import os
 import re
+from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from kernels_bench_tools.errors import KbtError
-from kernels_bench_tools.hub.lock import KernelsLock, LockedKernel, read_lock, write_lock
-from kernels_bench_tools.hub.reference import Reference
+from kernels_bench_tools.file_io import file_digest
+from kernels_bench_tools.hub.lock import KernelsLock, LockedBuild, LockedKernel, read_lock, write_lock
+from kernels_bench_tools.hub.reference import KernelReference
+from kernels_bench_tools.hub.status import HubError, HubStatus, classify
 
-MEMORY = "kbt-answers.json"
-"""File in a kernel's folder of the cache: what the hub answered, in the form of a lock."""
-_SHORTEST_COMMIT = 7
+if TYPE_CHECKING:
+    from kernels.resolver import LocalKernel
 
-
-@dataclass(frozen=True)
-class Snapshot:
-    """The files of one commit of a kernel."""
-
-    commit: str
-    folder: Path
-    version: int | None = None
-    """Major version, where the cache says which."""
+ANSWERS = "kbt-answers.json"
+"""File in a kernel's folder of the cache: the hub's answers, in the format of a lock."""
+_SHORT_COMMIT = re.compile(r"[0-9a-f]{7,40}")
 
 
 def cache_folder() -> Path:
@@ -40,106 +35,171 @@ def cache_folder() -> Path:
     return Path(os.environ.get("KERNELS_CACHE") or constants.HF_HUB_CACHE).expanduser()
 
 
-def kernel_folder(repo: str) -> Path:
-    """Return where the cache keeps everything of a kernel."""
-    return cache_folder() / f"kernels--{repo.replace('/', '--')}"
-
-
 def snapshot_folder(repo: str, commit: str) -> Path:
-    """Return where the cache keeps the files of a commit."""
-    return kernel_folder(repo) / "snapshots" / commit
+    """Return the cache's folder for the files of a commit."""
+    return _kernel_folder(repo) / "snapshots" / commit
 
 
 def downloaded_bytes(repo: str) -> int:
-    """Return how many bytes of a kernel have arrived, those of unfinished files included."""
+    """Return how many bytes of a kernel have arrived, including unfinished files."""
     total = 0
-    try:
-        for entry in os.scandir(kernel_folder(repo) / "blobs"):
+    with suppress(OSError):  # nothing yet, or a file that was just renamed
+        for entry in os.scandir(_kernel_folder(repo) / "blobs"):
             total += entry.stat().st_size
-    except OSError:  # none yet, or one that has just got its final name
-        pass
     return total
 
 
-def find_snapshots(reference: Reference) -> list[Snapshot]:
-    """Return the snapshots that ``reference`` may mean, the newest version first; empty for none."""
-    repo = reference.repo
+def cached_commits(reference: KernelReference) -> list[str]:
+    """Return the commits in the cache that ``reference`` may mean, the newest version first."""
+    repo, revision = reference.repo, reference.revision
     named = _named_commits(repo)
-    commits: list[tuple[str, int | None]]
-    if not reference.revision:
+    if not revision:
         versions = {int(name[1:]): commit for name, commit in named.items() if re.fullmatch(r"v\d+", name)}
-        wanted = sorted((version for version in versions if reference.admits(version)), reverse=True)
-        commits = [(versions[version], version) for version in wanted]
-    elif reference.revision in named:
-        commits = [(named[reference.revision], None)]
+        found = [versions[version] for version in sorted(versions, reverse=True) if reference.admits(version)]
+    elif revision in named:
+        found = [named[revision]]
     else:
-        commits = [(commit, None) for commit in _abbreviated(repo, reference.revision)]
-    found = [Snapshot(commit, snapshot_folder(repo, commit), version) for commit, version in commits]
-    return [one for one in found if one.folder.is_dir()]
+        snapshots = (_kernel_folder(repo) / "snapshots").glob("*")
+        found = [path.name for path in snapshots if path.name.startswith(revision)]
+        if len(found) > 1 or not _SHORT_COMMIT.fullmatch(revision):
+            return []
+    return [commit for commit in found if snapshot_folder(repo, commit).is_dir()]
 
 
 def cached_names(repo: str) -> list[str]:
-    """Return the versions and branches of a kernel that the cache has."""
-    named = _named_commits(repo)
-    return sorted(name for name, commit in named.items() if snapshot_folder(repo, commit).is_dir())
+    """Return the versions and branches of a kernel that are in the cache."""
+    return sorted(name for name, c in _named_commits(repo).items() if snapshot_folder(repo, c).is_dir())
 
 
-def recall(repo: str) -> KernelsLock:
-    """Return what the hub answered when it was asked for this kernel; empty if that is not known."""
+def read_answers(repo: str) -> KernelsLock:
+    """Return the hub's earlier answers for a kernel; empty if there are none."""
     try:
-        return read_lock(kernel_folder(repo) / MEMORY)
+        return read_lock(_kernel_folder(repo) / ANSWERS)
     except KbtError:
         return KernelsLock()
 
 
-def remember(answer: LockedKernel) -> None:
-    """Keep an answer of the hub for later processes. A cache that cannot be written to is no obstacle."""
-    known = recall(answer.repo)
-    known.add(answer)
+def save_answer(answer: LockedKernel) -> None:
+    """Keep an answer of the hub for later processes, if the cache is writable."""
+    answers = read_answers(answer.repo)
+    answers.add(answer)
     with suppress(KbtError):
-        write_lock(kernel_folder(answer.repo) / MEMORY, known)
+        write_lock(_kernel_folder(answer.repo) / ANSWERS, answers)
 
 
-def missing_files(snapshot: Path, variant: str) -> list[str]:
-    """Return the files of a build that should be there and are not, as far as the cache can tell."""
-    folder = snapshot / "build" / variant
-    # A link into the cache's blobs whose blob is gone exists for nobody but its own folder.
-    missing = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if not path.exists()}
-    prefix = f"build/{variant}/"
-    for name in _listed_files(snapshot):
-        own = name.removeprefix(prefix)
-        if name.startswith(prefix) and not name.endswith(".pyc") and not (folder / own).exists():
-            missing.add(own)
-    return sorted(missing)
+def choose_build(folder: Path, repo: str, backend: str | None = None) -> LocalKernel:
+    """Return the build in ``folder`` that fits this system best.
+
+    Args:
+        folder: A snapshot, a kernel's repository, or one build.
+        repo: The kernel, for reasons.
+        backend: ``"cpu"`` for a CPU build where torch was built for another backend.
+
+    Raises:
+        HubError: No build fits, files are missing, or its metadata cannot be read.
+    """
+    from kernels.resolver import resolve_local_kernel
+
+    try:
+        build = resolve_local_kernel(folder, backend=backend)
+    except Exception as error:
+        if any(path.is_dir() and not (path / "metadata.json").exists() for path in folder.glob("build/*")):
+            raise _incomplete(repo, ["metadata.json"]) from error
+        raise classify(error, repo, HubStatus.BAD_METADATA) from error
+    path = build.variant_path
+    # In a cache whose blobs were removed, the files of a build are dangling links.
+    missing = sorted(one.relative_to(path).as_posix() for one in path.rglob("*") if not one.exists())
+    if not any((path / name / "__init__.py").is_file() for name in ("", build.metadata.name.python_name)):
+        missing = missing or ["__init__.py"]
+    if missing:
+        raise _incomplete(repo, missing)
+    return build
+
+
+def digest_build(build: LocalKernel) -> LockedBuild:
+    """Return the digests of a build's files as they are now."""
+    files = {}
+    for path in sorted(build.variant_path.rglob("*")):
+        name = path.relative_to(build.variant_path).as_posix()
+        if path.is_file() and not _is_bytecode(name):
+            files[name] = file_digest(path)
+    return LockedBuild(digest=_digest_of(files), files=files)
+
+
+def check_files(build: LocalKernel, repo: str, expected: LockedBuild | None) -> str:
+    """Return the digest over a build's files after checking each of them.
+
+    Args:
+        build: The build.
+        repo: The kernel, for reasons.
+        expected: The files when it was downloaded or locked; None if unknown.
+
+    Raises:
+        HubError: A file was changed, added or removed; it is named.
+    """
+    now = digest_build(build)
+    if expected is not None:
+        if missing := sorted(expected.files.keys() - now.files.keys()):
+            raise _incomplete(repo, missing)
+        changed = [name for name, digest in now.files.items() if expected.files.get(name) != digest]
+        if changed:
+            raise _changed(repo, build, changed, "when it was downloaded")
+    _check_published_digest(build, repo)
+    return now.digest
+
+
+def _check_published_digest(build: LocalKernel, repo: str) -> None:
+    """Compare with the digest in the build's metadata, if it has one."""
+    published = build.metadata.digest
+    if published is None:
+        return
+    from kernels._rust import Digest, DigestValidationError
+
+    try:
+        published.validate(Digest.hash_variant(published.algorithm, build.variant_path))
+    except DigestValidationError as error:
+        names = {getattr(violation, "path", str(violation)) for violation in error.violations}
+        changed = sorted(name for name in names if not _is_bytecode(name))
+        if changed:
+            raise _changed(repo, build, changed, "when it was published") from error
+
+
+def _digest_of(files: Mapping[str, str]) -> str:
+    lines = "".join(f"{name}\0{digest}\n" for name, digest in sorted(files.items()))
+    return hashlib.sha256(lines.encode()).hexdigest()
+
+
+def _is_bytecode(name: str) -> bool:
+    """Return whether Python wrote the file, when a build was imported earlier."""
+    return name.endswith(".pyc") or "__pycache__" in name.split("/")
+
+
+def _incomplete(repo: str, missing: list[str]) -> HubError:
+    return HubError(HubStatus.CACHE_INCOMPLETE, f"the local copy of {repo} lacks {_few(missing)}")
+
+
+def _changed(repo: str, build: LocalKernel, changed: list[str], since: str) -> HubError:
+    reason = f"{_few(changed)} of {repo} ({build.variant_str}) is not what it was {since}"
+    return HubError(HubStatus.FILES_CHANGED, reason)
+
+
+def _few(names: list[str]) -> str:
+    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+
+
+def _kernel_folder(repo: str) -> Path:
+    return cache_folder() / f"kernels--{repo.replace('/', '--')}"
 
 
 def _named_commits(repo: str) -> dict[str, str]:
-    """Return what the cache knows of branches, tags and versions: name to commit."""
+    """Return the branches, tags and versions in the cache: name to commit."""
     named = {}
-    for kernel in recall(repo).kernels:
+    for kernel in read_answers(repo).kernels:
         named[kernel.pin] = kernel.commit
         if kernel.version is not None:
             named[f"v{kernel.version}"] = kernel.commit
-    refs = kernel_folder(repo) / "refs"
-    for path in sorted(refs.rglob("*")) if refs.is_dir() else []:
+    refs = _kernel_folder(repo) / "refs"
+    for path in refs.rglob("*"):
         if path.is_file():
             named.setdefault(path.relative_to(refs).as_posix(), path.read_text(encoding="utf-8").strip())
     return named
-
-
-def _abbreviated(repo: str, commit: str) -> list[str]:
-    """Return the snapshot that ``commit``, whole or its beginning, names without doubt."""
-    folder = kernel_folder(repo) / "snapshots"
-    if len(commit) < _SHORTEST_COMMIT or not re.fullmatch(r"[0-9a-f]+", commit) or not folder.is_dir():
-        return []
-    found = [path.name for path in folder.iterdir() if path.name.startswith(commit)]
-    return found if len(found) == 1 else []
-
-
-def _listed_files(snapshot: Path) -> list[str]:
-    """Return the files of the commit as the hub listed them when it was downloaded; empty if it did not."""
-    listing = snapshot.parent.parent / "trees" / f"{snapshot.name}.json"
-    try:
-        return list(json.loads(listing.read_text(encoding="utf-8"))["files"])
-    except (OSError, ValueError, KeyError, TypeError):
-        return []

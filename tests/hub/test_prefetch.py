@@ -4,12 +4,14 @@ import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from kernels_bench_tools.hub import HubStatus
 from kernels_bench_tools.hub.lock import read_lock
+from kernels_bench_tools.schema.hub import find_lock
 
 Place = Any
 
@@ -151,7 +153,7 @@ def test_what_a_kernel_depends_on_is_locked_with_it(place: Place) -> None:
 
 @pytest.mark.parametrize(
     ("text", "what"),
-    [("[]", "is not a lock of kernels"), ("{", "is not a lock"), ('{"format": 2}', "has the format 2")],
+    [("[]", "is not a lock file"), ("{", "is not a lock file"), ('{"format": 2}', "has the format 2")],
 )
 def test_a_lock_that_is_none_of_ours_is_said_so(place: Place, text: str, what: str) -> None:
     (place.folder / "kernels.lock").write_text(text)
@@ -181,3 +183,26 @@ def test_kbt_says_in_a_line_what_cannot_be_had(place: Place) -> None:
     assert done.stdout == "nothing was locked\n"
     assert not (place.folder / "kernels.lock").exists()
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("locks", "marks", "found"),
+    [
+        (["kernels.lock"], [], "kernels.lock"),
+        (["kernels.lock", "op/kernels.lock"], [], "op/kernels.lock"),
+        (["op/impls/kernels.lock"], ["op/impls/.git"], "op/impls/kernels.lock"),
+        (["kernels.lock"], ["op/.git"], None),
+        (["kernels.lock"], ["op/pyproject.toml"], None),
+        ([], [], None),
+    ],
+)
+def test_the_nearest_lock_up_to_the_root_of_the_project_applies(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, locks: list[str], marks: list[str], found: str | None
+) -> None:
+    monkeypatch.delenv("KBT_KERNELS_LOCK", raising=False)
+    (tmp_path / "pyproject.toml").touch()
+    (tmp_path / "op/impls").mkdir(parents=True)
+    for name in (*locks, *marks):
+        (tmp_path / name).touch()
+
+    assert find_lock(tmp_path / "op/impls") == (tmp_path / found if found else None)

@@ -109,7 +109,7 @@ def test_bounds_admit_what_lies_within_them() -> None:
 
 def test_trust_is_a_list_of_names_never_a_switch() -> None:
     for trust in (True, "org", [1]):
-        with pytest.raises(KbtError, match="no allow-list"):
+        with pytest.raises(KbtError, match="not an allow-list"):
             get_kernel("a/b@1", trust=trust)
 
 

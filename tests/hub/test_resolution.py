@@ -125,9 +125,7 @@ def test_a_cached_pin_is_used_when_the_hub_fails_and_a_note_says_so(place: Place
     outcome = place.load(f"{place.repo}@1", KBT_HUB_DEADLINE_S="1")
 
     assert (outcome.status, origins(outcome)) == (HubStatus.OK, ["cache"])
-    assert outcome.loaded[0]["notes"][0].startswith(
-        "taken from the local cache: the hub could not be asked: "
-    )
+    assert outcome.loaded[0]["notes"][0].startswith("taken from the local cache: the hub did not answer: ")
 
 
 def test_when_the_hub_is_down_and_the_cache_has_another_version_the_hub_is_the_trouble(place: Place) -> None:
@@ -154,7 +152,7 @@ def test_an_override_comes_before_everything(place: Place) -> None:
     outcome = place.load(f"{place.repo}@1", LOCAL_KERNELS=f"some/other=/x:{place.repo}={own}")
 
     assert (outcome.value, origins(outcome)) == (9, ["override"])
-    assert outcome.loaded[0]["notes"] == ["version 1 was asked for; this folder has 4"]
+    assert outcome.loaded[0]["notes"] == ["version 1 was requested; this folder has 4"]
     assert place.hub.log == []
 
 

@@ -9,9 +9,7 @@ from pathlib import Path
 import pytest
 
 from kernels_bench_tools.file_io import read_struct
-from kernels_bench_tools.hub import lock as locks
 from kernels_bench_tools.run import build as scheduler
-from kernels_bench_tools.run.cache import key as fingerprints
 from kernels_bench_tools.run.environment.base import find_environment
 from kernels_bench_tools.schema.build import BuildRun
 from kernels_bench_tools.schema.device import cuda_device
@@ -210,22 +208,6 @@ def test_a_lock_of_hub_kernels_above_the_project_is_another_projects(workspace):
     (workspace.root.parent / "kernels.lock").write_text("[]")
 
     assert workspace.build().started == []
-
-
-@pytest.mark.parametrize(
-    "place", ["kernels.lock", "op/kernels.lock", "op/impls/kernels.lock", "../kernels.lock"]
-)
-@pytest.mark.parametrize("mark", ["", "op/pyproject.toml", "op/.git"])
-def test_the_key_and_the_harness_find_the_same_lock_of_hub_kernels(workspace, monkeypatch, place, mark):
-    monkeypatch.delenv("KBT_KERNELS_LOCK", raising=False)
-    workspace.write("op/impls/x.md", "")
-    workspace.write(place, "[]")
-    if mark:
-        workspace.write(mark, "")
-    monkeypatch.chdir(workspace.root / "op/impls")
-
-    # The harness counts from the current folder where no cell's script runs.
-    assert fingerprints.find_lock(Path.cwd()) == locks.find_lock()
 
 
 def test_a_variable_that_changes_numbers_concerns_measurements(workspace, monkeypatch):

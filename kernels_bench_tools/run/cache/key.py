@@ -26,13 +26,12 @@ from kernels_bench_tools.run.environment.allowed import number_variables
 from kernels_bench_tools.run.environment.base import PACKAGE_FOLDER, CellEnvironment
 from kernels_bench_tools.schema.build import FORWARD
 from kernels_bench_tools.schema.device import Device
+from kernels_bench_tools.schema.hub import LOCK_FILE, find_lock
 
 UPSTREAM, DATA, SOURCE = "upstream ", "file ", "source of "
 """What the names of the ingredients begin with that a cell may have several of."""
 
 _HUB_CALL = "get_kernel"
-_LOCK_VARIABLE, _LOCK_NAME = "KBT_KERNELS_LOCK", "kernels.lock"
-_ROOT_MARKS = ("pyproject.toml", ".git")
 _DIGITS = 32
 """Of each ingredient's digest: they are stored with every result."""
 
@@ -126,7 +125,7 @@ class Fingerprints:
             values |= {"processes": processes}
             values |= {f"variable {name}": value for name, value in number_variables(os.environ).items()}
         if _HUB_CALL in cell.code:
-            values |= {_LOCK_NAME: _lock_digest(node.notebook.path.parent)}
+            values |= {LOCK_FILE: _lock_digest(node.notebook.path.parent)}
             values |= {"USE_HUB_KERNELS": os.environ.get("USE_HUB_KERNELS", "")}
         return values
 
@@ -142,22 +141,6 @@ class Fingerprints:
         seen: list[Any] = [result.status, result.reason, result.artifacts]
         # Of another notebook, the front matter reaches the cell as well.
         return _digest(seen if name in node.local else [*seen, self.graph.nodes[name].notebook.front])
-
-
-def find_lock(folder: Path) -> Path | None:
-    """Return the lock of hub kernels that holds in a notebook's folder, if there is one.
-
-    The harness looks in the same places: what ``KBT_KERNELS_LOCK`` names, else the folder and those above it as
-    far as the first with a ``pyproject.toml`` or ``.git``.
-    """
-    if named := os.environ.get(_LOCK_VARIABLE):
-        return Path(named)
-    for one in (folder, *folder.parents):
-        if (one / _LOCK_NAME).is_file():
-            return one / _LOCK_NAME
-        if any((one / mark).exists() for mark in _ROOT_MARKS):
-            break
-    return None
 
 
 def _lock_digest(folder: Path) -> str:

@@ -1,0 +1,48 @@
+"""What ``kbt``, its prefetch process and cells exchange about hub kernels."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import msgspec
+
+LOCK_FILE = "kernels.lock"
+LOCK_VARIABLE = "KBT_KERNELS_LOCK"
+_ROOT_MARKS = ("pyproject.toml", ".git")
+
+
+class KernelRequest(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """The arguments of a call of ``get_kernel``."""
+
+    reference: str | dict[str, str]
+    version: int | str | None = None
+    revision: str | None = None
+    trust: list[str] = msgspec.field(default_factory=list)
+
+
+class FetchedKernel(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """How a request ended."""
+
+    reference: str
+    status: str
+    reason: str = ""
+    commit: str = ""
+    variant: str = ""
+    notes: list[str] = msgspec.field(default_factory=list)
+
+
+def find_lock(folder: Path) -> Path | None:
+    """Return the lock of hub kernels that applies in a notebook's folder, or None.
+
+    It is the file in ``KBT_KERNELS_LOCK``, else ``kernels.lock`` in the folder or the nearest parent, up to the
+    project's root (the first folder with a ``pyproject.toml`` or ``.git``).
+    """
+    if named := os.environ.get(LOCK_VARIABLE):
+        return Path(named)
+    for one in (folder, *folder.parents):
+        if (one / LOCK_FILE).is_file():
+            return one / LOCK_FILE
+        if any((one / mark).exists() for mark in _ROOT_MARKS):
+            break
+    return None
