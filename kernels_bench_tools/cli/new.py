@@ -71,7 +71,7 @@ def new_implementation(
     computes several functions has a baseline for each: choose with `--from`.
     """
     project = find_project(Path.cwd())
-    operator, _, stem = name.partition("/")
+    operator, _, stem = name.rpartition("/")
     start, others = _origin(project, operator, origin)
     if not _NAME.fullmatch(stem):
         remedy = f"For example: kbt new implementation {operator}/my_kernel"

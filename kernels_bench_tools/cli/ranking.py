@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import PurePosixPath
 
 from kernels_bench_tools.cli.physics import cell_records
-from kernels_bench_tools.notebooks.project import Project
+from kernels_bench_tools.notebooks.project import IMPLEMENTATIONS, Project, operator_of
 from kernels_bench_tools.schema.build import BuildRun, CellRun, NotebookRun
 from kernels_bench_tools.schema.record import Record
 from kernels_bench_tools.summarize.sources import Source, whole_record
@@ -21,9 +21,9 @@ def by_operator(shown: Shown) -> dict[str, Shown]:
     """Return the cells of each operator that several implementations were run of."""
     found: dict[str, list[tuple[NotebookRun, CellRun]]] = {}
     for entry, cell in shown:
-        parts = PurePosixPath(entry.path).parts
-        if len(parts) > 2 and parts[-2] == "impls":
-            found.setdefault(parts[-3], []).append((entry, cell))
+        operator = operator_of(entry.path)
+        if operator and PurePosixPath(entry.path).parent.name == IMPLEMENTATIONS:
+            found.setdefault(operator, []).append((entry, cell))
     return {
         operator: cells for operator, cells in found.items() if len({entry.path for entry, _ in cells}) > 1
     }
@@ -32,7 +32,7 @@ def by_operator(shown: Shown) -> dict[str, Shown]:
 def operator_table(project: Project, result: BuildRun, operator: str, cells: Shown) -> str:
     """Return the rankings and workloads of an operator on this build's device, as text."""
     sources = [Source(records=_records(project, result, *shown), front=shown[0].front) for shown in cells]
-    return render_table(summarize(operator, title_from_name(operator), sources))
+    return render_table(summarize(operator, title_from_name(operator.rpartition("/")[2]), sources))
 
 
 def _records(project: Project, result: BuildRun, entry: NotebookRun, cell: CellRun) -> list[Record]:

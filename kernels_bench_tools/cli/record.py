@@ -91,6 +91,8 @@ def _last_build(project: Project) -> list[Path]:
 
 def _destinations(project: Project, sources: Iterable[Path]) -> Destination:
     folders = {name: paths[0].parents[1] for name, paths in operators(project).items()}
+    # Records have the operator's name, which is the last part of an id with folders.
+    folders = {name.rpartition("/")[2]: folder for name, folder in folders.items()} | folders
     found: Destination = defaultdict(list)
     for source in sources:
         for entry in read_records(source):

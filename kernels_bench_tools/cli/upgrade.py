@@ -11,7 +11,7 @@ import typer
 
 from kernels_bench_tools.cli.options import Paths
 from kernels_bench_tools.notebooks.project import find_project
-from kernels_bench_tools.notebooks.upgrade import apply_moves, count_undated, find_moves, parse_moment
+from kernels_bench_tools.notebooks.upgrade import apply_changes, count_undated, find_changes, parse_moment
 
 
 def upgrade(
@@ -32,14 +32,14 @@ def upgrade(
     project = find_project(Path.cwd())
     now = datetime.now(UTC)
     after = parse_moment(to or f"{now:%Y-%m-%d}", now)
-    moves = find_moves(project, paths or [], after)
+    changes = find_changes(project, paths or [], after)
     undated = count_undated(project, paths or [])
     if not dry_run:
-        apply_moves(moves)
-    for move in moves:
-        print(f"{move.where}: {move.before} -> {move.after}")
+        apply_changes(changes)
+    for change in changes:
+        print(f"{change.where}: {change.before} -> {change.after}")
     verb = "would move" if dry_run else "moved"
-    print(f"{verb} {len(moves)} date{'' if len(moves) == 1 else 's'} to {after}")
+    print(f"{verb} {len(changes)} date{'' if len(changes) == 1 else 's'} to {after}")
     if undated:
         print(
             f"note: {undated} cells install packages without a date. `kbt check` names them.", file=sys.stderr

@@ -85,7 +85,9 @@ def run_benchmark(
     """
     import_ms = since_process_start_ms()
     context = CellContext.load()
-    found = find_operator(operator or str(getattr(kernel_type, "value", kernel_type) or context.operator))
+    found = find_operator(
+        operator or str(getattr(kernel_type, "value", kernel_type) or context.operator.rpartition("/")[2])
+    )
     function = function or impl_func
     if peer_options:
         print(f"ignored: {', '.join(peer_options)} (sampling stops when the median is known)")

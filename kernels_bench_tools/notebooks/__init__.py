@@ -1,1 +1,1 @@
-"""RUN: reads a project's notebooks and checks them; nothing here runs a cell."""
+"""Reading and checking a project's notebooks; nothing here runs a cell."""

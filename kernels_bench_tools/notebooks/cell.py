@@ -1,4 +1,4 @@
-"""Cells: the fences that run, their attributes and their code."""
+"""Cells: fences that run, with their attributes and code."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ ATTRIBUTES = (
     "script",
 )
 _SAFE_ID = re.compile(r"\w[\w.-]*")
-_LONGEST_TIMEOUT = 7
-"""Digits; four months."""
+_TIMEOUT_DIGITS = 7
 _FLAGS = ("collapse-code", "collapse-output", "collapsed")
 
-Complain = Callable[..., None]
+Report = Callable[..., None]
+"""Adds a ``NotebookError``: what is wrong, what was expected, what to do."""
 
 
 @dataclass
 class Cell(CodeCell):  # type: ignore[misc]  # uvnote has no types
-    """A cell: uvnote's own type, with what its main branch and we add. Its lines count from the body."""
+    """uvnote's cell with more attributes. ``line_start`` and ``line_end`` count from the notebook's body."""
 
-    # uvnote's fields again, with types; dataclasses keep their order.
+    # uvnote's fields, repeated for their types.
     id: str
     code: str
     deps: list[str]
@@ -51,52 +51,51 @@ class Cell(CodeCell):  # type: ignore[misc]  # uvnote has no types
     collapse_output: bool = False
     commented: bool = False
     timeout: int | None = None
-    """Seconds that it may run; None for the default."""
+    """Seconds; None for the default."""
     script: str | None = None
-    """The file that its code comes from, as written in the notebook."""
+    """File that holds the code, as written in the notebook."""
     file_line: int = 0
-    """Line of the opening fence in the file, from 1."""
+    """Line number of the opening fence in the file."""
     local_needs: list[str] = field(default_factory=list)
-    """Ids of needed cells of this notebook."""
+    """Needed cells of this notebook."""
     references: list[str] = field(default_factory=list)
     """Needs outside this notebook, as written: ``path.md``, ``path.md:cell``, or a path of data files."""
 
     @property
     def measures(self) -> bool:
-        """Whether it leaves records, which is what makes a cell a measurement."""
+        """Whether the cell writes records."""
         return any(output.endswith(".jsonl") for output in self.outputs)
 
 
 def is_reference(need: str) -> bool:
-    """Return whether a need is a path, and not the id of a cell in the same notebook."""
+    """Return whether a need is a path rather than the id of a cell in the same notebook."""
     return "/" in need or is_pattern(need) or need.partition(":")[0].endswith(".md")
 
 
 def read_cell(
     project: Project, name: str, fence: Fence, offset: int, problems: list[NotebookError]
 ) -> Cell | None:
-    """Return the cell of a fence, or None if it holds none; what is wrong is added to ``problems``.
+    """Return the cell of a fence, or None if the fence is empty.
 
     Args:
-        project: The project that its ``script=`` must stay in.
+        project: The project, which must contain the file of ``script=``.
         name: The notebook's path within the project.
         fence: A fence whose first word is ``python``.
-        offset: Lines of front matter before the notebook's body.
-        problems: Where to put what is wrong.
+        offset: Number of lines before the notebook's body.
+        problems: Errors are appended to it.
     """
     where = f"{name}:{offset + fence.start + 1}"
 
-    def complain(what: str, expected: str = "", remedy: str = "") -> None:
-        # A commented cell does not run, so nothing can be wrong with it.
-        if not fence.commented:
+    def report(what: str, expected: str = "", remedy: str = "") -> None:
+        if not fence.commented:  # a commented cell does not run
             problems.append(NotebookError(where, what, expected, remedy))
 
     attributes: dict[str, str] = parse_attributes(fence.info)
     script = attributes.get("script")
-    code = fence.code if script is None else _script_text(project, name, script, complain)
+    code = fence.code if script is None else _script_text(project, name, script, report)
     if not code and not fence.code:
         return None
-    _check_names(fence.info, complain)
+    _check_names(fence.info, report)
     cell = Cell(
         id=attributes.get("id", generate_cell_id(code)),
         code=code,
@@ -108,13 +107,13 @@ def read_cell(
         collapse_code=_flag(attributes, "collapse-code"),
         collapse_output=_flag(attributes, "collapse-output"),
         commented=fence.commented,
-        timeout=_seconds(attributes.get("timeout"), complain),
+        timeout=_seconds(attributes.get("timeout"), report),
         script=script,
         file_line=offset + fence.start + 1,
     )
     cell.local_needs = [need for need in cell.needs if not is_reference(need)]
     cell.references = [need for need in cell.needs if is_reference(need)]
-    _check_values(cell, attributes, complain)
+    _check_values(cell, attributes, report)
     return cell
 
 
@@ -126,61 +125,59 @@ def _flag(attributes: dict[str, str], name: str) -> bool:
     return attributes.get("collapsed", attributes.get(name, "")).lower() == "true"
 
 
-def _seconds(text: str | None, complain: Complain) -> int | None:
+def _seconds(text: str | None, report: Report) -> int | None:
     if text is None:
         return None
-    if not text.isascii() or not text.isdigit() or len(text) > _LONGEST_TIMEOUT or int(text) == 0:
-        complain(f"timeout={text[:20]} is wrong", "A whole number of seconds, such as timeout=600")
+    if not text.isascii() or not text.isdigit() or len(text) > _TIMEOUT_DIGITS or int(text) == 0:
+        report(f"timeout={text[:20]} is wrong", "A whole number of seconds, such as timeout=600")
         return None
     return int(text)
 
 
-def _script_text(project: Project, name: str, script: str, complain: Complain) -> str:
+def _script_text(project: Project, name: str, script: str, report: Report) -> str:
     inside = join(name.rpartition("/")[0], script)
     path = project.root / inside if inside else None
     if path is None or not path.resolve().is_relative_to(project.root.resolve()):
         shown = script.replace("\0", "\ufffd")
-        complain(f"script={shown} is no path within the project", "One from the notebook's folder")
+        report(f"script={shown} is no path within the project", "A path relative to the notebook's folder")
         return ""
     try:
         return path.read_bytes().decode("utf-8-sig").replace("\r\n", "\n").removesuffix("\n")
     except (OSError, UnicodeDecodeError) as error:
-        complain(f"script={script} cannot be read: {error}", "A UTF-8 file")
+        report(f"script={script} cannot be read: {error}", "A UTF-8 file")
         return ""
 
 
-def _check_names(info: str, complain: Complain) -> None:
+def _check_names(info: str, report: Report) -> None:
     seen: set[str] = set()
     for word in info.split()[1:]:
         key, equals, value = word.partition("=")
         if not key or not equals or not value:
-            complain(f"{word!r} is no attribute", "Attributes are NAME=VALUE without spaces")
-            return  # the words after it are most likely its other parts
+            report(f"{word!r} is no attribute", "Attributes are NAME=VALUE without spaces")
+            return  # what follows is most likely part of the same attribute
         if key not in ATTRIBUTES:
             hint = did_you_mean(key, ATTRIBUTES, f"Known are {', '.join(ATTRIBUTES)}")
-            complain(f"unknown attribute {key!r}", "", hint)
+            report(f"unknown attribute {key!r}", "", hint)
         elif key in seen:
-            complain(f"{key}= is given twice", "", "Remove one of them")
+            report(f"{key}= is given twice", "", "Remove one of them")
         seen.add(key)
 
 
-def _check_values(cell: Cell, attributes: dict[str, str], complain: Complain) -> None:
+def _check_values(cell: Cell, attributes: dict[str, str], report: Report) -> None:
     if not _SAFE_ID.fullmatch(cell.id) or ".." in cell.id:
-        complain(
-            f"id={cell.id} is not a name", "Letters, digits, `_`, `-` and `.`, since it becomes a file name"
-        )
+        report(f"id={cell.id} is not a name", "Letters, digits, `_`, `-` and `.`; it becomes a file name")
     for output in cell.outputs:
         if output.startswith("/") or ".." in output.split("/") or "\\" in output:
-            complain(f"outputs={output} leaves the cell's folder", "A relative path without `..`")
+            report(f"outputs={output} leaves the cell's folder", "A relative path without `..`")
     for flag in _FLAGS:
         if attributes.get(flag, "true").lower() not in {"true", "false"}:
-            complain(f"{flag}={attributes[flag]} is wrong", "true or false")
+            report(f"{flag}={attributes[flag]} is wrong", "true or false")
     try:
         header = read_header(cell.code)
     except ValueError as error:
-        complain(f"the cell cannot be run: {error}", "A `# /// script` header as PEP 723 describes")
+        report(f"the cell cannot be run: {error}", "A `# /// script` header as PEP 723 describes")
         return
     if cell.deps and header is not None:
-        complain(
+        report(
             "it has deps= and a header of its own", "One of them", "Move deps= into the header's dependencies"
         )

@@ -1,4 +1,4 @@
-"""A notebook: prose and cells, as uvnote defines them, with fences as CommonMark does."""
+"""Notebooks: prose and cells by the rules of uvnote, fences by those of CommonMark."""
 
 from __future__ import annotations
 
@@ -11,52 +11,56 @@ from kernels_bench_tools.errors import NotebookError
 from kernels_bench_tools.notebooks.cell import Cell, read_cell
 from kernels_bench_tools.notebooks.fences import Fence, find_fences
 from kernels_bench_tools.notebooks.front_matter import read_front_matter
-from kernels_bench_tools.notebooks.project import STATE_FOLDER, Project
+from kernels_bench_tools.notebooks.project import STATE_FOLDER, Project, operator_of
 from kernels_bench_tools.schema.build import FrontMatter
 
 
 @dataclass(frozen=True)
 class Notebook:
-    """A notebook as it stands in its file."""
+    """A notebook as written in its file."""
 
     path: Path
     name: str
     """Path within the project, with ``/``."""
     text: str
-    """The whole file, with line feeds only."""
+    """The whole file, with line feeds as line endings."""
     digest: str
     """SHA-256 of the file's bytes, in hex."""
     front: FrontMatter
     blocks: list[str | Cell]
-    """Prose and cells in the order of the text."""
+    """Prose and cells in order."""
     problems: list[NotebookError] = field(default_factory=list)
-    """Everything that is wrong within this file, in the order of its lines."""
+    """All errors within this file, in the order of its lines."""
     nested: list[int] = field(default_factory=list)
-    """Lines of fences that would be cells, were they not in a list or a quotation."""
+    """Lines of python fences that are not cells because they are in a list or a quotation."""
 
     @property
     def cells(self) -> list[Cell]:
-        """The cells in the order of the text, commented ones included."""
+        """All cells in order, including commented ones."""
         return [block for block in self.blocks if isinstance(block, Cell)]
 
     @property
+    def active_cells(self) -> list[Cell]:
+        """The cells that are not commented out."""
+        return [cell for cell in self.cells if not cell.commented]
+
+    @property
     def folder(self) -> str:
-        """Folder of the notebook within the project; empty for the root."""
+        """The notebook's folder within the project; empty for the root."""
         return self.name.rpartition("/")[0]
 
     @property
     def implementation(self) -> str:
-        """Id of what the notebook measures: the stem of its file."""
+        """Id of the implementation: the stem of the file name."""
         return self.path.stem
 
     @property
     def operator(self) -> str:
-        """Name of the folder above ``impls/`` or ``results/``; empty elsewhere."""
-        parts = self.name.split("/")
-        return parts[-3] if len(parts) > 2 and parts[-2] in {"impls", "results"} else ""
+        """Id of the operator: the folder that holds ``impls/`` or ``results/``; empty elsewhere."""
+        return operator_of(self.name)
 
     def script_path(self, cell: Cell) -> Path:
-        """Return where a cell's script is: two folders below the notebook, as relative sources expect."""
+        """Return where a cell's script is written; relative sources of its header count from there, as in uvnote."""
         return self.path.parent / STATE_FOLDER / "cells" / f"{self.path.stem}__{cell.id}.py"
 
 
@@ -64,7 +68,7 @@ def read_notebook(project: Project, path: Path) -> Notebook:
     """Return the notebook at ``path``.
 
     Raises:
-        NotebookError: The first thing that is wrong with it, with its file and line.
+        NotebookError: The first error in it, with file and line.
     """
     notebook = survey_notebook(project, path)
     if notebook.problems:
@@ -73,7 +77,7 @@ def read_notebook(project: Project, path: Path) -> Notebook:
 
 
 def survey_notebook(project: Project, path: Path) -> Notebook:
-    """Return as much of the notebook at ``path`` as can be read, with everything that is wrong in it."""
+    """Return the notebook at ``path`` as far as it can be read, with all errors in ``problems``."""
     name = project.relative(path)
     data, text, problems = b"", "", list[NotebookError]()
     try:
@@ -84,7 +88,7 @@ def survey_notebook(project: Project, path: Path) -> Notebook:
     except UnicodeDecodeError as error:
         line = data[: error.start].count(b"\n") + 1
         problems.append(NotebookError(f"{name}:{line}", "is not UTF-8", "", "Save the file as UTF-8"))
-    # Not splitlines(): a form feed or U+2028 inside code is no new line.
+    # Not splitlines(), which also splits at form feeds and U+2028.
     lines = text.split("\n")
     front = read_front_matter(name, lines)
     body = lines[front.body :]

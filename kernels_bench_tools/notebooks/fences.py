@@ -1,4 +1,4 @@
-"""Where a notebook's cells are: its fences as CommonMark sees them, and the cells commented out."""
+"""The fenced code blocks of a notebook, by the rules of CommonMark, and those that are commented out."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from markdown_it.token import Token
 
 @dataclass(frozen=True)
 class Fence:
-    """A fenced code block. Lines count from 0; ``end`` is the line after the last one."""
+    """A fenced code block in lines ``start`` to ``end`` (exclusive), counted from 0."""
 
     info: str
     """The words after the opening fence."""
     code: str
-    """What is between the fences, without the last line feed."""
+    """The text between the fences, without the last line feed."""
     start: int
     end: int
     closed: bool = True
@@ -32,10 +32,10 @@ class Fence:
 
 
 def find_fences(lines: Sequence[str]) -> list[Fence]:
-    """Return every fence of a text in its order, those of commented cells included.
+    """Return all fences of a text in order, including commented ones.
 
-    Cells are commented out in the two ways of uvnote: the fence alone is within ``<!-- -->``, or it is
-    behind ``#``. Their bodies are not CommonMark, so they are blanked before the rest is parsed.
+    As in uvnote, a cell is commented out by ``<!-- -->`` around each fence line, or by ``#`` before it. Such cells
+    are not CommonMark, so they are replaced by empty lines before the rest is parsed.
     """
     rest, commented = list(lines), list[Fence]()
     while True:
@@ -56,8 +56,8 @@ def _block_tokens(lines: Sequence[str]) -> list[Token]:
 
 @cache
 def _parser() -> MarkdownIt:
-    """Return the parser of all notebooks: making one takes longer than reading a notebook."""
-    # Blocks are all that is asked for; "normalize" would count a lone carriage return as a new line.
+    """Return a shared parser: constructing one takes longer than reading a notebook."""
+    # Inline text is not needed, and the rule "normalize" would count a lone carriage return as a new line.
     parser = MarkdownIt("commonmark")
     parser.core.ruler.enableOnly(["block"])
     return parser
@@ -87,7 +87,7 @@ def _first_commented(lines: Sequence[str], tokens: Sequence[Token]) -> tuple[int
 
 
 def _commented_info(line: str) -> str | None:
-    """Return the info string of a line that opens a commented cell, or None for any other line."""
+    """Return the info string if a line opens a commented cell, else None."""
     if line.startswith("<!-- ```python") and line.endswith("-->"):
         return line[4:-3].strip().removeprefix("```")
     uncommented = line.lstrip("#").strip()

@@ -1,7 +1,9 @@
-"""The YAML at the top of a notebook, read strictly: what uvnote ignores in silence is an error here."""
+"""The YAML front matter of a notebook. Unlike in uvnote, anything unknown or malformed is an error."""
 
 from __future__ import annotations
 
+import os
+import platform
 import reprlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -13,6 +15,7 @@ from uvnote.parser import parse_frontmatter
 
 from kernels_bench_tools.errors import NotebookError
 from kernels_bench_tools.schema.build import FrontMatter
+from kernels_bench_tools.schema.device import Device
 from kernels_bench_tools.text import did_you_mean
 
 DEVICE_KINDS = ("cuda", "rocm", "xpu", "mps", "cpu")
@@ -39,7 +42,10 @@ _TYPES: dict[str, Any] = {
     "on_github": str,
     "on_huggingface": str,
 }
-_SPELLED = {
+_UVNOTE_KEYS = ("title", "author", "theme", "custom_css", "collapse_code")
+"""Keys of uvnote that are used here."""
+_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_EXPECTED = {
     str: "Text",
     bool: "true or false",
     list[str]: "A list of words",
@@ -49,19 +55,19 @@ _SPELLED = {
 
 @dataclass
 class FrontMatterBlock:
-    """A notebook's front matter, and where its body begins."""
+    """A notebook's front matter, and the errors in it."""
 
     front: FrontMatter
     body: int
-    """Number of lines before the body."""
+    """Number of lines before the notebook's body."""
     problems: list[NotebookError] = field(default_factory=list)
 
 
 def read_front_matter(where: str, lines: Sequence[str]) -> FrontMatterBlock:
-    """Return what the lines before the second ``---`` say, with everything that is wrong with it.
+    """Return the front matter of a notebook.
 
     Args:
-        where: How messages name the notebook.
+        where: The notebook's name in messages.
         lines: The whole notebook.
     """
     empty = FrontMatterBlock(FrontMatter(), 0)
@@ -77,21 +83,39 @@ def read_front_matter(where: str, lines: Sequence[str]) -> FrontMatterBlock:
         problems = [*_check_keys(where, block, data)]
     wrong = {key for key, value in data.items() if key not in _TYPES or not _fits(value, _TYPES[key])}
     right = {key: value for key, value in data.items() if key not in wrong}
-    # uvnote's reader fails on some of what is wrong; it then sees an empty block.
-    uvnotes = {} if problems else _uvnotes(block, data)
-    return FrontMatterBlock(_front_matter(right, uvnotes), end + 1, problems)
+    # uvnote's reader raises on some errors.
+    from_uvnote = {} if problems else _read_by_uvnote(block, data)
+    return FrontMatterBlock(_front_matter(right, from_uvnote), end + 1, problems)
 
 
-def _uvnotes(block: Sequence[str], data: dict[str, Any]) -> dict[str, Any]:
-    """Return uvnote's reading of its keys.
+def unmet_requirement(front: FrontMatter, device: Device) -> str:
+    """Return why a notebook's cells cannot run on this machine, in one line; empty if they can.
 
-    It differs from the YAML reader's where uvnote sees more lines than there are: at a form feed, say. Where it
-    cannot differ it is not asked, since it takes as long as reading the whole rest of the notebook.
+    >>> gpu = Device(kind="cuda", name="NVIDIA H200", slug="nvidia-h200")
+    >>> unmet_requirement(FrontMatter(requires=["rocm"]), gpu)
+    'needs a ROCM device; this machine has NVIDIA H200'
+    """
+    system = (os.environ.get("UVNOTE_PLATFORM") or platform.system()).lower()
+    if front.platforms is not None and system not in front.platforms:
+        if not front.platforms:
+            return "is switched off (`platforms: []`)"
+        return f"runs on {' or '.join(front.platforms)} only; this machine runs {system}"
+    if front.requires and device.kind not in front.requires:
+        kinds = " or ".join(kind.upper() for kind in front.requires)
+        return f"needs a {kinds} device; this machine has {device.name}"
+    return ""
+
+
+def _read_by_uvnote(block: Sequence[str], data: dict[str, Any]) -> dict[str, Any]:
+    """Return the values that uvnote reads for its keys.
+
+    They differ from those of YAML only at characters such as a form feed, which uvnote counts as a new line. Its
+    slow reader is skipped otherwise.
     """
     if all(len(line.splitlines()) <= 1 for line in block):
         return data
     config, _ = parse_frontmatter("\n".join(block))
-    return {key: getattr(config, key) for key in _UVNOTES}
+    return {key: getattr(config, key) for key in _UVNOTE_KEYS}
 
 
 def _load(where: str, block: Sequence[str]) -> tuple[list[NotebookError], dict[str, Any]]:
@@ -100,13 +124,13 @@ def _load(where: str, block: Sequence[str]) -> tuple[list[NotebookError], dict[s
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         line = mark.line + 2 if mark else 1
-        said = getattr(error, "problem", None) or "it cannot be read"
-        what = f"the front matter is not YAML: {said}"
+        reason = getattr(error, "problem", None) or "it cannot be read"
+        what = f"the front matter is not YAML: {reason}"
         return [
             NotebookError(f"{where}:{line}", what, "Lines like `title: Triton`", "Quote values with `: `")
         ], {}
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
-        # What a tag or a date makes of its text is not checked by the YAML reader: `2026-99-99`.
+        # Raised for dates and tags with impossible values, such as `2026-99-99`.
         what = f"the front matter holds a value that cannot be read ({type(error).__name__})"
         return [NotebookError(f"{where}:1", what, "Lines like `title: Triton`", "Quote the value")], {}
     if data is None:
@@ -115,11 +139,6 @@ def _load(where: str, block: Sequence[str]) -> tuple[list[NotebookError], dict[s
         what = f"the front matter is a {type(data).__name__}"
         return [NotebookError(f"{where}:2", what, "Lines like `title: Triton`")], {}
     return [], {str(key): value for key, value in data.items()}
-
-
-_UVNOTES = ("title", "author", "theme", "custom_css", "collapse_code")
-"""The keys that are uvnote's and that we use."""
-_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 def _check_keys(where: str, block: Sequence[str], data: dict[str, Any]) -> list[NotebookError]:
@@ -131,7 +150,7 @@ def _check_keys(where: str, block: Sequence[str], data: dict[str, Any]) -> list[
             problems.append(NotebookError(at, f"unknown front matter key {key!r}", "", hint))
         elif not _fits(value, _TYPES[key]):
             what = f"{key} is {reprlib.repr(value)}"
-            problems.append(NotebookError(at, what, _SPELLED.get(_TYPES[key], "A word or a list")))
+            problems.append(NotebookError(at, what, _EXPECTED.get(_TYPES[key], "A word or a list")))
     requires = data.get("requires")
     for kind in requires if isinstance(requires, list) else []:
         if isinstance(kind, str) and kind.lower() not in DEVICE_KINDS:
@@ -149,7 +168,7 @@ def _line_of(key: str, block: Sequence[str]) -> int:
 
 
 def _fits(value: object, kind: Any) -> bool:
-    # A key without a value is as good as none.
+    # A key without a value is allowed.
     try:
         msgspec.convert(value, kind | None)
     except msgspec.ValidationError:
@@ -157,14 +176,14 @@ def _fits(value: object, kind: Any) -> bool:
     return True
 
 
-def _front_matter(data: dict[str, Any], uvnotes: dict[str, Any]) -> FrontMatter:
-    """Return our view: uvnote's reading of its keys, and ours of the others."""
+def _front_matter(data: dict[str, Any], from_uvnote: dict[str, Any]) -> FrontMatter:
+    """Return the front matter, with uvnote's values for uvnote's keys."""
     own = ("description", "family", "baseline", "requires", "links")
     values = {key: data[key] for key in own if data.get(key) is not None}
     values["requires"] = [kind.lower() for kind in values.get("requires", [])]
-    for key in _UVNOTES:
-        if data.get(key) is not None and key in uvnotes:
-            values[key] = uvnotes[key]
+    for key in _UVNOTE_KEYS:
+        if data.get(key) is not None and key in from_uvnote:
+            values[key] = from_uvnote[key]
     platforms = data["platforms"] if "platforms" in data else data.get("platform")
     if platforms is not None:
         listed = [platforms] if isinstance(platforms, str) else platforms

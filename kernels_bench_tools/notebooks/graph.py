@@ -1,8 +1,8 @@
-"""What needs what: every cell's needs resolved, and one order in which cells can run."""
+"""The graph of cells: every ``needs=`` resolved, and one order of execution."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
@@ -17,19 +17,19 @@ from kernels_bench_tools.text import did_you_mean
 
 
 class CellName(NamedTuple):
-    """Which cell: it reads ``layer_norm/impls/mine.md:benchmark``."""
+    """The name of a cell, written ``layer_norm/impls/mine.md:benchmark``."""
 
     notebook: str
     cell: str
 
     def __str__(self) -> str:
-        """Return the name as ``needs=`` and the command line spell it."""
+        """Return the name as in ``needs=`` and on the command line."""
         return f"{self.notebook}:{self.cell}"
 
 
 @dataclass
 class Node:
-    """A cell with its needs resolved, each in the order of ``needs=``."""
+    """A cell with its needs resolved, each list in the order of ``needs=``."""
 
     name: CellName
     notebook: Notebook
@@ -39,7 +39,7 @@ class Node:
     foreign: list[CellName] = field(default_factory=list)
     """Needed cells of other notebooks."""
     whole: dict[str, list[CellName]] = field(default_factory=dict)
-    """Notebooks that are needed as a whole, each with its cells; these are in ``foreign``, too."""
+    """Notebooks that are needed as a whole, with their cells, which are also in ``foreign``."""
     files: list[Path] = field(default_factory=list)
     """Data files, sorted."""
 
@@ -51,14 +51,14 @@ class Node:
 
 @dataclass
 class Graph:
-    """Every cell that can run, each after the cells that it needs."""
+    """All cells that are not commented out, in execution order."""
 
     nodes: dict[CellName, Node]
     problems: list[tuple[str, NotebookError]] = field(default_factory=list)
-    """Needs that cannot be met, each with the notebook at fault."""
+    """Needs that cannot be resolved, each with the notebook that has it."""
 
     def closure(self, names: Iterable[CellName]) -> list[CellName]:
-        """Return these cells and everything that they need, in the order in which they can run."""
+        """Return these cells and all that they need, in execution order."""
         wanted: set[CellName] = set()
         waiting = list(names)
         while waiting:
@@ -69,27 +69,30 @@ class Graph:
         return [name for name in self.nodes if name in wanted]
 
 
+def unknown_cell_hint(cell: str, known: Sequence[str]) -> str:
+    """Return a hint for the id of a cell that a notebook does not have."""
+    return did_you_mean(cell, known, f"Its cells are {', '.join(known)}" if known else "It has no cells")
+
+
 def build_graph(project: Project, notebooks: Mapping[str, Notebook]) -> Graph:
     """Return the graph over the cells of ``notebooks``, keyed by their names.
 
-    Cells that are ready together come in the order of their notebooks' names and of their text, so the
-    order is the same everywhere.
+    Cells that are ready at the same time are ordered by notebook and position, so the order is deterministic.
     """
     nodes: dict[CellName, Node] = {}
     for name in sorted(notebooks):
-        for cell in notebooks[name].cells:
-            if not cell.commented:
-                key = CellName(name, cell.id)
-                nodes.setdefault(key, Node(key, notebooks[name], cell))
+        for cell in notebooks[name].active_cells:
+            key = CellName(name, cell.id)
+            nodes.setdefault(key, Node(key, notebooks[name], cell))
     graph = Graph(nodes)
     for node in nodes.values():
         resolver = _Resolver(project, notebooks, graph, node)
         graph.problems += [(node.name.notebook, error) for error in resolver.resolve()]
-    graph.nodes = _in_order(graph)
+    graph.nodes = _sorted(graph)
     return graph
 
 
-def _in_order(graph: Graph) -> dict[CellName, Node]:
+def _sorted(graph: Graph) -> dict[CellName, Node]:
     position = {name: number for number, name in enumerate(graph.nodes)}
     needs = {name: list(node.needs) for name, node in graph.nodes.items()}
     sorter = TopologicalSorter(needs)
@@ -98,9 +101,9 @@ def _in_order(graph: Graph) -> dict[CellName, Node]:
             sorter.prepare()
             break
         except CycleError as error:
-            # Without one of its edges the rest can be ordered, and further circles be found.
+            # Remove one edge of the cycle, so that further cycles are found, too.
             cycle: list[CellName] = error.args[1]
-            _report_cycle(graph, list(reversed(cycle)))
+            graph.problems.append(_cycle_error(graph.nodes[cycle[-1]], list(reversed(cycle))))
             needs[cycle[1]].remove(cycle[0])
             sorter = TopologicalSorter(needs)
     order: list[CellName] = []
@@ -111,88 +114,80 @@ def _in_order(graph: Graph) -> dict[CellName, Node]:
     return {name: graph.nodes[name] for name in order}
 
 
-def _report_cycle(graph: Graph, cycle: list[CellName]) -> None:
-    node = graph.nodes[cycle[0]]
-    what = "cells need one another in a circle: " + " needs ".join(str(name) for name in cycle)
+def _cycle_error(node: Node, cycle: list[CellName]) -> tuple[str, NotebookError]:
+    what = "cells need one another in a circle: " + " needs ".join(map(str, cycle))
     where = f"{node.name.notebook}:{node.cell.file_line}"
-    graph.problems.append((node.name.notebook, NotebookError(where, what, "", "Remove one of these needs")))
+    return node.name.notebook, NotebookError(where, what, "", "Remove one of these needs")
 
 
 class _Resolver:
-    """Finds what one cell's ``needs=`` names."""
+    """Resolves the ``needs=`` of one cell."""
 
     def __init__(self, project: Project, notebooks: Mapping[str, Notebook], graph: Graph, node: Node) -> None:
         self.project = project
         self.notebooks = notebooks
         self.graph = graph
         self.node = node
-        self.where = f"{node.name.notebook}:{node.cell.file_line}"
 
     def resolve(self) -> Iterator[NotebookError]:
-        """Fill the node; yield each need that cannot be met."""
+        """Fill the node; yield an error for each need that cannot be resolved."""
         for need in self.node.cell.local_needs:
             yield from self._local(need)
         for reference in self.node.cell.references:
             path, _, cell = reference.partition(":")
             name = join(self.node.notebook.folder, path)
             if name is None:
-                yield self._wrong(
-                    reference, "leaves the project", "A path from the notebook's folder within it"
-                )
+                expected = "A path within it, relative to the notebook's folder"
+                yield self._error(reference, "leaves the project", expected)
             elif not path.endswith(".md"):
                 yield from self._data(reference, name)
             elif is_pattern(path):
-                self._notebooks(name, cell)
+                for one in sorted(self.notebooks):
+                    # Other cells that match are skipped without an error.
+                    if one != self.node.name.notebook and matches(one, name):
+                        self._add_cells(one, cell)
             else:
                 yield from self._notebook(reference, name, cell)
         self.node.files = sorted(set(self.node.files))
 
-    def _wrong(self, need: str, what: str, expected: str = "", remedy: str = "") -> NotebookError:
-        return NotebookError(self.where, f"needs={need} {what}", expected, remedy)
+    def _error(self, need: str, what: str, expected: str = "", remedy: str = "") -> NotebookError:
+        where = f"{self.node.name.notebook}:{self.node.cell.file_line}"
+        return NotebookError(where, f"needs={need} {what}", expected, remedy)
 
     def _local(self, need: str) -> Iterator[NotebookError]:
         name = CellName(self.node.name.notebook, need)
         if name in self.graph.nodes:
-            self._add(self.node.local, name)
+            _add(self.node.local, name)
             return
-        known = [one.cell for one in self.graph.nodes if one.notebook == name.notebook]
+        known = [one.cell for one in self._cells_of(name.notebook)]
         commented = any(cell.id == need for cell in self.node.notebook.cells if cell.commented)
         what = "is a cell that is commented out" if commented else "names no cell of this notebook"
         hint = "Write ./ before the name of a file, and ./path.md:cell for a cell of another notebook"
-        yield self._wrong(need, what, "", did_you_mean(need, known, hint))
+        yield self._error(need, what, "", did_you_mean(need, known, hint))
 
     def _notebook(self, reference: str, name: str, cell: str) -> Iterator[NotebookError]:
-        notebook = self.notebooks.get(name)
-        if notebook is None or name == self.node.name.notebook:
-            what = "is this notebook itself" if notebook else f"names no notebook of this project ({name})"
+        if name == self.node.name.notebook:
+            yield self._error(reference, "is this notebook itself", "", "Write the id of the cell alone")
+        elif name not in self.notebooks:
             hint = did_you_mean(name, self.notebooks, "`kbt list` shows the notebooks")
-            yield self._wrong(reference, what, "", "Name the cell alone" if notebook else hint)
-            return
-        cells = [one for one in self.graph.nodes if one.notebook == name]
+            yield self._error(reference, f"names no notebook of this project ({name})", "", hint)
+        elif cell and CellName(name, cell) not in self.graph.nodes:
+            hint = unknown_cell_hint(cell, [one.cell for one in self._cells_of(name)])
+            yield self._error(reference, f"names no cell of {name}", "", hint)
+        else:
+            self._add_cells(name, cell)
+
+    def _cells_of(self, notebook: str) -> list[CellName]:
+        return [one for one in self.graph.nodes if one.notebook == notebook]
+
+    def _add_cells(self, notebook: str, cell: str) -> None:
+        """Add one cell of a notebook, if it has it; all without ``cell``."""
+        cells = self._cells_of(notebook)
         if not cell:
-            self.node.whole[name] = cells
-        elif CellName(name, cell) not in self.graph.nodes:
-            known = [one.cell for one in cells]
-            hint = did_you_mean(
-                cell, known, f"Its cells are {', '.join(known)}" if known else "It has no cells"
-            )
-            yield self._wrong(reference, f"names no cell of {name}", "", hint)
-            return
+            self.node.whole[notebook] = cells
         for one in cells:
             if not cell or one.cell == cell:
-                self._add(self.node.foreign, one)
-
-    def _notebooks(self, pattern: str, cell: str) -> None:
-        """Add what a glob finds; a notebook without such a cell is none of its business."""
-        for name in sorted(self.notebooks):
-            if name == self.node.name.notebook or not matches(name, pattern):
-                continue
-            cells = [one for one in self.graph.nodes if one.notebook == name]
-            if not cell:
-                self.node.whole[name] = cells
-            for one in cells:
-                if not cell or one.cell == cell:
-                    self._add(self.node.foreign, one)
+                _add(self.node.foreign, one)
 
     def _data(self, reference: str, name: str) -> Iterator[NotebookError]:
         if is_pattern(name):
@@ -201,13 +196,13 @@ class _Resolver:
             self.node.files.append(self.project.root / name)
         else:
             hint = "Correct the path, or use a glob for files that may not exist"
-            yield self._wrong(reference, "names no file", "A data file, or a notebook ending in .md", hint)
+            yield self._error(reference, "names no file", "A data file, or a notebook ending in .md", hint)
 
     def _is_data(self, path: Path) -> bool:
         hidden = any(part.startswith(".") for part in path.relative_to(self.project.root).parts)
         return path.is_file() and not hidden and path.resolve().is_relative_to(self.project.root.resolve())
 
-    @staticmethod
-    def _add(names: list[CellName], name: CellName) -> None:
-        if name not in names:
-            names.append(name)
+
+def _add(names: list[CellName], name: CellName) -> None:
+    if name not in names:
+        names.append(name)

@@ -1,4 +1,4 @@
-"""The header of a script: the block of PEP 723 that names what its environment holds."""
+"""The PEP 723 header of a script, which declares its packages."""
 
 from __future__ import annotations
 
@@ -9,6 +9,9 @@ import tomllib
 from functools import lru_cache
 from typing import Any
 
+EXCLUDE_NEWER = "exclude-newer"
+"""The setting of uv that pins a resolution by date."""
+
 _BLOCK = re.compile(r"(?m)^# /// script[ \t]*$\n(?P<content>(?:^#(?:| .*)$\n)+?)^# ///[ \t]*$")
 
 
@@ -16,7 +19,7 @@ def read_header(code: str) -> dict[str, Any] | None:
     """Return the metadata in a script's header, or None if it has none.
 
     Raises:
-        ValueError: There is more than one header, or it is not TOML; the message says so in one line.
+        ValueError: There is more than one header, or it is not TOML; the message is one line.
     """
     blocks = list(_BLOCK.finditer(code + "\n"))
     if not blocks:
@@ -24,19 +27,18 @@ def read_header(code: str) -> dict[str, Any] | None:
     if len(blocks) > 1:
         raise ValueError("there are two `# /// script` headers, and one is allowed")
     try:
-        return copy.deepcopy(_parsed(blocks[0]["content"]))
-    except (ValueError, RecursionError) as error:  # also a number, or a nesting, beyond all bounds
+        return copy.deepcopy(_parse(blocks[0]["content"]))
+    except (ValueError, RecursionError) as error:  # also for excessive numbers and nesting
         raise ValueError(f"its header is not TOML: {error}") from error
 
 
 @lru_cache(256)
-def _parsed(content: str) -> dict[str, Any]:
-    """Return a header's metadata: most cells of a project have one of a few."""
+def _parse(content: str) -> dict[str, Any]:
     return tomllib.loads("\n".join(line[2:] for line in content.splitlines()))
 
 
 def split_header(code: str) -> tuple[str, str]:
-    """Return a script without its header, and what the header holds; nothing for a script that has none."""
+    """Return a script without its header, and the content of the header; empty if there is none."""
     block = _BLOCK.search(code + "\n")
     if block is None:
         return code, ""
@@ -51,7 +53,7 @@ def uv_settings(header: dict[str, Any] | None) -> dict[str, Any]:
 
 
 def path_sources(header: dict[str, Any] | None) -> dict[str, str]:
-    """Return the packages that a header takes from the disk: name to path as written there."""
+    """Return the packages that a header takes from the local disk: name to path as written there."""
     sources = uv_settings(header).get("sources")
     if not isinstance(sources, dict):
         return {}
@@ -62,10 +64,21 @@ def path_sources(header: dict[str, Any] | None) -> dict[str, str]:
     }
 
 
-def with_header(code: str, dependencies: list[str]) -> str:
-    """Return the script with a header for ``dependencies``; as it is if it has one already.
+def has_undated_packages(code: str, deps: list[str]) -> bool:
+    """Return whether a script, or a cell's ``deps=``, installs packages without ``exclude-newer``."""
+    try:
+        header = read_header(code)
+    except ValueError:
+        return False
+    if header is None:
+        return bool(deps)
+    return bool(header.get("dependencies")) and EXCLUDE_NEWER not in uv_settings(header)
 
-    The header comes last, so that a traceback's line numbers are the cell's own.
+
+def with_header(code: str, dependencies: list[str]) -> str:
+    """Return the script with a header for ``dependencies``, unless it has one already.
+
+    The header is put last, so that line numbers in tracebacks are those of the cell.
     """
     if _BLOCK.search(code + "\n"):
         return code

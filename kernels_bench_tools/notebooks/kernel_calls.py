@@ -1,4 +1,4 @@
-"""The hub kernels that notebooks ask for, read from their code without running it."""
+"""Calls of ``get_kernel`` in notebooks, found without running the code."""
 
 from __future__ import annotations
 
@@ -19,38 +19,37 @@ class KernelCall:
     where: str
     """Notebook and line."""
     reference: str | dict[str, str] | None
-    """What is asked for; None where only running the cell would tell."""
+    """The requested kernel or kernels; None if it is not a literal."""
     settings: dict[str, Any] = field(default_factory=dict)
-    """Its other arguments, as far as they are literals."""
+    """The other arguments that are literals."""
 
     @property
     def is_pinned(self) -> bool:
-        """Whether it names a version or revision, or is nothing that has one."""
+        """Whether it names a version or revision, or a local path, which has none."""
         if self.reference is None or {"version", "revision"} & self.settings.keys():
             return True
-        asked = self.reference.values() if isinstance(self.reference, dict) else [self.reference]
-        return all("@" in one or one.startswith((".", "/", "~")) for one in asked)
+        references = self.reference.values() if isinstance(self.reference, dict) else [self.reference]
+        return all("@" in one or one.startswith((".", "/", "~")) for one in references)
 
 
 def find_kernel_calls(notebook: Notebook) -> Iterator[KernelCall]:
-    """Yield the calls of ``get_kernel`` in the notebook's cells, in the order of the text."""
-    for cell in notebook.cells:
-        if cell.commented or _FUNCTION not in cell.code:
+    """Yield the calls of ``get_kernel`` in the notebook's cells, in order."""
+    for cell in notebook.active_cells:
+        if _FUNCTION not in cell.code:
             continue
         try:
             tree = ast.parse(cell.code)
-        except (SyntaxError, ValueError, RecursionError, MemoryError):  # the cell itself will say so
+        except (SyntaxError, ValueError, RecursionError, MemoryError):  # running the cell reports it
             continue
-        calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call) and _is_ours(node.func)]
+        calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call) and _is_get_kernel(node.func)]
         for call in sorted(calls, key=lambda node: (node.lineno, node.col_offset)):
-            # The fence is the line before the code's first.
             where = f"{notebook.name}:{cell.file_line + call.lineno}"
             named = {keyword.arg: _literal(keyword.value) for keyword in call.keywords if keyword.arg}
             first = _literal(call.args[0]) if call.args else named.pop("reference", None)
             yield KernelCall(where, _reference(first), named)
 
 
-def _is_ours(function: ast.expr) -> bool:
+def _is_get_kernel(function: ast.expr) -> bool:
     return (isinstance(function, ast.Name) and function.id == _FUNCTION) or (
         isinstance(function, ast.Attribute) and function.attr == _FUNCTION
     )
@@ -64,7 +63,7 @@ def _reference(value: Any) -> str | dict[str, str] | None:
 
 
 def _literal(node: ast.expr) -> Any:
-    """Return the value of a literal; None for anything that has to run first."""
+    """Return the value of a literal; None for any other expression."""
     try:
         return ast.literal_eval(node)
     except (ValueError, TypeError, RecursionError, MemoryError):

@@ -1,4 +1,4 @@
-"""Names and patterns of files within a project, always relative to its root and with ``/``."""
+"""Paths and globs within a project, relative to its root and with ``/``."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ GLOB_CHARACTERS = "*?["
 
 
 def is_pattern(name: str) -> bool:
-    """Return whether ``name`` stands for any number of files."""
+    """Return whether ``name`` is a glob."""
     return any(character in name for character in GLOB_CHARACTERS)
 
 
 def matches(name: str, pattern: str) -> bool:
-    """Return whether a path matches a pattern, in which ``**`` stands for any number of folders.
+    """Return whether a path matches a glob, in which ``**`` matches any number of folders.
 
     >>> matches("index.md", "**/*.md"), matches("a/b.md", "*.md")
     (True, False)
@@ -32,7 +32,7 @@ def _matches(names: Sequence[str], patterns: Sequence[str]) -> bool:
 
 
 def join(folder: str, name: str) -> str | None:
-    r"""Return ``name``, counted from ``folder``, as counted from the root; None if no file in it can be called so.
+    r"""Return ``name``, relative to ``folder``, as a path from the root; None if it is invalid or leaves the root.
 
     >>> join("a/results", "../impls/*.md"), join("a", "../../x"), join("a", "x\0y")
     ('a/impls/*.md', None, None)

@@ -1,4 +1,4 @@
-"""A project: a folder of notebooks, with its settings in ``[tool.kbt]`` of its ``pyproject.toml``."""
+"""Projects: a folder of notebooks, with settings in ``[tool.kbt]`` of its ``pyproject.toml``."""
 
 from __future__ import annotations
 
@@ -15,11 +15,13 @@ from kernels_bench_tools.run.limits import POLICY_SETTINGS, CellPolicy, read_pol
 from kernels_bench_tools.text import did_you_mean, title_from_name
 
 STATE_FOLDER = ".kbt"
+IMPLEMENTATIONS, RESULTS = "impls", "results"
+"""Folders of an operator."""
 DEFAULT_CACHE_SIZE = "10 GB"
 _SETTINGS = ("title", "repository", "notebooks", "raw_html", "cache_size", *POLICY_SETTINGS)
 _SKIPPED_FOLDERS = {"node_modules", "__pycache__"}
-# Without patterns of its own, a project's pages about itself hold examples, not cells.
-_ABOUT = {"readme.md", "changelog.md", "contributing.md", "license.md"}
+# Not notebooks unless the project's globs match them.
+_DOCUMENTS = {"readme.md", "changelog.md", "contributing.md", "license.md", "docs"}
 _NOT_NOTEBOOKS_AT_ROOT = {"site"}
 
 
@@ -32,21 +34,21 @@ class Project:
     repository: str = ""
     """URL of the repository, without a trailing slash; empty if it has none."""
     patterns: tuple[str, ...] = ()
-    """Globs from the root of what is a notebook; empty for all but a project's pages about itself."""
+    """Globs of notebooks, from the root; empty for every Markdown file but README.md and the like."""
     raw_html: bool = False
-    """Whether HTML and scripts in prose reach the page; else they are shown as text."""
+    """Whether HTML and scripts in prose are kept on pages; else they are shown as text."""
     cache_size: int = read_size("cache_size", DEFAULT_CACHE_SIZE)
-    """Bytes that the results of cells may take; what the report shows is kept in any case."""
-    policy: CellPolicy = CellPolicy()  # noqa: RUF009 - it cannot be changed
-    """What its cells may use."""
+    """Maximum size of the cell cache in bytes. What the report shows is never removed."""
+    policy: CellPolicy = CellPolicy()  # noqa: RUF009 - immutable
+    """Limits of its cells."""
 
     @property
     def state(self) -> Path:
-        """The folder for everything that builds keep: it may be deleted at any time between them."""
+        """The folder for caches and logs; it can be deleted whenever no build is running."""
         return self.root / STATE_FOLDER
 
     def relative(self, path: Path) -> str:
-        """Return ``path`` as seen from the root, with ``/``.
+        """Return ``path`` relative to the root, with ``/``.
 
         Raises:
             ProjectError: It is outside the project.
@@ -61,22 +63,22 @@ class Project:
             raise ProjectError(str(path), f"is outside the project {self.root}") from None
 
     def notebook_paths(self) -> list[Path]:
-        """Return the notebooks in the order of their names.
+        """Return the notebooks, sorted by name.
 
-        Never in hidden folders, environments, ``node_modules``, ``site`` or folders that are links.
+        Hidden folders, environments, ``node_modules``, ``site`` and linked folders are skipped.
         """
         names = (name for name in _markdown_files(self.root) if self._is_notebook(name))
         return [self.root / name for name in sorted(names)]
 
     def find_notebooks(self, targets: Sequence[str]) -> list[Path]:
-        """Return the notebooks that ``targets`` name, sorted and once each; all of them for no targets.
+        """Return the notebooks that ``targets`` select, sorted; all without targets.
 
         Args:
             targets: Each a path from the current folder or the root (a file, or a folder for all in it),
-                an ``operator/implementation``, or an operator's name.
+                ``OPERATOR/IMPLEMENTATION``, or the id of an operator.
 
         Raises:
-            ProjectError: A target names no notebook; the nearest name is offered.
+            ProjectError: A target matches no notebook.
         """
         known = self.notebook_paths()
         if not targets:
@@ -87,8 +89,7 @@ class Project:
     def _is_notebook(self, name: str) -> bool:
         if self.patterns:
             return any(matches(name, pattern) for pattern in self.patterns)
-        first = name.partition("/")[0].lower()
-        return first not in _ABOUT and first != "docs"
+        return name.partition("/")[0].lower() not in _DOCUMENTS
 
     def _find(self, target: str, known: Sequence[Path]) -> list[Path]:
         for path in (Path.cwd() / target, self.root / target):
@@ -107,27 +108,23 @@ class Project:
     def _not_found(self, target: str, known: Sequence[Path]) -> ProjectError:
         names = [self.relative(path) for path in known]
         short = [name.replace("/impls/", "/").removesuffix(".md") for name in names if "/impls/" in name]
-        folders = {name.split("/")[0] for name in names if "/" in name}
-        exists = (Path.cwd() / target).exists() or (self.root / target).exists()
-        what = (
-            "is not, and does not hold, a notebook of this project" if exists else "there is no such notebook"
-        )
-        return ProjectError(
-            target or "''",
-            what,
-            "A path, OPERATOR/IMPLEMENTATION or OPERATOR",
-            did_you_mean(target, [*names, *short, *folders], "`kbt list` shows them"),
-        )
+        folders = {name.split("/")[0] for name in names if "/" in name} | set(map(operator_of, names))
+        hint = did_you_mean(target, [*names, *short, *folders], "`kbt list` shows them")
+        if (Path.cwd() / target).exists() or (self.root / target).exists():
+            what = "is not, and does not hold, a notebook of this project"
+        else:
+            what = "there is no such notebook"
+        return ProjectError(target or "''", what, "A path, OPERATOR/IMPLEMENTATION or OPERATOR", hint)
 
 
 def find_project(start: Path) -> Project:
-    """Return the project that ``start``, a folder or a file in one, belongs to.
+    """Return the project that contains ``start``, a folder or a file.
 
-    It is the nearest folder upwards whose ``pyproject.toml`` has ``[tool.kbt]``, else the nearest with
+    Its root is the nearest parent folder whose ``pyproject.toml`` has ``[tool.kbt]``, else the nearest with
     ``.git``, else ``start`` itself.
 
     Raises:
-        ProjectError: A ``pyproject.toml`` on the way cannot be read, or its settings are wrong.
+        ProjectError: A ``pyproject.toml`` cannot be read, or its settings are wrong.
     """
     start = start.resolve()
     folder = start.parent if start.is_file() else start
@@ -140,16 +137,26 @@ def find_project(start: Path) -> Project:
 
 
 def operators(project: Project) -> dict[str, list[Path]]:
-    """Return each operator's implementations: the notebooks in ``<operator>/impls/``."""
+    """Return the implementations of each operator, by its id: the notebooks in ``<operator>/impls/``."""
     found: dict[str, list[Path]] = {}
     for path in project.notebook_paths():
-        if path.parent.name == "impls" and path.parent.parent != project.root:
-            found.setdefault(path.parent.parent.name, []).append(path)
+        if path.parent.name == IMPLEMENTATIONS and (operator := operator_of(project.relative(path))):
+            found.setdefault(operator, []).append(path)
     return found
 
 
+def operator_of(notebook: str) -> str:
+    """Return the id of a notebook's operator: the folder that holds ``impls/`` or ``results/``, else empty.
+
+    >>> operator_of("models/llama-3.1-8b/impls/eager.md"), operator_of("index.md")
+    ('models/llama-3.1-8b', '')
+    """
+    *folders, kind, _ = ["", *notebook.split("/")]
+    return "/".join(folders).strip("/") if kind in {IMPLEMENTATIONS, RESULTS} else ""
+
+
 def _settings(path: Path) -> dict[str, Any] | None:
-    """Return ``[tool.kbt]`` of a ``pyproject.toml``, or None if either does not exist."""
+    """Return ``[tool.kbt]`` of a ``pyproject.toml``, or None if there is none."""
     try:
         data = tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -168,15 +175,15 @@ def _project(root: Path, settings: dict[str, Any]) -> Project:
         if key not in _SETTINGS:
             known = f"One of {', '.join(_SETTINGS)}"
             raise ProjectError(where, f"has an unknown key {key!r}", known, did_you_mean(key, _SETTINGS, ""))
-        if key in POLICY_SETTINGS:  # they are checked where they are read
+        if key in POLICY_SETTINGS:  # read_policy checks them
             continue
         if key == "notebooks":
-            right, expected = _is_list_of_globs(value), "A list of globs"
+            valid, expected = _is_list_of_globs(value), "A list of globs"
         elif key == "raw_html":
-            right, expected = isinstance(value, bool), "true or false"
+            valid, expected = isinstance(value, bool), "true or false"
         else:
-            right, expected = isinstance(value, str), "A string"
-        if not right:
+            valid, expected = isinstance(value, str), "A string"
+        if not valid:
             raise ProjectError(where, f"{key} is wrong", expected)
     return Project(
         root=root,
@@ -194,17 +201,15 @@ def _is_list_of_globs(value: object) -> bool:
 
 
 def _markdown_files(root: Path) -> Iterator[str]:
-    for folder, folders, files in os.walk(root):
-        here = Path(folder)
-        folders[:] = [name for name in folders if _is_searched(here / name, root)]
+    for parent, folders, files in os.walk(root):
+        folders[:] = [name for name in folders if _is_searched(Path(parent, name), root)]
         for name in files:
-            path = here / name
+            path = Path(parent, name)
             if name.endswith(".md") and not name.startswith(".") and _stays_inside(path, root):
                 yield path.relative_to(root).as_posix()
 
 
 def _is_searched(folder: Path, root: Path) -> bool:
-    # os.walk lists links to folders but does not enter them.
     if folder.name.startswith(".") or folder.name in _SKIPPED_FOLDERS:
         return False
     if folder.parent == root and folder.name in _NOT_NOTEBOOKS_AT_ROOT:

@@ -10,13 +10,13 @@ from pathlib import Path
 import msgspec
 
 from kernels_bench_tools.errors import KbtError
-from kernels_bench_tools.notebooks.check import Survey, survey_project
 from kernels_bench_tools.notebooks.graph import CellName, Node
 from kernels_bench_tools.notebooks.project import Project, find_project
+from kernels_bench_tools.notebooks.survey import Survey, survey_project, survey_targets
 from kernels_bench_tools.run.cache.key import DATA, UPSTREAM, Fingerprints
 from kernels_bench_tools.run.environment.base import PACKAGE_FOLDER, find_environment
 from kernels_bench_tools.run.git import Repository
-from kernels_bench_tools.run.plan import ORDER, differences, survey_targets
+from kernels_bench_tools.run.plan import ORDER, differences
 from kernels_bench_tools.schema.device import current_device
 
 

@@ -8,10 +8,9 @@ from dataclasses import dataclass, field
 
 from kernels_bench_tools.errors import ProjectError
 from kernels_bench_tools.notebooks.cell import Cell
-from kernels_bench_tools.notebooks.check import Survey, survey_project
 from kernels_bench_tools.notebooks.graph import CellName
 from kernels_bench_tools.notebooks.project import Project
-from kernels_bench_tools.notebooks.selection import select_cells, select_notebooks
+from kernels_bench_tools.notebooks.survey import Survey, select_cells, select_notebooks, survey_project
 from kernels_bench_tools.run.cache.key import Fingerprints
 from kernels_bench_tools.run.cache.prune import prune_cache
 from kernels_bench_tools.run.cache.store import CellCache
@@ -156,7 +155,7 @@ def _plan(project: Project, targets: Sequence[str], options: BuildOptions) -> _P
         rerun = set(select_cells(project, survey, options.rerun))
     cells = survey.graph.closure([*selected, *rerun])
     concerned = {*select_notebooks(project, survey, targets), *(name.notebook for name in cells)}
-    survey.complain(concerned)
+    survey.raise_problems(concerned)
     return _Plan(survey, cells, rerun)
 
 

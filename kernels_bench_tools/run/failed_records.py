@@ -95,4 +95,4 @@ def _file_name(folder: Path, outputs: Sequence[str], context: CellContext) -> st
     if not is_pattern(output):
         return output
     written = sorted(path.relative_to(folder).as_posix() for path in folder.glob(output))
-    return written[0] if written else f"{context.operator or context.implementation}.jsonl"
+    return written[0] if written else f"{context.operator.rpartition('/')[2] or context.implementation}.jsonl"

@@ -8,11 +8,10 @@ from enum import StrEnum
 
 import msgspec
 
-from kernels_bench_tools.notebooks.check import Survey, survey_project
+from kernels_bench_tools.notebooks.front_matter import unmet_requirement
 from kernels_bench_tools.notebooks.graph import CellName, Node
 from kernels_bench_tools.notebooks.project import Project
-from kernels_bench_tools.notebooks.requirements import unmet_requirement
-from kernels_bench_tools.notebooks.selection import select_cells, select_notebooks
+from kernels_bench_tools.notebooks.survey import survey_targets
 from kernels_bench_tools.run.build import BuildOptions
 from kernels_bench_tools.run.cache.entry import Entry
 from kernels_bench_tools.run.cache.key import UPSTREAM, Fingerprints
@@ -47,19 +46,6 @@ class CellPlan(msgspec.Struct, kw_only=True):
     """The ingredients that are not what they were: ``code``, ``header``, ``source of kernels-bench-tools``, …"""
     upstream: list[str] = msgspec.field(default_factory=list)
     """The cells that it needs and that would run, or may run, before it."""
-
-
-def survey_targets(project: Project, targets: Sequence[str]) -> tuple[Survey, list[CellName]]:
-    """Return the project's notebooks, and the cells that ``targets`` name with those that they need, in order.
-
-    Raises:
-        NotebooksError: Something is wrong with the notebooks concerned.
-        ProjectError: A target names nothing.
-    """
-    survey = survey_project(project)
-    cells = survey.graph.closure(select_cells(project, survey, targets))
-    survey.complain({*select_notebooks(project, survey, targets), *(name.notebook for name in cells)})
-    return survey, cells
 
 
 def plan_build(project: Project, targets: Sequence[str], options: BuildOptions) -> list[CellPlan]:

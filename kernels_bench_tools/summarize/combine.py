@@ -32,7 +32,7 @@ def combine(operator: str = "", *, title: str = "") -> Summary:
     into the working directory, and prints the tables. A file that cannot be read is told in a line, and the others are summarized.
 
     Args:
-        operator: Its name; the folder above this notebook's folder if empty.
+        operator: Its name; the path of the folder above this notebook's folder if empty.
         title: What charts call it; made from the name if empty.
 
     Raises:
@@ -41,7 +41,7 @@ def combine(operator: str = "", *, title: str = "") -> Summary:
     needs = read_needs("combine")
     operator = operator or _operator(needs.notebook)
     sources = [*_cell_sources(needs), *_file_sources(needs)]
-    summary = summarize(operator, title or title_from_name(operator), sources)
+    summary = summarize(operator, title or title_from_name(operator.rpartition("/")[2]), sources)
     for chart in CHARTS:
         Path(f"{chart.name}.svg").write_bytes(chart_svg(summary, chart, _pages(sources)))
     Path("latency.csv").write_text(latency_csv(summary, attempts(sources)), encoding="utf-8", newline="")
@@ -53,9 +53,9 @@ def combine(operator: str = "", *, title: str = "") -> Summary:
 
 
 def _operator(notebook: str) -> str:
-    """Return the name of the folder above the notebook's, or of its own where there is none above."""
+    """Return the folder above the notebook's, or its own where there is none above."""
     folders = PurePosixPath(notebook).parts[:-1]
-    return folders[-2] if len(folders) > 1 else folders[-1] if folders else PurePosixPath(notebook).stem
+    return "/".join(folders[:-1] or folders) or PurePosixPath(notebook).stem
 
 
 def _cell_sources(needs: Needs) -> list[Source]:

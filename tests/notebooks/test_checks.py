@@ -1,7 +1,8 @@
 import pytest
 
 from kernels_bench_tools.errors import NotebookError
-from kernels_bench_tools.notebooks.check import NotebooksError, check_advice, check_project
+from kernels_bench_tools.notebooks.check import check_advice, check_project
+from kernels_bench_tools.notebooks.survey import NotebooksError
 
 CELL = "```python id=a\n1\n```\n"
 

@@ -12,9 +12,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from kernels_bench_tools.errors import KbtError
-from kernels_bench_tools.notebooks.check import check_advice, check_project, survey_project
+from kernels_bench_tools.notebooks.check import check_advice, check_project
 from kernels_bench_tools.notebooks.document import read_notebook
 from kernels_bench_tools.notebooks.project import Project
+from kernels_bench_tools.notebooks.survey import survey_project
 
 EXAMPLES = int(os.environ.get("KBT_FUZZ_EXAMPLES", "300"))
 

@@ -1,5 +1,5 @@
-from kernels_bench_tools.notebooks.check import survey_project
 from kernels_bench_tools.notebooks.graph import CellName
+from kernels_bench_tools.notebooks.survey import survey_project
 
 
 def graph(workspace):

@@ -4,7 +4,7 @@ import pytest
 
 from kernels_bench_tools.errors import ProjectError
 from kernels_bench_tools.notebooks.paths import matches
-from kernels_bench_tools.notebooks.project import find_project, operators
+from kernels_bench_tools.notebooks.project import find_project, operator_of, operators
 
 
 def names(root: Path) -> list[str]:
@@ -113,11 +113,35 @@ def test_a_target_is_a_path_or_a_short_name(tmp_path, monkeypatch, target, expec
 
 
 @pytest.mark.parametrize(
+    ("target", "expected"),
+    [
+        ("models/tiny-1.0", ["impls/x.md", "results/c.md"]),
+        ("models/tiny-1.0/x", ["impls/x.md"]),
+        ("models", ["impls/x.md", "results/c.md"]),
+    ],
+)
+def test_an_operator_id_may_have_folders(tmp_path, target, expected):
+    folder = "models/tiny-1.0"
+    touch(tmp_path, ".git/HEAD", f"{folder}/impls/x.md", f"{folder}/results/c.md", "impls/of_no_operator.md")
+    project = find_project(tmp_path)
+
+    found = [project.relative(path) for path in project.find_notebooks([target])]
+    assert found == [f"{folder}/{name}" for name in expected]
+    assert operators(project) == {folder: [tmp_path / folder / "impls/x.md"]}
+    assert operator_of(f"{folder}/results/c.md") == folder
+
+
+@pytest.mark.parametrize(
     ("target", "said"),
-    [("op/trton", "Did you mean 'op/triton'?"), ("opp", "Did you mean 'op'?"), ("empty", "does not hold")],
+    [
+        ("models/tny", "Did you mean 'models/tiny'?"),
+        ("op/trton", "Did you mean 'op/triton'?"),
+        ("opp", "Did you mean 'op'?"),
+        ("empty", "does not hold"),
+    ],
 )
 def test_an_unknown_target_names_the_nearest(tmp_path, target, said):
-    touch(tmp_path, ".git/HEAD", "op/impls/triton.md", "empty/x.txt")
+    touch(tmp_path, ".git/HEAD", "op/impls/triton.md", "models/tiny/impls/x.md", "empty/x.txt")
 
     with pytest.raises(ProjectError) as caught:
         find_project(tmp_path).find_notebooks([target])

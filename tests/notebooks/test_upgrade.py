@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 import pytest
 
 from kernels_bench_tools.errors import KbtError
-from kernels_bench_tools.notebooks.upgrade import apply_moves, count_undated, find_moves, parse_moment
+from kernels_bench_tools.notebooks.upgrade import apply_changes, count_undated, find_changes, parse_moment
 
 NOW = datetime(2026, 11, 20, 16, 0, tzinfo=UTC)
 OLD, NEW = "2026-01-02T00:00:00Z", "2026-11-20T00:00:00Z"
@@ -15,9 +15,9 @@ HEADER = (
 
 
 def upgrade(workspace, *targets):
-    moves = find_moves(workspace.project, targets, NEW)
-    apply_moves(moves)
-    return [(move.where, move.before, move.after) for move in moves]
+    changes = find_changes(workspace.project, targets, NEW)
+    apply_changes(changes)
+    return [(change.where, change.before, change.after) for change in changes]
 
 
 def test_only_the_date_changes_byte_for_byte(workspace):
@@ -88,7 +88,7 @@ def test_a_date_that_is_not_on_a_line_of_its_own_is_said_with_its_cell(workspace
     path = workspace.cell("n.md", f"# /// script\n# dependencies = []\n{line}# ///\n")
     before = path.read_bytes()
 
-    with pytest.raises(KbtError, match=r"n\.md:3: the exclude-newer of cell 'a' cannot be moved"):
+    with pytest.raises(KbtError, match=r"n\.md:3: the exclude-newer of cell 'a' cannot be changed"):
         upgrade(workspace)
     assert path.read_bytes() == before
 

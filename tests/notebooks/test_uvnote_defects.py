@@ -498,7 +498,7 @@ def test_the_order_does_not_depend_on_the_hash_seed(workspace):
     for number in range(6):
         workspace.cell(f"n{number}.md", "print(1)", f"id=cell{number}")
     code = (
-        "from pathlib import Path\nfrom kernels_bench_tools.notebooks.check import survey_project\n"
+        "from pathlib import Path\nfrom kernels_bench_tools.notebooks.survey import survey_project\n"
         "from kernels_bench_tools.notebooks.project import find_project\n"
         f"print([str(n) for n in survey_project(find_project(Path({str(workspace.root)!r}))).graph.nodes])"
     )

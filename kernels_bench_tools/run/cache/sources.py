@@ -84,7 +84,7 @@ def _role(node: Node, header: dict[str, Any] | None) -> _Role:
     found = [match["extras"] for word in words if (match := _EXTRAS.match(word))]
     extras = sorted({extra.strip() for text in found for extra in text.split(",")})
     measures = node.cell.measures
-    return _Role(measures, node.notebook.operator if measures else "", tuple(extras))
+    return _Role(measures, node.notebook.operator.rpartition("/")[2] if measures else "", tuple(extras))
 
 
 def _requirements(project: Path, extras: tuple[str, ...]) -> bytes:

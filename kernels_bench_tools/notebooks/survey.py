@@ -1,0 +1,122 @@
+"""All notebooks of a project with the graph of their cells, and the cells that a command's targets select."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from kernels_bench_tools.errors import NotebookError, ProjectError
+from kernels_bench_tools.notebooks.document import Notebook, survey_notebook
+from kernels_bench_tools.notebooks.graph import CellName, Graph, build_graph, unknown_cell_hint
+from kernels_bench_tools.notebooks.project import Project
+
+
+class NotebooksError(NotebookError):
+    """Several errors in notebooks: each is in ``problems``, and the message has a line for each."""
+
+    def __init__(self, problems: list[NotebookError]) -> None:
+        self.problems = problems
+        first = problems[0]
+        super().__init__(first.where, first.what, first.expected, first.remedy)
+
+    def __str__(self) -> str:
+        """Return one line for each problem."""
+        return "\n".join(str(problem) for problem in self.problems)
+
+
+@dataclass(frozen=True)
+class Survey:
+    """All notebooks of a project, as far as they can be read, and the errors in them."""
+
+    notebooks: dict[str, Notebook]
+    graph: Graph
+
+    def problems(self, names: Iterable[str] | None = None) -> list[NotebookError]:
+        """Return the errors in these notebooks, or in all, sorted by notebook."""
+        found = []
+        for name in sorted(set(self.notebooks if names is None else names)):
+            found += self.notebooks[name].problems
+            found += [error for notebook, error in self.graph.problems if notebook == name]
+        return found
+
+    def raise_problems(self, names: Iterable[str]) -> None:
+        """Raise a ``NotebooksError`` if there is any error in these notebooks."""
+        problems = self.problems(names)
+        if problems:
+            raise NotebooksError(problems)
+
+
+def survey_project(project: Project) -> Survey:
+    """Read every notebook of the project, and resolve every ``needs=``."""
+    read = (survey_notebook(project, path) for path in project.notebook_paths())
+    notebooks = {notebook.name: notebook for notebook in read}
+    graph = build_graph(project, notebooks)
+    graph.problems += _script_clashes(notebooks.values())
+    return Survey(notebooks, graph)
+
+
+def survey_targets(project: Project, targets: Sequence[str]) -> tuple[Survey, list[CellName]]:
+    """Return the project's notebooks, and the selected cells with all that they need, in execution order.
+
+    Raises:
+        NotebooksError: The selected notebooks, or those that they need, have errors.
+        ProjectError: A target matches nothing.
+    """
+    survey = survey_project(project)
+    cells = survey.graph.closure(select_cells(project, survey, targets))
+    survey.raise_problems({*select_notebooks(project, survey, targets), *(cell.notebook for cell in cells)})
+    return survey, cells
+
+
+def select_notebooks(project: Project, survey: Survey, targets: Sequence[str]) -> list[str]:
+    """Return the names of the notebooks that ``targets`` select; all without targets."""
+    if not targets:
+        return sorted(survey.notebooks)
+    paths = project.find_notebooks([_split(target)[0] for target in targets])
+    return [project.relative(path) for path in paths]
+
+
+def select_cells(project: Project, survey: Survey, targets: Sequence[str]) -> list[CellName]:
+    """Return the cells that ``targets`` select; all without targets.
+
+    Args:
+        project: The project.
+        survey: Its notebooks.
+        targets: Those of :meth:`Project.find_notebooks`; ``:CELL`` after one selects a single cell.
+
+    Raises:
+        ProjectError: A target matches nothing.
+    """
+    if not targets:
+        return list(survey.graph.nodes)
+    wanted: set[CellName] = set()
+    for target in targets:
+        path, cell = _split(target)
+        names = {project.relative(one) for one in project.find_notebooks([path])}
+        cells = [name for name in survey.graph.nodes if name.notebook in names]
+        found = [name for name in cells if not cell or name.cell == cell]
+        if cell and not found:
+            hint = unknown_cell_hint(cell, [name.cell for name in cells])
+            raise ProjectError(target, f"there is no cell {cell!r}", "", hint)
+        wanted.update(found)
+    return [name for name in survey.graph.nodes if name in wanted]
+
+
+def _split(target: str) -> tuple[str, str]:
+    notebooks, colon, cell = target.rpartition(":")
+    return (notebooks, cell) if colon else (target, "")
+
+
+def _script_clashes(notebooks: Iterable[Notebook]) -> list[tuple[str, NotebookError]]:
+    """Return an error for cells whose scripts have the same path: ``a__b.md:c`` and ``a.md:b__c``."""
+    owners: dict[Path, str] = {}
+    clashes = []
+    for notebook in notebooks:
+        for cell in notebook.active_cells:
+            owner = owners.setdefault(notebook.script_path(cell), notebook.name)
+            if owner != notebook.name:
+                what = f"the id {cell.id!r} makes the same file name as a cell of {owner}"
+                where = f"{notebook.name}:{cell.file_line}"
+                clashes.append((notebook.name, NotebookError(where, what, "", "Give it another `id=`")))
+    return clashes

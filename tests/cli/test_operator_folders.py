@@ -1,0 +1,50 @@
+"""The id of an operator may have folders, such as ``models/llama-3.1-8b``."""
+
+import json
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+Kbt = Callable[..., subprocess.CompletedProcess[str]]
+OPERATOR = "models/tiny-1.0"
+RECORD = {"ts": "t", "run": "r", "impl": "eager", "wl": {"name": "w"}, "status": "unsupported", "schema": 1}
+DEVICE = {"kind": "cpu", "name": "A CPU", "slug": "a-cpu"}
+
+
+@pytest.fixture
+def models(bare: Path) -> Path:
+    """A project with an operator in ``models/tiny-1.0``, whose only cell writes a record."""
+    folder = bare / OPERATOR
+    (folder / "impls").mkdir(parents=True)
+    line = json.dumps({**RECORD, "op": "tiny-1.0", "device": DEVICE})
+    code = f"open('tiny.jsonl', 'w').write({line!r} + chr(10))"
+    cell = f"```python id=benchmark outputs=tiny.jsonl\n{code}\n```\n"
+    (folder / "impls" / "eager.md").write_text(f"---\ntitle: Eager\nbaseline: true\n---\n\n{cell}")
+    (folder / "index.md").write_text("# Tiny\n")
+    return bare
+
+
+def test_list_shows_the_folders_in_the_id(models: Path, kbt_in: Kbt) -> None:
+    listed = json.loads(kbt_in(models, "list", "--json").stdout)["implementations"]
+
+    assert [(one["operator"], one["implementation"]) for one in listed] == [
+        (OPERATOR, "eager"),
+        ("softmax", "plain"),
+    ]
+
+
+def test_a_new_implementation_is_run_recorded_and_published(models: Path, kbt_in: Kbt) -> None:
+    made = kbt_in(models, "new", "implementation", f"{OPERATOR}/compiled")
+    run = kbt_in(models, "run", f"{OPERATOR}/compiled", "--env", "current", "--processes", "1")
+    built = kbt_in(models, "build", OPERATOR, "--env", "current", "--processes", "1")
+    recorded = kbt_in(models, "record")
+
+    assert made.returncode == run.returncode == built.returncode == recorded.returncode == 0, (
+        made.stderr + run.stderr + built.stderr + recorded.stderr
+    )
+    assert (models / OPERATOR / "impls" / "compiled.md").is_file()
+    assert (models / "site" / OPERATOR / "index.html").is_file()
+    assert (models / "site" / OPERATOR / "impls" / "compiled.html").is_file()
+    assert (models / OPERATOR / "results" / "records" / "a-cpu" / "eager.jsonl").is_file()
