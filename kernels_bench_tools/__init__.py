@@ -1,9 +1,8 @@
-"""Find out which GPU kernel to use.
+"""Benchmarks that show which GPU kernel to use.
 
-A cell of a notebook measures with :func:`run_benchmark`; a combine cell summarizes with
-:func:`combine`, and several operators
-with :func:`report_suite`. They load on first use, so that the command never imports torch and a measuring cell
-never imports matplotlib.
+A notebook's cell measures with :func:`run_benchmark`. A combine cell summarizes one operator with :func:`combine`, or
+a suite of several with :func:`report_suite`. Names are imported on first use: the command never imports torch, and a
+measuring cell never imports matplotlib.
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ _LAZY = {
 
 
 def __getattr__(name: str) -> Any:
-    """Import the module of a public name when it is first asked for."""
+    """Import the module of a public name on first use."""
     if name not in _LAZY:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module

@@ -1,12 +1,12 @@
-"""What can go wrong for a user, as one exception tree.
+"""Exceptions for mistakes of the user.
 
-    KbtError                 anything a user can mend; shown as one line, never as a traceback
+    KbtError                 anything that the user can fix; shown as one line, never as a traceback
     ├── ProjectError         the project or its configuration
     ├── NotebookError        a notebook: front matter, fences, attributes, needs
     ├── RecordError          a record or a file of records
     ├── OperatorError        an operator or its workloads
     └── SuiteError           a suite's definition
-    Unsupported              an implementation cannot run here; a row in the report, not a failure
+    Unsupported              an implementation cannot run here; a row in the report, not an error
 
 Every message reads ``where: what is wrong. Expected: what would be right. What to do.``
 """
@@ -15,13 +15,13 @@ from __future__ import annotations
 
 
 class KbtError(Exception):
-    """A mistake of the user's, said in one line.
+    """A mistake of the user, reported in one line.
 
     Args:
         where: The file (with a line where there is one), option or name at fault.
         what: What is wrong with it, without a full stop.
-        expected: What would have been right.
-        remedy: What to do now.
+        expected: What would be right.
+        remedy: What to do.
     """
 
     def __init__(self, where: str, what: str, expected: str = "", remedy: str = "") -> None:
@@ -32,7 +32,7 @@ class KbtError(Exception):
         super().__init__(str(self))
 
     def __str__(self) -> str:
-        """Return the whole message: where, what, what was expected, what to do."""
+        """Return the message: where, what is wrong, what was expected, what to do."""
         expected = f"Expected: {self.expected}" if self.expected else ""
         parts = (part.strip() for part in (self.what, expected, self.remedy) if part)
         return f"{self.where}: {' '.join(part if part[-1] in '.?!' else f'{part}.' for part in parts)}"
@@ -47,20 +47,20 @@ class NotebookError(KbtError):
 
 
 class RecordError(KbtError):
-    """A record, or a file of records, does not hold what a record must."""
+    """A record or a file of records is not valid."""
 
 
 class OperatorError(KbtError):
-    """An operator does not exist, or was asked for a workload it does not have."""
+    """An operator or one of its workloads does not exist."""
 
 
 class SuiteError(KbtError):
-    """A suite does not exist, or its file does not define one."""
+    """A suite does not exist, or its file is not valid."""
 
 
 class Unsupported(Exception):  # noqa: N818 - an outcome that the report shows, not an error
-    """This implementation cannot run here, for a reason that the report shows.
+    """This implementation cannot run here.
 
-    Raise it from the function given to ``run_benchmark(load=…)``: every workload then gets an
-    ``unsupported`` record with the reason instead of a latency.
+    Raise it from the function given to ``run_benchmark(load=…)``: the report then shows every workload as
+    ``unsupported``, with the reason.
     """

@@ -1,8 +1,8 @@
-"""Statistics of samples that make as few assumptions about their distribution as they can.
+"""Medians, ratios and their intervals, with few assumptions about the distribution of samples.
 
-Samples of one process scatter little and share whatever that process happened to get: addresses, clocks, a
-warm or a cool card. So a figure for publication comes from several processes, a *group* of samples each, and
-its interval from how the groups' medians differ, with Student's factor for how few they are.
+Samples of one process share its memory addresses, clocks and device temperature, and so vary less than samples of
+different processes. Published values therefore come from several processes, with a *group* of samples each. Their
+interval is Student's, computed from the medians of the groups.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from statistics import median_grouped
 import numpy as np
 from numpy.typing import NDArray
 
-from kernels_bench_tools.schema.estimate import Estimate, geometric_mean
+from kernels_bench_tools.schema.summary import Estimate, geometric_mean
 
 _Array = NDArray[np.float64]
 
 CONFIDENCE = 0.95
-"""Coverage of the intervals that the report shows."""
+"""Coverage of all intervals in the report."""
 
 _STUDENT = (12.7062, 4.3027, 3.1824, 2.7764, 2.5706, 2.4469, 2.3646, 2.3060, 2.2622, 2.2281)
 """Student's 97.5 % quantiles for 1 to 10 degrees of freedom."""
@@ -39,14 +39,14 @@ Groups = Sequence[Sequence[float]]
 def interval_ranks(n: int, confidence: float = CONFIDENCE) -> tuple[int, int] | None:
     """Return the 1-based ranks of the two samples that bound the median, or None if n is too small.
 
-    The sorted samples at these ranks hold the true median with at least ``confidence``, whatever the
-    distribution: the number of samples below the median is binomial(n, 1/2).
+    The sorted samples at these ranks enclose the true median with a probability of at least ``confidence``, for
+    any distribution: the number of samples below the median is binomial(n, 1/2).
 
     >>> interval_ranks(30), interval_ranks(100), interval_ranks(5)
     ((10, 21), (40, 61), None)
     """
     tail, low = 0.0, 0
-    # Scaling by 2**-n would underflow for large n; integer binomials do not.
+    # Integers, because 2**-n underflows for large n.
     total = 2**n
     while True:
         tail += comb(n, low) / total
@@ -76,10 +76,10 @@ def quantiles(samples: Sequence[float], at: Sequence[float]) -> tuple[float, ...
 
 
 def median(samples: Sequence[float], tick: float = 0.0) -> float:
-    """Return the median, of samples that a clock has rounded to its ticks.
+    """Return the median of samples that a clock has rounded to its ticks.
 
-    Half of a short kernel's samples may be one tick, and their plain median jumps by a whole tick with a single
-    sample. The grouped median says where within the middle tick the middle sample would be.
+    Half of a short kernel's samples may have the same value, so that a single sample can change the plain median
+    by a whole tick. The grouped median interpolates within the middle tick.
 
     Args:
         samples: At least one.
@@ -96,10 +96,10 @@ def median(samples: Sequence[float], tick: float = 0.0) -> float:
 
 
 def drift(samples: Sequence[float]) -> float | None:
-    """Return how much the last third's median exceeds the first third's, as a share of it.
+    """Return the median of the last third divided by that of the first third, minus 1.
 
     Args:
-        samples: Positive, in the order they were taken; None for fewer than nine.
+        samples: Positive, in the order they were taken; the result is None for fewer than nine.
     """
     if len(samples) < _LEAST_FOR_DRIFT:
         return None
@@ -109,7 +109,7 @@ def drift(samples: Sequence[float]) -> float | None:
 
 
 def tail_ratio(samples: Sequence[float]) -> float | None:
-    """Return the 99th percentile over the median; None for fewer than twenty samples."""
+    """Return the 99th percentile divided by the median; None for fewer than twenty samples."""
     if len(samples) < _LEAST_FOR_TAIL:
         return None
     middle, tail = quantiles(samples, (0.5, 0.99))
@@ -119,8 +119,8 @@ def tail_ratio(samples: Sequence[float]) -> float | None:
 def is_bimodal(samples: Sequence[float]) -> bool:
     """Return whether the samples fall into two groups.
 
-    They do if a gap of more than 3 % parts a tenth of them or more from the rest, and is wider than the
-    middle half of either side: an outlier is no group, and in noisy samples gaps of 3 % mean nothing.
+    They do if a gap of more than 3 % separates at least a tenth of them from the others and is wider than the
+    interquartile range of either side, so that neither outliers nor noise count as groups.
 
     Args:
         samples: Positive, in any order.
@@ -138,11 +138,10 @@ def is_bimodal(samples: Sequence[float]) -> bool:
 def hierarchical_median(groups: Groups) -> Estimate:
     """Return the median of the groups' medians and its interval.
 
-    One group has the interval of its order statistics, which says nothing about other processes. Of
-    several, the interval is Student's for the mean of the logarithms of their medians: a bootstrap over
-    three groups never leaves their range, and so holds the truth in three cases of four only. Resampling
-    within groups as well would count their scatter twice, since their medians already differ by it. The
-    interval is never narrower than the scatter within the groups alone would make it.
+    For one group, the interval is that of its order statistics, and does not include differences between
+    processes. For several, it is Student's interval of the mean of their log-medians, and at least as wide as the
+    variation within groups implies. A bootstrap over three groups would never leave their range and cover the true
+    value in 75 % of cases only; resampling within groups as well would count their variation twice.
 
     Args:
         groups: Positive samples of one quantity, a group for each process.
@@ -160,8 +159,8 @@ def hierarchical_median(groups: Groups) -> Estimate:
 def ratio_interval(numerator: Groups, denominator: Groups) -> Estimate:
     """Return the ratio of two hierarchical medians, and its interval.
 
-    With as many groups on both sides, the n-th of one was measured beside the n-th of the other, and what
-    slowed both down cancels: the interval comes from their ratios.
+    With equally many groups, the n-th of one was measured at about the same time as the n-th of the other; the
+    interval then comes from their ratios, in which common disturbances cancel.
 
     Args:
         numerator: Positive samples, a group for each process.
@@ -181,8 +180,7 @@ def ratio_interval(numerator: Groups, denominator: Groups) -> Estimate:
 def ratio_of(numerator: Estimate, denominator: Estimate) -> Estimate:
     """Return the ratio of two independent estimates, and its interval.
 
-    On each side the distances from value to end, of logarithms, add up like standard deviations do; for
-    intervals of any shape this keeps their coverage (known as MOVER).
+    The log-distances from value to interval end are combined as standard deviations are (the MOVER method).
     """
     ratio = numerator.value / denominator.value
     if not (numerator.known and denominator.known):
@@ -193,7 +191,7 @@ def ratio_of(numerator: Estimate, denominator: Estimate) -> Estimate:
 
 
 def widened(estimate: Estimate, share: float) -> Estimate:
-    """Return the estimate with an interval that reaches at least ``share`` of its value to either side."""
+    """Return the estimate with an interval of at least plus and minus ``share`` of its value."""
     value, low, high = estimate
     return Estimate(value, min(low, value * (1 - share)), max(high, value * (1 + share)))
 
@@ -201,9 +199,9 @@ def widened(estimate: Estimate, share: float) -> Estimate:
 def geometric_mean_interval(ratios: Sequence[Estimate], processes: Groups = ()) -> Estimate:
     """Return the geometric mean of ratios over workloads, and its interval.
 
-    A process that was slow was slow on all of its workloads, so workloads are not independent witnesses.
-    Where the ratios of each process are known, the interval comes from the processes' own geometric
-    means; else from the ratios' intervals, as if independent.
+    Workloads measured in the same process are not independent. If the ratios of each process are given, the
+    interval comes from the geometric means of the processes; otherwise from the ratios' intervals, assumed to be
+    independent.
 
     Args:
         ratios: One for each workload.
@@ -224,7 +222,7 @@ def geometric_mean_interval(ratios: Sequence[Estimate], processes: Groups = ()) 
 
 
 def student(freedom: int) -> float:
-    """Return Student's two-sided 95 % factor for that many degrees of freedom, at least one."""
+    """Return Student's two-sided 95 % quantile for at least one degree of freedom."""
     if freedom <= len(_STUDENT):
         return _STUDENT[freedom - 1]
     z = 1.959964
@@ -233,7 +231,7 @@ def student(freedom: int) -> float:
 
 def _medians(groups: Groups) -> _Array:
     if not groups or any(len(group) == 0 or min(group) <= 0 for group in groups):
-        raise ValueError("an interval across processes needs positive samples of each")
+        raise ValueError("an interval across processes needs positive samples from each")
     return np.array([np.median(group) for group in groups])
 
 
@@ -246,7 +244,7 @@ def _across(logs: _Array, centre: float, down: float, up: float) -> Estimate:
 
 
 def _within(groups: Groups) -> tuple[float, float]:
-    """Return how far the scatter within groups reaches from the mean of their medians, in logarithms."""
+    """Return the interval half-widths that the variation within groups implies, in logarithms: below and above."""
     down, up = [], []
     for group in groups:
         interval = median_interval(group)

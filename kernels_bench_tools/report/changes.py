@@ -18,9 +18,15 @@ from kernels_bench_tools.report.operators import Operator, implementation_id
 from kernels_bench_tools.report.page import Page
 from kernels_bench_tools.report.paths import SitePaths
 from kernels_bench_tools.report.words import Mark
-from kernels_bench_tools.schema.estimate import SMALLEST_EFFECT, geometric_mean
 from kernels_bench_tools.schema.record import Status
-from kernels_bench_tools.schema.summary import DeviceSummary, Point, Report, Row
+from kernels_bench_tools.schema.summary import (
+    SMALLEST_EFFECT,
+    DeviceSummary,
+    Point,
+    Report,
+    Row,
+    geometric_mean,
+)
 
 MOST_SHOWN = 12
 

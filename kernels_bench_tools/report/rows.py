@@ -6,9 +6,8 @@ from collections.abc import Iterable, Sequence
 from math import inf
 
 from kernels_bench_tools.report.words import status_mark
-from kernels_bench_tools.schema.estimate import Estimate, geometric_mean
 from kernels_bench_tools.schema.record import Flag, Status
-from kernels_bench_tools.schema.summary import Row
+from kernels_bench_tools.schema.summary import Estimate, Row, geometric_mean
 
 
 def typical_latency(row: Row) -> Estimate | None:

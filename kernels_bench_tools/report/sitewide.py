@@ -17,7 +17,6 @@ from kernels_bench_tools.report.page import Page
 from kernels_bench_tools.report.prose import Body
 from kernels_bench_tools.report.provenance import view_origins
 from kernels_bench_tools.report.site_paths import DEVICES, METHOD, NOT_FOUND, STATUS, matrix_page
-from kernels_bench_tools.schema.flags import FLAG_WORDS
 from kernels_bench_tools.schema.record import REJECTING, Flag
 from kernels_bench_tools.schema.summary import DeviceSummary
 
@@ -66,7 +65,7 @@ def method_page(site: Site) -> str:
         notebook,
         Body(),
         crumbs=front_crumbs(site, page),
-        flags=[(flag, FLAG_WORDS[flag], flag in REJECTING) for flag in Flag],
+        flags=[(flag, flag in REJECTING) for flag in Flag],
         documented=site.links.source("docs/measuring.md") if _has(site, "docs/measuring.md") else "",
     )
 

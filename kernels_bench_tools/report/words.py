@@ -7,7 +7,6 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from kernels_bench_tools.schema.flags import FLAG_WORDS
 from kernels_bench_tools.schema.record import CacheState, Flag, Regime, Status, Timer
 from kernels_bench_tools.schema.summary import Point, Row, Verdict
 
@@ -99,16 +98,6 @@ def verdict_counts(row: Row) -> list[tuple[int, Mark]]:
 def regime_words(regime: Regime) -> str:
     """Return what bounds a workload, in words."""
     return _REGIME[regime]
-
-
-def flag_word(flag: Flag) -> str:
-    """Return a flag in a word or two."""
-    return FLAG_WORDS[flag].word
-
-
-def flag_sentence(flag: Flag) -> str:
-    """Return what a flag means."""
-    return FLAG_WORDS[flag].meaning
 
 
 def flagged(row: Row) -> list[tuple[Flag, list[str]]]:

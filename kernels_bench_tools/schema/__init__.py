@@ -1,1 +1,1 @@
-"""FACTS: types of the files that layers exchange, and how they are read and written."""
+"""Types of the files that layers exchange, and how they are read and written."""

@@ -1,8 +1,8 @@
-"""What a build leaves for those who read it: the files that layers hand to one another.
+"""Files that the runner writes for the other layers.
 
-CellContext   RUN -> MEASURE      ``KBT_CONTEXT``: who is measured, for which workloads
-Needs         RUN -> SUMMARIZE    ``KBT_NEEDS``: the cells and files that a cell asked for
-BuildRun      RUN -> PUBLISH      ``.kbt/build.json``: every notebook, its prose and its cells' ends
+CellContext   RUN -> MEASURE      ``KBT_CONTEXT``: what a cell measures, and for which workloads
+Needs         RUN -> SUMMARIZE    ``KBT_NEEDS``: the cells and files that a cell needs
+BuildRun      RUN -> PUBLISH      ``.kbt/build.json``: every notebook, its prose and the results of its cells
 """
 
 from __future__ import annotations
@@ -26,39 +26,39 @@ NEEDS_VARIABLE = "KBT_NEEDS"
 
 FORWARD = "fwd"
 MODES = (FORWARD, "bwd", "fwd_bwd")
-"""What is timed: the forward pass, the backward pass alone, or both."""
+"""What is timed: the forward pass, the backward pass or both."""
 
 
 class FrontMatter(msgspec.Struct, kw_only=True):
-    """The front matter of a notebook: uvnote's keys that we use, then ours."""
+    """The front matter of a notebook."""
 
     title: str = ""
     author: str = ""
     description: str = ""
     """One sentence for tables and tooltips."""
     family: str = ""
-    """Implementations of one origin share it across operators: ``torch``, ``triton``, ``hf-kernels``."""
+    """Origin of an implementation, the same across operators: ``torch``, ``triton``, ``hf-kernels``."""
     baseline: bool = False
-    """Whether this implementation divides the operator's speed-ups."""
+    """Whether speed-ups of the operator are relative to this implementation."""
     requires: list[str] = msgspec.field(default_factory=list)
-    """Device kinds, of which one must be here for the cells to run: ``[cuda]``."""
+    """Device kinds that the cells can run on, such as ``[cuda]``; empty for all."""
     links: dict[str, str] = msgspec.field(default_factory=dict)
-    """Name to URL: source, paper, hub page."""
+    """Name to URL: source, paper, Hub page."""
     platforms: list[str] | None = None
-    """Operating systems that run it, lower case; None means all, an empty list none."""
+    """Operating systems that it runs on, in lower case; None for all, an empty list for none."""
     theme: str = "dark"
     custom_css: str = ""
     collapse_code: bool = False
 
 
-@lru_cache(maxsize=1024)  # pages ask for that of one cell for each of its rows
+@lru_cache(maxsize=1024)  # pages need a cell's digest once for each of its rows
 def code_digest(code: str) -> str:
-    """Return the SHA-256 of a cell's code; its header, comments, empty lines and blanks at line ends are not part of it."""
+    """Return the SHA-256 of a cell's code without its header, comments, empty lines and trailing blanks."""
     return sha256(_without_comments(code).encode()).hexdigest()
 
 
 def _without_comments(code: str) -> str:
-    # By position, since releases of Python divide f-strings differently.
+    # By position, because Python versions tokenize f-strings differently.
     lines = code.splitlines()
     try:
         tokens = list(tokenize.generate_tokens(StringIO("\n".join(lines)).readline))
@@ -74,11 +74,11 @@ def _without_comments(code: str) -> str:
 
 
 def has_other_code(then: Provenance, code: Mapping[str, str]) -> bool:
-    """Return whether a cell has other code now than when something was measured.
+    """Return whether a cell's code has changed since a measurement; False if that is unknown.
 
     Args:
-        then: Where the measurement comes from.
-        code: The notebook's cells now: id to code. What is not known has not changed.
+        then: Provenance of the measurement.
+        code: The notebook's current cells: id to code.
     """
     if not then.code_digest or then.cell not in code:
         return False
@@ -86,11 +86,11 @@ def has_other_code(then: Provenance, code: Mapping[str, str]) -> bool:
 
 
 class CellContext(msgspec.Struct, kw_only=True):
-    """What a measuring cell is told about itself."""
+    """What the runner passes to a measuring cell."""
 
     operator: str = ""
     implementation: str = ""
-    """Id of the implementation: the stem of the notebook's file."""
+    """Id of the implementation: the notebook's file name without its suffix."""
     notebook: str = ""
     notebook_digest: str = ""
     cell: str = ""
@@ -104,18 +104,18 @@ class CellContext(msgspec.Struct, kw_only=True):
     """One of ``MODES``."""
     family: str = ""
     process: int = 0
-    """Which of the cell's fresh processes this is, from 0."""
+    """Number of this process among those of the cell, from 0."""
     processes: int = 1
-    """How many fresh processes measure this cell."""
+    """Number of processes that measure this cell."""
 
     @classmethod
     def load(cls) -> CellContext:
-        """Return the context that the runner gave, or an empty one where another runner runs the cell."""
+        """Return the context from the runner, or an empty one if the cell was not started by ``kbt``."""
         path = os.environ.get(CONTEXT_VARIABLE)
         return read_struct(Path(path), cls) if path else cls()
 
     def provenance(self) -> Provenance:
-        """Return where a record that this cell leaves comes from, as far as the runner knows."""
+        """Return the provenance of this cell's records, except for what only the cell's process can add."""
         return Provenance(
             notebook=self.notebook,
             notebook_digest=self.notebook_digest,
@@ -129,7 +129,7 @@ class CellContext(msgspec.Struct, kw_only=True):
 
 
 class Need(msgspec.Struct, kw_only=True):
-    """A cell of another notebook that a cell needs, and how that cell ended."""
+    """A cell of another notebook that a cell needs, and its result."""
 
     notebook: str
     """Path within the project, with ``/``."""
@@ -138,16 +138,16 @@ class Need(msgspec.Struct, kw_only=True):
     status: Status
     reason: str = ""
     directory: str
-    """Absolute path of the folder that holds the cell's artifacts, also those of a failed cell."""
+    """Absolute path of the folder with the cell's artifacts; a failed cell has one, too."""
 
 
 class Needs(msgspec.Struct, kw_only=True):
-    """Everything that a cell's ``needs=`` named."""
+    """Everything that a cell's ``needs=`` names."""
 
     project: str
     """Absolute path of the project."""
     notebook: str
-    """The notebook whose cell this is, within the project."""
+    """Path of the cell's own notebook within the project."""
     device: Device
     """The device of this build."""
     cells: list[Need] = msgspec.field(default_factory=list)
@@ -156,7 +156,7 @@ class Needs(msgspec.Struct, kw_only=True):
 
     @classmethod
     def load(cls) -> Needs:
-        """Return what the runner wrote for this cell.
+        """Return the needs of this cell.
 
         Raises:
             KeyError: The cell was not started by ``kbt``.
@@ -171,7 +171,7 @@ class Prose(msgspec.Struct, kw_only=True, tag="prose"):
 
 
 class CellRun(msgspec.Struct, kw_only=True, tag="cell"):
-    """A cell and how its last run ended. Paths are within the project, with ``/``."""
+    """A cell and its last result. Paths are within the project, with ``/``."""
 
     id: str
     code: str
@@ -180,27 +180,27 @@ class CellRun(msgspec.Struct, kw_only=True, tag="cell"):
     collapse_code: bool = False
     collapse_output: bool = False
     status: Status | None = None
-    """None if the cell has not run: it is commented out, or was not asked for and has no earlier result."""
+    """None if the cell has not run: it is commented out, or was not selected and has no earlier result."""
     reason: str = ""
-    """Why it did not end well, in one line."""
+    """Why it failed, in one line."""
     cached: bool = False
     seconds: float = 0.0
-    """How long it ran, when it last ran."""
+    """Duration of its last run."""
     exit_code: int | None = None
     stdout: str = ""
-    """Path of what it printed, within the project; empty if nothing."""
+    """Path of its standard output; empty if it printed nothing."""
     stderr: str = ""
     environment_log: str = ""
-    """Path of what resolving and installing its packages printed."""
+    """Path of the log of resolving and installing its packages."""
     artifacts: dict[str, str] = msgspec.field(default_factory=dict)
-    """File name to path, in the order of the names."""
+    """File name to path, sorted by name."""
     unfinished: list[str] = msgspec.field(default_factory=list)
-    """Paths of the records of processes that had ended when the build was interrupted, where not all of the cell's had."""
+    """Record files of the processes that had ended when the build was interrupted before all of the cell's had."""
     commented: bool = False
 
 
 class NotebookRun(msgspec.Struct, kw_only=True):
-    """A notebook as a page needs it."""
+    """A notebook with its prose and the results of its cells."""
 
     path: str
     digest: str
@@ -209,23 +209,23 @@ class NotebookRun(msgspec.Struct, kw_only=True):
 
     @property
     def cells(self) -> list[CellRun]:
-        """The cells, in the order of the text."""
+        """The cells, in their order in the notebook."""
         return [block for block in self.blocks if isinstance(block, CellRun)]
 
 
 class ProjectInfo(msgspec.Struct, kw_only=True):
-    """What pages say about the project."""
+    """The project, as pages show it."""
 
     title: str
     repository: str = ""
     """URL of the repository, without a trailing slash; empty if it has none."""
     commit: str = ""
     raw_html: bool = False
-    """Whether HTML and scripts in prose reach the page; else they are shown as text."""
+    """Whether HTML in prose is kept; otherwise it is shown as text."""
 
 
 class BuildRun(msgspec.Struct, kw_only=True):
-    """A whole build: every notebook of the project, run now, earlier or not at all."""
+    """A build: every notebook of the project, with results of this build or an earlier one, if any."""
 
     project: ProjectInfo
     device: Device
@@ -235,7 +235,7 @@ class BuildRun(msgspec.Struct, kw_only=True):
 
 
 def _own_version() -> str:
-    # Not above: it takes as long to import as the rest of this module, and only cells ask.
+    # Imported here because it is slow and only cells need it.
     from importlib.metadata import PackageNotFoundError, version
 
     try:

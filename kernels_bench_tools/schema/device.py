@@ -1,4 +1,4 @@
-"""Which device this machine measures on, found without torch."""
+"""Devices, and the device of this machine, found without torch."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ class Device(msgspec.Struct, frozen=True, kw_only=True):
     """A device that kernels run on."""
 
     kind: str
-    """``"cuda"`` or ``"cpu"``; torch's name of the device type."""
+    """torch's device type: ``"cuda"`` or ``"cpu"``."""
     name: str
-    """As the vendor calls it: ``"NVIDIA H200"``, ``"AMD EPYC, 2 cores"``."""
+    """The vendor's name: ``"NVIDIA H200"``, ``"AMD EPYC, 2 cores"``."""
     slug: str
-    """The name in paths and ids: ``"nvidia-h200"``."""
+    """The name in paths and ids, such as ``"nvidia-h200"``."""
     driver: str = ""
-    """Version of the device's driver, if it has one."""
+    """Version of the device's driver; empty if unknown."""
 
 
 def cuda_device(name: str, driver: str = "") -> Device:
-    """Return the device for a CUDA card of this name."""
+    """Return the device for a CUDA GPU of this name."""
     return Device(kind="cuda", name=name, slug=slugify(name), driver=driver)
 
 
 @cache
 def cpu_device() -> Device:
-    """Return this machine's CPU; its core count is part of its name, since it changes the numbers."""
+    """Return this machine's CPU. The number of cores is part of its name, because it affects the results."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     name = f"{_cpu_model()}, {cores} core{'s' if cores != 1 else ''}"
     return Device(kind="cpu", name=name, slug=slugify(name))
@@ -42,9 +42,9 @@ def cpu_device() -> Device:
 
 @cache
 def current_device() -> Device:
-    """Return the device that a build on this machine measures on: the first CUDA card, else the CPU.
+    """Return the device that a build on this machine measures: the first visible CUDA GPU, else the CPU.
 
-    ``CUDA_VISIBLE_DEVICES`` is honoured as CUDA honours it: an empty value hides every card.
+    As in CUDA, an empty ``CUDA_VISIBLE_DEVICES`` hides all GPUs.
     """
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     smi = shutil.which("nvidia-smi")

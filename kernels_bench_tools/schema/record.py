@@ -1,47 +1,47 @@
-"""Records: what one implementation did on one workload on one device.
+"""Records: the measurement of one implementation on one workload on one device.
 
-The wire format is JSON Lines, compatible with huggingface/kernels-benchmarks: its files load (with
-``schema`` 0), and ours have every key that its readers look for. Times are milliseconds, sizes bytes.
+The format is compatible with huggingface/kernels-benchmarks: its files load (with ``schema`` 0), and records of
+this package have every key that its readers need. Times are milliseconds, sizes bytes.
 """
 
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Any
+from typing import Any, Self
 
 import msgspec
 
 from kernels_bench_tools.schema.device import Device
 
 SCHEMA = 1
-"""Version of the record format that this package writes; it reads this one and everything older."""
+"""Version of the record format that this package writes; it reads this version and all older ones."""
 
 
 class Status(StrEnum):
-    """How it ended. Those that ran have a latency; only the first may be ranked."""
+    """How a measurement ended. The first four have a latency; only ``ok`` can be ranked."""
 
     OK = "ok"
     """Ran, and agreed with the reference."""
     INCORRECT = "incorrect"
-    """Ran, and did not agree with the reference."""
+    """Ran, and failed the correctness check."""
     EXCEEDS_PHYSICS = "exceeds_physics"
-    """Ran, and claims to be faster than the device can move its bytes or do its arithmetic."""
+    """Ran, and its time is above the roofline: faster than the device can move its bytes or do its arithmetic."""
     REJECTED = "rejected"
-    """Ran, and its time cannot be trusted: the record's flags say why."""
+    """Ran, and its time is not that of the work it claims, for the reason in its flags."""
     ERROR = "error"
     """Raised an exception, or its process exited with a code other than 0."""
     OOM = "oom"
     """Ran out of memory."""
     TIMEOUT = "timeout"
-    """Did not end within its cell's time."""
+    """Exceeded its cell's time limit."""
     CRASHED = "crashed"
     """Its process was ended by a signal, such as a segmentation fault."""
     UNSUPPORTED = "unsupported"
     """Cannot run here: no such device, package, build or network."""
     INVALID = "invalid"
-    """Its process ended well and left nothing that can be read as records."""
+    """Its process succeeded without writing readable records."""
     ABSENT = "absent"
-    """Nobody has tried it on this device. Only summaries say so."""
+    """Not measured on this device. In summaries only, never in a record."""
 
     @property
     def ran(self) -> bool:
@@ -50,7 +50,7 @@ class Status(StrEnum):
 
 
 class Timer(StrEnum):
-    """What took the time."""
+    """What measured the time."""
 
     CUPTI = "cupti"
     """Durations of the kernels as the device counted them, summed per call."""
@@ -62,57 +62,132 @@ class Timer(StrEnum):
 
 
 class CacheState(StrEnum):
-    """What the last-level cache held when a timed call began."""
+    """State of the last-level cache at the start of a timed call."""
 
     READ_FLUSH = "read_flush"
     """Cold and clean: a buffer larger than the cache was read before each call."""
     ROTATED = "rotated"
-    """Cold: the calls went round input sets that together exceed the cache."""
+    """Cold: successive calls use different input sets that together exceed the cache."""
     HOT = "hot"
     UNKNOWN = "unknown"
 
 
 class Flag(StrEnum):
-    """What a reader of a record should know. Those in ``REJECTING`` cost it its rank."""
+    """An observation about a measurement; pages and tables show its texts. A flag of ``REJECTING`` excludes it from ranking."""
 
-    STREAM_ESCAPE = "stream_escape"
-    """Work ran on the device outside of the call that launched it."""
-    THREAD_INJECTION = "thread_injection"
-    """The call started a thread or a process that outlived it."""
-    LAZY_OUTPUT = "lazy_output"
-    """The output is not a plain tensor with memory of its own on the device."""
-    TIMER_TAMPER = "timer_tamper"
-    """Functions that the harness measures with were replaced."""
-    STALE_OUTPUT = "stale_output"
-    """The output did not follow inputs that changed in place, or a timed call's output was wrong."""
-    INPUT_MUTATED = "input_mutated"
-    """A call changed its inputs."""
-    ALIASED_OUTPUT = "aliased_output"
-    """The output shares memory with an input, or with an earlier output."""
-    PRECISION = "precision"
-    """The error exceeds twice that of torch's own operator in the same type."""
-    NONDETERMINISTIC = "nondeterministic"
-    """Two calls with the same inputs gave different bits."""
-    FALLBACK = "fallback"
-    """None of the kernels that the implementation declares was launched."""
-    HOST_BOUND = "host_bound"
-    """Submitting a call takes longer than the device needs for it."""
-    NEAR_FLOOR = "near_floor"
-    """The time is less than five times that of a kernel that does nothing."""
-    TIMER_DISAGREEMENT = "timer_disagreement"
-    """Events take longer than the kernels by more than an event pair costs."""
-    PROFILER_SLOWED = "profiler_slowed"
-    """The kernels run slower while the profiler watches: the time is by events, without it."""
-    DRIFT = "drift"
-    """The samples' last third differs from the first by more than 1 %."""
-    BIMODAL = "bimodal"
-    """The samples fall into two groups."""
-    THROTTLED = "throttled"
-    """The device slowed its clocks down for power or heat."""
-    NEIGHBOUR = "neighbour"
-    """Another process used the device."""
-    SENTINEL = "sentinel"
-    """Reference kernels ran at another speed than in the other processes, also when tried again."""
+    label: str
+    """One to three words, for a tag."""
+    clause: str
+    """For a reason: completes a sentence about the implementation."""
+    meaning: str
+    """What was observed."""
+
+    def __new__(cls, value: str, label: str, clause: str, meaning: str) -> Self:
+        """Make the flag of this value in records, with its texts."""
+        flag = str.__new__(cls, value)
+        flag._value_ = value
+        flag.label, flag.clause, flag.meaning = label, clause, meaning
+        return flag
+
+    STREAM_ESCAPE = (
+        "stream_escape",
+        "work outside the call",
+        "did work outside the timed call",
+        "work ran on the device outside the call that launched it",
+    )
+    THREAD_INJECTION = (
+        "thread_injection",
+        "thread left running",
+        "left a thread or process running",
+        "the call started a thread or process that outlived it",
+    )
+    LAZY_OUTPUT = (
+        "lazy_output",
+        "lazy output",
+        "returned something other than a plain tensor",
+        "the output is not a plain tensor with its own memory on the device",
+    )
+    TIMER_TAMPER = (
+        "timer_tamper",
+        "timer replaced",
+        "replaced functions that it is timed with",
+        "functions that the harness measures with were replaced",
+    )
+    STALE_OUTPUT = (
+        "stale_output",
+        "stale output",
+        "returned a stale output",
+        "the output did not change with the inputs, or the output of a timed call was wrong",
+    )
+    INPUT_MUTATED = ("input_mutated", "inputs changed", "changed its inputs", "a call changed its inputs")
+    ALIASED_OUTPUT = (
+        "aliased_output",
+        "output aliased",
+        "its output shares memory",
+        "the output shares memory with an input or an earlier output",
+    )
+    PRECISION = (
+        "precision",
+        "less precise",
+        "less precise than torch",
+        "the error exceeds twice that of torch's own operator in the same type",
+    )
+    NONDETERMINISTIC = (
+        "nondeterministic",
+        "not deterministic",
+        "not deterministic",
+        "two calls with the same inputs gave different bits",
+    )
+    FALLBACK = (
+        "fallback",
+        "fallback",
+        "ran other kernels than it declares",
+        "none of the kernels that it declares was launched",
+    )
+    HOST_BOUND = (
+        "host_bound",
+        "host-bound",
+        "host-bound",
+        "submitting a call takes longer than the device needs for it",
+    )
+    NEAR_FLOOR = (
+        "near_floor",
+        "near launch overhead",
+        "near launch overhead",
+        "the time is less than five times that of an empty kernel",
+    )
+    TIMER_DISAGREEMENT = (
+        "timer_disagreement",
+        "timers disagree",
+        "timers disagree",
+        "CUDA events take longer than the kernels by more than an event pair costs",
+    )
+    PROFILER_SLOWED = (
+        "profiler_slowed",
+        "slowed by profiler",
+        "timed without the profiler",
+        "the profiler slows its kernels down, so it was timed with CUDA events instead",
+    )
+    DRIFT = (
+        "drift",
+        "drift",
+        "drifted",
+        "the last third of the samples differs from the first by more than 1 %",
+    )
+    BIMODAL = ("bimodal", "bimodal", "two groups of times", "the samples fall into two groups")
+    THROTTLED = (
+        "throttled",
+        "throttled",
+        "throttled",
+        "the device lowered its clocks because of power or heat",
+    )
+    NEIGHBOUR = ("neighbour", "shared device", "shared the device", "another process used the device")
+    SENTINEL = (
+        "sentinel",
+        "device speed differs",
+        "device speed differed between processes",
+        "reference kernels ran at another speed than in the other processes, also when repeated",
+    )
 
 
 REJECTING = frozenset(
@@ -131,10 +206,10 @@ REJECTING = frozenset(
 
 
 class Regime(StrEnum):
-    """What bounds a workload on a device."""
+    """What limits the speed of a workload on a device."""
 
     LAUNCH = "launch"
-    """Less than five times a kernel that does nothing: bandwidth says nothing here."""
+    """Less than five times an empty kernel: launch overhead dominates."""
     L2 = "l2"
     """Its bytes fit into half of the last-level cache."""
     TRANSITION = "transition"
@@ -146,11 +221,11 @@ class Regime(StrEnum):
 
 
 class Latency(msgspec.Struct, kw_only=True):
-    """Times of one call in milliseconds, every sample kept in the order it was taken."""
+    """Times of one call in milliseconds, with all samples in the order they were taken."""
 
     p10: float
     p50: float
-    """The median: the figure that the report shows."""
+    """The median, which the report shows."""
     p90: float
     mean: float
     iqr: float
@@ -160,20 +235,20 @@ class Latency(msgspec.Struct, kw_only=True):
     has_warnings: bool = False
     """Whether the interquartile range exceeds a tenth of the median (kernels-benchmarks' flag)."""
     ci_low: float | None = None
-    """Lower end of the interval of the median; None for files that have none."""
+    """Lower end of the median's interval; None in files without one."""
     ci_high: float | None = None
     confidence: float | None = None
     """Coverage of the interval, such as 0.95."""
     timer: Timer = Timer.UNKNOWN
     cache: CacheState = CacheState.UNKNOWN
     input_sets: int = 1
-    """Number of input sets that the calls went round."""
+    """Number of input sets that the calls cycle through."""
     stop_reason: str = ""
     """Why sampling ended: ``"converged"``, ``"max_samples"`` or ``"max_seconds"``."""
     tail_ratio: float | None = None
     """99th percentile over the median."""
     tick_ms: float | None = None
-    """Resolution of the clock where it shows in the samples: the median is then the grouped one."""
+    """Resolution of the clock, if it is visible in the samples; ``p50`` is then the grouped median."""
     drift: float | None = None
     """Median of the last third of the samples over that of the first, minus 1."""
 
@@ -188,70 +263,70 @@ class Timing(msgspec.Struct, kw_only=True, omit_defaults=True):
 
 
 class Quantities(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """The times that are not the headline; never mixed with it or one another."""
+    """Times other than the main one, which is ``lat_ms``."""
 
     device_hot: Timing | None = None
-    """Device time of a call among others of the same inputs: the caches hold what fits."""
+    """Device time of a call repeated with the same inputs, so that caches are warm."""
     host_submit: Timing | None = None
     """Host time to issue one call, without waiting for the device."""
     e2e: Timing | None = None
-    """Idle device, call, wait: what one call costs whoever waits for it."""
+    """Wall time of a call and the wait for its result, on an idle device."""
 
 
 class FirstCall(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """What happens once per process, in milliseconds."""
+    """One-time costs of a process, in milliseconds."""
 
     import_ms: float | None = None
-    """From the start of the process to the harness: importing packages."""
+    """From the start of the process to ``run_benchmark``: importing packages."""
     load_ms: float | None = None
-    """Loading the implementation: the function given as ``load=``, a download for example."""
+    """The function given as ``load=``, such as a download."""
     first_ms: float | None = None
-    """The first call, compilation and autotuning included."""
+    """The first call, including compilation and autotuning."""
     second_ms: float | None = None
-    """The second call, waited for."""
+    """The second call, including the wait for its result."""
 
 
 class Clocks(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """The device while it was measured, sampled from outside of the process."""
+    """Clocks and power of the device during the measurement, sampled by another process."""
 
     sm_mhz: int = 0
     """Median clock of the multiprocessors while busy."""
     sm_mhz_min: int = 0
     memory_mhz: int = 0
     in_band_mhz: int = 0
-    """Clock by a kernel that spins for a known number of cycles, in the measured stream."""
+    """Clock measured with a kernel that spins for a known number of cycles, in the measured stream."""
     power_w: float = 0.0
-    """Highest sample."""
+    """Maximum of the samples."""
     temperature_c: int = 0
     throttle: list[str] = msgspec.field(default_factory=list)
-    """Reasons that the device gave for slowing down, other than idling."""
+    """Throttling reasons that the device reported, other than idling."""
     other_processes: int = 0
     samples: int = 0
 
 
 class Roofline(msgspec.Struct, kw_only=True):
-    """How near a row is to what the device can do, by a ceiling measured in the same process."""
+    """The achieved rate as a fraction of a peak rate measured in the same process."""
 
     ceiling: str
-    """``"read"``, ``"write"``, ``"copy"``, ``"triad"``, ``"mix"`` or ``"matmul_<dtype>"``."""
+    """Kind of measured peak: ``"read"``, ``"write"``, ``"copy"``, ``"triad"``, ``"mix"`` or ``"matmul_<dtype>"``."""
     value: float
-    """GB/s, or TFLOP/s for a matmul ceiling."""
+    """The measured peak in GB/s, or TFLOP/s for a matmul."""
     fraction: float
-    """Achieved rate over the ceiling's."""
+    """Achieved rate divided by ``value``."""
 
 
 class Kernel(msgspec.Struct, kw_only=True):
-    """A kernel that one call launched."""
+    """A kernel that a call launches."""
 
     name: str
     count: int
     """Launches per call."""
     ms: float
-    """Median over calls of the summed duration of these launches."""
+    """Total duration of its launches in a call; median over calls."""
 
 
 class Work(msgspec.Struct, kw_only=True):
-    """What one call has to do at the least, counted from its tensors."""
+    """Minimum memory traffic and arithmetic of one call, computed from its tensors."""
 
     bytes_read: int
     bytes_written: int
@@ -259,23 +334,23 @@ class Work(msgspec.Struct, kw_only=True):
 
     @property
     def bytes_moved(self) -> int:
-        """Bytes read and written together."""
+        """Bytes read plus bytes written."""
         return self.bytes_read + self.bytes_written
 
 
 class Failure(msgspec.Struct, kw_only=True):
-    """Why there is no latency, or no rank."""
+    """Why there is no latency, or why it cannot be ranked."""
 
     type: str
     msg: str
 
 
 class Environment(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """The software and hardware that a record was measured with; empty strings where unknown."""
+    """Software and hardware of a measurement; unknown fields are empty."""
 
     torch: str = ""
     cuda: str = ""
-    """CUDA version that torch was built for."""
+    """CUDA version that torch was built with."""
     gpu: str = ""
     sm: str = ""
     """Compute capability, such as ``"9.0"``."""
@@ -288,39 +363,39 @@ class Environment(msgspec.Struct, kw_only=True, omit_defaults=True):
     threads: int = 0
     """Threads that torch may use for one operation on the CPU."""
     sm_clock_mhz: int = 0
-    """Clock of the multiprocessors just after the measurement; 0 where unknown."""
+    """Clock of the multiprocessors right after the measurement; 0 if unknown."""
     memory_clock_mhz: int = 0
     l2_bytes: int = 0
 
 
 class HubKernel(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """A kernel that was loaded from the hub, its cache or a folder, and what is known of its build."""
+    """A kernel loaded from the Hub, its cache or a folder, and its build."""
 
     repo: str
     """``organization/name``, or the folder."""
     requested: str = ""
-    """The reference as the notebook has it, such as ``kernels-community/activation@1``."""
+    """The reference in the notebook, such as ``kernels-community/activation@1``."""
     origin: str = ""
     """``override``, ``lock``, ``cache`` or ``hub``."""
     commit: str = ""
     variant: str = ""
     """Name of the build, such as ``torch-cuda``."""
     version: int | None = None
-    """Major version, as the build's metadata says."""
+    """Major version in the build's metadata."""
     digest: str = ""
-    """SHA-256 over the build's files."""
+    """SHA-256 of the build's files."""
     signature: str = ""
     """``verified``, ``unsigned`` or ``not checked``."""
     dirty: bool | None = None
-    """Whether it was built from uncommitted changes, as its metadata says."""
+    """Whether it was built from uncommitted changes, according to its metadata."""
     trusted: str = ""
-    """Why its publisher was trusted: ``publisher``, ``allow-list``, ``local`` or ``not checked``."""
+    """Why it was trusted: ``publisher``, ``allow-list``, ``local`` or ``not checked``."""
     notes: list[str] = msgspec.field(default_factory=list)
-    """What a reader should know, such as newer versions that have no build here."""
+    """Remarks for the report, such as newer versions without a build for this machine."""
 
 
 class Provenance(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """Where a record comes from and how to make it again."""
+    """Origin of a record: notebook, code, packages and seed."""
 
     notebook: str = ""
     """Path within the project, with ``/``."""
@@ -328,50 +403,49 @@ class Provenance(msgspec.Struct, kw_only=True, omit_defaults=True):
     """SHA-256 of the notebook's text."""
     cell: str = ""
     code_digest: str = ""
-    """SHA-256 of the cell's code without comments: what ``code_digest`` of ``runs`` returns."""
+    """SHA-256 of the cell's code without comments, see :func:`kernels_bench_tools.schema.build.code_digest`."""
     commit: str = ""
     dirty: bool | None = None
-    """Whether the checkout had uncommitted changes; None where there was no checkout."""
+    """Whether the checkout had uncommitted changes; None without a checkout."""
     environment: str = ""
     """``"uv"`` or ``"current"``."""
     packages: dict[str, str] = msgspec.field(default_factory=dict)
-    """The distributions that the process had imported, with their versions."""
+    """Distributions that the process imported, with their versions."""
     harness: str = ""
     """Version of kernels-bench-tools."""
     seed: int | None = None
     hub: list[HubKernel] = msgspec.field(default_factory=list)
-    """Hub kernels that the process had loaded."""
+    """Hub kernels that the process loaded."""
 
 
 class Record(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """One implementation on one workload on one device.
+    """The measurement of one implementation on one workload on one device.
 
-    A latency exists exactly when the implementation ran (``ok`` or ``incorrect``). A record whose
-    workload is empty speaks for all workloads that its file has no record of.
+    ``lat_ms`` is set if and only if the status is one that ran. A record without a workload applies to all workloads
+    without a record of their own.
     """
 
     ts: str
-    """When it was written, UTC, ISO 8601."""
+    """Time of writing, UTC, ISO 8601."""
     run: str
-    """The same for all records of one process."""
+    """Id of the process; the same for all its records."""
     impl: str
     """Implementation id: the stem of its notebook's file."""
     tags: dict[str, str] = msgspec.field(default_factory=dict)
     wl: dict[str, Any] = msgspec.field(default_factory=dict)
-    """The workload: ``name``, ``dtype``, its ``set``, ``group`` and ``mode`` if it has one, and one key for each of the
-    operator's axes."""
+    """The workload: ``name``, ``dtype``, optional ``set``, ``group`` and ``mode``, and a key for each axis."""
     env: Environment = msgspec.field(default_factory=Environment)
     lat_ms: Latency | None = None
-    """Device time of one call with cold caches."""
+    """Device time of one call, with cold caches."""
     compile_ms: float | None = None
-    """The first call, compilation and autotuning included."""
+    """Duration of the first call, including compilation and autotuning."""
     peak_bytes: int | None = None
-    """Memory that one call allocates beyond its inputs, at its peak."""
+    """Peak memory that one call allocates in addition to its inputs."""
     ok: bool = False
     absmax: float | None = None
     """Largest absolute difference from the reference."""
     corr: dict[str, Any] = msgspec.field(default_factory=dict)
-    """How correctness was judged: reference, errors, tolerances, cases."""
+    """The correctness check: reference, errors, tolerances, cases."""
     err: Failure | None = None
     schema: int = 0
     op: str = ""
@@ -380,7 +454,7 @@ class Record(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     work: Work | None = None
     kernels: list[Kernel] = msgspec.field(default_factory=list)
     process: int = 0
-    """Which of the fresh processes that measured the same workload, from 0."""
+    """Number of the process, from 0, among those that measured the same workload."""
     quantities: Quantities | None = None
     first_call: FirstCall | None = None
     clocks: Clocks | None = None
@@ -388,22 +462,22 @@ class Record(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     regime: Regime | None = None
     roofline: Roofline | None = None
     sentinels: dict[str, list[float]] = msgspec.field(default_factory=dict)
-    """Reference kernel to its milliseconds before and after this process's workloads."""
+    """Reference kernel to its milliseconds before and after the workloads of this process."""
     ceilings: dict[str, float] = msgspec.field(default_factory=dict)
-    """What the device reached in this process, GB/s or TFLOP/s (``matmul_<dtype>``); on the process's first
-    record only."""
+    """Peak rates measured in this process, GB/s or TFLOP/s (``matmul_<dtype>``); on its first record only."""
     trust: str = ""
-    """What the integrity checks covered, and what they cannot see."""
+    """Which integrity checks were done, and what they cannot detect."""
     span_ms: float | None = None
-    """Median from the first kernel's start to the last one's end; ``lat_ms`` sums their durations."""
+    """Median time from the start of the first kernel to the end of the last; ``lat_ms`` sums their durations."""
     provenance: Provenance = msgspec.field(default_factory=Provenance)
 
     def __post_init__(self) -> None:
-        """Derive the status of files without one; refuse a record that contradicts itself."""
+        """Set the status of old files without one, and check that the fields are consistent."""
         if self.schema > SCHEMA:
             raise ValueError(f"record schema {self.schema} is newer than {SCHEMA}, which this version reads")
         if self.status is None:
-            self.status = _status_without_one(self)
+            failed = self.err is not None or self.lat_ms is None
+            self.status = Status.ERROR if failed else Status.OK if self.ok else Status.INCORRECT
         if self.status.ran != (self.lat_ms is not None):
             raise ValueError(f"status {self.status.value!r} and lat_ms contradict each other")
         if self.ok != (self.status is Status.OK):
@@ -411,17 +485,11 @@ class Record(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 
     @property
     def workload(self) -> str:
-        """Name of the workload; empty for a record that speaks for all of them."""
+        """Name of the workload; empty in a record that applies to all of them."""
         return str(self.wl.get("name", ""))
 
     @property
     def outcome(self) -> Status:
-        """The status, which every record has once it is made."""
+        """The status, which is never None after construction."""
         assert self.status is not None
         return self.status
-
-
-def _status_without_one(record: Record) -> Status:
-    if record.err is not None or record.lat_ms is None:
-        return Status.ERROR
-    return Status.OK if record.ok else Status.INCORRECT

@@ -1,4 +1,4 @@
-"""Self-checks: how good the numbers of a device are, found by measuring what is known."""
+"""Results of the self-check: how accurate measurements are on a device, tested with kernels of known duration."""
 
 from __future__ import annotations
 
@@ -11,35 +11,35 @@ SCHEMA = 1
 
 
 class Check(msgspec.Struct, kw_only=True):
-    """One thing that was checked."""
+    """One check and its result."""
 
     name: str
     """In snake_case, such as ``"linearity"``."""
     title: str
     expected: str
-    """What must hold, in words and with its bound."""
+    """The condition in words, with its bound."""
     found: str
-    """What was found, with its unit."""
+    """The measured value, with its unit."""
     passed: bool
     detail: str = ""
 
 
 class KernelAgreement(msgspec.Struct, kw_only=True):
-    """One call, timed by us, by Nsight Compute and by the methods that other tools use. Microseconds."""
+    """One call, timed by this package, by Nsight Compute and by the methods of other tools. Microseconds."""
 
     name: str
     ours_us: float
     ci_low_us: float
     ci_high_us: float
     kernels: int
-    """Kernels that one call launches."""
+    """Number of kernels that one call launches."""
     ncu_us: float | None = None
-    """Sum of the kernels' durations under ``ncu``; None where it could not be asked."""
+    """Sum of the kernels' durations under ``ncu``; None if it is not available."""
     ncu_overhead_us: float = 0.0
-    """What ncu adds to this call: for each of its kernels, ncu's time of an empty kernel less ours."""
+    """What ncu adds to this call: for each kernel, ncu's time of an empty kernel minus ours."""
     hot_us: float | None = None
     methods: dict[str, float] = msgspec.field(default_factory=dict)
-    """Method to the microseconds that it reports: ``"timer"``, ``"do_bench"``, ``"do_bench_cudagraph"``."""
+    """Time by method: ``"timer"``, ``"do_bench"``, ``"do_bench_cudagraph"``."""
     process_medians_us: list[float] = msgspec.field(default_factory=list)
     """The median in each of several fresh processes."""
     variation: float | None = None
@@ -47,12 +47,12 @@ class KernelAgreement(msgspec.Struct, kw_only=True):
 
     @property
     def truth_us(self) -> float | None:
-        """What ``ncu`` says without its own cost; None where it was not asked."""
+        """The time by ``ncu`` without its overhead; None if it is not available."""
         return None if self.ncu_us is None else self.ncu_us - self.ncu_overhead_us
 
 
 class SelfCheck(msgspec.Struct, kw_only=True):
-    """Everything that was checked on one device."""
+    """All checks on one device."""
 
     schema: int = SCHEMA
     ts: str
@@ -62,5 +62,5 @@ class SelfCheck(msgspec.Struct, kw_only=True):
     checks: list[Check] = msgspec.field(default_factory=list)
     kernels: list[KernelAgreement] = msgspec.field(default_factory=list)
     floors_us: dict[str, float] = msgspec.field(default_factory=dict)
-    """What nothing costs: an empty event pair, a kernel that does nothing, a call from Python."""
+    """Overheads: an empty event pair, an empty kernel, a call from Python."""
     ceilings: dict[str, float] = msgspec.field(default_factory=dict)

@@ -1,7 +1,6 @@
-"""Suites: kernels of several operators that people look at together, each one workload of one operator.
+"""Suites: workloads of several operators that are reported together, optionally beside published results.
 
-A suite is a TOML file beside the notebook that reports it. It may hold what somebody else has published of the same
-kernels, with the bytes that were counted there and those that a call has to move. Times are milliseconds.
+A suite is a TOML file next to the notebook that reports it. Times are milliseconds.
 """
 
 from __future__ import annotations
@@ -15,19 +14,19 @@ from kernels_bench_tools.schema.record import Status
 
 
 class PublishedRow(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """What somebody has published of one kernel, and what it should have said."""
+    """Published results of one kernel, and the bytes that it has to move."""
 
     ours_ms: float
     base_ms: float
     ours_gb_per_s: float
-    """As printed."""
+    """As published."""
     base_gb_per_s: float
     counted_bytes: int
-    """What the printed rate was computed from."""
+    """Bytes that the published rate was computed from."""
     bytes: int
-    """What the call has to move at the least."""
+    """Bytes that a call has to move at least."""
     base_copies_bytes: int = 0
-    """Where the baseline was a copy: what that moves. It tells what the device can reach."""
+    """Bytes that the baseline moves, if it is a copy: its rate is a measured peak."""
     note: str = ""
 
 
@@ -38,37 +37,37 @@ class SuiteKernel(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     operator: str
     """Folder of the operator."""
     workload: str
-    """Name of the workload in the suite's set."""
+    """Name of the workload in the suite's workload set."""
     published: PublishedRow | None = None
 
 
 class Published(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """Where the published figures come from."""
+    """Source of the published results."""
 
     device: str
     source: str
 
 
 class Suite(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """A suite as its file defines it."""
+    """The definition of a suite."""
 
     title: str
     workloads: str
-    """The workload set that its workloads belong to."""
+    """Workload set of its rows."""
     ours: str
-    """Family of the implementations that are held against the baselines."""
+    """Family of the implementations that are compared with the baselines."""
     published: Published | None = None
     kernel: list[SuiteKernel]
     small_workloads: str = ""
-    """The set for a CPU, where ``workloads`` would take hours; empty if it does not."""
+    """Smaller workload set for CPUs; empty to use ``workloads`` there."""
     small: list[SuiteKernel] = []
-    """The rows of that set."""
+    """Rows of the smaller set."""
 
     def __post_init__(self) -> None:
-        """Check what types do not tell.
+        """Check the rows.
 
         Raises:
-            ValueError: There is no row, or rows without their set.
+            ValueError: There is no row, or a smaller set without rows or the reverse.
         """
         if not self.kernel:
             raise ValueError("it has no [[kernel]]")
@@ -76,7 +75,7 @@ class Suite(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
             raise ValueError("small_workloads and [[small]] go together")
 
     def rows_by_set(self, kind: str) -> list[tuple[str, list[SuiteKernel]]]:
-        """Return the sets that a device of this kind has rows of, the one that it is meant for first."""
+        """Return the workload sets to report for a device kind with their rows, the preferred one first."""
         rows = [(self.workloads, self.kernel)]
         if kind == "cpu" and self.small:
             return [(self.small_workloads, self.small), *rows]
@@ -84,12 +83,12 @@ class Suite(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 
     @property
     def operators(self) -> list[str]:
-        """The operators in the order in which the suite first names them."""
+        """The operators, in order of first appearance."""
         return list(dict.fromkeys(kernel.operator for kernel in [*self.kernel, *self.small]))
 
     @property
     def published_copy(self) -> float | None:
-        """What a copy reached on the published device, in GB/s: the median of its rows; None if no row is one."""
+        """Published rate of a copy in GB/s, median over the rows that have one; None if there are none."""
         rates = sorted(
             row.base_copies_bytes / row.base_ms / 1e6
             for row in (kernel.published for kernel in self.kernel)
@@ -107,13 +106,13 @@ class SuiteEntry(msgspec.Struct, kw_only=True):
     status: Status | None = None
     reason: str = ""
     p50_ms: float | None = None
-    """Only of one that ended well: nothing else has a place in a comparison."""
+    """None unless the status is ``ok``."""
     rate: float | None = None
     """In the row's metric."""
 
 
 NOBODY = SuiteEntry(implementation="", title="")
-"""Stands where no implementation does."""
+"""Placeholder for a missing implementation."""
 
 
 class SuiteRow(msgspec.Struct, kw_only=True):
@@ -123,19 +122,19 @@ class SuiteRow(msgspec.Struct, kw_only=True):
     operator: str
     workload: str
     metric: str
-    """``GB/s`` or ``TFLOP/s``; what bounds the kernel."""
+    """``GB/s`` or ``TFLOP/s``, whichever limits the kernel."""
     ours: SuiteEntry | None = None
-    """None if nobody has tried."""
+    """None if not measured."""
     base: SuiteEntry | None = None
     best: SuiteEntry | None = None
-    """The fastest of all the others that are correct; it may be the baseline."""
+    """The fastest correct one of the others; it may be the baseline."""
     speedup: float | None = None
-    """Base over ours."""
+    """Baseline time divided by ours."""
     fraction: float | None = None
-    """What ours reaches of ``ceiling``."""
+    """Our rate divided by the measured peak that ``ceiling`` names."""
     ceiling: str = ""
     reason: str = ""
-    """Why there is no comparison, in a line; empty if there is one."""
+    """Why there is no comparison, in one line."""
 
 
 class SuiteDevice(msgspec.Struct, kw_only=True):
@@ -147,7 +146,7 @@ class SuiteDevice(msgspec.Struct, kw_only=True):
 
 
 class SuiteReport(msgspec.Struct, kw_only=True):
-    """A suite on every device that has a record of it."""
+    """A suite on every device with records of it."""
 
     name: str
     title: str
@@ -158,7 +157,7 @@ def read_suite(path: Path) -> Suite:
     """Return the suite that a file defines.
 
     Raises:
-        SuiteError: The file cannot be read, or does not say what a suite must.
+        SuiteError: The file cannot be read, or is not a valid suite.
     """
     try:
         return msgspec.toml.decode(path.read_bytes(), type=Suite)

@@ -1,13 +1,15 @@
-"""Summaries: what the records of one operator say, device by device, as the pages and exports show it.
+"""Summaries: the results of one operator on each device, as pages and exports show them.
 
-SUMMARIZE decides here who may be ranked; PUBLISH only prints. Times are milliseconds, and speed-up is
-baseline divided by candidate, so more than 1 is faster than the baseline.
+Ranks and verdicts are decided when a summary is made; pages only show them. Times are milliseconds. Speed-up is
+the baseline's time divided by the implementation's, so more than 1 is faster than the baseline.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import StrEnum
-from typing import Any
+from math import exp, inf, log
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -16,9 +18,36 @@ from kernels_bench_tools.schema.record import CacheState, Environment, Flag, Pro
 
 SCHEMA = 1
 
+SMALLEST_EFFECT = 0.005
+"""A smaller relative difference counts as none, even if it is significant."""
+
+
+class Estimate(NamedTuple):
+    """A value and its 95 % interval; an infinite end is unknown."""
+
+    value: float
+    low: float
+    high: float
+
+    @property
+    def known(self) -> bool:
+        """Whether there is an interval."""
+        return self.low > 0 and self.high < inf
+
+
+def geometric_mean(ratios: Sequence[float]) -> float:
+    """Return the geometric mean of positive ratios.
+
+    Raises:
+        ValueError: There are none, or one is not positive.
+    """
+    if not ratios or min(ratios) <= 0:
+        raise ValueError("a geometric mean needs positive ratios")
+    return exp(sum(log(ratio) for ratio in ratios) / len(ratios))
+
 
 class Verdict(StrEnum):
-    """How a candidate compares with the baseline, seen through both intervals."""
+    """How an implementation compares with the baseline, given the interval of the speed-up."""
 
     BASELINE = "baseline"
     FASTER = "faster"
@@ -26,7 +55,7 @@ class Verdict(StrEnum):
     SAME = "same"
     AMBIGUOUS = "ambiguous"
     NONE = "none"
-    """Not comparable: one of the two has no rank."""
+    """Not comparable: one of the two cannot be ranked."""
 
 
 class WorkloadSummary(msgspec.Struct, kw_only=True):
@@ -35,9 +64,9 @@ class WorkloadSummary(msgspec.Struct, kw_only=True):
     name: str
     dtype: str = ""
     set: str = ""
-    """The named set that it belongs to, such as ``large``; empty in old records."""
+    """The workload set that it belongs to, such as ``large``; empty in old records."""
     group: str = ""
-    """Which of the operator's functions it is of, such as ``SwiGLU``; empty where there is only one."""
+    """Which of the operator's functions it measures, such as ``SwiGLU``; empty if there is only one."""
     mode: str = ""
     """``bwd`` or ``fwd_bwd``; empty for the forward pass."""
     axes: dict[str, Any] = msgspec.field(default_factory=dict)
@@ -49,7 +78,7 @@ class Point(msgspec.Struct, kw_only=True):
     workload: str
     status: Status
     reason: str = ""
-    """Why there is no latency or no rank, in one line."""
+    """Why there is no latency, or why it cannot be ranked, in one line."""
     p50_ms: float | None = None
     ci_low_ms: float | None = None
     ci_high_ms: float | None = None
@@ -57,7 +86,7 @@ class Point(msgspec.Struct, kw_only=True):
     timer: Timer = Timer.UNKNOWN
     cache: CacheState = CacheState.UNKNOWN
     processes: int = 1
-    """Fresh processes that measured it; the interval covers how they differ."""
+    """Number of processes that measured it; the interval includes the differences between them."""
     speedup: float | None = None
     speedup_low: float | None = None
     """Lower end of the interval of the speed-up."""
@@ -65,7 +94,7 @@ class Point(msgspec.Struct, kw_only=True):
     verdict: Verdict = Verdict.NONE
     regime: Regime | None = None
     fraction: float | None = None
-    """Achieved rate over that of ``ceiling``, measured in the same process."""
+    """Achieved rate divided by the measured peak that ``ceiling`` names."""
     ceiling: str = ""
     flags: list[Flag] = msgspec.field(default_factory=list)
     device_hot_ms: float | None = None
@@ -87,15 +116,15 @@ class Row(msgspec.Struct, kw_only=True):
 
     implementation: str
     slug: str
-    """``series_slug`` of implementation and device, then the view's key if it has one: the chart's ids end with it."""
+    """``series_slug`` of implementation and device, then the view's key if any: the last part of ids in charts."""
     title: str
     description: str = ""
     family: str = ""
     baseline: bool = False
     rank: int | None = None
-    """From 1, over the rows that passed every workload that the baseline passed."""
+    """From 1, among the rows that passed every workload that the baseline passed."""
     status: Status
-    """``ok`` if every workload is, else the first other status in the order of the workloads."""
+    """``ok`` if every workload is, else the first other status in workload order."""
     reason: str = ""
     passed: int
     total: int
@@ -106,31 +135,31 @@ class Row(msgspec.Struct, kw_only=True):
     speedup_workloads: int = 0
     trust: str = ""
     points: list[Point]
-    """In the order of the device's workloads, one for each."""
+    """One for each of the device's workloads, in their order."""
     environment: Environment = msgspec.field(default_factory=Environment)
     provenance: Provenance = msgspec.field(default_factory=Provenance)
     tags: dict[str, str] = msgspec.field(default_factory=dict)
 
 
 class DeviceSummary(msgspec.Struct, kw_only=True):
-    """What was measured, or tried, on one device, of workloads that are compared with each other.
+    """One view of a device: the results of workloads that are compared with each other.
 
-    The workloads of another set, of another function of the operator or of another mode are another view of the
-    same device. An implementation that has no workload in a view has no row there.
+    Workloads of another set, function of the operator or mode form another view. An implementation without a
+    workload in a view has no row in it.
     """
 
     device: Device
     view: str = ""
-    """What people call this part, such as ``SwiGLU · large``; empty for a device's only view."""
+    """Title of the view, such as ``SwiGLU · large``; empty for a device's only view."""
     key: str = ""
-    """The view as ids and file names have it, such as ``swiglu-large``; empty for the device's first view."""
+    """The view in ids and file names, such as ``swiglu-large``; empty for the device's first view."""
     baseline: str = ""
-    """Id of the implementation that divides the speed-ups; empty if none ran here."""
+    """Id of the baseline; empty if none ran here."""
     workloads: list[WorkloadSummary]
     ceilings: dict[str, float] = msgspec.field(default_factory=dict)
-    """What the device reached, GB/s or TFLOP/s: the median over its processes."""
+    """Measured peaks of the device, GB/s or TFLOP/s: medians over the processes."""
     rows: list[Row]
-    """Ranked rows first, then the baseline's peers without a rank, then what did not run."""
+    """Ranked rows, then other rows that ran, then rows that did not run."""
 
 
 class Summary(msgspec.Struct, kw_only=True):
@@ -140,17 +169,17 @@ class Summary(msgspec.Struct, kw_only=True):
     operator: str
     title: str
     devices: list[DeviceSummary]
-    """GPUs first, then CPUs, each in the order of their slugs; the views of a device follow one another."""
+    """GPUs first, then CPUs, each sorted by slug; the views of a device are adjacent."""
 
 
 class Report(msgspec.Struct, kw_only=True):
-    """The whole site as data: what ``report.json`` holds."""
+    """Content of ``report.json``: all summaries of the site."""
 
     schema: int = SCHEMA
     title: str
     repository: str
     """URL of the repository; empty if it has none."""
     measured: str = ""
-    """Timestamp of the youngest record; empty if there is none."""
+    """Timestamp of the newest record; empty if there is none."""
     operators: list[Summary]
     """In the order of the front page."""

@@ -12,9 +12,8 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from kernels_bench_tools.schema.estimate import SMALLEST_EFFECT, Estimate
 from kernels_bench_tools.schema.record import CacheState, Flag, Record, Regime, Status, Timer
-from kernels_bench_tools.schema.summary import Verdict
+from kernels_bench_tools.schema.summary import SMALLEST_EFFECT, Estimate, Verdict
 from kernels_bench_tools.stats import ratio_interval, ratio_of, widened
 from kernels_bench_tools.summarize.merge import by_workload, estimate, merge, resolution, samples
 from kernels_bench_tools.summarize.words import reason_of

@@ -11,7 +11,6 @@ from typing import TypeVar
 import msgspec
 import numpy as np
 
-from kernels_bench_tools.schema.estimate import Estimate
 from kernels_bench_tools.schema.record import (
     Failure,
     Flag,
@@ -23,6 +22,7 @@ from kernels_bench_tools.schema.record import (
     Timer,
     Timing,
 )
+from kernels_bench_tools.schema.summary import Estimate
 from kernels_bench_tools.stats import CONFIDENCE, hierarchical_median, median_interval, widened
 from kernels_bench_tools.summarize.words import reason_of
 

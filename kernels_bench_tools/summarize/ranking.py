@@ -6,9 +6,8 @@ from collections.abc import Sequence
 
 import msgspec
 
-from kernels_bench_tools.schema.estimate import Estimate, geometric_mean
 from kernels_bench_tools.schema.record import Record, Status
-from kernels_bench_tools.schema.summary import Point, Row
+from kernels_bench_tools.schema.summary import Estimate, Point, Row, geometric_mean
 from kernels_bench_tools.stats import geometric_mean_interval
 
 

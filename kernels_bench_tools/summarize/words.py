@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from kernels_bench_tools.schema.flags import FLAG_WORDS
 from kernels_bench_tools.schema.record import REJECTING, Flag, Record, Status
 
 
 def flag_words(flags: Iterable[Flag]) -> str:
     """Return flags in words, as one line; empty for none."""
-    return ", ".join(FLAG_WORDS[flag].clause for flag in flags)
+    return ", ".join(flag.clause for flag in flags)
 
 
 def reason_of(record: Record) -> str:

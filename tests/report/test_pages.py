@@ -118,7 +118,7 @@ def test_a_rejected_implementation_says_why_and_has_no_rank(pages):
     )
     assert "×" not in row
     page = pages["layer_norm/impls/wrong_layer_norm.html"]
-    assert "work ran on the device outside of the call that launched it" in page.text
+    assert "work ran on the device outside the call that launched it" in page.text
 
 
 def test_the_line_for_each_device_comes_first_and_then_the_ranking_and_the_medians(pages):

@@ -5,10 +5,9 @@ from __future__ import annotations
 import pytest
 
 from kernels_bench_tools.report.site import publish
-from kernels_bench_tools.report.words import _REGIME, _STATUS, flag_sentence
+from kernels_bench_tools.report.words import _REGIME, _STATUS
 from kernels_bench_tools.schema.build import FrontMatter, NotebookRun, Prose
-from kernels_bench_tools.schema.flags import FLAG_WORDS
-from kernels_bench_tools.schema.record import Flag, Regime, Status
+from kernels_bench_tools.schema.record import Regime, Status
 
 PAGE = "selfcheck.html"
 
@@ -70,10 +69,6 @@ def test_a_notebook_of_the_same_name_is_not_overwritten(sample, read_page):
     assert "My own words." in read_page(sample.root / "site", PAGE).text
 
 
-@pytest.mark.parametrize(("kind", "words"), [(Flag, FLAG_WORDS), (Regime, _REGIME), (Status, _STATUS)])
+@pytest.mark.parametrize(("kind", "words"), [(Regime, _REGIME), (Status, _STATUS)])
 def test_every_fact_has_its_words(kind, words):
     assert set(kind) <= set(words)
-
-
-def test_a_flag_is_explained_in_a_sentence():
-    assert flag_sentence(Flag.THROTTLED) == "the device slowed its clocks down for power or heat"

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from kernels_bench_tools.schema.estimate import Estimate, geometric_mean
+from kernels_bench_tools.schema.summary import Estimate, geometric_mean
 from kernels_bench_tools.stats import (
     drift,
     geometric_mean_interval,

@@ -5,7 +5,6 @@ from time import process_time
 import numpy as np
 import pytest
 
-from kernels_bench_tools.schema.flags import FLAG_WORDS
 from kernels_bench_tools.schema.record import Flag, Quantities, Regime, Roofline, Status, Timer, Timing
 from kernels_bench_tools.schema.record_io import encode_record
 from kernels_bench_tools.schema.summary import Verdict
@@ -170,11 +169,7 @@ def test_flags_of_any_process_are_shown_once_in_their_order(processes):
     device = summary_of(a=records)
 
     assert row_of(device, "a").points[0].flags == [Flag.HOST_BOUND, Flag.NEAR_FLOOR, Flag.DRIFT]
-    assert "host-bound, near the launch floor, drifted" in render_table(device)
-
-
-def test_every_flag_has_words():
-    assert set(FLAG_WORDS) == set(Flag)
+    assert "host-bound, near launch overhead, drifted" in render_table(device)
 
 
 @pytest.mark.parametrize("status", [Status.REJECTED, Status.EXCEEDS_PHYSICS])
@@ -188,7 +183,7 @@ def test_a_time_that_cannot_be_trusted_is_shown_and_never_ranked(processes, reco
     row = row_of(device, "fast")
     assert (row.rank, row.speedup, row.passed) == (None, None, 0)
     assert row.points[0].p50_ms == 0.001
-    assert row.reason == (told or "worked outside of the timed call")
+    assert row.reason == (told or "did work outside the timed call")
     assert [other.implementation for other in device.rows] == ["base", "fast"]
 
 

@@ -9,9 +9,8 @@ from collections.abc import Mapping, Sequence
 import matplotlib.style
 from matplotlib.figure import Figure
 
-from kernels_bench_tools.schema.estimate import Estimate
 from kernels_bench_tools.schema.record import Status
-from kernels_bench_tools.schema.summary import DeviceSummary, Point, Row, Summary
+from kernels_bench_tools.schema.summary import DeviceSummary, Estimate, Point, Row, Summary
 from kernels_bench_tools.summarize.chart.lines import failures
 from kernels_bench_tools.summarize.chart.palette import Style, assign_styles
 from kernels_bench_tools.summarize.chart.panel import (

@@ -9,8 +9,7 @@ from typing import Any
 from matplotlib.patches import PathPatch
 from matplotlib.path import Path
 
-from kernels_bench_tools.schema.estimate import Estimate
-from kernels_bench_tools.schema.summary import DeviceSummary, Point, Row
+from kernels_bench_tools.schema.summary import DeviceSummary, Estimate, Point, Row
 from kernels_bench_tools.summarize.chart.palette import Style
 from kernels_bench_tools.summarize.chart.spec import Scale, passed
 

@@ -11,9 +11,8 @@ from math import inf
 from statistics import median
 from typing import Literal, NamedTuple
 
-from kernels_bench_tools.schema.estimate import Estimate
 from kernels_bench_tools.schema.record import Regime, Status
-from kernels_bench_tools.schema.summary import DeviceSummary, Point
+from kernels_bench_tools.schema.summary import DeviceSummary, Estimate, Point
 
 UNKNOWN = (0.0, inf)
 """The interval of a number that has none."""

@@ -9,8 +9,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from kernels_bench_tools.schema.estimate import Estimate
-from kernels_bench_tools.schema.summary import DeviceSummary, Point
+from kernels_bench_tools.schema.summary import DeviceSummary, Estimate, Point
 from kernels_bench_tools.summarize.chart.axis import (
     linear_axis,
     logarithmic_axis,
