@@ -1,6 +1,6 @@
-# The verbs of development. `uv run --group dev just` lists them.
+# Recipes for development. `uv run --group dev just` lists them.
 
-# pip's wheel folder serves uv, too: a machine that has a CPU build of torch there need not fetch the CUDA one.
+# uv uses pip's wheel folder, too: with a CPU build of torch in it, the CUDA build is not downloaded.
 export UV_FIND_LINKS := env("UV_FIND_LINKS", env("PIP_FIND_LINKS", ""))
 
 run := "uv run --all-groups"
@@ -9,27 +9,27 @@ run := "uv run --all-groups"
 default:
     @just --list
 
-# Everything that CI runs: lint, types, tests, browser tests, a build of the whole report.
+# Run what CI runs: lint, types, tests, browser tests, a build of the report.
 check: lint types test report
 
-# Style and formatting.
+# Check style and formatting.
 lint:
     {{run}} ruff check .
     {{run}} ruff format --check .
 
-# Static types.
+# Check static types.
 types:
     {{run}} mypy
 
-# All tests that need no GPU, three at a time, since they wait for processes of their own; `just test -k name` runs some.
+# Run all tests that need no GPU, three at a time because many wait for processes; `just test -k name` selects some.
 test *arguments:
     {{run}} pytest -n 3 --dist worksteal {{arguments}}
 
-# Only the tests that drive a browser.
+# Run only the browser tests.
 browser *arguments:
     {{run}} pytest -m browser {{arguments}}
 
-# Check the notebooks, then build the whole report on this machine, with the smallest workloads; `kbt build` measures more.
+# Check the notebooks, then build the report on this machine with the smallest workloads.
 report:
     {{run}} kbt check
     {{run}} kbt build --workloads smoke
@@ -38,7 +38,7 @@ report:
 schema:
     {{run}} python -m kernels_bench_tools.schema.json_schema docs
 
-# Format and mend what can be mended.
+# Format, and fix what can be fixed automatically.
 fix:
     {{run}} ruff check --fix .
     {{run}} ruff format .
