@@ -13,8 +13,8 @@ from kernels_bench_tools.run.cache.store import Draft, Entry, StoredResult
 from kernels_bench_tools.run.cell import CellTask, finish, run_cell
 from kernels_bench_tools.run.cell_inputs import hand_over
 from kernels_bench_tools.run.environment.base import find_environment
+from kernels_bench_tools.run.process.logs import Tail
 from kernels_bench_tools.run.process.run import Processes
-from kernels_bench_tools.run.process.tail import Tail
 from kernels_bench_tools.schema.record import Failure, Status
 
 _LINES, _LINE_LENGTH = 20, 500

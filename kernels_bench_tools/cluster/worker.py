@@ -32,7 +32,7 @@ from kernels_bench_tools.cluster.payload import (
 from kernels_bench_tools.cluster.worker_state import Desk, make_environment
 from kernels_bench_tools.run.environment.base import Prepared, find_environment
 from kernels_bench_tools.run.locks import device_lock
-from kernels_bench_tools.run.process.reaper import guardian
+from kernels_bench_tools.run.process.reaper import reaper
 from kernels_bench_tools.run.process.run import InterruptedBuildError, Processes
 from kernels_bench_tools.run.progress import Silent
 from kernels_bench_tools.schema.device import Device, current_device
@@ -124,7 +124,7 @@ def execute(job: Job, topic: str) -> Left | Missing | Busy:
     with (
         desk.gate.entered(job.session) as allowed,
         _ended_with_task() as processes,
-        tempfile.TemporaryDirectory(dir=guardian().folder, ignore_cleanup_errors=True) as folder,
+        tempfile.TemporaryDirectory(dir=reaper().folder, ignore_cleanup_errors=True) as folder,
     ):
         if not allowed:
             return Busy()

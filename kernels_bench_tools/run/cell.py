@@ -27,7 +27,7 @@ from kernels_bench_tools.run.log_text import (
     last_words,
 )
 from kernels_bench_tools.run.process.memory import default_memory_limit
-from kernels_bench_tools.run.process.reaper import guardian
+from kernels_bench_tools.run.process.reaper import reaper
 from kernels_bench_tools.run.process.run import LOG_LIMIT, Exit, Processes, never
 from kernels_bench_tools.schema.build import CONTEXT_VARIABLE, CellContext
 from kernels_bench_tools.schema.device import Device
@@ -112,7 +112,7 @@ def run_cell(
 @contextmanager
 def _folders() -> Iterator[tuple[Path, Path, int]]:
     """Make a folder for one run, and in it the cell's own one, open; remove all of it in the end."""
-    with tempfile.TemporaryDirectory(dir=guardian().folder, ignore_cleanup_errors=True) as name:
+    with tempfile.TemporaryDirectory(dir=reaper().folder, ignore_cleanup_errors=True) as name:
         base = Path(name)
         work = base / "work"
         work.mkdir()

@@ -24,8 +24,8 @@ from kernels_bench_tools.run.cell_inputs import hand_over
 from kernels_bench_tools.run.environment.base import CellEnvironment, Prepared
 from kernels_bench_tools.run.environment.prepare import Preparation
 from kernels_bench_tools.run.locks import device_lock
+from kernels_bench_tools.run.process.logs import Tail
 from kernels_bench_tools.run.process.run import Processes
-from kernels_bench_tools.run.process.tail import Tail
 from kernels_bench_tools.run.progress import Progress
 from kernels_bench_tools.schema.build import Needs
 from kernels_bench_tools.schema.device import Device

@@ -23,8 +23,7 @@ from kernels_bench_tools.run.checkout import Checkout
 from kernels_bench_tools.run.environment.base import Prepared
 from kernels_bench_tools.run.executor import Errand, Workplace
 from kernels_bench_tools.run.limits import CellPolicy
-from kernels_bench_tools.run.process.run import CancelledCellError
-from kernels_bench_tools.run.process.waiting import first_ended
+from kernels_bench_tools.run.process.run import CancelledCellError, wait_for
 from kernels_bench_tools.run.progress import Progress
 from kernels_bench_tools.run.ready_queue import Agenda
 from kernels_bench_tools.run.result import describe_cell
@@ -214,7 +213,7 @@ class Execution:
 
     def _collect(self) -> list[CellName]:
         """Wait until a cell or a session has ended, and keep what came of it; return which cells have ended."""
-        done = first_ended([*self._running, *self._sessions])
+        done = wait_for([*self._running, *self._sessions], first=True)
         ended: list[CellName] = []
         for future in [future for future in self._running if future in done]:
             try:

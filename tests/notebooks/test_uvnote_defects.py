@@ -157,7 +157,7 @@ DEFECTS = {
             "run/test_runner.py::test_a_timeout_kills_everything_that_the_cell_started",
             "run/test_scheduler.py::test_an_interrupted_build_leaves_no_process_and_keeps_what_ended",
             "run/test_orphans.py::test_nothing_outlives_a_build_that_is_ended",
-            "run/test_orphans.py::test_what_a_killed_guardian_left_the_next_build_clears_away",
+            "run/test_orphans.py::test_the_next_build_clears_away_what_a_killed_reaper_left",
         ),
     ),
     "3.3 a timeout loses the output (D9)": Defect(

@@ -12,7 +12,7 @@ import pytest
 from kernels_bench_tools.report.site import publish
 from kernels_bench_tools.run.process import run as processes
 from kernels_bench_tools.run.process.logs import HEAD_BYTES, TAIL_BYTES
-from kernels_bench_tools.run.process.reaper import guardian
+from kernels_bench_tools.run.process.reaper import reaper
 from kernels_bench_tools.run.process.run import CancelledCellError, Processes
 from kernels_bench_tools.schema.device import current_device
 
@@ -113,7 +113,7 @@ def test_no_death_leaves_a_folder_or_a_core_file(workspace):
     workspace.build()
 
     assert workspace.text(workspace.result("n.md").stdout) == "(0, 0)\n"
-    assert list(guardian().folder.iterdir()) == []
+    assert list(reaper().folder.iterdir()) == []
 
 
 @pytest.mark.parametrize("line", ["no json", '{"ts": 1', "[]", '{"ts": "t"}', "\x00" * 10])

@@ -10,8 +10,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from kernels_bench_tools.run.process import reaper as guardians
-from kernels_bench_tools.run.process.orphans import is_abandoned, kill_processes, owner_name
+from kernels_bench_tools.run.process.reaper import is_abandoned, kill_processes, owner_name, reaper
 
 BUILD = """
 import sys
@@ -27,7 +26,7 @@ ESCAPES = {
     "a daemon that forked twice": (
         "if os.fork() == 0:\n    os.setsid()\n    if os.fork() == 0: os.execvp(sleep[0], sleep)\n    os._exit(0)"
     ),
-    "a child that heeds no signal": (
+    "a child that ignores signals": (
         "subprocess.Popen(['sh', '-c', 'trap \"\" TERM HUP INT; exec ' + ' '.join(sleep)], start_new_session=True)"
     ),
 }
@@ -59,10 +58,8 @@ def start_build(workspace, seconds: str, escape: str, folder: Path) -> subproces
     return build
 
 
-def guardian_of(build: subprocess.Popen[bytes]) -> psutil.Process:
-    return next(
-        one for one in psutil.Process(build.pid).children() if "orphans.py" in " ".join(one.cmdline())
-    )
+def reaper_of(build: subprocess.Popen[bytes]) -> psutil.Process:
+    return next(one for one in psutil.Process(build.pid).children() if "reaper.py" in " ".join(one.cmdline()))
 
 
 def scripts_of(workspace) -> list[psutil.Process]:
@@ -89,12 +86,12 @@ def test_nothing_outlives_a_build_that_is_ended(workspace, tmp_path, escape, num
     assert wait_until(lambda: not list(folder.glob("kbt-*")))
 
 
-def test_what_a_killed_guardian_left_the_next_build_clears_away(workspace, tmp_path):
+def test_the_next_build_clears_away_what_a_killed_reaper_left(workspace, tmp_path):
     seconds = f"7{os.getpid()}.1"
     folder = tmp_path / "t"
     folder.mkdir()
     build = start_build(workspace, seconds, "a daemon that forked twice", folder)
-    guardian_of(build).kill()
+    reaper_of(build).kill()
     build.kill()
     build.wait()
     assert sleeping(seconds)
@@ -147,7 +144,7 @@ def test_only_the_processes_of_the_owner_are_killed():
         other.wait()
 
 
-def test_an_owner_is_abandoned_only_when_it_has_ended_and_that_can_be_told():
+def test_an_owner_is_abandoned_only_if_it_is_known_to_have_ended():
     ended = subprocess.Popen(["true"])
     ended.wait()
     pid, started, namespace = owner_name().split("-")
@@ -159,5 +156,5 @@ def test_an_owner_is_abandoned_only_when_it_has_ended_and_that_can_be_told():
     assert not is_abandoned("anything else")
 
 
-def test_a_process_has_one_guardian():
-    assert guardians.guardian() is guardians.guardian()
+def test_a_process_has_one_reaper():
+    assert reaper() is reaper()

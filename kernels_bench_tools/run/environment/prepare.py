@@ -13,8 +13,7 @@ from kernels_bench_tools.notebooks.graph import CellName, Node
 from kernels_bench_tools.notebooks.project import Project
 from kernels_bench_tools.run.environment.base import CellEnvironment, Prepared, write_script
 from kernels_bench_tools.run.log_text import hide_paths, without_paths
-from kernels_bench_tools.run.process.run import Processes
-from kernels_bench_tools.run.process.waiting import all_ended
+from kernels_bench_tools.run.process.run import Processes, wait_for
 from kernels_bench_tools.run.progress import Progress
 
 
@@ -52,7 +51,7 @@ class Preparation:
             script: pool.submit(self._prepare_one, script, members, logs)
             for script, members in shared.items()
         }
-        all_ended(futures.values())
+        wait_for(futures.values())
         return {node.name: futures[script].result() for script, members in shared.items() for node in members}
 
     def renew(self, prepared: Prepared, name: CellName, log: Path) -> Prepared:

@@ -1,1 +1,1 @@
-"""Child processes: start, wait, limit, log, and end with everything they started."""
+"""Child processes: starting, limits, logs, and ending everything that they started."""

@@ -1,8 +1,9 @@
-"""What a build leaves on the machine while it runs, cleared away also when the build is killed.
+"""Ends everything that a build started, also when the build itself is killed.
 
-Nothing can be done by a process that is killed with -9, so one more process, which does nothing else, waits for
-the end of this one on a pipe. It costs no time of a cell: it starts beside the first one. What it cannot clear
-away, because it was killed as well, the next build does.
+A process can leave its session and outlive its parent, but its children inherit its environment variables: every
+process is started with ``KBT_OWNER``, and found by it. This file is also a program, started once per build with the
+standard library alone: it waits for the end of ``kbt`` on a pipe, kills what is left and removes the build's
+temporary folder. If it was killed as well, the next build does both.
 """
 
 from __future__ import annotations
@@ -10,33 +11,44 @@ from __future__ import annotations
 import atexit
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
 import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
-from kernels_bench_tools.run.process import orphans
+OWNER_VARIABLE = "KBT_OWNER"
+"""Variable of every started process; its value is :func:`owner_name`."""
 
 _FOLDER_PREFIX = "kbt-"
+_PROC = Path("/proc")
+_ROUNDS = 100
+_QUIET_ROUNDS = 3
+_PAUSE_SECONDS = 0.02
+_EXEC_SECONDS = 0.002
+_EXITING, _KERNEL_THREAD = 0x4, 0x200000
+"""Flags in ``/proc/PID/stat``."""
 _lock = threading.Lock()
-_current: Guardian | None = None
+_current: Reaper | None = None
 
 
-class Guardian:
-    """Knows what this process has started, by its name, and sees to its end."""
+class Reaper:
+    """The processes and the temporary folder of this process, and the program that clears both away."""
 
     def __init__(self) -> None:
-        orphans.kill_processes(orphans.OWNER_VARIABLE, orphans.is_abandoned)
+        kill_processes(OWNER_VARIABLE, is_abandoned)
         _remove_abandoned_folders()
         self.pid = os.getpid()
-        self.owner = orphans.owner_name()
-        """The value of ``OWNER_VARIABLE`` of every process that is started."""
+        self.owner = owner_name()
+        """The value of ``OWNER_VARIABLE``."""
         self.folder = Path(tempfile.mkdtemp(prefix=f"{_FOLDER_PREFIX}{self.owner}-")).resolve()
-        """Where cells have their folders; of this process alone."""
-        # Isolated and without packages, it starts in 10 ms; in a session of its own, Ctrl-C does not reach it.
+        """Where cells have their folders."""
+        # In a session of its own, so that Ctrl-C does not reach it.
         self._process = subprocess.Popen(
-            [sys.executable, "-I", "-S", orphans.__file__, self.owner, str(self.folder)],
+            [sys.executable, "-I", "-S", __file__, self.owner, str(self.folder)],
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
@@ -46,8 +58,8 @@ class Guardian:
         )
 
     def dismiss(self) -> None:
-        """Say that this process ends well and has left nothing but its folder."""
-        if self.pid != os.getpid():  # a copy of this process; the guardian is not its own
+        """End the program, since this process ends normally; remove the folder."""
+        if self.pid != os.getpid():  # this is a fork
             return
         shutil.rmtree(self.folder, ignore_errors=True)
         try:
@@ -57,14 +69,131 @@ class Guardian:
             self._process.wait()
 
 
-def guardian() -> Guardian:
-    """Return this process's guardian; it is there until this process ends."""
+def reaper() -> Reaper:
+    """Return this process's reaper, which is started by the first call."""
     global _current
     with _lock:
         if _current is None or _current.pid != os.getpid():
-            _current = Guardian()
+            _current = Reaper()
             atexit.register(_current.dismiss)
         return _current
+
+
+def owner_name() -> str:
+    """Return a name of this process that no other process of this machine has until it is restarted.
+
+    A process id alone is used again, and is another process in another container.
+    """
+    return f"{os.getpid()}-{_start_time(os.getpid())}-{_namespace()}"
+
+
+def is_abandoned(owner: str) -> bool:
+    """Return whether the process of this name has ended; False if it is not of this machine or container."""
+    pid, _, rest = owner.partition("-")
+    started, _, namespace = rest.partition("-")
+    if not (pid.isdigit() and started.isdigit()) or namespace != _namespace():
+        return False
+    return _start_time(int(pid)) != started
+
+
+def kill_processes(name: str, wanted: Callable[[str], bool]) -> int:
+    """Kill every process whose variable ``name`` has a ``wanted`` value, until none is left; return how many."""
+    return _kill_all(lambda: _find(name, wanted))
+
+
+def kill_session(leader: int) -> int:
+    """Kill every process of a session but its leader, until none is left; return how many.
+
+    Its process group is not enough: a shell makes one for each of its jobs.
+    """
+    return _kill_all(lambda: _find_session(leader))
+
+
+def _kill_all(find: Callable[[], Iterable[int]]) -> int:
+    killed: set[int] = set()
+    for _ in range(_ROUNDS):
+        found = set(find())
+        if not found:
+            break
+        for pid in found:
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except (ProcessLookupError, PermissionError):
+                continue
+        if found <= killed:  # they are still ending
+            time.sleep(_PAUSE_SECONDS)
+        killed |= found
+    return len(killed)
+
+
+def _find(name: str, wanted: Callable[[str], bool]) -> Iterator[int]:
+    start = os.fsencode(name) + b"="
+    for pid in _pids():
+        try:
+            variables = _variables(pid)
+        except OSError:
+            continue
+        if start in variables and pid != os.getpid():
+            values = [one[len(start) :] for one in variables.split(b"\0") if one.startswith(start)]
+            if any(wanted(os.fsdecode(value)) for value in values):
+                yield pid
+
+
+def _find_session(leader: int) -> Iterator[int]:
+    for pid in _pids():
+        try:
+            if pid != leader and os.getsid(pid) == leader and _stat(pid)[0] != b"Z":
+                yield pid
+        except OSError:
+            continue
+
+
+def _pids() -> list[int]:
+    if not (_PROC / "self").exists():  # not Linux: only process groups are ended
+        return []
+    return [int(name) for name in os.listdir(_PROC) if name.isdigit()]  # noqa: PTH208 - several times faster
+
+
+def _variables(pid: int) -> bytes:
+    """Return a process's variables. They are empty for a moment while it executes another program."""
+    for _ in range(_ROUNDS):
+        variables = _read(pid, "environ")
+        if variables or _read(pid, "cmdline") or _has_no_memory(pid):
+            break
+        time.sleep(_EXEC_SECONDS)
+    return variables
+
+
+def _has_no_memory(pid: int) -> bool:
+    """Return whether a process is a zombie, is ending, or is a thread of the kernel, and has no variables."""
+    fields = _stat(pid)
+    return fields[0] in {b"Z", b"X"} or bool(int(fields[6]) & (_EXITING | _KERNEL_THREAD))
+
+
+def _stat(pid: int) -> list[bytes]:
+    """Return the fields of ``/proc/PID/stat`` behind the name, which may contain anything."""
+    stat = _read(pid, "stat")
+    return stat[stat.rindex(b")") + 2 :].split()
+
+
+def _read(pid: int, name: str) -> bytes:
+    with open(f"/proc/{pid}/{name}", "rb", buffering=0) as file:  # noqa: PTH123 - of every process, after each cell
+        return file.read()
+
+
+def _start_time(pid: int) -> str:
+    """Return when a process started, in ticks since the machine did; empty if there is no such process."""
+    try:
+        return _stat(pid)[19].decode()
+    except OSError:
+        return ""
+
+
+def _namespace() -> str:
+    try:
+        return "".join(filter(str.isdigit, str((_PROC / "self" / "ns" / "pid").readlink())))
+    except OSError:
+        return "0"
 
 
 def _remove_abandoned_folders() -> None:
@@ -74,5 +203,21 @@ def _remove_abandoned_folders() -> None:
         except OSError:
             continue
         owner = folder.name.removeprefix(_FOLDER_PREFIX).rpartition("-")[0]
-        if own and orphans.is_abandoned(owner):
+        if own and is_abandoned(owner):
             shutil.rmtree(folder, ignore_errors=True)
+
+
+def _wait_beside(owner: str, folder: str) -> None:
+    """Wait until ``kbt`` ends; unless it dismisses this program, kill what is left and remove its folder."""
+    if sys.stdin.buffer.read(1):
+        return
+    quiet = 0
+    # A process that was just being started appears a moment later.
+    while quiet < _QUIET_ROUNDS:
+        quiet = 0 if kill_processes(OWNER_VARIABLE, owner.__eq__) else quiet + 1
+        time.sleep(_PAUSE_SECONDS)
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    _wait_beside(*sys.argv[1:3])

@@ -1,28 +1,33 @@
-"""Processes that can be ended whole: with everything that they started."""
+"""Processes that are ended together with everything that they started."""
 
 from __future__ import annotations
 
 import os
+import select
 import signal
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ALL_COMPLETED, FIRST_COMPLETED, Future, wait
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
+from typing import Any
 
-from kernels_bench_tools.run.process.linux import Sleep, has_ended, restrain
 from kernels_bench_tools.run.process.logs import cut_log
 from kernels_bench_tools.run.process.memory import MemoryWatch
-from kernels_bench_tools.run.process.orphans import OWNER_VARIABLE, kill_processes, kill_session
-from kernels_bench_tools.run.process.reaper import guardian
+from kernels_bench_tools.run.process.reaper import OWNER_VARIABLE, kill_processes, kill_session, reaper
 
 LOG_LIMIT = 2**30
-"""Bytes that a process may print on either stream; one that loops would fill the disk."""
+"""Maximum number of bytes that a process may print to either stream."""
 
 _GRACE_SECONDS = 2.0
-_LOOK_SECONDS = 0.05
+_CHECK_SECONDS = 0.05
+_WAIT_SECONDS = 0.25
+_OOM_SCORE = b"500"
+"""If memory runs out, the kernel kills a cell before ``kbt``."""
 
 
 class InterruptedBuildError(Exception):
@@ -30,11 +35,11 @@ class InterruptedBuildError(Exception):
 
 
 class CancelledCellError(Exception):
-    """What the cell would have left is outdated already, so it was ended."""
+    """The process was ended because its result is no longer needed."""
 
 
 def never() -> bool:
-    """Return False: nobody cancels."""
+    """Return False."""
     return False
 
 
@@ -43,17 +48,17 @@ class Exit:
     """How a process ended."""
 
     code: int
-    """As ``subprocess`` has it: negative for a signal."""
+    """As in ``subprocess``: negative for a signal."""
     seconds: float
     timed_out: bool = False
     flooded: bool = False
-    """Whether it was ended for printing more than ``LOG_LIMIT``."""
+    """Whether it was ended because it printed more than ``LOG_LIMIT``."""
     memory: int = 0
-    """Bytes that it held when it was ended for holding too many, else 0."""
+    """Bytes that it used when it was ended for using too much memory, else 0."""
 
 
 class _Stop(Enum):
-    """Why a process is ended before it ends itself."""
+    """Why a process is ended."""
 
     TIMEOUT = "timeout"
     FLOOD = "flood"
@@ -63,32 +68,41 @@ class _Stop(Enum):
 
 @dataclass
 class _Watch:
-    """What is looked at while a process runs."""
+    """The conditions that are checked while a process runs."""
 
     deadline: float
     logs: tuple[Path, Path]
     memory: MemoryWatch | None
-    tell: Callable[[], None]
+    callback: Callable[[], None]
     cancelled: Callable[[], bool]
-    held: int = field(default=0, init=False)
+    used: int = field(default=0, init=False)
 
-    def look(self) -> _Stop | None:
-        """Return why the process is to be ended, or None if it may go on."""
+    def wait(self, process: subprocess.Popen[bytes]) -> _Stop | None:
+        """Wait for the end of the process; return why it must be ended, or None if it has ended."""
+        with _sleeper(process.pid) as sleep:
+            while not _has_ended(process):
+                stop = self._check()
+                if stop is not None:
+                    return stop
+                sleep(min(_CHECK_SECONDS, max(0.0, self.deadline - time.monotonic())))
+        return None
+
+    def _check(self) -> _Stop | None:
         if self.cancelled():
             return _Stop.CANCELLED
         if time.monotonic() >= self.deadline:
             return _Stop.TIMEOUT
         if any(log.stat().st_size > LOG_LIMIT for log in self.logs):
             return _Stop.FLOOD
-        self.held = self.memory.excess() if self.memory else 0
-        if self.held:
+        self.used = self.memory.excess() if self.memory else 0
+        if self.used:
             return _Stop.MEMORY
-        self.tell()
+        self.callback()
         return None
 
 
 class Processes:
-    """The processes of one build, each in a session of its own; safe to share between threads."""
+    """The processes of one build, each in a session of its own; thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -109,19 +123,19 @@ class Processes:
         cancelled: Callable[[], bool] = never,
         memory_limit: int = 0,
     ) -> Exit:
-        """Run a command to its end, and see to it that nothing of it is left then.
+        """Run a command to its end, then kill every process that it has left.
 
         Args:
             command: Program and arguments.
-            folder: Its current folder.
-            variables: Its whole environment, but for the variable that says whose it is.
-            stdout: File for its standard output, as bytes; the middle of a long one is replaced by a line.
+            folder: Its working directory.
+            variables: Its environment variables, but for ``OWNER_VARIABLE``.
+            stdout: File for its standard output; the middle of a long one is removed.
             stderr: File for its standard error, likewise.
             timeout: Seconds after which it is ended.
-            marker: A variable and its value by which processes that left the session are found.
-            watch: Called now and then while it runs, and once after.
-            cancelled: Asked now and then while it runs; once it says yes, the process is ended.
-            memory_limit: Bytes that it may hold together with what it starts; 0 for any number.
+            marker: A variable and its value that identify processes which left the session.
+            watch: Called repeatedly while it runs, and once after.
+            cancelled: Checked repeatedly; the process is ended when it returns True.
+            memory_limit: Bytes that it may use together with its descendants; 0 for no limit.
 
         Raises:
             CancelledCellError: It was cancelled.
@@ -129,21 +143,21 @@ class Processes:
             OSError: It cannot be started.
         """
         started = time.monotonic()
-        owned = {**variables, OWNER_VARIABLE: guardian().owner}
+        owned = {**variables, OWNER_VARIABLE: reaper().owner}
         for log in (stdout, stderr):
             log.write_bytes(b"")
-        # Each write goes to the end, also those of programs that open the stream by its name.
+        # Append mode, since programs may open the streams again by name.
         with stdout.open("ab") as out, stderr.open("ab") as err:
             process = self._start(command, folder, owned, (out.fileno(), err.fileno()))
             memory = MemoryWatch(process.pid, memory_limit) if memory_limit else None
-            observed = _Watch(started + timeout, (stdout, stderr), memory, watch, cancelled)
+            running = _Watch(started + timeout, (stdout, stderr), memory, watch, cancelled)
             try:
-                stop = _wait(process, observed)
+                stop = running.wait(process)
                 if stop is not None:
                     _end(process, gently=stop is _Stop.TIMEOUT or stop is _Stop.FLOOD)
                 seconds = time.monotonic() - started
             finally:
-                self._clear_away(process, marker)
+                self._kill_rest(process, marker)
         watch()
         if self._interrupted:
             raise InterruptedBuildError
@@ -151,10 +165,10 @@ class Processes:
             raise CancelledCellError
         for log in (stdout, stderr):
             cut_log(log)
-        return Exit(process.returncode, seconds, stop is _Stop.TIMEOUT, stop is _Stop.FLOOD, observed.held)
+        return Exit(process.returncode, seconds, stop is _Stop.TIMEOUT, stop is _Stop.FLOOD, running.used)
 
     def interrupt(self) -> None:
-        """End everything that runs, and let nothing start any more."""
+        """Kill everything that runs, and let nothing start any more."""
         with self._lock:
             self._interrupted = True
             for process in self._running:
@@ -176,11 +190,11 @@ class Processes:
                 start_new_session=True,
             )
             self._running.add(process)
-        restrain(process.pid)
+        _restrain(process.pid)
         return process
 
-    def _clear_away(self, process: subprocess.Popen[bytes], marker: tuple[str, str] | None) -> None:
-        """Kill whatever the process left behind, as it would disturb every measurement after it."""
+    def _kill_rest(self, process: subprocess.Popen[bytes], marker: tuple[str, str] | None) -> None:
+        """Kill all that the process left, which would disturb the next measurements."""
         _signal_group(process, signal.SIGKILL)
         kill_session(process.pid)
         if marker is not None:
@@ -188,29 +202,66 @@ class Processes:
         if hasattr(os, "waitid"):
             os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
         with self._lock:
-            # Until it is waited for, no other process can have its number, and be killed in its place.
+            # Its number is free after wait(); another process with it must not be killed.
             self._running.discard(process)
             process.wait()
 
 
-def _wait(process: subprocess.Popen[bytes], observed: _Watch) -> _Stop | None:
-    """Wait for the end; return why it has to be brought about, or None if it came."""
-    with Sleep(process.pid) as sleep:
-        while not has_ended(process):
-            stop = observed.look()
-            if stop is not None:
-                return stop
-            sleep(min(_LOOK_SECONDS, max(0.0, observed.deadline - time.monotonic())))
-    return None
+def wait_for(futures: Iterable[Future[Any]], *, first: bool = False) -> set[Future[Any]]:
+    """Wait until all futures have ended, or the first of them; return those that have.
+
+    The main thread must wake up now and then: a signal may be delivered to any thread, but Python runs its handler
+    in the main thread, which does not wake it up.
+    """
+    pending = set(futures)
+    while True:
+        done, running = wait(pending, _WAIT_SECONDS, FIRST_COMPLETED if first else ALL_COMPLETED)
+        if not running or (first and done):
+            return done
+
+
+def _restrain(pid: int) -> None:
+    """Disable core files, and make the kernel prefer the process when it must free memory."""
+    try:
+        import resource
+
+        resource.prlimit(pid, resource.RLIMIT_CORE, (0, 0))
+        with open(f"/proc/{pid}/oom_score_adj", "wb", buffering=0) as file:  # noqa: PTH123
+            file.write(_OOM_SCORE)
+    except (ImportError, AttributeError, OSError):  # not Linux, or it has ended
+        return
+
+
+@contextmanager
+def _sleeper(pid: int) -> Iterator[Callable[[float], object]]:
+    """Yield a function that sleeps for some seconds, or until the process ends."""
+    try:
+        file = os.pidfd_open(pid)
+    except (AttributeError, OSError):  # not Linux
+        yield lambda seconds: time.sleep(min(seconds, 0.01))
+        return
+    poll = select.poll()
+    poll.register(file, select.POLLIN)
+    try:
+        yield lambda seconds: poll.poll(1000 * seconds)
+    finally:
+        os.close(file)
+
+
+def _has_ended(process: subprocess.Popen[bytes]) -> bool:
+    """Return whether a process has ended, without releasing its number."""
+    if not hasattr(os, "waitid"):
+        return process.poll() is not None
+    return os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
 
 
 def _end(process: subprocess.Popen[bytes], *, gently: bool) -> None:
-    """Make the process end; gently, it is asked to first."""
+    """Kill the process; if ``gently``, send SIGTERM first."""
     _signal_group(process, signal.SIGTERM if gently else signal.SIGKILL)
     deadline = time.monotonic() + _GRACE_SECONDS
-    with Sleep(process.pid) as sleep:
-        while gently and not has_ended(process) and time.monotonic() < deadline:
-            sleep(_LOOK_SECONDS)
+    with _sleeper(process.pid) as sleep:
+        while gently and not _has_ended(process) and time.monotonic() < deadline:
+            sleep(_CHECK_SECONDS)
 
 
 def _signal_group(process: subprocess.Popen[bytes], number: signal.Signals) -> None:
