@@ -16,8 +16,8 @@ from pathlib import Path
 from kernels_bench_tools.notebooks.cell import Cell
 from kernels_bench_tools.run.cache.store import Draft, StoredResult
 from kernels_bench_tools.run.cell_outputs import Collected, collect_outputs, open_folder
-from kernels_bench_tools.run.environment.allowed import passed_variables
 from kernels_bench_tools.run.environment.base import CellEnvironment
+from kernels_bench_tools.run.environment.variables import passed_variables
 from kernels_bench_tools.run.failed_records import add_failure, check_records
 from kernels_bench_tools.run.limits import CellPolicy, readable_size
 from kernels_bench_tools.run.log_text import (

@@ -9,8 +9,7 @@ import pytest
 
 from kernels_bench_tools.errors import ProjectError
 from kernels_bench_tools.notebooks.header import read_header, with_header
-from kernels_bench_tools.run.environment.base import find_environment
-from kernels_bench_tools.run.environment.uv import find_uv
+from kernels_bench_tools.run.environment.base import find_environment, find_uv
 from kernels_bench_tools.run.environment.variables import uv_variables
 
 HEADER = '# /// script\n# requires-python = ">=3.11"\n# dependencies = []\n# ///\n'

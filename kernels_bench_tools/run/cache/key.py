@@ -22,8 +22,8 @@ from kernels_bench_tools.notebooks.header import split_header
 from kernels_bench_tools.notebooks.project import Project
 from kernels_bench_tools.run.cache.entry import FORMAT, Entry
 from kernels_bench_tools.run.cache.sources import Sources
-from kernels_bench_tools.run.environment.allowed import number_variables
 from kernels_bench_tools.run.environment.base import PACKAGE_FOLDER, CellEnvironment
+from kernels_bench_tools.run.environment.variables import number_variables
 from kernels_bench_tools.schema.build import FORWARD
 from kernels_bench_tools.schema.device import Device
 from kernels_bench_tools.schema.hub import LOCK_FILE, find_lock

@@ -1,14 +1,15 @@
-"""How a cell's process is started: in an environment of its own, or in the one that runs ``kbt``.
+"""The Python environments that cells run in: one made by uv for each header, or the current interpreter.
 
-With ``uv``, ``uv sync --script`` builds the environment that the script's header asks for, exactly, and
-the cell is then started by that environment's own python. ``uv run`` would do both at once, but then its
-output would mix with the cell's, its time with the cell's, and a timeout would end uv and not the cell.
+``uv sync --script`` makes the environment, and the cell is started by its python. ``uv run`` would do both, but mix
+uv's output and time with the cell's, and a timeout would end uv instead of the cell.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import platform
+import shutil
 import site
 import sys
 from dataclasses import dataclass
@@ -19,35 +20,34 @@ from kernels_bench_tools.errors import ProjectError
 from kernels_bench_tools.notebooks.cell import Cell
 from kernels_bench_tools.notebooks.header import with_header
 from kernels_bench_tools.run.environment.shared import installed_packages, shared_script
-from kernels_bench_tools.run.environment.uv import find_uv, synced_python, uv_reason
 from kernels_bench_tools.run.environment.variables import cell_variables, uv_variables
 from kernels_bench_tools.run.process.run import Processes
 
 RESOLUTION_SECONDS = 1800.0
-"""How long uv may take; a torch for CUDA is gigabytes."""
+"""Time limit of uv; a torch for CUDA is gigabytes."""
 
 SHARED_FOLDER = "environments"
-"""Folder in a project's state with the scripts that stand for all cells of equal headers."""
+"""Folder in a project's state for the scripts of shared environments."""
 
 PACKAGE_FOLDER = Path(__file__).parents[2]
-"""This package, wherever it was loaded from."""
+"""The folder of this package."""
 
 
 @dataclass(frozen=True)
 class Prepared:
-    """An environment that is ready, or why it is not."""
+    """An environment that is ready, or the reason why it is not."""
 
     python: str = ""
     reason: str = ""
-    """Why there is none, in one line; empty if there is one."""
+    """Why it could not be made, in one line; empty if it could."""
     seconds: float = 0.0
     script: str = ""
-    """The script that it was made for; empty for one that nobody made."""
+    """The script that it was made for; empty for the current interpreter."""
     packages: frozenset[str] = frozenset()
-    """What was installed in it, by ``installed_packages``."""
+    """Its ``installed_packages`` when it was made."""
 
     def is_intact(self) -> bool:
-        """Return whether it holds what it was made with; a cell can install something for all that come after it."""
+        """Return whether its packages are unchanged; a cell may have installed or removed some."""
         return not self.script or installed_packages(self.python) == self.packages
 
 
@@ -57,7 +57,7 @@ class CellEnvironment(Protocol):
     name: str
 
     def identity(self) -> list[str]:
-        """Return what of it changes results, for the cell cache; no path of this machine."""
+        """Return what can change results, for the cell cache, without paths of this machine."""
         ...
 
     def script(self, cell: Cell) -> str:
@@ -65,18 +65,18 @@ class CellEnvironment(Protocol):
         ...
 
     def shared_script(self, code: str, script: Path, root: Path, state: Path) -> Path:
-        """Return the script to prepare for a cell: that of all cells which ask for the same, or its own.
+        """Return the script to prepare for a cell: one shared by all cells with equal headers, or its own.
 
         Args:
-            code: The text of the script that is run.
-            script: Where it is.
-            root: Folder of the project.
-            state: Folder for what builds keep.
+            code: The text of the cell's script.
+            script: The path of the cell's script.
+            root: The project's folder.
+            state: The project's state folder.
         """
         ...
 
     def prepare(self, script: Path, log: Path, processes: Processes) -> Prepared:
-        """Make the environment of a script ready, with what that printed in ``log``."""
+        """Make the environment of a script, with the output in ``log``."""
         ...
 
     def variables(self, home: Path) -> dict[str, str]:
@@ -85,52 +85,51 @@ class CellEnvironment(Protocol):
 
 
 class UvEnvironment:
-    """An environment for each header, resolved by uv."""
+    """An environment for each header, made by uv."""
 
     name = "uv"
 
     def __init__(self) -> None:
-        # Not when it is needed: environments are made by several threads, and looking for uv is not safe there.
-        self._uv = find_uv()
+        self._uv = find_uv()  # here, since it is not thread-safe
 
     def identity(self) -> list[str]:
-        """Return the platform, and the python that uv was told to use."""
+        """Return the platform, and the python that uv is configured to use."""
         return [self.name, platform.system(), platform.machine(), os.environ.get("UV_PYTHON", "")]
 
     def script(self, cell: Cell) -> str:
-        """Return the cell's code with a header, which is what isolates it."""
+        """Return the cell's code with a header."""
         return with_header(cell.code, cell.deps)
 
     def shared_script(self, code: str, script: Path, root: Path, state: Path) -> Path:
-        """Return a script that has the cell's header alone, or the cell's own if it may mean something else."""
+        """Return a script that has only the cell's header, or the cell's own if it cannot be shared."""
         return shared_script(code, script, root, state / SHARED_FOLDER)
 
     def prepare(self, script: Path, log: Path, processes: Processes) -> Prepared:
-        """Make uv build what the script's header asks for, and nothing else."""
+        """Make exactly the environment that the script's header declares."""
         answer = log.with_suffix(".json")
-        command = [self._uv, "sync", "--script", str(script), "--output-format", "json"]
         end = processes.run(
-            command,
+            [self._uv, "sync", "--script", str(script), "--output-format", "json"],
             folder=script.parent,
             variables=uv_variables(os.environ),
             stdout=answer,
             stderr=log,
             timeout=RESOLUTION_SECONDS,
         )
-        text, said = answer.read_bytes(), log.read_text(encoding="utf-8", errors="replace")
+        output = answer.read_bytes()
         answer.unlink()
         if end.timed_out:
             reason = f"uv did not finish within {RESOLUTION_SECONDS:.0f} s"
             return Prepared(reason=reason, seconds=end.seconds)
         if end.code:
-            return Prepared(reason=uv_reason(said, end.code), seconds=end.seconds)
-        python = synced_python(text)
+            errors = log.read_text(encoding="utf-8", errors="replace")
+            return Prepared(reason=_uv_reason(errors, end.code), seconds=end.seconds)
+        python = json.loads(output)["sync"]["environment"]["python"]["path"]
         return Prepared(
             python=python, seconds=end.seconds, script=str(script), packages=installed_packages(python)
         )
 
     def variables(self, home: Path) -> dict[str, str]:
-        """Return the user's variables without those that reach into an isolated environment."""
+        """Return the cell's variables without those that change an isolated environment."""
         variables = cell_variables(uv_variables(os.environ), home)
         for name in ("PYTHONPATH", "PYTHONHOME", "CONDA_PREFIX"):
             variables.pop(name, None)
@@ -138,32 +137,30 @@ class UvEnvironment:
 
 
 class CurrentEnvironment:
-    """The interpreter that runs ``kbt``, with whatever is installed there."""
+    """The interpreter that runs ``kbt``, with its packages."""
 
     name = "current"
 
     def identity(self) -> list[str]:
-        """Return the platform, this python, and every distribution that it has."""
+        """Return the platform, the version of Python, and all distributions."""
         return [self.name, platform.system(), platform.machine(), sys.version, *_distributions()]
 
     def script(self, cell: Cell) -> str:
-        """Return the cell's code; its header says what it would like, not what it gets."""
+        """Return the cell's code; its header has no effect."""
         return cell.code
 
     def shared_script(self, code: str, script: Path, root: Path, state: Path) -> Path:  # noqa: ARG002
-        """Return what stands for the interpreter, which is the same for all cells."""
+        """Return the interpreter, which all cells share."""
         return Path(sys.executable)
 
     def prepare(self, script: Path, log: Path, processes: Processes) -> Prepared:  # noqa: ARG002
-        """Note which interpreter it is."""
-        version = platform.python_version()
-        log.write_text(
-            f"current environment: {platform.python_implementation()} {version}\n", encoding="utf-8"
-        )
+        """Return the interpreter; its version is written to ``log``."""
+        version = f"{platform.python_implementation()} {platform.python_version()}"
+        log.write_text(f"current environment: {version}\n", encoding="utf-8")
         return Prepared(python=sys.executable)
 
     def variables(self, home: Path) -> dict[str, str]:
-        """Return the user's variables, with this package importable wherever it was loaded from."""
+        """Return the cell's variables, with this package on the import path."""
         variables = cell_variables(os.environ, home)
         paths = [path for path in variables.get("PYTHONPATH", "").split(os.pathsep) if path]
         variables["PYTHONPATH"] = os.pathsep.join([*paths, str(PACKAGE_FOLDER.parent)])
@@ -174,7 +171,7 @@ def find_environment(name: str) -> CellEnvironment:
     """Return the environment called ``name``.
 
     Raises:
-        ProjectError: There is none of this name, or uv is not installed.
+        ProjectError: The name is unknown, or uv is not installed.
     """
     kinds: dict[str, type[CellEnvironment]] = {"uv": UvEnvironment, "current": CurrentEnvironment}
     if name not in kinds:
@@ -182,8 +179,25 @@ def find_environment(name: str) -> CellEnvironment:
     return kinds[name]()
 
 
+def find_uv() -> str:
+    """Return the path of uv: that of its package, else the one on ``PATH``.
+
+    Raises:
+        ProjectError: It is not installed.
+    """
+    try:
+        from uv import find_uv_bin
+
+        return find_uv_bin()
+    except (ImportError, FileNotFoundError):
+        found = shutil.which("uv")
+    if found is None:
+        raise ProjectError("uv", "is not installed", "", "`pip install uv`, or build with `--env current`")
+    return found
+
+
 def write_script(path: Path, text: str) -> None:
-    """Write a cell's script, unless it is there already; git is told to leave the folder alone."""
+    """Write a cell's script unless it is up to date, and make git ignore its folder."""
     path.parent.mkdir(parents=True, exist_ok=True)
     ignore_folder(path.parent.parent)
     data = text.encode()
@@ -192,18 +206,25 @@ def write_script(path: Path, text: str) -> None:
 
 
 def ignore_folder(folder: Path) -> None:
-    """Make ``folder``, and tell git to leave alone what is in it."""
+    """Make ``folder`` with a ``.gitignore`` that ignores all of it."""
     folder.mkdir(parents=True, exist_ok=True)
     marker = folder / ".gitignore"
     if not marker.exists():
         marker.write_text("*\n", encoding="utf-8")
 
 
-def _distributions() -> list[str]:
-    """Return what is installed: the names of these folders hold name and version.
+def _uv_reason(errors: str, code: int) -> str:
+    """Return uv's error message in one line, without the hints below it."""
+    paragraph = errors[errors.rfind("error:") :] if "error:" in errors else errors
+    first = paragraph.split("\n\n")[0]
+    words = " ".join(first.replace("error:", "").replace("cause:", ":").split()).replace(" :", ":")
+    return words or f"uv ended with exit code {code}"
 
-    This package is left out: of it, each cell's key has the content. Where a fresh interpreter looks counts,
-    not this one's ``sys.path``: importing setuptools, for example, adds a folder of distributions to it.
+
+def _distributions() -> list[str]:
+    """Return name and version of all installed distributions but this package, whose content is in cells' keys.
+
+    The folders are those of a fresh interpreter: imports such as that of setuptools change this one's ``sys.path``.
     """
     paths = [*os.environ.get("PYTHONPATH", "").split(os.pathsep), *site.getsitepackages()]
     folders = {Path(path) for path in paths if path}

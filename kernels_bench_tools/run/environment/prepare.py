@@ -1,4 +1,4 @@
-"""Makes the environments of cells before any of them runs, so that nothing is installed beside a measurement."""
+"""Making the environments of cells before any cell runs, so that nothing is installed during a measurement."""
 
 from __future__ import annotations
 
@@ -19,27 +19,25 @@ from kernels_bench_tools.run.progress import Progress
 
 @dataclass(frozen=True)
 class Preparation:
-    """What making environments takes."""
+    """Makes the environments of one build."""
 
     project: Project
     environment: CellEnvironment
     processes: Processes
     progress: Progress
     hidden: Mapping[Path, str]
-    """Folders whose paths are replaced in logs and reasons."""
+    """Folders whose paths are replaced in logs and messages."""
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def prepare(
         self, nodes: Sequence[Node], logs: Mapping[CellName, Path], pool: ThreadPoolExecutor
     ) -> dict[CellName, Prepared]:
-        """Make the environments of cells side by side, one for all that ask for the same.
-
-        One that cannot be made says why.
+        """Make the environments of cells in parallel, one for all cells that share it.
 
         Args:
             nodes: The cells.
-            logs: Where to put what making each environment prints.
-            pool: What to do it in.
+            logs: File for the output of each cell's environment.
+            pool: The threads to use.
         """
         shared: dict[Path, list[Node]] = {}
         for node in nodes:
@@ -55,13 +53,12 @@ class Preparation:
         return {node.name: futures[script].result() for script, members in shared.items() for node in members}
 
     def renew(self, prepared: Prepared, name: CellName, log: Path) -> Prepared:
-        """Return an environment as it was made, just before a cell starts in it.
+        """Return a cell's environment just before it starts; made again if an earlier cell changed its packages.
 
         Args:
-            prepared: What ``prepare`` returned for the cell. If an earlier cell has installed or removed
-                packages in it, which other cells share, it is made again.
+            prepared: The cell's environment, as ``prepare`` returned it.
             name: The cell.
-            log: Where to put what that prints.
+            log: File for the output.
         """
         if prepared.is_intact():
             return prepared

@@ -1,9 +1,8 @@
-"""Which cells can share an environment: those whose headers ask for the same, wherever their scripts lie.
+"""Environments that cells with equal headers share.
 
-An environment belongs to a script, and making one takes uv longer than a small cell takes to run. So cells
-with equal headers share the environment of one script that has this header and nothing else. Relative paths in
-a header count from the cell's own script, so they are made absolute first; what else may be relative is not
-guessed at: such a cell keeps an environment to itself.
+uv makes one environment for each script, which takes longer than a small cell. So cells with equal headers use the
+environment of a script that consists of this header. Relative paths in a header count from the cell's script, so they
+are made absolute first. A cell whose header may depend on its folder in another way has its own environment.
 """
 
 from __future__ import annotations
@@ -19,21 +18,21 @@ from kernels_bench_tools.file_io import write_atomically
 from kernels_bench_tools.notebooks.header import read_header, uv_settings
 
 _UNDERSTOOD = {"dependencies", "requires-python", "tool"}
-# Settings of uv that cannot name a file; a header with any other one is not shared.
+# Settings of uv that never contain a path. A header with others is not shared.
 _WITHOUT_PATHS = {"exclude-newer", "exclude-newer-package", "index-strategy", "prerelease", "resolution"}
 _SOURCE_KEYS = {"branch", "editable", "git", "marker", "package", "path", "rev", "subdirectory", "tag", "url"}
-# Between a cell and the project's root, these would make uv answer differently from what it answers at the root.
+# Files that change what uv resolves, if they are in a folder between a cell and the project's root.
 _CONFIGURATIONS = ("uv.toml", "pyproject.toml", ".python-version", ".python-versions")
 
 
 def shared_script(code: str, script: Path, root: Path, folder: Path) -> Path:
-    """Return the script whose environment a cell runs in; it is written unless it is there already.
+    """Return the script whose environment a cell uses; a shared one is written unless it is up to date.
 
     Args:
-        code: The cell's script, with its header.
-        script: Where that is.
-        root: Folder of the project, up to which uv's own settings are looked for.
-        folder: Where scripts are that stand for all cells with the same header.
+        code: The text of the cell's script.
+        script: The path of the cell's script.
+        root: The project's folder.
+        folder: The folder for shared scripts.
     """
     header = None if _has_own_settings(script.parent, root) else _portable(code, script.parent)
     if header is None:
@@ -46,11 +45,7 @@ def shared_script(code: str, script: Path, root: Path, folder: Path) -> Path:
 
 
 def installed_packages(python: str) -> frozenset[str]:
-    """Return what is installed in an environment of uv's, as uv itself would see it.
-
-    Args:
-        python: The environment's interpreter.
-    """
+    """Return the names of the distributions in the environment of the interpreter ``python``."""
     folders = (Path(python).parent.parent / "lib").glob("python*/site-packages")
     names = (name for folder in folders for name in os.listdir(folder))  # noqa: PTH208 - before each cell
     return frozenset(name for name in names if name.endswith((".dist-info", ".egg-info", ".pth")))
@@ -62,7 +57,7 @@ def _has_own_settings(folder: Path, root: Path) -> bool:
 
 
 def _portable(code: str, folder: Path) -> str | None:
-    """Return a script with the header of ``code`` that means the same in any folder; None if none does."""
+    """Return a script with the header of ``code`` that is valid in any folder; None if that is not possible."""
     try:
         header = read_header(code) or {}
     except ValueError:
@@ -86,7 +81,7 @@ def _portable(code: str, folder: Path) -> str | None:
 
 
 def _is_portable(dependency: object) -> bool:
-    """Return whether a dependency names no file by a path that counts from somewhere."""
+    """Return whether a dependency has no relative path."""
     return (
         isinstance(dependency, str)
         and "$" not in dependency
@@ -99,9 +94,9 @@ def _absolute(source: Any, folder: Path) -> Any:
     if isinstance(source, list):
         return [_absolute(one, folder) for one in source]
     if not isinstance(source, dict) or source.keys() - _SOURCE_KEYS:
-        raise ValueError("a source that may mean something else in another folder")
+        raise ValueError("a source that may depend on the folder")
     if "git" in source and "://" not in str(source["git"]):
-        raise ValueError("a repository on the disk")
+        raise ValueError("a local repository")
     if "path" not in source:
         return source
     return {**source, "path": os.path.normpath(folder / str(source["path"]))}
@@ -115,7 +110,7 @@ def _toml(value: Any) -> str:
         )
     if isinstance(value, list):
         return f"[{', '.join(_toml(one) for one in value)}]"
-    # A JSON string is a TOML string, and so are JSON's true and false.
+    # Strings and booleans are written alike in JSON and TOML.
     if isinstance(value, bool) or (isinstance(value, str) and value.isprintable()):
         return json.dumps(value, ensure_ascii=False)
-    raise ValueError(f"{value!r} is nothing that a header of ours holds")
+    raise ValueError(f"{value!r} is not supported")

@@ -1,25 +1,86 @@
-"""Environment variables: what a cell and uv are given."""
+"""Environment variables of cells and of uv.
+
+Cells get the variables that programs need, and no credentials: what a cell prints is published.
+"""
 
 from __future__ import annotations
 
 import getpass
 import os
+import re
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from kernels_bench_tools.run.environment.allowed import allowed_variables
+
+def _words(text: str) -> tuple[str, ...]:
+    return tuple(text.split())
+
+
+_NAMES = _words("""
+    PATH LANG LANGUAGE TZ TMPDIR TERM USER LOGNAME SHELL COLUMNS NO_COLOR CI SOURCE_DATE_EPOCH
+    LD_LIBRARY_PATH LD_PRELOAD LIBRARY_PATH CPATH C_INCLUDE_PATH CPLUS_INCLUDE_PATH PKG_CONFIG_PATH
+    DYLD_LIBRARY_PATH GLIBC_TUNABLES CC CXX NVCC_PREPEND_FLAGS NVCC_APPEND_FLAGS MAX_JOBS
+    SSL_CERT_FILE SSL_CERT_DIR REQUESTS_CA_BUNDLE CURL_CA_BUNDLE NIX_SSL_CERT_FILE
+    HTTP_PROXY HTTPS_PROXY ALL_PROXY NO_PROXY
+    USE_HUB_KERNELS LOCAL_KERNELS KERNELS_CACHE HUGGINGFACE_HUB_CACHE
+""")
+_COMPUTE_PREFIXES = _words("""
+    CUDA_ NVIDIA_ CUBLAS_ CUDNN_ CUTLASS_ CUTE_ NVTE_ NVPL_ ROCR_ HIP_ HSA_ GPU_ MIOPEN_ ZE_ SYCL_ ONEAPI_
+    TORCH PYTORCH_ ATEN_ TRITON_ INDUCTOR_ FLASH_ATTENTION_ XFORMERS_ LIGER_
+    OMP_ MKL_ OPENBLAS_ GOTO_ BLIS_ GOMP_ KMP_ NUMEXPR_ VECLIB_ MALLOC_
+""")
+"""Prefixes of variables that devices, their libraries, frameworks and thread pools read."""
+_PREFIXES = _COMPUTE_PREFIXES + _words("""
+    LC_ NCCL_ ROCM_ RCCL_ KINETO_ PYTHON UV_ PIP_ HF_ KERNELS_ KBT_ UVNOTE_
+""")
+_CREDENTIAL = re.compile(
+    r"(?:^|_)(?:TOKEN|(?:API|ACCESS|AUTH|PRIVATE|SSH|AWS)?_?KEY(?:ID)?|SECRET|PASS|PASSWORD|PASSWD|PASSPHRASE"
+    r"|CREDENTIAL|AUTH|AUTHORIZATION|COOKIE|PAT|USERNAME|NETRC)S?(?:_|$)|TOKEN$|SECRET$|PASSWORD$|APIKEY$",
+    re.IGNORECASE,
+)
+_URL_WITH_PASSWORD = re.compile(r"://[^/\s@]+@")
+
+_RESULT_PREFIXES = _COMPUTE_PREFIXES + _words("""
+    LD_PRELOAD GLIBC_TUNABLES NVCC_ PYTHONHASHSEED PYTHONMALLOC PYTHONOPTIMIZE PYTHONGIL PYTHON_JIT LOCAL_KERNELS
+""")
+_NO_RESULT = re.compile(
+    r".*_(HOME|ROOT|DIR|CACHE|CACHE_PATH|PATH|VERSION|LOGS|VISIBLE_DEVICES|DEVICE_ORDER)|NVIDIA_(REQUIRE|DRIVER)_.*"
+)
+"""Exceptions to ``_RESULT_PREFIXES``: the number of the GPU, folders, and what is printed."""
+
+
+def allowed_variables(environ: Mapping[str, str]) -> dict[str, str]:
+    """Return the user's variables that every cell is given."""
+    return {name: value for name, value in environ.items() if _is_allowed(name, value)}
+
+
+def passed_variables(environ: Mapping[str, str], names: Iterable[str]) -> dict[str, str]:
+    """Return the variables that the user passes on explicitly, as far as they are set."""
+    return {name: environ[name] for name in names if name in environ}
+
+
+def number_variables(environ: Mapping[str, str]) -> dict[str, str]:
+    """Return the allowed variables that can change measured numbers, for the keys of cells.
+
+    Folders differ between machines without effect, and the key has the device instead of the number of the GPU.
+    """
+    return {
+        name: value
+        for name, value in sorted(allowed_variables(environ).items())
+        if name.startswith(_RESULT_PREFIXES) and not _NO_RESULT.fullmatch(name) and value
+    }
 
 
 def user_cache() -> Path:
-    """Return the folder for what all of this user's builds share."""
+    """Return the folder that all builds of this user share."""
     return _cache_home(os.environ) / "kbt"
 
 
 def uv_variables(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment for uv: pip's indexes stand in where uv's own are not set."""
+    """Return the variables for uv: pip's indexes are used where uv's own are not set."""
     variables = dict(environ)
-    # An active environment is not the cell's; uv would warn, or use it.
+    # uv would warn about an active environment, or use it.
     variables.pop("VIRTUAL_ENV", None)
     variables.update(_from_pip(environ))
     variables.setdefault("UV_NO_PROGRESS", "1")
@@ -27,24 +88,23 @@ def uv_variables(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def cell_variables(environ: Mapping[str, str], home: Path) -> dict[str, str]:
-    """Return the environment of every cell: a home of its own, shared caches, and no credentials.
+    """Return the variables of every cell: allowed ones, an empty home, and the user's caches.
 
-    A fresh home keeps one machine's settings, and the passwords in ``~/.netrc`` and the like, out of a
-    measurement. What is only a cache, or downloads gigabytes, stays where the user's own programs have it.
+    With an empty home, neither settings of this machine nor passwords in ``~/.netrc`` reach a measurement.
     """
     variables = {**allowed_variables(environ), **cache_variables(environ)}
     variables["HOME"] = str(home)
-    # Beside the hub's cache, where its client would look, is the user's token.
+    # The default is beside the hub's cache, where the user's token is.
     variables["HF_TOKEN_PATH"] = str(home / "token")
     variables["PYTHONUNBUFFERED"] = "1"
     variables["PYTHONNOUSERSITE"] = "1"
-    # A crash then says in which line.
+    # A crash then prints its line.
     variables.setdefault("PYTHONFAULTHANDLER", "1")
     return variables
 
 
 def cache_variables(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables that name the caches which cells share with the user's own programs."""
+    """Return the variables of the caches that cells share with the user's other programs."""
     cache, user = _cache_home(environ), _home(environ)
     shared = {
         "UV_CACHE_DIR": cache / "uv",
@@ -54,8 +114,13 @@ def cache_variables(environ: Mapping[str, str]) -> dict[str, str]:
         "TORCHINDUCTOR_CACHE_DIR": Path(tempfile.gettempdir()) / f"torchinductor_{_user_name()}",
     }
     variables = {name: environ.get(name) or str(path) for name, path in shared.items()}
-    # Never the user's own folder: a matplotlibrc there would change the figures.
+    # Not the user's own folder: a matplotlibrc there would change the figures.
     return variables | {"MPLCONFIGDIR": str(cache / "kbt" / "matplotlib")}
+
+
+def _is_allowed(name: str, value: str) -> bool:
+    known = name in _NAMES or name.upper() in _NAMES or name.startswith(_PREFIXES)
+    return known and not _CREDENTIAL.search(name) and not _URL_WITH_PASSWORD.search(value)
 
 
 def _from_pip(environ: Mapping[str, str]) -> dict[str, str]:
