@@ -1,0 +1,358 @@
+"""Notebooks are uvnote's, but uvnote (0.3) does not do what its format promises in these cases.
+
+Each test is one case where building the notebook with uvnote loses data, hides a failure or depends on chance. They
+run whole builds; how the parts work is tested beside them.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from kernels_bench_tools.cli import main
+from kernels_bench_tools.notebooks.check import check_project
+from kernels_bench_tools.report.site import publish
+
+
+def site(workspace, *targets, **options):
+    """Build and publish; return a function that reads a file of the site."""
+    workspace.build(*targets, **options)
+    publish(workspace.root, workspace.run, workspace.root / "site")
+    return lambda path: workspace.text(f"site/{path}")
+
+
+def output(workspace, notebook, cell="a"):
+    return workspace.text(workspace.result(notebook, cell).stdout)
+
+
+def kbt(folder, monkeypatch, capfd, *arguments):
+    """Run the command in this process; return its exit code and its stderr."""
+    monkeypatch.chdir(folder)
+    monkeypatch.setattr(sys, "argv", ["kbt", *arguments])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    said = capfd.readouterr()
+    return ended.value.code, said.err
+
+
+PACKAGE = """# /// script
+# requires-python = ">=3.11"
+# dependencies = ["{name}"]
+# [tool.uv.sources]
+# {name} = {{ path = "../../{name}" }}
+# ///
+"""
+
+
+def test_cells_with_the_same_id_do_not_share_packages(workspace):
+    project = '[project]\nname = "{}"\nversion = "1"\n[tool.uv]\npackage = false\n'
+    for name in ("one", "two"):
+        workspace.write(f"{name}/pyproject.toml", project.format(name))
+    workspace.cell("a.md", "import sys; print(sys.prefix)")
+    workspace.cell("b.md", PACKAGE.format(name="one") + "import sys; print(sys.prefix)")
+    workspace.build(environment="uv")
+
+    assert [workspace.result(name).status for name in ("a.md", "b.md")] == ["ok", "ok"]
+    assert output(workspace, "a.md") != output(workspace, "b.md")
+
+
+def test_cells_do_not_get_tokens(workspace, monkeypatch):
+    for name in ("MY_TOKEN", "HF_TOKEN", "AWS_SECRET_ACCESS_KEY", "GITHUB_TOKEN"):
+        monkeypatch.setenv(name, "hush-hush")
+    workspace.cell("n.md", "import os; print(os.environ)")
+    workspace.build()
+
+    assert "hush-hush" not in output(workspace, "n.md")
+
+
+def test_files_written_outside_the_cells_folder_are_removed(workspace, tmp_path):
+    code = "from pathlib import Path\nPath('../x.txt').write_text('')\nprint(Path('../x.txt').resolve())"
+    workspace.cell("n.md", code)
+    workspace.build()
+
+    assert workspace.result("n.md").artifacts == {}
+    assert not Path(output(workspace, "n.md").strip()).exists()
+    assert not list(workspace.root.rglob("x.txt"))
+
+
+def test_a_cell_that_timed_out_runs_again(workspace, tmp_path):
+    code = (
+        f"import os, time\nif not os.path.exists({str(tmp_path / 'quick')!r}): time.sleep(60)\nprint('done')"
+    )
+    workspace.cell("n.md", code, "id=a timeout=1")
+    workspace.build()
+    assert workspace.result("n.md").status == "timeout"
+    (tmp_path / "quick").touch()
+
+    assert workspace.build().started == ["n.md:a"]
+    assert workspace.result("n.md").status == "ok"
+
+
+def test_a_renamed_cell_runs(workspace):
+    workspace.cell("n.md", "print(1)", "id=a")
+    workspace.build()
+    workspace.cell("n.md", "print(1)", "id=b")
+
+    assert workspace.build().started == ["n.md:b"]
+
+
+def test_a_change_reaches_cells_through_a_need_on_a_whole_notebook(workspace):
+    read = "import json, os\nfolder = json.load(open(os.environ['UVNOTE_FILE_B']))['a']\n"
+    workspace.cell("c.md", "open('v.txt', 'w').write('v1')")
+    copy = "import os\ntext = open(os.environ['UVNOTE_FILE_C_A'] + '/v.txt').read()\nopen('v.txt', 'w').write(text)"
+    workspace.cell("b.md", copy, "id=a needs=./c.md:a")
+    workspace.cell("a.md", read + "print(open(folder + '/v.txt').read())", "id=a needs=./b.md")
+    workspace.build()
+    assert output(workspace, "a.md") == "v1\n"
+    workspace.cell("c.md", "open('v.txt', 'w').write('v2')")
+    workspace.build()
+
+    assert output(workspace, "a.md") == "v2\n"
+
+
+def test_a_need_added_to_one_cell_runs_only_that_cell(workspace):
+    text = "```python id=a\nprint(1)\n```\n\n```python id=b{}\nprint(2)\n```\n"
+    workspace.cell("other.md", "print(0)")
+    workspace.write("n.md", text.format(""))
+    workspace.build()
+    workspace.write("n.md", text.format(" needs=./other.md:a"))
+
+    assert workspace.build().started == ["n.md:b"]
+
+
+def test_the_cache_is_found_from_any_folder(workspace, monkeypatch, capfd):
+    workspace.cell("deep/below/n.md", "print(1)")
+    workspace.build()
+    code, _ = kbt(workspace.root / "deep/below", monkeypatch, capfd, "clean", "--all")
+
+    assert code == 0
+    assert not (workspace.root / ".kbt").exists()
+    assert not list(workspace.root.rglob("*.py"))
+
+
+def test_the_order_does_not_depend_on_the_hash_seed(workspace):
+    for number in range(6):
+        workspace.cell(f"n{number}.md", "print(1)", f"id=cell{number}")
+    code = (
+        "from pathlib import Path\nfrom kernels_bench_tools.notebooks.survey import survey_project\n"
+        "from kernels_bench_tools.notebooks.project import find_project\n"
+        f"print([str(n) for n in survey_project(find_project(Path({str(workspace.root)!r}))).graph.nodes])"
+    )
+    orders = {
+        subprocess.run(
+            [sys.executable, "-c", code],
+            env=os.environ | {"PYTHONHASHSEED": seed},
+            capture_output=True,
+            check=True,
+        ).stdout
+        for seed in ("1", "2", "3")
+    }
+
+    assert len(orders) == 1
+
+
+def test_output_printed_before_a_timeout_is_kept(workspace):
+    workspace.cell("n.md", "import time\nprint('so far')\ntime.sleep(60)", "id=a timeout=1")
+    workspace.build()
+
+    assert workspace.result("n.md").status == "timeout"
+    assert "so far" in output(workspace, "n.md")
+
+
+def test_stderr_of_a_cell_is_separate_from_the_log_of_its_environment(workspace):
+    code = "import sys\nprint('careful', 'Installed 3 packages', 'more', sep='\\n', file=sys.stderr)"
+    workspace.cell("n.md", code)
+    workspace.build()
+    run = workspace.result("n.md")
+
+    assert workspace.text(run.stderr) == "careful\nInstalled 3 packages\nmore\n"
+    assert "careful" not in workspace.text(run.environment_log)
+
+
+def test_a_cell_runs_again_once_its_failed_need_succeeds(workspace, monkeypatch, capfd):
+    use = "```python id=use needs=a\nimport os; print(os.environ.get('UVNOTE_INPUT_A', 'nothing') != 'nothing')\n```\n"
+    workspace.write("n.md", "```python id=a\nraise SystemExit('no')\n```\n\n" + use)
+    code, said = kbt(workspace.root, monkeypatch, capfd, "build", "--env", "current", "--strict")
+    assert code == 2
+    assert "n.md:a  error" in said
+    workspace.write("n.md", "```python id=a\nprint('mended')\n```\n\n" + use)
+
+    assert workspace.build().started == ["n.md:a", "n.md:use"]
+    assert output(workspace, "n.md", "use") == "True\n"
+
+
+def test_an_artifact_in_a_subfolder_is_published(workspace):
+    workspace.cell("n.md", "import os; os.mkdir('d'); open('d/x.txt', 'w').write('inside')")
+    site(workspace)
+    published = [path for path in (workspace.root / "site").rglob("x.txt") if path.parent.name == "d"]
+
+    assert [path.read_text() for path in published] == ["inside"]
+
+
+CELL = "```python id={}\nprint(1)\n```\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("```python id=a needs=b\n1\n```\n", "n.md:1: needs=b names no cell"),
+        ("```python id=a needs=./gone.md:a\n1\n```\n", "n.md:1: needs=./gone.md:a names no notebook"),
+        ("```python id=a needs=./other.md:a\n1\n```\n", "cells need one another in a circle"),
+        (CELL.format("a") + CELL.format("a"), "n.md:4: the id 'a' is already that of the cell in line 1"),
+        ("```python\nprint(1)\n```\n```python\nprint(1)\n```\n", "Give it an `id=` of its own"),
+        ("---\ntitle: [x\n---\n", "n.md:3: the front matter is not YAML"),
+        ("---\n- title\n---\n", "n.md:2: the front matter is a list"),
+    ],
+)
+def test_a_mistake_in_a_notebook_is_one_line_and_an_exit_code(workspace, monkeypatch, capfd, text, said):
+    workspace.write("other.md", "```python id=a needs=./n.md:a\n1\n```\n" if "circle" in said else "Prose.\n")
+    workspace.write("n.md", text)
+    code, told = kbt(workspace.root, monkeypatch, capfd, "build", "--env", "current")
+
+    assert code == 1
+    assert said in told
+    assert told.count("\n") == 1
+    assert not (workspace.root / "site").exists()
+
+
+@pytest.mark.parametrize("verb", ["build", "run", "serve"])
+def test_a_missing_target_is_one_line_and_an_exit_code(workspace, monkeypatch, capfd, verb):
+    workspace.cell("n.md", "print(1)")
+    arguments = ["--no-build", "--port", "0"] if verb == "serve" else ["gone.md"]
+    code, told = kbt(workspace.root, monkeypatch, capfd, verb, *arguments)
+
+    assert code == 1
+    assert told.count("\n") == 1
+
+
+def test_a_need_on_a_notebook_for_another_platform_is_unsupported(workspace):
+    workspace.cell("op/impls/x.md", "print(1)", front="platforms: [plan9]")
+    workspace.cell("op/results/c.md", "print('combined')", "id=combine needs=../impls/x.md:a")
+    workspace.build()
+
+    assert workspace.result("op/impls/x.md").status == "unsupported"
+    assert output(workspace, "op/results/c.md", "combine") == "combined\n"
+
+
+@pytest.mark.parametrize("written", ["platforms: Linux", "platform: LINUX", "platforms: [Linux]"])
+def test_platform_names_are_case_insensitive(workspace, monkeypatch, written):
+    monkeypatch.setenv("UVNOTE_PLATFORM", "linux")
+    workspace.cell("n.md", "print(1)", front=written)
+    workspace.build()
+
+    assert workspace.result("n.md").status == "ok"
+
+
+def test_a_notebook_written_by_a_cell_is_not_run(workspace):
+    text = "```python id=evil\\nopen('ran.txt', 'w')\\n```\\n"
+    workspace.cell("n.md", f"open('report.md', 'w').write({text!r}.replace('\\\\n', chr(10)))")
+    site(workspace)
+    told = workspace.build()
+
+    assert "report.md" in workspace.result("n.md").artifacts
+    assert "evil" in next((workspace.root / "site").rglob("report.md")).read_text()
+    assert list(told.finished) == ["n.md:a"]
+
+
+def test_an_indented_fence_is_unindented(workspace):
+    workspace.write("n.md", "  ```python id=a\n  if True:\n      print('fine')\n  ```\n")
+    workspace.build()
+
+    assert output(workspace, "n.md") == "fine\n"
+
+
+def test_what_follows_a_longer_closing_fence_is_on_the_page(workspace):
+    text = "```python id=a\nprint('first')\n````\n\nThe next paragraph.\n\n```python id=b\nprint('second')\n```\n"
+    workspace.write("n.md", text)
+    page = site(workspace)("n.html")
+
+    assert "The next paragraph." in page
+    assert page.index("The next paragraph.") < page.index("second")
+
+
+def test_a_commented_out_cell_is_not_a_heading(workspace):
+    text = "# Title\n\n# ```python id=a\nraise SystemExit\n# ```\n\nProse.\n\n```python id=b\nprint(1)\n```\n"
+    workspace.write("n.md", text)
+    page = site(workspace)("n.html")
+    headings = [part.split("</h1>")[0] for part in page.split("<h1")[1:]]
+
+    assert not any("python" in heading for heading in headings)
+    assert "SystemExit" in page
+    assert list(workspace.told.finished) == ["n.md:b"]
+
+
+def test_notebooks_are_utf8_in_any_locale(workspace):
+    workspace.cell("n.md", "print('größer')", prose="Grüße aus Zürich.")
+    done = subprocess.run(
+        [sys.executable, "-m", "kernels_bench_tools", "build", "--env", "current"],
+        cwd=workspace.root,
+        env=os.environ | {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"},
+        capture_output=True,
+        check=False,
+    )
+
+    assert done.returncode == 0, done.stderr
+    page = workspace.text("site/n.html")
+    assert "Grüße aus Zürich." in page
+    assert "größer" in page
+
+
+def test_a_need_on_another_notebook_does_not_require_a_slash(workspace):
+    workspace.cell("other.md", "open('x.txt', 'w').write('x')")
+    workspace.cell(
+        "n.md", "import os; print(os.listdir(os.environ['UVNOTE_FILE_OTHER_A']))", "id=a needs=other.md:a"
+    )
+
+    assert check_project(workspace.project) == []
+    workspace.build()
+    assert "x.txt" in output(workspace, "n.md")
+
+
+def test_collapsed_code_can_be_unfolded(workspace):
+    workspace.cell("n.md", "print('folded')", front="collapse_code: true")
+    page = site(workspace)("n.html")
+    before = page[: page.index("folded")]
+
+    assert before.rindex("<details") > before.rfind("</details>")
+    assert "open" not in before[before.rindex("<details") :].split(">")[0]
+
+
+def test_the_author_is_on_the_page(workspace):
+    workspace.cell("n.md", "print(1)", front="author: Ada <Lovelace>")
+
+    assert "Ada &lt;Lovelace&gt;" in site(workspace)("n.html").partition("<body")[2]
+
+
+def test_notebooks_of_one_folder_have_separate_scripts(workspace):
+    for name in ("x", "y"):
+        workspace.cell(f"op/impls/{name}.md", f"print('I am {name}')", "id=benchmark")
+    site(workspace)
+    scripts = {path: path.read_text() for path in (workspace.root / "site").rglob("*.py")}
+
+    assert sorted(scripts.values()) == ["print('I am x')\n", "print('I am y')\n"]
+
+
+def test_artifact_references_in_code_and_output_stay_text(workspace):
+    code = (
+        "open('t.csv', 'w').write('first,second\\n1,2\\n')\nprint('![artifact:t.csv]')  # ![artifact:t.csv]"
+    )
+    workspace.cell("n.md", code, prose="Nothing here.")
+    page = site(workspace)("n.html")
+
+    assert page.count("![artifact:t.csv]") >= 2  # in the code and in what it printed
+    assert "&lt;table" not in page
+    assert "first,second" in page
+
+
+def test_a_single_target_runs_with_its_needs(workspace):
+    workspace.cell("other.md", "open('x.txt', 'w').write('x')")
+    use = "import os; print(os.listdir(os.environ['UVNOTE_FILE_OTHER_A']))"
+    workspace.cell("n.md", use, "id=a needs=./other.md:a")
+    told = workspace.build("n.md:a")
+
+    assert told.started == ["other.md:a", "n.md:a"]
+    assert "x.txt" in output(workspace, "n.md")
