@@ -12,14 +12,14 @@ from rich.table import Table
 
 from kernels_bench_tools.cli.tables import count_processes, in_words
 from kernels_bench_tools.notebooks.document import Notebook
-from kernels_bench_tools.report.words import status_mark
+from kernels_bench_tools.report.labels import status_label
 from kernels_bench_tools.schema.build import FORWARD, has_other_code
 from kernels_bench_tools.schema.record import Record, Status
 from kernels_bench_tools.schema.record_io import read_records
 from kernels_bench_tools.summarize.merge import by_workload, merge
 from kernels_bench_tools.summarize.views import view_of
 
-NOT_TRIED = status_mark(Status.ABSENT).word
+NOT_TRIED = status_label(Status.ABSENT).word
 EARLIER_CODE = "of earlier code"
 
 

@@ -17,7 +17,7 @@ from kernels_bench_tools.cli.physics import complain_of_impossible
 from kernels_bench_tools.cli.progress import PlainProgress, make_progress
 from kernels_bench_tools.errors import KbtError, ProjectError
 from kernels_bench_tools.notebooks.project import find_project
-from kernels_bench_tools.report.output import MANIFEST
+from kernels_bench_tools.report.output.folder import MANIFEST
 from kernels_bench_tools.report.site import publish
 from kernels_bench_tools.run.build import BuildOptions
 from kernels_bench_tools.run.build import build as run_notebooks

@@ -14,10 +14,10 @@ from urllib.parse import unquote
 from markupsafe import Markup, escape
 
 from kernels_bench_tools.report.chart.svg import Panel, SeriesName, Setting, inline_figure
-from kernels_bench_tools.report.format import size
 from kernels_bench_tools.report.page import Page
 from kernels_bench_tools.report.paths import SitePaths, stays_inside
 from kernels_bench_tools.schema.build import NotebookRun
+from kernels_bench_tools.text import size
 
 MAX_ROWS = 200
 """Rows of a CSV file that a page shows; the file itself holds all of them."""

@@ -1,4 +1,4 @@
-"""What has changed since an earlier report: its ``report.json`` beside what is published now."""
+"""Changes since an earlier report, read from its ``report.json``."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from typing import TypeAlias
 import msgspec
 
 from kernels_bench_tools.errors import ProjectError
-from kernels_bench_tools.report.dates import day
-from kernels_bench_tools.report.device_rows import view_slug, view_title
-from kernels_bench_tools.report.format import times
-from kernels_bench_tools.report.operators import Operator, implementation_id
+from kernels_bench_tools.report.labels import Label
+from kernels_bench_tools.report.operators import OperatorReport
 from kernels_bench_tools.report.page import Page
 from kernels_bench_tools.report.paths import SitePaths
-from kernels_bench_tools.report.words import Mark
+from kernels_bench_tools.report.provenance import day
+from kernels_bench_tools.report.rows import view_slug, view_title
+from kernels_bench_tools.report.sections import implementation_urls
 from kernels_bench_tools.schema.record import Status
 from kernels_bench_tools.schema.summary import (
     SMALLEST_EFFECT,
@@ -27,15 +27,16 @@ from kernels_bench_tools.schema.summary import (
     Row,
     geometric_mean,
 )
+from kernels_bench_tools.text import times
 
-MOST_SHOWN = 12
+MAX_SHOWN = 12
 
 _Points: TypeAlias = Mapping[tuple[str, str, str, str], Point]
 """By operator, slug of the device, implementation and workload."""
 
 
-class Kind(IntEnum):
-    """What has become of a row, what a reader should know first at the top."""
+class ChangeKind(IntEnum):
+    """What changed about a row, the most important first."""
 
     FAILS = 0
     SLOWER = 1
@@ -45,21 +46,21 @@ class Kind(IntEnum):
     GONE = 5
 
 
-_MARKS = {
-    Kind.FAILS: Mark("✗", "fails now", "bad"),
-    Kind.SLOWER: Mark("▼", "slower", "bad"),
-    Kind.FASTER: Mark("▲", "faster", "good"),
-    Kind.PASSES: Mark("✓", "passes now", "good"),
-    Kind.NEW: Mark("+", "new", "good"),
-    Kind.GONE: Mark("−", "gone", "muted"),
+_LABELS = {
+    ChangeKind.FAILS: Label("✗", "fails now", "bad"),
+    ChangeKind.SLOWER: Label("▼", "slower", "bad"),
+    ChangeKind.FASTER: Label("▲", "faster", "good"),
+    ChangeKind.PASSES: Label("✓", "passes now", "good"),
+    ChangeKind.NEW: Label("+", "new", "good"),
+    ChangeKind.GONE: Label("−", "gone", "muted"),
 }
 
 
 @dataclass(frozen=True)
 class Change:
-    """A row that is not what it was."""
+    """A row that changed."""
 
-    kind: Kind
+    kind: ChangeKind
     title: str
     """The implementation's."""
     url: str
@@ -70,26 +71,26 @@ class Change:
     detail: str = ""
 
     @property
-    def mark(self) -> Mark:
-        """What the page shows of it first."""
-        return _MARKS[self.kind]
+    def label(self) -> Label:
+        """Glyph and words of its kind."""
+        return _LABELS[self.kind]
 
 
 @dataclass(frozen=True)
-class Changes:
-    """What the front page says of them."""
+class ReportChanges:
+    """The changes on the front page."""
 
     since: str
-    """Day of the youngest record of the earlier report; empty if it had none."""
+    """Day of the earlier report's most recent record; empty if it had none."""
     shown: Sequence[Change]
     more: int
 
 
 def read_report(path: Path) -> Report:
-    """Return the report that an earlier build left as ``report.json``.
+    """Return the report in a ``report.json`` of an earlier build.
 
     Raises:
-        ProjectError: It cannot be read, or is of a version that this one does not know.
+        ProjectError: It cannot be read, or has another format.
     """
     try:
         return msgspec.json.decode(path.read_bytes(), type=Report)
@@ -100,14 +101,16 @@ def read_report(path: Path) -> Report:
     raise ProjectError(str(path), what, "The report.json of an earlier build")
 
 
-def changes_since(previous: Report, operators: Sequence[Operator], page: Page, paths: SitePaths) -> Changes:
+def changes_since(
+    previous: Report, operators: Sequence[OperatorReport], page: Page, paths: SitePaths
+) -> ReportChanges:
     """Return how the operators' rows differ from those of an earlier report."""
     before = _points((one.operator, one.devices) for one in previous.operators)
     found = sorted(
-        [*_of_now(before, operators, page, paths), *_gone(previous, operators, page)],
+        [*_current(before, operators, page, paths), *_gone(previous, operators, page)],
         key=lambda change: (change.kind, change.place, change.title),
     )
-    return Changes(day(previous.measured), found[:MOST_SHOWN], max(0, len(found) - MOST_SHOWN))
+    return ReportChanges(day(previous.measured), found[:MAX_SHOWN], max(0, len(found) - MAX_SHOWN))
 
 
 def _points(operators: Iterable[tuple[str, Iterable[DeviceSummary]]]) -> _Points:
@@ -120,9 +123,11 @@ def _points(operators: Iterable[tuple[str, Iterable[DeviceSummary]]]) -> _Points
     }
 
 
-def _of_now(before: _Points, operators: Sequence[Operator], page: Page, paths: SitePaths) -> Iterator[Change]:
+def _current(
+    before: _Points, operators: Sequence[OperatorReport], page: Page, paths: SitePaths
+) -> Iterator[Change]:
     for operator in operators:
-        urls = {implementation_id(one): page.url(paths.pages[one.path]) for one in operator.implementations}
+        urls = implementation_urls(operator, page, paths)
         for view in operator.views:
             place = f"{operator.title}, {view.device.name}, {view_title(view)}"
             place_url = f"{page.url(operator.page_of(view))}#{view_slug(view)}"
@@ -137,39 +142,39 @@ def _of_now(before: _Points, operators: Sequence[Operator], page: Page, paths: S
                     yield Change(kind, row.title, url, place, place_url, detail)
 
 
-def _compare(old: Sequence[Point | None], row: Row) -> tuple[Kind | None, str]:
-    """Return what has become of a row whose points were ``old``, and by how much or why."""
+def _compare(old: Sequence[Point | None], row: Row) -> tuple[ChangeKind | None, str]:
+    """Return what changed about a row whose points were ``old``, and by how much or why."""
     pairs = list(zip(old, row.points, strict=True))
     passed = [now for _, now in pairs if now.status is Status.OK]
     if any(was and was.status is Status.OK and now.status is not Status.OK for was, now in pairs):
         lost = next(
             now for was, now in pairs if was and was.status is Status.OK and now.status is not Status.OK
         )
-        return Kind.FAILS, f"{lost.workload}: {lost.reason or lost.status.value}"
+        return ChangeKind.FAILS, f"{lost.workload}: {lost.reason or lost.status.value}"
     if not passed:
         return None, ""
     if not any(was and was.status is Status.OK for was, _ in pairs):
         known = any(was for was, _ in pairs)
-        return (Kind.PASSES if known else Kind.NEW), _speed(row)
+        return (ChangeKind.PASSES if known else ChangeKind.NEW), _speed(row)
     return _by_speed([(was, now) for was, now in pairs if was])
 
 
-def _by_speed(pairs: Sequence[tuple[Point, Point]]) -> tuple[Kind | None, str]:
+def _by_speed(pairs: Sequence[tuple[Point, Point]]) -> tuple[ChangeKind | None, str]:
     ratios = [
         (was.p50_ms / now.p50_ms, _differ(was, now))
         for was, now in pairs
         if was.status is now.status is Status.OK and was.p50_ms and now.p50_ms
     ]
-    sure = sum(differs for _, differs in ratios)
-    if not sure:
+    significant = sum(differs for _, differs in ratios)
+    if not significant:
         return None, ""
     ratio = geometric_mean([ratio for ratio, _ in ratios])
-    detail = f"{times(ratio)} the speed it had, on {sure} of {len(ratios)} workloads surely"
-    return (Kind.FASTER if ratio > 1 else Kind.SLOWER), detail
+    detail = f"{times(ratio)}; significant on {significant} of {len(ratios)} workloads"
+    return (ChangeKind.FASTER if ratio > 1 else ChangeKind.SLOWER), detail
 
 
 def _differ(was: Point, now: Point) -> bool:
-    """Whether two medians differ by enough, and by more than both intervals leave open."""
+    """Whether two medians differ by at least the smallest effect, and their intervals do not overlap."""
     ends = (was.ci_low_ms, was.ci_high_ms, now.ci_low_ms, now.ci_high_ms)
     if was.p50_ms is None or now.p50_ms is None or None in ends:
         return False
@@ -178,13 +183,11 @@ def _differ(was: Point, now: Point) -> bool:
 
 
 def _speed(row: Row) -> str:
-    return (
-        f"{times(row.speedup)} the baseline's speed" if row.speedup is not None and not row.baseline else ""
-    )
+    return f"speed-up {times(row.speedup)}" if row.speedup is not None and not row.baseline else ""
 
 
-def _gone(previous: Report, operators: Sequence[Operator], page: Page) -> Iterator[Change]:
-    """Yield the rows that had a time and that nothing stands for any more, once for each device."""
+def _gone(previous: Report, operators: Sequence[OperatorReport], page: Page) -> Iterator[Change]:
+    """Yield the rows that had a time and no longer exist, once for each device."""
     now = {
         (operator.folder, view.device.slug, row.implementation)
         for operator in operators
@@ -199,5 +202,7 @@ def _gone(previous: Report, operators: Sequence[Operator], page: Page) -> Iterat
                 key = (summary.operator, view.device.slug, row.implementation)
                 if row.passed and key not in now and key not in found:
                     place = f"{summary.title}, {view.device.name}"
-                    found[key] = Change(Kind.GONE, row.title, "", place, pages.get(summary.operator, ""))
+                    found[key] = Change(
+                        ChangeKind.GONE, row.title, "", place, pages.get(summary.operator, "")
+                    )
     yield from found.values()

@@ -1,45 +1,39 @@
-"""What the records behind a row say beyond its summary: first calls, clocks, sentinels, trust."""
+"""What only the records contain: first calls, clocks, power and sentinels."""
 
 from __future__ import annotations
 
-import posixpath
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from kernels_bench_tools.errors import RecordError
 from kernels_bench_tools.report.artifacts import Artifact
-from kernels_bench_tools.report.recorded import record_device
+from kernels_bench_tools.schema.device import Device, cuda_device
 from kernels_bench_tools.schema.record import Clocks, FirstCall, Record
 from kernels_bench_tools.schema.record_io import read_records
+from kernels_bench_tools.text import slugify
 
 
 @dataclass(frozen=True)
 class Details:
-    """The conditions that one implementation was measured under on one device."""
+    """First calls and conditions of one implementation on one device."""
 
     first_calls: dict[str, FirstCall] = field(default_factory=dict)
-    """By workload, of its first process."""
+    """By workload, from its first process."""
     conditions: Sequence[tuple[str, str]] = ()
-    """What a reader may want to know, as name and value."""
+    """Clocks, power, temperature and sentinels, as name and text."""
 
 
-def device_details(
-    root: Path, folder: str, implementation: str, artifacts: Iterable[Artifact]
-) -> dict[str, Details]:
+def device_details(committed: Iterable[Path], artifacts: Iterable[Artifact]) -> dict[str, Details]:
     """Return the details of an implementation by the slug of the device.
 
-    Records of this build come before committed ones, device by device, as they do in the summary.
-    Files that hold no records are passed over.
+    On each device, records of this build replace committed ones, as in the summary. Other files are skipped.
 
     Args:
-        root: The project.
-        folder: The operator's folder within it.
-        implementation: Id of the implementation.
-        artifacts: What the implementation's own cells left.
+        committed: Files of its committed records.
+        artifacts: Artifacts of its cells.
     """
-    committed = (root / posixpath.join(folder, "results", "records")).glob(f"*/{implementation}.jsonl")
-    grouped = _by_device(sorted(committed))
+    grouped = _by_device(committed)
     grouped |= _by_device([artifact.file for artifact in artifacts if artifact.suffix == "jsonl"])
     return {slug: _details(records) for slug, records in grouped.items()}
 
@@ -55,6 +49,16 @@ def _by_device(files: Iterable[Path]) -> dict[str, list[Record]]:
             if record.lat_ms is not None:
                 found.setdefault(record_device(record).slug, []).append(record)
     return found
+
+
+def record_device(record: Record) -> Device:
+    """Return the device of a record, also of an old one that has only the name of its GPU."""
+    if record.device is not None:
+        return record.device
+    if record.env.gpu:
+        return cuda_device(record.env.gpu, record.env.driver)
+    name = record.env.cpu or "CPU"
+    return Device(kind="cpu", name=name, slug=slugify(name))
 
 
 def _details(records: Sequence[Record]) -> Details:
@@ -77,7 +81,7 @@ def _clock_conditions(clocks: Sequence[Clocks]) -> list[tuple[str, str]]:
         ("Memory clock", _span([one.memory_mhz for one in clocks], "MHz")),
         ("Power, highest", _span([one.power_w for one in clocks], "W")),
         ("Temperature", _span([one.temperature_c for one in clocks], "°C")),
-        ("Slowed down for", ", ".join(reasons) if reasons else "nothing" if clocks else ""),
+        ("Throttled by", ", ".join(reasons) if reasons else "nothing" if clocks else ""),
         ("Other processes", str(others) if others else "none" if clocks else ""),
     ]
 

@@ -1,34 +1,30 @@
-"""A device over all operators: what it is, what it reached, how steady it was, and what was measured on it."""
+"""Devices over all operators: environment, measured peaks, sentinels and what was measured."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from statistics import median
 
-from kernels_bench_tools.report.artifacts import Artifact
 from kernels_bench_tools.report.cards import DeviceCard, operator_card
-from kernels_bench_tools.report.device_rows import DeviceViews
-from kernels_bench_tools.report.format import size
-from kernels_bench_tools.report.operators import Operator
+from kernels_bench_tools.report.operators import OperatorReport
 from kernels_bench_tools.report.page import Page
+from kernels_bench_tools.report.paths import device_page
 from kernels_bench_tools.report.provenance import Origin, view_origins
+from kernels_bench_tools.report.rows import DeviceResults
 from kernels_bench_tools.report.sentinels import (
-    SentinelView,
-    read_sentinels,
-    record_files,
-    sentinel_views,
+    SentinelHistory,
+    sentinel_histories,
 )
-from kernels_bench_tools.report.site_paths import device_page
 from kernels_bench_tools.schema.device import Device
 from kernels_bench_tools.schema.record import Environment
 from kernels_bench_tools.schema.record_io import RecordHead
+from kernels_bench_tools.text import size
 
 
 @dataclass(frozen=True)
-class Ceiling:
-    """What a device reached, over all operators."""
+class PeakRange:
+    """A measured peak of a device over all operators."""
 
     name: str
     median: float
@@ -37,110 +33,90 @@ class Ceiling:
 
 
 @dataclass(frozen=True)
-class Measured:
-    """An operator on a device."""
+class OperatorOnDevice:
+    """An operator in the table of a device."""
 
     title: str
     card: DeviceCard
-    origin: Origin
+    origin: Origin | None
+    """None if nothing was measured."""
     implementations: int
     workloads: int
 
 
 @dataclass(frozen=True)
-class DeviceView:
-    """A device as its page shows it."""
+class DeviceSummaryPage:
+    """What the page of a device shows."""
+
+    device: Device
+    path: str
+    facts: Sequence[tuple[str, str]]
+    origins: Sequence[Origin]
+    peaks: Sequence[PeakRange]
+    sentinels: Sequence[SentinelHistory]
+    operators: Sequence[OperatorOnDevice]
+
+
+@dataclass(frozen=True)
+class ReportDevice:
+    """A device of the report, with its operators."""
 
     device: Device
     path: str
     """Site path of its page."""
-    facts: Sequence[tuple[str, str]]
-    origins: Sequence[Origin]
-    ceilings: Sequence[Ceiling]
-    sentinels: Sequence[SentinelView]
-    operators: Sequence[Measured]
+    operators: Sequence[tuple[OperatorReport, DeviceResults]]
 
 
-@dataclass(frozen=True)
-class KnownDevice:
-    """What the site knows of a device, before any page is made."""
-
-    device: Device
-    path: str
-    operators: Sequence[tuple[Operator, DeviceViews]]
-
-
-def known_devices(operators: Iterable[Operator]) -> list[KnownDevice]:
+def find_devices(operators: Iterable[OperatorReport]) -> list[ReportDevice]:
     """Return the devices of all operators: GPUs first, then by slug."""
-    found: dict[str, list[tuple[Operator, DeviceViews]]] = {}
+    found: dict[str, list[tuple[OperatorReport, DeviceResults]]] = {}
     for operator in operators:
         for device in operator.devices:
             found.setdefault(device.device.slug, []).append((operator, device))
-    known = [KnownDevice(pairs[0][1].device, device_page(slug), pairs) for slug, pairs in found.items()]
-    return sorted(known, key=lambda one: (one.device.kind == "cpu", one.device.slug))
+    devices = [ReportDevice(pairs[0][1].device, device_page(slug), pairs) for slug, pairs in found.items()]
+    return sorted(devices, key=lambda one: (one.device.kind == "cpu", one.device.slug))
 
 
-def read_readings(
-    root: Path, operators: Iterable[Operator], artifacts: Iterable[Artifact]
-) -> dict[str, list[RecordHead]]:
-    """Return what the records of all operators say of sentinels, by the slug of the device.
-
-    Args:
-        root: The project.
-        operators: Whose committed records are read.
-        artifacts: What cells of this build left.
-    """
-    files = [artifact.file for artifact in artifacts if artifact.suffix == "jsonl"]
-    files += [file for operator in operators for file in record_files(root, operator.folder)]
-    found: dict[str, list[RecordHead]] = {}
-    for reading in read_sentinels(files):
-        if reading.device is not None:
-            found.setdefault(reading.device.slug, []).append(reading)
-    return found
-
-
-def device_view(known: KnownDevice, page: Page, readings: Mapping[str, Sequence[RecordHead]]) -> DeviceView:
+def device_summary(
+    known: ReportDevice, page: Page, readings: Mapping[str, Sequence[RecordHead]]
+) -> DeviceSummaryPage:
     """Return what the page of a device shows."""
     views = [view for _, device in known.operators for view in device.views]
-    return DeviceView(
+    return DeviceSummaryPage(
         device=known.device,
         path=known.path,
         facts=_facts(row.environment for view in views for row in view.rows),
         origins=view_origins(views),
-        ceilings=_ceilings([view.ceilings for view in views]),
-        sentinels=sentinel_views(readings.get(known.device.slug, ())),
-        operators=[_measured(operator, device, page) for operator, device in known.operators],
+        peaks=_peaks([view.ceilings for view in views]),
+        sentinels=sentinel_histories(readings.get(known.device.slug, ())),
+        operators=[_operator(operator, device, page) for operator, device in known.operators],
     )
 
 
-def _measured(operator: Operator, device: DeviceViews, page: Page) -> Measured:
+def _operator(operator: OperatorReport, device: DeviceResults, page: Page) -> OperatorOnDevice:
     cards = operator_card(operator, page).devices
-    return Measured(
+    return OperatorOnDevice(
         title=operator.title,
         card=next(card for card in cards if card.device.slug == device.device.slug),
-        origin=view_origins(device.views)[0] if any(view.rows for view in device.views) else _nowhere(device),
+        origin=next(iter(view_origins(device.views)), None),
         implementations=len({row.implementation for view in device.views for row in view.rows}),
         workloads=sum(len(view.workloads) for view in device.views),
     )
 
 
-def _nowhere(device: DeviceViews) -> Origin:
-    return Origin(device.device, "", "", [])
-
-
-def _ceilings(found: Iterable[Mapping[str, float]]) -> list[Ceiling]:
+def _peaks(found: Iterable[Mapping[str, float]]) -> list[PeakRange]:
     values: dict[str, list[float]] = {}
-    for ceilings in found:
-        for name, value in ceilings.items():
+    for peaks in found:
+        for name, value in peaks.items():
             values.setdefault(name, []).append(value)
-    return [Ceiling(name, median(them), min(them), max(them)) for name, them in sorted(values.items())]
+    return [PeakRange(name, median(them), min(them), max(them)) for name, them in sorted(values.items())]
 
 
 def _facts(environments: Iterable[Environment]) -> list[tuple[str, str]]:
-    """Return what is known of the machine: every value that records of the device have, each once."""
+    """Return the environment of the device: every value in its records, each once."""
     found: dict[str, dict[str, None]] = {}
     for one in environments:
-        told = {
+        facts = {
             "Compute capability": one.sm,
             "L2 cache": size(one.l2_bytes) if one.l2_bytes else "",
             "SM clock after a measurement": f"{one.sm_clock_mhz} MHz" if one.sm_clock_mhz else "",
@@ -155,7 +131,7 @@ def _facts(environments: Iterable[Environment]) -> list[tuple[str, str]]:
             "Python": one.py,
             "Platform": one.plat,
         }
-        for name, value in told.items():
+        for name, value in facts.items():
             if value:
                 found.setdefault(name, {})[value] = None
     return [(name, ", ".join(sorted(values))) for name, values in found.items()]

@@ -1,4 +1,4 @@
-"""What could not run and why, over all operators and devices: grouped by reason."""
+"""Failures over all operators and devices, grouped by reason."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from kernels_bench_tools.report.operators import Operator
+from kernels_bench_tools.report.labels import Label, status_label
+from kernels_bench_tools.report.operators import OperatorReport
 from kernels_bench_tools.report.page import Page
 from kernels_bench_tools.report.paths import SitePaths
-from kernels_bench_tools.report.words import Mark, status_mark
 from kernels_bench_tools.schema.record import Status
 from kernels_bench_tools.schema.summary import DeviceSummary, Point, Row
 
 _NUMBER = re.compile(r"-?\d[\d.,]*")
 _CODE = re.compile(r"\[[a-z][a-z-]+\]$")
-"""What ends a reason that has a name of its own: ``[hub-unreachable]``."""
-_TOLD_APART = 120
-"""Letters by which reasons are told apart; later ones are details such as shapes."""
+"""The code at the end of some reasons: ``[hub-unreachable]``."""
+_COMPARED = 120
+"""Characters of a reason that are compared; later ones are details such as shapes."""
 ORDER = [
     Status.INCORRECT,
     Status.EXCEEDS_PHYSICS,
@@ -31,12 +31,12 @@ ORDER = [
     Status.UNSUPPORTED,
     Status.ABSENT,
 ]
-"""What is the implementation's fault before what is the machine's."""
+"""Failures of the implementation come before those of the machine."""
 
 
 @dataclass(frozen=True)
-class Affected:
-    """An implementation on a device that a reason speaks of."""
+class AffectedRow:
+    """An implementation on a device that failed for one reason."""
 
     operator: str
     operator_url: str
@@ -45,35 +45,35 @@ class Affected:
     """Empty if it has no page."""
     device: str
     workloads: int
-    """How many of its workloads."""
+    """Number of its workloads that failed."""
     views: Sequence[str]
-    """Which views; empty where the device has only one."""
+    """Titles of the views; empty where the device has only one."""
 
 
 @dataclass(frozen=True)
-class Group:
-    """Everything that did not end well for one reason."""
+class FailureGroup:
+    """All failures for one reason."""
 
     id: str
-    mark: Mark
+    label: Label
     reason: str
-    """As most of them have it."""
-    alike: int
-    """How many other wordings there are, such as with other numbers."""
-    affected: Sequence[Affected]
+    """The most frequent wording."""
+    variants: int
+    """Number of other wordings, such as with other numbers."""
+    affected: Sequence[AffectedRow]
     workloads: int
 
 
 @dataclass(frozen=True)
 class _Failure:
-    operator: Operator
+    operator: OperatorReport
     view: DeviceSummary
     row: Row
     point: Point
 
 
-def failure_groups(operators: Iterable[Operator], page: Page, paths: SitePaths) -> list[Group]:
-    """Return what did not end well: by status, then by how many workloads a reason stands for."""
+def failure_groups(operators: Iterable[OperatorReport], page: Page, paths: SitePaths) -> list[FailureGroup]:
+    """Return the failures by reason: in the order of their status, then of their number of workloads."""
     found: dict[tuple[Status, str], list[_Failure]] = {}
     for failure in _failures(operators):
         found.setdefault((failure.point.status, _kind(failure)), []).append(failure)
@@ -82,43 +82,43 @@ def failure_groups(operators: Iterable[Operator], page: Page, paths: SitePaths) 
 
 
 def _kind(failure: _Failure) -> str:
-    """Return what reasons of one kind share: their code, or their beginning without its numbers."""
+    """Return what equal reasons share: their code, or their beginning without its numbers."""
     reason = failure.point.reason or failure.row.reason
     code = _CODE.search(reason)
-    return code[0] if code else _NUMBER.sub("#", reason)[:_TOLD_APART]
+    return code[0] if code else _NUMBER.sub("#", reason)[:_COMPARED]
 
 
-def _failures(operators: Iterable[Operator]) -> Iterable[_Failure]:
+def _failures(operators: Iterable[OperatorReport]) -> Iterable[_Failure]:
     for operator in operators:
         for view in operator.views:
             for row in view.rows:
-                # A view that nobody has ever run has no workloads; its rows still have reasons.
+                # A view that was never run has no workloads; its rows still have reasons.
                 whole = Point(workload="", status=row.status, reason=row.reason)
                 for point in row.points or [whole]:
                     if point.status is not Status.OK:
                         yield _Failure(operator, view, row, point)
 
 
-def _group(status: Status, failures: Sequence[_Failure], page: Page, paths: SitePaths) -> Group:
+def _group(status: Status, failures: Sequence[_Failure], page: Page, paths: SitePaths) -> FailureGroup:
     reasons = Counter(failure.point.reason or failure.row.reason for failure in failures)
     by_row: dict[tuple[str, str, str], list[_Failure]] = {}
     for one in failures:
         key = (one.operator.folder, one.row.implementation, one.view.device.slug)
         by_row.setdefault(key, []).append(one)
-    return Group(
+    return FailureGroup(
         id=page.heading_id(f"{status.value}-{reasons.most_common(1)[0][0][:40]}".replace("_", "-")),
-        mark=status_mark(status),
-        reason=reasons.most_common(1)[0][0] or "its record does not say why",
-        alike=len(reasons) - 1,
+        label=status_label(status),
+        reason=reasons.most_common(1)[0][0] or "no reason recorded",
+        variants=len(reasons) - 1,
         affected=[_affected(found, page, paths) for found in by_row.values()],
         workloads=len(failures),
     )
 
 
-def _affected(failures: Sequence[_Failure], page: Page, paths: SitePaths) -> Affected:
+def _affected(failures: Sequence[_Failure], page: Page, paths: SitePaths) -> AffectedRow:
     one = failures[0]
     notebook = one.operator.notebook(one.row.implementation)
-    return Affected(
+    return AffectedRow(
         operator=one.operator.title,
         operator_url=page.url(one.operator.page),
         title=one.row.title,

@@ -1,4 +1,4 @@
-"""The report as data, for programs that would read the pages."""
+"""The report as data: ``report.json``, and all records of an operator."""
 
 from __future__ import annotations
 
@@ -8,18 +8,17 @@ from pathlib import Path
 import msgspec
 
 from kernels_bench_tools.report.artifacts import notebook_artifacts
-from kernels_bench_tools.report.dates import latest
-from kernels_bench_tools.report.operators import Operator
+from kernels_bench_tools.report.operators import OperatorReport
 from kernels_bench_tools.report.paths import SitePaths
-from kernels_bench_tools.report.sentinels import record_files
+from kernels_bench_tools.report.provenance import latest
 from kernels_bench_tools.schema.build import ProjectInfo
 from kernels_bench_tools.schema.record_io import read_heads
-from kernels_bench_tools.schema.summary import Report, Summary
+from kernels_bench_tools.schema.summary import Report
 
 
-def report_json(project: ProjectInfo, summaries: Iterable[Summary]) -> bytes:
+def report_json(project: ProjectInfo, operators: Iterable[OperatorReport]) -> bytes:
     """Return the report as JSON; the same summaries give the same bytes."""
-    summaries = list(summaries)
+    summaries = [operator.summary for operator in operators if operator.summary]
     report = Report(
         title=project.title,
         repository=project.repository,
@@ -29,11 +28,10 @@ def report_json(project: ProjectInfo, summaries: Iterable[Summary]) -> bytes:
     return msgspec.json.format(msgspec.json.encode(report), indent=1) + b"\n"
 
 
-def joined_records(root: Path, paths: SitePaths, operator: Operator) -> bytes:
-    """Return all records behind an operator's summary, as one file of JSON lines.
+def joined_records(root: Path, paths: SitePaths, operator: OperatorReport) -> bytes:
+    """Return all records of an operator's summary, as JSON lines.
 
-    Committed records of an implementation and device give way to those that this build's cells left, as they do in the
-    summary.
+    Records of this build replace the committed ones of the same implementation and device, as in the summary.
     """
     own = [
         artifact.file
@@ -42,9 +40,7 @@ def joined_records(root: Path, paths: SitePaths, operator: Operator) -> bytes:
         if artifact.suffix == "jsonl" and artifact.exists
     ]
     now = {(head.impl, head.device.slug) for file in own for head in read_heads(file) if head.device}
-    committed = [
-        file for file in record_files(root, operator.folder) if (file.stem, file.parent.name) not in now
-    ]
+    committed = [file for file in operator.record_files if (file.stem, file.parent.name) not in now]
     return b"".join(_ended(file.read_bytes()) for file in [*own, *committed])
 
 

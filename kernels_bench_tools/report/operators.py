@@ -1,4 +1,4 @@
-"""The operators of a build: their notebooks, and the summary that their combine cell left."""
+"""The operators of a build: their notebooks, and the summary that their combine cell wrote."""
 
 from __future__ import annotations
 
@@ -14,14 +14,12 @@ import msgspec
 from kernels_bench_tools.file_io import read_struct
 from kernels_bench_tools.report.artifacts import Artifact, notebook_artifacts
 from kernels_bench_tools.report.chart.svg import SeriesName
-from kernels_bench_tools.report.device_rows import DeviceViews, by_device, is_forward, view_slug
-from kernels_bench_tools.report.format import times, times_interval
-from kernels_bench_tools.report.paths import SitePaths
-from kernels_bench_tools.report.site_paths import backward_page
-from kernels_bench_tools.report.words import status_mark
+from kernels_bench_tools.report.labels import status_label
+from kernels_bench_tools.report.paths import SitePaths, backward_page
+from kernels_bench_tools.report.rows import DeviceResults, by_device, is_forward, view_slug
 from kernels_bench_tools.schema.build import CellRun, NotebookRun, Prose, has_other_code
 from kernels_bench_tools.schema.summary import DeviceSummary, Row, Summary
-from kernels_bench_tools.text import title_from_name
+from kernels_bench_tools.text import times, times_interval, title_from_name
 
 IMPLEMENTATIONS, RESULTS = "impls", "results"
 LATENCY = "latency.svg"
@@ -29,8 +27,8 @@ _ORDER = re.compile(r"^!\[operators:([^\]\n]*)\]", re.MULTILINE)
 
 
 @dataclass(frozen=True)
-class Operator:
-    """An operator's part of a build."""
+class OperatorReport:
+    """An operator's notebooks, artifacts and summary."""
 
     folder: str
     title: str
@@ -39,7 +37,9 @@ class Operator:
     implementations: Sequence[NotebookRun]
     combined: Sequence[NotebookRun]
     artifacts: Sequence[Artifact]
-    """What its combine notebooks left."""
+    """Artifacts of its combine notebooks."""
+    record_files: Sequence[Path]
+    """Files of its committed records."""
     summary: Summary | None
     problem: str
     """Why there is no summary; empty if there is one."""
@@ -51,23 +51,23 @@ class Operator:
 
     @cached_property
     def figures(self) -> list[Artifact]:
-        """The figures that its pages show."""
+        """Its SVG artifacts."""
         return [artifact for artifact in self.artifacts if artifact.suffix == "svg" and artifact.exists]
 
     @cached_property
     def chart(self) -> Artifact | None:
-        """The figure that is shown where there is room for one: that of the latencies."""
+        """The latency chart, or the first figure if there is none."""
         figures = self.figures
         return next((figure for figure in figures if figure.name == LATENCY), figures[0] if figures else None)
 
     @property
     def views(self) -> list[DeviceSummary]:
-        """What is known, view by view; empty without a summary."""
+        """Its results by device and view; empty without a summary."""
         return self.summary.devices if self.summary else []
 
     @cached_property
     def has_backward_page(self) -> bool:
-        """Whether its backward passes have a page of their own, as they have unless there is nothing else."""
+        """Whether its backward passes have their own page: they do if there are forward passes as well."""
         return 0 < sum(map(is_forward, self.views)) < len(self.views)
 
     def page_of(self, view: DeviceSummary) -> str:
@@ -75,21 +75,21 @@ class Operator:
         apart = self.has_backward_page and not is_forward(view)
         return backward_page(self.folder) if apart else self.page
 
-    def on(self, path: str) -> Operator:
-        """Return the operator with those of its views that a page shows."""
+    def on(self, path: str) -> OperatorReport:
+        """Return the operator with only those views that a page shows."""
         if self.summary is None:
             return self
         views = [view for view in self.views if self.page_of(view) == path]
         return replace(self, summary=msgspec.structs.replace(self.summary, devices=views))
 
     @cached_property
-    def devices(self) -> list[DeviceViews]:
-        """What is known of each device; empty without a summary."""
+    def devices(self) -> list[DeviceResults]:
+        """Its results by device; empty without a summary."""
         return by_device(self.views)
 
     @cached_property
     def names(self) -> dict[str, SeriesName]:
-        """What a reader is told about each series of the figures."""
+        """Title, device and note of each series of the figures."""
         return {
             row.slug: SeriesName(
                 row.title, ", ".join(filter(None, [view.device.name, view.view])), _note(row), view_slug(view)
@@ -98,15 +98,11 @@ class Operator:
             for row in view.rows
         }
 
-    def has_changed(self, row: Row) -> bool:
-        """Whether the code of a row's cell is another now than when it was measured; what is not known has not."""
+    def is_stale(self, row: Row) -> bool:
+        """Whether the code of a row's cell changed after it was measured; False if that is not known."""
         notebook = self.notebook(row.implementation)
         cells = notebook.cells if notebook else []
         return has_other_code(row.provenance, {cell.id: cell.code for cell in cells})
-
-    def is_implementation(self, notebook: NotebookRun) -> bool:
-        """Whether a notebook of this operator measures one of its implementations."""
-        return posixpath.dirname(notebook.path) == posixpath.join(self.folder, IMPLEMENTATIONS)
 
     def is_combined(self, notebook: NotebookRun) -> bool:
         """Whether a notebook of this operator combines its results."""
@@ -118,7 +114,7 @@ class Operator:
         return next((notebook for notebook in self.implementations if notebook.path == path), None)
 
     def rows(self, implementation: str) -> list[tuple[DeviceSummary, Row]]:
-        """Return what is known of an implementation, view by view."""
+        """Return the rows of an implementation, view by view."""
         return [
             (view, row) for view in self.views for row in view.rows if row.implementation == implementation
         ]
@@ -128,9 +124,8 @@ def _note(row: Row) -> str:
     if row.baseline and row.passed:
         return "baseline"
     if row.speedup is not None:
-        bounds = times_interval(row.speedup_low, row.speedup_high)
-        return f"{' '.join(filter(None, [times(row.speedup), bounds]))} the baseline's speed"
-    return f"{status_mark(row.status).word}{f': {row.reason}' if row.reason else ''}"
+        return f"speed-up {times(row.speedup)} {times_interval(row.speedup_low, row.speedup_high)}".rstrip()
+    return f"{status_label(row.status).word}{f': {row.reason}' if row.reason else ''}"
 
 
 def implementation_id(notebook: NotebookRun) -> str:
@@ -145,7 +140,7 @@ def notebook_title(notebook: NotebookRun) -> str:
     return notebook.front.title or title_from_name(folder if stem == "index" and folder else stem)
 
 
-def find_operators(root: Path, paths: SitePaths, notebooks: Sequence[NotebookRun]) -> list[Operator]:
+def find_operators(root: Path, paths: SitePaths, notebooks: Sequence[NotebookRun]) -> list[OperatorReport]:
     """Return the operators, which are the folders with implementations or results.
 
     Those that the front page names, ``![operators: layer_norm, rotary]``, come first and in its order; then the others
@@ -176,7 +171,7 @@ def _named_first(notebooks: Sequence[NotebookRun]) -> list[str]:
 
 def _operator(
     root: Path, paths: SitePaths, folder: str, by_folder: Mapping[str, Sequence[NotebookRun]]
-) -> Operator:
+) -> OperatorReport:
     def within(subfolder: str) -> Sequence[NotebookRun]:
         return by_folder.get(posixpath.join(folder, subfolder), ())
 
@@ -185,7 +180,7 @@ def _operator(
     combined = within(RESULTS)
     artifacts = [found for notebook in combined for found in notebook_artifacts(root, paths, notebook)]
     summary, problem = _summary(artifacts, [cell for notebook in combined for cell in notebook.cells])
-    return Operator(
+    return OperatorReport(
         folder=folder,
         title=notebook_title(index) if index else title_from_name(posixpath.basename(folder)),
         description=index.front.description if index else "",
@@ -193,6 +188,7 @@ def _operator(
         implementations=within(IMPLEMENTATIONS),
         combined=combined,
         artifacts=artifacts,
+        record_files=sorted((root / folder / RESULTS / "records").glob("*/*.jsonl")),
         summary=summary,
         problem=problem,
     )
@@ -210,9 +206,8 @@ def _summary(artifacts: Sequence[Artifact], cells: Sequence[CellRun]) -> tuple[S
             return None, f"summary.json is not a summary: {error}"
     failed = next((cell for cell in cells if cell.status is not None and not cell.status.ran), None)
     if failed is not None:
-        return None, f"cell {failed.id} ended as {status_mark(failed.status).word}: {failed.reason}".rstrip(
-            ": "
-        )
+        status = status_label(failed.status).word
+        return None, f"cell {failed.id} failed ({status}): {failed.reason}".rstrip(": ")
     if not cells:
         return None, "there is no combine notebook in its results folder"
-    return None, "its combine notebook has not run" if cells[0].status is None else "it left no summary.json"
+    return None, "its combine notebook has not run" if cells[0].status is None else "it wrote no summary.json"

@@ -1,27 +1,84 @@
-"""What is known of one page while it is made: its place, its links and the ids it has given out."""
+"""A page while it is rendered: its path, its links and the ids in use."""
 
 from __future__ import annotations
 
 import posixpath
 import re
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
+from urllib.parse import quote, unquote, urlsplit
 
-from kernels_bench_tools.report.links import Links
-from kernels_bench_tools.report.paths import relative_url
+from kernels_bench_tools.report.paths import relative_url, stays_inside
 
 _NOT_IN_A_SLUG = re.compile(r"[^\w\- ]")
 _RAW_ID = re.compile(r"""\bid\s*=\s*["']?([^"'\s>]+)""")
 
 
+class Links:
+    """Resolves links in prose and figures.
+
+    Args:
+        root: The project.
+        pages: Notebook to the site path of its page.
+        files: Every site path that the build writes.
+        repository: URL of the repository, for files that are not in the site; may be empty.
+    """
+
+    def __init__(self, root: Path, pages: Mapping[str, str], files: Collection[str], repository: str) -> None:
+        self._root = root
+        self._pages = pages
+        self._files = files
+        self._repository = repository
+        self.dead: set[str] = set()
+        """``notebook folder: url`` of each link whose target does not exist."""
+
+    def rewrite(self, url: str, folder: str, page: str) -> str:
+        """Return the URL from ``page`` to what ``url`` names in a file of ``folder``.
+
+        A link to a notebook becomes a link to its page, to a folder one to its index, to a project's file that is not
+        in the site one to the repository. Any other is kept as it is and added to ``dead``.
+        """
+        try:
+            parts = urlsplit(url)
+        except ValueError:
+            self.dead.add(f"{folder or '.'}: {url}")
+            return url
+        if parts.scheme or parts.netloc or not parts.path:
+            return url
+        target = posixpath.normpath(posixpath.join(folder, unquote(parts.path)))
+        found = self.find(target)
+        tail = url[len(url.partition("?")[0].partition("#")[0]) :]
+        if found is not None:
+            return relative_url(found, page) + tail
+        if self._repository and stays_inside(target) and (self._root / target).exists():
+            return f"{self._repository}/blob/HEAD/{quote(target)}{tail}"
+        self.dead.add(f"{folder or '.'}: {url}")
+        return url
+
+    def find(self, target: str) -> str | None:
+        """Return the site path of a project path or site path, None if the site has neither."""
+        if target in self._pages:
+            return self._pages[target]
+        if target in self._files:
+            return target
+        index = posixpath.normpath(posixpath.join(target, "index.html"))
+        return index if index in self._files else None
+
+    def source(self, notebook: str) -> str:
+        """Return the URL of a notebook's source in the repository; empty if there is none."""
+        return f"{self._repository}/blob/HEAD/{quote(notebook)}" if self._repository else ""
+
+
 @dataclass
 class Page:
-    """A page in the making."""
+    """A page while it is rendered."""
 
     path: str
     """Site path."""
     links: Links
     taken: set[str] = field(default_factory=lambda: {"main"})
-    """Ids that the page has."""
+    """Ids in use."""
 
     @property
     def folder(self) -> str:
@@ -29,11 +86,11 @@ class Page:
         return posixpath.dirname(self.path)
 
     def url(self, target: str) -> str:
-        """Return the URL from here to a site path."""
+        """Return the URL from this page to a site path."""
         return relative_url(target, self.path)
 
     def unique_id(self, wanted: str) -> str:
-        """Give out ``wanted``, or ``wanted-1`` and so on if the page has it already."""
+        """Reserve and return ``wanted``, or ``wanted-1`` and so on if the page has it already."""
         unique, number = wanted, 0
         while unique in self.taken:
             number += 1
@@ -42,9 +99,9 @@ class Page:
         return unique
 
     def heading_id(self, title: str) -> str:
-        """Give out the id of a heading, spelled as GitHub spells it."""
+        """Reserve and return the id of a heading, as GitHub spells it."""
         return self.unique_id(_NOT_IN_A_SLUG.sub("", title.strip().lower()).replace(" ", "-") or "section")
 
     def reserve_raw_ids(self, html: str) -> None:
-        """Keep the ids that an author wrote in raw HTML from being given out."""
+        """Reserve the ids in raw HTML."""
         self.taken.update(_RAW_ID.findall(html))

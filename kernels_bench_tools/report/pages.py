@@ -1,36 +1,65 @@
-"""The pages: which template shows a notebook, and what the template is given."""
+"""All pages: which template shows a page, and the variables that it gets."""
 
 from __future__ import annotations
 
+import json
 import posixpath
+from collections.abc import Sequence
+from itertools import zip_longest
 
-from kernels_bench_tools.report import selfchecks
-from kernels_bench_tools.report.artifacts import notebook_artifacts
+from markupsafe import Markup
+
+from kernels_bench_tools.report import matrix, selfchecks
+from kernels_bench_tools.report.artifacts import Artifact, notebook_artifacts
 from kernels_bench_tools.report.cards import operator_card
-from kernels_bench_tools.report.cells import View, Viewer
+from kernels_bench_tools.report.cells import (
+    OPERATORS,
+    Body,
+    Heading,
+    Html,
+    PagePart,
+    Part,
+    PartBuilder,
+    Placeholder,
+)
 from kernels_bench_tools.report.changes import changes_since
 from kernels_bench_tools.report.details import device_details
-from kernels_bench_tools.report.frame import Site, blank_notebook, front_crumbs, operator_crumbs, render
-from kernels_bench_tools.report.operator import contents, operator_preview, operator_view
-from kernels_bench_tools.report.operators import (
-    Operator,
-    implementation_id,
-    notebook_title,
-)
+from kernels_bench_tools.report.devices import ReportDevice, device_summary
+from kernels_bench_tools.report.failures import failure_groups
+from kernels_bench_tools.report.layout import Site, blank_notebook, front_crumbs, operator_crumbs, render
+from kernels_bench_tools.report.operators import OperatorReport, implementation_id
 from kernels_bench_tools.report.page import Page
-from kernels_bench_tools.report.prose import OPERATORS, Body, render_notebook
+from kernels_bench_tools.report.paths import (
+    DEVICES,
+    METHOD,
+    NOT_FOUND,
+    SELFCHECK,
+    STATUS,
+    page_path,
+)
+from kernels_bench_tools.report.paths import backward_page as backward_path
+from kernels_bench_tools.report.paths import matrix_page as matrix_path
 from kernels_bench_tools.report.provenance import origins, view_origins
-from kernels_bench_tools.report.recorded import recorded_rows
-from kernels_bench_tools.report.results import implementation_sections
-from kernels_bench_tools.report.site_paths import backward_page
-from kernels_bench_tools.schema.build import BuildRun, FrontMatter, NotebookRun
+from kernels_bench_tools.report.sections import (
+    OperatorSection,
+    front_section,
+    implementation_sections,
+    implementation_urls,
+    operator_section,
+)
+from kernels_bench_tools.schema.build import FrontMatter, NotebookRun
+from kernels_bench_tools.schema.record import REJECTING, Flag
 
 
-def front_page(site: Site, notebook: NotebookRun) -> str:
-    """Return the front page: its prose, the contents and a card for each operator."""
-    page, viewer, body = _open(site, notebook)
-    parts = _with_place_for(viewer.parts(body.parts), OPERATORS)
-    sections = [operator_preview(operator, page, site.paths) for operator in site.operators]
+def front_page(site: Site) -> str:
+    """Return the front page: its prose, the contents and a section for each operator."""
+    notebook = next((one for one in site.build.notebooks if one.path == "index.md"), None)
+    notebook = notebook or _empty_notebook("", site.build.project.title)
+    page, builder, body = _open(site, notebook)
+    parts = builder.parts(body.parts)
+    if not any(part.kind == OPERATORS for part in parts):
+        parts.append(PagePart(OPERATORS))
+    sections = [front_section(operator, page, site.paths) for operator in site.operators]
     cards = [operator_card(operator, page) for operator in site.operators]
     return render(
         site,
@@ -41,64 +70,99 @@ def front_page(site: Site, notebook: NotebookRun) -> str:
         parts=parts,
         operators=sections,
         cards={section.id: card for section, card in zip(sections, cards, strict=True)},
-        contents=contents(body.parts, sections),
+        contents=_contents(body.parts, sections),
         changes=changes_since(site.previous, site.operators, page, site.paths) if site.previous else None,
         commit=site.build.project.commit,
         origins=view_origins(view for operator in site.operators for view in operator.views),
     )
 
 
-def operator_page(site: Site, operator: Operator) -> str:
-    """Return an operator's page: what it computes, then who does it how fast on which device."""
-    notebook = operator.index or _without_notebook(operator.folder, operator.title)
-    page, viewer, body = _open(site, notebook)
-    views = viewer.parts(body.parts)
-    if not any(view.kind == "results" for view in views):
-        # The question that brings readers here is answered before the background is given.
-        views.insert(body.introduction(), View("results"))
+def _contents(parts: Sequence[Part], operators: Sequence[OperatorSection]) -> list[Heading]:
+    """Return the front page's chapters in their order, without the heading of the contents themselves."""
+    chapters: list[Heading] = []
+    sections = [Heading(operator.id, operator.title) for operator in operators]
+    placed = False
+    for part, after in zip_longest(parts, parts[1:]):
+        if isinstance(part, Html) and part.heading and after != Placeholder("contents"):
+            chapters.append(part.heading)
+        elif part == Placeholder(OPERATORS):
+            chapters += sections
+            placed = True
+    return chapters if placed else chapters + sections
+
+
+def operator_page(site: Site, operator: OperatorReport) -> str:
+    """Return an operator's page: its description and the results on each device."""
+    notebook = operator.index or _empty_notebook(operator.folder, operator.title)
+    page, builder, body = _open(site, notebook)
+    parts = builder.parts(body.parts)
+    if not any(part.kind == "results" for part in parts):
+        # Results come after the introduction, before any chapter.
+        parts.insert(body.introduction(), PagePart("results"))
+    return _operator_page(site, operator, page, notebook, body, parts)
+
+
+def backward_page(site: Site, operator: OperatorReport) -> str:
+    """Return the page of an operator's backward passes."""
+    page = Page(backward_path(operator.folder), site.links)
+    notebook = blank_notebook(
+        f"{operator.title}: backward",
+        "Results of the backward pass, which is timed separately from the forward pass.",
+    )
+    return _operator_page(site, operator, page, notebook, Body(), [PagePart("results")])
+
+
+def _operator_page(
+    site: Site,
+    operator: OperatorReport,
+    page: Page,
+    notebook: NotebookRun,
+    body: Body,
+    parts: Sequence[PagePart],
+) -> str:
+    main = page.path == operator.page
     return render(
         site,
         "operator.html.j2",
         page,
         notebook,
         body,
-        crumbs=front_crumbs(site, page),
+        crumbs=front_crumbs(site, page) if main else operator_crumbs(site, page, operator),
         owner=operator,
         origins=view_origins(operator.on(page.path).views),
-        parts=views,
-        operator=operator_view(operator, page, site.paths),
-        repository=site.build.project.repository,
+        parts=parts,
+        operator=operator_section(operator, page, site.paths),
     )
 
 
-def operator_backward_page(site: Site, operator: Operator) -> str:
-    """Return the page of an operator's backward passes."""
-    page = Page(backward_page(operator.folder), site.links)
+def matrix_page(site: Site, operator: OperatorReport) -> str:
+    """Return the page of an operator's matrices."""
+    page = Page(matrix_path(operator.folder), site.links)
     notebook = blank_notebook(
-        f"{operator.title}: backward",
-        "Who computes the gradients how fast: backward passes are timed by themselves, and compared with each other.",
+        f"{operator.title}: matrix",
+        "Every workload by every implementation, as a multiple of the workload's fastest correct time.",
     )
     return render(
         site,
-        "operator.html.j2",
+        "matrix.html.j2",
         page,
         notebook,
         Body(),
         crumbs=operator_crumbs(site, page, operator),
         owner=operator,
-        origins=view_origins(operator.on(page.path).views),
-        parts=[View("results")],
-        operator=operator_view(operator, page, site.paths),
-        repository=site.build.project.repository,
+        origins=view_origins(operator.views),
+        operator_url=page.url(operator.page),
+        devices=matrix.matrix_devices(operator.devices, implementation_urls(operator, page, site.paths)),
+        steps=matrix.STEPS,
     )
 
 
-def implementation_page(site: Site, operator: Operator, notebook: NotebookRun) -> str:
-    """Return an implementation's page: its results, how to repeat them, and its notebook."""
-    page, viewer, body = _open(site, notebook)
+def implementation_page(site: Site, operator: OperatorReport, notebook: NotebookRun) -> str:
+    """Return an implementation's page: its results, how to reproduce them, and its notebook."""
+    page, builder, body = _open(site, notebook)
     implementation = implementation_id(notebook)
-    rows = operator.rows(implementation) or recorded_rows(viewer.artifacts, notebook_title(notebook))
-    sections = implementation_sections(rows, page.unique_id)
+    rows = operator.rows(implementation)
+    committed = [file for file in operator.record_files if file.stem == implementation]
     return render(
         site,
         "implementation.html.j2",
@@ -108,18 +172,18 @@ def implementation_page(site: Site, operator: Operator, notebook: NotebookRun) -
         crumbs=operator_crumbs(site, page, operator),
         owner=operator,
         origins=origins(rows),
-        parts=viewer.parts(body.parts),
-        devices=sections,
+        parts=builder.parts(body.parts),
+        devices=implementation_sections(rows, page.unique_id),
         operator=operator,
         titles={row.implementation: row.title for view in operator.views for row in view.rows},
-        details=device_details(site.root, operator.folder, implementation, viewer.artifacts),
+        details=device_details(committed, builder.artifacts),
         repository=site.build.project.repository,
     )
 
 
 def notebook_page(site: Site, notebook: NotebookRun) -> str:
-    """Return the page of a notebook that has no special place, or that combines an operator's results."""
-    page, viewer, body = _open(site, notebook)
+    """Return the page of any other notebook, such as one that combines an operator's results."""
+    page, builder, body = _open(site, notebook)
     operator = site.operator_of(notebook.path)
     combines = operator is not None and operator.is_combined(notebook)
     return render(
@@ -131,49 +195,144 @@ def notebook_page(site: Site, notebook: NotebookRun) -> str:
         crumbs=operator_crumbs(site, page, operator),
         owner=operator,
         origins=view_origins(operator.views) if combines and operator else [],
-        parts=viewer.parts(body.parts),
+        parts=builder.parts(body.parts),
         operator=operator,
     )
 
 
 def selfcheck_page(site: Site) -> str:
-    """Return the page that says how good the numbers are."""
-    notebook = NotebookRun(path="", digest="", front=FrontMatter(title=selfchecks.TITLE), blocks=[])
-    page = Page(selfchecks.PAGE, site.links)
+    """Return the page of the project's self-checks."""
+    page = Page(SELFCHECK, site.links)
     return render(
         site,
         "selfcheck.html.j2",
         page,
-        notebook,
+        blank_notebook(selfchecks.TITLE, selfchecks.DESCRIPTION),
         Body(),
         crumbs=front_crumbs(site, page),
         selfchecks=site.selfchecks,
-        heading_ids=[page.heading_id(f"device-{view.check.device.slug}") for view in site.selfchecks.views],
+        heading_ids=[page.heading_id(f"device-{one.check.device.slug}") for one in site.selfchecks.sections],
         repository=site.build.project.repository,
     )
 
 
-def _open(site: Site, notebook: NotebookRun) -> tuple[Page, Viewer, Body]:
-    page = Page(
-        site.paths.pages.get(notebook.path, posixpath.splitext(notebook.path)[0] + ".html"), site.links
+def devices_page(site: Site) -> str:
+    """Return the list of devices."""
+    page = Page(DEVICES, site.links)
+    notebook = blank_notebook("Devices", "The machines on which this report's numbers were measured.")
+    devices = [device_summary(device, page, {}) for device in site.devices]
+    crumbs = front_crumbs(site, page)
+    return render(site, "devices.html.j2", page, notebook, Body(), crumbs=crumbs, devices=devices)
+
+
+def device_page(site: Site, device: ReportDevice) -> str:
+    """Return the page of a device."""
+    page = Page(device.path, site.links)
+    notebook = blank_notebook(
+        device.device.name,
+        "Environment, measured peaks, stability, and the operators measured on this device.",
     )
+    summary = device_summary(device, page, site.readings)
+    checked = any(one.check.device.slug == device.device.slug for one in site.selfchecks.sections)
+    return render(
+        site,
+        "device.html.j2",
+        page,
+        notebook,
+        Body(),
+        crumbs=[*front_crumbs(site, page), ("Devices", page.url(DEVICES))],
+        summary=summary,
+        origins=summary.origins,
+        # The device's anchor on the page of the self-checks.
+        checked=f"#device-{device.device.slug}" if checked else "",
+    )
+
+
+def method_page(site: Site) -> str:
+    """Return the page that explains how times are measured and what each term means."""
+    page = Page(METHOD, site.links)
+    notebook = blank_notebook("Method", "What is timed, how, and what each term of this report means.")
+    documented = (site.root / "docs/measuring.md").is_file()
+    return render(
+        site,
+        "method.html.j2",
+        page,
+        notebook,
+        Body(),
+        crumbs=front_crumbs(site, page),
+        flags=[(flag, flag in REJECTING) for flag in Flag],
+        documented=site.links.source("docs/measuring.md") if documented else "",
+    )
+
+
+def status_page(site: Site) -> str:
+    """Return the page of all failures, by reason."""
+    page = Page(STATUS, site.links)
+    notebook = blank_notebook("Failures", "All failures over all operators and devices, with the reason.")
+    views = [view for operator in site.operators for view in operator.views]
+    return render(
+        site,
+        "status.html.j2",
+        page,
+        notebook,
+        Body(),
+        crumbs=front_crumbs(site, page),
+        origins=view_origins(views),
+        groups=failure_groups(site.operators, page, site.paths),
+        problems=[(operator.title, page.url(operator.page), operator.problem) for operator in site.operators],
+        total=sum(len(row.points) for view in views for row in view.rows),
+    )
+
+
+def not_found_page(site: Site) -> str:
+    """Return the page that a server shows for an address that does not exist.
+
+    It is shown at any depth. Its script finds the root from the folders of the site and corrects the links.
+    """
+    from kernels_bench_tools.report.templates import environment
+
+    page = Page(NOT_FOUND, site.links)
+    folders = {posixpath.dirname(path) for path in site.paths.pages.values()}
+    # "<" in a folder's name must not end the script.
+    data = json.dumps(sorted(folders - {""}, key=lambda it: (-len(it), it))).replace("<", "\\u003c")
+    return (
+        environment()
+        .get_template("404.html.j2")
+        .render(
+            project=site.build.project,
+            page=page,
+            folders=Markup(data),  # noqa: S704 - JSON without "<"
+            operators=[(operator.title, page.url(operator.page)) for operator in site.operators],
+        )
+    )
+
+
+def figure_file(site: Site, artifact: Artifact) -> bytes:
+    """Return a figure with links relative to its place in the site."""
+    from kernels_bench_tools.report.previews import relinked
+
+    return relinked(artifact, site.links)
+
+
+def highlighting_styles() -> str:
+    """Return the style sheet of code."""
+    from kernels_bench_tools.report.code import highlight_styles
+
+    return highlight_styles()
+
+
+def _open(site: Site, notebook: NotebookRun) -> tuple[Page, PartBuilder, Body]:
+    """Return the page of a notebook, the builder of its parts, and its text."""
+    from kernels_bench_tools.report.prose import render_notebook  # imports markdown-it and Pygments
+
+    page = Page(site.paths.pages.get(notebook.path, page_path(notebook.path)), site.links)
     body = render_notebook(notebook, page, raw_html=site.build.project.raw_html)
     operator = site.operator_of(notebook.path)
     artifacts = list(notebook_artifacts(site.root, site.paths, notebook))
     names = operator.names if operator else {}
-    return page, Viewer(page, site.root, site.paths, notebook, artifacts, names), body
+    return page, PartBuilder(page, site.root, site.paths, notebook, artifacts, names), body
 
 
-def _without_notebook(folder: str, title: str) -> NotebookRun:
+def _empty_notebook(folder: str, title: str) -> NotebookRun:
     path = posixpath.join(folder, "index.md")
     return NotebookRun(path=path, digest="", front=FrontMatter(title=title), blocks=[])
-
-
-def front_notebook(build: BuildRun) -> NotebookRun:
-    """Return the notebook of the front page, an empty one if the project has none."""
-    found = next((notebook for notebook in build.notebooks if notebook.path == "index.md"), None)
-    return found or _without_notebook("", build.project.title)
-
-
-def _with_place_for(views: list[View], kind: str) -> list[View]:
-    return views if any(view.kind == kind for view in views) else [*views, View(kind)]

@@ -1,4 +1,4 @@
-"""Where everything lies in the site, and how one page links to another file of it.
+"""Paths of the site's files and URLs between them.
 
 A site path is relative to the site's root, with ``/`` and without quoting: ``layer_norm/index.html``.
 """
@@ -9,10 +9,55 @@ import posixpath
 from collections import Counter
 from collections.abc import Iterable
 from functools import lru_cache
+from pathlib import Path
 from urllib.parse import quote
 
 from kernels_bench_tools.schema.build import NotebookRun
 from kernels_bench_tools.text import slugify
+
+DEVICES = "devices/index.html"
+FRONT = "index.html"
+HIGHLIGHTING = "static/highlight.css"
+METHOD = "method.html"
+NOT_FOUND = "404.html"
+REPORT = "report.json"
+SELFCHECK = "selfcheck.html"
+STATUS = "status.html"
+
+_PACKAGE = Path(__file__).resolve().parents[1]
+
+
+def device_page(slug: str) -> str:
+    """Return the page of a device."""
+    # A device called "index" would replace the list of devices.
+    return f"devices/{slug if slug != 'index' else 'index-device'}.html"
+
+
+def backward_page(folder: str) -> str:
+    """Return the page of an operator's backward passes."""
+    return posixpath.join(folder, "backward.html")
+
+
+def matrix_page(folder: str) -> str:
+    """Return the page of an operator's matrix."""
+    return posixpath.join(folder, "matrix.html")
+
+
+def operator_records(folder: str) -> str:
+    """Return the file of all records of an operator."""
+    return posixpath.join(folder, "results", "records.jsonl")
+
+
+def template_folder() -> Path:
+    """Return the folder of the templates: inside an installed package, beside it in a checkout."""
+    installed = _PACKAGE / "templates"
+    return installed if installed.is_dir() else _PACKAGE.parent / "templates"
+
+
+def static_files() -> dict[str, bytes]:
+    """Return the style sheet and the script of all pages, by site path."""
+    folder = template_folder() / "static"
+    return {f"static/{path.name}": path.read_bytes() for path in sorted(folder.iterdir()) if path.is_file()}
 
 
 def page_path(notebook: str) -> str:
@@ -25,7 +70,7 @@ def page_path(notebook: str) -> str:
 
 
 def relative_url(target: str, page: str) -> str:
-    """Return the quoted URL that leads from one site path to another.
+    """Return the quoted URL from one page to a site path.
 
     >>> relative_url("a/artifacts/x y.csv", "a/b/index.html")
     '../artifacts/x%20y.csv'
@@ -35,14 +80,13 @@ def relative_url(target: str, page: str) -> str:
 
 @lru_cache(maxsize=4096)
 def _url_from(target: str, folder: str) -> str:
-    """Pages of a folder link to much the same places."""
     url = quote(posixpath.relpath(target, folder or "."))
     # A colon in the first segment would read as a scheme.
     return f"./{url}" if ":" in url.partition("/")[0] else url
 
 
 def stays_inside(path: str) -> bool:
-    """Return whether a relative path leads to something below where it starts."""
+    """Whether a relative path is a plain path below its folder."""
     parts = path.split("/")
     return bool(path) and "\\" not in path and not any(part in {"", ".", ".."} for part in parts)
 
@@ -50,8 +94,8 @@ def stays_inside(path: str) -> bool:
 class SitePaths:
     """The site paths of a build's notebooks, cells and artifacts.
 
-    Files of a cell lie under its id, as uvnote's notebooks expect. Where notebooks of one folder share
-    an id, the notebook's stem comes before it, so that none overwrites another's files.
+    Files of a cell are in a folder named after its id, as in uvnote. Where notebooks of one folder share an id, the
+    notebook's stem comes before it.
     """
 
     def __init__(self, notebooks: Iterable[NotebookRun]) -> None:
@@ -70,7 +114,7 @@ class SitePaths:
         return self._cell_file("cells", notebook, cell, ".py")
 
     def log(self, notebook: str, cell: str, stream: str) -> str:
-        """Return the site path of what a cell wrote to ``stream``, where a page shows only a part."""
+        """Return the site path of a log of which the page shows only a part."""
         return self._cell_file("cells", notebook, cell, f".{stream}.txt")
 
     def _cell_file(self, kind: str, notebook: str, cell: str, ending: str) -> str:

@@ -17,8 +17,7 @@ from kernels_bench_tools.report.artifacts import (
     read_csv,
 )
 from kernels_bench_tools.report.chart.svg import Panel, SeriesName
-from kernels_bench_tools.report.links import Links
-from kernels_bench_tools.report.page import Page
+from kernels_bench_tools.report.page import Links, Page
 
 _SVG_LINK = re.compile(rb'(<a\b[^>]*?\bhref=")([^"#:?]+)(")')
 MAX_TEXT = 100_000

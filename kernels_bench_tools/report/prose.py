@@ -1,11 +1,10 @@
-"""Markdown between cells, as HTML parts with the places that generated content goes to."""
+"""Markdown between cells, rendered as HTML parts and placeholders of generated content."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from contextvars import ContextVar
-from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
@@ -18,80 +17,28 @@ from markupsafe import Markup
 from mdit_py_plugins.anchors import anchors_plugin
 from mdit_py_plugins.dollarmath import dollarmath_plugin
 
+from kernels_bench_tools.report.cells import OPERATORS, Body, Heading, Html, Part, Placeholder
 from kernels_bench_tools.report.code import highlighted
-from kernels_bench_tools.report.formulas import formula
 from kernels_bench_tools.report.page import Page
 from kernels_bench_tools.schema.build import CellRun, NotebookRun, Prose
 
 _PLACEHOLDER = re.compile(r"!\[(artifact:[^\]\n]+|contents|operators(?::[^\]\n]*)?|results)\](?![(\[])")
-OPERATORS = "operators"
-"""The place for the operators' sections."""
 _TABLE = '<div class="scroll" tabindex="0" role="group" aria-label="Table">\n<table>\n'
 
 
 _page: ContextVar[Page] = ContextVar("page")
-"""The page that prose is read for."""
-
-
-@dataclass(frozen=True)
-class Heading:
-    """A heading of the second level, for the contents."""
-
-    id: str
-    text: str
-
-
-@dataclass(frozen=True)
-class Html:
-    """Rendered prose, of one chapter at most."""
-
-    html: Markup
-    heading: Heading | None = None
-    """The heading that it begins with."""
-
-
-@dataclass(frozen=True)
-class Placeholder:
-    """A line such as ``![operators]`` or ``![artifact:latency.svg]`` that stands alone."""
-
-    name: str
-    """Without what follows the colon of ``![operators: layer_norm, rotary]``."""
-
-    @property
-    def artifact(self) -> str:
-        """Name of the artifact; empty if the placeholder stands for something else."""
-        return self.name.removeprefix("artifact:") if self.name.startswith("artifact:") else ""
-
-
-Part = Html | Placeholder | CellRun
-
-
-@dataclass
-class Body:
-    """A notebook's text."""
-
-    title: Markup | None = None
-    """The notebook's first heading, taken out of the text to head the page."""
-    title_id: str = ""
-    parts: list[Part] = field(default_factory=list)
-
-    def introduction(self) -> int:
-        """Return how many parts come before the first chapter or cell."""
-        for index, part in enumerate(self.parts):
-            if isinstance(part, CellRun) or (isinstance(part, Html) and part.heading):
-                return index
-        return len(self.parts)
+"""The page that prose is rendered for."""
 
 
 def render_notebook(notebook: NotebookRun, page: Page, *, raw_html: bool = False) -> Body:
     """Return the notebook's text for ``page``.
 
-    A page has one heading of the first level. If more than the notebook's first remain, all move down.
+    The first heading becomes the page's title. If other headings of the first level remain, all move down a level.
 
     Args:
         notebook: What is rendered.
-        page: The page it is for.
-        raw_html: Whether HTML in the prose is HTML; it is shown as text where the project does not say so.
+        page: The page that shows it.
+        raw_html: Whether HTML in the prose is rendered; else it is shown as text.
     """
     _page.set(page)
     markdown = _markdown(raw_html)
@@ -117,17 +64,17 @@ def render_notebook(notebook: NotebookRun, page: Page, *, raw_html: bool = False
 
 @cache
 def _markdown(raw_html: bool) -> MarkdownIt:
-    """Return what reads and renders prose; made once, for to make it takes longer than a short notebook's prose."""
+    """Return the parser and renderer of prose; creating it takes longer than using it."""
     markdown = MarkdownIt("commonmark", {"highlight": _fence, "html": raw_html}).enable(
         ["table", "strikethrough"]
     )
     markdown.use(anchors_plugin, max_level=6, slug_func=lambda title: _page.get().heading_id(title))
     markdown.use(
-        dollarmath_plugin, allow_labels=False, allow_space=False, allow_digits=False, renderer=formula
+        dollarmath_plugin, allow_labels=False, allow_space=False, allow_digits=False, renderer=_formula
     )
     markdown.inline.ruler.before("image", "placeholder", _placeholder)
     markdown.core.ruler.push("links", lambda state: _rewrite_links(state.tokens, _page.get()))
-    markdown.add_render_rule("placeholder", _leave_placeholder)
+    markdown.add_render_rule("placeholder", _inline_placeholder)
     markdown.add_render_rule("table_open", lambda *_: _TABLE)
     markdown.add_render_rule("table_close", lambda *_: "</table>\n</div>\n")
     return markdown
@@ -147,7 +94,7 @@ def _placeholder(state: StateInline, silent: bool) -> bool:
     return True
 
 
-def _leave_placeholder(
+def _inline_placeholder(
     _renderer: RendererHTML, tokens: Sequence[Token], index: int, _options: OptionsDict, _env: EnvType
 ) -> str:
     return str(Markup.escape(f"![{tokens[index].content}]"))
@@ -166,7 +113,7 @@ def _rewrite_links(tokens: Iterable[Token], page: Page) -> None:
 def _take_title(tokens: list[Token], markdown: MarkdownIt, body: Body) -> None:
     if len(tokens) >= 3 and tokens[0].type == "heading_open" and tokens[0].tag == "h1":
         inline = tokens[1].children or []
-        # markdown-it escapes what is not raw HTML of the author's.
+        # markdown-it escapes all but the author's raw HTML.
         body.title = Markup(markdown.renderer.render(inline, markdown.options, {}))  # noqa: S704
         body.title_id = str(tokens[0].attrGet("id") or "")
         del tokens[:3]
@@ -194,12 +141,12 @@ def _heading(tokens: Sequence[Token]) -> Heading | None:
 
 
 def _parts(tokens: list[Token], markdown: MarkdownIt, env: dict[str, Any]) -> Iterator[Part]:
-    """Yield the tokens rendered, cut where a placeholder stands alone and before each chapter."""
+    """Yield the rendered tokens, split at placeholders and before each chapter."""
     chunk: list[Token] = []
 
     def flush() -> Iterator[Part]:
         if chunk:
-            # Raw HTML is the author's own and meant to pass.
+            # Raw HTML is the author's own.
             html = Markup(markdown.renderer.render(chunk, markdown.options, env))  # noqa: S704
             yield Html(html, _heading(chunk))
             chunk.clear()
@@ -220,15 +167,27 @@ def _parts(tokens: list[Token], markdown: MarkdownIt, env: dict[str, Any]) -> It
 
 
 def _placeholder_of(text: str) -> Placeholder:
-    """Return the place that a line stands for; which operators come first was read before any page is made."""
+    """Return a placeholder; the order of the operators was read by :func:`find_operators`."""
     return Placeholder(OPERATORS if text.startswith(f"{OPERATORS}:") else text)
 
 
 def _standing_alone(tokens: Sequence[Token], index: int) -> list[str]:
-    """Return the placeholders of a top-level paragraph that holds nothing else."""
+    """Return the placeholders of a top-level paragraph of nothing else."""
     if tokens[index].type != "paragraph_open" or tokens[index].level != 0:
         return []
     children = tokens[index + 1].children or []
     if any(child.type not in {"placeholder", "softbreak"} for child in children if child.content.strip()):
         return []
     return [child.content for child in children if child.type == "placeholder"]
+
+
+def _formula(tex: str, options: dict[str, Any]) -> Markup:
+    """Return a formula as MathML, or as code if it cannot be converted."""
+    from latex2mathml.converter import convert  # slow to import, and few pages have formulas
+
+    display = "block" if options.get("display_mode") else "inline"
+    try:
+        # The converter escapes text, and prose is its author's own.
+        return Markup(convert(tex, display=display))  # noqa: S704
+    except Exception:  # its errors have no common base class
+        return Markup("<code>{}</code>").format(" ".join(tex.split()))

@@ -1,11 +1,10 @@
-"""What every page says of where its numbers come from: device by device, when, with what, from which commit."""
+"""Where the numbers of a page come from: devices, days, software versions and commits."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from kernels_bench_tools.report.dates import day_range, days
 from kernels_bench_tools.schema.device import Device
 from kernels_bench_tools.schema.record import Environment
 from kernels_bench_tools.schema.summary import DeviceSummary, Row
@@ -13,19 +12,19 @@ from kernels_bench_tools.schema.summary import DeviceSummary, Row
 
 @dataclass(frozen=True)
 class Origin:
-    """One device's share of a page's numbers."""
+    """Origin of a page's numbers from one device."""
 
     device: Device
     measured: str
-    """Days, as printed; empty if no record says when."""
+    """Days of measurement, as printed; empty if not recorded."""
     software: str
     """Driver and versions, as printed."""
     commits: list[tuple[str, str]]
-    """Commit, and ``with uncommitted changes`` where records say so; one that no record knows is left out."""
+    """Commit, and ``with uncommitted changes`` or nothing."""
 
 
 def origins(pairs: Iterable[tuple[DeviceSummary, Row]]) -> list[Origin]:
-    """Return where rows come from, one line for each device in the order of the rows."""
+    """Return the origin of rows, one for each device in the order of the rows."""
     rows: dict[str, list[Row]] = {}
     devices: dict[str, Device] = {}
     for view, row in pairs:
@@ -35,8 +34,28 @@ def origins(pairs: Iterable[tuple[DeviceSummary, Row]]) -> list[Origin]:
 
 
 def view_origins(views: Iterable[DeviceSummary]) -> list[Origin]:
-    """Return where all rows of these views come from."""
+    """Return the origin of all rows of these views."""
     return origins((view, row) for view in views for row in view.rows)
+
+
+def day(timestamp: str) -> str:
+    """Return the day of a timestamp, UTC; empty for none.
+
+    >>> day("2026-11-20T23:50:09.350+00:00")
+    '2026-11-20'
+    """
+    return timestamp[:10]
+
+
+def measured_days(rows: Iterable[Row]) -> str:
+    """Return the first and last day on which rows were measured: ``2026-11-18 to 2026-11-20``; empty for none."""
+    days = sorted({day(point.measured) for row in rows for point in row.points if point.measured})
+    return " to ".join(dict.fromkeys(days[:1] + days[-1:]))
+
+
+def latest(views: Iterable[DeviceSummary]) -> str:
+    """Return the timestamp of the most recent record; empty if there is none."""
+    return max((point.measured for view in views for row in view.rows for point in row.points), default="")
 
 
 def _origin(device: Device, rows: list[Row]) -> Origin:
@@ -55,7 +74,7 @@ def _origin(device: Device, rows: list[Row]) -> Origin:
     }
     return Origin(
         device=device,
-        measured=day_range(days(rows)),
+        measured=measured_days(rows),
         software=" · ".join(filter(None, software)),
         commits=sorted(commits),
     )

@@ -1,20 +1,111 @@
-"""What pages say of rows beyond their own fields: a latency over all workloads, and what rows can be filtered by."""
+"""What pages derive from a summary: the views of a device, the rows of a view and the points of a row."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from math import inf
 
-from kernels_bench_tools.report.words import status_mark
-from kernels_bench_tools.schema.record import Flag, Status
-from kernels_bench_tools.schema.summary import Estimate, Row, geometric_mean
+from kernels_bench_tools.schema.device import Device
+from kernels_bench_tools.schema.record import Flag, Regime, Status
+from kernels_bench_tools.schema.summary import (
+    DeviceSummary,
+    Estimate,
+    Point,
+    Row,
+    Verdict,
+    WorkloadSummary,
+    geometric_mean,
+)
+
+
+@dataclass(frozen=True)
+class DeviceResults:
+    """A device with all of its views, in their order."""
+
+    device: Device
+    views: Sequence[DeviceSummary]
+
+    @property
+    def leading(self) -> list[DeviceSummary]:
+        """The first view of each of the operator's functions."""
+        first: dict[str, DeviceSummary] = {}
+        for view in self.views:
+            first.setdefault(function_of(view), view)
+        return list(first.values())
+
+
+def by_device(summaries: Iterable[DeviceSummary]) -> list[DeviceResults]:
+    """Return the devices in their order, each with its views."""
+    found: dict[str, list[DeviceSummary]] = {}
+    for summary in summaries:
+        found.setdefault(summary.device.slug, []).append(summary)
+    return [DeviceResults(views[0].device, views) for views in found.values()]
+
+
+def function_of(view: DeviceSummary) -> str:
+    """Return the operator's function that a view measures; empty where there is only one."""
+    return next((workload.group for workload in view.workloads if workload.group), "")
+
+
+def is_forward(view: DeviceSummary) -> bool:
+    """Whether a view is of the forward pass."""
+    return not any(workload.mode for workload in view.workloads)
+
+
+def view_slug(view: DeviceSummary) -> str:
+    """Return the anchor of a view: the device's slug, then the view's key if it has one."""
+    return "-".join(filter(None, [view.device.slug, view.key]))
+
+
+def view_title(view: DeviceSummary) -> str:
+    """Return the name of a view among those of its device; the names of its workload sets if it has none."""
+    sets = dict.fromkeys(workload.set for workload in view.workloads if workload.set)
+    return view.view or ", ".join(sets) or "all workloads"
+
+
+def fastest(view: DeviceSummary) -> Row | None:
+    """Return the row of rank 1; None if no row has a rank."""
+    return next((row for row in view.rows if row.rank == 1), None)
+
+
+def passed_rows(view: DeviceSummary) -> int:
+    """Return how many implementations passed every workload."""
+    return sum(row.status is Status.OK for row in view.rows)
+
+
+def row_title(view: DeviceSummary, implementation: str) -> str:
+    """Return the title of an implementation, or its id if the view has no row of it."""
+    return next((row.title for row in view.rows if row.implementation == implementation), implementation)
+
+
+def compute_bound(view: DeviceSummary) -> bool:
+    """Whether most points are compute-bound, so that TFLOP/s is shown instead of GB/s."""
+    regimes = [point.regime for row in view.rows for point in row.points if point.regime is not None]
+    return 2 * sum(regime is Regime.COMPUTE for regime in regimes) > len(regimes)
+
+
+def measured_rows(view: DeviceSummary) -> list[Row]:
+    """Return the rows that have a time on at least one workload, in the order of the ranking."""
+    return [row for row in view.rows if any(point.p50_ms is not None for point in row.points)]
+
+
+def by_workload(view: DeviceSummary) -> list[tuple[WorkloadSummary, list[Point | None], float | None]]:
+    """Return for each workload the points of :func:`measured_rows`, and the fastest correct time of them in ms."""
+    points = [{point.workload: point for point in row.points} for row in measured_rows(view)]
+    lines = []
+    for workload in view.workloads:
+        found = [of_row.get(workload.name) for of_row in points]
+        times = [point.p50_ms for point in found if point and point.p50_ms and point.status is Status.OK]
+        lines.append((workload, found, min(times, default=None)))
+    return lines
 
 
 def typical_latency(row: Row) -> Estimate | None:
     """Return the geometric mean of a row's medians in ms; None unless it passed every workload.
 
-    A mean over fewer workloads would compare with no other row. Its interval reaches as far as if all medians erred
-    the same way: a process that was slow was slow on all of its workloads.
+    Its interval assumes that all medians err in the same direction, because a slow process is slow on all workloads.
     """
     if row.passed < row.total:
         return None
@@ -31,23 +122,55 @@ def typical_latency(row: Row) -> Estimate | None:
     return Estimate(geometric_mean(medians), *ends)
 
 
-def families(rows: Iterable[Row]) -> Sequence[tuple[str, str]]:
-    """Return the families of the rows, each with its label, by name; rows without one come last."""
+def verdict_counts(row: Row) -> list[tuple[int, Verdict]]:
+    """Return how often each verdict occurs over the row's workloads, most frequent first."""
+    counts = Counter(point.verdict for point in row.points if point.verdict is not Verdict.NONE)
+    return [(count, verdict) for verdict, count in counts.most_common()]
+
+
+def families(rows: Iterable[Row]) -> list[str]:
+    """Return the families of the rows by name; ``other``, for rows without one, comes last."""
     found = sorted({row.family for row in rows}, key=lambda family: (not family, family))
-    return [(family or "other", family or "other") for family in found]
+    return [family or "other" for family in found]
 
 
-def statuses(rows: Iterable[Row]) -> Sequence[tuple[str, str]]:
-    """Return how the rows ended, each with its label, in the order in which statuses are listed."""
+def statuses(rows: Iterable[Row]) -> list[Status]:
+    """Return the statuses of the rows, in the order of the enum."""
     found = {row.status for row in rows}
-    return [
-        (status.value, f"{status_mark(status).glyph} {status_mark(status).word}")
-        for status in Status
-        if status in found
-    ]
+    return [status for status in Status if status in found]
 
 
-def flags_of(rows: Iterable[Row]) -> Sequence[Flag]:
-    """Return the flags that any point of the rows has, in the order in which flags are listed."""
+def row_flags(row: Row) -> Mapping[Flag, list[str]]:
+    """Return the flags of a row's points, each with the workloads that have it."""
+    found: dict[Flag, list[str]] = {}
+    for point in row.points:
+        for flag in point.flags:
+            found.setdefault(flag, []).append(point.workload)
+    return found
+
+
+def all_flags(rows: Iterable[Row]) -> list[Flag]:
+    """Return the flags of all points of the rows, in the order of the enum."""
     found = {flag for row in rows for point in row.points for flag in point.flags}
     return [flag for flag in Flag if flag in found]
+
+
+def highest_fraction(row: Row) -> Point | None:
+    """Return the point nearest to its measured peak; None if none has one."""
+    points = [point for point in row.points if point.fraction is not None]
+    return max(points, key=lambda point: point.fraction or 0.0, default=None)
+
+
+def largest(row: Row, name: str) -> float | None:
+    """Return the largest value of the points' field ``name``; None if no point has one."""
+    values = [getattr(point, name) for point in row.points]
+    return max((value for value in values if value is not None), default=None)
+
+
+def process_count(points: Iterable[Point]) -> str:
+    """Return in how many processes points were measured: ``"3 processes"``; empty if nothing was."""
+    counts = sorted({point.processes for point in points if point.p50_ms is not None})
+    if not counts:
+        return ""
+    number = str(counts[0]) if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
+    return f"{number} process{'es' if counts[-1] != 1 else ''}"

@@ -1,4 +1,4 @@
-"""The page that says how good the numbers are: the project's self-checks, device by device."""
+"""The project's self-checks: the accuracy of its timing on each device."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ import msgspec
 from kernels_bench_tools.file_io import read_struct
 from kernels_bench_tools.schema.selfcheck import KernelAgreement, SelfCheck
 
-PAGE = "selfcheck.html"
-FOLDER = "selfcheck"
-TITLE = "How good are these numbers?"
-METHOD_WORDS = {
+TITLE = "Accuracy of the timing"
+DESCRIPTION = "Checks against known results, against Nsight Compute, against the methods of other tools, and between processes."
+_FOLDER = "selfcheck"
+_METHODS = {
     "timer": "Timer of 5",
     "do_bench": "do_bench",
     "do_bench_cudagraph": "…_cudagraph",
@@ -22,26 +22,26 @@ METHOD_WORDS = {
 
 
 @dataclass(frozen=True)
-class KernelView:
+class CallComparison:
     """A call in the table of a device."""
 
     agreement: KernelAgreement
     difference: float | None
     """Our time over ncu's without its own cost, minus 1."""
     methods: Sequence[float | None]
-    """Each method's time as a multiple of the best known one."""
+    """Each method's time divided by the reference."""
 
 
 @dataclass(frozen=True)
-class SelfCheckView:
+class SelfCheckSection:
     """A device's self-check."""
 
     check: SelfCheck
     methods: Sequence[str]
-    """What the columns of other methods are called."""
-    truth: str
-    """What their times are multiples of."""
-    kernels: Sequence[KernelView]
+    """Column headers of the other methods."""
+    reference: str
+    """Name of the time that theirs are divided by."""
+    kernels: Sequence[CallComparison]
 
     @property
     def passed(self) -> int:
@@ -62,42 +62,47 @@ class SelfCheckView:
 
 @dataclass(frozen=True)
 class SelfChecks:
-    """All that a project has."""
+    """The self-checks of a project."""
 
-    views: Sequence[SelfCheckView]
+    sections: Sequence[SelfCheckSection]
     problems: Sequence[str]
-    """Files that cannot be read, and why."""
+    """Errors of unreadable files."""
+
+
+def find_selfchecks(root: Path) -> list[Path]:
+    """Return the files of self-checks."""
+    return sorted((root / _FOLDER).glob("*.json"))
 
 
 def read_selfchecks(root: Path) -> SelfChecks:
     """Return the self-checks under ``root``, GPUs first, then by the slug of the device."""
-    views, problems = [], []
-    for file in sorted((root / FOLDER).glob("*.json")):
+    sections, problems = [], []
+    for file in find_selfchecks(root):
         try:
-            views.append(_view(read_struct(file, SelfCheck)))
+            sections.append(_section(read_struct(file, SelfCheck)))
         except OSError as error:
-            problems.append(f"{FOLDER}/{file.name} cannot be read: {error.strerror}")
+            problems.append(f"{_FOLDER}/{file.name} cannot be read: {error.strerror}")
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            problems.append(f"{FOLDER}/{file.name} is not a self-check: {error}")
-    views.sort(key=lambda view: (view.check.device.kind == "cpu", view.check.device.slug))
-    return SelfChecks(views, problems)
+            problems.append(f"{_FOLDER}/{file.name} is not a self-check: {error}")
+    sections.sort(key=lambda section: (section.check.device.kind == "cpu", section.check.device.slug))
+    return SelfChecks(sections, problems)
 
 
-def _view(check: SelfCheck) -> SelfCheckView:
+def _section(check: SelfCheck) -> SelfCheckSection:
     names = list(dict.fromkeys(name for kernel in check.kernels for name in kernel.methods))
     has_ncu = any(kernel.ncu_us is not None for kernel in check.kernels)
-    return SelfCheckView(
+    return SelfCheckSection(
         check=check,
-        methods=[METHOD_WORDS.get(name, name) for name in names],
-        truth="ncu" if has_ncu else "ours",
+        methods=[_METHODS.get(name, name) for name in names],
+        reference="ncu" if has_ncu else "ours",
         kernels=[_kernel(kernel, names, has_ncu) for kernel in check.kernels],
     )
 
 
-def _kernel(kernel: KernelAgreement, methods: Sequence[str], has_ncu: bool) -> KernelView:
+def _kernel(kernel: KernelAgreement, methods: Sequence[str], has_ncu: bool) -> CallComparison:
     truth = kernel.truth_us if has_ncu else kernel.ours_us
     times = [kernel.methods.get(name) for name in methods]
-    return KernelView(
+    return CallComparison(
         agreement=kernel,
         difference=kernel.ours_us / kernel.truth_us - 1 if kernel.truth_us else None,
         methods=[time / truth if time is not None and truth else None for time in times],

@@ -1,9 +1,8 @@
-"""Reference kernels that every measuring process times: whether a device kept its speed while it was used."""
+"""Sentinels over time: reference kernels that every measuring process times, to detect changes of the device."""
 
 from __future__ import annotations
 
-import posixpath
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
@@ -12,12 +11,12 @@ from markupsafe import Markup, escape
 
 from kernels_bench_tools.schema.record_io import RecordHead, read_heads
 
-_MOST = 400
-"""Marks of a drawing; of more readings, every n-th is drawn."""
+_MAX_MARKS = 400
+"""Of more readings, every n-th is drawn."""
 
 
 @dataclass(frozen=True)
-class SentinelView:
+class SentinelHistory:
     """One sentinel on one device."""
 
     name: str
@@ -26,31 +25,26 @@ class SentinelView:
     median: float
     low: float
     high: float
-    drawing: Markup
+    chart: Markup
 
     @property
     def spread(self) -> float:
-        """How far the highest median of a process lies above the lowest, relative to the median of all."""
+        """Difference of the highest and the lowest median of a process, relative to the median of all."""
         return (self.high - self.low) / self.median if self.median else 0.0
 
 
-def record_files(root: Path, folder: str) -> list[Path]:
-    """Return the files of committed records of an operator, in their order."""
-    return sorted((root / posixpath.join(folder, "results", "records")).glob("*/*.jsonl"))
-
-
-def read_sentinels(files: Iterable[Path]) -> Iterator[RecordHead]:
-    """Yield the first record with sentinels of each process; files and lines that cannot be read are skipped."""
-    seen: set[tuple[str, str]] = set()
+def read_readings(files: Iterable[Path]) -> dict[str, list[RecordHead]]:
+    """Return the first record with sentinels of each process, by the slug of the device."""
+    found: dict[str, dict[tuple[str, str], RecordHead]] = {}
     for file in files:
         for head in read_heads(file):
-            if head.sentinels and head.device and (head.run, head.impl) not in seen:
-                seen.add((head.run, head.impl))
-                yield head
+            if head.sentinels and head.device:
+                found.setdefault(head.device.slug, {}).setdefault((head.run, head.impl), head)
+    return {slug: list(heads.values()) for slug, heads in found.items()}
 
 
-def sentinel_views(readings: Sequence[RecordHead]) -> list[SentinelView]:
-    """Return each sentinel of one device over time."""
+def sentinel_histories(readings: Sequence[RecordHead]) -> list[SentinelHistory]:
+    """Return the history of each sentinel of one device."""
     ordered = sorted(readings, key=lambda reading: (reading.ts, reading.impl))
     names = dict.fromkeys(name for reading in ordered for name in reading.sentinels)
     found = []
@@ -62,13 +56,13 @@ def sentinel_views(readings: Sequence[RecordHead]) -> list[SentinelView]:
         ]
         if series:
             values = [value for _, value in series]
-            drawing = _drawing(name, series[:: -(-len(series) // _MOST)])
-            found.append(SentinelView(name, len(series), median(values), min(values), max(values), drawing))
+            chart = _history_chart(name, series[:: -(-len(series) // _MAX_MARKS)])
+            found.append(SentinelHistory(name, len(series), median(values), min(values), max(values), chart))
     return found
 
 
-def _drawing(name: str, series: Sequence[tuple[str, float]]) -> Markup:
-    """Return the medians of the processes in the order of their time; the band is 2 % around the median of all."""
+def _history_chart(name: str, series: Sequence[tuple[str, float]]) -> Markup:
+    """Return a chart of the processes' medians over time, with a band of 2 % around the median of all."""
     width, height = 320, 60
     values = [value for _, value in series]
     middle = median(values)

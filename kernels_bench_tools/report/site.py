@@ -2,53 +2,66 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 
 import msgspec
 
-from kernels_bench_tools.report.output import OutputFolder
-from kernels_bench_tools.report.plan import plan_site
-from kernels_bench_tools.report.site_paths import FRONT
-from kernels_bench_tools.schema.build import BuildRun
+from kernels_bench_tools.report import pages
+from kernels_bench_tools.report.artifacts import notebook_artifacts
+from kernels_bench_tools.report.cells import is_long, log_files
+from kernels_bench_tools.report.devices import find_devices
+from kernels_bench_tools.report.files import joined_records, report_json
+from kernels_bench_tools.report.layout import Site
+from kernels_bench_tools.report.operators import OperatorReport, find_operators
+from kernels_bench_tools.report.output.folder import Content, OutputFolder, Published
+from kernels_bench_tools.report.output.keys import (
+    digest,
+    files_key,
+    notebook_key,
+    operator_key,
+    program_key,
+)
+from kernels_bench_tools.report.output.parallel import RenderedFile
+from kernels_bench_tools.report.page import Links
+from kernels_bench_tools.report.paths import (
+    DEVICES,
+    FRONT,
+    HIGHLIGHTING,
+    METHOD,
+    NOT_FOUND,
+    REPORT,
+    SELFCHECK,
+    STATUS,
+    SitePaths,
+    backward_page,
+    matrix_page,
+    operator_records,
+    static_files,
+)
+from kernels_bench_tools.report.selfchecks import find_selfchecks, read_selfchecks
+from kernels_bench_tools.schema.build import BuildRun, NotebookRun
 from kernels_bench_tools.schema.summary import Report
-
-
-class Published(msgspec.Struct, kw_only=True):
-    """What publishing did; lists are of site paths."""
-
-    index: Path
-    """The front page's file."""
-    written: list[str]
-    unchanged: list[str]
-    removed: list[str]
-    dead_links: list[str]
-    """``folder: url`` of each link in prose that leads nowhere."""
 
 
 def publish(project_root: Path, build: BuildRun, output: Path, previous: Report | None = None) -> Published:
     """Write the pages of a build, and remove those of earlier builds that it no longer has.
 
-    A page of which nothing changed is neither made nor written again.
+    Pages whose inputs did not change are not rendered again.
 
     Args:
-        project_root: The project; the build's paths count from it.
-        build: Every notebook with its prose and how its cells ended.
-        output: Folder of the site; made if it does not exist.
-        previous: An earlier build's: the front page tells what has changed since.
+        project_root: The project; the build's paths are relative to it.
+        build: Every notebook with its prose and the results of its cells.
+        output: Folder of the site; created if it does not exist.
+        previous: Report of an earlier build; the front page lists what changed since.
 
     Raises:
         ProjectError: The output folder holds files that no build wrote.
     """
     folder = OutputFolder(output)
     site, files = plan_site(project_root, build, previous)
-    changes = folder.write(files, site.links.dead)
-    return Published(
-        index=output / FRONT,
-        written=changes.written,
-        unchanged=changes.unchanged,
-        removed=changes.removed,
-        dead_links=changes.dead,
-    )
+    return folder.write(files, site.links.dead)
 
 
 def unpublish(output: Path) -> int:
@@ -58,3 +71,142 @@ def unpublish(output: Path) -> int:
         ProjectError: The folder holds no site.
     """
     return OutputFolder(output).clear() if output.exists() else 0
+
+
+def plan_site(root: Path, build: BuildRun, previous: Report | None = None) -> tuple[Site, dict[str, Content]]:
+    """Return the site of a build and the content of all its files, by site path."""
+    paths = SitePaths(build.notebooks)
+    operators = find_operators(root, paths, build.notebooks)
+    artifacts = [found for notebook in build.notebooks for found in notebook_artifacts(root, paths, notebook)]
+    files: dict[str, Content] = {artifact.path: artifact.file for artifact in artifacts if artifact.exists}
+    for notebook in build.notebooks:
+        files.update(_cell_files(root, paths, notebook))
+    files |= static_files()
+    devices = find_devices(operators)
+    # All paths are known before a page is rendered: each page may link to all others.
+    known = {
+        *files,
+        *paths.pages.values(),
+        *_generated_paths(operators),
+        *(device.path for device in devices),
+    }
+    site = Site(
+        build=build,
+        root=root,
+        paths=paths,
+        links=Links(root, paths.pages, known, build.project.repository),
+        operators=operators,
+        devices=devices,
+        artifacts=artifacts,
+        selfchecks=read_selfchecks(root),
+        previous=previous,
+    )
+    files |= _rendered_files(site, digest(*sorted(known)))
+    return site, files
+
+
+def _generated_paths(operators: Sequence[OperatorReport]) -> Iterator[str]:
+    """Yield the site paths of pages and files without a notebook."""
+    yield from (FRONT, SELFCHECK, DEVICES, METHOD, STATUS, NOT_FOUND, REPORT, HIGHLIGHTING)
+    for operator in operators:
+        yield operator.page
+        yield operator_records(operator.folder)
+        if operator.views:
+            yield matrix_page(operator.folder)
+        if operator.has_backward_page:
+            yield backward_page(operator.folder)
+
+
+def _cell_files(root: Path, paths: SitePaths, notebook: NotebookRun) -> Iterator[tuple[str, Content]]:
+    """Yield the code of each cell, and those of its logs of which the page shows only a part."""
+    for cell in notebook.cells:
+        code = cell.code if cell.code.endswith("\n") else f"{cell.code}\n"
+        yield paths.script(notebook.path, cell.id), code.encode(errors="replace")
+        for name, file in log_files(root, cell).items():
+            if is_long(file):
+                yield paths.log(notebook.path, cell.id, name), file
+
+
+_Renderer = Callable[[], str | bytes]
+
+
+def _rendered_files(site: Site, structure: str) -> dict[str, RenderedFile]:
+    """Return the files that are rendered, by site path.
+
+    The pages of an operator share one key, and those of the whole site another; any other notebook and figure has the
+    key of its notebook. All of them include the list of the site's paths, because pages link to each other.
+    """
+    project = site.build.project
+    devices = (part for one in site.devices for part in (one.device.name, one.path))
+    base = digest(
+        program_key(), structure, project.title, project.repository, str(project.raw_html), *devices
+    )
+    found: dict[str, RenderedFile] = {}
+
+    def add(key: str, renderers: Iterable[tuple[str, _Renderer]]) -> None:
+        for path, render in renderers:
+            found[path] = RenderedFile(digest(base, key), partial(_encoded, render))
+
+    notebooks = {one.path: notebook_key(site.root, one) for one in site.build.notebooks}
+    operators = {one.folder: operator_key(site.root, one, notebooks) for one in site.operators}
+    everything = digest(
+        *operators.values(),
+        *notebooks.values(),
+        files_key(site.root, find_selfchecks(site.root)),
+        msgspec.json.encode(site.previous),
+        project.commit,
+    )
+    add(everything, _site_pages(site))
+    for operator in site.operators:
+        add(operators[operator.folder], _operator_pages(site, operator))
+    for artifact in site.artifacts:
+        if artifact.suffix == "svg" and artifact.exists:
+            render = partial(pages.figure_file, site, artifact)
+            add(notebooks[artifact.notebook], [(artifact.path, render)])
+    own = {FRONT, *(path for operator in site.operators for path in _notebook_paths(site, operator))}
+    for notebook in site.build.notebooks:
+        path, owner = site.paths.pages[notebook.path], site.operator_of(notebook.path)
+        # A notebook replaces a generated page of the same path.
+        if path not in own:
+            key = digest(notebooks[notebook.path], operators[owner.folder] if owner else "")
+            add(key, [(path, partial(pages.notebook_page, site, notebook))])
+    return found
+
+
+def _encoded(render: _Renderer) -> bytes:
+    content = render()
+    return content.encode() if isinstance(content, str) else content
+
+
+def _notebook_paths(site: Site, operator: OperatorReport) -> Iterator[str]:
+    """Yield the pages of an operator that show one of its notebooks."""
+    yield operator.page
+    for notebook in (*operator.implementations, *operator.combined):
+        yield site.paths.pages[notebook.path]
+
+
+def _site_pages(site: Site) -> Iterator[tuple[str, _Renderer]]:
+    yield FRONT, partial(pages.front_page, site)
+    yield SELFCHECK, partial(pages.selfcheck_page, site)
+    yield STATUS, partial(pages.status_page, site)
+    yield DEVICES, partial(pages.devices_page, site)
+    yield METHOD, partial(pages.method_page, site)
+    yield NOT_FOUND, partial(pages.not_found_page, site)
+    yield REPORT, partial(report_json, site.build.project, site.operators)
+    yield HIGHLIGHTING, pages.highlighting_styles
+    for device in site.devices:
+        yield device.path, partial(pages.device_page, site, device)
+
+
+def _operator_pages(site: Site, operator: OperatorReport) -> Iterator[tuple[str, _Renderer]]:
+    yield operator.page, partial(pages.operator_page, site, operator)
+    yield operator_records(operator.folder), partial(joined_records, site.root, site.paths, operator)
+    if operator.views:
+        yield matrix_page(operator.folder), partial(pages.matrix_page, site, operator)
+    if operator.has_backward_page:
+        yield backward_page(operator.folder), partial(pages.backward_page, site, operator)
+    for notebook in operator.implementations:
+        render = partial(pages.implementation_page, site, operator, notebook)
+        yield site.paths.pages[notebook.path], render
+    for notebook in operator.combined:
+        yield site.paths.pages[notebook.path], partial(pages.notebook_page, site, notebook)

@@ -1,4 +1,4 @@
-"""What the front page says has changed since an earlier report."""
+"""Changes since an earlier report, on the front page."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def scale(point: Point, factor: float) -> None:
 def changes(sample, read_page) -> Callable[[Edit], list[str]]:
     """Publish beside an earlier report, which is today's after ``edit``; return the lines of the front page."""
 
-    def told(edit: Edit) -> list[str]:
+    def shown(edit: Edit) -> list[str]:
         publish(sample.root, sample.build, sample.root / "site")
         report = msgspec.json.decode((sample.root / "site" / "report.json").read_bytes(), type=Report)
         edit(report)
@@ -43,26 +43,26 @@ def changes(sample, read_page) -> Callable[[Edit], list[str]]:
         lines = [strip.find("p"), *strip.iter("li")]
         return [" ".join("".join(line.itertext()).split()) for line in lines if line is not None]
 
-    return told
+    return shown
 
 
-def test_without_changes_it_says_so(changes):
-    assert changes(lambda _: None) == ["Nothing has changed since the report of 2026-11-18"]
+def test_no_changes_are_stated(changes):
+    assert changes(lambda _: None) == ["No changes since the report of 2026-11-18"]
 
 
-def test_a_row_that_became_faster_says_by_how_much_and_how_surely(changes):
+def test_a_faster_row_is_listed_with_its_ratio_and_significance(changes):
     def was_slower(report: Report) -> None:
         first, *_ = row_of(report, "triton_layer_norm").points
         scale(first, 2.0)
 
     heading, line = changes(was_slower)
 
-    assert heading == "Changed since the report of 2026-11-18"
+    assert heading == "Changes since the report of 2026-11-18"
     assert line.startswith("▲ faster Triton layer norm Layer Normalization, NVIDIA H200")
-    assert "the speed it had, on 1 of 4 workloads surely" in line
+    assert "; significant on 1 of 4 workloads" in line
 
 
-def test_a_difference_within_the_intervals_is_none(changes):
+def test_a_difference_within_the_intervals_is_not_listed(changes):
     def a_little(report: Report) -> None:
         for point in row_of(report, "triton_layer_norm").points:
             scale(point, 1.02)
@@ -70,7 +70,7 @@ def test_a_difference_within_the_intervals_is_none(changes):
     assert len(changes(a_little)) == 1
 
 
-def test_what_fails_now_comes_first_and_says_why(changes):
+def test_new_failures_are_listed_first_with_the_reason(changes):
     def passed(report: Report) -> None:
         for point in row_of(report, "hf_kernels_layer_norm").points:
             point.status, point.p50_ms = Status.OK, 1.0
@@ -82,10 +82,10 @@ def test_what_fails_now_comes_first_and_says_why(changes):
     assert first.startswith("✗ fails now HF Kernels layer norm")
     assert first.endswith("RuntimeError: no hub is reachable")
     assert second.startswith("▼ slower Triton layer norm")
-    assert "0.50× the speed it had, on 4 of 4 workloads surely" in second
+    assert "0.50×; significant on 4 of 4 workloads" in second
 
 
-def test_new_rows_mended_rows_and_rows_that_are_gone_are_told(changes):
+def test_new_fixed_and_removed_rows_are_listed(changes):
     def other(report: Report) -> None:
         view: DeviceSummary = report.operators[0].devices[0]
         triton = row_of(report, "triton_layer_norm")
@@ -102,10 +102,10 @@ def test_new_rows_mended_rows_and_rows_that_are_gone_are_told(changes):
         "+ new Triton",
         "− gone Old",
     ]
-    assert "1.62× the baseline's speed" in lines[1]
+    assert "speed-up 1.62×" in lines[1]
 
 
-def test_a_long_list_is_cut_and_counted(changes):
+def test_a_long_list_is_shortened(changes):
     def many(report: Report) -> None:
         view = report.operators[0].devices[0]
         row = row_of(report, "triton_layer_norm")
@@ -119,7 +119,7 @@ def test_a_long_list_is_cut_and_counted(changes):
     assert lines[-1] == "and 8 more"
 
 
-def test_without_an_earlier_report_the_front_page_is_silent(sample, read_page):
+def test_without_an_earlier_report_there_is_no_list_of_changes(sample, read_page):
     publish(sample.root, sample.build, sample.root / "site")
 
     page = read_page(sample.root / "site", "index.html")
@@ -127,13 +127,13 @@ def test_without_an_earlier_report_the_front_page_is_silent(sample, read_page):
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [(None, "cannot be read"), ("[]", "is not a report that this version can read")],
 )
-def test_an_earlier_report_that_is_none_is_told_in_a_line(tmp_path: Path, text: str | None, said: str):
+def test_an_invalid_earlier_report_is_an_error(tmp_path: Path, text: str | None, message: str):
     file = tmp_path / "previous.json"
     if text is not None:
         file.write_text(text)
 
-    with pytest.raises(ProjectError, match=said):
+    with pytest.raises(ProjectError, match=message):
         read_report(file)

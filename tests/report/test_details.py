@@ -1,4 +1,4 @@
-"""What a page takes from the records themselves."""
+"""First calls and conditions, read from records."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from kernels_bench_tools.schema.device import cuda_device
 from kernels_bench_tools.schema.record import Clocks, FirstCall, Latency, Record
 from kernels_bench_tools.schema.record_io import write_records
 
-CARD, OTHER = cuda_device("NVIDIA H200"), cuda_device("NVIDIA L4")
+GPU, OTHER = cuda_device("NVIDIA H200"), cuda_device("NVIDIA L4")
 
 
 def record(device, process=0, **more) -> Record:
@@ -32,29 +32,33 @@ def commit(root: Path, *records: Record) -> None:
     write_records(root / "op/results/records" / records[0].device.slug / "mine.jsonl", records)
 
 
+def committed(root: Path) -> list[Path]:
+    return sorted((root / "op/results/records").glob("*/mine.jsonl"))
+
+
 def made(root: Path, *records: Record) -> Artifact:
     file = root / "cache/op.jsonl"
     write_records(file, records)
     return Artifact("op.jsonl", "op/impls/mine.md", "benchmark", file, "op/artifacts/op.jsonl")
 
 
-def test_committed_records_tell_of_devices_that_this_build_has_not(tmp_path):
+def test_committed_records_are_used_for_devices_without_records_of_this_build(tmp_path):
     commit(tmp_path, record(OTHER, first_call=FirstCall(first_ms=5)))
-    artifact = made(tmp_path, record(CARD, first_call=FirstCall(first_ms=7)))
+    artifact = made(tmp_path, record(GPU, first_call=FirstCall(first_ms=7)))
 
-    found = device_details(tmp_path, "op", "mine", [artifact])
+    found = device_details(committed(tmp_path), [artifact])
 
     assert {slug: one.first_calls["w"].first_ms for slug, one in found.items()} == {
         OTHER.slug: 5,
-        CARD.slug: 7,
+        GPU.slug: 7,
     }
 
 
 def test_this_build_s_records_replace_committed_ones_of_their_device(tmp_path):
-    commit(tmp_path, record(CARD, first_call=FirstCall(first_ms=5)))
-    artifact = made(tmp_path, record(CARD))
+    commit(tmp_path, record(GPU, first_call=FirstCall(first_ms=5)))
+    artifact = made(tmp_path, record(GPU))
 
-    assert device_details(tmp_path, "op", "mine", [artifact])[CARD.slug].first_calls == {}
+    assert device_details(committed(tmp_path), [artifact])[GPU.slug].first_calls == {}
 
 
 def test_conditions_span_the_processes(tmp_path):
@@ -62,28 +66,28 @@ def test_conditions_span_the_processes(tmp_path):
         Clocks(sm_mhz=1980, power_w=300.0),
         Clocks(sm_mhz=1755, power_w=700.0, throttle=["SW_POWER_CAP"], other_processes=1),
     ]
-    commit(tmp_path, *(record(CARD, number, clocks=one) for number, one in enumerate(clocks)))
+    commit(tmp_path, *(record(GPU, number, clocks=one) for number, one in enumerate(clocks)))
 
-    conditions = dict(device_details(tmp_path, "op", "mine", [])[CARD.slug].conditions)
+    conditions = dict(device_details(committed(tmp_path), [])[GPU.slug].conditions)
 
     assert conditions == {
         "SM clock": "1755 to 1980 MHz",
         "Power, highest": "300 to 700 W",
-        "Slowed down for": "SW_POWER_CAP",
+        "Throttled by": "SW_POWER_CAP",
         "Other processes": "1",
     }
 
 
 def test_sentinels_are_shown_from_the_fastest_to_the_slowest(tmp_path):
-    commit(tmp_path, *(record(CARD, n, sentinels={"copy": [0.50 + n / 100, 0.51]}) for n in range(3)))
+    commit(tmp_path, *(record(GPU, n, sentinels={"copy": [0.50 + n / 100, 0.51]}) for n in range(3)))
 
-    assert dict(device_details(tmp_path, "op", "mine", [])[CARD.slug].conditions) == {
+    assert dict(device_details(committed(tmp_path), [])[GPU.slug].conditions) == {
         "Sentinel copy": "0.5 to 0.52 ms"
     }
 
 
-def test_a_file_that_holds_no_records_is_passed_over(tmp_path):
-    commit(tmp_path, record(CARD))
-    (tmp_path / "op/results/records" / CARD.slug / "mine.jsonl").write_text("{}\n{}\n")
+def test_a_file_without_records_is_skipped(tmp_path):
+    commit(tmp_path, record(GPU))
+    (tmp_path / "op/results/records" / GPU.slug / "mine.jsonl").write_text("{}\n{}\n")
 
-    assert device_details(tmp_path, "op", "mine", []) == {}
+    assert device_details(committed(tmp_path), []) == {}

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from kernels_bench_tools.report.chart.svg import Setting, inline_figure
-from kernels_bench_tools.report.links import Links
+from kernels_bench_tools.report.page import Links
 from kernels_bench_tools.report.site import publish
 from kernels_bench_tools.schema.summary import Summary
 

@@ -1,65 +1,56 @@
-"""A page whose inputs did not change is neither made nor written again."""
+"""Pages whose inputs did not change are not rendered again."""
 
 from __future__ import annotations
 
 import pytest
 
-from kernels_bench_tools.report import making
-from kernels_bench_tools.report.products import Product, make_products
+from kernels_bench_tools.report import pages
+from kernels_bench_tools.report.output.parallel import RenderedFile, render_files
 from kernels_bench_tools.report.site import publish
 from kernels_bench_tools.schema.build import FrontMatter, NotebookRun, Prose
 from kernels_bench_tools.schema.record import Status
 
 TRITON = "layer_norm/impls/triton_layer_norm.md"
-METHODS = [name for name, value in vars(making.Maker).items() if callable(value) and not name.startswith("_")]
+RENDERERS = [name for name, value in vars(pages).items() if name.endswith("_page") and callable(value)]
 
 
 @pytest.fixture
-def made(monkeypatch):
-    """What is made from here on, by the names of the makers; they go on making it."""
+def rendered(monkeypatch):
+    """The names of the functions that render pages, each time that one is called."""
     names: list[str] = []
 
-    def counted(name, make):
-        def method(self, *arguments):
+    def counted(name, render):
+        def function(*arguments):
             names.append(name)
-            return make(self, *arguments)
+            return render(*arguments)
 
-        return method
+        return function
 
-    for name in METHODS:
-        monkeypatch.setattr(making.Maker, name, counted(name, getattr(making.Maker, name)))
+    for name in RENDERERS:
+        monkeypatch.setattr(pages, name, counted(name, getattr(pages, name)))
     return names
 
 
-def test_nothing_is_made_when_nothing_changed(sample, made):
+def test_nothing_is_rendered_when_nothing_changed(sample, rendered):
     publish(sample.root, sample.build, sample.root / "site")
-    assert set(made) == set(METHODS) - {"figure"} or "figure" in made
-    made.clear()
+    assert set(rendered) >= {"front_page", "operator_page", "implementation_page", "device_page"}
+    rendered.clear()
     publish(sample.root, sample.build, sample.root / "site")
-    assert made == []
+    assert rendered == []
 
 
-def test_a_log_makes_only_the_pages_that_may_show_it(sample, made):
-    publish(sample.root, sample.build, sample.root / "site")
-    made.clear()
-    sample.log(TRITON).write_text("another line\n")
-    publish(sample.root, sample.build, sample.root / "site")
-    assert made.count("implementation") == 1
-    assert {"front", "method", "status", "figure", "feed", "report"}.isdisjoint(made)
-
-
-def test_another_operator_is_left_alone(sample, made):
+def test_a_change_renders_no_page_of_another_operator(sample, rendered):
     front = FrontMatter(title="Other")
     sample.build.notebooks.append(NotebookRun(path="other/impls/x.md", digest="", front=front, blocks=[]))
     publish(sample.root, sample.build, sample.root / "site")
-    made.clear()
+    rendered.clear()
     sample.notebook("other/impls/x.md").blocks.append(Prose(text="New.\n"))
     published = publish(sample.root, sample.build, sample.root / "site")
     assert published.written == ["other/impls/x.html"]
-    assert made.count("implementation") == made.count("operator") == 1
+    assert rendered.count("implementation_page") == rendered.count("operator_page") == 1
 
 
-def test_incremental_builds_end_where_a_whole_one_does(sample):
+def test_incremental_builds_give_the_same_site_as_a_full_build(sample):
     def contents(folder):
         return {path.relative_to(folder): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
@@ -81,39 +72,39 @@ def test_incremental_builds_end_where_a_whole_one_does(sample):
     assert contents(site) == contents(sample.root / "whole")
 
 
-def test_links_that_lead_nowhere_are_told_again_and_forgotten_once_they_lead_somewhere(sample):
+def test_dead_links_are_reported_until_they_are_fixed(sample):
     sample.notebook(TRITON).blocks.insert(0, Prose(text="[read](../../README.md)\n"))
     site = sample.root / "site"
     for _ in range(2):
         assert publish(sample.root, sample.build, site).dead_links == ["layer_norm/impls: ../../README.md"]
-    # Not an input of the page that any key knows.
+    # Not part of the key of the page.
     (sample.root / "README.md").write_text("here")
     assert publish(sample.root, sample.build, site).dead_links == []
 
 
-def test_a_damaged_page_is_made_again(sample):
+def test_a_damaged_page_is_rendered_again(sample):
     site = sample.root / "site"
     publish(sample.root, sample.build, site)
     (site / "method.html").write_text("cut")
     assert publish(sample.root, sample.build, site).written == ["method.html"]
 
 
-def test_many_products_made_in_processes_are_the_same_and_their_dead_links_are_known(tmp_path):
+def test_files_rendered_in_processes_are_the_same_and_report_dead_links(tmp_path):
     dead: set[str] = set()
 
-    def product(number):
-        def make():
+    def file(number):
+        def render():
             if number % 50 == 0:
                 dead.add(f"link {number}")
             return str(number).encode()
 
-        return Product(str(number), make)
+        return RenderedFile(str(number), render)
 
-    def put(path, data):
+    def write(path, data):
         (tmp_path / path).write_bytes(data)
         return True
 
-    found = list(make_products({f"{number}.txt": product(number) for number in range(150)}, put, dead))
+    found = list(render_files({f"{number}.txt": file(number) for number in range(150)}, write, dead))
     assert [one.path for one in found] == [f"{number}.txt" for number in range(150)]
-    assert [one.dead for one in found if one.dead] == [["link 0"], ["link 50"], ["link 100"]]
+    assert [one.dead_links for one in found if one.dead_links] == [["link 0"], ["link 50"], ["link 100"]]
     assert (tmp_path / "149.txt").read_text() == "149"

@@ -1,9 +1,10 @@
-"""What pages say of rows beyond their own fields."""
+"""Values that pages derive from rows."""
 
 from __future__ import annotations
 
 import pytest
 
+from kernels_bench_tools.report.labels import status_label
 from kernels_bench_tools.report.rows import families, statuses, typical_latency
 from kernels_bench_tools.schema.record import Status
 from kernels_bench_tools.schema.summary import Point, Row
@@ -18,17 +19,17 @@ def row(*times: tuple[float, float | None, float | None], total: int = 0, **fiel
     return Row(**known, passed=len(points), total=total or len(points), points=points)
 
 
-def test_a_latency_over_workloads_is_a_geometric_mean_with_its_interval():
+def test_typical_latency_is_a_geometric_mean_with_its_interval():
     found = typical_latency(row((1.0, 0.9, 1.2), (4.0, 3.6, 4.8)))
 
     assert found == pytest.approx((2.0, 1.8, 2.4))
 
 
-def test_a_row_that_failed_a_workload_has_none():
+def test_a_row_that_failed_a_workload_has_no_typical_latency():
     assert typical_latency(row((1.0, 0.9, 1.2), total=2)) is None
 
 
-def test_without_all_intervals_it_has_no_interval():
+def test_typical_latency_without_all_intervals_has_no_interval():
     found = typical_latency(row((1.0, None, None), (4.0, 3.6, 4.8)))
 
     assert found is not None
@@ -36,13 +37,13 @@ def test_without_all_intervals_it_has_no_interval():
     assert not found.known
 
 
-def test_rows_are_filtered_by_what_they_have():
+def test_families_and_statuses_of_rows_in_order():
     rows = [row(family="triton"), row(family="", status=Status.OOM), row(family="torch")]
 
-    assert families(rows) == [("torch", "torch"), ("triton", "triton"), ("other", "other")]
-    assert statuses(rows) == [("ok", "✓ ok"), ("oom", "✗ out of memory")]
+    assert families(rows) == ["torch", "triton", "other"]
+    assert statuses(rows) == [Status.OK, Status.OOM]
 
 
-def test_what_nobody_has_tried_is_told_apart_from_what_left_nothing():
-    assert statuses([row(status=Status.ABSENT)]) == [("absent", "○ not tried here")]
-    assert statuses([row(status=Status.INVALID)]) == [("invalid", "✗ invalid output")]
+def test_not_measured_and_invalid_output_have_different_labels():
+    assert status_label(Status.ABSENT).word == "not measured"
+    assert status_label(Status.INVALID).word == "invalid output"

@@ -1,13 +1,13 @@
-"""The page that says how good the numbers are."""
+"""The page of the self-checks."""
 
 from __future__ import annotations
 
 import pytest
 
+from kernels_bench_tools.report.labels import CACHES, REGIMES, TIMERS, status_label
 from kernels_bench_tools.report.site import publish
-from kernels_bench_tools.report.words import _REGIME, _STATUS
 from kernels_bench_tools.schema.build import FrontMatter, NotebookRun, Prose
-from kernels_bench_tools.schema.record import Regime, Status
+from kernels_bench_tools.schema.record import CacheState, Regime, Status, Timer
 
 PAGE = "selfcheck.html"
 
@@ -17,13 +17,13 @@ def rows(page, table_class):
     return [" ".join("".join(row.itertext()).split()) for row in table.iter("tr")]
 
 
-def test_every_page_leads_to_it(pages):
+def test_every_page_links_to_the_self_checks(pages):
     for path, page in pages.items():
-        if path not in {PAGE, "404.html"}:  # which is shown at any depth, and leads to the front page
+        if path not in {PAGE, "404.html"}:  # shown at any depth; links to the front page
             assert any(url.endswith(PAGE) for _, url in page.references()), path
 
 
-def test_it_says_what_was_checked_and_how_it_ended(pages):
+def test_each_check_is_listed_with_its_result(pages):
     page = pages[PAGE]
     assert "1 of 2 checks passed" in page.text
     assert "checked 2026-11-20" in page.text
@@ -35,29 +35,29 @@ def test_it_says_what_was_checked_and_how_it_ended(pages):
     assert "✗ failed 4 of 50 at most 2 false verdicts in 50 pairs" in same
 
 
-def test_it_compares_every_call_with_nsight_compute_and_other_methods(pages):
+def test_every_call_is_compared_with_nsight_compute_and_other_methods(pages):
     header, silu, layer_norm = rows(pages[PAGE], "agreement")
-    assert "do_benchtimes ncu …_cudagraphtimes ncu" in header
+    assert "do_benchrelative to ncu …_cudagraphrelative to ncu" in header
     assert silu.startswith(
         "SiLU 128x1536 1 1.983 [1.979, 1.987] 1.991 0 -0.40 % 1.388 6.82× 1.26× 0.69× 0.1 %"
     )
     assert layer_norm.startswith("layer_norm 65536x8192 1 1,731 ")
-    assert "at most 0.4 % from Nsight Compute" in pages[PAGE].text
+    assert "at most 0.4 % difference from Nsight Compute" in pages[PAGE].text
 
 
-def test_without_a_self_check_it_says_how_to_make_one(sample, read_page):
+def test_without_a_self_check_the_page_shows_the_command(sample, read_page):
     publish(sample.root, sample.build, sample.root / "site")
     page = read_page(sample.root / "site", PAGE)
     assert "kbt selfcheck" in page.text
     assert not page.elements("table")
 
 
-def test_a_file_that_is_no_self_check_is_named_and_the_page_is_there(sample, read_page):
+def test_an_invalid_self_check_is_named_on_the_page(sample, read_page):
     folder = sample.root / "selfcheck"
     folder.mkdir()
-    (folder / "card.json").write_text("{}")
+    (folder / "gpu.json").write_text("{}")
     publish(sample.root, sample.build, sample.root / "site")
-    assert "selfcheck/card.json is not a self-check" in read_page(sample.root / "site", PAGE).text
+    assert "selfcheck/gpu.json is not a self-check" in read_page(sample.root / "site", PAGE).text
 
 
 def test_a_notebook_of_the_same_name_is_not_overwritten(sample, read_page):
@@ -69,6 +69,10 @@ def test_a_notebook_of_the_same_name_is_not_overwritten(sample, read_page):
     assert "My own words." in read_page(sample.root / "site", PAGE).text
 
 
-@pytest.mark.parametrize(("kind", "words"), [(Regime, _REGIME), (Status, _STATUS)])
-def test_every_fact_has_its_words(kind, words):
-    assert set(kind) <= set(words)
+@pytest.mark.parametrize(("kind", "labels"), [(Regime, REGIMES), (Timer, TIMERS), (CacheState, CACHES)])
+def test_every_value_of_an_enum_has_a_label(kind, labels):
+    assert set(kind) == set(labels)
+
+
+def test_every_status_has_a_label():
+    assert all(status_label(status).word for status in Status)

@@ -126,9 +126,9 @@ def test_a_failed_combine_cell_leaves_pages_that_say_why(sample, read_page, find
     site = sample.root / "site"
     publish(sample.root, sample.build, site)
     for path in ("index.html", "layer_norm/index.html", "layer_norm/results/combined_results.html"):
-        assert "cell combine ended as error: ValueError: no <records>" in read_page(site, path).text, path
+        assert "cell combine failed (error): ValueError: no <records>" in read_page(site, path).text, path
     implementation = read_page(site, "layer_norm/impls/triton_layer_norm.html").text
-    assert "Not compared with the others" in implementation
+    assert "No summary:" in implementation
     assert "N2048_D4096" in implementation
     assert "PyTorch layer norm" in read_page(site, "index.html").text
     assert find_dead_references(site) == []
@@ -146,7 +146,7 @@ def test_missing_artifacts_are_named_not_linked(sample, read_page, find_dead_ref
     sample.artifact("latency.csv").unlink()
     publish(sample.root, sample.build, sample.root / "site")
     page = read_page(sample.root / "site", "layer_norm/results/combined_results.html")
-    assert "latency.svg was not made" in page.text
+    assert "latency.svg is missing" in page.text
     assert find_dead_references(sample.root / "site") == []
 
 
@@ -161,14 +161,14 @@ def test_an_operator_without_implementations_or_records_has_a_page(sample, read_
     publish(sample.root, sample.build, sample.root / "site")
     text = read_page(sample.root / "site", "layer_norm/index.html").text
     assert "its combine notebook has not run" in text
-    assert "No implementation yet." in text
+    assert "No implementations yet." in text
     assert find_dead_references(sample.root / "site") == []
 
 
 def test_a_project_without_notebooks_has_a_front_page(sample, read_page):
     sample.build.notebooks = []
     published = publish(sample.root, sample.build, sample.root / "site")
-    assert "No operator has been measured yet." in read_page(published.index.parent, "index.html").text
+    assert "No operators yet." in read_page(published.index.parent, "index.html").text
 
 
 def test_any_other_notebook_has_a_page_too(sample, read_page):
@@ -231,7 +231,7 @@ def test_a_flood_of_output_is_cut_and_kept_as_a_file(sample, read_page, find_dea
     assert len(page.html) < 100_000
     assert "first" in page.text
     assert "last" in page.text
-    assert "are left out here" in page.text
+    assert "omitted:" in page.text
     assert (site / "layer_norm/impls/cells/triton_layer_norm/benchmark.stdout.txt").stat().st_size > 3_000_000
     assert find_dead_references(site) == []
 

@@ -1,30 +1,21 @@
-"""Templates that an earlier build compiled are used again, and never trusted beyond what they were made from."""
+"""Compiled templates are kept between processes."""
 
 from __future__ import annotations
 
-from pathlib import Path
+import tempfile
 
 import pytest
 from jinja2 import Environment
 
 from kernels_bench_tools.report import templates
-from kernels_bench_tools.report.templates import CompiledTemplates, make_environment
 
 NAME = "404.html.j2"
 
 
 @pytest.fixture
-def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder in which a build left its compiled templates; this process knows none of them."""
-    monkeypatch.setattr(CompiledTemplates, "_known", {})
-    make_environment(tmp_path).get_template(NAME)
-    CompiledTemplates._known.clear()
-    return tmp_path
-
-
-@pytest.fixture
-def compiled(monkeypatch: pytest.MonkeyPatch) -> list[str | None]:
-    """The names of the templates that are compiled from here on."""
+def compiled(tmp_path, monkeypatch: pytest.MonkeyPatch) -> list[str | None]:
+    """The names of the templates that are compiled from here on; none is compiled yet."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     names: list[str | None] = []
     compile_template = Environment.compile
 
@@ -36,32 +27,18 @@ def compiled(monkeypatch: pytest.MonkeyPatch) -> list[str | None]:
     return names
 
 
-def test_what_an_earlier_build_compiled_is_not_compiled_again(state, compiled):
-    make_environment(state).get_template(NAME)
-
-    assert compiled == []
+def get_template_in_a_new_environment():
+    templates.environment.__wrapped__().get_template(NAME)
 
 
-def test_one_process_compiles_a_template_once_also_where_nothing_can_be_kept(tmp_path, compiled, monkeypatch):
-    monkeypatch.setattr(CompiledTemplates, "_known", {})
-    for _ in range(2):
-        make_environment(tmp_path / "missing").get_template(NAME)
-
+def test_a_compiled_template_is_not_compiled_again(compiled):
+    get_template_in_a_new_environment()
+    get_template_in_a_new_environment()
     assert compiled == [NAME]
-    assert not (tmp_path / "missing").exists()
 
 
-def test_what_another_version_compiled_is_compiled_anew(state, compiled, monkeypatch):
+def test_a_template_compiled_by_another_version_is_compiled_again(compiled, monkeypatch):
+    get_template_in_a_new_environment()
     monkeypatch.setattr(templates, "program_key", lambda: "another version")
-    make_environment(state).get_template(NAME)
-
-    assert compiled == [NAME]
-
-
-@pytest.mark.parametrize("damage", [b"", b"garbage", None], ids=["empty", "garbage", "cut short"])
-def test_a_damaged_file_is_compiled_anew(state, compiled, damage):
-    for file in (state / "templates").iterdir():
-        file.write_bytes(file.read_bytes()[:200] if damage is None else damage)
-    make_environment(state).get_template(NAME)
-
-    assert compiled == [NAME]
+    get_template_in_a_new_environment()
+    assert compiled == [NAME, NAME]

@@ -1,4 +1,4 @@
-"""The folder that the site is written to: only what changed is written, only what we wrote is removed."""
+"""The output folder: only changed files are written, only files that a build wrote are removed."""
 
 from __future__ import annotations
 
@@ -7,71 +7,75 @@ import os
 import shutil
 import stat
 from collections.abc import Iterable, Mapping
+from functools import partial
 from pathlib import Path
 
 import msgspec
 
 from kernels_bench_tools.errors import ProjectError
-from kernels_bench_tools.report.paths import stays_inside
-from kernels_bench_tools.report.products import Product, make_products
+from kernels_bench_tools.report.output.parallel import RenderedFile, render_files
+from kernels_bench_tools.report.paths import FRONT, stays_inside
 
-Content = bytes | Path | Product
+Content = bytes | Path | RenderedFile
+"""A file's bytes, the file to copy, or how to render it."""
 MANIFEST = ".kbt-site.json"
 UNFINISHED = ".kbt-unfinished"
-"""Folder for files that are being written. What a build that was killed, or a full disk, left there is known by it."""
+"""Folder for files that are being written; what a killed build left in it is removed by the next one."""
 _KEPT = {MANIFEST, UNFINISHED, ".gitignore"}
 
 
-class Entry(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """What is known of a file that took work to make."""
+class ManifestEntry(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """A rendered file."""
 
     key: str
     size: int
     dead: list[str] = msgspec.field(default_factory=list)
-    """Links of its prose that lead nowhere."""
+    """Links in its prose whose target does not exist."""
 
 
 class Manifest(msgspec.Struct, kw_only=True):
-    """Which files of a folder a build wrote."""
+    """Which files of the folder a build wrote."""
 
     format: int = 1
     files: list[str]
-    made: dict[str, Entry] = msgspec.field(default_factory=dict)
-    """Those of ``files`` that need not be made again while their keys stay the same."""
+    made: dict[str, ManifestEntry] = msgspec.field(default_factory=dict)
+    """Those of ``files`` that are not rendered again while their key stays the same."""
 
 
-class Changes(msgspec.Struct, kw_only=True):
-    """What writing did to the folder, as site paths."""
+class Published(msgspec.Struct, kw_only=True):
+    """The result of publishing; lists are of site paths."""
 
+    index: Path
+    """The front page's file."""
     written: list[str] = msgspec.field(default_factory=list)
     unchanged: list[str] = msgspec.field(default_factory=list)
     removed: list[str] = msgspec.field(default_factory=list)
-    dead: list[str] = msgspec.field(default_factory=list)
-    """Links of all pages' prose that lead nowhere, also of pages that were not made again."""
+    dead_links: list[str] = msgspec.field(default_factory=list)
+    """``folder: url`` of each link in prose whose target does not exist, also on pages that were not rendered again."""
 
 
 class OutputFolder:
-    """A folder that holds a site and nothing else that we would touch.
+    """A folder that holds a site.
 
     Raises:
-        ProjectError: It is no folder, or holds files but no site.
+        ProjectError: It is not a folder, or holds files but no site.
     """
 
     def __init__(self, root: Path) -> None:
         self.root = root
         manifest = self._read()
         self._ours = {path for path in manifest.files if stays_inside(path)}
-        self._made = manifest.made
+        self._rendered = manifest.made
 
-    def write(self, files: Mapping[str, Content], dead: set[str]) -> Changes:
-        """Make the folder hold these files, given as bytes, as the file to copy or as a product to make.
+    def write(self, files: Mapping[str, Content], dead_links: set[str]) -> Published:
+        """Make the folder hold exactly these files, and those that no build wrote.
 
-        A product is not made again while its file is there, its key is the same and all of its links lead somewhere: a
-        link may lead out of the site, to what no key knows.
+        A file is not rendered again while it is there, its key is the same and it has no dead links: these depend on
+        files that are not part of any key.
 
         Args:
             files: By site path.
-            dead: Making a product adds the links that lead nowhere to this set.
+            dead_links: Set that rendering adds dead links to.
 
         Raises:
             ProjectError: One of them would replace a file that no build wrote.
@@ -85,48 +89,48 @@ class OutputFolder:
                 )
         shutil.rmtree(self.root / UNFINISHED, ignore_errors=True)
         try:
-            return self._write(files, dead)
+            return self._write(files, dead_links)
         finally:
             shutil.rmtree(self.root / UNFINISHED, ignore_errors=True)
 
-    def _write(self, files: Mapping[str, Content], dead: set[str]) -> Changes:
-        # Written before the files, so that a build cut short does not leave strangers behind.
-        self._write_manifest(self._ours | files.keys(), self._made)
-        changes = Changes(removed=sorted(self._ours - files.keys()))
-        self._remove(changes.removed)
-        products = {path: content for path, content in files.items() if isinstance(content, Product)}
-        entries = {path: entry for path in products if (entry := self._still_good(path, products[path]))}
-        due = {path: product for path, product in products.items() if path not in entries}
-        changes.unchanged += entries
-        for path in files.keys() - products.keys():
-            self._note(changes, path, _put(self.root, path, _plain(files[path])))
-        for made in make_products(due, lambda path, data: _put(self.root, path, data), dead):
-            self._note(changes, made.path, made.changed)
-            entries[made.path] = Entry(key=due[made.path].key, size=made.size, dead=made.dead)
-        changes.written.sort()
-        changes.unchanged.sort()
-        changes.dead = sorted({link for entry in entries.values() for link in entry.dead})
+    def _write(self, files: Mapping[str, Content], dead_links: set[str]) -> Published:
+        # Written before the files, so that the next build may remove what an interrupted one wrote.
+        self._write_manifest(self._ours | files.keys(), self._rendered)
+        result = Published(index=self.root / FRONT, removed=sorted(self._ours - files.keys()))
+        self._remove(result.removed)
+        entries: dict[str, ManifestEntry] = {}
+        outdated: dict[str, RenderedFile] = {}
+        for path, content in files.items():
+            if not isinstance(content, RenderedFile):
+                (result.written if _write_file(self.root, path, content) else result.unchanged).append(path)
+            elif entry := self._valid_entry(path, content):
+                entries[path] = entry
+                result.unchanged.append(path)
+            else:
+                outdated[path] = content
+        for path, size, changed, dead in render_files(outdated, partial(_write_file, self.root), dead_links):
+            (result.written if changed else result.unchanged).append(path)
+            entries[path] = ManifestEntry(key=outdated[path].key, size=size, dead=dead)
+        result.written.sort()
+        result.unchanged.sort()
+        result.dead_links = sorted({link for entry in entries.values() for link in entry.dead})
         self._write_manifest(files.keys(), entries)
-        self._ours, self._made = set(files), entries
-        return changes
+        self._ours, self._rendered = set(files), entries
+        return result
 
-    def _still_good(self, path: str, product: Product) -> Entry | None:
-        entry = self._made.get(path)
-        if entry is None or entry.key != product.key or entry.dead or path not in self._ours:
+    def _valid_entry(self, path: str, file: RenderedFile) -> ManifestEntry | None:
+        entry = self._rendered.get(path)
+        if entry is None or entry.key != file.key or entry.dead or path not in self._ours:
             return None
         found = _stat(self.root / path)
         return entry if found is not None and found.st_size == entry.size else None
-
-    @staticmethod
-    def _note(changes: Changes, path: str, changed: bool) -> None:
-        (changes.written if changed else changes.unchanged).append(path)
 
     def clear(self) -> int:
         """Remove every file that builds wrote, and return how many there were."""
         removed = [path for path in sorted(self._ours) if (self.root / path).is_file()]
         self._remove(self._ours)
         (self.root / MANIFEST).unlink(missing_ok=True)
-        self._ours, self._made = set(), {}
+        self._ours, self._rendered = set(), {}
         return len(removed)
 
     def _read(self) -> Manifest:
@@ -153,10 +157,10 @@ class OutputFolder:
                 remedy=f"Remove {self.root} and build again",
             ) from error
 
-    def _write_manifest(self, files: Iterable[str], made: Mapping[str, Entry]) -> None:
-        manifest = Manifest(files=sorted(files), made=dict(sorted(made.items())))
+    def _write_manifest(self, files: Iterable[str], rendered: Mapping[str, ManifestEntry]) -> None:
+        manifest = Manifest(files=sorted(files), made=dict(sorted(rendered.items())))
         data = msgspec.json.format(msgspec.json.encode(manifest), indent=1) + b"\n"
-        _put(self.root, MANIFEST, data)
+        _write_file(self.root, MANIFEST, data)
 
     def _remove(self, paths: Iterable[str]) -> None:
         folders: set[Path] = set()
@@ -169,8 +173,8 @@ class OutputFolder:
                 folder.rmdir()
 
 
-def _put(root: Path, path: str, content: bytes | Path) -> bool:
-    """Make a file of the site hold ``content``, whole or not at all; return whether it did not already."""
+def _write_file(root: Path, path: str, content: bytes | Path) -> bool:
+    """Write a file of the site atomically; return whether it changed."""
     target = root / path
     found = _stat(target)
     if found is not None and _same(target, found, content):
@@ -183,7 +187,7 @@ def _put(root: Path, path: str, content: bytes | Path) -> bool:
         _fill(temporary, content)
     try:
         temporary.replace(target)
-    except FileNotFoundError:  # the folder is not there yet, as it is for one file in four
+    except FileNotFoundError:  # a new folder
         target.parent.mkdir(parents=True, exist_ok=True)
         temporary.replace(target)
     return True
@@ -192,31 +196,26 @@ def _put(root: Path, path: str, content: bytes | Path) -> bool:
 def _fill(temporary: Path, content: bytes | Path) -> None:
     if isinstance(content, Path):
         shutil.copyfile(content, temporary)
-        # So that the next build sees from afar that it is the same file.
+        # The next build compares times before it compares contents.
         times = content.stat()
         os.utime(temporary, ns=(times.st_atime_ns, times.st_mtime_ns))
     else:
         temporary.write_bytes(content)
 
 
-def _plain(content: Content) -> bytes | Path:
-    assert not isinstance(content, Product)
-    return content
-
-
 def _stat(target: Path) -> os.stat_result | None:
-    """Return what is known of a file; None if there is none. Asked of thousands of files, so only once of each."""
+    """Return the status of a regular file, None if there is none."""
     try:
-        found = os.stat(target)  # noqa: PTH116 - half of what Path.stat costs
+        found = os.stat(target)  # noqa: PTH116 - twice as fast as Path.stat, for thousands of files
     except OSError:
         return None
     return found if stat.S_ISREG(found.st_mode) else None
 
 
-def _same(target: Path, theirs: os.stat_result, content: bytes | Path) -> bool:
+def _same(target: Path, found: os.stat_result, content: bytes | Path) -> bool:
     if isinstance(content, Path):
-        ours = content.stat()
-        if ours.st_size != theirs.st_size:
+        source = content.stat()
+        if source.st_size != found.st_size:
             return False
-        return ours.st_mtime_ns == theirs.st_mtime_ns or filecmp.cmp(content, target, shallow=False)
-    return theirs.st_size == len(content) and target.read_bytes() == content
+        return source.st_mtime_ns == found.st_mtime_ns or filecmp.cmp(content, target, shallow=False)
+    return found.st_size == len(content) and target.read_bytes() == content

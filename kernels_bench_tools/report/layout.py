@@ -1,0 +1,152 @@
+"""The layout of every page: breadcrumbs, navigation and the origin of its numbers."""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from kernels_bench_tools.report.artifacts import Artifact
+from kernels_bench_tools.report.devices import ReportDevice
+from kernels_bench_tools.report.operators import IMPLEMENTATIONS, RESULTS, OperatorReport, notebook_title
+from kernels_bench_tools.report.page import Links, Page
+from kernels_bench_tools.report.paths import (
+    DEVICES,
+    FRONT,
+    METHOD,
+    REPORT,
+    SELFCHECK,
+    STATUS,
+    SitePaths,
+    backward_page,
+    matrix_page,
+)
+from kernels_bench_tools.report.selfchecks import SelfChecks
+from kernels_bench_tools.report.sentinels import read_readings
+from kernels_bench_tools.schema.build import BuildRun, FrontMatter, NotebookRun
+from kernels_bench_tools.schema.record_io import RecordHead
+from kernels_bench_tools.schema.summary import Report
+
+if TYPE_CHECKING:
+    from kernels_bench_tools.report.cells import Body
+
+
+@dataclass(frozen=True)
+class Site:
+    """Everything that pages are made from."""
+
+    build: BuildRun
+    root: Path
+    paths: SitePaths
+    links: Links
+    operators: Sequence[OperatorReport]
+    devices: Sequence[ReportDevice]
+    artifacts: Sequence[Artifact]
+    selfchecks: SelfChecks
+    previous: Report | None = None
+    """An earlier report, whose differences the front page lists."""
+
+    @cached_property
+    def readings(self) -> Mapping[str, Sequence[RecordHead]]:
+        """Sentinel times by the slug of the device; read only if the page of a device is rendered."""
+        records = [file for operator in self.operators for file in operator.record_files]
+        return read_readings([one.file for one in self.artifacts if one.suffix == "jsonl"] + records)
+
+    @cached_property
+    def _by_folder(self) -> Mapping[str, OperatorReport]:
+        return {operator.folder: operator for operator in self.operators}
+
+    def operator_of(self, path: str) -> OperatorReport | None:
+        """Return the operator that a notebook or a page belongs to."""
+        folder = posixpath.dirname(path)
+        if posixpath.basename(folder) in {IMPLEMENTATIONS, RESULTS}:
+            folder = posixpath.dirname(folder)
+        return self._by_folder.get(folder)
+
+
+def front_crumbs(site: Site, page: Page) -> list[tuple[str, str]]:
+    """Return the breadcrumbs of a page below the front page."""
+    return [(site.build.project.title, page.url(FRONT))]
+
+
+def operator_crumbs(site: Site, page: Page, operator: OperatorReport | None) -> list[tuple[str, str]]:
+    """Return the breadcrumbs of a page of an operator, if it has one."""
+    crumbs = front_crumbs(site, page)
+    return crumbs if operator is None else [*crumbs, (operator.title, page.url(operator.page))]
+
+
+def blank_notebook(title: str, description: str = "") -> NotebookRun:
+    """Return an empty notebook, for a page without one."""
+    front = FrontMatter(title=title, description=description)
+    return NotebookRun(path="", digest="", front=front, blocks=[])
+
+
+def render(site: Site, template: str, page: Page, notebook: NotebookRun, body: Body, **context: Any) -> str:
+    """Return the HTML of a page.
+
+    Args:
+        site: The site that it belongs to.
+        template: Name of its template.
+        page: Its path and links.
+        notebook: The notebook that it shows, or a blank one.
+        body: The notebook's text.
+        context: Variables of the template. The layout uses ``crumbs``, ``owner`` (the operator that the page belongs
+            to) and ``origins`` (where its numbers come from); they are optional.
+    """
+    # A build in which nothing changed need not import Jinja.
+    from kernels_bench_tools.report.templates import environment
+
+    owner: OperatorReport | None = context.pop("owner", None)
+    context.setdefault("crumbs", [])
+    context.setdefault("origins", [])
+    return (
+        environment()
+        .get_template(template)
+        .render(
+            project=site.build.project,
+            page=page,
+            front=notebook.front,
+            notebook=notebook.path,
+            # "</" would end the style element in the middle of a string or comment.
+            custom_css=notebook.front.custom_css.replace("</", "<\\/"),
+            title=notebook_title(notebook) if notebook.path != "index.md" else site.build.project.title,
+            heading=body.title or notebook_title(notebook),
+            heading_id=body.title_id or page.heading_id("top"),
+            selfcheck_url=page.url(SELFCHECK),
+            method_url=page.url(METHOD),
+            source=site.links.source(notebook.path) if notebook.digest else "",
+            related=_related(site, page, owner),
+            navigation=_navigation(site, page),
+            **context,
+        )
+    )
+
+
+def _related(site: Site, page: Page, owner: OperatorReport | None) -> list[tuple[str, str, bool]]:
+    """Return the pages of an operator: label, URL, and whether it is this one."""
+    if owner is None:
+        return []
+    pages = [("Ranking", owner.page)]
+    if owner.has_backward_page:
+        pages.append(("Backward", backward_page(owner.folder)))
+    if owner.views:
+        pages.append(("Matrix", matrix_page(owner.folder)))
+    pages += [(_short_title(notebook, owner), site.paths.pages[notebook.path]) for notebook in owner.combined]
+    return [(label, page.url(path), path == page.path) for label, path in pages]
+
+
+def _short_title(notebook: NotebookRun, owner: OperatorReport) -> str:
+    """Return a notebook's title without the operator's."""
+    short = notebook_title(notebook).removeprefix(f"{owner.title}: ")
+    return short[:1].upper() + short[1:]
+
+
+def _navigation(site: Site, page: Page) -> list[tuple[str, str, bool]]:
+    pages = [("Report", FRONT), ("Method", METHOD), ("Accuracy", SELFCHECK)]
+    pages += [("Failures", STATUS), ("Devices", DEVICES)]
+    pages += [(one.device.name, one.path) for one in site.devices]
+    pages.append((REPORT, REPORT))
+    return [(label, page.url(path), path == page.path) for label, path in pages]

@@ -1,0 +1,87 @@
+"""Keys of what pages are made from: pages with the same key are not rendered again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from functools import cache
+from hashlib import blake2b
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+import msgspec
+
+from kernels_bench_tools.report.operators import OperatorReport
+from kernels_bench_tools.report.paths import template_folder
+from kernels_bench_tools.schema.build import NotebookRun
+
+_LIBRARIES = ("jinja2", "latex2mathml", "markdown-it-py", "markupsafe", "mdit-py-plugins", "pygments")
+
+
+def digest(*parts: str | bytes) -> str:
+    """Return a digest of the parts and their lengths."""
+    found = blake2b(digest_size=16)
+    for part in parts:
+        data = part if isinstance(part, bytes) else part.encode(errors="surrogatepass")
+        found.update(len(data).to_bytes(8, "big"))
+        found.update(data)
+    return found.hexdigest()
+
+
+@cache
+def program_key() -> str:
+    """Return the key of templates, our own code and the libraries that render."""
+    package = Path(__file__).resolve().parents[2]
+    patterns = ("*.py", "schema/*.py", "report/**/*.py")
+    files = [
+        *template_folder().glob("*.j2"),
+        *(file for pattern in patterns for file in package.glob(pattern)),
+    ]
+    contents = [file.name.encode() + b"\n" + file.read_bytes() for file in sorted(files)]
+    return digest(*contents, *map(_version, _LIBRARIES))
+
+
+def _version(name: str) -> str:
+    try:
+        return version(name)
+    except PackageNotFoundError:  # a copy without metadata
+        return ""
+
+
+def file_key(path: str | Path) -> str:
+    """Return the key of a file; empty if it is missing."""
+    try:
+        with open(path, "rb") as file:  # noqa: PTH123 - faster than Path for thousands of files
+            return digest(file.read())
+    except OSError:
+        return ""
+
+
+def files_key(root: Path, paths: Iterable[Path]) -> str:
+    """Return the key of files of the project and their paths."""
+    return digest(*(part for path in paths for part in (str(path.relative_to(root)), file_key(path))))
+
+
+def notebook_key(root: Path, notebook: NotebookRun) -> str:
+    """Return the key of a notebook, its cells' status and all files of its cells.
+
+    Whether a result came from the cache is on no page, so it does not count.
+    """
+    files = (
+        path
+        for cell in notebook.cells
+        for path in (cell.stdout, cell.stderr, cell.environment_log, *cell.artifacts.values())
+        if path
+    )
+    # Quotes inside of JSON strings are escaped, so only the field itself can match.
+    text = msgspec.json.encode(notebook).replace(b'"cached":true', b'"cached":false')
+    return digest(text, *(file_key(f"{root}/{path}") for path in files))
+
+
+def operator_key(root: Path, operator: OperatorReport, notebooks: Mapping[str, str]) -> str:
+    """Return the key of everything that the pages of an operator show, given the keys of all notebooks by path."""
+    own = [*operator.implementations, *operator.combined, *([operator.index] if operator.index else [])]
+    return digest(
+        operator.folder,
+        *(notebooks[notebook.path] for notebook in own),
+        files_key(root, operator.record_files),
+    )
