@@ -16,14 +16,14 @@ AWAITING_MEASUREMENT: set[str] = set()
 def stale_implementations() -> set[str]:
     project = find_project(ROOT)
     stale = set()
-    for path in sorted(ROOT.glob("*/results/records/*/*.jsonl")):
-        folder = path.parents[3]
-        notebook = read_notebook(project, folder / "impls" / f"{path.stem}.md")
+    for path in project.notebook_paths():
+        notebook = read_notebook(project, path)
         code = {cell.id: cell.code for cell in notebook.cells}
-        measured = [record.provenance for record in read_records(path) if record.outcome.ran]
-        assert all(provenance.code_digest and provenance.cell in code for provenance in measured), path
-        if any(has_other_code(provenance, code) for provenance in measured):
-            stale.add(f"{folder.name}/{path.stem}")
+        for records in path.parent.parent.glob(f"results/records/*/{path.stem}.jsonl"):
+            measured = [record.provenance for record in read_records(records) if record.outcome.ran]
+            assert all(provenance.code_digest and provenance.cell in code for provenance in measured), records
+            if any(has_other_code(provenance, code) for provenance in measured):
+                stale.add(f"{notebook.operator}/{notebook.implementation}")
     return stale
 
 
