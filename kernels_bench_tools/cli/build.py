@@ -32,6 +32,7 @@ from kernels_bench_tools.cli.options import (
 from kernels_bench_tools.cli.paths import shown
 from kernels_bench_tools.cli.physics import complain_of_impossible
 from kernels_bench_tools.cli.progress import PlainProgress, make_progress
+from kernels_bench_tools.cluster import cluster_executor
 from kernels_bench_tools.notebooks.project import Project, find_project
 from kernels_bench_tools.report.changes import read_report
 from kernels_bench_tools.report.site import publish
@@ -82,7 +83,7 @@ def build(
         workloads=workloads,
         mode=mode.value,
         processes=processes,
-        cluster=cluster,
+        executor=cluster_executor(cluster),
         **checked_limits(jobs, memory_limit, pass_env),
     )
     with project_lock(project, PlainProgress()):  # until the pages are made of what the cells left

@@ -30,6 +30,7 @@ from kernels_bench_tools.cli.options import (
 from kernels_bench_tools.cli.physics import cell_records, complain_of_impossible
 from kernels_bench_tools.cli.ranking import by_operator, operator_table
 from kernels_bench_tools.cli.tables import comparison_table, count_processes, tell_processes
+from kernels_bench_tools.cluster import cluster_executor
 from kernels_bench_tools.notebooks.document import read_notebook
 from kernels_bench_tools.notebooks.project import Project, find_project, operators
 from kernels_bench_tools.run.build import BuildOptions
@@ -78,7 +79,7 @@ def run_notebook(
         workloads=workloads,
         mode=mode.value,
         processes=processes,
-        cluster=cluster,
+        executor=cluster_executor(cluster),
         **checked_limits(jobs, memory_limit, pass_env),
         quick=True,
     )

@@ -19,9 +19,9 @@ from kernels_bench_tools.cli.paths import shown
 from kernels_bench_tools.errors import KbtError, ProjectError
 from kernels_bench_tools.file_io import read_struct
 from kernels_bench_tools.notebooks.project import find_project
-from kernels_bench_tools.run.checkout import Checkout
 from kernels_bench_tools.run.environment.base import PACKAGE_FOLDER, UvEnvironment
 from kernels_bench_tools.run.environment.variables import uv_variables
+from kernels_bench_tools.run.git import Checkout
 from kernels_bench_tools.run.process.run import Processes
 from kernels_bench_tools.schema.device import current_device
 from kernels_bench_tools.schema.selfcheck import SelfCheck

@@ -21,7 +21,7 @@ from kernels_bench_tools.report.output.folder import MANIFEST
 from kernels_bench_tools.report.site import publish
 from kernels_bench_tools.run.build import BuildOptions
 from kernels_bench_tools.run.build import build as run_notebooks
-from kernels_bench_tools.run.locks import ended_like_interrupted, project_lock
+from kernels_bench_tools.run.locks import project_lock, signals_as_interrupt
 from kernels_bench_tools.serve.server import Server, serving
 from kernels_bench_tools.serve.watch import Watcher
 
@@ -56,7 +56,7 @@ def serve(
         raise ProjectError(str(site), "has no report", "A built site", "Run `kbt build` first")
     options = BuildOptions(environment=env.value, workloads=workloads, quick=True)
     try:
-        with ended_like_interrupted(), serving(port, site) as server:
+        with signals_as_interrupt(), serving(port, site) as server:
             print(server.url, flush=True)
             if no_build:
                 _follow(site, server)

@@ -35,6 +35,7 @@ from kernels_bench_tools.cli.options import (
 from kernels_bench_tools.cli.paths import shown
 from kernels_bench_tools.cli.physics import complain_of_impossible
 from kernels_bench_tools.cli.progress import PlainProgress
+from kernels_bench_tools.cluster import cluster_executor
 from kernels_bench_tools.errors import ProjectError, SuiteError
 from kernels_bench_tools.notebooks.project import Project, find_project
 from kernels_bench_tools.report.site import publish
@@ -96,7 +97,7 @@ def suite(
         rerun=rerun,
         workloads=_sets(chosen, full=full, cluster=cluster),
         processes=processes,
-        cluster=cluster,
+        executor=cluster_executor(cluster),
         **checked_limits(jobs, memory_limit, pass_env),
     )
     notebook = f"{FOLDER}/{name}.md"

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from kernels_bench_tools.run.executor import need_distributed
+from kernels_bench_tools.cluster import require_distributed
 
 
 def workers(
@@ -59,7 +59,7 @@ def workers(
     listen on 127.0.0.1 (the default) or a private network, or use TLS by Dask's own settings
     (`DASK_DISTRIBUTED__COMM__TLS__CA_FILE` and so on, with an address that starts with tls://).
     """
-    need_distributed()
+    require_distributed()
     from kernels_bench_tools.cluster.start import Hosting, visible_gpus
     from kernels_bench_tools.cluster.start import host as run_workers
 

@@ -1,1 +1,28 @@
-"""RUN: a Dask cluster as executor, so that cells run on several GPUs and hosts."""
+"""A Dask cluster as executor, so that cells run on several GPUs and hosts."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from kernels_bench_tools.errors import ProjectError
+
+
+def require_distributed() -> None:
+    """Raise a ``ProjectError`` if Dask is not installed."""
+    if importlib.util.find_spec("distributed") is None:
+        what = "needs the package 'distributed', which comes with the extra `cluster`"
+        raise ProjectError("a cluster", what, "", "Install `kernels-bench-tools[report,cluster]`")
+
+
+def cluster_executor(address: str) -> Callable[..., Any] | None:
+    """Return what makes the executor of a build: the workers of the scheduler at ``address``; None if that is empty."""
+    if not address:
+        return None
+    require_distributed()
+    # Not above: importing Dask takes longer than a build in which nothing changed.
+    from kernels_bench_tools.cluster.executor import ClusterExecutor
+
+    return partial(ClusterExecutor, address)

@@ -1,264 +1,392 @@
-"""A Dask cluster as a workplace: cells run on its workers, and results come home into this project's cache.
+"""Runs the cells of a build on the workers of a Dask scheduler; results go into this project's cache.
 
-Where a job runs is decided here, so that nothing is sent beside a measurement; which worker holds its device
-for a session is decided by the scheduler, which knows of other builds. Workers keep to it on their side too.
+The scheduler decides where cells run. A session takes all of a worker's resource ``device``, and a cell that does not
+measure takes a share, so that nothing runs beside a measurement, of this build or another.
 """
 
 from __future__ import annotations
 
+import logging
 import os
-import queue
+import socket
 import threading
+import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from concurrent.futures import CancelledError, ThreadPoolExecutor
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
-from kernels_bench_tools.cluster import worker as remote
-from kernels_bench_tools.cluster.connection import Connection
-from kernels_bench_tools.cluster.packing import Packer
-from kernels_bench_tools.cluster.payload import Busy, Job, Left, Missing, Recipe
-from kernels_bench_tools.cluster.slots import NoPlacesError, Place
-from kernels_bench_tools.cluster.workers import DEVICE, Staff, WorkersEnvironment
+import dask
+from distributed import Client
+from distributed.scheduler import KilledWorker
+
+from kernels_bench_tools.cluster.payload import DEVICE, harness_digest, pack, runner_digest
+from kernels_bench_tools.cluster.worker import (
+    CellFiles,
+    RemoteEnvironment,
+    WorkerInfo,
+    describe_worker,
+    run_shipment,
+)
 from kernels_bench_tools.errors import ProjectError
 from kernels_bench_tools.notebooks.graph import CellName, Node
 from kernels_bench_tools.notebooks.project import Project
-from kernels_bench_tools.run.cache.store import StoredResult
-from kernels_bench_tools.run.cell import finish
+from kernels_bench_tools.run.cache.store import Draft, StoredResult
+from kernels_bench_tools.run.cell import CellTask, finish
 from kernels_bench_tools.run.environment.base import CellEnvironment, Prepared, find_environment
-from kernels_bench_tools.run.executor import Bench, Errand, LostPlaceError
-from kernels_bench_tools.run.process.run import never
+from kernels_bench_tools.run.process.run import InterruptedBuildError
 from kernels_bench_tools.run.progress import Progress
-from kernels_bench_tools.run.session import LIVES, lost_failure
-from kernels_bench_tools.schema.record import Status
+from kernels_bench_tools.run.session import Session
+from kernels_bench_tools.schema.record import Failure, Status
 
-_CHUNK = 16 * 2**20
-"""Bytes that are sent in one message at most, a larger file aside."""
-_WAIT_SECONDS = 0.2
+CONNECT_SECONDS = 8
+"""How long a scheduler may take to answer."""
+ARRIVAL_SECONDS = 10.0
+"""How long a build waits for the first worker."""
+REPLACEMENT_SECONDS = 30.0
+"""How long a build waits for a worker when all are lost: a lost one may be started again."""
+MAX_LOSSES = 3
+"""A cell that was running as often as this when its worker was lost is the cause."""
+
+_POLL_SECONDS = 0.1
 
 
-class Cluster:
+class WorkerLostError(Exception):
+    """The worker of an attempt is gone."""
+
+
+@dataclass
+class _Attempt:
+    """One attempt to run cells on a worker."""
+
+    candidates: list[str]
+    """Addresses of the workers that it may run on."""
+    group: str
+    worker: str = ""
+    """The worker that it runs on; empty before it has started."""
+    cell: str = ""
+    """The cell that started last; empty before one has."""
+    changed: threading.Event = field(default_factory=threading.Event)
+    """Set when it has ended, or a worker was lost."""
+
+
+class ClusterExecutor:
     """The workers of a Dask scheduler.
 
     Args:
-        project: The project.
         address: The scheduler's, such as ``tcp://host:8786``.
+        project: The project.
         environment: ``"uv"`` or ``"current"``, on the workers.
-        progress: Told of what a user would want to know.
+        progress: Receives each step.
 
     Raises:
         ProjectError: No scheduler answers, or its workers cannot run this build's cells.
     """
 
-    apart = True
+    parallel_sessions = True
 
-    def __init__(self, project: Project, address: str, environment: str, progress: Progress) -> None:
-        build = uuid.uuid4().hex
+    def __init__(self, address: str, project: Project, environment: str, progress: Progress) -> None:
+        self._address = address
+        self._project = project
+        self._environment = environment
         self._progress = progress
-        self._sessions: dict[str, queue.SimpleQueue[str]] = {}
-        self._outputs: dict[str, Callable[[str], None]] = {}
-        self._logs: Mapping[CellName, Path] = {}
-        self._choosing = threading.Lock()
+        self._topic = f"kbt-{uuid.uuid4().hex}"
+        self._stopped = threading.Event()
+        self._lock = threading.Lock()
+        self._attempts: dict[str, _Attempt] = {}
+        self._lost: set[str] = set()
+        """Addresses of workers that are gone."""
+        self._workers: dict[str, WorkerInfo | None] = {}
+        """Every worker that was seen, None for one that is not used."""
         self._used: dict[str, str] = {}
         """By operator, the worker that measured it last: the numbers of a table come from one device."""
-        self._connection = Connection(address, f"kbt-{build}", self._told)
+        self._client = _connect(address)
         try:
-            staff = Staff(self._connection, environment, progress)
+            self._client.subscribe_topic("all", lambda event: self._on_worker_event(event[1]))
+            self._client.subscribe_topic(self._topic, lambda event: self._on_step(event[1]))
+            infos = self._check_first_workers()
         except BaseException:
-            self._connection.close()
+            self.close()
             raise
-        self._places = staff.places
-        self.device = staff.first.device
-        self.environment: CellEnvironment = WorkersEnvironment(
-            find_environment(environment), staff.first.identity
+        self.device = infos[0].device
+        self.environment: CellEnvironment = RemoteEnvironment(
+            find_environment(environment), infos[0].identity
         )
-        self.jobs = max(1, self._places.threads)
-        self.sessions = max(1, len(self._places.with_device()))
-        self._packer = Packer(project, self.environment, build)
+        # A power of two, since the scheduler adds and subtracts shares.
+        self._slots = 1 << (min(info.threads for info in infos).bit_length() - 1)
+        self.jobs = self._slots * len(infos)
+        self.sessions = len(infos)
 
     def prepare(
         self,
         nodes: Sequence[Node],
-        logs: Mapping[CellName, Path],
+        logs: Mapping[CellName, Path],  # noqa: ARG002
         pool: ThreadPoolExecutor,  # noqa: ARG002
     ) -> dict[CellName, Prepared]:
-        """Leave it to the workers: only those that run a cell need its environment."""
-        self._logs = logs
+        """Leave it to the workers: only one that runs a cell needs its environment."""
         return {node.name: Prepared() for node in nodes}
 
-    @contextmanager
-    def measuring(self, nodes: Sequence[Node]) -> Iterator[Bench]:
-        """Hold the device of a worker, and make the environments there before anything is measured."""
-        group = nodes[0].notebook.operator or nodes[0].name.notebook
-        session = uuid.uuid4().hex
-        with ExitStack() as stack:
-            with self._choosing:  # who chooses next sees which worker is taken
-                future, address = self._hold(session, self._used.get(group, ""))
-                stack.callback(self._connection.take_back, future)
-                place = self._places.get(address)
-                if place is None:
-                    raise LostPlaceError(f"worker {address}")
-                stack.enter_context(self._places.held(place))
-            self._used[group] = address
-            for node in nodes:
-                self.prepare_on(place, node)
-            yield _HeldWorker(self, place, session)
+    def run(self, task: CellTask) -> StoredResult:
+        """Run a cell that does not measure."""
+        return self._run([task], group="")[task.node.name]
 
-    def run(self, errand: Errand) -> StoredResult:
-        """Run a cell that does not measure.
-
-        One whose worker is lost runs elsewhere; alone, so that it is known whose fault it was.
-        """
-        lost = 0
-        while True:
-            try:
-                with self._places.taken(alone=lost > 0) as place:
-                    answer = self.execute(place, errand, "")
-                    if isinstance(answer, Busy):
-                        self._places.shun(place)
-                        continue
-                return _unpack(errand, answer)
-            except NoPlacesError:
-                raise self._deserted() from None
-            except LostPlaceError as error:
-                if error.cell is None:
-                    continue
-                lost += 1
-                where = "not tried again" if lost == LIVES else "tried elsewhere"
-                self._progress.note(
-                    f"{error.place} was lost while {error.cell} ran; {where} ({lost} of {LIVES})"
-                )
-                if lost == LIVES:
-                    return finish(errand.task, Status.CRASHED, lost_failure(LIVES))
+    def measure(self, session: Session) -> None:
+        """Run all processes of a session on one worker."""
+        first = session.nodes[0]
+        tasks = [session.make_task(node, session.make_draft(node.name), 0) for node in session.nodes]
+        session.results |= self._run(tasks, first.notebook.operator or first.name.notebook)
 
     def interrupt(self) -> None:
-        """Have every worker end what it does for this build."""
-        self._connection.stopped.set()
+        """Let the workers end what they run for this build."""
+        self._stopped.set()
 
     def close(self) -> None:
-        """Let go of the cluster, which goes on without this build."""
-        self._connection.close()
+        """Disconnect from the scheduler, which releases what still runs for this build."""
+        self._client.close(timeout=2)
 
-    def execute(self, place: Place, errand: Errand, session: str) -> Left | Busy:
-        """Run a job on a worker, with what it lacks sent before; whatever it prints is told."""
-        job = self._packer.job(errand, session)
-        self._outputs[job.name] = errand.output
-        try:
-            answer: Left | Busy = self._send(place, errand.node.name, job, remote.execute, errand.cancelled)
-            return answer
-        finally:
-            self._outputs.pop(job.name, None)
+    def _run(self, tasks: Sequence[CellTask], group: str) -> dict[CellName, StoredResult]:
+        """Run cells on one worker, and again on another one when that is lost.
 
-    def prepare_on(self, place: Place, node: Node) -> None:
-        """Make a cell's environment on a worker; one that cannot be made says so when the cell is run."""
-        self._progress.environment_started(str(node.name))
-        prepared, log = self._send(place, node.name, self._packer.recipe(node), remote.prepare)
-        self._logs[node.name].write_bytes(log)
-        self._progress.environment_finished(str(node.name), prepared.seconds, not prepared.reason)
+        A cell that was running at each of ``MAX_LOSSES`` losses has crashed; the others run without it.
 
-    def _send(
-        self,
-        place: Place,
-        cell: CellName,
-        thing: Job | Recipe,
-        function: Callable[..., Any],
-        cancelled: Callable[[], bool] = never,
-    ) -> Any:
-        missing = thing.digests - place.known
-        while True:
-            self._deposit(place, missing)
-            topic = self._connection.topic
-            answer = self._connection.call(
-                function, thing, topic, worker=place.address, cell=cell, cancelled=cancelled
-            )
-            if not isinstance(answer, Missing):
-                return answer
-            missing = answer.digests
-
-    def _deposit(self, place: Place, digests: set[str]) -> None:
-        """Send contents to a worker's store, in messages of a bounded size."""
-        waiting = sorted(digests)
+        Args:
+            tasks: The cells.
+            group: What identifies a session; empty for a cell that does not measure.
+        """
+        waiting = {str(task.node.name): task for task in tasks}
+        losses: Counter[str] = Counter()
+        results: dict[CellName, StoredResult] = {}
         while waiting:
-            contents: dict[str, bytes] = {}
-            while waiting and sum(map(len, contents.values())) < _CHUNK:
-                digest = waiting.pop()
-                contents[digest] = self._packer.content(digest)
-            answer = self._connection.ask(remote.deposit, contents, workers=[place.address])[place.address]
-            if isinstance(answer, Exception):
-                self._connection.check()
-                if isinstance(answer, OSError) and place.address not in self._connection.gone:
-                    raise ProjectError(f"worker {place.address}", f"cannot keep what it is sent ({answer})")
-                raise LostPlaceError(f"worker {place.address}")
-        place.known |= digests
+            attempt = _Attempt(self._candidates(group), group)
+            # After a loss a cell runs alone, so that the cause is known.
+            share = 1.0 if group or losses else 1.0 / self._slots
+            try:
+                for name, (result, files) in self._try(attempt, list(waiting.values()), share).items():
+                    _write_files(waiting[name].draft, files)
+                    results[waiting[name].node.name] = result
+                return results
+            except WorkerLostError:
+                losses[attempt.cell] += 1
+            count, where = losses[attempt.cell], f"worker {attempt.worker or attempt.candidates[0]} was lost"
+            if attempt.cell:
+                where += f" while {attempt.cell} ran"
+            elif count == MAX_LOSSES:
+                raise ProjectError(where, f"for the {MAX_LOSSES}rd time before a cell ran")
+            next_step = "not tried again" if count == MAX_LOSSES else "trying again on another worker"
+            self._progress.note(f"{where}; {next_step} ({count} of {MAX_LOSSES})")
+            if count == MAX_LOSSES:
+                task = waiting.pop(attempt.cell)
+                message = f"its worker was lost {MAX_LOSSES} times while it ran"
+                failure = Failure(type="WorkerLost", msg=message)
+                results[task.node.name] = finish(task, Status.CRASHED, failure)
+        return results
 
-    def _hold(self, session: str, preferred: str) -> tuple[Any, str]:
-        """Ask the scheduler for a worker whose device is free; return the future that holds it, and its address."""
-        held = self._sessions[session] = queue.SimpleQueue()
-        try:
-            places = self._places.wait_for_device()
-        except NoPlacesError:
-            raise self._deserted() from None
-        # The scheduler may queue a session behind another one, though a worker beside it has nothing to do.
-        candidates = [one.address for one in places if not one.held] or [one.address for one in places]
-        workers = [preferred] if preferred in {one.address for one in places} else candidates
-        future = self._connection.submit(
-            remote.hold, session, self._connection.topic, workers=workers, resources={DEVICE: 1}
+    def _try(self, attempt: _Attempt, tasks: Sequence[CellTask], share: float) -> dict[str, CellFiles]:
+        """Run cells on a worker, and return what they left.
+
+        Raises:
+            InterruptedBuildError: The build was interrupted.
+            WorkerLostError: The worker is gone.
+            ProjectError: The scheduler is gone.
+        """
+        shipment = pack(self._project, self._environment, tasks)
+        self._attempts[shipment.attempt] = attempt
+        future = self._client.submit(
+            run_shipment,
+            shipment,
+            self._topic,
+            workers=attempt.candidates,
+            resources={DEVICE: share},
+            priority=1 if attempt.group else 0,
+            key=f"kbt-{'session' if attempt.group else 'cell'}-{shipment.attempt}",
+            pure=False,
         )
+        future.add_done_callback(lambda _: attempt.changed.set())
         try:
-            while True:
-                try:
-                    return future, held.get(timeout=_WAIT_SECONDS)
-                except queue.Empty:
-                    self._connection.check()
-                    if set(workers) <= self._connection.gone:
-                        raise LostPlaceError(f"worker {workers[0]}") from None
-                    if future.done():
-                        future.result()
-                        raise LostPlaceError("a worker") from None
-        except BaseException:
-            self._connection.take_back(future)
-            raise
+            while not future.done():
+                self._check()
+                if attempt.worker in self._lost or self._lost.issuperset(attempt.candidates):
+                    raise WorkerLostError
+                attempt.changed.wait(_POLL_SECONDS)
+                attempt.changed.clear()
+            results: dict[str, CellFiles] = future.result()
+            return results
+        except (KilledWorker, InterruptedBuildError):
+            self._check()
+            raise WorkerLostError from None  # the worker closes, and has ended what it ran
+        except CancelledError:
+            self._check()
+            raise self._scheduler_gone() from None
+        finally:
+            del self._attempts[shipment.attempt]
+            if not future.done() and self._client.status == "running":
+                future.cancel()
+            future.release()
 
-    def _told(self, message: dict[str, Any]) -> None:
-        """Hear what a worker says; in a thread that must not wait."""
-        if session := message.get("held"):
-            self._sessions[session].put(message["worker"])
-        elif output := self._outputs.get(message.get("cell", "")):
-            for line in message["lines"]:
-                output(line)
+    def _check(self) -> None:
+        if self._stopped.is_set():
+            raise InterruptedBuildError
+        if self._client.status != "running":
+            raise self._scheduler_gone()
 
-    def _deserted(self) -> ProjectError:
-        where = f"cluster {self._connection.address}"
-        what = "has no worker left that could go on; what was finished is kept"
-        return ProjectError(where, what, "", "Start workers again (`kbt workers`), and then the same build")
+    def _scheduler_gone(self) -> ProjectError:
+        what = "the scheduler is gone; finished results are kept"
+        return ProjectError(f"cluster {self._address}", what, "", "Start it again, and then the same build")
+
+    def _on_worker_event(self, event: dict[str, Any]) -> None:
+        """Note a lost worker; called in a thread that must not wait."""
+        if event.get("action") == "remove-worker":
+            self._lost.add(event["worker"])
+            for attempt in list(self._attempts.values()):
+                attempt.changed.set()
+
+    def _on_step(self, event: dict[str, Any]) -> None:
+        """Report a step of an attempt; called in a thread that must not wait."""
+        attempt = self._attempts.get(event["attempt"])
+        if attempt is None:  # of an attempt that was given up
+            return
+        step, arguments = event["step"], event["arguments"]
+        if step == "assigned":
+            attempt.worker = event["worker"]
+            if attempt.group:
+                self._used[attempt.group] = attempt.worker
+            return
+        if step in {"cell_started", "process_started"}:
+            attempt.cell = arguments[0]
+        if step != "cell_started":  # the build itself has reported that
+            getattr(self._progress, step)(*arguments)
+
+    def _check_first_workers(self) -> list[WorkerInfo]:
+        """Return the workers that are there at the start, after checking that they give the same results."""
+        deadline = time.monotonic() + ARRIVAL_SECONDS
+        while not (addresses := sorted(self._client.nthreads())):
+            if time.monotonic() > deadline:
+                hint = f"Start some with `kbt workers {self._address}`"
+                raise ProjectError(f"cluster {self._address}", "has a scheduler, but no workers", "", hint)
+            time.sleep(_POLL_SECONDS)
+        for address, answer in self._describe(addresses).items():
+            self._workers[address] = self._checked(address, answer)
+        return [info for info in self._workers.values() if info is not None]
+
+    def _candidates(self, group: str) -> list[str]:
+        """Return the workers that cells may run on: for a session, the one that measured its operator before.
+
+        Raises:
+            ProjectError: There is no worker left.
+        """
+        deadline = time.monotonic() + REPLACEMENT_SECONDS
+        while True:
+            self._check()
+            addresses = sorted(self._client.nthreads())
+            with self._lock:
+                self._check_new_workers([one for one in addresses if one not in self._workers])
+            usable = [one for one in addresses if self._workers.get(one) and one not in self._lost]
+            if usable:
+                used = self._used.get(group, "")
+                return [used] if used in usable else usable
+            if time.monotonic() > deadline:
+                what = "has no worker left; finished results are kept"
+                hint = "Start workers again (`kbt workers`), and then the same build"
+                raise ProjectError(f"cluster {self._address}", what, "", hint)
+            time.sleep(_POLL_SECONDS)
+
+    def _check_new_workers(self, addresses: list[str]) -> None:
+        for address, answer in self._describe(addresses).items():
+            if isinstance(answer, OSError):  # lost already
+                continue
+            try:
+                self._workers[address] = self._checked(address, answer)
+            except ProjectError as error:
+                self._workers[address] = None
+                self._progress.note(f"a new worker is not used: {error}")
+
+    def _describe(self, addresses: list[str]) -> dict[str, WorkerInfo | Exception]:
+        if not addresses:
+            return {}
+        try:
+            answers: dict[str, WorkerInfo | Exception] = self._client.run(
+                describe_worker, self._environment, workers=addresses, on_error="return"
+            )
+        except (OSError, ValueError, TimeoutError) as error:  # a worker is lost
+            return dict.fromkeys(addresses, OSError(error))
+        return answers
+
+    def _checked(self, address: str, answer: WorkerInfo | Exception) -> WorkerInfo:
+        """Return a worker's description.
+
+        Raises:
+            ProjectError: It cannot run cells, or would give other results than this build's other workers.
+        """
+        where = f"worker {address}"
+        if isinstance(answer, ProjectError):
+            raise ProjectError(where, str(answer))
+        if isinstance(answer, Exception):
+            what = f"cannot run cells ({type(answer).__name__}: {answer})"
+            hint = "Install kernels-bench-tools[report,cluster] there, or start it with `kbt workers`"
+            raise ProjectError(where, what, "this version of kernels-bench-tools", hint)
+        if not answer.has_device:
+            hint = f"Start it with `kbt workers`, or with `--resources {DEVICE}=1`"
+            raise ProjectError(where, f"has no resource {DEVICE!r}", "", hint)
+        same, remedy = "the same code on all sides", "Update it there, and start it again"
+        if answer.runner != runner_digest():
+            raise ProjectError(where, "runs another version of kernels-bench-tools", same, remedy)
+        # Cells in environments of their own install the harness that their headers ask for.
+        if self._environment == "current" and answer.harness != harness_digest():
+            raise ProjectError(where, "has another version of the harness", same, remedy)
+        self._compare(address, answer)
+        return answer
+
+    def _compare(self, address: str, info: WorkerInfo) -> None:
+        """Raise a ``ProjectError`` if a worker would give other results than the first one."""
+        known = ((other, first) for other, first in self._workers.items() if first is not None)
+        other, first = next(known, (address, info))
+        where = f"cluster {self._address}"
+        if info.device != first.device:
+            what = f"its workers have different devices: {other} has {_device(first)}, {address} has {_device(info)}"
+            raise ProjectError(where, what, "one kind of device", "Use a cluster for each kind")
+        if info.identity != first.identity:
+            unequal = sorted(set(info.identity) ^ set(first.identity))
+            what = f"its workers {other} and {address} differ in {', '.join(unequal[:5])}"
+            raise ProjectError(
+                where, what, "the same environment", "Install the same packages on all workers"
+            )
 
 
-@dataclass(frozen=True)
-class _HeldWorker:
-    """A worker that is held for a session."""
+def _connect(address: str) -> Any:
+    # Dask logs a lost connection many times; it is reported once, as an error.
+    for name in ("distributed", "distributed.client"):  # Dask sets the level of each
+        logging.getLogger(name).setLevel(logging.CRITICAL + 1)
+    dask.config.set({"distributed.admin.large-graph-warning-threshold": "1GB"})
+    parts = urlsplit(address)
+    make: Any = Client  # Dask's functions have no types
+    try:
+        if parts.scheme in {"tcp", "tls"} and parts.hostname and parts.port:
+            # Fails at once where nobody listens; Dask would try again and again.
+            socket.create_connection((parts.hostname, parts.port), timeout=CONNECT_SECONDS).close()
+        return make(address, timeout=CONNECT_SECONDS, set_as_default=False, name="kbt")
+    except (OSError, ValueError, TypeError) as error:
+        message = (str(error).splitlines() or [type(error).__name__])[0].rstrip(".")
+        raise ProjectError(
+            f"cluster {address}",
+            f"no scheduler answers ({message})",
+            "the address of a Dask scheduler, such as tcp://host:8786",
+            "`kbt workers` starts one and prints its address",
+        ) from None
 
-    cluster: Cluster
-    place: Place
-    session: str
 
-    def run(self, errand: Errand) -> StoredResult:
-        """Run one process of a cell that measures."""
-        answer = self.cluster.execute(self.place, errand, self.session)
-        if isinstance(answer, Busy):  # it holds no session any more, or another one
-            raise LostPlaceError(f"worker {self.place.address}")
-        return _unpack(errand, answer)
+def _device(info: WorkerInfo) -> str:
+    return f"{info.device.name}{f' (driver {info.device.driver})' if info.device.driver else ''}"
 
 
-def _unpack(errand: Errand, left: Left) -> StoredResult:
-    """Put what a worker returned into the cell's draft."""
-    folder = errand.task.draft.folder
-    for name, data in left.files.items():
-        path = folder / name
-        if not Path(os.path.normpath(path)).is_relative_to(folder):
-            raise ProjectError(name, "is no name of a file within a cell's results")
+def _write_files(draft: Draft, files: Mapping[str, bytes]) -> None:
+    """Write what a worker sent into a cell's draft."""
+    for name, data in files.items():
+        path = draft.folder / name
+        if not Path(os.path.normpath(path)).is_relative_to(draft.folder):
+            raise ProjectError(name, "is not a path within a cell's results")
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(data)
-    return left.result

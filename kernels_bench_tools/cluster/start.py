@@ -18,7 +18,7 @@ import dask
 from distributed import Nanny, Scheduler, Status
 
 from kernels_bench_tools.cluster.affinity import CPUS_VARIABLE, split_cpus
-from kernels_bench_tools.cluster.workers import DEVICE
+from kernels_bench_tools.cluster.payload import DEVICE
 from kernels_bench_tools.errors import ProjectError
 
 JOIN_SECONDS = 30

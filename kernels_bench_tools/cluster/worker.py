@@ -1,174 +1,274 @@
-"""What workers of a cluster do for a build; these functions run there.
+"""What runs on the workers of a cluster.
 
-A job comes with what it needs by content, runs as a cell runs locally, and its files go back by content. It is
-ended as soon as the scheduler takes it back: its build was interrupted, or is gone, or the worker closes.
+A worker runs its cells as a local build does, and sends their results and files back. They end as soon as the
+scheduler releases the task: the build was interrupted or is gone, or the worker closes.
 """
 
 from __future__ import annotations
 
-import tempfile
+import shutil
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from distributed import Status as WorkerStatus
 from distributed import Worker, get_worker
-from distributed import secede as leave_thread_pool
 
-from kernels_bench_tools.cluster.file_store import Depot
-from kernels_bench_tools.cluster.job import JobRun
 from kernels_bench_tools.cluster.payload import (
-    Busy,
-    Job,
-    Left,
-    Missing,
-    Recipe,
+    DEVICE,
+    Files,
+    Shipment,
     harness_digest,
+    rootless,
     runner_digest,
 )
-from kernels_bench_tools.cluster.worker_state import Desk, make_environment
-from kernels_bench_tools.run.environment.base import Prepared, find_environment
-from kernels_bench_tools.run.locks import device_lock
-from kernels_bench_tools.run.process.reaper import reaper
-from kernels_bench_tools.run.process.run import InterruptedBuildError, Processes
-from kernels_bench_tools.run.progress import Silent
+from kernels_bench_tools.file_io import write_atomically
+from kernels_bench_tools.notebooks.graph import Graph, Node
+from kernels_bench_tools.notebooks.project import Project
+from kernels_bench_tools.run.cache.entry import LOGS
+from kernels_bench_tools.run.cache.key import Fingerprints
+from kernels_bench_tools.run.cache.store import CellCache, Entry, StoredResult
+from kernels_bench_tools.run.environment.base import CellEnvironment, find_environment
+from kernels_bench_tools.run.executor import LocalExecutor
+from kernels_bench_tools.run.git import Revision
+from kernels_bench_tools.run.progress import Progress, SerializedProgress
+from kernels_bench_tools.run.schedule import Execution
 from kernels_bench_tools.schema.device import Device, current_device
 
-_LOOK_SECONDS = 0.05
-_LIVING = {WorkerStatus.running, WorkerStatus.paused, WorkerStatus.init, WorkerStatus.starting}
-
+_POLL_SECONDS = 0.05
+_LINES, _LINE_LENGTH = 20, 500
+"""How much of a cell's output is sent at each poll; its logs have all of it."""
+_ALIVE = {WorkerStatus.running, WorkerStatus.paused, WorkerStatus.init, WorkerStatus.starting}
 _RUNNER = runner_digest()
-"""Of the code that this process runs, which an edit of its files does not change."""
+"""Of the code that this process has loaded, whatever happens to the files later."""
+_unpacking = threading.Lock()
+
+CellFiles = tuple[StoredResult, dict[str, bytes]]
+"""The result of a cell, and its logs and artifacts by their path in an entry of the cache."""
 
 
 @dataclass(frozen=True)
-class Introduction:
+class WorkerInfo:
     """What a build has to know about a worker."""
 
     device: Device
     identity: list[str]
     """What of its environment changes results."""
     runner: str
-    """Digest of this package's code that runs cells, as the worker has loaded it."""
+    """``runner_digest`` of the code that the worker has loaded."""
     harness: str
-    """Digest of this package's code that cells import, as it is where the worker runs."""
+    """``harness_digest`` of the code on the worker."""
     threads: int
-    resources: dict[str, float]
-    stored: set[str]
-    """Digests of the contents that it has."""
+    has_device: bool
+    """Whether it was started with the resource ``DEVICE``."""
 
 
-_desks: dict[str, Desk] = {}
-_desks_lock = threading.Lock()
+class RemoteEnvironment:
+    """An environment of the workers: they determine its identity, and the client some of its variables."""
+
+    def __init__(
+        self,
+        local: CellEnvironment,
+        identity: list[str] | None = None,
+        variables: dict[str, str] | None = None,
+    ) -> None:
+        self.name = local.name
+        self.script = local.script
+        self.shared_script = local.shared_script
+        self.prepare = local.prepare
+        self._local = local
+        self._identity = identity
+        self._variables = variables or {}
+
+    def identity(self) -> list[str]:
+        """Return what of the environment changes results."""
+        return self._local.identity() if self._identity is None else self._identity
+
+    def variables(self, home: Path) -> dict[str, str]:
+        """Return the environment variables of a cell whose home is ``home``."""
+        return self._local.variables(home) | self._variables
 
 
-def introduce(environment: str, dask_worker: Worker) -> Introduction:
-    """Return what this worker is."""
-    desk = _desk(dask_worker)
-    desk.depot.prune()
-    state = dask_worker.state
-    return Introduction(
+class EventProgress(Progress):
+    """Sends each step of a build to the client. Output is sent by :meth:`flush`."""
+
+    def __init__(self, send: Callable[..., None]) -> None:
+        self._send = send
+        self._lines: list[tuple[str, str]] = []
+
+    def environment_started(self, name: str) -> None:
+        """Send it."""
+        self._send("environment_started", name)
+
+    def environment_finished(self, name: str, seconds: float, ok: bool) -> None:
+        """Send it."""
+        self._send("environment_finished", name, seconds, ok)
+
+    def cell_started(self, name: str) -> None:
+        """Send it."""
+        self._send("cell_started", name)
+
+    def process_started(self, name: str, process: int, processes: int) -> None:
+        """Send it."""
+        self._send("process_started", name, process, processes)
+
+    def process_ended(self, name: str) -> None:
+        """Send it."""
+        self._send("process_ended", name)
+
+    def cell_output(self, name: str, line: str) -> None:
+        """Keep the last lines to be sent."""
+        self._lines.append((name, line[:_LINE_LENGTH]))
+        del self._lines[:-_LINES]
+
+    def note(self, text: str) -> None:
+        """Send it."""
+        self._send("note", text)
+
+    def flush(self) -> None:
+        """Send the last lines that cells have printed."""
+        while self._lines:
+            self._send("cell_output", *self._lines.pop(0))
+
+
+def describe_worker(environment: str, dask_worker: Worker) -> WorkerInfo:
+    """Return what a build has to know about this worker."""
+    return WorkerInfo(
         device=current_device(),
         identity=find_environment(environment).identity(),
         runner=_RUNNER,
         harness=harness_digest(),
-        threads=state.nthreads,
-        resources=dict(state.total_resources),
-        stored=desk.depot.stored(),
+        threads=dask_worker.state.nthreads,
+        has_device=dask_worker.state.total_resources.get(DEVICE, 0) >= 1,
     )
 
 
-def hold(session: str, topic: str) -> None:
-    """Hold this worker and its device for a session until nobody wants it any more; tell ``topic`` once it is held."""
-    worker, stopped = get_worker(), _stopped()
-    leave_thread_pool()  # type: ignore[no-untyped-call]  # it keeps the resource, and not the thread
-    try:
-        with (
-            _desk(worker).gate.held(session, stopped),
-            device_lock(current_device().slug, Silent(), stopped),
-        ):
-            worker.log_event(topic, {"held": session, "worker": worker.address})
-            while not stopped():
-                time.sleep(_LOOK_SECONDS)
-    except InterruptedBuildError:
-        return
+def run_shipment(shipment: Shipment, topic: str) -> dict[str, CellFiles]:
+    """Run cells on this worker, and return what each left; each step is an event of ``topic``.
 
-
-def deposit(contents: dict[str, bytes], dask_worker: Worker) -> None:
-    """Keep contents, by their digests."""
-    _desk(dask_worker).depot.store(contents)
-
-
-def prepare(recipe: Recipe, topic: str) -> tuple[Prepared, bytes] | Missing:  # noqa: ARG001
-    """Make the environment of a cell that will be measured here; return it, and what that printed."""
-    desk = _desk(get_worker())
-    if missing := desk.depot.missing(recipe.digests):
-        return Missing(missing)
-    with _ended_with_task() as processes:
-        return make_environment(desk, recipe, find_environment(recipe.environment), processes)
-
-
-def execute(job: Job, topic: str) -> Left | Missing | Busy:
-    """Run one process of a cell, and return what it left; what it prints is told to ``topic``."""
+    Raises:
+        InterruptedBuildError: The task was released, or the worker closes.
+    """
     worker = get_worker()
-    desk = _desk(worker)
-    if missing := desk.depot.missing(job.digests):
-        return Missing(missing)
 
-    def tell(lines: list[str]) -> None:
-        worker.log_event(topic, {"cell": job.name, "lines": lines})
+    def send(step: str, *arguments: object) -> None:
+        event = {"attempt": shipment.attempt, "worker": worker.address, "step": step, "arguments": arguments}
+        worker.log_event(topic, event)
 
-    with (
-        desk.gate.entered(job.session) as allowed,
-        _ended_with_task() as processes,
-        tempfile.TemporaryDirectory(dir=reaper().folder, ignore_cleanup_errors=True) as folder,
-    ):
-        if not allowed:
-            return Busy()
-        left = JobRun(desk, job, Path(folder).resolve(), processes, tell).run()
-    desk.depot.store(
-        {digest: left.files[f"artifacts/{name}"] for name, digest in left.result.artifacts.items()}
+    send("assigned")
+    progress = EventProgress(send)
+    tree = _unpack(Path(worker.local_directory) / "kbt", shipment)
+    project = replace(shipment.project, root=tree / shipment.root)
+    state = project.state / "builds" / shipment.attempt
+    try:
+        execution = _execution(shipment, project, tree, state, SerializedProgress(progress))
+        with _interrupted_with_task(worker, execution, progress):
+            execution.run(shipment.cells, set(shipment.cells))
+        return {str(name): _read_entry(execution.results[name]) for name in shipment.cells}
+    finally:
+        shutil.rmtree(state, ignore_errors=True)
+
+
+def _unpack(folder: Path, shipment: Shipment) -> Path:
+    """Return a folder with the files of a shipment at their paths on the client."""
+    tree = folder / "trees" / shipment.tree
+    with _unpacking:
+        if not tree.is_dir():
+            temporary = folder / shipment.attempt
+            (temporary / shipment.root).mkdir(parents=True)
+            _write(temporary, shipment.sources)
+            tree.parent.mkdir(exist_ok=True)
+            temporary.rename(tree)
+        _write(tree, shipment.inputs)
+    return tree
+
+
+def _write(folder: Path, files: Files) -> None:
+    for name, file in files.items():
+        path = folder / name
+        if not path.is_file() or path.read_bytes() != file.content:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write_atomically(path, file.content, sync=False)
+        path.chmod(0o755 if file.executable else 0o644)
+
+
+def _execution(
+    shipment: Shipment, project: Project, tree: Path, state: Path, progress: Progress
+) -> Execution:
+    """Return a build of the cells in a cache of their own, with the results of the cells that they need."""
+    cache = CellCache(state)
+    for name, content in shipment.artifacts.items():
+        path = cache.folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+    results = {name: Entry(cache.folder / key, result) for name, (key, result) in shipment.needed.items()}
+    for entry in results.values():
+        entry.artifacts.mkdir(parents=True, exist_ok=True)
+    lock = {"KBT_KERNELS_LOCK": str(tree / shipment.lock)} if shipment.lock else {}
+    environment = RemoteEnvironment(
+        find_environment(shipment.environment), variables=shipment.variables | lock
     )
-    return left
+    device, context = current_device(), shipment.context
+    graph = Graph({node.name: _moved(node, tree) for node in shipment.nodes})
+    executor = LocalExecutor(
+        project,
+        device,
+        environment,
+        len(shipment.cells),
+        progress,
+        hidden={state: ".kbt", project.root: "", tree: ""},
+        # Sessions of one build wait for one another where workers share a device.
+        wait_progress=Progress(),
+    )
+    return Execution(
+        project=project,
+        graph=graph,
+        executor=executor,
+        workloads=context.workloads,
+        mode=context.mode,
+        process_count=context.processes,
+        cache=cache,
+        fingerprints=Fingerprints(project, graph, device, environment, context.workloads, context.mode),
+        checkout=Revision(context.commit, context.dirty),
+        progress=progress,
+        policy=shipment.policy,
+        results=results,
+    )
 
 
-def _desk(worker: Worker) -> Desk:
-    with _desks_lock:
-        if worker.id not in _desks:
-            _desks[worker.id] = Desk(Depot(Path(worker.local_directory) / "kbt"))
-        return _desks[worker.id]
+def _moved(node: Node, tree: Path) -> Node:
+    """Return a cell whose notebook and files are in ``tree``."""
+    notebook = replace(node.notebook, path=tree / rootless(node.notebook.path))
+    return replace(node, notebook=notebook, files=[tree / rootless(path) for path in node.files])
+
+
+def _read_entry(entry: Entry) -> CellFiles:
+    logs = [entry.folder / name for name in LOGS]
+    artifacts = [entry.artifacts / name for name in entry.result.artifacts]
+    files = {path.relative_to(entry.folder).as_posix(): path.read_bytes() for path in [*logs, *artifacts]}
+    return entry.result, files
 
 
 @contextmanager
-def _ended_with_task() -> Iterator[Processes]:
-    """Yield processes that are ended as soon as the task that this is called in is taken back."""
-    processes, stopped, over = Processes(), _stopped(), threading.Event()
+def _interrupted_with_task(worker: Worker, execution: Execution, progress: EventProgress) -> Iterator[None]:
+    """Interrupt an execution when the current task is released; meanwhile send the output of its cells."""
+    key, over = worker.get_current_task(), threading.Event()
 
     def watch() -> None:
-        while not over.wait(_LOOK_SECONDS):
-            if stopped():
-                processes.interrupt()
+        while not over.wait(_POLL_SECONDS):
+            progress.flush()
+            task = worker.state.tasks.get(key)
+            if task is None or task.state == "cancelled" or worker.status not in _ALIVE:
+                execution.executor.interrupt()
                 return
 
     thread = threading.Thread(target=watch, name="kbt-watch", daemon=True)
     thread.start()
     try:
-        yield processes
+        yield
     finally:
         over.set()
         thread.join()
-
-
-def _stopped() -> Callable[[], bool]:
-    """Return what tells whether the task that this is called in was taken back, or its worker closes."""
-    worker = get_worker()
-    key = worker.get_current_task()
-
-    def stopped() -> bool:
-        task = worker.state.tasks.get(key)
-        return task is None or task.state == "cancelled" or worker.status not in _LIVING
-
-    return stopped
+        progress.flush()

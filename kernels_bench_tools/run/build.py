@@ -1,4 +1,4 @@
-"""Builds: which cells have to run, in which order, and beside which others."""
+"""Builds: run the cells that targets name, as far as their results are not known."""
 
 from __future__ import annotations
 
@@ -14,29 +14,31 @@ from kernels_bench_tools.notebooks.survey import Survey, select_cells, select_no
 from kernels_bench_tools.run.cache.key import Fingerprints
 from kernels_bench_tools.run.cache.prune import prune_cache
 from kernels_bench_tools.run.cache.store import CellCache
-from kernels_bench_tools.run.checkout import Checkout
 from kernels_bench_tools.run.environment.base import find_environment
-from kernels_bench_tools.run.executor import Here, Workplace, need_distributed
-from kernels_bench_tools.run.locks import ended_like_interrupted, project_lock
-from kernels_bench_tools.run.progress import OneAtATime, Progress
+from kernels_bench_tools.run.executor import Executor, LocalExecutor
+from kernels_bench_tools.run.git import Checkout
+from kernels_bench_tools.run.locks import project_lock, signals_as_interrupt
+from kernels_bench_tools.run.progress import Progress, SerializedProgress
 from kernels_bench_tools.run.result import describe_cell, describe_notebook, write_if_changed
-from kernels_bench_tools.run.schedule import Execution, never
+from kernels_bench_tools.run.schedule import Execution
 from kernels_bench_tools.schema.build import FORWARD, MODES, BuildRun, CellRun, ProjectInfo
 from kernels_bench_tools.schema.device import current_device
 
 DEFAULT_PROCESSES = {"cuda": 3, "cpu": 1}
-"""Fresh processes for each cell that measures, by the kind of the device: medians differ from process to process by
-more than their intervals say (addresses, clocks), and three are the fewest that show it. A CPU is usually one's own,
-without a GPU at hand: its figures tell that something runs and about how fast, and three times the minutes would tell
-little more."""
+"""Fresh processes for each cell that measures, by the kind of the device. Medians differ between processes by more
+than their intervals (addresses, clocks), and three are the fewest that show it. CPU results usually only show that
+something runs and roughly how fast, which is not worth three times the minutes."""
 QUICK_WORKLOADS = "smoke"
-"""The workload set that is there to see whether something runs at all: one process is enough."""
+"""The workload set that only shows whether something runs: one process is enough."""
 REPORT_NAME = "build.json"
-"""File in the project's state that tells the pages how every cell ended."""
+"""File in the project's state with the result of every cell, for the pages."""
+
+ExecutorFactory = Callable[[Project, str, Progress], Executor]
+"""Makes an executor for a project, the name of an environment and a progress."""
 
 
 def default_jobs() -> int:
-    """Return how many cells that do not measure run at once: as there are processors, 2 to 8."""
+    """Return how many cells that do not measure run at once: one per processor, 2 to 8."""
     return max(2, min(8, os.cpu_count() or 1))
 
 
@@ -57,16 +59,16 @@ class BuildOptions:
     processes: int = 0
     """In how many fresh processes each cell that measures is run; 0 for ``DEFAULT_PROCESSES``, or for one
     with ``quick`` or ``QUICK_WORKLOADS``."""
-    cluster: str = ""
-    """Address of a Dask scheduler whose workers run the cells; empty for this machine."""
+    executor: ExecutorFactory | None = None
+    """Makes what the cells run on; None for this machine."""
     quick: bool = False
-    """One process is enough for cells whose results from the default number of them are not known."""
+    """One process is enough for cells that have no results of the default number of processes."""
     retry: bool = True
     """Run cells that failed again, although nothing about them has changed."""
     memory_limit: int = 0
     """Bytes that the processes of one cell may hold; 0 for the project's setting."""
     pass_env: tuple[str, ...] = ()
-    """Variables that cells are given, beside those of the project's setting, although they may be credentials."""
+    """Variables that are passed to cells although they may be credentials, in addition to the project's setting."""
 
     def process_count(self, kind: str) -> int:
         """Return in how many processes a cell that measures is run on a device of this kind."""
@@ -76,20 +78,14 @@ class BuildOptions:
         return 1 if self.quick or self.workloads == QUICK_WORKLOADS else default
 
     def thorough_count(self, kind: str) -> int:
-        """Return the other number of processes whose known results are served, or 0."""
+        """Return the larger number of processes whose known results are used as well, or 0."""
         count, thorough = self.process_count(kind), max(DEFAULT_PROCESSES.values())
         return (
             thorough if not self.processes and self.workloads != QUICK_WORKLOADS and thorough > count else 0
         )
 
 
-def build(
-    project: Project,
-    targets: Sequence[str],
-    options: BuildOptions,
-    progress: Progress,
-    outdated: Callable[[CellName], bool] = never,
-) -> BuildRun:
+def build(project: Project, targets: Sequence[str], options: BuildOptions, progress: Progress) -> BuildRun:
     """Run the cells that ``targets`` name, and what they need, as far as their results are not known.
 
     Args:
@@ -97,9 +93,7 @@ def build(
         targets: Notebooks, folders, operators, ``operator/implementation`` or ``NOTEBOOK:CELL``; none for
             everything.
         options: How to build.
-        progress: Told of each step.
-        outdated: Asked now and then of each cell that runs; once it says yes, the cell is ended, and stays, with
-            all that need it, as it was last.
+        progress: Receives each step.
 
     Returns:
         Every notebook of the project; cells that were not asked for with their last result.
@@ -107,7 +101,7 @@ def build(
     Raises:
         NotebooksError: Something is wrong with the notebooks concerned; nothing has run.
         ProjectError: A target or an option names nothing.
-        KeyboardInterrupt: As it came; what had ended by then is kept.
+        KeyboardInterrupt: The build was interrupted; finished results are kept.
     """
     if options.jobs < 1:
         raise ProjectError(f"jobs={options.jobs}", "is too few", "1 or more")
@@ -115,85 +109,73 @@ def build(
         raise ProjectError(f"processes={options.processes}", "is too few", "1 or more, or 0 for the default")
     if options.mode not in MODES:
         raise ProjectError(f"mode {options.mode!r}", "is not known", f"One of {', '.join(MODES)}")
-    find_environment(options.environment)
-    plan = _plan(project, targets, options)
-    progress = OneAtATime(progress)
-    with project_lock(project, progress) as waited, ended_like_interrupted():
+    environment = find_environment(options.environment)
+    selection = _select(project, targets, options)
+    progress = SerializedProgress(progress)
+    with project_lock(project, progress) as waited, signals_as_interrupt():
         if waited:  # the notebooks may have been edited meanwhile
-            plan = _plan(project, targets, options)
-        workplace = _workplace(project, options, progress)
+            selection = _select(project, targets, options)
+        executor: Executor
+        if options.executor is None:
+            executor = LocalExecutor(project, current_device(), environment, options.jobs, progress)
+        else:
+            executor = options.executor(project, options.environment, progress)
         try:
-            return _build(project, plan, options, progress, workplace, outdated)
+            return _build(project, selection, options, progress, executor)
         finally:
-            workplace.close()
-
-
-def _workplace(project: Project, options: BuildOptions, progress: Progress) -> Workplace:
-    """Return where the cells of a build run."""
-    if options.cluster:
-        need_distributed()
-        # Not above: who builds on one machine does not wait until Dask is imported, nor needs it.
-        from kernels_bench_tools.cluster.executor import Cluster
-
-        return Cluster(project, options.cluster, options.environment, progress)
-    return Here(project, current_device(), find_environment(options.environment), options.jobs, progress)
+            executor.close()
 
 
 @dataclass(frozen=True)
-class _Plan:
+class _Selection:
     survey: Survey
     cells: list[CellName]
-    """Everything that is asked for or needed, in an order in which it can run."""
+    """Everything that is asked for or needed, in a possible order."""
     rerun: set[CellName]
 
 
-def _plan(project: Project, targets: Sequence[str], options: BuildOptions) -> _Plan:
+def _select(project: Project, targets: Sequence[str], options: BuildOptions) -> _Selection:
     survey = survey_project(project)
     selected = select_cells(project, survey, targets)
     rerun = set(selected) if options.rerun is True else set[CellName]()
     if isinstance(options.rerun, tuple) and options.rerun:
         rerun = set(select_cells(project, survey, options.rerun))
     cells = survey.graph.closure([*selected, *rerun])
-    concerned = {*select_notebooks(project, survey, targets), *(name.notebook for name in cells)}
-    survey.raise_problems(concerned)
-    return _Plan(survey, cells, rerun)
+    survey.raise_problems({*select_notebooks(project, survey, targets), *(name.notebook for name in cells)})
+    return _Selection(survey, cells, rerun)
 
 
 def _build(
-    project: Project,
-    plan: _Plan,
-    options: BuildOptions,
-    progress: Progress,
-    workplace: Workplace,
-    outdated: Callable[[CellName], bool],
+    project: Project, selection: _Selection, options: BuildOptions, progress: Progress, executor: Executor
 ) -> BuildRun:
-    graph, device, environment = plan.survey.graph, workplace.device, workplace.environment
+    survey, device = selection.survey, executor.device
     cache, checkout = CellCache(project.state, progress.note), Checkout(project.root)
     cache.sweep()
     execution = Execution(
         project=project,
-        graph=graph,
-        workplace=workplace,
+        graph=survey.graph,
+        executor=executor,
         workloads=options.workloads,
         mode=options.mode,
         process_count=options.process_count(device.kind),
         thorough_count=options.thorough_count(device.kind),
         cache=cache,
-        fingerprints=Fingerprints(project, graph, device, environment, options.workloads, options.mode),
+        fingerprints=Fingerprints(
+            project, survey.graph, device, executor.environment, options.workloads, options.mode
+        ),
         checkout=checkout,
         progress=progress,
         policy=project.policy.with_options(options.memory_limit, options.pass_env),
         retry=options.retry,
-        outdated=outdated,
     )
     try:
-        execution.run(plan.cells, plan.rerun)
+        execution.run(selection.cells, selection.rerun)
     finally:
-        if not plan.survey.problems():
-            cache.forget_all_but(graph.nodes)
+        if not survey.problems():
+            cache.forget_all_but(survey.graph.nodes)
         cache.save_last()
-        # Also of an interrupted build: what has ended can be recorded, and is not hidden by the build before.
-        run = _describe(project, plan.survey, options, execution, checkout.commit)
+        # Also after an interruption: finished results can be recorded, and replace those of the build before.
+        run = _describe(project, survey, options, execution, checkout.commit)
         write_if_changed(project.state / REPORT_NAME, run)
     if cache.grew:
         prune_cache(cache, project.cache_size)
@@ -203,7 +185,7 @@ def _build(
 def _describe(
     project: Project, survey: Survey, options: BuildOptions, execution: Execution, commit: str
 ) -> BuildRun:
-    """Return every notebook with how its cells ended, as far as they have."""
+    """Return every notebook with the results of its cells, as far as they have any."""
     cache = execution.cache
 
     def describe(name: CellName, cell: Cell) -> CellRun:
@@ -228,7 +210,7 @@ def _describe(
             commit=commit,
             raw_html=project.raw_html,
         ),
-        device=execution.workplace.device,
+        device=execution.executor.device,
         environment=options.environment,
         notebooks=[describe_notebook(notebook, describe) for notebook in readable],
     )

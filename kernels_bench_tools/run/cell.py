@@ -1,6 +1,6 @@
-"""Runs one cell, and says how it ended.
+"""Runs one process of a cell, and determines its status.
 
-A cell runs in an empty folder of its own, as a session of its own, with its output straight into files.
+A process runs in an empty folder, in a session of its own, and its output goes straight into files.
 """
 
 from __future__ import annotations
@@ -8,133 +8,138 @@ from __future__ import annotations
 import os
 import signal
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from kernels_bench_tools.notebooks.cell import Cell
-from kernels_bench_tools.run.cache.store import Draft, StoredResult
+from kernels_bench_tools.notebooks.graph import CellName, Graph, Node
+from kernels_bench_tools.run.cache.store import Draft, Entry, StoredResult
 from kernels_bench_tools.run.cell_outputs import Collected, collect_outputs, open_folder
-from kernels_bench_tools.run.environment.base import CellEnvironment
+from kernels_bench_tools.run.cell_records import add_failure, check_records
+from kernels_bench_tools.run.environment.base import CellEnvironment, Prepared
 from kernels_bench_tools.run.environment.variables import passed_variables
-from kernels_bench_tools.run.failed_records import add_failure, check_records
 from kernels_bench_tools.run.limits import CellPolicy, readable_size
-from kernels_bench_tools.run.log_text import (
-    failure_from_log,
-    hide_paths,
-    is_out_of_memory,
-    last_words,
-)
+from kernels_bench_tools.run.log_text import failure_from_log, hide_paths, is_out_of_memory, last_line
 from kernels_bench_tools.run.process.memory import default_memory_limit
 from kernels_bench_tools.run.process.reaper import reaper
-from kernels_bench_tools.run.process.run import LOG_LIMIT, Exit, Processes, never
+from kernels_bench_tools.run.process.run import LOG_LIMIT, Exit, Processes
 from kernels_bench_tools.schema.build import CONTEXT_VARIABLE, CellContext
 from kernels_bench_tools.schema.device import Device
 from kernels_bench_tools.schema.record import Failure, Status
 
 DEFAULT_TIMEOUT_SECONDS = 900
-"""For cells without ``timeout=``. uvnote's 300 s are too few for a first compilation of every workload
-with autotuning; much more would let one cell that hangs hold a device for the better part of a build."""
-_TOLD_REFUSED = 10
-_SAID_WHOLE = {"Flood", "Resolution", "MemoryLimit", "SIGABRT", "SIGKILL"}
+"""For cells without ``timeout=``. uvnote's 300 s are too few for a first compilation of every workload with
+autotuning; with much more, one cell that hangs would hold a device for most of a build."""
+_LISTED_REFUSALS = 10
+_COMPLETE_MESSAGES = {"Flood", "Resolution", "MemoryLimit", "SIGABRT", "SIGKILL"}
 """Failures whose message needs no type before it."""
 
 
 @dataclass(frozen=True)
 class CellTask:
-    """A cell that is ready to run."""
+    """One process of a cell, ready to run."""
 
-    name: str
-    cell: Cell
+    node: Node
+    graph: Graph
+    """The cell, and at least the cells that it needs."""
     context: CellContext
     device: Device
     draft: Draft
-    """Where everything that it leaves is put."""
-    hidden: dict[Path, str]
-    """Folders whose paths are replaced in its logs."""
-    policy: CellPolicy = CellPolicy()  # noqa: RUF009 - it cannot be changed
-    """What it may use."""
+    """Where its outputs and logs are put."""
+    prepared: Prepared
+    """Its environment."""
+    results: Mapping[CellName, Entry]
+    """The results of the cells that it needs, among others."""
+    policy: CellPolicy
+    on_output: Callable[[str], None]
+    """Called with each line that it prints."""
+
+    @property
+    def name(self) -> str:
+        """``NOTEBOOK:CELL``."""
+        return str(self.node.name)
+
+    @property
+    def cell(self) -> Cell:
+        """The cell."""
+        return self.node.cell
 
 
 def run_cell(
     task: CellTask,
+    *,
     python: str,
-    script: Path,
     environment: CellEnvironment,
-    tell: Callable[[Path], dict[str, str]],
+    write_inputs: Callable[[Path], dict[str, str]],
+    hidden: Mapping[Path, str],
     processes: Processes,
     watch: Callable[[], None],
-    *,
-    cancelled: Callable[[], bool] = never,
 ) -> StoredResult:
-    """Run a cell to its end, and put what it leaves into its draft.
+    """Run a cell to its end, and put its outputs and logs into its draft.
 
     Args:
         task: The cell.
         python: The interpreter of its environment.
-        script: Its code.
-        environment: Where it runs.
-        tell: Given a folder, writes there what the cell is told and returns the variables for it.
+        environment: The kind of its environment.
+        write_inputs: Writes the cell's inputs into a folder, and returns the variables that name them.
+        hidden: Folders whose paths are replaced in its logs.
         processes: The build's processes.
         watch: Called now and then while it runs.
-        cancelled: Asked now and then while it runs; once it says yes, the cell is ended.
 
     Raises:
-        CancelledCellError: It was cancelled.
         InterruptedBuildError: The build was interrupted meanwhile.
     """
-    with _folders() as (base, work, inside):
+    with _folders() as (base, work, work_fd):
         home = base / "home"
         home.mkdir()
-        told = tell(base)
+        inputs = write_inputs(base)
         passed = passed_variables(os.environ, task.policy.pass_env)
         end = processes.run(
-            [python, str(script)],
+            [python, str(task.node.notebook.script_path(task.cell))],
             folder=work,
-            variables={**environment.variables(home), **passed, **told},
+            variables={**environment.variables(home), **passed, **inputs},
             stdout=task.draft.stdout,
             stderr=task.draft.stderr,
             timeout=task.cell.timeout or DEFAULT_TIMEOUT_SECONDS,
-            marker=(CONTEXT_VARIABLE, told[CONTEXT_VARIABLE]),
+            marker=(CONTEXT_VARIABLE, inputs[CONTEXT_VARIABLE]),
             watch=watch,
-            cancelled=cancelled,
             memory_limit=task.policy.memory_limit or default_memory_limit(),
         )
-        collected = _collect(task, inside, task.policy.artifact_limit)
+        collected = _collect(task, work_fd)
         for log in (task.draft.stdout, task.draft.stderr):
-            hide_paths(log, {work: "", home: "~", **task.hidden})
-    status, failure = _judge(task, end, collected)
-    _tell_refused(task.draft.stderr, collected)
+            hide_paths(log, {work: "", home: "~", **hidden})
+    status, failure = _status(task, end, collected)
+    _log_refused_files(task.draft.stderr, collected)
     return finish(task, status, failure, seconds=end.seconds, exit_code=end.code)
 
 
 @contextmanager
 def _folders() -> Iterator[tuple[Path, Path, int]]:
-    """Make a folder for one run, and in it the cell's own one, open; remove all of it in the end."""
+    """Make a folder for one run, and open the cell's own folder in it; remove all of it in the end."""
     with tempfile.TemporaryDirectory(dir=reaper().folder, ignore_cleanup_errors=True) as name:
         base = Path(name)
         work = base / "work"
         work.mkdir()
-        inside = open_folder(work)
+        work_fd = open_folder(work)
         try:
-            yield base, work, inside
+            yield base, work, work_fd
         finally:
-            os.close(inside)
+            os.close(work_fd)
 
 
-def _collect(task: CellTask, folder: int, limit: int) -> Collected:
+def _collect(task: CellTask, folder: int) -> Collected:
     try:
-        return collect_outputs(folder, task.cell.outputs, task.draft.artifacts, limit)
-    except OSError as error:  # a full disk, above all; what was copied before is whole
+        return collect_outputs(folder, task.cell.outputs, task.draft.artifacts, task.policy.artifact_limit)
+    except OSError as error:  # usually a full disk; what was copied before is complete
         return Collected(excess=f"its files cannot be kept: {error.strerror or error}")
 
 
-def _tell_refused(log: Path, collected: Collected) -> None:
-    """Say at the end of the log which files were not kept, and why."""
+def _log_refused_files(log: Path, collected: Collected) -> None:
     lines = [f"kbt: did not keep {name}: {why}\n" for name, why in collected.refused.items()]
-    if lines[_TOLD_REFUSED:]:
-        lines[_TOLD_REFUSED:] = [f"kbt: did not keep {len(lines) - _TOLD_REFUSED} more files\n"]
+    if lines[_LISTED_REFUSALS:]:
+        lines[_LISTED_REFUSALS:] = [f"kbt: did not keep {len(lines) - _LISTED_REFUSALS} more files\n"]
     if lines:
         with log.open("ab") as file:
             file.write("".join(lines).encode())
@@ -149,7 +154,7 @@ def finish(
     exit_code: int | None = None,
     started: bool = True,
 ) -> StoredResult:
-    """Return the result of a cell; one that measures and did not end well gets its last record."""
+    """Return the result of a cell; a failure is added to the records of a cell that measures."""
     if failure is not None and task.cell.measures:
         add_failure(
             task.draft.artifacts,
@@ -169,10 +174,10 @@ def finish(
     )
 
 
-def _judge(task: CellTask, end: Exit, collected: Collected) -> tuple[Status, Failure | None]:
-    """Return how a cell ended, and why if it did not end well."""
+def _status(task: CellTask, end: Exit, collected: Collected) -> tuple[Status, Failure | None]:
+    """Return how a cell ended, and why if it failed."""
     if end.code or end.timed_out or end.flooded or end.memory:
-        return _judge_process(task, end)
+        return _failed_status(task, end)
     wrong = check_records(task.draft.artifacts, task.cell.outputs)
     if collected.missing:
         refused = [
@@ -187,32 +192,31 @@ def _judge(task: CellTask, end: Exit, collected: Collected) -> tuple[Status, Fai
     return (Status.INVALID, Failure(type="Invalid", msg=wrong)) if wrong else (Status.OK, None)
 
 
-def _judge_process(task: CellTask, end: Exit) -> tuple[Status, Failure]:
-    """Return how a cell ended whose process did not end well."""
+def _failed_status(task: CellTask, end: Exit) -> tuple[Status, Failure]:
+    """Return how a cell ended whose process failed or was ended."""
     logs = (task.draft.stderr, task.draft.stdout)
     if end.timed_out:
         limit = task.cell.timeout or DEFAULT_TIMEOUT_SECONDS
-        return Status.TIMEOUT, _ended("Timeout", f"did not end within {limit} s", logs)
+        return Status.TIMEOUT, _with_last_line("Timeout", f"did not end within {limit} s", logs)
     if end.flooded:
-        return Status.ERROR, _ended("Flood", f"printed more than {readable_size(LOG_LIMIT)}", logs)
+        return Status.ERROR, _with_last_line("Flood", f"printed more than {readable_size(LOG_LIMIT)}", logs)
     if end.memory:
-        return Status.OOM, _ended(
-            "MemoryLimit", f"held {readable_size(end.memory)} of memory, more than it may", logs
-        )
+        how = f"held {readable_size(end.memory)} of memory, more than it may"
+        return Status.OOM, _with_last_line("MemoryLimit", how, logs)
     if end.code < 0 or end.code == 128 + signal.SIGKILL:
         name = _signal_name(-end.code if end.code < 0 else signal.SIGKILL)
         guess = " (out of memory?)" if name == "SIGKILL" else ""
-        failure = _ended(name, f"killed by {name}{guess}", logs)
+        failure = _with_last_line(name, f"killed by {name}{guess}", logs)
         return (Status.OOM if is_out_of_memory(failure_from_log(logs[0])) else Status.CRASHED), failure
     failure = failure_from_log(logs[0])
     if not failure.type:
-        failure = Failure(type=f"exit code {end.code}", msg=failure.msg or last_words(logs[1:]))
+        failure = Failure(type=f"exit code {end.code}", msg=failure.msg or last_line(logs[1:]))
     return (Status.OOM if is_out_of_memory(failure) else Status.ERROR), failure
 
 
-def _ended(kind: str, how: str, logs: tuple[Path, Path]) -> Failure:
-    words = last_words(logs)
-    return Failure(type=kind, msg=f"{how}; last: {words}" if words else how)
+def _with_last_line(kind: str, how: str, logs: tuple[Path, Path]) -> Failure:
+    line = last_line(logs)
+    return Failure(type=kind, msg=f"{how}; last: {line}" if line else how)
 
 
 def _signal_name(number: int) -> str:
@@ -225,6 +229,6 @@ def _signal_name(number: int) -> str:
 def _reason(status: Status, failure: Failure | None) -> str:
     if failure is None:
         return ""
-    if status in {Status.ERROR, Status.OOM} and failure.type not in _SAID_WHOLE:
+    if status in {Status.ERROR, Status.OOM} and failure.type not in _COMPLETE_MESSAGES:
         return f"{failure.type}: {failure.msg}" if failure.msg else failure.type
     return failure.msg

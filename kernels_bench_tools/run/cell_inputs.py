@@ -1,21 +1,21 @@
-"""What a cell is told: who it is, and where the results of its needs are.
+"""The inputs of a cell: its context, and where the results of its needs are.
 
-uvnote's variables name the folders of those needs that ended well, ours describe them all.
+uvnote's variables name the folders of the needs that succeeded; ours describe all needs.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Protocol
 
 import msgspec
 
 from kernels_bench_tools.file_io import write_struct
-from kernels_bench_tools.notebooks.graph import CellName, Graph, Node
+from kernels_bench_tools.notebooks.graph import CellName, Node
 from kernels_bench_tools.notebooks.project import Project
 from kernels_bench_tools.run.cache.store import Entry
-from kernels_bench_tools.run.checkout import Checkout
+from kernels_bench_tools.run.cell import CellTask
+from kernels_bench_tools.run.git import Checkout, Revision
 from kernels_bench_tools.schema.build import (
     CONTEXT_VARIABLE,
     FORWARD,
@@ -25,7 +25,6 @@ from kernels_bench_tools.schema.build import (
     Needs,
     code_digest,
 )
-from kernels_bench_tools.schema.device import Device
 from kernels_bench_tools.schema.record import Status
 from kernels_bench_tools.text import environment_key
 
@@ -34,13 +33,13 @@ def cell_context(
     node: Node,
     environment: str,
     workloads: str,
-    checkout: Checkout,
+    checkout: Checkout | Revision,
     *,
     mode: str = FORWARD,
     process: int = 0,
     processes: int = 1,
 ) -> CellContext:
-    """Return what a cell is told about itself.
+    """Return the context of one process of a cell.
 
     Args:
         node: The cell.
@@ -48,8 +47,8 @@ def cell_context(
         workloads: Names of workload sets, for a cell that measures.
         checkout: The state of the repository.
         mode: One of ``MODES``, for a cell that measures.
-        process: Which of the cell's processes is told, from 0.
-        processes: How many measure it.
+        process: The number of the process, from 0.
+        processes: How many processes measure the cell.
     """
     notebook = node.notebook
     return CellContext(
@@ -70,73 +69,49 @@ def cell_context(
     )
 
 
-def cell_needs(
-    project: Project, graph: Graph, node: Node, results: Mapping[CellName, Entry], device: Device
-) -> Needs:
-    """Return what a cell is told about the cells of other notebooks, and the files, that it needs."""
+def write_inputs(folder: Path, project: Project, task: CellTask) -> dict[str, str]:
+    """Write the inputs of a cell into ``folder``; return the variables that name them.
+
+    Args:
+        folder: A folder of this run alone, but not the cell's current folder.
+        project: The project.
+        task: The cell.
+    """
+    write_struct(folder / "context.json", task.context)
+    write_struct(folder / "needs.json", _needs(project, task))
+    return {
+        CONTEXT_VARIABLE: str(folder / "context.json"),
+        NEEDS_VARIABLE: str(folder / "needs.json"),
+        **_uvnote_variables(folder, task.node, task.results),
+    }
+
+
+def _needs(project: Project, task: CellTask) -> Needs:
+    nodes, results = task.graph.nodes, task.results
     return Needs(
         project=str(project.root),
-        notebook=node.name.notebook,
-        device=device,
+        notebook=task.node.name.notebook,
+        device=task.device,
         cells=[
             Need(
                 notebook=name.notebook,
                 cell=name.cell,
-                front=graph.nodes[name].notebook.front,
+                front=nodes[name].notebook.front,
                 status=results[name].result.status,
                 reason=results[name].result.reason,
                 directory=str(results[name].artifacts),
             )
-            for name in node.foreign
+            for name in task.node.foreign
         ],
-        files=[str(path) for path in node.files],
+        files=[str(path) for path in task.node.files],
     )
 
 
-class Needy(Protocol):
-    """A cell, as far as its needs go."""
-
-    @property
-    def local(self) -> list[CellName]:
-        """Needed cells of the same notebook."""
-        ...
-
-    @property
-    def foreign(self) -> list[CellName]:
-        """Needed cells of other notebooks."""
-        ...
-
-    @property
-    def whole(self) -> dict[str, list[CellName]]:
-        """Notebooks that are needed as a whole, each with its cells."""
-        ...
-
-
-def hand_over(
-    folder: Path, context: CellContext, needs: Needs, node: Needy, results: Mapping[CellName, Entry]
-) -> dict[str, str]:
-    """Write what the cell is told into ``folder``; return the variables that name it.
-
-    Args:
-        folder: A folder of this run alone, but not the cell's current folder.
-        context: Who the cell is.
-        needs: What it needs.
-        node: The cell.
-        results: How the cells that it needs ended.
-    """
-    write_struct(folder / "context.json", context, sync=False)
-    write_struct(folder / "needs.json", needs, sync=False)
-    return {
-        CONTEXT_VARIABLE: str(folder / "context.json"),
-        NEEDS_VARIABLE: str(folder / "needs.json"),
-        **_uvnote_variables(folder, node, results),
+def _uvnote_variables(folder: Path, node: Node, results: Mapping[CellName, Entry]) -> dict[str, str]:
+    """Return uvnote's variables; as in uvnote, a need that failed has none."""
+    good = {
+        name: str(results[name].artifacts) for name in node.needs if results[name].result.status is Status.OK
     }
-
-
-def _uvnote_variables(folder: Path, node: Needy, results: Mapping[CellName, Entry]) -> dict[str, str]:
-    """Return uvnote's variables; as there, a need that failed has none."""
-    needs = [*node.local, *node.foreign]
-    good = {name: str(results[name].artifacts) for name in needs if results[name].result.status is Status.OK}
     inputs = {f"UVNOTE_INPUT_{environment_key(n.cell)}": good[n] for n in node.local if n in good}
     variables = dict(inputs)
     if inputs:

@@ -1,141 +1,100 @@
-"""Where cells run: this machine, or a cluster; a build only knows that it is a workplace.
-
-A cell that measures runs on a bench: a device that is held for a whole session, so that the numbers of one
-table come from one card with nothing beside them. Other cells run wherever the workplace likes.
-"""
+"""Where the cells of a build run: on this machine, or on another executor such as a Dask cluster."""
 
 from __future__ import annotations
 
-import importlib.util
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Protocol
 
-from kernels_bench_tools.errors import ProjectError
 from kernels_bench_tools.notebooks.graph import CellName, Node
 from kernels_bench_tools.notebooks.project import Project
-from kernels_bench_tools.run.cache.store import Entry, StoredResult
+from kernels_bench_tools.run.cache.store import StoredResult
 from kernels_bench_tools.run.cell import CellTask, finish, run_cell
-from kernels_bench_tools.run.cell_inputs import hand_over
+from kernels_bench_tools.run.cell_inputs import write_inputs
 from kernels_bench_tools.run.environment.base import CellEnvironment, Prepared
 from kernels_bench_tools.run.environment.prepare import Preparation
 from kernels_bench_tools.run.locks import device_lock
 from kernels_bench_tools.run.process.logs import Tail
 from kernels_bench_tools.run.process.run import Processes
 from kernels_bench_tools.run.progress import Progress
-from kernels_bench_tools.schema.build import Needs
+from kernels_bench_tools.run.session import Session
 from kernels_bench_tools.schema.device import Device
 from kernels_bench_tools.schema.record import Failure, Status
 
 
-@dataclass(frozen=True)
-class Errand:
-    """One process of a cell, to be run."""
-
-    node: Node
-    task: CellTask
-    prepared: Prepared
-    """Its environment, as the workplace's ``prepare`` returned it."""
-    needs: Needs
-    results: Mapping[CellName, Entry]
-    """How the cells that it needs ended, among others."""
-    output: Callable[[str], None]
-    """Told of each line that it prints."""
-    cancelled: Callable[[], bool]
-    """Asked now and then whether nobody wants the result any more."""
-
-
-def need_distributed() -> None:
-    """Raise a ``ProjectError`` if Dask is not installed."""
-    if importlib.util.find_spec("distributed") is None:
-        what = "needs the package 'distributed', which comes with the extra `cluster`"
-        raise ProjectError("a cluster", what, "", "Install `kernels-bench-tools[report,cluster]`")
-
-
-class LostPlaceError(Exception):
-    """The place where a process ran is gone; there may be others.
-
-    Args:
-        place: What people call it.
-        cell: The cell whose process ran there; None if none did.
-    """
-
-    def __init__(self, place: str, cell: CellName | None = None) -> None:
-        super().__init__(place)
-        self.place = place
-        self.cell = cell
-
-
-class Bench(Protocol):
-    """A device that is held."""
-
-    def run(self, errand: Errand) -> StoredResult:
-        """Run one process to its end, and put what it leaves into its task's draft.
-
-        Raises:
-            InterruptedBuildError: The build was interrupted meanwhile.
-            CancelledCellError: Nobody wants the result any more.
-            LostPlaceError: The device is gone.
-        """
-        ...
-
-
-class Workplace(Bench, Protocol):
-    """Where the cells of one build run; its ``run`` is for those that do not measure."""
+class Executor(Protocol):
+    """Runs the cells of one build. Its methods raise ``InterruptedBuildError`` after :meth:`interrupt`."""
 
     device: Device
     environment: CellEnvironment
     jobs: int
-    """How many cells that do not measure are worth starting at once."""
+    """How many cells that do not measure can run at once."""
     sessions: int
-    """How many sessions can be held at once."""
-    apart: bool
-    """Whether other cells may be started while a session lasts, since the workplace keeps them away from it."""
+    """How many sessions can run at once."""
+    parallel_sessions: bool
+    """Whether other cells may be started while a session runs."""
 
     def prepare(
         self, nodes: Sequence[Node], logs: Mapping[CellName, Path], pool: ThreadPoolExecutor
     ) -> dict[CellName, Prepared]:
-        """Make the environments of cells, as far as that can be done before it is known where they will run."""
+        """Make the environments of cells, as far as that is possible before they are assigned to a device."""
         ...
 
-    def measuring(self, nodes: Sequence[Node]) -> AbstractContextManager[Bench]:
-        """Hold a device for a session of these cells, when one is free, with their environments ready.
+    def run(self, task: CellTask) -> StoredResult:
+        """Run a cell that does not measure, and put its outputs and logs into the task's draft."""
+        ...
 
-        Raises:
-            InterruptedBuildError: The build was interrupted meanwhile.
-            LostPlaceError: The device was lost before anything could run.
-        """
+    def measure(self, session: Session) -> None:
+        """Run a session on one device, with nothing else on it."""
         ...
 
     def interrupt(self) -> None:
-        """End everything that runs, and let nothing start any more."""
+        """End everything that runs, and start nothing more."""
         ...
 
     def close(self) -> None:
-        """Let go of the workplace."""
+        """Release what the executor holds."""
         ...
 
 
-class Here:
-    """This machine: one device, and nothing beside a measurement."""
+class LocalExecutor:
+    """This machine: one device, and nothing runs beside a measurement.
+
+    Args:
+        project: The project.
+        device: What cells run on.
+        environment: The kind of environment that cells run in.
+        jobs: How many cells that do not measure run at once.
+        progress: Receives what the executor does.
+        hidden: Folders whose paths are replaced in logs; the project's folder if not given.
+        wait_progress: Receives a note when the device is in use by another build; ``progress`` if not given.
+    """
 
     sessions = 1
-    apart = False
+    parallel_sessions = False
 
     def __init__(
-        self, project: Project, device: Device, environment: CellEnvironment, jobs: int, progress: Progress
+        self,
+        project: Project,
+        device: Device,
+        environment: CellEnvironment,
+        jobs: int,
+        progress: Progress,
+        *,
+        hidden: Mapping[Path, str] | None = None,
+        wait_progress: Progress | None = None,
     ) -> None:
         self.device = device
         self.environment = environment
         self.jobs = jobs
         self.processes = Processes()
-        self._progress = progress
-        hidden = {project.root: ""}
-        self._preparation = Preparation(project, environment, self.processes, progress, hidden)
+        self._project = project
+        self._hidden = {project.root: ""} if hidden is None else hidden
+        self._wait_progress = wait_progress or progress
+        self._preparation = Preparation(project, environment, self.processes, progress, self._hidden)
         self._stopped = threading.Event()
 
     def prepare(
@@ -144,42 +103,34 @@ class Here:
         """Make all environments, so that nothing is installed beside a measurement."""
         return self._preparation.prepare(nodes, logs, pool)
 
-    @contextmanager
-    def measuring(self, nodes: Sequence[Node]) -> Iterator[Bench]:  # noqa: ARG002
-        """Hold this machine's device, among all of this user's builds."""
-        with device_lock(self.device.slug, self._progress, self._stopped.is_set):
-            yield self
+    def measure(self, session: Session) -> None:
+        """Run a session while holding this machine's device among all builds of this user."""
+        with device_lock(self.device.slug, self._wait_progress, self._stopped.is_set):
+            session.run(self.run)
 
-    def run(self, errand: Errand) -> StoredResult:
+    def run(self, task: CellTask) -> StoredResult:
         """Run one process of a cell."""
-        task, node = errand.task, errand.node
-
-        def tell(folder: Path) -> dict[str, str]:
-            return hand_over(folder, task.context, errand.needs, node, errand.results)
-
-        script = node.notebook.script_path(node.cell)
-        tail = Tail([task.draft.stdout, task.draft.stderr], errand.output)
+        tail = Tail([task.draft.stdout, task.draft.stderr], task.on_output)
         try:
-            prepared = self._preparation.renew(errand.prepared, node.name, task.draft.environment_log)
+            prepared = self._preparation.renew(task.prepared, task.node.name, task.draft.environment_log)
             if prepared.reason:
                 return finish(task, Status.ERROR, Failure(type="Resolution", msg=prepared.reason))
             return run_cell(
                 task,
-                prepared.python,
-                script,
-                self.environment,
-                tell,
-                self.processes,
-                tail.look,
-                cancelled=errand.cancelled,
+                python=prepared.python,
+                environment=self.environment,
+                write_inputs=partial(write_inputs, project=self._project, task=task),
+                hidden=self._hidden,
+                processes=self.processes,
+                watch=tail.look,
             )
         except OSError as error:
             return finish(task, Status.ERROR, Failure(type=type(error).__name__, msg=str(error)))
 
     def interrupt(self) -> None:
-        """End everything that runs, and let nothing start any more."""
+        """End everything that runs, and start nothing more."""
         self._stopped.set()
         self.processes.interrupt()
 
     def close(self) -> None:
-        """Nothing is left to let go of."""
+        """Do nothing: this machine has nothing to release."""

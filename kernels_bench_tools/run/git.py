@@ -1,14 +1,74 @@
-"""Revisions of the git repository that a project is in, looked at without touching it."""
+"""The git repository that a project is in, which is only read."""
 
 from __future__ import annotations
 
 import os
 import subprocess
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 from kernels_bench_tools.errors import ProjectError
 
 _SECONDS = 300
+
+
+@dataclass(frozen=True)
+class Revision:
+    """The commit that is checked out, where it is already known."""
+
+    commit: str
+    dirty: bool | None
+
+
+class Checkout:
+    """The commit that is checked out around a folder, and whether the files differ from it.
+
+    ``KBT_COMMIT`` names the commit of a tree that was exported without its repository.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+
+    @cached_property
+    def commit(self) -> str:
+        """The commit's full name, read without starting git; empty if there is none."""
+        if named := os.environ.get("KBT_COMMIT"):
+            return named
+        git = next((one / ".git" for one in (self.root, *self.root.parents) if (one / ".git").exists()), None)
+        try:
+            return _head(git) if git else ""
+        except (OSError, UnicodeDecodeError):
+            return ""
+
+    @cached_property
+    def dirty(self) -> bool | None:
+        """Whether there are uncommitted changes; None if unknown. This starts git, so read it only when a cell runs."""
+        if not self.commit or os.environ.get("KBT_COMMIT"):
+            return None
+        command = ["git", "-C", str(self.root), "status", "--porcelain"]
+        try:
+            output = subprocess.run(command, capture_output=True, timeout=60, check=True).stdout
+        except (OSError, subprocess.SubprocessError):
+            return None
+        return bool(output.strip())
+
+
+def _head(git: Path) -> str:
+    if git.is_file():  # a worktree or a submodule: the file names the real folder
+        git = git.parent / git.read_text(encoding="utf-8").partition(":")[2].strip()
+    head = (git / "HEAD").read_text(encoding="utf-8").strip()
+    if not head.startswith("ref:"):
+        return head
+    name = head.removeprefix("ref:").strip()
+    shared = git / "commondir"
+    common = git / shared.read_text(encoding="utf-8").strip() if shared.exists() else git
+    for folder in (git, common):
+        if (folder / name).is_file():
+            return (folder / name).read_text(encoding="utf-8").strip()
+    packed = common / "packed-refs"
+    lines = packed.read_text(encoding="utf-8").splitlines() if packed.exists() else []
+    return next((line.split()[0] for line in lines if line.endswith(f" {name}")), "")
 
 
 class Repository:
@@ -22,7 +82,7 @@ class Repository:
         self._folder = folder
         done = self._git("rev-parse", "--show-toplevel")
         if done.returncode:
-            what = f"is not in a checkout of git ({_complaint(done)})"
+            what = f"is not in a git repository ({_message(done)})"
             raise ProjectError(str(folder), what, "", "`git clone` the project, or plan without `--since`")
         self.top = Path(os.fsdecode(done.stdout).removesuffix("\n")).resolve()
         """The folder that the whole repository is checked out in."""
@@ -47,17 +107,17 @@ class Repository:
         return {self.top / os.fsdecode(name) for name in (*differing, *new)}
 
     def check_out(self, commit: str, folder: Path) -> None:
-        """Write the files of ``commit`` into an empty folder; the repository stays as it is."""
+        """Write the files of ``commit`` into an empty folder; the repository is not changed."""
         index = {"GIT_INDEX_FILE": str(folder.parent / f"{folder.name}.index")}
         for command in (["read-tree", commit], ["checkout-index", "--all", f"--prefix={folder}/"]):
             done = self._git(*command, folder=self.top, variables=index)
             if done.returncode:
-                raise ProjectError(f"revision {commit}", f"cannot be read ({_complaint(done)})")
+                raise ProjectError(f"revision {commit}", f"cannot be read ({_message(done)})")
 
     def _lines(self, *arguments: str) -> list[bytes]:
         done = self._git(*arguments)
         if done.returncode:
-            raise ProjectError(str(self.top), f"git cannot tell what changed ({_complaint(done)})")
+            raise ProjectError(str(self.top), f"git cannot list the changes ({_message(done)})")
         return [name for name in done.stdout.split(b"\0") if name]
 
     def _git(
@@ -75,6 +135,6 @@ class Repository:
             raise ProjectError("git", f"cannot be run ({error})", "", remedy) from None
 
 
-def _complaint(done: subprocess.CompletedProcess[bytes]) -> str:
+def _message(done: subprocess.CompletedProcess[bytes]) -> str:
     lines = done.stderr.decode(errors="replace").strip().splitlines()
     return lines[0].removeprefix("fatal: ") if lines else f"exit code {done.returncode}"

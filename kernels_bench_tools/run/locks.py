@@ -1,4 +1,4 @@
-"""What keeps builds out of one another's way."""
+"""Locks that keep builds of one user apart, and signals that end a build."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from kernels_bench_tools.run.process.run import InterruptedBuildError
 from kernels_bench_tools.run.progress import Progress
 from kernels_bench_tools.text import slugify
 
-_LOOK_SECONDS = 0.25
+_POLL_SECONDS = 0.25
 
 
 def _never() -> bool:
@@ -28,10 +28,10 @@ def _never() -> bool:
 
 @contextmanager
 def project_lock(project: Project, progress: Progress) -> Iterator[bool]:
-    """Let one build at a time change a project's state; yield whether there was another to wait for.
+    """Let one build at a time change a project's state; yield whether it had to wait for another.
 
-    Who holds it may take it again, so that a build and its publication are one step for all others: another
-    build would replace results, or remove them from the cache, while pages are being made of them.
+    The lock is reentrant: a command holds it over the build and the publication, since another build in between
+    would replace results, or remove them from the cache.
     """
     ignore_folder(project.state)
     waiting = f"another build is running in {project.root}; waiting for it to end"
@@ -41,15 +41,15 @@ def project_lock(project: Project, progress: Progress) -> Iterator[bool]:
 
 @contextmanager
 def device_lock(slug: str, progress: Progress, stopped: Callable[[], bool] = _never) -> Iterator[None]:
-    """Let one cell at a time measure on a device, among all of this user's builds.
+    """Let one cell at a time measure on a device, among all builds of this user.
 
-    ``CUDA_VISIBLE_DEVICES`` tells cards of one machine apart: builds on different ones do not wait.
+    GPUs of one machine are told apart by ``CUDA_VISIBLE_DEVICES``.
 
     Raises:
-        InterruptedBuildError: ``stopped`` said so while waiting.
+        InterruptedBuildError: ``stopped`` returned true while waiting.
     """
-    card = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")[0]
-    path = user_cache() / "locks" / f"{slugify(f'{slug} {card}')}.lock"
+    gpu = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")[0]
+    path = user_cache() / "locks" / f"{slugify(f'{slug} {gpu}')}.lock"
     path.parent.mkdir(parents=True, exist_ok=True)
     waiting = f"another build is measuring on {slug}; waiting until the device is free"
     with _held(path, waiting, progress, stopped):
@@ -62,38 +62,30 @@ def _held(
 ) -> Iterator[bool]:
     lock = FileLock(path, is_singleton=True)
     waited = False
-    try:
-        lock.acquire(timeout=0)
-    except Timeout:
-        waited = True
-        progress.note(waiting)
-        _acquire(lock, stopped)
+    while True:
+        if stopped():
+            raise InterruptedBuildError
+        try:
+            lock.acquire(timeout=_POLL_SECONDS if waited else 0)
+            break
+        except Timeout:
+            if not waited:
+                progress.note(waiting)
+            waited = True
     try:
         yield waited
     finally:
         lock.release()
 
 
-def _acquire(lock: FileLock, stopped: Callable[[], bool]) -> None:
-    """Wait for a lock, in a thread that no signal wakes up."""
-    while True:
-        if stopped():
-            raise InterruptedBuildError
-        try:
-            lock.acquire(timeout=_LOOK_SECONDS)
-        except Timeout:
-            continue
-        return
-
-
 @contextmanager
-def ended_like_interrupted() -> Iterator[None]:
-    """Treat a request to end, or a lost terminal, as Ctrl-C, so that no cell is left running."""
+def signals_as_interrupt() -> Iterator[None]:
+    """Treat SIGTERM and SIGHUP as Ctrl-C, so that no cell is left running."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
     numbers = (signal.SIGTERM, signal.SIGHUP)
-    # None is a handler that was not set from Python; there is nothing to put back then.
+    # None is a handler that was not set from Python, so it cannot be set again.
     before = {number: signal.signal(number, _interrupt) for number in numbers}
     try:
         yield

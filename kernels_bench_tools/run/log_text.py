@@ -1,4 +1,4 @@
-"""What the logs of a cell say, without what they should not."""
+"""Reads failures from the logs of a cell, and removes local paths from them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _TRACEBACK = "Traceback (most recent call last)"
 _EXCEPTION = re.compile(r"(?P<type>[A-Za-z_][\w.]*)(?:: (?P<msg>.*))?")
 _FATAL = "Fatal Python error"
 _OUT_OF_MEMORY = ("MemoryError", "OutOfMemoryError")
-_OUT_OF_MEMORY_WORDS = (
+_OUT_OF_MEMORY_MESSAGES = (
     "CUDA out of memory",
     "CUDA error: out of memory",
     "HIP out of memory",
@@ -27,23 +27,23 @@ _OUT_OF_MEMORY_WORDS = (
 )
 
 
-def hide_paths(log: Path, places: Mapping[Path, str]) -> None:
-    """Do to a log file what :func:`without_paths` does to text."""
+def hide_paths(log: Path, folders: Mapping[Path, str]) -> None:
+    """Apply :func:`without_paths` to a log file."""
     data = log.read_bytes()
-    hidden = without_paths(data, places)
+    hidden = without_paths(data, folders)
     if hidden != data:
         log.write_bytes(hidden)
 
 
-def without_paths(text: bytes, places: Mapping[Path, str]) -> bytes:
+def without_paths(text: bytes, folders: Mapping[Path, str]) -> bytes:
     """Return a text without paths of this machine, since logs are published and compared.
 
     Args:
         text: The text.
-        places: Folder to what stands for it, such as ``~``; with an empty name, paths count from it.
+        folders: Folder to its replacement, such as ``~``; with an empty one, paths become relative to it.
     """
-    for place, name in places.items():
-        path = re.escape(os.fsencode(place))
+    for folder, name in folders.items():
+        path = re.escape(os.fsencode(folder))
         inside, itself = (f"{name}/".encode(), name.encode()) if name else (b"", b".")
         text = re.sub(path + rb"/(?=[\w.])", lambda _, to=inside: to, text)  # type: ignore[misc]
         text = re.sub(path + rb"(?![\w.-])", lambda _, to=itself: to, text)  # type: ignore[misc]
@@ -51,10 +51,7 @@ def without_paths(text: bytes, places: Mapping[Path, str]) -> bytes:
 
 
 def failure_from_log(log: Path) -> Failure:
-    """Return what the standard error of a failed process says: the exception of its last traceback.
-
-    Without a traceback it is the last line that is not empty.
-    """
+    """Return the exception of the last traceback in a standard error; without one, the last line that is not empty."""
     lines = [line.rstrip() for line in _tail(log) if line.strip()]
     starts = [number for number, line in enumerate(lines) if line.startswith(_TRACEBACK)]
     if starts:
@@ -68,14 +65,16 @@ def failure_from_log(log: Path) -> Failure:
 
 
 def is_out_of_memory(failure: Failure) -> bool:
-    """Return whether a process failed for want of memory, of the machine's or of a device's."""
-    return failure.type in _OUT_OF_MEMORY or any(words in failure.msg for words in _OUT_OF_MEMORY_WORDS)
+    """Return whether a process ran out of memory, on the host or on a device."""
+    return failure.type in _OUT_OF_MEMORY or any(
+        message in failure.msg for message in _OUT_OF_MEMORY_MESSAGES
+    )
 
 
-def last_words(logs: Sequence[Path]) -> str:
-    """Return what a process that was ended printed last, in one line; empty if it printed nothing.
+def last_line(logs: Sequence[Path]) -> str:
+    """Return the last line that a process printed; empty if it printed nothing.
 
-    Of a crash, it is the place in the code, where Python could still say it.
+    After a crash, this is the line of code where it happened, if Python printed it.
 
     Args:
         logs: Its standard error, then its standard output.

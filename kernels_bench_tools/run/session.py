@@ -1,136 +1,146 @@
-"""The session of one operator's cells on one device, from holding the device to what each process left."""
+"""Measuring sessions: the cells of one operator, each in several fresh processes, taking turns on one device.
+
+What differs from process to process (addresses, clocks, what ran before) is then in the records, and a change
+during the session affects all cells alike: the order A B C, C B A, A B C cancels a drift.
+"""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 
 from kernels_bench_tools.notebooks.graph import CellName, Node
 from kernels_bench_tools.run.cache.store import CellCache, Draft, StoredResult, process_key
-from kernels_bench_tools.run.cell import finish
-from kernels_bench_tools.run.executor import Bench, Errand, LostPlaceError, Workplace
-from kernels_bench_tools.run.merge import ProcessRun
+from kernels_bench_tools.run.cell import CellTask
+from kernels_bench_tools.run.cell_records import ProcessRun, measured_nothing, merge_processes
 from kernels_bench_tools.run.progress import Progress
-from kernels_bench_tools.run.rounds import Session
-from kernels_bench_tools.run.sentinels import LIMITS
-from kernels_bench_tools.schema.record import Failure, Status
-
-LIVES = 3
-"""A cell whose process has lost its place as often as this is what loses them."""
+from kernels_bench_tools.run.sentinels import LIMITS, Deviation, find_deviations, flag_records, read_times
+from kernels_bench_tools.schema.record import Status
 
 
-def lost_failure(times: int) -> Failure:
-    """Return why a cell crashed that was running whenever its worker was lost."""
-    return Failure(type="WorkerLost", msg=f"its worker was lost {times} times while it ran")
+def process_order(cells: Sequence[CellName], processes: int) -> Iterator[tuple[CellName, int]]:
+    """Yield the processes of a session in their order: every other round goes backwards.
+
+    >>> a, b = CellName("a.md", "x"), CellName("b.md", "x")
+    >>> [f"{cell.notebook[0]}{process}" for cell, process in process_order([a, b], 3)]
+    ['a0', 'b0', 'b1', 'a1', 'a2', 'b2']
+    """
+    for process in range(processes):
+        for cell in cells if process % 2 == 0 else reversed(cells):
+            yield cell, process
 
 
 @dataclass
-class Measurement:
-    """A session that keeps each process as it ends, and starts anew where its device was lost."""
+class Session:
+    """Cells that measure on one device, one process at a time."""
 
     nodes: Sequence[Node]
     processes: int
     """In how many fresh processes each cell is run."""
+    device_kind: str
     keys: Mapping[CellName, str]
     rerun: Set[CellName]
+    """Cells of which no process of an interrupted build is used."""
     cache: CellCache
-    workplace: Workplace
     progress: Progress
-    errand: Callable[[CellName, int, Draft], Errand]
-    """Makes what is to be run of a cell's process, given its draft."""
-    drafts: list[Draft] = field(default_factory=list)
-    """What was begun here; discarded by whoever made this, when all is over."""
-    _session: Session | None = None
-    _bench: Bench = field(init=False, repr=False)
-    _asked: set[str] = field(default_factory=set)
-    _lost: Counter[CellName] = field(default_factory=Counter)
+    make_task: Callable[[Node, Draft, int], CellTask]
+    """Returns one process of a cell, given its draft and its number."""
+    make_draft: Callable[[CellName], Draft]
+    """Returns the draft for the merged result of a cell."""
+    results: dict[CellName, StoredResult] = field(default_factory=dict)
+    """The merged results, once :meth:`finish` was called, or as another executor has set them."""
+    process_drafts: list[Draft] = field(default_factory=list)
+    """Drafts of processes, to be discarded at the end of the build."""
+    _runs: dict[CellName, dict[int, ProcessRun]] = field(default_factory=lambda: defaultdict(dict))
+    _seconds: dict[CellName, float] = field(default_factory=lambda: defaultdict(float))
 
     @property
     def names(self) -> list[CellName]:
         """The cells, in the order of the first round."""
         return [node.name for node in self.nodes]
 
-    def run(self) -> None:
-        """Measure all cells.
-
-        Raises:
-            InterruptedBuildError: What has ended is kept.
-            LostPlaceError: Its device was lost again and again.
-        """
-        unexplained = 0
-        while True:
-            self._session = self._new_session()
-            try:
-                self._measure(self._session)
-            except LostPlaceError as lost:
-                if lost.cell is None:
-                    unexplained += 1
-                    if unexplained == LIVES:
-                        raise
-                else:
-                    self._lost[lost.cell] += 1
-                self._start_anew(lost)
-            else:
-                return
-
-    def finish(self, draft: Callable[[CellName], Draft]) -> list[tuple[CellName, StoredResult]]:
-        """Return the results of the cells that have one, also of an interrupted session.
+    def run(self, execute: Callable[[CellTask], StoredResult]) -> None:
+        """Measure all cells; a process with deviating sentinels is run once more.
 
         Args:
-            draft: Returns a cell's own draft, into which what its processes left is put.
+            execute: Runs one process to its end.
         """
-        if self._session is None:
-            return []
-        self._session.flag()
-        return [(name, self._session.join(name, draft(name))) for name in self._session.complete()]
+        for cell, process in process_order(self.names, self.processes):
+            if not self._is_over(cell):
+                self._run_process(execute, cell, process, resume=cell not in self.rerun)
+        repeated: set[tuple[CellName, int]] = set()
+        while doubtful := {key: why for key, why in self._deviations().items() if key not in repeated}:
+            for (cell, process), why in doubtful.items():
+                repeated.add((cell, process))
+                if not self._is_over(cell):
+                    self.progress.note(f"{self._label(cell, process)} is measured again: {why}")
+                    self._run_process(execute, cell, process, resume=False)
 
-    @property
+    def finish(self) -> dict[CellName, StoredResult]:
+        """Flag processes whose sentinels still deviate, and merge the processes of each cell that is complete.
+
+        This also works for an interrupted session.
+        """
+        for (cell, process), why in self._deviations().items():
+            self.progress.note(f"{self._label(cell, process)} is flagged: {why}")
+            flag_records(self._runs[cell][process].draft.artifacts)
+        for cell, runs in self._runs.items():
+            if runs and (len(runs) == self.processes or self._is_over(cell)):
+                ordered = [run for _, run in sorted(runs.items())]
+                draft = self.make_draft(cell)
+                self.results[cell] = merge_processes(draft, ordered, self.processes, self._seconds[cell])
+        return self.results
+
     def unfinished(self) -> dict[CellName, list[Draft]]:
-        """What processes left that have ended, of cells that have no result since the session was interrupted."""
-        return self._session.unfinished() if self._session is not None else {}
+        """Return the processes that have ended, of cells that have no result since the session was interrupted."""
+        return {
+            cell: [run.draft for _, run in sorted(runs.items())]
+            for cell, runs in self._runs.items()
+            if runs and cell not in self.results
+        }
 
-    @property
-    def cancelled(self) -> set[CellName]:
-        """The cells whose results nobody wants any more."""
-        return self._session.cancelled if self._session is not None else set()
+    def _run_process(
+        self, execute: Callable[[CellTask], StoredResult], cell: CellName, process: int, resume: bool
+    ) -> None:
+        self.progress.process_started(str(cell), process, self.processes)
+        run = (self._find_process(cell, process) if resume else None) or self._execute(execute, cell, process)
+        self._runs[cell][process] = run
+        self._seconds[cell] += run.result.seconds
+        self.progress.process_ended(str(cell))
 
-    def _new_session(self) -> Session:
-        limit = LIMITS.get(self.workplace.device.kind, LIMITS["cuda"])
-        return Session(self.names, self.processes, limit, self._run_process, self.progress)
+    def _find_process(self, cell: CellName, process: int) -> ProcessRun | None:
+        """Return a process that an interrupted build has completed."""
+        known = self.cache.find(process_key(self.keys[cell], process))
+        if known is None:
+            return None
+        self.progress.note(f"{cell}: process {process + 1} is known, from a build that was interrupted")
+        return ProcessRun(Draft(known.folder), known.result)
 
-    def _measure(self, session: Session) -> None:
-        with self.workplace.measuring(self.nodes) as bench:
-            self._bench = bench
-            session.run()
-
-    def _start_anew(self, lost: LostPlaceError) -> None:
-        """Forget what was measured on a device that is gone: the numbers of a table come from one device."""
-        for name in self.names:
-            self.cache.drop_processes(self.keys[name])
-        self._asked.clear()
-        told = f" while {lost.cell} ran" if lost.cell else ""
-        self.progress.note(f"{lost.place} was lost{told}; its session starts anew elsewhere")
-
-    def _run_process(self, name: CellName, process: int) -> ProcessRun:
-        key = process_key(self.keys[name], process)
-        # What this session has measured and asks for again, it wants measured again.
-        known = None if key in self._asked or name in self.rerun else self.cache.find(key)
-        self._asked.add(key)
-        if known is not None:
-            self.progress.note(f"{name}: process {process + 1} is known, from a build that was interrupted")
-            return ProcessRun(Draft(known.folder), known.result)
-        draft = self._draft()
-        errand = self.errand(name, process, draft)
-        if self._lost[name] == LIVES:
-            return ProcessRun(draft, finish(errand.task, Status.CRASHED, lost_failure(LIVES)))
-        result = self._bench.run(errand)
-        if result.status is not Status.OK or self.processes == 1:
-            return ProcessRun(draft, result)
-        # What ended well is kept, should the session be interrupted.
-        return ProcessRun(Draft(self.cache.commit(draft, key, result).folder), result)
-
-    def _draft(self) -> Draft:
+    def _execute(
+        self, execute: Callable[[CellTask], StoredResult], cell: CellName, process: int
+    ) -> ProcessRun:
         draft = self.cache.draft()
-        self.drafts.append(draft)
-        return draft
+        self.process_drafts.append(draft)
+        node = next(node for node in self.nodes if node.name == cell)
+        result = execute(self.make_task(node, draft, process))
+        if result.status is Status.OK and self.processes > 1:  # kept in case the session is interrupted
+            draft = Draft(self.cache.commit(draft, process_key(self.keys[cell], process), result).folder)
+        return ProcessRun(draft, result)
+
+    def _is_over(self, cell: CellName) -> bool:
+        """Return whether a cell needs no more processes: one failed, or found that nothing is supported."""
+        return any(
+            run.result.status is not Status.OK or measured_nothing(run.draft.artifacts)
+            for run in self._runs[cell].values()
+        )
+
+    def _deviations(self) -> dict[tuple[CellName, int], Deviation]:
+        keys = [(cell, process) for cell in self.names for process in sorted(self._runs[cell])]
+        times = [read_times(self._runs[cell][process].draft.artifacts) for cell, process in keys]
+        limit = LIMITS.get(self.device_kind, LIMITS["cuda"])
+        found = zip(keys, find_deviations(times, limit), strict=True)
+        return {key: deviation for key, deviation in found if deviation is not None}
+
+    def _label(self, cell: CellName, process: int) -> str:
+        return f"{cell}: process {process + 1} of {self.processes}"

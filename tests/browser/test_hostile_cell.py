@@ -12,7 +12,7 @@ from playwright.sync_api import Browser
 from kernels_bench_tools.notebooks.project import find_project
 from kernels_bench_tools.report.site import publish
 from kernels_bench_tools.run.build import BuildOptions, build
-from kernels_bench_tools.run.progress import Silent
+from kernels_bench_tools.run.progress import Progress
 
 pytestmark = pytest.mark.browser
 
@@ -63,7 +63,7 @@ def hostile_site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     shown = "![artifact:figure.svg]\n\n![artifact:table.csv]\n"
     cell = f"```python id=a outputs=*,op.jsonl\n{code}\n```\n"
     notebook.write_text(f"{front}\nProse.\n\n{shown}\n{cell}\n")
-    run = build(find_project(root), [], BuildOptions(environment="current", processes=1), Silent())
+    run = build(find_project(root), [], BuildOptions(environment="current", processes=1), Progress())
     (entry,) = [cell for one in run.notebooks for cell in one.cells]
     assert entry.status == "error"
     assert set(NAMES) < set(entry.artifacts)

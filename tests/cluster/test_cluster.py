@@ -186,7 +186,9 @@ def test_a_cell_whose_worker_is_lost_runs_elsewhere_and_nothing_of_it_is_left(wo
     told = workspace.build(cluster=cluster.scheduler_address)
 
     assert [workspace.result(name).status for name in ("n.md", "m.md")] == ["ok", "ok"]
-    assert any("was lost while n.md:a ran; tried elsewhere (1 of 3)" in note for note in told.notes)
+    assert any(
+        "was lost while n.md:a ran; trying again on another worker (1 of 3)" in note for note in told.notes
+    )
     wait_until(lambda: not survivors(seconds), 5)
 
 
@@ -214,7 +216,9 @@ def test_a_session_that_loses_its_worker_starts_anew_so_that_its_table_has_one_d
 
     assert len(records) == 4
     assert len({record["tags"]["worker"] for record in records}) == 1
-    assert any("its session starts anew elsewhere" in note for note in told.notes)
+    assert any(
+        "was lost while op/impls/y.md:a ran; trying again on another worker" in note for note in told.notes
+    )
 
 
 def test_a_measuring_cell_that_kills_three_workers_is_a_row_and_the_others_are_measured(workspace, cluster):
@@ -263,20 +267,6 @@ def test_cells_end_with_the_build_that_sent_them(workspace, cluster, number):
     workspace.cell("n.md", "print('fine')")
     workspace.build(cluster=cluster.scheduler_address)
     assert workspace.result("n.md").status == "ok"
-
-
-def test_an_edit_cancels_a_cell_on_its_worker_and_leaves_its_last_result(workspace, cluster):
-    workspace.cell("m.md", "print('fine')")
-    workspace.cell("n.md", "print('old')")
-    workspace.build(cluster=cluster.scheduler_address)
-    seconds = sleeper(workspace)
-    workspace.build(
-        cluster=cluster.scheduler_address,
-        outdated=lambda name: name.notebook == "n.md" and bool(survivors(seconds)),
-    )
-
-    assert workspace.text(workspace.result("n.md").stdout) == "old\n"
-    wait_until(lambda: not survivors(seconds), 5)
 
 
 def test_operators_are_measured_side_by_side_on_workers_of_their_own(workspace, stand_in_gpus):

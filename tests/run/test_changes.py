@@ -185,11 +185,11 @@ def test_a_revision_that_is_none_is_said_in_one_line(operator, revision):
     assert "fetch-depth: 0" in str(caught.value)
 
 
-def test_a_folder_that_is_no_checkout_is_said_to_be_none(workspace, monkeypatch):
+def test_a_folder_outside_a_git_repository_is_an_error(workspace, monkeypatch):
     monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(workspace.root.parent))
     workspace.cell("z.md", "1")
 
-    with pytest.raises(ProjectError, match="is not in a checkout of git"):
+    with pytest.raises(ProjectError, match="is not in a git repository"):
         affected(workspace)
 
 

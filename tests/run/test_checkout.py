@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from kernels_bench_tools.run.checkout import Checkout
+from kernels_bench_tools.run.git import Checkout
 
 
 def git(folder: Path, *arguments: str) -> str:

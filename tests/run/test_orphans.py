@@ -15,10 +15,10 @@ from kernels_bench_tools.run.process.reaper import is_abandoned, kill_processes,
 BUILD = """
 import sys
 from pathlib import Path
-from kernels_bench_tools.run.progress import Silent
+from kernels_bench_tools.run.progress import Progress
 from kernels_bench_tools.notebooks.project import find_project
 from kernels_bench_tools.run.build import BuildOptions, build
-build(find_project(Path(sys.argv[1])), [], BuildOptions(environment="current", processes=1), Silent())
+build(find_project(Path(sys.argv[1])), [], BuildOptions(environment="current", processes=1), Progress())
 """
 ESCAPES = {
     "a child": "subprocess.Popen(sleep)",

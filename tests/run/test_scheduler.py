@@ -14,7 +14,7 @@ import pytest
 
 from kernels_bench_tools.errors import ProjectError
 from kernels_bench_tools.run.locks import device_lock, project_lock
-from kernels_bench_tools.run.progress import Silent
+from kernels_bench_tools.run.progress import Progress
 
 RECORD = {"ts": "t", "run": "r", "impl": "x", "wl": {"name": "w"}, "status": "unsupported", "schema": 1}
 WRITE = f"open('op.jsonl', 'a').write({json.dumps(RECORD)!r} + chr(10))\n"
@@ -227,10 +227,10 @@ def test_too_few_jobs_or_processes_are_refused(workspace, options):
 BUILD = """
 import sys
 from pathlib import Path
-from kernels_bench_tools.run.progress import Silent
+from kernels_bench_tools.run.progress import Progress
 from kernels_bench_tools.notebooks.project import find_project
 from kernels_bench_tools.run.build import BuildOptions, build
-class Told(Silent):
+class Told(Progress):
     def cell_started(self, name): print("started", name, flush=True)
     def process_started(self, name, process, processes): print("started", name, flush=True)
     def note(self, text): print("note", text, flush=True)
@@ -261,7 +261,7 @@ def test_builds_of_one_project_wait_for_one_another(workspace):
 def test_a_build_waits_until_the_device_is_free(workspace):
     order = []
 
-    class Told(Silent):
+    class Told(Progress):
         def note(self, text):
             order.append(text)
 
@@ -282,7 +282,7 @@ def test_a_build_waits_until_the_device_is_free(workspace):
 
 
 def test_a_project_lock_says_whether_it_was_waited_for(workspace):
-    with project_lock(workspace.project, Silent()) as waited:
+    with project_lock(workspace.project, Progress()) as waited:
         assert waited is False
 
 

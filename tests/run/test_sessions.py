@@ -5,7 +5,7 @@ from filelock import FileLock, Timeout
 
 from kernels_bench_tools.run.build import DEFAULT_PROCESSES, BuildOptions, build
 from kernels_bench_tools.run.environment.variables import user_cache
-from kernels_bench_tools.run.progress import Silent
+from kernels_bench_tools.run.progress import Progress
 from kernels_bench_tools.run.sentinels import LIMITS, find_deviations
 from kernels_bench_tools.schema.device import current_device
 from kernels_bench_tools.schema.record import Flag
@@ -150,7 +150,7 @@ def test_the_device_is_held_from_the_first_process_to_the_last(workspace):
     workspace.cell(Y, WRITE + "write()", MEASURING)
     free = []
 
-    class Told(Silent):
+    class Told(Progress):
         def process_ended(self, name):
             lock = FileLock(user_cache() / "locks" / f"{current_device().slug}.lock")
             try:

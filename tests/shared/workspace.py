@@ -9,14 +9,15 @@ from typing import Any
 
 import pytest
 
+from kernels_bench_tools.cluster import cluster_executor
 from kernels_bench_tools.notebooks.project import Project, find_project
 from kernels_bench_tools.run.build import BuildOptions, build
-from kernels_bench_tools.run.progress import Silent
+from kernels_bench_tools.run.progress import Progress
 from kernels_bench_tools.schema.build import BuildRun, CellRun
 
 
 @dataclass
-class Recorder(Silent):
+class Recorder(Progress):
     """Remembers what a build told."""
 
     started: list[str] = field(default_factory=list)
@@ -26,8 +27,8 @@ class Recorder(Silent):
     lines: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
-    def environment_finished(self, cell_name: str, seconds: float, ok: bool) -> None:
-        self.environments.append(cell_name)
+    def environment_finished(self, name: str, seconds: float, ok: bool) -> None:
+        self.environments.append(name)
 
     def cell_started(self, name: str) -> None:
         self.started.append(name)
@@ -78,9 +79,9 @@ class Workspace:
         Most tests need no environment of uv's, and one process per cell, since more take longer.
         """
         self.told = Recorder()
-        more = {"outdated": options.pop("outdated")} if "outdated" in options else {}
+        options["executor"] = cluster_executor(options.pop("cluster", ""))
         chosen = BuildOptions(environment=environment, **{"processes": 1} | options)
-        self.run = build(self.project, targets, chosen, self.told, **more)
+        self.run = build(self.project, targets, chosen, self.told)
         return self.told
 
     def result(self, notebook: str, cell: str = "a") -> CellRun:

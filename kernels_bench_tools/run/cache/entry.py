@@ -28,7 +28,7 @@ FORMAT = 2
 """Version of the entries; others count as absent."""
 
 _RESULT = "result.json"
-_LOGS = ("stdout.txt", "stderr.txt", "environment.txt")
+LOGS = ("stdout.txt", "stderr.txt", "environment.txt")
 _WORTH_SYNCING_SECONDS = 0.1
 """A result that took longer is on the disk, and not only on its way there, before it is an entry. Syncing an entry
 takes 2 ms, hundreds of trivial cells would feel it, and a trivial one that a power cut spoils just runs again."""
@@ -110,7 +110,7 @@ class Draft:
     def begin(self) -> None:
         """Make the folder, with empty logs."""
         self.artifacts.mkdir(parents=True)
-        for log in _LOGS:
+        for log in LOGS:
             (self.folder / log).touch()
 
     def seal(self, result: StoredResult) -> bool:

@@ -69,7 +69,7 @@ class Sources:
         key = (source, role if ours else _Role(False, "", ()))
         if key not in self._known:
             digest = hashlib.sha256()
-            for path in sorted(_package_files(source / PACKAGE, role) if ours else _source_files(source)):
+            for path in sorted(_package_files(source / PACKAGE, role) if ours else source_files(source)):
                 name = path.relative_to(source).as_posix()
                 digest.update(os.fsencode(f"{name}\0{file_digest(path)}\n"))
             if ours:
@@ -105,7 +105,8 @@ def _requirements(project: Path, extras: tuple[str, ...]) -> bytes:
     return msgspec.json.encode(relevant, order="deterministic")
 
 
-def _source_files(source: Path) -> Iterator[Path]:
+def source_files(source: Path) -> Iterator[Path]:
+    """Yield the files of a package on the disk, without build output and environments."""
     if source.is_file():
         yield source
         return

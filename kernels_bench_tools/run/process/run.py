@@ -34,15 +34,6 @@ class InterruptedBuildError(Exception):
     """The build is being interrupted: nothing may be started any more."""
 
 
-class CancelledCellError(Exception):
-    """The process was ended because its result is no longer needed."""
-
-
-def never() -> bool:
-    """Return False."""
-    return False
-
-
 @dataclass(frozen=True)
 class Exit:
     """How a process ended."""
@@ -63,7 +54,6 @@ class _Stop(Enum):
     TIMEOUT = "timeout"
     FLOOD = "flood"
     MEMORY = "memory"
-    CANCELLED = "cancelled"
 
 
 @dataclass
@@ -74,7 +64,6 @@ class _Watch:
     logs: tuple[Path, Path]
     memory: MemoryWatch | None
     callback: Callable[[], None]
-    cancelled: Callable[[], bool]
     used: int = field(default=0, init=False)
 
     def wait(self, process: subprocess.Popen[bytes]) -> _Stop | None:
@@ -88,8 +77,6 @@ class _Watch:
         return None
 
     def _check(self) -> _Stop | None:
-        if self.cancelled():
-            return _Stop.CANCELLED
         if time.monotonic() >= self.deadline:
             return _Stop.TIMEOUT
         if any(log.stat().st_size > LOG_LIMIT for log in self.logs):
@@ -120,7 +107,6 @@ class Processes:
         timeout: float,
         marker: tuple[str, str] | None = None,
         watch: Callable[[], None] = lambda: None,
-        cancelled: Callable[[], bool] = never,
         memory_limit: int = 0,
     ) -> Exit:
         """Run a command to its end, then kill every process that it has left.
@@ -134,11 +120,9 @@ class Processes:
             timeout: Seconds after which it is ended.
             marker: A variable and its value that identify processes which left the session.
             watch: Called repeatedly while it runs, and once after.
-            cancelled: Checked repeatedly; the process is ended when it returns True.
             memory_limit: Bytes that it may use together with its descendants; 0 for no limit.
 
         Raises:
-            CancelledCellError: It was cancelled.
             InterruptedBuildError: :meth:`interrupt` was called.
             OSError: It cannot be started.
         """
@@ -150,7 +134,7 @@ class Processes:
         with stdout.open("ab") as out, stderr.open("ab") as err:
             process = self._start(command, folder, owned, (out.fileno(), err.fileno()))
             memory = MemoryWatch(process.pid, memory_limit) if memory_limit else None
-            running = _Watch(started + timeout, (stdout, stderr), memory, watch, cancelled)
+            running = _Watch(started + timeout, (stdout, stderr), memory, watch)
             try:
                 stop = running.wait(process)
                 if stop is not None:
@@ -161,8 +145,6 @@ class Processes:
         watch()
         if self._interrupted:
             raise InterruptedBuildError
-        if stop is _Stop.CANCELLED:
-            raise CancelledCellError
         for log in (stdout, stderr):
             cut_log(log)
         return Exit(process.returncode, seconds, stop is _Stop.TIMEOUT, stop is _Stop.FLOOD, running.used)

@@ -1,0 +1,167 @@
+"""The records that the processes of a measuring cell wrote: checked, completed after a failure, and merged."""
+
+from __future__ import annotations
+
+import shutil
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+import msgspec
+
+from kernels_bench_tools.errors import RecordError
+from kernels_bench_tools.notebooks.paths import is_pattern
+from kernels_bench_tools.run.cache.store import Draft, StoredResult
+from kernels_bench_tools.schema.build import CellContext
+from kernels_bench_tools.schema.device import Device
+from kernels_bench_tools.schema.record import SCHEMA, Environment, Failure, Record, Status
+from kernels_bench_tools.schema.record_io import append_record, read_records, valid_lines
+
+
+@dataclass(frozen=True)
+class ProcessRun:
+    """One process of a cell that has ended, successfully or not."""
+
+    draft: Draft
+    """Its files, which are not an entry of the cache yet."""
+    result: StoredResult
+
+
+def check_records(folder: Path, outputs: Sequence[str]) -> str:
+    """Return what is wrong with the record files in ``folder``; empty if nothing is.
+
+    Args:
+        folder: The cell's artifacts.
+        outputs: Its ``outputs=``.
+    """
+    for output in (output for output in outputs if output.endswith(".jsonl")):
+        paths = sorted(folder.glob(output))
+        if not paths:
+            return f"wrote no {output}"
+        for path in paths:
+            name = path.relative_to(folder).as_posix()
+            try:
+                records = read_records(path, name)
+            except RecordError as error:
+                return f"{error.where} {error.what}"
+            if not records:
+                return f"{name} holds no record"
+    return ""
+
+
+def measured_nothing(folder: Path) -> bool:
+    """Return whether all records in the artifacts of a successful process are ``unsupported``."""
+    records = [record for path in folder.rglob("*.jsonl") for record in read_records(path)]
+    return all(record.outcome is Status.UNSUPPORTED for record in records)
+
+
+def add_failure(
+    folder: Path,
+    outputs: Sequence[str],
+    *,
+    context: CellContext,
+    device: Device,
+    status: Status,
+    failure: Failure,
+) -> None:
+    """Append the reason of a failure to the cell's record file, and drop lines that are no records.
+
+    The added record has no workload: it stands for all workloads that have no record.
+
+    Args:
+        folder: The cell's artifacts.
+        outputs: Its ``outputs=``, one of which ends in ``.jsonl``.
+        context: The cell's context.
+        device: The device of this build.
+        status: How the cell ended.
+        failure: Why.
+    """
+    path = folder / _file_name(folder, outputs, context)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(valid_lines(path))
+    written = read_records(path)
+    record = Record(
+        ts=datetime.now(UTC).isoformat(timespec="seconds"),
+        run=written[0].run if written else uuid.uuid4().hex,
+        impl=context.implementation,
+        tags={"family": context.family} if context.family else {},
+        env=Environment(driver=device.driver, gpu=device.name if device.kind != "cpu" else ""),
+        err=failure,
+        schema=SCHEMA,
+        op=context.operator,
+        status=status,
+        device=device,
+        process=context.process,
+        provenance=context.provenance(),
+    )
+    append_record(path, record)
+
+
+def merge_processes(draft: Draft, runs: Sequence[ProcessRun], processes: int, seconds: float) -> StoredResult:
+    """Merge the processes of a cell into one draft; return the cell's result.
+
+    Records of all processes are kept in the order of the processes; other outputs are those of the first. The
+    result is that of the first process that failed, if one did.
+
+    Args:
+        draft: The cell's own draft.
+        runs: At least one process, in order.
+        processes: How many were to be run.
+        seconds: How long they took together.
+    """
+    folders = [run.draft.artifacts for run in runs]
+    _merge_records(draft.artifacts, folders)
+    others = (path for path in folders[0].rglob("*") if path.is_file() and path.suffix != ".jsonl")
+    for path in others:
+        copy = draft.artifacts / path.relative_to(folders[0])
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(path, copy)
+    _merge_logs(draft.stdout, [run.draft.stdout for run in runs], processes)
+    _merge_logs(draft.stderr, [run.draft.stderr for run in runs], processes)
+    result = next((run.result for run in runs if run.result.status is not Status.OK), runs[0].result)
+    return msgspec.structs.replace(result, seconds=round(seconds, 3))
+
+
+def _merge_records(target: Path, folders: Sequence[Path]) -> None:
+    names = dict.fromkeys(
+        path.relative_to(folder).as_posix() for folder in folders for path in sorted(folder.rglob("*.jsonl"))
+    )
+    for name in names:
+        path = target / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        sources = [folder / name for folder in folders if (folder / name).is_file()]
+        if len(sources) == 1:
+            shutil.copyfile(sources[0], path)
+        else:
+            path.write_bytes(b"".join(valid_lines(source) for source in sources))
+
+
+def _merge_logs(path: Path, logs: Sequence[Path], processes: int) -> None:
+    """Write the logs one after the other, separated by a line with the number of the process."""
+    if not any(log.stat().st_size for log in logs):
+        return  # an empty log is not shown
+    with path.open("wb") as file:
+        for number, log in enumerate(logs, start=1):
+            if number > 1:
+                file.write(f"--- process {number} of {processes}\n".encode())
+            with log.open("rb") as source:
+                shutil.copyfileobj(source, file)
+            if number < len(logs) and not _ends_with_line_feed(log):
+                file.write(b"\n")
+
+
+def _ends_with_line_feed(path: Path) -> bool:
+    with path.open("rb") as file:
+        size = path.stat().st_size
+        file.seek(max(0, size - 1))
+        return size == 0 or file.read(1) == b"\n"
+
+
+def _file_name(folder: Path, outputs: Sequence[str], context: CellContext) -> str:
+    output = next(output for output in outputs if output.endswith(".jsonl"))
+    if not is_pattern(output):
+        return output
+    written = sorted(path.relative_to(folder).as_posix() for path in folder.glob(output))
+    return written[0] if written else f"{context.operator.rpartition('/')[2] or context.implementation}.jsonl"
