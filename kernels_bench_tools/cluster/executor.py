@@ -35,7 +35,7 @@ from kernels_bench_tools.cluster.worker import (
 from kernels_bench_tools.errors import ProjectError
 from kernels_bench_tools.notebooks.graph import CellName, Node
 from kernels_bench_tools.notebooks.project import Project
-from kernels_bench_tools.run.cache.store import Draft, StoredResult
+from kernels_bench_tools.run.cache.entry import Draft, StoredResult
 from kernels_bench_tools.run.cell import CellTask, finish
 from kernels_bench_tools.run.environment.base import CellEnvironment, Prepared, find_environment
 from kernels_bench_tools.run.process.run import InterruptedBuildError

@@ -27,9 +27,9 @@ from kernels_bench_tools.cluster.payload import (
 from kernels_bench_tools.file_io import write_atomically
 from kernels_bench_tools.notebooks.graph import Graph, Node
 from kernels_bench_tools.notebooks.project import Project
-from kernels_bench_tools.run.cache.entry import LOGS
+from kernels_bench_tools.run.cache.entry import LOGS, Entry, StoredResult
 from kernels_bench_tools.run.cache.key import Fingerprints
-from kernels_bench_tools.run.cache.store import CellCache, Entry, StoredResult
+from kernels_bench_tools.run.cache.store import CellCache
 from kernels_bench_tools.run.environment.base import CellEnvironment, find_environment
 from kernels_bench_tools.run.executor import LocalExecutor
 from kernels_bench_tools.run.git import Revision

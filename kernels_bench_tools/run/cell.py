@@ -15,7 +15,7 @@ from pathlib import Path
 
 from kernels_bench_tools.notebooks.cell import Cell
 from kernels_bench_tools.notebooks.graph import CellName, Graph, Node
-from kernels_bench_tools.run.cache.store import Draft, Entry, StoredResult
+from kernels_bench_tools.run.cache.entry import Draft, Entry, StoredResult
 from kernels_bench_tools.run.cell_outputs import Collected, collect_outputs, open_folder
 from kernels_bench_tools.run.cell_records import add_failure, check_records
 from kernels_bench_tools.run.environment.base import CellEnvironment, Prepared

@@ -13,7 +13,7 @@ import msgspec
 from kernels_bench_tools.file_io import write_struct
 from kernels_bench_tools.notebooks.graph import CellName, Node
 from kernels_bench_tools.notebooks.project import Project
-from kernels_bench_tools.run.cache.store import Entry
+from kernels_bench_tools.run.cache.entry import Entry
 from kernels_bench_tools.run.cell import CellTask
 from kernels_bench_tools.run.git import Checkout, Revision
 from kernels_bench_tools.schema.build import (

@@ -13,7 +13,7 @@ import msgspec
 
 from kernels_bench_tools.errors import RecordError
 from kernels_bench_tools.notebooks.paths import is_pattern
-from kernels_bench_tools.run.cache.store import Draft, StoredResult
+from kernels_bench_tools.run.cache.entry import Draft, StoredResult
 from kernels_bench_tools.schema.build import CellContext
 from kernels_bench_tools.schema.device import Device
 from kernels_bench_tools.schema.record import SCHEMA, Environment, Failure, Record, Status

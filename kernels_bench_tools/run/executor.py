@@ -11,7 +11,7 @@ from typing import Protocol
 
 from kernels_bench_tools.notebooks.graph import CellName, Node
 from kernels_bench_tools.notebooks.project import Project
-from kernels_bench_tools.run.cache.store import StoredResult
+from kernels_bench_tools.run.cache.entry import StoredResult
 from kernels_bench_tools.run.cell import CellTask, finish, run_cell
 from kernels_bench_tools.run.cell_inputs import write_inputs
 from kernels_bench_tools.run.environment.base import CellEnvironment, Prepared

@@ -13,7 +13,7 @@ from kernels_bench_tools.notebooks.cell import Cell
 from kernels_bench_tools.notebooks.document import Notebook
 from kernels_bench_tools.notebooks.graph import CellName
 from kernels_bench_tools.notebooks.project import Project
-from kernels_bench_tools.run.cache.store import Entry
+from kernels_bench_tools.run.cache.entry import Entry
 from kernels_bench_tools.schema.build import BuildRun, CellRun, NotebookRun, Prose
 
 

@@ -17,8 +17,9 @@ from pathlib import Path
 from kernels_bench_tools.notebooks.front_matter import unmet_requirement
 from kernels_bench_tools.notebooks.graph import CellName, Graph, Node
 from kernels_bench_tools.notebooks.project import Project
+from kernels_bench_tools.run.cache.entry import Draft, Entry, StoredResult
 from kernels_bench_tools.run.cache.key import Fingerprints
-from kernels_bench_tools.run.cache.store import CellCache, Draft, Entry, StoredResult
+from kernels_bench_tools.run.cache.store import CellCache
 from kernels_bench_tools.run.cell import CellTask, finish
 from kernels_bench_tools.run.cell_inputs import cell_context
 from kernels_bench_tools.run.environment.base import Prepared

@@ -11,7 +11,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 
 from kernels_bench_tools.notebooks.graph import CellName, Node
-from kernels_bench_tools.run.cache.store import CellCache, Draft, StoredResult, process_key
+from kernels_bench_tools.run.cache.entry import Draft, StoredResult
+from kernels_bench_tools.run.cache.store import CellCache, process_key
 from kernels_bench_tools.run.cell import CellTask
 from kernels_bench_tools.run.cell_records import ProcessRun, measured_nothing, merge_processes
 from kernels_bench_tools.run.progress import Progress

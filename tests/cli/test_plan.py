@@ -115,7 +115,7 @@ def test_a_damaged_result_is_planned_verified_and_rebuilt(small: Path, kbt_in: K
     damage()
     assert f"{CELL}  damaged entry (stdout.txt was changed)" in kbt_in(small, "plan", *CURRENT).stdout
     done = kbt_in(small, "build", *CURRENT)
-    assert f"{CELL}: its stored result is damaged (stdout.txt was changed) and counts as none" in done.stderr
+    assert f"{CELL}: its stored result is damaged (stdout.txt was changed) and is ignored" in done.stderr
     assert kbt_in(small, "cache", "verify").stdout == "2 results are sound, 0 were removed\n"
     damage()
 

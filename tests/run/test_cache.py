@@ -326,7 +326,7 @@ def test_a_damaged_entry_is_rebuilt_and_said_to_be_damaged(operator, damage, fla
     told = operator.build()
 
     assert told.started == [X]
-    assert told.notes == [f"{X}: its stored result is damaged ({flaw}) and counts as none"]
+    assert told.notes == [f"{X}: its stored result is damaged ({flaw}) and is ignored"]
     assert operator.build().started == []
     assert operator.told.notes == []
 

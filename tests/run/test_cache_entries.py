@@ -13,8 +13,7 @@ from pathlib import Path
 import pytest
 
 from kernels_bench_tools.errors import ProjectError
-from kernels_bench_tools.run.cache.checksums import DamagedEntryError
-from kernels_bench_tools.run.cache.entry import StoredResult, read_entry
+from kernels_bench_tools.run.cache.entry import DamagedEntryError, StoredResult, read_entry
 from kernels_bench_tools.run.cache.store import CellCache
 from kernels_bench_tools.schema.record import Status
 

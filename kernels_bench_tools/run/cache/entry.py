@@ -1,57 +1,55 @@
-"""Entries of the cell cache: the files of one result, sealed by a list of their digests.
+"""Entries of the cell cache: the files of one result, protected by a list of their digests.
 
 ``<key>/`` holds ``result.json``, ``stdout.txt``, ``stderr.txt``, ``environment.txt``, ``artifacts/`` and, written
-last, ``digests.txt``: a line for every other file, as ``sha256sum --check`` reads it. An entry that differs from
-its list in a single bit is damaged, and counts as absent.
+last, ``digests.txt``, which ``sha256sum --check`` can read. An entry that differs from its list is damaged.
 """
 
 from __future__ import annotations
 
 import hashlib
+import os
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
 
-from kernels_bench_tools.file_io import read_struct
-from kernels_bench_tools.run.cache.checksums import (
-    DIGESTS,
-    DamagedEntryError,
-    as_list,
-    check_files,
-    digest_files,
-    sync_tree,
-)
+from kernels_bench_tools.file_io import file_digest, read_struct
 from kernels_bench_tools.schema.record import Status
 
 FORMAT = 2
-"""Version of the entries; others count as absent."""
+"""Version of the entries. Entries of other versions are ignored."""
 
+_DIGESTS = "digests.txt"
 _RESULT = "result.json"
 LOGS = ("stdout.txt", "stderr.txt", "environment.txt")
-_WORTH_SYNCING_SECONDS = 0.1
-"""A result that took longer is on the disk, and not only on its way there, before it is an entry. Syncing an entry
-takes 2 ms, hundreds of trivial cells would feel it, and a trivial one that a power cut spoils just runs again."""
+_EMPTY_DIGEST = hashlib.sha256(b"").hexdigest()
+_SYNC_SECONDS = 0.1
+"""Results that took longer are synced to the disk, which takes 2 ms; others can run again after a power cut."""
+
+
+class DamagedEntryError(Exception):
+    """An entry differs from the list of its digests; the message names the first difference."""
 
 
 class StoredResult(msgspec.Struct, kw_only=True):
-    """How a cell ended; nothing in it depends on where the project is."""
+    """How a cell ended. It does not depend on where the project is."""
 
     format: int = FORMAT
     cell: str
-    """Its name, for those who look into the cache by hand."""
+    """Its name, for people who read the file."""
     status: Status
     reason: str = ""
-    """Why it did not end well, in one line."""
+    """Why it failed, in one line."""
     seconds: float = 0.0
     exit_code: int | None = None
-    """None if no process was started for it, or none ended."""
+    """None if no process was started, or none ended."""
     started: bool = True
-    """Whether its environment or the cell itself was tried at all."""
+    """Whether it was run, or its environment made."""
     artifacts: dict[str, str] = msgspec.field(default_factory=dict)
-    """Name to SHA-256, in the order of the names."""
+    """Name to SHA-256, sorted."""
     parts: dict[str, str] = msgspec.field(default_factory=dict)
-    """Each ingredient of its key to a digest of it; tells what changed since."""
+    """The digests that make up its key, to find out what changed since."""
 
 
 class _Format(msgspec.Struct):
@@ -72,18 +70,18 @@ class Entry:
 
     @property
     def key(self) -> str:
-        """The content address."""
+        """Its key in the cache."""
         return self.folder.name
 
     @property
     def is_final(self) -> bool:
-        """Whether running the cell again would be in vain: it ended well, or was not tried."""
+        """Whether the cell need not run again: it succeeded, or cannot run on this machine."""
         return self.result.status is Status.OK or not self.result.started
 
 
 @dataclass(frozen=True)
 class Draft:
-    """An entry being made."""
+    """An entry that is being written."""
 
     folder: Path
 
@@ -94,17 +92,17 @@ class Draft:
 
     @property
     def stdout(self) -> Path:
-        """The file for what the cell prints."""
+        """The file for the cell's standard output."""
         return self.folder / "stdout.txt"
 
     @property
     def stderr(self) -> Path:
-        """The file for what the cell prints to its standard error."""
+        """The file for the cell's standard error."""
         return self.folder / "stderr.txt"
 
     @property
     def environment_log(self) -> Path:
-        """The file for what making its environment prints."""
+        """The file for the output of making its environment."""
         return self.folder / "environment.txt"
 
     def begin(self) -> None:
@@ -113,22 +111,25 @@ class Draft:
         for log in LOGS:
             (self.folder / log).touch()
 
-    def seal(self, result: StoredResult) -> bool:
-        """Write the result, with the digests of its artifacts, and then the list of all digests.
+    def finish(self, result: StoredResult) -> bool:
+        """Write the result with the digests of its artifacts, and the list of all digests.
 
         Returns:
-            Whether all of it is on the disk now, because running the cell again would take long.
+            Whether it has been synced to the disk.
         """
-        digests = dict(digest_files(self.folder))
-        inside = f"{self.artifacts.name}/"
-        result.artifacts = {n.removeprefix(inside): d for n, d in digests.items() if n.startswith(inside)}
+        digests = dict(_digests(self.folder))
+        prefix = f"{self.artifacts.name}/"
+        result.artifacts = {n.removeprefix(prefix): d for n, d in digests.items() if n.startswith(prefix)}
         data = msgspec.json.format(msgspec.json.encode(result), indent=1) + b"\n"
         (self.folder / _RESULT).write_bytes(data)
         digests[_RESULT] = hashlib.sha256(data).hexdigest()
-        (self.folder / DIGESTS).write_bytes(as_list(digests))
-        if result.seconds < _WORTH_SYNCING_SECONDS:
+        (self.folder / _DIGESTS).write_bytes(_as_list(digests))
+        if result.seconds < _SYNC_SECONDS:
             return False
-        sync_tree(self.folder)
+        for folder, _, names in os.walk(self.folder):
+            for name in names:
+                sync(Path(folder, name))
+            sync(folder)
         return True
 
 
@@ -136,30 +137,87 @@ def read_entry(folder: Path) -> Entry | None:
     """Return the entry in ``folder``; None if there is none, or one of another version.
 
     Raises:
-        DamagedEntryError: It is there, and not as it was sealed.
+        DamagedEntryError: It differs from what was written.
     """
     if not folder.is_dir():
         return None
     try:
-        listed = (folder / DIGESTS).read_bytes()
-    except FileNotFoundError:
-        if _is_of_another_format(folder):
-            return None
-        raise DamagedEntryError(f"{DIGESTS} is missing") from None
-    except OSError as error:
-        raise DamagedEntryError(f"{DIGESTS} cannot be read ({error.strerror})") from None
-    check_files(folder, listed)
-    try:
+        _check_files(folder, (folder / _DIGESTS).read_bytes())
         result = read_struct(folder / _RESULT, StoredResult)
+    except FileNotFoundError:
+        flaw = f"{_DIGESTS} is missing"
+    except OSError as error:
+        flaw = f"{_DIGESTS} cannot be read ({error.strerror})"
     except msgspec.MsgspecError as error:
-        if _is_of_another_format(folder):
-            return None
-        raise DamagedEntryError(f"{_RESULT} is not a result ({error})") from None
-    return Entry(folder, result) if result.format == FORMAT else None
-
-
-def _is_of_another_format(folder: Path) -> bool:
+        flaw = f"{_RESULT} is not a result ({error})"
+    else:
+        return Entry(folder, result) if result.format == FORMAT else None
     try:
-        return read_struct(folder / _RESULT, _Format).format != FORMAT
+        if read_struct(folder / _RESULT, _Format).format != FORMAT:
+            return None
     except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
-        return False
+        pass
+    raise DamagedEntryError(flaw)
+
+
+def folder_size(folder: Path) -> int:
+    """Return the bytes of the files in a folder."""
+    return sum(entry.stat(follow_symlinks=False).st_size for _, entry in _files(folder))
+
+
+def sync(path: str | Path) -> None:
+    """Write a file, or the list of a folder, to the disk."""
+    number = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(number)
+    finally:
+        os.close(number)
+
+
+def _check_files(folder: Path, listed: bytes) -> None:
+    """Raise a ``DamagedEntryError`` if the files in a folder differ from the list of their digests."""
+    try:
+        found = dict(_digests(folder))
+    except OSError as error:
+        raise DamagedEntryError(f"a file of it cannot be read ({error.strerror})") from None
+    if not (folder / "artifacts").is_dir():
+        raise DamagedEntryError("artifacts is missing")
+    if _as_list(found) == listed:
+        return
+    lines = (line.partition("  ") for line in os.fsdecode(listed).split("\n") if line)
+    expected = {name: digest for digest, _, name in lines}
+    changed = sorted(name for name in found.keys() | expected.keys() if found.get(name) != expected.get(name))
+    if not changed:
+        raise DamagedEntryError(f"{_DIGESTS} is not as it was written")
+    first = changed[0]
+    what = "is missing" if first not in found else "was added" if first not in expected else "was changed"
+    raise DamagedEntryError(f"{first} {what}")
+
+
+def _as_list(digests: dict[str, str]) -> bytes:
+    return os.fsencode("".join(f"{digest}  {name}\n" for name, digest in sorted(digests.items())))
+
+
+def _digests(folder: Path) -> Iterator[tuple[str, str]]:
+    """Yield name and digest of every file but the list of digests, sorted by name."""
+    for name, entry in sorted(_files(folder), key=lambda pair: pair[0]):
+        if name == _DIGESTS:
+            continue
+        if not entry.is_file(follow_symlinks=False):
+            yield name, "not a file"
+        elif entry.stat(follow_symlinks=False).st_size:
+            yield name, file_digest(entry.path)
+        else:  # not read, since most logs are empty
+            yield name, _EMPTY_DIGEST
+
+
+def _files(folder: Path) -> Iterator[tuple[str, os.DirEntry[str]]]:
+    pending = [(str(folder), "")]
+    while pending:
+        path, prefix = pending.pop()
+        with os.scandir(path) as entries:
+            for entry in entries:
+                if entry.is_dir(follow_symlinks=False):
+                    pending.append((entry.path, f"{prefix}{entry.name}/"))
+                else:
+                    yield f"{prefix}{entry.name}", entry

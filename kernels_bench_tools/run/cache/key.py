@@ -1,8 +1,7 @@
-"""The key of a cell's result: everything that led to it, and nothing that did not.
+"""Keys of the cell cache: a digest of everything that can change a cell's result.
 
-Prose, paths of this machine and the rest of the project are not in it, so editing them, or moving the
-checkout, runs nothing again. Each ingredient has a name and a digest, so that it can be said which of them
-changed.
+Prose, paths of this machine and the rest of the project are not part of it: after editing them, or moving the
+checkout, no cell runs again. A key is made of named parts, so that ``kbt plan`` can report which of them changed.
 """
 
 from __future__ import annotations
@@ -29,24 +28,24 @@ from kernels_bench_tools.schema.device import Device
 from kernels_bench_tools.schema.hub import LOCK_FILE, find_lock
 
 UPSTREAM, DATA, SOURCE = "upstream ", "file ", "source of "
-"""What the names of the ingredients begin with that a cell may have several of."""
+"""Prefixes of the names of parts that a cell may have several of."""
 
 _HUB_CALL = "get_kernel"
 _DIGITS = 32
-"""Of each ingredient's digest: they are stored with every result."""
+"""Length of the digest of a part; all of them are stored with every result."""
 
 
 class Fingerprints:
-    """Makes the keys of one build; what many cells share is digested once.
+    """Computes the keys of one build's cells.
 
     Args:
         project: The project.
         graph: Its cells.
-        device: What cells run on.
-        environment: Where their packages come from.
+        device: The device that cells run on.
+        environment: The environment that cells run in.
         workloads: Names of workload sets, for cells that measure.
         mode: One of ``MODES``, for cells that measure.
-        package: The folder that this package lies in, where ``environment`` is the current one.
+        package: The folder that contains this package, which cells in the current environment import.
     """
 
     def __init__(
@@ -74,8 +73,8 @@ class Fingerprints:
 
         Args:
             node: The cell.
-            results: How the cells that it needs ended.
-            processes: In how many fresh processes it is run, if it measures.
+            results: The results of the cells that it needs.
+            processes: Number of processes, for a cell that measures.
         """
         parts = self.parts(node, results, processes)
         key = hashlib.sha256(msgspec.json.encode(parts, order="deterministic")).hexdigest()
@@ -83,24 +82,24 @@ class Fingerprints:
         return key
 
     def parts(self, node: Node, results: Mapping[CellName, Entry], processes: int = 1) -> dict[str, str]:
-        """Return the ingredients of a cell's key: the name of each and a digest of it."""
+        """Return the parts of a cell's key: name to digest."""
         upstream = {f"{UPSTREAM}{name}": self._upstream(node, name, results) for name in node.needs}
         return {**self.own_parts(node, processes), **upstream}
 
     def parts_of(self, key: str) -> dict[str, str]:
-        """Return the ingredients of a key that was made here."""
+        """Return the parts of a key that ``key`` returned."""
         return self._made.get(key, {})
 
     def own_parts(self, node: Node, processes: int = 1) -> dict[str, str]:
-        """Return the ingredients of a cell's key without the results of other cells."""
-        # Not kept: a data file may be edited while a long build waits for its turn to read it.
+        """Return the parts of a cell's key without those of the cells that it needs."""
+        # Not cached: a data file may be edited during a long build.
         values = self._values(node, processes)
         values |= {f"{DATA}{self.project.relative(path)}": file_digest(path) for path in node.files}
         values |= {f"{SOURCE}{name}": digest for name, _, digest in self._source_digests(node)}
         return {name: _digest(value) for name, value in values.items()}
 
     def inputs(self, node: Node) -> dict[str, Path]:
-        """Return where on the disk those ingredients of a cell's key are that are files or folders."""
+        """Return the paths of the parts of a cell's key that are files or folders."""
         files = {f"{DATA}{self.project.relative(path)}": path for path in node.files}
         return files | {f"{SOURCE}{name}": path for name, path, _ in self._source_digests(node)}
 
@@ -115,7 +114,7 @@ class Fingerprints:
             "outputs": cell.outputs,
             "needs": [node.local, node.foreign, node.whole],
             "environment": self._identity,
-            # Also of cells that leave no records: one may print what `nvidia-smi` says.
+            # Also for cells that do not measure: they may print it.
             "device": self.device,
             "platforms": [front.platforms, os.environ.get("UVNOTE_PLATFORM", "")],
             "requires": front.requires,
@@ -139,7 +138,7 @@ class Fingerprints:
     def _upstream(self, node: Node, name: CellName, results: Mapping[CellName, Entry]) -> str:
         result = results[name].result
         seen: list[Any] = [result.status, result.reason, result.artifacts]
-        # Of another notebook, the front matter reaches the cell as well.
+        # A cell gets the front matter of the other notebooks that it needs.
         return _digest(seen if name in node.local else [*seen, self.graph.nodes[name].notebook.front])
 
 

@@ -1,30 +1,29 @@
-"""Keeps the cell cache small, and looks into it: how large, how old, and whether all of it is sound."""
+"""Listing, verifying and pruning the cell cache."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from kernels_bench_tools.run.cache.checksums import DamagedEntryError, folder_size
-from kernels_bench_tools.run.cache.entry import read_entry
+from kernels_bench_tools.run.cache.entry import DamagedEntryError, folder_size, read_entry
 from kernels_bench_tools.run.cache.store import CellCache, is_process
 
 
 @dataclass(frozen=True)
 class StoredEntry:
-    """An entry, as far as its size and age go."""
+    """Size and age of an entry."""
 
     key: str
     size: int
     """Bytes of its files."""
     used: float
-    """When a build last showed it, or made it: seconds since 1970."""
+    """When a build last used it, in seconds since 1970."""
     shown: bool
-    """Whether it is a cell's last result, which the report shows."""
+    """Whether it is the last result of a cell, which the report shows."""
 
     @property
     def is_kept(self) -> bool:
-        """Whether it is never removed: it is shown, or an interrupted session will go on from it."""
+        """Whether it is never removed: the report shows it, or an interrupted session can be resumed from it."""
         return self.shown or is_process(self.key)
 
 
@@ -39,13 +38,9 @@ def list_entries(cache: CellCache) -> list[StoredEntry]:
 
 
 def prune_cache(cache: CellCache, limit: int) -> list[StoredEntry]:
-    """Remove the least recently used entries until all together fit, and return them.
+    """Remove the least recently used entries until the total size is at most ``limit`` bytes; return them.
 
-    What the report shows is never removed, even if it alone is larger.
-
-    Args:
-        cache: The cache of a project whose lock is held.
-        limit: Bytes.
+    Entries that are kept count, but are not removed. The lock of the project must be held.
     """
     entries = list_entries(cache)
     excess = sum(entry.size for entry in entries) - limit
@@ -60,12 +55,12 @@ def prune_cache(cache: CellCache, limit: int) -> list[StoredEntry]:
     return removed
 
 
-def verify_cache(cache: CellCache, look: Callable[[int, int], None]) -> dict[str, str]:
-    """Digest every entry again, and remove those that are damaged or of another version.
+def verify_cache(cache: CellCache, on_progress: Callable[[int, int], None]) -> dict[str, str]:
+    """Check every entry, and remove those that are damaged or of another version.
 
     Args:
         cache: The cache of a project whose lock is held.
-        look: Told how many of how many entries have been digested.
+        on_progress: Called with the number of entries checked, and of all.
 
     Returns:
         For each removed entry, named by its cell where that is known, what is wrong with it.
@@ -82,5 +77,5 @@ def verify_cache(cache: CellCache, look: Callable[[int, int], None]) -> dict[str
         if flaw:
             removed[cache.owner(folder.name) or f"entry {folder.name[:12]}"] = flaw
             cache.drop(folder.name)
-        look(number, len(folders))
+        on_progress(number, len(folders))
     return removed

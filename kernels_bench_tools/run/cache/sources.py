@@ -1,7 +1,7 @@
-"""What on the disk a cell may import: the packages that its header takes from there, and this one.
+"""Digests of the local packages that a cell may import: those in its header's ``[tool.uv.sources]``, and this one.
 
-Of this package counts only what a cell of its role imports, since the package is edited all the time, mostly
-elsewhere: an edit of the pages, or of another operator, makes no measurement stale.
+Only the modules of this package that the cell can import count: an edit of the pages, or of another operator, does
+not make a measurement stale.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ _EXTRAS = re.compile(r"\s*kernels[-_.]bench[-_.]tools\s*\[(?P<extras>[^]]*)\]", 
 
 
 @dataclass(frozen=True)
-class _Role:
-    """What a cell may import of this package."""
+class _Importer:
+    """What decides which modules of this package a cell may import."""
 
     measures: bool
     operator: str
@@ -38,57 +38,57 @@ class _Role:
 
 
 class Sources:
-    """Digests of packages on the disk, each made once in a build.
+    """Computes the digests of local packages, each once.
 
     Args:
-        package: The folder that this package lies in.
+        package: The folder that contains this package.
     """
 
     def __init__(self, package: Path) -> None:
         self.package = package
-        self._known: dict[tuple[Path, _Role], str] = {}
+        self._known: dict[tuple[Path, _Importer], str] = {}
 
     def of(self, node: Node, current: bool) -> Iterator[tuple[str, Path, str]]:
-        """Yield name, path and digest of each package on the disk that a cell may import.
+        """Yield name, path and digest of each local package that a cell may import.
 
         Args:
             node: The cell.
-            current: Whether it runs in this environment, which has this package whatever the header says.
+            current: Whether it runs in the current environment, which always has this package.
         """
         header = read_header(node.cell.code)
-        role = _role(node, header)
+        importer = _importer(node, header)
         folder = node.notebook.script_path(node.cell).parent
         for name, written in sorted(path_sources(header).items()):
             source = Path(os.path.normpath(folder / written))
-            yield name, source, self._digest(source, role)
+            yield name, source, self._digest(source, importer)
         if current and PACKAGE in node.cell.code:
-            yield PACKAGE, self.package, self._digest(self.package, role)
+            yield PACKAGE, self.package, self._digest(self.package, importer)
 
-    def _digest(self, source: Path, role: _Role) -> str:
+    def _digest(self, source: Path, importer: _Importer) -> str:
         ours = (source / PACKAGE / "__init__.py").is_file()
-        key = (source, role if ours else _Role(False, "", ()))
+        key = (source, importer if ours else _Importer(False, "", ()))
         if key not in self._known:
             digest = hashlib.sha256()
-            for path in sorted(_package_files(source / PACKAGE, role) if ours else source_files(source)):
+            for path in sorted(_package_files(source / PACKAGE, importer) if ours else source_files(source)):
                 name = path.relative_to(source).as_posix()
                 digest.update(os.fsencode(f"{name}\0{file_digest(path)}\n"))
             if ours:
-                digest.update(_requirements(source / "pyproject.toml", role.extras))
+                digest.update(_requirements(source / "pyproject.toml", importer.extras))
             self._known[key] = digest.hexdigest()
         return self._known[key]
 
 
-def _role(node: Node, header: dict[str, Any] | None) -> _Role:
+def _importer(node: Node, header: dict[str, Any] | None) -> _Importer:
     listed = (header or {}).get("dependencies", node.cell.deps)
     words = [word for word in listed if isinstance(word, str)] if isinstance(listed, list) else []
     found = [match["extras"] for word in words if (match := _EXTRAS.match(word))]
     extras = sorted({extra.strip() for text in found for extra in text.split(",")})
     measures = node.cell.measures
-    return _Role(measures, node.notebook.operator.rpartition("/")[2] if measures else "", tuple(extras))
+    return _Importer(measures, node.notebook.operator.rpartition("/")[2] if measures else "", tuple(extras))
 
 
 def _requirements(project: Path, extras: tuple[str, ...]) -> bytes:
-    """Return what a ``pyproject.toml`` says of a cell's packages; the rest of it is about development."""
+    """Return the parts of a ``pyproject.toml`` that affect which packages a cell gets."""
     try:
         data = tomllib.loads(project.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError):
@@ -118,13 +118,15 @@ def source_files(source: Path) -> Iterator[Path]:
                 yield here / name
 
 
-def _package_files(package: Path, role: _Role) -> Iterator[Path]:
+def _package_files(package: Path, importer: _Importer) -> Iterator[Path]:
     operators = package / "operators"
-    # A cell may name another operator than its folder's; where that has no module, it does.
-    others = role.measures and (operators / f"{role.operator}.py").is_file()
-    for pattern in _MEASURING_IMPORTS if role.measures else _OTHER_IMPORTS:
+    # If the cell's folder is not named like an operator's module, the cell may use any of them.
+    others = importer.measures and (operators / f"{importer.operator}.py").is_file()
+    for pattern in _MEASURING_IMPORTS if importer.measures else _OTHER_IMPORTS:
         for path in package.glob(pattern):
-            of_another = others and path.parent == operators and path.stem not in {role.operator, "__init__"}
+            of_another = (
+                others and path.parent == operators and path.stem not in {importer.operator, "__init__"}
+            )
             if not of_another:
                 yield path
 
