@@ -242,12 +242,6 @@ def make_summary() -> Summary:
     return Summary(operator="layer_norm", title="Layer Normalization", devices=devices)
 
 
-def fraction(point: Point) -> str:
-    if point.fraction is None:
-        return ""
-    return f' data-fraction="{point.fraction:.4g}" data-ceiling="{point.ceiling}"'
-
-
 def make_figure(summary: Summary) -> str:
     """Draw the summary by the contract between figures and pages."""
     colours = ["#56b4e9", "#e69f00", "#d55e00", "#009e73"]
@@ -277,12 +271,14 @@ def make_figure(summary: Summary) -> str:
                 else ""
             )
             uses = "".join(
-                f'<use href="#m1" x="{x}" y="{y:.1f}" fill="{colours[index]}" data-workload="{point.workload}" data-value="{point.p50_ms}" data-low="{point.ci_low_ms}" data-high="{point.ci_high_ms}"{fraction(point)}/>'
+                f'<use href="#m1" x="{x}" y="{y:.1f}" fill="{colours[index]}" data-workload="{point.workload}" data-value="{point.p50_ms}" data-low="{point.ci_low_ms}" data-high="{point.ci_high_ms}"/>'
                 for x, y, point in points
             )
             label = f'<text x="730" y="{top + 60 + 22 * index}" fill="{colours[index]}">{escape(row.title)}</text>'
+            note = "1.62× [1.612, 1.626] speed-up over the baseline" if row.speedup else row.reason
+            title = f'data-title="{row.title}" data-place="{device.device.name}" data-note="{escape(note)}"'
             parts.append(
-                f'<g id="series--{row.slug}" class="series series--{row.slug}" {data}><a href="{href}">{path}{uses}</a></g>'
+                f'<g id="series--{row.slug}" class="series series--{row.slug}" {data} {title}><a href="{href}">{path}{uses}</a></g>'
             )
             parts.append(
                 f'<g id="legend-label--{row.slug}" class="legend-label legend-label--{row.slug}" {data}><a href="{href}">{label}</a></g>'

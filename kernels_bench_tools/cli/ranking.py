@@ -9,9 +9,9 @@ from kernels_bench_tools.cli.physics import cell_records
 from kernels_bench_tools.notebooks.project import IMPLEMENTATIONS, Project, operator_of
 from kernels_bench_tools.schema.build import BuildRun, CellRun, NotebookRun
 from kernels_bench_tools.schema.record import Record
-from kernels_bench_tools.summarize.sources import Source, whole_record
+from kernels_bench_tools.summarize.export import text_table
+from kernels_bench_tools.summarize.rows import Source, whole_record
 from kernels_bench_tools.summarize.summary import summarize
-from kernels_bench_tools.summarize.table import render_table
 from kernels_bench_tools.text import title_from_name
 
 Shown = Sequence[tuple[NotebookRun, CellRun]]
@@ -32,7 +32,7 @@ def by_operator(shown: Shown) -> dict[str, Shown]:
 def operator_table(project: Project, result: BuildRun, operator: str, cells: Shown) -> str:
     """Return the rankings and workloads of an operator on this build's device, as text."""
     sources = [Source(records=_records(project, result, *shown), front=shown[0].front) for shown in cells]
-    return render_table(summarize(operator, title_from_name(operator.rpartition("/")[2]), sources))
+    return text_table(summarize(operator, title_from_name(operator.rpartition("/")[2]), sources))
 
 
 def _records(project: Project, result: BuildRun, entry: NotebookRun, cell: CellRun) -> list[Record]:

@@ -44,7 +44,7 @@ from kernels_bench_tools.run.locks import project_lock
 from kernels_bench_tools.schema.build import BuildRun
 from kernels_bench_tools.schema.device import current_device
 from kernels_bench_tools.schema.suite import Suite, SuiteReport, read_suite
-from kernels_bench_tools.summarize.suite_tables import report_text
+from kernels_bench_tools.summarize.suite import report_text
 from kernels_bench_tools.text import did_you_mean
 
 FOLDER = "suites"

@@ -1,20 +1,17 @@
-"""Artifacts of cells: where each lies, and what a page shows of it."""
+"""Artifacts of cells: files with their site paths, and the beginning of a CSV file."""
 
 from __future__ import annotations
 
 import csv
 import io
 import posixpath
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
-from urllib.parse import unquote
 
 from markupsafe import Markup, escape
 
-from kernels_bench_tools.report.chart.svg import Panel, SeriesName, Setting, inline_figure
-from kernels_bench_tools.report.page import Page
 from kernels_bench_tools.report.paths import SitePaths, stays_inside
 from kernels_bench_tools.schema.build import NotebookRun
 from kernels_bench_tools.text import size
@@ -27,7 +24,7 @@ _DATA = {"csv", "json", "jsonl"}
 
 @dataclass(frozen=True)
 class Artifact:
-    """A file that a cell left."""
+    """A file that a cell wrote."""
 
     name: str
     notebook: str
@@ -36,16 +33,16 @@ class Artifact:
     path: str
     """Site path."""
     data: tuple[Artifact, ...] = ()
-    """Of a figure: what the same cell left of the data that it was drawn from."""
+    """Of a chart: the data files of the same cell."""
 
     @property
     def exists(self) -> bool:
-        """Whether the file is there to be published."""
+        """Whether the file exists."""
         return self.file.is_file()
 
     @property
     def size(self) -> str:
-        """How large it is, in words."""
+        """Its size as text."""
         return size(self.file.stat().st_size) if self.exists else "missing"
 
     @property
@@ -55,7 +52,7 @@ class Artifact:
 
 
 def notebook_artifacts(root: Path, paths: SitePaths, notebook: NotebookRun) -> Iterator[Artifact]:
-    """Yield the artifacts of a notebook's cells in their order; a name that leaves its folder is none."""
+    """Yield the artifacts of a notebook's cells in their order; names that leave their folder are skipped."""
     for cell in notebook.cells:
         found = [
             Artifact(name, notebook.path, cell.id, root / file, paths.artifact(notebook.path, cell.id, name))
@@ -76,11 +73,11 @@ class CsvTable:
     more: int
     """Rows that are not shown."""
     numeric: list[bool]
-    """For each column, whether all it holds are numbers; these are shown with six digits."""
+    """For each column, whether it holds only numbers; these are shown with six digits."""
 
     @property
     def body(self) -> Markup:
-        """The rows as elements of a page: thousands of cells, of which a template would make each by itself."""
+        """The rows as HTML; a template would be slow for thousands of cells."""
         starts = ['<td class="number">' if number else "<td>" for number in self.numeric]
         lines = (
             "".join(f"{start}{text}</td>" for start, text in zip(starts, _escaped(row), strict=True))
@@ -109,7 +106,7 @@ def read_csv(file: Path) -> CsvTable:
 
 
 def _escaped(texts: Sequence[str]) -> list[str]:
-    """Return texts, of which none holds a NUL, ready for a page; one call for all takes a tenth of one for each."""
+    """Return texts without NUL escaped for HTML, in one call because that is ten times as fast."""
     return str(escape("\0".join(texts))).split("\0") if texts else []
 
 
@@ -123,32 +120,3 @@ def _is_number(text: str) -> bool:
     except ValueError:
         return False
     return True
-
-
-def figure_elements(
-    artifact: Artifact, page: Page, names: Mapping[str, SeriesName], elsewhere: Set[str] = frozenset()
-) -> tuple[list[Panel], Markup | None]:
-    """Return an SVG artifact as elements of ``page``: its panels, or all of it if it cannot be cut.
-
-    Panels of series that are shown ``elsewhere``, by their slugs, are left out.
-    Neither if it cannot be read. Links in it count from its notebook's folder, and are dropped where they lead nowhere.
-    """
-    try:
-        return inline_figure(
-            artifact.file.read_bytes(), artifact.name, _setting(artifact, page, names), elsewhere
-        )
-    except (OSError, ValueError, RecursionError):
-        return [], None
-
-
-def _setting(artifact: Artifact, page: Page, names: Mapping[str, SeriesName]) -> Setting:
-    folder = posixpath.dirname(artifact.notebook)
-
-    def relink(url: str) -> str | None:
-        if url.startswith(("http:", "https:")):
-            return url
-        target, mark, fragment = url.partition("#")
-        found = page.links.find(posixpath.normpath(posixpath.join(folder, unquote(target))))
-        return None if found is None else page.url(found) + mark + fragment
-
-    return Setting(page.unique_id, relink, names)

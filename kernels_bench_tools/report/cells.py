@@ -10,7 +10,6 @@ from pathlib import Path
 from markupsafe import Markup
 
 from kernels_bench_tools.report.artifacts import Artifact
-from kernels_bench_tools.report.chart.svg import SeriesName
 from kernels_bench_tools.report.labels import Label, status_label
 from kernels_bench_tools.report.page import Page
 from kernels_bench_tools.report.paths import SitePaths
@@ -156,7 +155,6 @@ class PartBuilder:
     paths: SitePaths
     notebook: NotebookRun
     artifacts: Sequence[Artifact]
-    names: Mapping[str, SeriesName]
 
     def parts(self, parts: Iterable[Part]) -> list[PagePart]:
         """Return the parts of a page for the parts of a notebook, in their order."""
@@ -174,7 +172,7 @@ class PartBuilder:
             return PagePart(part.name)
         found = [artifact for artifact in self.artifacts if artifact.name == part.artifact]
         if found:
-            return PagePart("artifact", artifact=preview(found[-1], self.page, self.names))
+            return PagePart("artifact", artifact=preview(found[-1], self.page))
         return PagePart("artifact", artifact=missing(part.artifact))
 
     def _cell(self, cell: CellRun) -> CellSection:

@@ -13,13 +13,12 @@ import msgspec
 
 from kernels_bench_tools.file_io import read_struct
 from kernels_bench_tools.report.artifacts import Artifact, notebook_artifacts
-from kernels_bench_tools.report.chart.svg import SeriesName
 from kernels_bench_tools.report.labels import status_label
 from kernels_bench_tools.report.paths import SitePaths, backward_page
-from kernels_bench_tools.report.rows import DeviceResults, by_device, is_forward, view_slug
+from kernels_bench_tools.report.rows import DeviceResults, by_device, is_forward
 from kernels_bench_tools.schema.build import CellRun, NotebookRun, Prose, has_other_code
 from kernels_bench_tools.schema.summary import DeviceSummary, Row, Summary
-from kernels_bench_tools.text import times, times_interval, title_from_name
+from kernels_bench_tools.text import title_from_name
 
 IMPLEMENTATIONS, RESULTS = "impls", "results"
 LATENCY = "latency.svg"
@@ -87,17 +86,6 @@ class OperatorReport:
         """Its results by device; empty without a summary."""
         return by_device(self.views)
 
-    @cached_property
-    def names(self) -> dict[str, SeriesName]:
-        """Title, device and note of each series of the figures."""
-        return {
-            row.slug: SeriesName(
-                row.title, ", ".join(filter(None, [view.device.name, view.view])), _note(row), view_slug(view)
-            )
-            for view in self.views
-            for row in view.rows
-        }
-
     def is_stale(self, row: Row) -> bool:
         """Whether the code of a row's cell changed after it was measured; False if that is not known."""
         notebook = self.notebook(row.implementation)
@@ -118,14 +106,6 @@ class OperatorReport:
         return [
             (view, row) for view in self.views for row in view.rows if row.implementation == implementation
         ]
-
-
-def _note(row: Row) -> str:
-    if row.baseline and row.passed:
-        return "baseline"
-    if row.speedup is not None:
-        return f"speed-up {times(row.speedup)} {times_interval(row.speedup_low, row.speedup_high)}".rstrip()
-    return f"{status_label(row.status).word}{f': {row.reason}' if row.reason else ''}"
 
 
 def implementation_id(notebook: NotebookRun) -> str:

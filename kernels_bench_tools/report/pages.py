@@ -327,10 +327,8 @@ def _open(site: Site, notebook: NotebookRun) -> tuple[Page, PartBuilder, Body]:
 
     page = Page(site.paths.pages.get(notebook.path, page_path(notebook.path)), site.links)
     body = render_notebook(notebook, page, raw_html=site.build.project.raw_html)
-    operator = site.operator_of(notebook.path)
     artifacts = list(notebook_artifacts(site.root, site.paths, notebook))
-    names = operator.names if operator else {}
-    return page, PartBuilder(page, site.root, site.paths, notebook, artifacts, names), body
+    return page, PartBuilder(page, site.root, site.paths, notebook, artifacts), body
 
 
 def _empty_notebook(folder: str, title: str) -> NotebookRun:

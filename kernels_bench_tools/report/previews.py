@@ -1,38 +1,24 @@
-"""Artifacts as pages show them: a figure, an image, a table, text or a link."""
+"""Artifacts on pages: a chart, an image, a table, text or a link."""
 
 from __future__ import annotations
 
 import csv
 import posixpath
 import re
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Sequence, Set
 from dataclasses import dataclass, replace
+from urllib.parse import unquote
 
 from markupsafe import Markup
 
-from kernels_bench_tools.report.artifacts import (
-    Artifact,
-    CsvTable,
-    figure_elements,
-    read_csv,
-)
-from kernels_bench_tools.report.chart.svg import Panel, SeriesName
+from kernels_bench_tools.report.artifacts import Artifact, CsvTable, read_csv
+from kernels_bench_tools.report.chart import ChartPanel, inline_chart
 from kernels_bench_tools.report.page import Links, Page
 
 _SVG_LINK = re.compile(rb'(<a\b[^>]*?\bhref=")([^"#:?]+)(")')
 MAX_TEXT = 100_000
-"""Bytes of a Markdown file that a page shows; a longer one is linked to."""
+"""Largest Markdown file in bytes that a page shows; a larger one is a link."""
 _IMAGES = {"png", "jpg", "jpeg", "gif", "webp"}
-
-
-@dataclass(frozen=True)
-class PanelView:
-    """One panel of a figure."""
-
-    key: str
-    """The slug of the view that it shows; that of its first series if no summary speaks of it."""
-    title: str
-    figure: Markup
 
 
 @dataclass(frozen=True)
@@ -46,37 +32,37 @@ class ArtifactView:
     kind: str
     """``figure``, ``image``, ``table``, ``text`` or ``file``."""
     figure: Markup | None = None
-    """The figure as a whole."""
-    panels: Sequence[PanelView] = ()
-    """The figure's panels, where it can be cut; then ``figure`` is None."""
+    """An SVG file without panels."""
+    panels: Sequence[ChartPanel] = ()
+    """The panels of a chart; then ``figure`` is None."""
     table: CsvTable | None = None
     text: Markup | None = None
-    """Of Markdown: what it says."""
+    """Rendered Markdown."""
     data: Sequence[ArtifactView] = ()
-    """Of a figure: the data that it was drawn from, to download."""
+    """Of a chart: its data files, to download."""
 
 
 def missing(name: str) -> ArtifactView:
-    """Return an artifact that a notebook speaks of and no cell left."""
+    """Return an artifact that a notebook refers to and no cell wrote."""
     return ArtifactView(name, "", "", "file")
 
 
 def link(artifact: Artifact, page: Page) -> ArtifactView:
-    """Return an artifact to be linked to."""
+    """Return an artifact as a link."""
     return ArtifactView(
         artifact.name, page.url(artifact.path) if artifact.exists else "", artifact.size, "file"
     )
 
 
-def preview(artifact: Artifact, page: Page, names: Mapping[str, SeriesName]) -> ArtifactView:
-    """Return an artifact to be looked at, if it is of a kind that can be."""
+def preview(artifact: Artifact, page: Page) -> ArtifactView:
+    """Return an artifact with its content, or as a link where its kind has no preview."""
     view = link(artifact, page)
     if not artifact.exists:
         return view
     if artifact.suffix in _IMAGES:
         return replace(view, kind="image")
     if artifact.suffix == "svg":
-        return figure_preview(artifact, page, names)
+        return figure_preview(artifact, page)
     if artifact.suffix == "csv":
         try:
             return replace(view, kind="table", table=read_csv(artifact.file))
@@ -95,37 +81,39 @@ def _text(artifact: Artifact) -> Markup:
     )
 
 
-def figure_preview(
-    artifact: Artifact, page: Page, names: Mapping[str, SeriesName], elsewhere: Set[str] = frozenset()
-) -> ArtifactView:
-    """Return a figure to be looked at: its panels, or all of it if it cannot be cut.
+def figure_preview(artifact: Artifact, page: Page, elsewhere: Set[str] = frozenset()) -> ArtifactView:
+    """Return a chart's panels, without those of the views that are shown ``elsewhere``; the whole figure if it has none.
 
-    Panels of series that are shown ``elsewhere``, by their slugs, are left out.
+    Links in it are relative to its notebook's folder; those without a target are dropped.
     """
-    view = replace(
-        link(artifact, page), data=[link(beside, page) for beside in artifact.data if beside.exists]
-    )
-    panels, figure = figure_elements(artifact, page, names, elsewhere)
-    if panels:
-        return replace(view, kind="figure", panels=[_panel(panel, names) for panel in panels])
-    # As an image it can do no harm, whatever it holds.
-    return replace(view, kind="image" if figure is None else "figure", figure=figure)
+    data = [link(beside, page) for beside in artifact.data if beside.exists]
+    view = replace(link(artifact, page), data=data)
+    folder = posixpath.dirname(artifact.notebook)
+
+    def relink(url: str) -> str | None:
+        if url.startswith(("http:", "https:")):
+            return url
+        target, mark, fragment = url.partition("#")
+        found = page.links.find(posixpath.normpath(posixpath.join(folder, unquote(target))))
+        return None if found is None else page.url(found) + mark + fragment
+
+    try:
+        panels, figure = inline_chart(
+            artifact.file.read_bytes(), artifact.name, page.unique_id, relink, elsewhere
+        )
+    except (OSError, ValueError, RecursionError):
+        # Nothing in an image acts, whatever the file contains.
+        return replace(view, kind="image")
+    return replace(view, kind="figure", panels=panels, figure=figure)
 
 
 def image(artifact: Artifact, page: Page) -> ArtifactView:
-    """Return a figure as an image: nothing answers to the pointer, and the page stays light."""
+    """Return a figure as an image, which is not interactive and keeps the page small."""
     return replace(link(artifact, page), kind="image")
 
 
-def _panel(panel: Panel, names: Mapping[str, SeriesName]) -> PanelView:
-    name = names.get(panel.series)
-    return PanelView(
-        name.panel if name else panel.series, name.device if name else panel.series, panel.figure
-    )
-
-
 def relinked(artifact: Artifact, links: Links) -> bytes:
-    """Return a figure whose links work from where the site keeps it, not from its notebook's page."""
+    """Return a figure whose links are relative to its place in the site, not to its notebook's page."""
     folder = posixpath.dirname(artifact.notebook)
 
     def relink(match: re.Match[bytes]) -> bytes:

@@ -7,11 +7,12 @@ from dataclasses import dataclass, replace
 
 from markupsafe import Markup
 
+from kernels_bench_tools.report.chart import ChartPanel
 from kernels_bench_tools.report.labels import Label, status_label
 from kernels_bench_tools.report.operators import OperatorReport, implementation_id, notebook_title
 from kernels_bench_tools.report.page import Page
 from kernels_bench_tools.report.paths import SitePaths, operator_records
-from kernels_bench_tools.report.previews import ArtifactView, PanelView, figure_preview, image, link
+from kernels_bench_tools.report.previews import ArtifactView, figure_preview, image, link
 from kernels_bench_tools.report.rows import (
     DeviceResults,
     compute_bound,
@@ -121,7 +122,7 @@ class OperatorSection:
     """Slugs of the rows whose cells changed after they were measured."""
     chart: ArtifactView | None = None
     """The latency chart; on the operator's page, each panel is shown in its view's section."""
-    other_panels: Sequence[PanelView] = ()
+    other_panels: Sequence[ChartPanel] = ()
     """Panels of the chart that belong to no view."""
     figures: Sequence[ArtifactView] = ()
     """The other figures, as images."""
@@ -137,24 +138,22 @@ def operator_section(operator: OperatorReport, page: Page, paths: SitePaths) -> 
     """Return an operator on one of its own pages, with its charts and downloads."""
     heading = page.heading_id(operator.title)
     chart = operator.chart
-    elsewhere = {
-        row.slug for view in operator.views if operator.page_of(view) != page.path for row in view.rows
-    }
+    elsewhere = {view_slug(view) for view in operator.views if operator.page_of(view) != page.path}
     # The file is written together with the page, so its size is not known yet.
     records = ArtifactView(
         "records.jsonl", page.url(operator_records(operator.folder)), "all records", "file"
     )
-    shown = figure_preview(chart, page, operator.names, elsewhere) if chart else None
+    shown = figure_preview(chart, page, elsewhere) if chart else None
     if shown is not None:
         shown = replace(shown, data=[*shown.data, records])
-    charts = {panel.key: panel.figure for panel in shown.panels} if shown else {}
+    charts = {panel.view: panel.figure for panel in shown.panels} if shown else {}
     if shown and shown.figure is not None and len(operator.views) == 1:
         charts[view_slug(operator.views[0])] = shown.figure
     known = {view_slug(view) for view in operator.views}
     return replace(
         _section(operator.on(page.path), page, paths, heading, page.unique_id, charts),
         chart=shown,
-        other_panels=[panel for panel in shown.panels if panel.key not in known] if shown else [],
+        other_panels=[panel for panel in shown.panels if panel.view not in known] if shown else [],
         figures=[image(figure, page) for figure in operator.figures if figure is not chart],
         downloads=[*(link(artifact, page) for artifact in operator.artifacts), records],
     )

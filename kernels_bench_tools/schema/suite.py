@@ -111,10 +111,6 @@ class SuiteEntry(msgspec.Struct, kw_only=True):
     """In the row's metric."""
 
 
-NOBODY = SuiteEntry(implementation="", title="")
-"""Placeholder for a missing implementation."""
-
-
 class SuiteRow(msgspec.Struct, kw_only=True):
     """One kernel on one device."""
 

@@ -72,6 +72,22 @@ class WorkloadSummary(msgspec.Struct, kw_only=True):
     axes: dict[str, Any] = msgspec.field(default_factory=dict)
 
 
+class MetricInfo(msgspec.Struct, kw_only=True):
+    """A metric that a view shows; ``summarize/metrics.py`` has its definition."""
+
+    name: str
+    """The field of ``Point`` that holds it; without such a field, its key in ``Point.more``."""
+    title: str
+    unit: str
+    """Selects the number format, see ``text.number``."""
+    better: str
+    """``lower`` or ``higher``."""
+    chart: str = ""
+    """Stem of the chart's file; empty if it is not drawn."""
+    ranking: bool = True
+    """Whether rankings have a column of it."""
+
+
 class Point(msgspec.Struct, kw_only=True):
     """One implementation on one workload."""
 
@@ -80,6 +96,9 @@ class Point(msgspec.Struct, kw_only=True):
     reason: str = ""
     """Why there is no latency, or why it cannot be ranked, in one line."""
     p50_ms: float | None = None
+    mean_ms: float | None = None
+    p10_ms: float | None = None
+    p90_ms: float | None = None
     ci_low_ms: float | None = None
     ci_high_ms: float | None = None
     reps: int = 0
@@ -107,8 +126,16 @@ class Point(msgspec.Struct, kw_only=True):
     compile_ms: float | None = None
     peak_bytes: int | None = None
     absmax: float | None = None
+    more: dict[str, float] | msgspec.UnsetType = msgspec.UNSET
+    """Metrics that have no field of their own, by name."""
     measured: str = ""
     """Timestamp of the record."""
+
+    def value(self, metric: str) -> float | None:
+        """Return a metric's number by its name; None if there is none."""
+        more = {} if isinstance(self.more, msgspec.UnsetType) else self.more
+        value: float | None = getattr(self, metric, more.get(metric))
+        return value
 
 
 class Row(msgspec.Struct, kw_only=True):
@@ -158,6 +185,8 @@ class DeviceSummary(msgspec.Struct, kw_only=True):
     workloads: list[WorkloadSummary]
     ceilings: dict[str, float] = msgspec.field(default_factory=dict)
     """Measured peaks of the device, GB/s or TFLOP/s: medians over the processes."""
+    metrics: list[MetricInfo] = msgspec.field(default_factory=list)
+    """The metrics that charts and rankings of this view show; empty in summaries of earlier versions."""
     rows: list[Row]
     """Ranked rows, then other rows that ran, then rows that did not run."""
 

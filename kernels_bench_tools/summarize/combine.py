@@ -1,39 +1,38 @@
-"""``combine()``: what a combine cell calls to turn records into charts, a table and a summary."""
+"""``combine()``: called by a combine cell to turn records into charts, a table and a summary."""
 
 from __future__ import annotations
 
+import os
 import posixpath
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path, PurePosixPath
 
 import msgspec
 
-from kernels_bench_tools.errors import RecordError
+from kernels_bench_tools.errors import KbtError, RecordError
 from kernels_bench_tools.file_io import write_struct
-from kernels_bench_tools.schema.build import Need, Needs
+from kernels_bench_tools.schema.build import NEEDS_VARIABLE, Need, Needs
 from kernels_bench_tools.schema.record import Record, Status
 from kernels_bench_tools.schema.record_io import read_records
 from kernels_bench_tools.schema.summary import Summary
 from kernels_bench_tools.summarize.chart.figure import chart_svg
-from kernels_bench_tools.summarize.chart.spec import CHARTS
-from kernels_bench_tools.summarize.export import latency_csv
-from kernels_bench_tools.summarize.needs import read_needs
-from kernels_bench_tools.summarize.sources import Source, attempts, whole_record
+from kernels_bench_tools.summarize.export import latency_csv, text_table
+from kernels_bench_tools.summarize.metrics import chart_names
+from kernels_bench_tools.summarize.rows import Source, whole_record
 from kernels_bench_tools.summarize.summary import summarize
-from kernels_bench_tools.summarize.table import render_table
 from kernels_bench_tools.text import title_from_name
 
 
 def combine(operator: str = "", *, title: str = "") -> Summary:
     """Summarize the records of the cells and files that this cell needs.
 
-    Writes a chart for each of ``CHARTS``, such as ``latency.svg``, and ``latency.csv`` and ``summary.json``
-    into the working directory, and prints the tables. A file that cannot be read is told in a line, and the others are summarized.
+    Writes ``latency.svg`` and the other charts, ``latency.csv`` and ``summary.json`` into the working directory, and
+    prints the tables. For a file that cannot be read a line is printed; the others are summarized.
 
     Args:
-        operator: Its name; the path of the folder above this notebook's folder if empty.
-        title: What charts call it; made from the name if empty.
+        operator: Its name; by default the path of the folder above this notebook's folder.
+        title: Title of the charts; by default made from the name.
 
     Raises:
         KbtError: The cell was not started by ``kbt``.
@@ -42,14 +41,39 @@ def combine(operator: str = "", *, title: str = "") -> Summary:
     operator = operator or _operator(needs.notebook)
     sources = [*_cell_sources(needs), *_file_sources(needs)]
     summary = summarize(operator, title or title_from_name(operator.rpartition("/")[2]), sources)
-    for chart in CHARTS:
-        Path(f"{chart.name}.svg").write_bytes(chart_svg(summary, chart, _pages(sources)))
-    Path("latency.csv").write_text(latency_csv(summary, attempts(sources)), encoding="utf-8", newline="")
+    pages = {record.impl: source.page for source in sources if source.page for record in source.records}
+    for chart in chart_names():
+        Path(f"{chart}.svg").write_bytes(chart_svg(summary, chart, pages))
+    Path("latency.csv").write_text(latency_csv(summary), encoding="utf-8", newline="")
     write_struct(Path("summary.json"), summary)
-    print(render_table(summary))
-    drawn = ", ".join(f"{chart.name}.svg" for chart in CHARTS)
+    print(text_table(summary))
+    drawn = ", ".join(f"{chart}.svg" for chart in chart_names())
     print(f"Wrote {drawn}, latency.csv and summary.json.")
     return summary
+
+
+def read_needs(caller: str) -> Needs:
+    """Return the cells and files that this cell needs.
+
+    Args:
+        caller: The function that the cell called, for messages.
+
+    Raises:
+        KbtError: The cell was not started by ``kbt``, or its needs cannot be read.
+    """
+    try:
+        return Needs.load()
+    except KeyError:
+        raise KbtError(
+            caller,
+            f"{NEEDS_VARIABLE} is not set",
+            "A cell that kbt started",
+            "Run it with `kbt build` or `kbt run`",
+        ) from None
+    except (OSError, msgspec.DecodeError) as error:
+        raise KbtError(
+            os.environ[NEEDS_VARIABLE], f"cannot be read: {error}", "The file that kbt writes for this cell"
+        ) from error
 
 
 def _operator(notebook: str) -> str:
@@ -59,14 +83,14 @@ def _operator(notebook: str) -> str:
 
 
 def _cell_sources(needs: Needs) -> list[Source]:
-    """Return a source for each cell; one that left nothing readable still speaks, by how it ended."""
+    """Return a source for each cell; for one without readable records, a record of how it ended."""
     cells = Counter(need.notebook for need in needs.cells)
     return [_cell_source(need, needs, shared=cells[need.notebook] > 1) for need in needs.cells]
 
 
 def _cell_source(need: Need, needs: Needs, *, shared: bool) -> Source:
     notebook = PurePosixPath(need.notebook)
-    # The cells of one notebook would all be called after it, unless they name themselves.
+    # Cells of one notebook cannot all have its title and id.
     front = msgspec.structs.replace(need.front, title="") if shared else need.front
     own = f"{notebook.stem}_{need.cell}" if shared else notebook.stem
     files = sorted(Path(need.directory).glob("*.jsonl"))
@@ -77,7 +101,7 @@ def _cell_source(need: Need, needs: Needs, *, shared: bool) -> Source:
     ]
     status, reason = need.status, need.reason
     if status is Status.OK and not records:
-        status, reason = Status.INVALID, unreadable or "left no records"
+        status, reason = Status.INVALID, unreadable or "wrote no records"
     if status is not Status.OK and all(record.workload for record in records):
         implementation = records[0].impl if records else own
         records.append(whole_record(implementation, status, reason, needs.device))
@@ -92,13 +116,13 @@ def _file_sources(needs: Needs) -> list[Source]:
 
 
 def _within(project: str, file: str) -> str:
-    """Return the path within the project: messages end up on pages, where no one knows this machine."""
+    """Return the path within the project: messages are published, and this machine's paths mean nothing there."""
     path = Path(file)
     return path.relative_to(project).as_posix() if path.is_relative_to(project) else path.name
 
 
 def _read(files: Iterable[tuple[Path, str]]) -> tuple[list[Record], str]:
-    """Return the records of files and their names, and what is wrong with the last unreadable one."""
+    """Return the records of files and their names, and why the last unreadable one cannot be read."""
     records: list[Record] = []
     unreadable = ""
     for path, name in files:
@@ -108,7 +132,3 @@ def _read(files: Iterable[tuple[Path, str]]) -> tuple[list[Record], str]:
             print(f"Skipped: {error}")
             unreadable = f"{path.name} {error.what}"
     return records, unreadable
-
-
-def _pages(sources: Iterable[Source]) -> Mapping[str, str]:
-    return {record.impl: source.page for source in sources if source.page for record in source.records}

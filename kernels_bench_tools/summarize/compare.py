@@ -1,9 +1,8 @@
-"""Who is faster, by how much, and how sure that is.
+"""Speed-ups, their intervals and verdicts.
 
-A verdict follows from the interval of the speed-up. "Faster" and "slower" need it to exclude 1 (the difference
-is real) and the medians to differ by at least 0.5 % (it matters). "Same" is as strong a claim: the whole
-interval must lie within 2 % of 1. What is neither is ambiguous. The device's time and the host's, or one with
-a cold and one with a hot cache, are different quantities: always ambiguous.
+The verdict follows from the interval of the speed-up. "Faster" and "slower" need an interval that excludes 1 and
+medians that differ by at least 0.5 %. "Same" needs the whole interval within 2 % of 1. Everything else is ambiguous.
+Device time and host time, or times with a cold and with a hot cache, are different quantities and always ambiguous.
 """
 
 from __future__ import annotations
@@ -13,23 +12,22 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from kernels_bench_tools.schema.record import CacheState, Flag, Record, Regime, Status, Timer
-from kernels_bench_tools.schema.summary import SMALLEST_EFFECT, Estimate, Verdict
-from kernels_bench_tools.stats import ratio_interval, ratio_of, widened
-from kernels_bench_tools.summarize.merge import by_workload, estimate, merge, resolution, samples
-from kernels_bench_tools.summarize.words import reason_of
+from kernels_bench_tools.schema.summary import SMALLEST_EFFECT, Estimate, Point, Verdict
+from kernels_bench_tools.stats import geometric_mean_interval, ratio_interval, ratio_of, widened
+from kernels_bench_tools.summarize.merge import by_workload, estimate, merge, reason_of, resolution, samples
 
 SAME_EFFECT = 0.02
-"""Two are the same if they are known to differ by no more."""
+"""Two are the same if the interval excludes a larger difference."""
 EFFECT_WITHOUT_INTERVAL = 0.10
 """Medians without an interval (five repetitions, say) must differ by this much for a verdict."""
 
 _DEVICE_TIMERS = {Timer.CUPTI: Timer.CUPTI, Timer.EVENTS: Timer.CUPTI}
-"""Both time the device; which of them is the truer for a kernel, its record has decided."""
+"""Both time the device, so they may be compared."""
 _COLD = frozenset({CacheState.READ_FLUSH, CacheState.ROTATED})
 
 
 class Speedup(msgspec.Struct, kw_only=True, frozen=True):
-    """A candidate beside its baseline on one workload: the baseline's time divided by the candidate's."""
+    """Speed-up of a candidate on one workload: the baseline's time divided by the candidate's."""
 
     value: float | None = None
     """None unless all processes of both ran and were correct."""
@@ -40,7 +38,7 @@ class Speedup(msgspec.Struct, kw_only=True, frozen=True):
 
 
 class Comparison(msgspec.Struct, kw_only=True, frozen=True):
-    """One workload of a candidate beside its baseline's."""
+    """A candidate and its baseline on one workload, as ``kbt run`` prints them."""
 
     workload: str
     status: Status
@@ -49,7 +47,7 @@ class Comparison(msgspec.Struct, kw_only=True, frozen=True):
     ci_low_ms: float | None = None
     ci_high_ms: float | None = None
     processes: int = 1
-    """Fresh processes that measured it."""
+    """Number of processes that measured it."""
     baseline_ms: float | None = None
     """Median of the baseline; None if it has no rank on this workload."""
     speedup: float | None = None
@@ -64,7 +62,7 @@ class Comparison(msgspec.Struct, kw_only=True, frozen=True):
 
 
 def compare(candidate: Sequence[Record], baseline: Sequence[Record]) -> Speedup:
-    """Return how a candidate does beside the baseline on the same workload and device.
+    """Return the speed-up of a candidate over the baseline on the same workload and device.
 
     Args:
         candidate: Its records, one for each process.
@@ -83,7 +81,7 @@ def compare(candidate: Sequence[Record], baseline: Sequence[Record]) -> Speedup:
     paired = len(candidate) > 1 and _numbers(candidate) == _numbers(baseline)
     ratio = ratio_interval(_groups(baseline), _groups(candidate)) if paired else ratio_of(theirs, ours)
     half_tick = resolution(record.lat_ms for record in records if record.lat_ms is not None)
-    # Rounding is bounded, so the two errors add up; and it is in every process the same.
+    # Rounding errors are bounded and the same in every process, so the two add up.
     ratio = widened(ratio, half_tick / ours.value + half_tick / theirs.value)
     ends = (ratio.low, ratio.high) if ratio.known else (None, None)
     return Speedup(value=ratio.value, low=ends[0], high=ends[1], verdict=verdict_of(ratio))
@@ -110,16 +108,44 @@ def _groups(records: Sequence[Record]) -> list[Sequence[float]]:
 
 
 def _quantities(records: Iterable[Record]) -> set[tuple[Timer, bool]]:
-    """Return what was measured: by which kind of timer, and whether cold."""
+    """Return the measured quantities: the kind of timer, and whether caches were cold."""
     latencies = (record.lat_ms for record in records if record.lat_ms is not None)
     return {(_DEVICE_TIMERS.get(it.timer, it.timer), it.cache in _COLD) for it in latencies}
 
 
-def compare_records(records: Iterable[Record], baseline: Iterable[Record]) -> list[Comparison]:
-    """Return a row for each workload that either side names, in the order of the candidate's records.
+def overall_speedup(
+    points: Sequence[Point], pairs: Sequence[tuple[Sequence[Record], Sequence[Record]]]
+) -> Estimate | None:
+    """Return the geometric mean of the speed-ups and its interval; None without any.
 
-    A record without a workload speaks for every workload that its side has no record of. A workload
-    that only the baseline has is left out, unless such a record speaks for it.
+    Args:
+        points: One for each workload; those without a speed-up do not count.
+        pairs: For each workload that counts, the candidate's and the baseline's records, one for each process. They give
+            the interval where all workloads have the same processes.
+    """
+    ratios = [
+        Estimate(point.speedup, point.speedup_low or 0.0, point.speedup_high or float("inf"))
+        for point in points
+        if point.speedup is not None
+    ]
+    if not ratios:
+        return None
+    processes = {tuple(_numbers(records)) for pair in pairs for records in pair}
+    count = len(processes.pop()) if len(processes) == 1 else 0
+    by_process = [[_p50(theirs[at]) / _p50(ours[at]) for ours, theirs in pairs] for at in range(count)]
+    return geometric_mean_interval(ratios, by_process)
+
+
+def _p50(record: Record) -> float:
+    assert record.lat_ms is not None
+    return record.lat_ms.p50
+
+
+def compare_records(records: Iterable[Record], baseline: Iterable[Record]) -> list[Comparison]:
+    """Return a row for each workload, in the order of the candidate's records.
+
+    A candidate's record without a workload holds for every workload without a record. Without such a record, workloads
+    that only the baseline has are left out.
 
     Args:
         records: The candidate's records on one device, of all its processes.

@@ -1,17 +1,18 @@
-"""The table that people take away: one line for each device, implementation and workload."""
+"""Summaries as CSV and as plain text, and the tables that both and suites are made of."""
 
 from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Collection, Iterable, Iterator, Sequence
 
-from kernels_bench_tools.schema.record import Record
+from kernels_bench_tools.schema.record import Status
 from kernels_bench_tools.schema.summary import DeviceSummary, Point, Row, Summary, Verdict, WorkloadSummary
-from kernels_bench_tools.summarize.metrics import LATENCY, METRICS
-from kernels_bench_tools.summarize.sources import Attempt
-from kernels_bench_tools.summarize.views import View
-from kernels_bench_tools.summarize.workloads import axis_names, axis_title
+from kernels_bench_tools.summarize.merge import flag_words
+from kernels_bench_tools.summarize.metrics import METRICS, shown_metrics, speedup_with_interval
+from kernels_bench_tools.summarize.views import axis_names, axis_title
+from kernels_bench_tools.text import MISSING
 
 Value = str | int | float | bool | None
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
@@ -20,87 +21,148 @@ _DIGITS = 6
 _TIMES = ("Mean (ms)", "P10 (ms)", "P50 (ms)", "P90 (ms)", "CI Low (ms)", "CI High (ms)", "Reps")
 
 
-def latency_csv(summary: Summary, attempts: Sequence[Attempt]) -> str:
-    """Return the summary as CSV, failures included, lines ended by a line feed.
-
-    A spreadsheet would run text that begins like a formula: such text gets an apostrophe in front.
-
-    Args:
-        summary: What to write, in its order.
-        attempts: The attempts that it was made from, for what only records hold.
-    """
-    known = {(attempt.device.slug, attempt.implementation, attempt.view): attempt for attempt in attempts}
-    axes = axis_names(workload for device in summary.devices for workload in device.workloads)
-    file = io.StringIO(newline="")
-    writer = csv.writer(file, lineterminator="\n")
-    writer.writerow(_header(axes))
-    for device in summary.devices:
-        for row in device.rows:
-            for workload, point in _cells(device, row):
-                record = _record(known, device, row, workload)
-                values = _values(device, row, workload, point, record, axes)
-                writer.writerow([safe(value) for value in values.values()])
-    return file.getvalue()
-
-
-def _header(axes: Sequence[str]) -> list[str]:
-    metrics = [metric.label for metric in METRICS if metric is not LATENCY]
-    return [
+def latency_csv(summary: Summary) -> str:
+    """Return the summary as CSV: a line for each device, implementation and workload, failures included."""
+    axes = axis_names(workload for view in summary.devices for workload in view.workloads)
+    metrics = [metric for metric in METRICS if metric.csv_title]
+    header = [
         *("Implementation", "Impl ID", "Device", "Workload"),
         *map(axis_title, axes),
-        *("Dtype", *_TIMES, "Speedup", "Verdict", *metrics),
+        *("Dtype", *_TIMES, "Speedup", "Verdict"),
+        *(metric.csv_title for metric in metrics),
         *("Backend", "Family", "Status", "Reason"),
         *("Speedup Low", "Speedup High", "Processes", "Regime", "Ceiling", "Flags"),
         *("Set", "Group", "Mode"),
     ]
 
+    def line(view: DeviceSummary, row: Row, workload: WorkloadSummary, point: Point) -> list[Value]:
+        values = [metric.value(point) for metric in metrics]
+        return [
+            *(row.title, row.implementation, view.device.name, workload.name),
+            *(workload.axes.get(name) for name in axes),
+            *(workload.dtype, point.mean_ms, point.p10_ms, point.p50_ms, point.p90_ms),
+            *(point.ci_low_ms, point.ci_high_ms, point.reps or None),
+            *(point.speedup, "" if point.verdict is Verdict.NONE else point.verdict.value),
+            *(
+                None if value is None else value / metric.csv_divisor
+                for metric, value in zip(metrics, values, strict=True)
+            ),
+            *(row.tags.get("backend", ""), row.family, point.status.value, point.reason),
+            *(point.speedup_low, point.speedup_high, point.processes if point.p50_ms else None),
+            *(point.regime.value if point.regime else "", point.ceiling, " ".join(point.flags)),
+            *(workload.set, workload.group, workload.mode),
+        ]
 
-def _record(
-    known: Mapping[tuple[str, str, View], Attempt],
-    device: DeviceSummary,
-    row: Row,
-    workload: WorkloadSummary,
-) -> Record | None:
-    """Return the record of a row's workload; None where the row has no workload, and so no measured values."""
-    view = View(workload.group, workload.set, workload.mode)
-    attempt = known.get((device.device.slug, row.implementation, view))
-    return attempt.record(workload.name) if attempt else None
-
-
-def _cells(device: DeviceSummary, row: Row) -> list[tuple[WorkloadSummary, Point]]:
-    """Return a row's workloads and points; one nameless where the view has none, to tell the reason."""
-    if not device.workloads:
-        return [(WorkloadSummary(name=""), Point(workload="", status=row.status, reason=row.reason))]
-    return list(zip(device.workloads, row.points, strict=True))
-
-
-def _values(
-    device: DeviceSummary,
-    row: Row,
-    workload: WorkloadSummary,
-    point: Point,
-    record: Record | None,
-    axes: Sequence[str],
-) -> Mapping[str, Value]:
-    latency = record.lat_ms if record else None
-    quantiles = (latency.mean, latency.p10, latency.p50, latency.p90) if latency else (None,) * 4
-    interval = (point.ci_low_ms, point.ci_high_ms, point.reps or None)
-    metrics = (metric.value(record) if record else None for metric in METRICS if metric is not LATENCY)
-    verdict = "" if point.verdict is Verdict.NONE else point.verdict.value
-    values: list[Value] = [
-        *(row.title, row.implementation, device.device.name, workload.name),
-        *(workload.axes.get(name) for name in axes),
-        *(workload.dtype, *quantiles, *interval, point.speedup, verdict, *metrics),
-        *(row.tags.get("backend", ""), row.family, point.status.value, point.reason),
-        *(point.speedup_low, point.speedup_high, point.processes if point.p50_ms else None),
-        *(point.regime.value if point.regime else "", point.ceiling, " ".join(point.flags)),
-        *(workload.set, workload.group, workload.mode),
-    ]
-    return dict(zip(_header(axes), values, strict=True))
+    return csv_text(header, (line(*cell) for cell in _cells(summary)))
 
 
-def safe(value: Value) -> Value:
-    """Return a value as a CSV file holds it: six digits of a number, and no text that a spreadsheet would run."""
+def _cells(summary: Summary) -> Iterator[tuple[DeviceSummary, Row, WorkloadSummary, Point]]:
+    """Yield every point; for a row of a view without workloads a nameless one with the row's reason."""
+    for view in summary.devices:
+        for row in view.rows:
+            for workload, point in zip(view.workloads, row.points, strict=True):
+                yield view, row, workload, point
+            if not view.workloads:
+                point = Point(workload="", status=row.status, reason=row.reason)
+                yield view, row, WorkloadSummary(name=""), point
+
+
+def csv_text(header: Sequence[str], rows: Iterable[Sequence[Value]]) -> str:
+    """Return a table as CSV with line feeds, six digits of a number, and no text that a spreadsheet would execute."""
+    file = io.StringIO(newline="")
+    writer = csv.writer(file, lineterminator="\n")
+    writer.writerow(header)
+    writer.writerows([_safe(value) for value in row] for row in rows)
+    return file.getvalue()
+
+
+def _safe(value: Value) -> Value:
     if isinstance(value, float):
         return float(f"{value:.{_DIGITS}g}")
     return f"'{value}" if isinstance(value, str) and value.startswith(_FORMULA) else value
+
+
+def text_table(summary: Summary | DeviceSummary) -> str:
+    """Return the summary as text: for each view of each device the ranking, then every workload."""
+    if isinstance(summary, DeviceSummary):
+        return _view(summary)
+    if not summary.devices:
+        return f"{summary.title}: no records.\n"
+    return "\n".join(map(_view, summary.devices))
+
+
+def _view(view: DeviceSummary) -> str:
+    titles = {row.implementation: row.title for row in view.rows}
+    baseline = f"baseline {titles[view.baseline]}" if view.baseline else "no baseline ran here"
+    count = len(view.workloads)
+    title = " · ".join(filter(None, (view.device.name, view.view)))
+    header = ["rank", "implementation", "speed-up", "passed", "status"]
+    blocks = [
+        f"{title}: {count} workload{'' if count == 1 else 's'}, {baseline}",
+        aligned([header, *map(_ranking_line, view.rows)], right={0, 2, 3}),
+    ]
+    # The ranking has the reason of a row that passed nothing.
+    measured = [row for row in view.rows if row.passed]
+    for at, workload in enumerate(view.workloads if measured else ()):
+        lines = [_point_line(row.title, row.points[at]) for row in measured]
+        blocks.append(f"{workload.name}\n{aligned(lines, right=set(range(1, len(lines[0]) - 1)))}")
+    return "\n\n".join(blocks) + "\n"
+
+
+def _ranking_line(row: Row) -> list[str]:
+    return [
+        MISSING if row.rank is None else str(row.rank),
+        row.title,
+        speedup_with_interval(row.speedup, row.speedup_low, row.speedup_high),
+        f"{row.passed}/{row.total}",
+        _outcome(row.status, row.reason),
+    ]
+
+
+def _point_line(title: str, point: Point) -> list[str]:
+    outcome = "" if point.status is Status.OK else _outcome(point.status, point.reason)
+    metrics = [metric.print(point) for metric in shown_metrics([point]) if metric.chart]
+    return [title, *metrics, "; ".join(filter(None, (outcome, flag_words(point.flags))))]
+
+
+def _outcome(status: Status, reason: str) -> str:
+    return f"{status.value}: {reason}" if reason else status.value
+
+
+def aligned(lines: Sequence[Sequence[str]], right: set[int]) -> str:
+    """Return the lines with their columns aligned, two spaces apart and two in front."""
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    cells = [
+        [
+            text.rjust(width) if index in right else text.ljust(width)
+            for index, (text, width) in enumerate(zip(line, widths, strict=True))
+        ]
+        for line in lines
+    ]
+    return "\n".join("  " + "  ".join(line).rstrip() for line in cells)
+
+
+def markdown_table(
+    header: Sequence[str], rows: Iterable[Sequence[str]], notes: Sequence[str], left: Collection[str]
+) -> str:
+    """Return a Markdown table whose notes are numbered and listed below it.
+
+    Args:
+        header: Titles of the columns, without that of the notes.
+        rows: Their texts.
+        notes: One for each row, empty for none.
+        left: Columns of text, which are aligned to the left.
+    """
+    numbers = {note: str(number) for number, note in enumerate(dict.fromkeys(filter(None, notes)), 1)}
+    lines = [[*header, "Note"]]
+    lines += [[*row, numbers.get(note, "")] for row, note in zip(rows, notes, strict=True)]
+    texts = [f"| {' | '.join(map(_escaped, line))} |" for line in lines]
+    marks = ["---" if title in left else "---:" for title in lines[0]]
+    texts.insert(1, f"| {' | '.join(marks)} |")
+    below = [f"{number}. {_escaped(note)}" for note, number in numbers.items()]
+    return "\n".join([*texts, "", *below, ""])
+
+
+def _escaped(text: str) -> str:
+    """Return a text without what Markdown would take for markup, or for the end of a cell or a line."""
+    return re.sub(r"([\\`*_{}\[\]<>|#~])", r"\\\1", " ".join(text.split()))

@@ -1,4 +1,4 @@
-"""Several processes that measured the same workload, made one record; and their samples, kept apart."""
+"""Merging the processes that measured the same workload into one record, and the reason of a failed record."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import msgspec
 import numpy as np
 
 from kernels_bench_tools.schema.record import (
+    REJECTING,
     Failure,
     Flag,
     Latency,
@@ -24,10 +25,9 @@ from kernels_bench_tools.schema.record import (
 )
 from kernels_bench_tools.schema.summary import Estimate
 from kernels_bench_tools.stats import CONFIDENCE, hierarchical_median, median_interval, widened
-from kernels_bench_tools.summarize.words import reason_of
 
 HALF_TICK_MS = 16e-6
-"""NVIDIA's cards count time in ticks of 32 ns."""
+"""NVIDIA GPUs count time in ticks of 32 ns."""
 
 _TICKING = frozenset({Timer.CUPTI, Timer.EVENTS})
 _Value = TypeVar("_Value")
@@ -48,7 +48,7 @@ _WORST_LAST = (
 
 
 def by_workload(records: Iterable[Record]) -> tuple[dict[str, list[Record]], Record | None]:
-    """Return each workload's records by process, and the latest record that speaks for all workloads.
+    """Return each workload's records by process, and the latest record without a workload.
 
     Of one process only the latest record of a workload counts.
     """
@@ -89,19 +89,18 @@ def estimate(records: Sequence[Record]) -> Estimate | None:
 
 
 def resolution(latencies: Iterable[Latency]) -> float:
-    """Return how far off a median may be, in ms, because the device's clock ticks: half a tick.
+    """Return the rounding error of a median in ms: half a tick of the device's clock.
 
-    All samples of a short kernel may show the same tick, in every process; what lies between two ticks, none of
-    them can tell.
+    All samples of a short kernel may show the same tick, in every process.
     """
     return HALF_TICK_MS if any(latency.timer in _TICKING for latency in latencies) else 0.0
 
 
 def samples(latency: Latency) -> Sequence[float]:
-    """Return samples that say of the median what all of them said, also where only some were kept.
+    """Return samples for the interval of the median, also where only some were kept.
 
-    Their median is the recorded one, and they scatter as much less as they are fewer than those taken, so
-    that the interval of their median is as wide as that of all of them.
+    Their median is the recorded one. Where only some were kept, their spread is reduced so that the interval of the
+    median is as wide as that of all samples.
     """
     times = np.asarray(latency.raw_times, dtype=np.float64)
     if len(times) == 0 or times.min() <= 0:
@@ -114,7 +113,7 @@ def samples(latency: Latency) -> Sequence[float]:
 def merge(records: Sequence[Record]) -> Record:
     """Return one record for all processes: medians of their figures, and the worst of their outcomes.
 
-    What differs between processes only by chance, such as the environment, is the first one's.
+    Other fields, such as the environment, are those of the first process.
 
     Args:
         records: Of one implementation, device and workload, at least one.
@@ -144,12 +143,12 @@ def merge(records: Sequence[Record]) -> Record:
 
 
 def _failure(worst: Record, records: Sequence[Record]) -> Failure | None:
-    """Return why the worst one failed, and which processes did where others did not."""
+    """Return why the worst one failed, and in which processes where not in all."""
     if worst.outcome is Status.OK:
         return None
     alike = [record.process + 1 for record in records if record.outcome is worst.outcome]
     kind = worst.err.type if worst.err else worst.outcome.value
-    # The first process alone judges the hard cases: that the others ran says nothing against it.
+    # Only the first process runs the edge cases.
     if len(alike) == len(records) or (worst.outcome.ran and alike == [1]):
         return worst.err or Failure(type=kind, msg=reason_of(worst))
     which = "process " + " and ".join(map(str, alike))
@@ -198,7 +197,7 @@ def _quantities(records: Sequence[Record]) -> Quantities | None:
 
 
 def _roofline(rooflines: Sequence[Roofline]) -> Roofline | None:
-    """Return the middle one of those by the commonest ceiling."""
+    """Return the middle one of those bounded by the most frequent peak."""
     name = _commonest([roofline.ceiling for roofline in rooflines])
     alike = sorted((it for it in rooflines if it.ceiling == name), key=lambda it: it.fraction)
     return alike[len(alike) // 2] if alike else None
@@ -215,3 +214,35 @@ def _middle(records: Sequence[Record], value: Callable[[Record], float | None]) 
 
 def _largest(values: Iterable[_Number | None]) -> _Number | None:
     return max((value for value in values if value is not None), default=None)
+
+
+def flag_words(flags: Iterable[Flag]) -> str:
+    """Return the flags' labels in one line; empty for none."""
+    return ", ".join(flag.clause for flag in flags)
+
+
+def reason_of(record: Record) -> str:
+    """Return in one line why a record has no latency or no rank; empty for one that is ok."""
+    if record.outcome is Status.OK:
+        return ""
+    rejecting = [flag for flag in Flag if flag in REJECTING and flag in record.flags]
+    if record.outcome is Status.REJECTED and rejecting:
+        return flag_words(rejecting)
+    if record.err is not None:
+        kind, message = record.err.type, record.err.msg
+        # The class of an exception is part of the reason; a status is shown anyway.
+        named = record.outcome is Status.ERROR and kind != record.outcome.value and kind not in message
+        return one_line(f"{kind}: {message}" if named else message or kind)
+    if record.outcome is Status.INCORRECT:
+        reason = record.corr.get("reason")
+        if isinstance(reason, str) and reason:
+            return one_line(reason)
+        error = "" if record.absmax is None else f", by up to {record.absmax:.3g}"
+        return f"differs from the reference{error}"
+    return f"{record.outcome.value}, without a recorded reason"
+
+
+def one_line(text: str, limit: int = 300) -> str:
+    """Return ``text`` as one line, cut to ``limit`` characters."""
+    line = " ".join(text.split())
+    return line if len(line) <= limit else f"{line[: limit - 1].rstrip()}…"

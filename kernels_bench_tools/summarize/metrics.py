@@ -1,31 +1,141 @@
-"""Metrics: one entry each, which every export picks up.
+"""Metrics: one entry each.
 
-A new one needs a name, a title, a unit, a direction and a function from a record to a number.
+Every entry is a column of ``latency.csv`` and of the pages' rankings. An entry with a ``chart`` is also drawn, and is a
+column of the text tables. Drawing and printing are the same for all.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from math import inf
+from statistics import median
 from typing import Literal, NamedTuple
 
+import msgspec
+
 from kernels_bench_tools.schema.record import Record, Regime, Status
+from kernels_bench_tools.schema.summary import DeviceSummary, Estimate, MetricInfo, Point, Verdict
+from kernels_bench_tools.text import percent, times, times_interval, with_unit
+
+PLAIN_UNITS = frozenset({"", "fraction"})
+"""Units that are not printed."""
+
+
+class Line(NamedTuple):
+    """A horizontal line of a chart."""
+
+    at: float
+    label: str = ""
 
 
 class Metric(NamedTuple):
-    """A number that a record has; of several processes, the record that they were made into."""
+    """A number of an implementation on a workload."""
 
     name: str
-    """With its unit, in snake_case."""
+    """The field of ``Point`` that holds it; without such a field, its key in ``Point.more``."""
     title: str
     unit: str
+    """Selects the number format, see ``text.number``."""
     better: Literal["lower", "higher"]
-    value: Callable[[Record], float | None]
-    """None where the record does not have it."""
+    from_record: Callable[[Record], float | None] | None = None
+    """None for a number that ``compare`` computes. The record is the merged one where there are several processes."""
+    chart: str = ""
+    """Stem of the chart's file. Of the metrics that share a chart, each view shows the one that applies to most of its points."""
+    applies: Callable[[Point], bool] = lambda _: True
+    interval: Callable[[Point], tuple[float | None, float | None]] = lambda _: (None, None)
+    lines: Callable[[DeviceSummary], Sequence[Line]] = lambda _: ()
+    log_from: float = 10.0
+    """The axis is logarithmic where the largest number is at least so many times the smallest."""
+    text: Callable[[Point], str] | None = None
+    """Format in text tables; None for the number with its unit."""
+    csv: str | None = None
+    """Title of the CSV column: empty for no column, None for title and unit."""
+    csv_divisor: float = 1
+    ranking: bool = True
+    """Whether the pages' rankings have a column of it."""
 
     @property
     def label(self) -> str:
-        """Title and unit, as an axis or a column shows them."""
-        return f"{self.title} ({self.unit})"
+        """Title and unit, for an axis."""
+        return self.title if self.unit in PLAIN_UNITS else f"{self.title} ({self.unit})"
+
+    @property
+    def csv_title(self) -> str:
+        """Title of the CSV column; empty for no column."""
+        return self.label if self.csv is None else self.csv
+
+    def value(self, point: Point) -> float | None:
+        """Return the number of a point, also of one that failed; None if there is none."""
+        return point.value(self.name)
+
+    def estimate(self, point: Point) -> Estimate | None:
+        """Return number and interval for a chart; None if the point did not pass or has no number."""
+        value = self.value(point) if has_passed(point) else None
+        if value is None:
+            return None
+        low, high = self.interval(point)
+        return Estimate(value, *((0.0, inf) if low is None or high is None else (low, high)))
+
+    def print(self, point: Point) -> str:
+        """Return the number for a text table; empty if there is none."""
+        if self.text is not None:
+            return self.text(point)
+        value = self.value(point)
+        return "" if value is None else with_unit(value, self.unit)
+
+    def info(self) -> MetricInfo:
+        """Return what the summary states about it, for pages."""
+        return MetricInfo(
+            name=self.name,
+            title=self.title,
+            unit=self.unit,
+            better=self.better,
+            chart=self.chart,
+            ranking=self.ranking,
+        )
+
+
+def has_passed(point: Point) -> bool:
+    """Return whether a point ran and was correct: no other is drawn."""
+    return point.status is Status.OK and point.p50_ms is not None
+
+
+def set_metrics(point: Point, record: Record) -> None:
+    """Set every metric of a point that comes from the record."""
+    more = {}
+    for metric in METRICS:
+        value = metric.from_record(record) if metric.from_record else None
+        if metric.name in Point.__struct_fields__:
+            if metric.from_record:
+                setattr(point, metric.name, value)
+        elif value is not None:
+            more[metric.name] = value
+    point.more = more or msgspec.UNSET
+
+
+def shown_metrics(points: Iterable[Point]) -> list[Metric]:
+    """Return the metrics that a view with these points shows: one for each chart, and those without a chart."""
+    known = list(points)
+    groups: dict[str, list[Metric]] = {}
+    for metric in METRICS:
+        groups.setdefault(metric.chart or metric.name, []).append(metric)
+    return [max(group, key=lambda it: sum(map(it.applies, known))) for group in groups.values()]
+
+
+def passed_points(view: DeviceSummary) -> list[Point]:
+    """Return the points of a view that ran and were correct."""
+    return [point for row in view.rows for point in row.points if has_passed(point)]
+
+
+def chart_names() -> list[str]:
+    """Return the stems of the charts' files, in the order of their metrics."""
+    return list(dict.fromkeys(metric.chart for metric in METRICS if metric.chart))
+
+
+def metric_of(view: DeviceSummary, chart: str) -> Metric:
+    """Return the metric that a view's panel of a chart shows."""
+    return next(metric for metric in shown_metrics(passed_points(view)) if metric.chart == chart)
 
 
 def _latency(record: Record) -> float | None:
@@ -33,27 +143,21 @@ def _latency(record: Record) -> float | None:
 
 
 def _per_second(amount: float, record: Record) -> float | None:
-    """Return ``amount`` per second of the median; nothing for a wrong answer, which did other work."""
+    """Return ``amount`` per second of the median; None for a wrong answer, which did other work."""
     if record.outcome is not Status.OK or not record.lat_ms or record.lat_ms.p50 <= 0 or amount <= 0:
         return None
     return amount / (record.lat_ms.p50 / 1e3)
 
 
-def _moves(record: Record) -> bool:
-    """Whether bytes per second say anything: not of a call that is hardly more than a launch."""
-    return record.regime is not Regime.LAUNCH
-
-
 def _gb_per_s(record: Record) -> float | None:
-    return _per_second(record.work.bytes_moved / 1e9, record) if record.work and _moves(record) else None
+    # A call that hardly takes longer than a launch has no bandwidth.
+    if not record.work or record.regime is Regime.LAUNCH:
+        return None
+    return _per_second(record.work.bytes_moved / 1e9, record)
 
 
 def _tflop_per_s(record: Record) -> float | None:
     return _per_second(record.work.flops / 1e12, record) if record.work else None
-
-
-def _peak_mb(record: Record) -> float | None:
-    return None if record.peak_bytes is None else record.peak_bytes / 2**20
 
 
 def _fraction(record: Record) -> float | None:
@@ -68,17 +172,119 @@ def _quantity(name: str) -> Callable[[Record], float | None]:
     return value
 
 
-LATENCY = Metric("latency_ms", "Latency", "ms", "lower", _latency)
-BANDWIDTH = Metric("gb_per_s", "Bandwidth", "GB/s", "higher", _gb_per_s)
-ARITHMETIC = Metric("tflop_per_s", "Arithmetic", "TFLOP/s", "higher", _tflop_per_s)
-COMPILE = Metric("compile_ms", "Compile", "ms", "lower", lambda record: record.compile_ms)
-PEAK_MEMORY = Metric("peak_mb", "Peak Mem", "MB", "lower", _peak_mb)
-FRACTION = Metric("fraction", "Fraction of Ceiling", "1", "higher", _fraction)
-DEVICE_HOT = Metric("device_hot_ms", "Hot", "ms", "lower", _quantity("device_hot"))
-HOST_SUBMIT = Metric("host_submit_ms", "Host Submit", "ms", "lower", _quantity("host_submit"))
-E2E = Metric("e2e_ms", "End to End", "ms", "lower", _quantity("e2e"))
+def _of_rate(name: str) -> Callable[[Point], tuple[float | None, float | None]]:
+    """Return the interval of a rate: the time's, inverted."""
 
-METRICS = (
-    *(LATENCY, BANDWIDTH, ARITHMETIC, COMPILE, PEAK_MEMORY),
-    *(FRACTION, DEVICE_HOT, HOST_SUBMIT, E2E),
+    def interval(point: Point) -> tuple[float | None, float | None]:
+        rate, time = getattr(point, name), point.p50_ms
+        if rate is None or not time or not point.ci_low_ms or not point.ci_high_ms:
+            return None, None
+        return rate * time / point.ci_high_ms, rate * time / point.ci_low_ms
+
+    return interval
+
+
+def _peak(name: str, unit: str) -> Callable[[DeviceSummary], Sequence[Line]]:
+    """Return the line of the measured peak that bounds most points: the device's, or the one of their own mix."""
+
+    def lines(view: DeviceSummary) -> Sequence[Line]:
+        bound = [
+            (point.ceiling, rate / point.fraction)
+            for point in passed_points(view)
+            if point.ceiling.startswith("matmul") == (unit == "TFLOP/s")
+            and point.fraction
+            and (rate := getattr(point, name))
+        ]
+        if not bound:
+            return ()
+        peak = Counter(peak for peak, _ in bound).most_common(1)[0][0]
+        at = view.ceilings.get(peak) or median(value for other, value in bound if other == peak)
+        title = {"mix": "same mix of reads and writes"}.get(peak, peak.replace("_", " "))
+        return (Line(at, f"{title}: {at:,.0f} {unit}"),)
+
+    return lines
+
+
+def _latency_text(point: Point) -> str:
+    """Return the median and how far its interval reaches: ``0.1405 ms ±0.2 %``."""
+    median, low, high = point.p50_ms, point.ci_low_ms, point.ci_high_ms
+    text = with_unit(median, "ms")
+    if not median or low is None or high is None:
+        return text
+    return f"{text} ±{100 * max(high - median, median - low) / median:.1f} %"
+
+
+def _speedup_text(point: Point) -> str:
+    """Return the speed-up, its interval and the verdict; no interval for exactly 1."""
+    if point.speedup is None:
+        return ""
+    verdict = "" if point.verdict is Verdict.NONE else point.verdict.value
+    return " ".join(
+        filter(None, [speedup_with_interval(point.speedup, point.speedup_low, point.speedup_high), verdict])
+    )
+
+
+def speedup_with_interval(speedup: float | None, low: float | None, high: float | None) -> str:
+    """Return a speed-up and its interval as ``1.52× [1.503, 1.541]``; no interval for exactly 1."""
+    return f"{times(speedup)} {times_interval(low, high) if low != high else ''}".rstrip()
+
+
+def _fraction_text(point: Point) -> str:
+    """Return the fraction and of which peak, as ``91 % of copy``; the regime where no fraction is known."""
+    if point.fraction is not None:
+        return f"{percent(point.fraction)} of {point.ceiling}"
+    return point.regime.value if point.regime else ""
+
+
+LATENCY = Metric(
+    *("p50_ms", "Latency", "ms", "lower", _latency, "latency"),
+    interval=lambda point: (point.ci_low_ms, point.ci_high_ms),
+    text=_latency_text,
+    csv="",
+    ranking=False,
+)
+SPEEDUP = Metric(
+    *("speedup", "Speed-up", "x", "higher", None, "speedup"),
+    interval=lambda point: (point.speedup_low, point.speedup_high),
+    lines=lambda _: (Line(1.0),),
+    text=_speedup_text,
+    csv="",
+    ranking=False,
+)
+BANDWIDTH = Metric(
+    *("gb_per_s", "Bandwidth", "GB/s", "higher", _gb_per_s, "rate"),
+    applies=lambda point: point.regime is not Regime.COMPUTE,
+    interval=_of_rate("gb_per_s"),
+    lines=_peak("gb_per_s", "GB/s"),
+    log_from=40.0,
+)
+ARITHMETIC = Metric(
+    *("tflop_per_s", "Arithmetic", "TFLOP/s", "higher", _tflop_per_s, "rate"),
+    applies=lambda point: point.regime is Regime.COMPUTE,
+    interval=_of_rate("tflop_per_s"),
+    lines=_peak("tflop_per_s", "TFLOP/s"),
+    log_from=40.0,
+)
+FRACTION = Metric(
+    *("fraction", "Fraction of peak", "fraction", "higher", _fraction, "fraction"),
+    interval=_of_rate("fraction"),
+    lines=lambda _: (Line(1.0, "measured peak"),),
+    log_from=inf,
+    text=_fraction_text,
+    csv="Fraction of Ceiling (1)",
+)
+
+METRICS: tuple[Metric, ...] = (
+    *(LATENCY, SPEEDUP, BANDWIDTH, ARITHMETIC),
+    Metric("compile_ms", "First call", "ms", "lower", lambda it: it.compile_ms, csv="Compile (ms)"),
+    Metric(
+        *("peak_bytes", "Peak memory", "B", "lower", lambda it: it.peak_bytes),
+        csv="Peak Mem (MB)",
+        csv_divisor=2**20,
+    ),
+    FRACTION,
+    Metric("device_hot_ms", "Hot", "ms", "lower", _quantity("device_hot"), ranking=False),
+    Metric("host_submit_ms", "Host Submit", "ms", "lower", _quantity("host_submit"), ranking=False),
+    Metric("e2e_ms", "End to End", "ms", "lower", _quantity("e2e"), ranking=False),
+    Metric("absmax", "Max error", "", "lower", lambda it: it.absmax, csv=""),
 )

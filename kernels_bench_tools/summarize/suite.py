@@ -1,4 +1,4 @@
-"""Suites: rows of several operators brought together, ours beside the baseline's and beside the best of the others."""
+"""Suites: workloads of several operators in one table, our implementations beside the baselines and the best others."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from kernels_bench_tools.schema.build import Needs
 from kernels_bench_tools.schema.device import Device
 from kernels_bench_tools.schema.record import Regime, Status
 from kernels_bench_tools.schema.suite import (
+    PublishedRow,
     Suite,
     SuiteDevice,
     SuiteEntry,
@@ -24,22 +25,31 @@ from kernels_bench_tools.schema.suite import (
     read_suite,
 )
 from kernels_bench_tools.schema.summary import DeviceSummary, Point, Row, Summary
-from kernels_bench_tools.summarize.needs import read_needs
-from kernels_bench_tools.summarize.published import published_csv, published_markdown
-from kernels_bench_tools.summarize.suite_tables import report_csv, report_markdown, report_text
+from kernels_bench_tools.summarize.combine import read_needs
+from kernels_bench_tools.summarize.export import Value, aligned, csv_text, markdown_table
+from kernels_bench_tools.text import MISSING, milliseconds, quantity, times
 
 SUMMARY = "summary.json"
 GB, TFLOP = "GB/s", "TFLOP/s"
 _Views: TypeAlias = dict[tuple[str, str], DeviceSummary]
 """By operator and workload."""
-NOT_TRIED = "not measured on this device"
+NOT_MEASURED = "not measured on this device"
+
+HEADING = "FINAL BENCHMARK REPORT"
+_COLUMNS = (
+    *("Kernel", "Our Latency (ms)", "Base Latency (ms)", "Speedup", "Metric", "Our Perf", "Base Perf"),
+    *("Of Ceiling", "Best Other", "Best Other (ms)"),
+)
+_TEXT_COLUMNS = {"Kernel", "Metric", "Best Other"}
+_CSV_COLUMNS = ("Ours", "Base", "Ceiling", "Device", "Operator", "Workload", "Status", "Reason")
+_NO_ENTRY = SuiteEntry(implementation="", title="")
 
 
 def report_suite(definition: str) -> SuiteReport:
     """Report a suite from the summaries of the combine cells that this cell needs.
 
     Writes ``report.csv``, ``report.md`` and ``suite.json`` into the working directory, and ``published.csv`` and
-    ``published.md`` where the suite holds published figures; prints the table of each device.
+    ``published.md`` where the suite has published figures; prints the table of each device.
 
     Args:
         definition: The suite's TOML file, one of the files that this cell needs.
@@ -50,14 +60,35 @@ def report_suite(definition: str) -> SuiteReport:
     needs = read_needs("report_suite")
     suite = read_suite(_definition(needs, definition))
     report = suite_report(PurePosixPath(definition).stem, suite, _summaries(needs))
-    Path("report.csv").write_text(report_csv(report), encoding="utf-8", newline="")
-    Path("report.md").write_text(report_markdown(report), encoding="utf-8", newline="")
+    files = {"report.csv": report_csv(report), "report.md": report_markdown(report)}
     if suite.published:
-        Path("published.csv").write_text(published_csv(suite, report), encoding="utf-8", newline="")
-        Path("published.md").write_text(published_markdown(suite, report), encoding="utf-8", newline="")
+        files["published.csv"] = published_csv(suite, report)
+        files["published.md"] = published_markdown(suite, report)
+    for name, text in files.items():
+        Path(name).write_text(text, encoding="utf-8", newline="")
     write_struct(Path("suite.json"), report)
     print(report_text(report))
     return report
+
+
+def _definition(needs: Needs, definition: str) -> Path:
+    for file in needs.files:
+        if Path(file).name == definition:
+            return Path(file)
+    return Path(os.path.normpath(Path(needs.project) / PurePosixPath(needs.notebook).parent / definition))
+
+
+def _summaries(needs: Needs) -> list[Summary]:
+    """Return the summaries of the needed cells; for one that cannot be read, print the reason."""
+    found = []
+    for need in needs.cells:
+        path = Path(need.directory) / SUMMARY
+        try:
+            found.append(msgspec.json.decode(path.read_bytes(), type=Summary))
+        except (OSError, msgspec.DecodeError) as error:
+            what = need.reason or f"its {SUMMARY} cannot be read: {error}"
+            print(f"Skipped: {RecordError(f'{need.notebook}:{need.cell}', what)}")
+    return found
 
 
 def suite_report(name: str, suite: Suite, summaries: Iterable[Summary]) -> SuiteReport:
@@ -66,7 +97,7 @@ def suite_report(name: str, suite: Suite, summaries: Iterable[Summary]) -> Suite
     Args:
         name: Of the suite.
         suite: Its definition.
-        summaries: Of the operators; those that it does not name are left alone.
+        summaries: Those of the operators; others are ignored.
     """
     views = _views(suite, summaries)
     return SuiteReport(
@@ -93,7 +124,7 @@ def _views(suite: Suite, summaries: Iterable[Summary]) -> dict[str, tuple[Device
 def _device(suite: Suite, device: Device, views: _Views) -> SuiteDevice:
     rows: list[SuiteRow] = []
     for number, (_, kernels) in enumerate(suite.rows_by_set(device.kind)):
-        # What a device is not meant for is shown where somebody has tried it.
+        # A set for other devices is listed where it has been measured.
         if number == 0 or any((kernel.operator, kernel.workload) in views for kernel in kernels):
             rows += [
                 _row(kernel, suite.ours, views.get((kernel.operator, kernel.workload))) for kernel in kernels
@@ -104,17 +135,17 @@ def _device(suite: Suite, device: Device, views: _Views) -> SuiteDevice:
 def _row(kernel: SuiteKernel, family: str, view: DeviceSummary | None) -> SuiteRow:
     row = SuiteRow(kernel=kernel.name, operator=kernel.operator, workload=kernel.workload, metric=GB)
     if view is None:
-        row.reason = NOT_TRIED
+        row.reason = NOT_MEASURED
         return row
     index = [workload.name for workload in view.workloads].index(kernel.workload)
-    tried = [(one, one.points[index]) for one in view.rows]
-    mine = _first([pair for pair in tried if pair[0].family == family])
-    base = next((pair for pair in tried if pair[0].implementation == view.baseline), None)
-    best = _first([pair for pair in tried if pair[0].family != family and pair[1].status is Status.OK])
-    row.metric = _metric([pair[1] for pair in (mine, base, best) if pair])
-    row.ours, row.base, row.best = (_entry(pair, row.metric) for pair in (mine, base, best))
-    if mine and row.ours and row.ours.p50_ms:
-        row.fraction, row.ceiling = mine[1].fraction, mine[1].ceiling
+    measured = [(one, one.points[index]) for one in view.rows]
+    ours = _fastest([pair for pair in measured if pair[0].family == family])
+    base = next((pair for pair in measured if pair[0].implementation == view.baseline), None)
+    best = _fastest([pair for pair in measured if pair[0].family != family and pair[1].status is Status.OK])
+    row.metric = _metric([pair[1] for pair in (ours, base, best) if pair])
+    row.ours, row.base, row.best = (_entry(pair, row.metric) for pair in (ours, base, best))
+    if ours and row.ours and row.ours.p50_ms:
+        row.fraction, row.ceiling = ours[1].fraction, ours[1].ceiling
     if row.ours and row.ours.p50_ms and row.base and row.base.p50_ms:
         row.speedup = row.base.p50_ms / row.ours.p50_ms
     else:
@@ -122,7 +153,7 @@ def _row(kernel: SuiteKernel, family: str, view: DeviceSummary | None) -> SuiteR
     return row
 
 
-def _first(pairs: Sequence[tuple[Row, Point]]) -> tuple[Row, Point] | None:
+def _fastest(pairs: Sequence[tuple[Row, Point]]) -> tuple[Row, Point] | None:
     """Return the fastest of those that are correct, or else the first."""
     return min(
         pairs,
@@ -132,7 +163,7 @@ def _first(pairs: Sequence[tuple[Row, Point]]) -> tuple[Row, Point] | None:
 
 
 def _metric(points: Sequence[Point]) -> str:
-    """Return what bounds a kernel, by the first point that says so."""
+    """Return the rate that bounds a kernel, by the first point with a regime."""
     for point in points:
         if point.regime is not None:
             return TFLOP if point.regime is Regime.COMPUTE and point.tflop_per_s is not None else GB
@@ -153,31 +184,136 @@ def _entry(pair: tuple[Row, Point] | None, metric: str) -> SuiteEntry | None:
 
 
 def _reason(ours: SuiteEntry | None, base: SuiteEntry | None, family: str) -> str:
-    """Return why a row compares nothing."""
+    """Return why a row has no speed-up."""
     if ours is None:
-        return f"no implementation of the family {family!r} was tried here"
-    told = ours if ours.p50_ms is None else base
-    if told is None:
-        return "no baseline passed here"
-    assert told.status is not None
-    return f"{told.title}: {told.status.value}" + (f", {told.reason}" if told.reason else "")
+        return f"no implementation of the family {family!r} was measured"
+    failed = ours if ours.p50_ms is None else base
+    if failed is None or failed.status is None:
+        return "no baseline passed"
+    return f"{failed.title}: {failed.status.value}" + (f", {failed.reason}" if failed.reason else "")
 
 
-def _definition(needs: Needs, definition: str) -> Path:
-    for file in needs.files:
-        if Path(file).name == definition:
-            return Path(file)
-    return Path(os.path.normpath(Path(needs.project) / PurePosixPath(needs.notebook).parent / definition))
+def report_text(report: SuiteReport) -> str:
+    """Return the tables of all devices for a terminal; a row without a speed-up ends with its reason."""
+    if not report.devices:
+        return f"{report.title}: no records. `kbt suite {report.name}` measures it on this machine.\n"
+    return "\n".join(map(_device_text, report.devices))
 
 
-def _summaries(needs: Needs) -> list[Summary]:
-    """Return the summaries of the needed cells; one that cannot be read is told in a line."""
-    found = []
-    for need in needs.cells:
-        path = Path(need.directory) / SUMMARY
-        try:
-            found.append(msgspec.json.decode(path.read_bytes(), type=Summary))
-        except (OSError, msgspec.DecodeError) as error:
-            what = need.reason or f"its {SUMMARY} cannot be read: {error}"
-            print(f"Skipped: {RecordError(f'{need.notebook}:{need.cell}', what)}")
-    return found
+def _device_text(device: SuiteDevice) -> str:
+    lines = [[*_texts(row), row.reason] for row in device.rows]
+    table = aligned([[*_COLUMNS, ""], *lines], right={1, 2, 3, 5, 6, 7, 9})
+    rule = "=" * len(table.partition("\n")[0])
+    return f"{rule}\n {HEADING} · {device.name}\n{rule}\n{table}\n{rule}\n"
+
+
+def report_markdown(report: SuiteReport) -> str:
+    """Return the tables of all devices as Markdown."""
+    tables = [
+        f"## {device.name}\n\n"
+        + markdown_table(
+            _COLUMNS, map(_texts, device.rows), [row.reason for row in device.rows], _TEXT_COLUMNS
+        )
+        for device in report.devices
+    ]
+    return "\n".join(tables or ["No records.\n"])
+
+
+def report_csv(report: SuiteReport) -> str:
+    """Return the rows of all devices as CSV."""
+    return csv_text(
+        [*_COLUMNS, *_CSV_COLUMNS],
+        (_values(device, row) for device in report.devices for row in device.rows),
+    )
+
+
+def _texts(row: SuiteRow) -> list[str]:
+    ours, base, best = (entry or _NO_ENTRY for entry in (row.ours, row.base, row.best))
+    return [
+        *(row.kernel, milliseconds(ours.p50_ms), milliseconds(base.p50_ms), times(row.speedup)),
+        *(row.metric, quantity(ours.rate), quantity(base.rate)),
+        MISSING if row.fraction is None else f"{row.fraction:.1%} of {row.ceiling}",
+        *(best.title or MISSING, milliseconds(best.p50_ms)),
+    ]
+
+
+def _values(device: SuiteDevice, row: SuiteRow) -> list[Value]:
+    ours, base, best = (entry or _NO_ENTRY for entry in (row.ours, row.base, row.best))
+    return [
+        *(row.kernel, ours.p50_ms, base.p50_ms, row.speedup),
+        *(row.metric, ours.rate, base.rate, row.fraction, best.title, best.p50_ms),
+        *(ours.title, base.title, row.ceiling, device.name, row.operator, row.workload),
+        *(ours.status, row.reason),
+    ]
+
+
+def published_csv(suite: Suite, report: SuiteReport) -> str:
+    """Return published figures of the suite, recomputed from the bytes that a call has to move, beside our GPUs', as CSV."""
+    header, rows = _published_table(suite, report)
+    return csv_text(header, rows)
+
+
+def published_markdown(suite: Suite, report: SuiteReport) -> str:
+    """Return the published figures without the baseline's columns as Markdown."""
+    header, rows = _published_table(suite, report)
+    shown = [index for index, name in enumerate(header) if "Base" not in name][:-1]
+    texts = [[_published_text(header[index], row[index]) for index in shown] for row in rows]
+    return markdown_table(
+        [header[index] for index in shown], texts, [str(row[-1]) for row in rows], {"Kernel"}
+    )
+
+
+def _published_table(suite: Suite, report: SuiteReport) -> tuple[list[str], list[list[Value]]]:
+    assert suite.published is not None
+    copy = suite.published_copy
+    names = {kernel.workload for kernel in suite.kernel}
+    devices = [device for device in report.devices if _has_times(device, names)]
+    there = suite.published.device
+    header = [
+        *("Kernel", f"{there}: Our Latency (ms)", "Printed (GB/s)", "Counted (MB)", "Has to Move (MB)"),
+        *("Rate (GB/s)", "Of a Copy There"),
+        *(f"{there}: Base Latency (ms)", "Base Printed (GB/s)", "Base Rate (GB/s)"),
+        *(
+            f"{device.name}: {what}"
+            for device in devices
+            for what in ("Our Latency (ms)", "Rate (GB/s)", "Of Ceiling")
+        ),
+        "Note",
+    ]
+    rows: list[list[Value]] = []
+    for kernel in suite.kernel:
+        if kernel.published:
+            here = [value for device in devices for value in _device_values(device, kernel.workload)]
+            rows.append([kernel.name, *_published(kernel.published, copy), *here, kernel.published.note])
+    return header, rows
+
+
+def _published_text(column: str, value: Value) -> str:
+    """Return a value for the Markdown table: four digits of a time, whole rates and sizes, fractions in percent."""
+    if value is None:
+        return MISSING
+    if not isinstance(value, float | int):
+        return str(value)
+    if column.endswith("(ms)"):
+        return milliseconds(value)
+    return f"{value:.1%}" if column.startswith("Of ") or column.endswith("Of Ceiling") else f"{value:,.0f}"
+
+
+def _published(row: PublishedRow, copy: float | None) -> list[Value]:
+    rate = row.bytes / row.ours_ms / 1e6
+    base = (row.base_copies_bytes or row.bytes) / row.base_ms / 1e6
+    return [
+        *(row.ours_ms, row.ours_gb_per_s, row.counted_bytes / 1e6, row.bytes / 1e6),
+        *(rate, rate / copy if copy else None),
+        *(row.base_ms, row.base_gb_per_s, base),
+    ]
+
+
+def _has_times(device: SuiteDevice, workloads: set[str]) -> bool:
+    return any(row.ours and row.ours.p50_ms for row in device.rows if row.workload in workloads)
+
+
+def _device_values(device: SuiteDevice, workload: str) -> list[Value]:
+    row = next(row for row in device.rows if row.workload == workload)
+    ours = row.ours or _NO_ENTRY
+    return [ours.p50_ms, ours.rate, row.fraction]

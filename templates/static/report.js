@@ -1,2 +1,423 @@
-/* Made from templates/scripts bbae4961df4711eb */
-(()=>{"use strict";const e=(e,t=document)=>[...t.querySelectorAll(e)],t=(e,t,n)=>t.split(" ").forEach(t=>e.addEventListener(t,n)),a=(e,t,n)=>e.classList.toggle(t,!!n),i=(e,t,n)=>e.setAttribute(t,n),s=e=>e.dataset.series,l=e=>s(e).split("--")[0],x=(e,t,n=document)=>n.querySelector(`.${e}[data-series="${CSS.escape(t)}"]`);let o=new Set,j=new Set,r="",y="",m="";const v=[],g=document.documentElement;a(g,"scripted",!0);const k=e=>{try{return e&&localStorage.setItem("kbt-theme",e),localStorage.getItem("kbt-theme")}catch{return""}},p=()=>(g.dataset.theme||(matchMedia("(prefers-color-scheme: light)").matches?"light":"dark"))==="dark"?"light":"dark";/^(dark|light)$/.test(k())&&(g.dataset.theme=k());const U=e=>{const n=()=>{e.textContent=`${p()==="light"?"☀":"☾"} ${p()}`,i(e,"aria-label",`Use the ${p()} theme`)};t(e,"click",()=>{k(g.dataset.theme=p()),n()}),n(),e.hidden=!1};let c,h=[],C;const d=e=>h.filter(t=>t.name===e&&t.checked).map(e=>e.value),_=e=>e.type==="search",B=()=>{const e=new URLSearchParams;for(const t of h)t.name!=="view"&&(_(t)?t.value:t.checked&&!t.defaultChecked)&&e.append(t.name,t.value);o.forEach(t=>e.append("hide",t)),r&&e.set("sort",r),C=`#${d("view")}?${e}`,location.replace(C)},F=()=>{if(location.hash===C)return;const[s,t]=location.hash.slice(1).split("?"),e=document.getElementById(s),n=new URLSearchParams(t);for(const s of h){const o=n.getAll(s.name);if(s.name==="view")s.checked=e?s.value===e.closest("[data-pick]")?.dataset.pick||s.checked:s.checked;else if(t===0[0])continue;else _(s)?s.value=o[0]||"":s.checked=o[0]?o.includes(s.value):s.defaultChecked}if(t!==0[0]&&(o=new Set(n.getAll("hide")),r=n.get("sort")||""),E(),!e)return;for(let t=e;t=t.closest("details");t=t.parentNode)t.open=!0;e.scrollIntoView()},N=t=>{const n=e=>e.dataset.pick===t;for(const s of e("[data-pick]"))a(s,"unpicked",t&&!n(s)),n(s)&&(s.open=!0);for(const s of e("section.device"))a(s,"unpicked",t&&!n(s)&&!e("[data-pick]",s).some(n));for(const n of e(".glance a"))n.ariaCurrent=n.hash===`#${t}`?"true":null},H=()=>{const t=e("tr[data-status]"),i=h.find(_).value.toLowerCase().split(" "),n=(e,t)=>!d(t)[0]||d(t).includes(e.dataset[t]);j.clear();for(const e of t){const o=e.textContent.toLowerCase();e.hidden=!(i.every(e=>o.includes(e))&&n(e,"family")&&n(e,"status")),e.hidden&&j.add(s(e))}const o=t.filter(e=>!e.closest(".unpicked"));c.querySelector("output").textContent=`${o.filter(e=>!e.hidden).length} of ${o.length} shown`},E=()=>{[y=""]=d("metric"),[m=""]=d("scale"),c&&(N(d("view")[0]),H()),v.forEach(e=>e())},f=()=>{E(),B()},A=(e,t,n)=>{const s=t.filter(t=>t!==e),i=n.detail===2,a=()=>o.delete(e)||o.add(e);(i||!n.shiftKey)&&a(),(i||n.shiftKey)&&(o=new Set(!o.has(e)&&s.every(e=>o.has(e))?[]:s)),f()},P=()=>{if(c=document.querySelector("form.switches"),!c)return;h=e("input",c),t(c,"input",f),t(c,"submit",e=>e.preventDefault()),t(c,"reset",()=>setTimeout(()=>{o.clear(),r="",f()}))},b=(t=[])=>{for(const n of e("[data-series]"))a(n,"active",s(n).split(" ").some(e=>t.includes(e)));for(const t of e(".panel"))a(t,"lit",t.querySelector(".active"))},O=e=>e>=1e3?(+e).toFixed():(+e).toPrecision(4),R=e=>{const{value:n,low:s,high:i,fraction:o,ceiling:a,status:r,reason:c}=e.dataset;if(!n)return[r,c].filter(Boolean).join(", ");const t=e.closest("[data-unit]")?.dataset.unit??"ms";return O(n)+(t==="x"?"×":t&&` ${t}`)+(s?` [${O(s)}, ${O(i)}]`:"")+(o?`, ${Math.round(100*o)} % of ${a||"its ceiling"}`:"")},z=e=>e&&`${e.dataset.workload}: ${R(e)}`,D=e=>e.closest("[data-device-name]")?.dataset.deviceName,n=document.createElement("div");n.className="kbt-tooltip",n.hidden=!0,i(n,"aria-hidden",!0);const L=(e,t,s,o)=>{const{title:r,note:c}=e.dataset,i={title:r,where:D(e),metric:t?.closest("[data-metric]")?.dataset.metric,value:z(t),note:c};n.replaceChildren(...Object.keys(i).filter(e=>i[e]).map(e=>{const t=document.createElement("span");return t.className=e,t.textContent=i[e],t})),document.body.append(n),n.hidden=!1;const a=(e,t,n)=>`${Math.max(4,e+16+t>n?e-16-t:e+16)}px`;n.style.left=a(s,n.offsetWidth,innerWidth),n.style.top=a(o,n.offsetHeight,innerHeight)},T=e=>{const t=e.getBoundingClientRect();return[t.left+t.width/2,t.top+t.height/2]},u=(e,t,n="")=>{const s=document.createElementNS("http://www.w3.org/2000/svg",e);for(const e in t)i(s,e,t[e]);return s.textContent=n,s},S=(e,t,n)=>{e.querySelector(`.${t} text`).textContent=n},I=t=>{const{scales:b,box:k}=t.dataset;if(!b||!y&&!m&&!t.moved)return;t.moved=!0;const[v,_,j,a]=k.split(" ").map(Number),f=JSON.parse(b),g=Math.max(0,f.findIndex(e=>e?.name===y)),{metric:p,unit:c="",better:l,axes:M,lines:A=[],log:E=!1,per:w}=f[g],i=m?m==="log":E,[r,O,C]=M[+i],o=i?Math.log:Number,n=e=>(a-(o(e)-o(r))/(o(O)-o(r))*(a-_)).toFixed(2),h=e=>`M${v} ${n(e)}H${j}`,d=[c,i&&"log scale"].filter(Boolean).join(", ");S(t,"y-title",p+(d&&` (${d})`)),S(t,"y-better",`${l==="lower"?"↓":"↑"} ${l} is better`),e(".rule",t).forEach(e=>e.remove()),t.querySelector(".y-axis").replaceChildren(...C.flatMap(e=>[u("path",{class:"grid",d:h(e)}),u("text",{x:v-7,y:+n(e)+3.6,"text-anchor":"end"},(+e).toLocaleString("en",{maximumSignificantDigits:6}))]),...A.flatMap(([e,t])=>[u("path",{class:"rule",d:h(e)}),u("text",{class:"rule",x:j,y:n(e)-4,"text-anchor":"end"},t)]));for(const o of e(".series",t))Object.assign(o.dataset,{metric:p,unit:c}),V(o,x("band",s(o),t)?.querySelector("path"),g,n,w)},w=(e,t)=>(e.all??"").split(";")[t]?.split(" ")??[""],V=(t,n,s,o,r)=>{let d="",u="",c=[],l=[],h;const m=()=>{c[1]&&(u+=`M${[...c,...l.reverse()].join("L")}Z`),c=[],l=[]};for(const p of e("[data-at]",t)){const u=p.dataset,g=p.getAttribute("x"),b=u.at-1===h,[j,y,_]=w(u,0);let[n,f="",v=""]=w(u,s);if(r&&n&&y&&([f,v]=[n*j/_,n*j/y]),Object.assign(u,{value:n,low:f,high:v}),a(p,"off",!n),(!f||!b)&&m(),!n)continue;i(p,"y",o(n)),d+=`${b?"L":"M"}${g} ${o(n)}`,h=+u.at,f&&(c.push(`${g} ${o(v)}`),l.push(`${g} ${o(f)}`))}m(),e("path",t).forEach(e=>e.closest("defs")||i(e,"d",d)),n&&i(n,"d",u)},$=t=>{const n=JSON.parse(t.dataset.workloads||"{}");for(const{dataset:s}of e("[data-at]",t)){const[o,i="",a=""]=w(s,0);s.workload??=n[s.at],Object.assign(s,{value:o,low:i,high:a})}},W=o=>{e(".panel",o).forEach($);const m=o.querySelector(".readout"),r=e(".series",o),f=r.map(l),d=r.map(e=>e.querySelector("a[href]")||x("legend-label",s(e),o)?.querySelector("a[href]")||e);let h;const p=e=>r.find(t=>e&&s(t)===s(e)),g=t=>e("[data-workload]:not(.off)",t),c=()=>{b(),h?.classList.remove("current"),n.hidden=!0,m.textContent=""},v=(e,t,n,o)=>{c(),b([s(e)]),h=t,t&&a(t,"current",!0),L(e,t,n,o)};t(o,"pointermove",e=>{const{target:s,clientX:o}=e,i=s.closest("[data-series]"),t=p(i);if(!t)return n.hidden||c();const a=e=>Math.abs(T(e)[0]-o),r=i.matches(".legend-label")?0[0]:g(t).sort((e,t)=>a(e)-a(t))[0];v(t,s.closest("[data-workload]")||r,o,e.clientY)}),t(o,"pointerleave",c),t(o,"click",e=>{const n=e.target.closest("[data-series]"),t=p(n);if(!t||e.ctrlKey||e.metaKey)return;n.matches(".legend-label")?(e.preventDefault(),A(l(t),f,e)):e.target.closest("a[href]")||(location.href=d[r.indexOf(t)].getAttribute("href"))}),r.forEach((e,n)=>{const{title:b,note:j}=e.dataset,o=d[n],a=D(e),u=t=>{v(e,t,...T(t||e)),m.textContent=`${b||s(e)}${a?` on ${a}`:""}, ${z(t)||j||"no point"}`},p=e=>{for(let t=n,s=r.length;s--;)if(t=(t+e+r.length)%r.length,d[t].focus(),document.activeElement===d[t]&&t!==n)break};o===e&&i(e,"tabindex",0),t(o,"blur",c),t(o,"focus",()=>u()),t(o,"keydown",t=>{const{key:n}=t,s=g(e),o=s.indexOf(h),i={ArrowRight:o+1,ArrowLeft:o-1,Home:0,End:s.length-1}[n];if(n==="Escape")return c();if(i!==0[0])u(s[Math.min(s.length-1,Math.max(0,i))]);else if(n==="ArrowDown"||n==="ArrowUp")p(n==="ArrowDown"?1:-1);else if(n===" ")A(l(e),f,t),e.matches(".off")&&p(1);else return;t.preventDefault()})});for(const t of e(".series path",o))t.closest("defs")||t.before(u("path",{class:"hit",d:t.getAttribute("d")}))};v.push(()=>{for(const t of e(".chart [data-series]"))a(t,"off",o.has(l(t))||j.has(s(t)));e(".panel").forEach(I)});const M=(e,t)=>{let n=0;for(const s of e.cells){const o=s.dataset.v??s.textContent.trim().replaceAll(",","");if(n===t)return o==="–"?"":o;n+=s.colSpan}},K=t=>{const s=t.tBodies[0],n=[...s.rows];n.forEach((e,t)=>{e.place??=t}),n.sort((e,t)=>e.place-t.place),e("th[data-key]",t).forEach(e=>{const t=r.replace("-","")===e.dataset.key,s=r[0]==="-"?-1:1,o=e.cellIndex;e.ariaSort=t?s>0?"ascending":"descending":null,t&&n.sort((e,t)=>{const n=M(e,o),i=M(t,o);return!n-!i||s*(parseFloat(n)-parseFloat(i)||(n&&isNaN(parseFloat(n))?n.localeCompare(i):0))})}),s.append(...n)},q=e=>{const{key:o,first:i=""}=e.dataset,n=document.createElement("button");n.type="button",n.className="sort",n.append(e.firstChild),e.prepend(n);const s=[i+o,(i?"":"-")+o,""];t(n,"click",()=>{r=s[s.indexOf(r)+1]??s[0],f()})},Y=n=>{const r=x("legend-label",s(n)),c=r?.querySelector("use");if(!c)return;const[m,f]=["x","y"].map(e=>c.getAttribute(e)),a=document.createElement("button"),d=u("svg",{viewBox:`${m-17} ${f-6} 34 12`,"aria-hidden":!0}),h=r.cloneNode(!0);e("text, defs",h).forEach(e=>e.remove()),d.append(...e("path, use",h)),a.type="button",a.className="swatch",a.title="Show or hide the line; Shift or double click: it alone",i(a,"aria-label",`Line of ${n.querySelector("th").textContent.trim()}`),a.append(d),n.querySelector("th").prepend(a),t(a,"click",t=>A(l(n),e("tr[data-status]",n.parentNode).map(l),t)),v.push(()=>i(a,"aria-pressed",!o.has(l(n))))};v.push(()=>e("table:has(th[data-key])").forEach(K)),t(document,"DOMContentLoaded",()=>{e("button.theme").forEach(U),P(),e(".chart").forEach(W),e("th[data-key]").forEach(q),e("tr[data-status]").forEach(Y);for(const n of e("tr[data-series]"))t(n,"pointerenter",()=>b(s(n).split(" "))),t(n,"pointerleave",()=>b());E(),F(),t(window,"hashchange",F)})})()
+// The script of all pages. Every page is complete without it: it adds tooltips, switches, sorting, filters and permalinks.
+(() => {
+"use strict";
+
+// ---- State: the theme, what is shown, and the permalink to it ----
+
+const all = (selector, within = document) => [...within.querySelectorAll(selector)];
+const on = (target, events, listener) => events.split(" ").forEach(event => target.addEventListener(event, listener));
+const flag = (element, name, is) => element.classList.toggle(name, !!is);
+const slugOf = element => element.dataset.series;
+// The part of the slug that an implementation's lines have in common in all views.
+const keyOf = element => slugOf(element).split("--")[0];
+const ofSeries = (kind, slug, within = document) => within.querySelector(`.${kind}[data-series="${CSS.escape(slug)}"]`);
+
+let hidden = new Set(), filtered = new Set(), order = "", metric = "", scale = "";
+// Functions that update charts and tables after a change of these.
+const draws = [];
+
+const root = document.documentElement;
+flag(root, "scripted", true);
+
+// Storage may be forbidden, as it is for some pages opened from disk.
+const storedTheme = value => {
+  try {
+    if (value) localStorage.setItem("kbt-theme", value);
+    return localStorage.getItem("kbt-theme");
+  } catch { return ""; }
+};
+const otherTheme = () => (root.dataset.theme || (matchMedia("(prefers-color-scheme: light)").matches ? "light" : "dark")) === "dark" ? "light" : "dark";
+if (/^(dark|light)$/.test(storedTheme())) root.dataset.theme = stored();
+
+const setUpTheme = button => {
+  const label = () => {
+    button.textContent = `${otherTheme() === "light" ? "☀" : "☾"} ${otherTheme()}`;
+    button.setAttribute("aria-label", `Use the ${otherTheme()} theme`);
+  };
+  on(button, "click", () => {
+    storedTheme(root.dataset.theme = otherTheme());
+    label();
+  });
+  label();
+  button.hidden = false;
+};
+
+let form, inputs = [], written;
+const chosen = name => inputs.filter(input => input.name === name && input.checked).map(input => input.value);
+const isText = input => input.type === "search";
+
+// The fragment of a permalink: the view's anchor, a question mark, and every setting that is not the default.
+const save = () => {
+  const settings = new URLSearchParams();
+  for (const input of inputs)
+    if (input.name !== "view" && (isText(input) ? input.value : input.checked && !input.defaultChecked))
+      settings.append(input.name, input.value);
+  hidden.forEach(key => settings.append("hide", key));
+  if (order) settings.set("sort", order);
+  written = `#${chosen("view")}?${settings}`;
+  // Not history.replaceState, which some engines forbid to pages opened from disk.
+  location.replace(written);
+};
+
+const restore = () => {
+  if (location.hash === written) return;
+  const [anchor, query] = location.hash.slice(1).split("?");
+  const target = document.getElementById(anchor);
+  const settings = new URLSearchParams(query);
+  for (const input of inputs) {
+    const values = settings.getAll(input.name);
+    if (input.name === "view") input.checked = target ? input.value === target.closest("[data-pick]")?.dataset.pick || input.checked : input.checked;
+    // An anchor alone leaves everything else as it is.
+    else if (query === undefined) continue;
+    else if (isText(input)) input.value = values[0] || "";
+    else input.checked = values[0] ? values.includes(input.value) : input.defaultChecked;
+  }
+  if (query !== undefined) {
+    hidden = new Set(settings.getAll("hide"));
+    order = settings.get("sort") || "";
+  }
+  show();
+  if (!target) return;
+  for (let fold = target; (fold = fold.closest("details")); fold = fold.parentNode) fold.open = true;
+  target.scrollIntoView();
+};
+
+// Show one view at a time.
+const pick = view => {
+  const isPicked = part => part.dataset.pick === view;
+  for (const part of all("[data-pick]")) {
+    flag(part, "unpicked", view && !isPicked(part));
+    if (isPicked(part)) part.open = true;
+  }
+  for (const device of all("section.device")) flag(device, "unpicked", view && !isPicked(device) && !all("[data-pick]", device).some(isPicked));
+  for (const link of all(".glance a")) link.ariaCurrent = link.hash === `#${view}` ? "true" : null;
+};
+
+const filter = () => {
+  const rows = all("tr[data-status]");
+  const words = inputs.find(isText).value.toLowerCase().split(" ");
+  const fits = (row, name) => !chosen(name)[0] || chosen(name).includes(row.dataset[name]);
+  filtered.clear();
+  for (const row of rows) {
+    const text = row.textContent.toLowerCase();
+    row.hidden = !(words.every(word => text.includes(word)) && fits(row, "family") && fits(row, "status"));
+    if (row.hidden) filtered.add(slugOf(row));
+  }
+  const seen = rows.filter(row => !row.closest(".unpicked"));
+  form.querySelector("output").textContent = `${seen.filter(row => !row.hidden).length} of ${seen.length} shown`;
+};
+
+const show = () => {
+  [metric = ""] = chosen("metric");
+  [scale = ""] = chosen("scale");
+  if (form) {
+    pick(chosen("view")[0]);
+    filter();
+  }
+  draws.forEach(draw => draw());
+};
+
+const change = () => {
+  show();
+  save();
+};
+
+// Show or hide an implementation's lines; with Shift or by a double click: its line only, or all again.
+const toggle = (key, keys, event) => {
+  const others = keys.filter(one => one !== key), twice = event.detail === 2;
+  const flip = () => hidden.delete(key) || hidden.add(key);
+  // A double click begins with a click, which is undone here.
+  if (twice || !event.shiftKey) flip();
+  if (twice || event.shiftKey) hidden = new Set(!hidden.has(key) && others.every(one => hidden.has(one)) ? [] : others);
+  change();
+};
+
+const setUpForm = () => {
+  form = document.querySelector("form.switches");
+  if (!form) return;
+  inputs = all("input", form);
+  on(form, "input", change);
+  on(form, "submit", event => event.preventDefault());
+  on(form, "reset", () => setTimeout(() => {
+    hidden.clear();
+    order = "";
+    change();
+  }));
+};
+
+// ---- Charts: tooltips, keyboard, and redrawing for another metric or scale ----
+
+// Highlight these series in all charts and tables of the page.
+const highlight = (active = []) => {
+  for (const element of all("[data-series]")) flag(element, "active", slugOf(element).split(" ").some(slug => active.includes(slug)));
+  // Other lines are dimmed in the same panel only.
+  for (const panel of all(".panel")) flag(panel, "lit", panel.querySelector(".active"));
+};
+
+const digits = text => text >= 1000 ? (+text).toFixed() : (+text).toPrecision(4);
+
+const reading = point => {
+  const { value, low, high, status, reason } = point.dataset;
+  if (!value) return [status, reason].filter(Boolean).join(", ");
+  const unit = point.closest("[data-unit]")?.dataset.unit ?? "ms";
+  return digits(value) + (unit === "x" ? "×" : unit && ` ${unit}`) + (low ? ` [${digits(low)}, ${digits(high)}]` : "");
+};
+const pointText = point => point && `${point.dataset.workload}: ${reading(point)}`;
+
+// Hidden from screen readers, which read the chart's output element instead.
+const tooltip = document.createElement("div");
+tooltip.className = "kbt-tooltip";
+tooltip.hidden = true;
+tooltip.setAttribute("aria-hidden", true);
+
+const showTooltip = (series, point, x, y) => {
+  const { title, place, note } = series.dataset;
+  const lines = { title: title || slugOf(series), where: place, metric: point?.closest("[data-metric]")?.dataset.metric, value: pointText(point), note };
+  tooltip.replaceChildren(...Object.keys(lines).filter(name => lines[name]).map(name => {
+    const line = document.createElement("span");
+    line.className = name;
+    line.textContent = lines[name];
+    return line;
+  }));
+  document.body.append(tooltip);
+  tooltip.hidden = false;
+  const position = (at, size, room) => `${Math.max(4, at + 16 + size > room ? at - 16 - size : at + 16)}px`;
+  tooltip.style.left = position(x, tooltip.offsetWidth, innerWidth);
+  tooltip.style.top = position(y, tooltip.offsetHeight, innerHeight);
+};
+
+const middle = element => {
+  const box = element.getBoundingClientRect();
+  return [box.left + box.width / 2, box.top + box.height / 2];
+};
+
+const svgElement = (name, attributes, text = "") => {
+  const element = document.createElementNS("http://www.w3.org/2000/svg", name);
+  for (const attribute in attributes) element.setAttribute(attribute, attributes[attribute]);
+  element.textContent = text;
+  return element;
+};
+const write = (panel, name, text) => { panel.querySelector(`.${name} text`).textContent = text; };
+
+// Draw a panel for the chosen metric and scale. Its data come from a cell, so they are used as numbers and text only.
+const redraw = panel => {
+  const { scales, box } = panel.dataset;
+  if (!scales || !metric && !scale && !panel.redrawn) return;
+  panel.redrawn = true;
+  const known = JSON.parse(scales), at = Math.max(0, known.findIndex(one => one?.name === metric));
+  const { metric: title, unit, better, axes, lines, log } = known[at];
+  const logarithmic = scale ? scale === "log" : log;
+  const [left, top, right, bottom] = box.split(" ").map(Number);
+  const [low, high, ticks] = axes[+logarithmic];
+  const along = logarithmic ? Math.log : Number;
+  const up = value => (bottom - (along(value) - along(low)) / (along(high) - along(low)) * (bottom - top)).toFixed(2);
+  const across = value => `M${left} ${up(value)}H${right}`;
+  const notes = [unit, logarithmic && "log scale"].filter(Boolean).join(", ");
+  write(panel, "y-title", title + (notes && ` (${notes})`));
+  write(panel, "y-better", `${better === "lower" ? "↓" : "↑"} ${better} is better`);
+  all(".rule", panel).forEach(rule => rule.remove());
+  panel.querySelector(".y-axis").replaceChildren(
+    ...ticks.flatMap(tick => [
+      svgElement("path", { class: "grid", d: across(tick) }),
+      svgElement("text", { x: left - 7, y: +up(tick) + 3.6, "text-anchor": "end" }, (+tick).toLocaleString("en", { maximumSignificantDigits: 6 }))
+    ]),
+    ...lines.flatMap(([value, text]) => [
+      svgElement("path", { class: "rule", d: across(value) }),
+      svgElement("text", { class: "rule", x: right, y: up(value) - 4, "text-anchor": "end" }, text)
+    ])
+  );
+  for (const series of all(".series", panel)) {
+    Object.assign(series.dataset, { metric: title, unit });
+    move(series, ofSeries("band", slugOf(series), panel)?.querySelector("path"), at, up);
+  }
+};
+
+// Move the markers, line and band of a series to its numbers of the metric with this index.
+const move = (series, band, at, up) => {
+  let line = "", area = "", upper = [], lower = [], last;
+  const close = () => {
+    if (upper[1]) area += `M${[...upper, ...lower.reverse()].join("L")}Z`;
+    upper = [];
+    lower = [];
+  };
+  for (const point of all("[data-at]", series)) {
+    const data = point.dataset, x = point.getAttribute("x"), goesOn = data.at - 1 === last;
+    const [value, low = "", high = ""] = data.all.split(";")[at].split(" ");
+    Object.assign(data, { value, low, high });
+    flag(point, "off", !value);
+    if (!low || !goesOn) close();
+    if (!value) continue;
+    point.setAttribute("y", up(value));
+    line += `${goesOn ? "L" : "M"}${x} ${up(value)}`;
+    last = +data.at;
+    if (low) {
+      upper.push(`${x} ${up(high)}`);
+      lower.push(`${x} ${up(low)}`);
+    }
+  }
+  close();
+  all("path", series).forEach(path => path.closest("defs") || path.setAttribute("d", line));
+  band?.setAttribute("d", area);
+};
+
+const setUpChart = chart => {
+  const readout = chart.querySelector(".readout");
+  const series = all(".series", chart), keys = series.map(keyOf);
+  // The keyboard focuses a series on its line, or on its label if nothing of it was drawn.
+  const stops = series.map(one => one.querySelector("a[href]") || ofSeries("legend-label", slugOf(one), chart)?.querySelector("a[href]") || one);
+  let current;
+
+  const of = element => series.find(one => element && slugOf(one) === slugOf(element));
+  const points = one => all("[data-workload]:not(.off)", one);
+  const clear = () => {
+    highlight();
+    current?.classList.remove("current");
+    tooltip.hidden = true;
+    readout.textContent = "";
+  };
+  const look = (one, point, x, y) => {
+    clear();
+    highlight([slugOf(one)]);
+    current = point;
+    if (point) flag(point, "current", true);
+    showTooltip(one, point, x, y);
+  };
+
+  on(chart, "pointermove", event => {
+    const { target, clientX } = event, element = target.closest("[data-series]"), one = of(element);
+    if (!one) return tooltip.hidden || clear();
+    const gap = point => Math.abs(middle(point)[0] - clientX);
+    const nearest = element.matches(".legend-label") ? undefined : points(one).sort((a, b) => gap(a) - gap(b))[0];
+    look(one, target.closest("[data-workload]") || nearest, clientX, event.clientY);
+  });
+  on(chart, "pointerleave", clear);
+
+  // A label shows or hides its line. A line, a marker and a band lead to the implementation's page.
+  on(chart, "click", event => {
+    const element = event.target.closest("[data-series]"), one = of(element);
+    if (!one || event.ctrlKey || event.metaKey) return;
+    if (element.matches(".legend-label")) {
+      event.preventDefault();
+      toggle(keyOf(one), keys, event);
+    } else if (!event.target.closest("a[href]")) location.href = stops[series.indexOf(one)].getAttribute("href");
+  });
+
+  series.forEach((one, position) => {
+    const stop = stops[position], { title, place, note } = one.dataset;
+    const visit = point => {
+      look(one, point, ...middle(point || one));
+      readout.textContent = `${title || slugOf(one)}${place ? ` on ${place}` : ""}, ${pointText(point) || note || "no point"}`;
+    };
+    const leave = by => {
+      // Hidden lines cannot be focused and are skipped.
+      for (let at = position, steps = series.length; steps--;) {
+        at = (at + by + series.length) % series.length;
+        stops[at].focus();
+        if (document.activeElement === stops[at] && at !== position) break;
+      }
+    };
+    if (stop === one) one.setAttribute("tabindex", 0);
+    on(stop, "blur", clear);
+    on(stop, "focus", () => visit());
+    on(stop, "keydown", event => {
+      const { key } = event, found = points(one), index = found.indexOf(current);
+      const to = { ArrowRight: index + 1, ArrowLeft: index - 1, Home: 0, End: found.length - 1 }[key];
+      if (key === "Escape") return clear();
+      if (to !== undefined) visit(found[Math.min(found.length - 1, Math.max(0, to))]);
+      else if (key === "ArrowDown" || key === "ArrowUp") leave(key === "ArrowDown" ? 1 : -1);
+      else if (key === " ") {
+        toggle(keyOf(one), keys, event);
+        if (one.matches(".off")) leave(1);
+      } else return;
+      event.preventDefault();
+    });
+  });
+  // A thin line is hard to hit: an invisible wide one is put below it.
+  for (const path of all(".series path", chart)) path.closest("defs") || path.before(svgElement("path", { class: "hit", d: path.getAttribute("d") }));
+};
+
+draws.push(() => {
+  for (const element of all(".chart [data-series]")) flag(element, "off", hidden.has(keyOf(element)) || filtered.has(slugOf(element)));
+  all(".panel").forEach(redraw);
+});
+
+// ---- Tables: sorting, and the buttons that show or hide lines ----
+
+// The sort key of a cell: its text or `data-v`; undefined for a column that a wider cell covers.
+const sortKey = (row, column) => {
+  let at = 0;
+  for (const cell of row.cells) {
+    const text = cell.dataset.v ?? cell.textContent.trim().replaceAll(",", "");
+    if (at === column) return text === "–" ? "" : text;
+    at += cell.colSpan;
+  }
+};
+
+const sortTable = table => {
+  const body = table.tBodies[0], rows = [...body.rows];
+  rows.forEach((row, at) => { row.place ??= at; });
+  rows.sort((a, b) => a.place - b.place);
+  all("th[data-key]", table).forEach(head => {
+    const mine = order.replace("-", "") === head.dataset.key, sign = order[0] === "-" ? -1 : 1, column = head.cellIndex;
+    head.ariaSort = mine ? sign > 0 ? "ascending" : "descending" : null;
+    if (mine) rows.sort((a, b) => {
+      const one = sortKey(a, column), two = sortKey(b, column);
+      // Rows without a value come last in either direction.
+      return !one - !two || sign * (parseFloat(one) - parseFloat(two) || (one && isNaN(parseFloat(one)) ? one.localeCompare(two) : 0));
+    });
+  });
+  body.append(...rows);
+};
+
+const setUpHead = head => {
+  const button = document.createElement("button"), { key, first = "" } = head.dataset;
+  button.type = "button";
+  button.className = "sort";
+  button.append(head.firstChild);
+  head.prepend(button);
+  // Clicks change from one direction to the other, then back to the original order.
+  const ways = [first + key, (first ? "" : "-") + key, ""];
+  on(button, "click", () => {
+    order = ways[ways.indexOf(order) + 1] ?? ways[0];
+    change();
+  });
+};
+
+// Add a button with the row's line and marker, which shows or hides the line.
+const setUpKey = row => {
+  const label = ofSeries("legend-label", slugOf(row)), mark = label?.querySelector("use");
+  if (!mark) return;
+  const button = document.createElement("button"), [x, y] = ["x", "y"].map(name => mark.getAttribute(name));
+  const picture = svgElement("svg", { viewBox: `${x - 17} ${y - 6} 34 12`, "aria-hidden": true });
+  const drawn = label.cloneNode(true);
+  all("text, defs", drawn).forEach(part => part.remove());
+  picture.append(...all("path, use", drawn));
+  button.type = "button";
+  button.className = "swatch";
+  button.title = "Show or hide the line; Shift or double click: it alone";
+  button.setAttribute("aria-label", `Line of ${row.querySelector("th").textContent.trim()}`);
+  button.append(picture);
+  row.querySelector("th").prepend(button);
+  on(button, "click", event => toggle(keyOf(row), all("tr[data-status]", row.parentNode).map(keyOf), event));
+  draws.push(() => button.setAttribute("aria-pressed", !hidden.has(keyOf(row))));
+};
+
+draws.push(() => all("table:has(th[data-key])").forEach(sortTable));
+
+// ---- Start ----
+
+on(document, "DOMContentLoaded", () => {
+  all("button.theme").forEach(setUpTheme);
+  setUpForm();
+  all(".chart").forEach(setUpChart);
+  all("th[data-key]").forEach(setUpHead);
+  all("tr[data-status]").forEach(setUpKey);
+  for (const row of all("tr[data-series]")) {
+    on(row, "pointerenter", () => highlight(slugOf(row).split(" ")));
+    on(row, "pointerleave", () => highlight());
+  }
+  show();
+  restore();
+  on(window, "hashchange", restore);
+});
+})();

@@ -45,7 +45,7 @@ def _load(file: Path) -> ModuleType:
 @pytest.fixture(scope="session")
 def many_site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The site of an operator with many views and implementations."""
-    module = _load(Path(__file__).parent.parent / "publish" / "many_views.py")
+    module = _load(Path(__file__).parent.parent / "report" / "many_views.py")
     root = tmp_path_factory.mktemp("many") / "project"
     publish(root, module.write_project(root), root / "site")
     return root / "site"

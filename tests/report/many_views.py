@@ -19,7 +19,7 @@ from kernels_bench_tools.schema.record import (
 )
 from kernels_bench_tools.schema.summary import DeviceSummary, Point, Row, Summary, Verdict, WorkloadSummary
 from kernels_bench_tools.summarize.chart.figure import chart_svg
-from kernels_bench_tools.summarize.chart.spec import CHARTS
+from kernels_bench_tools.summarize.metrics import chart_names
 from kernels_bench_tools.text import series_slug, slugify
 
 H200 = Device(kind="cuda", name="NVIDIA H200", slug="nvidia-h200", driver="580.95.05")
@@ -175,8 +175,8 @@ def write_project(root: Path) -> BuildRun:
     folder = root / ".kbt/cache/combine/artifacts"
     folder.mkdir(parents=True)
     (folder / "summary.json").write_bytes(msgspec.json.encode(summary))
-    for chart in CHARTS:
-        (folder / f"{chart.name}.svg").write_bytes(chart_svg(summary, chart))
+    for chart in chart_names():
+        (folder / f"{chart}.svg").write_bytes(chart_svg(summary, chart))
     names = sorted(path.name for path in folder.iterdir())
     cell = CellRun(
         id="combine",
@@ -185,7 +185,7 @@ def write_project(root: Path) -> BuildRun:
         status=Status.OK,
         artifacts={name: f".kbt/cache/combine/artifacts/{name}" for name in names},
     )
-    shown = "".join(f"![artifact:{chart.name}.svg]\n\n" for chart in CHARTS)
+    shown = "".join(f"![artifact:{chart}.svg]\n\n" for chart in chart_names())
     notebooks = [
         NotebookRun(path="index.md", digest="cd" * 32, front=FrontMatter(title="Kernels"), blocks=[]),
         NotebookRun(

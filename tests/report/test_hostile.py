@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from kernels_bench_tools.report.chart.svg import Setting, inline_figure
+from kernels_bench_tools.report.chart import inline_chart
 from kernels_bench_tools.report.page import Links
 from kernels_bench_tools.report.site import publish
 from kernels_bench_tools.schema.summary import Summary
@@ -24,7 +24,7 @@ def inline(inner, taken=()):
         ids.add(wanted)
         return wanted
 
-    _, figure = inline_figure(SVG.format(inner).encode(), "a figure", Setting(unique, lambda url: url))
+    _, figure = inline_chart(SVG.format(inner).encode(), "a figure", unique, lambda url: url)
     return str(figure)
 
 

@@ -1,54 +1,26 @@
-"""Cutting a figure into its panels, and leaving whole what cannot be cut."""
+"""A chart is shown panel by panel; an SVG file without panels is shown as a whole."""
 
 from __future__ import annotations
 
-from xml.etree import ElementTree as ET
+import re
 
 import pytest
 
-from kernels_bench_tools.report.chart.panels import cut
-from kernels_bench_tools.report.chart.svg import Setting, inline_figure
+from kernels_bench_tools.report.chart import inline_chart
 
-HEAD = '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 100 220"><title>Latency</title><g>'
-SHAPE = '<defs><path id="m" d="M0 0"/></defs>'
+HEAD = '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 100 220" class="figure"><title>Latency</title>'
 
 
-def axes(slug, shape=""):
-    return f'<g>{shape}<g class="series" data-series="{slug}"><use href="#m"/></g></g>'
+def panel(view, size="100 90", more=""):
+    shape = f'<defs><path id="m-{view}" d="M0 0"/></defs>'
+    return (
+        f'<g class="panel" data-view="{view}" data-size="{size}" data-title="View {view}" {more}>{shape}'
+        f'<g class="series" data-series="s-{view}"><use href="#m-{view}"/></g></g>'
+    )
 
 
-def heading(y, text="t"):
-    return f'<g><text x="1" y="{y}">{text}</text></g>'
-
-
-def figure(*parts):
-    return HEAD + "".join(parts) + "</g></svg>"
-
-
-def test_panels_reach_from_heading_to_heading():
-    drawn = figure(axes("a", SHAPE), axes("b"), heading(20, "One"), heading(120, "Two"), heading(20, "lower"))
-
-    cuts = cut(ET.fromstring(drawn))
-
-    assert [(one.series, one.heading, one.root.get("viewBox")) for one in cuts] == [
-        ("a", "One", "0 0 100 100"),
-        ("b", "Two", "0 100 100 120"),
-    ]
-
-
-@pytest.mark.parametrize(("end", "height"), [("90", 90), ("0", 100), ("150", 100), ("soon", 100)])
-def test_a_panel_ends_where_it_says_so_unless_that_is_outside_of_it(end, height):
-    first = axes("a", SHAPE).replace("<g>", f'<g data-bottom="{end}">', 1)
-
-    one, two = cut(ET.fromstring(figure(first, axes("b"), heading(20), heading(120))))
-
-    assert one.root.get("viewBox") == f"0 0 100 {height}"
-    assert two.root.get("viewBox") == "0 100 100 120"
-
-
-def test_a_panel_gets_a_copy_of_a_shape_that_another_panel_defines():
-    drawn = figure(axes("a", SHAPE), axes("b"), heading(20), heading(120))
-    ids: set[str] = set()
+def inline(*parts, elsewhere=frozenset(), taken=()):
+    ids = set(taken)
 
     def unique(wanted):
         while wanted in ids:
@@ -56,27 +28,40 @@ def test_a_panel_gets_a_copy_of_a_shape_that_another_panel_defines():
         ids.add(wanted)
         return wanted
 
-    (one, two), _ = inline_figure(drawn.encode(), "latency.svg", Setting(unique, lambda url: url))
-
-    assert 'id="m"' in one.figure
-    assert 'href="#m"' in one.figure
-    assert 'id="mx"' in two.figure
-    assert 'href="#mx"' in two.figure
+    drawn = HEAD + "".join(parts) + "</svg>"
+    return inline_chart(drawn.encode(), "latency.svg", unique, lambda url: url, elsewhere)
 
 
-@pytest.mark.parametrize(
-    "drawn",
-    [
-        figure(axes("a", SHAPE), heading(20)),
-        figure(axes("a", SHAPE), axes("b"), heading(20)),
-        figure(axes("a", SHAPE), axes("b")),
-        figure(axes("a", SHAPE), axes("b"), heading("here"), heading("there")),
-        figure(axes("a", SHAPE), axes("b"), heading(20), heading(120)).replace("viewBox", "data-box"),
-        figure(axes("a", SHAPE), axes("b"), heading(20), heading(120)).replace(
-            "0 0 100 220", "0 0 wide high"
-        ),
-        '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 1 1"/>',
-    ],
-)
-def test_a_figure_of_one_panel_or_of_another_make_stays_whole(drawn):
-    assert inline_figure(drawn.encode(), "latency.svg", Setting(str, lambda url: url))[0] == []
+def test_each_panel_is_a_figure_of_its_own_size():
+    panels, whole = inline(
+        panel("a"), panel("b", "100 120", 'transform="translate(0 100)" data-label="Op: latency"')
+    )
+
+    assert whole is None
+    assert [(one.view, one.title) for one in panels] == [("a", "View a"), ("b", "View b")]
+    assert 'viewBox="0 0 100 90"' in panels[0].figure
+    assert 'viewBox="0 0 100 120"' in panels[1].figure
+    assert "transform" not in panels[1].figure
+    assert [re.search('aria-label="([^"]*)"', one.figure)[1] for one in panels] == ["Latency", "Op: latency"]
+
+
+def test_panels_of_views_that_are_shown_elsewhere_are_left_out():
+    panels, _ = inline(panel("a"), panel("b"), elsewhere={"a"})
+
+    assert [one.view for one in panels] == ["b"]
+
+
+def test_ids_of_a_panel_are_unique_on_the_page():
+    (one,), _ = inline(panel("a"), taken={"m-a"})
+
+    assert 'id="m-ax"' in one.figure
+    assert 'href="#m-ax"' in one.figure
+
+
+@pytest.mark.parametrize("size", ["", "wide high", "100", "1 2 3", '"><script>'])
+def test_an_svg_file_without_panels_stays_whole(size):
+    panels, whole = inline(panel("a", size.replace('"', "&quot;").replace("<", "&lt;")))
+
+    assert panels == []
+    assert whole is not None
+    assert "<script" not in whole

@@ -19,7 +19,7 @@ from kernels_bench_tools.schema.record import (
     Timer,
     Work,
 )
-from kernels_bench_tools.summarize.sources import Source
+from kernels_bench_tools.summarize.rows import Source
 
 H200 = cuda_device("NVIDIA H200", "570.1")
 CPU = Device(kind="cpu", name="AMD EPYC, 2 cores", slug="amd-epyc-2-cores")

@@ -100,7 +100,7 @@ def test_a_cell_that_left_nothing_is_a_row_with_its_end(cell, source):
     rows = rows_of(cell.run())
 
     assert (rows["slow"].status, rows["slow"].reason) == (Status.TIMEOUT, "did not end within 900 s")
-    assert (rows["silent"].status, rows["silent"].reason) == (Status.INVALID, "left no records")
+    assert (rows["silent"].status, rows["silent"].reason) == (Status.INVALID, "wrote no records")
     assert rows["slow"].points[0].status is Status.TIMEOUT
 
 

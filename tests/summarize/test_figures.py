@@ -10,16 +10,14 @@ import pytest
 from kernels_bench_tools.errors import RecordError
 from kernels_bench_tools.schema.record import Status
 from kernels_bench_tools.summarize.chart.figure import chart_svg
-from kernels_bench_tools.summarize.chart.spec import CHARTS
-from kernels_bench_tools.summarize.sources import Source
+from kernels_bench_tools.summarize.rows import Source
 from kernels_bench_tools.summarize.summary import summarize
 
 SVG = "{http://www.w3.org/2000/svg}"
-LATENCY = CHARTS[0]
 
 
 def latency_svg(summary, pages=None) -> bytes:
-    return chart_svg(summary, LATENCY, pages)
+    return chart_svg(summary, "latency", pages)
 
 
 @pytest.fixture
@@ -82,7 +80,13 @@ def test_failed_workloads_are_crosses_on_the_axis(summary, svg):
 
 
 def test_crosses_of_one_workload_stand_side_by_side(summary, svg):
-    places = [(use.get("x"), use.get("y")) for use in svg.iter(f"{SVG}use") if use.get("data-status")]
+    places = [
+        (panel.get("id"), use.get("x"), use.get("y"))
+        for panel in svg.iter(f"{SVG}g")
+        if panel.get("class") == "panel"
+        for use in panel.iter(f"{SVG}use")
+        if use.get("data-status")
+    ]
 
     assert len(places) == 4
     assert max(Counter(places).values()) == 1
@@ -255,14 +259,15 @@ def test_a_panel_ends_where_its_last_line_of_text_does(record, workloads):
     (label,) = (text for text in svg.iter(f"{SVG}text") if (text.text or "").startswith("rows × columns"))
     height = float(svg.get("viewBox").split()[3])
 
-    below = float(panel.get("data-bottom")) - float(label.get("y"))
+    below = float(panel.get("data-size").split()[1]) - float(label.get("y"))
     assert 2 <= below <= 16
-    assert height == pytest.approx(float(panel.get("data-bottom")), abs=0.1)
+    assert height == pytest.approx(float(panel.get("data-size").split()[1]), abs=0.1)
 
 
-def test_a_panel_ends_above_the_gap_before_the_next(summary, svg):
+def test_panels_are_below_each_other_with_a_gap(svg):
     panels = [found for found in svg.iter(f"{SVG}g") if found.get("class") == "panel"]
-    (heading,) = (text for text in svg.iter(f"{SVG}text") if text.text == "Layer Norm · AMD EPYC, 2 cores")
+    first, second = panels
+    height = float(first.get("data-size").split()[1])
 
-    assert len(panels) == 2
-    assert float(heading.get("y")) - float(panels[0].get("data-bottom")) == pytest.approx(72 * 0.58, abs=0.1)
+    assert "transform" not in first.attrib
+    assert float(second.get("transform").rstrip(")").split()[1]) == pytest.approx(height + 72 * 0.3, abs=0.1)

@@ -10,10 +10,10 @@ from kernels_bench_tools.schema.record_io import encode_record
 from kernels_bench_tools.schema.summary import Verdict
 from kernels_bench_tools.stats import hierarchical_median
 from kernels_bench_tools.summarize.compare import compare, compare_records
+from kernels_bench_tools.summarize.export import text_table
 from kernels_bench_tools.summarize.merge import by_workload, merge, samples
-from kernels_bench_tools.summarize.sources import Source
+from kernels_bench_tools.summarize.rows import Source
 from kernels_bench_tools.summarize.summary import summarize
-from kernels_bench_tools.summarize.table import render_table
 
 BASELINE = {"title": "Base", "baseline": True}
 
@@ -169,7 +169,7 @@ def test_flags_of_any_process_are_shown_once_in_their_order(processes):
     device = summary_of(a=records)
 
     assert row_of(device, "a").points[0].flags == [Flag.HOST_BOUND, Flag.NEAR_FLOOR, Flag.DRIFT]
-    assert "host-bound, near launch overhead, drifted" in render_table(device)
+    assert "host-bound, near launch overhead, drifted" in text_table(device)
 
 
 @pytest.mark.parametrize("status", [Status.REJECTED, Status.EXCEEDS_PHYSICS])
@@ -205,7 +205,7 @@ def test_figures_are_medians_over_the_processes(processes):
     assert (point.fraction, point.ceiling) == (pytest.approx(0.99), "copy")
     assert point.regime is Regime.HBM
     assert device.ceilings == {"copy": pytest.approx(4400.0)}
-    assert "99% of copy" in render_table(device)
+    assert "99 % of copy" in text_table(device)
 
 
 def test_a_launch_has_no_bandwidth(processes):

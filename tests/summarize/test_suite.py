@@ -24,10 +24,17 @@ from kernels_bench_tools.schema.suite import (
     read_suite,
 )
 from kernels_bench_tools.schema.summary import Summary
-from kernels_bench_tools.summarize.published import published_csv, published_markdown
-from kernels_bench_tools.summarize.sources import Source
-from kernels_bench_tools.summarize.suite import NOT_TRIED, report_suite, suite_report
-from kernels_bench_tools.summarize.suite_tables import device_text, report_csv, report_markdown
+from kernels_bench_tools.summarize.rows import Source
+from kernels_bench_tools.summarize.suite import (
+    NOT_MEASURED,
+    published_csv,
+    published_markdown,
+    report_csv,
+    report_markdown,
+    report_suite,
+    report_text,
+    suite_report,
+)
 from kernels_bench_tools.summarize.summary import summarize
 
 H200 = cuda_device("NVIDIA H200", "570.1")
@@ -122,10 +129,10 @@ def test_what_cannot_run_is_a_row_that_says_why(summary_of: Summarize) -> None:
     assert norm.base.p50_ms == pytest.approx(0.4)
     assert norm.speedup is None
     assert norm.reason == "Triton: unsupported, needs a CUDA device"
-    assert gelu.reason == NOT_TRIED
-    text = device_text(device)
+    assert gelu.reason == NOT_MEASURED
+    text = report_text(report(summary_of("layer_norm", NORM, torch=0.4, triton="needs a CUDA device")))
     assert "needs a CUDA device" in text
-    assert NOT_TRIED in text
+    assert NOT_MEASURED in text
 
 
 def test_a_wrong_result_has_no_time_in_a_suite(record: MakeRecord) -> None:
@@ -157,7 +164,7 @@ def test_each_device_with_a_record_has_a_table(summary_of: Summarize) -> None:
     assert [device.name for device in found.devices] == [H200.name, CPU.name]
     markdown = report_markdown(found)
     assert f"## {H200.name}\n" in markdown
-    assert "| LayerNorm (S=2048) | 0.2000 | 0.4000 | 2.00x | GB/s |" in markdown
+    assert "| LayerNorm (S=2048) | 0.2000 | 0.4000 | 2.00× | GB/s |" in markdown
     rows = list(csv.DictReader(report_csv(found).splitlines()))
     assert [row["Device"] for row in rows] == [H200.name] * 2 + [CPU.name] * 2
     assert rows[0]["Our Latency (ms)"] == "0.2"

@@ -9,8 +9,8 @@ from kernels_bench_tools.schema.device import Device
 from kernels_bench_tools.schema.record import Status
 from kernels_bench_tools.schema.record_io import read_records
 from kernels_bench_tools.schema.summary import Verdict
-from kernels_bench_tools.summarize.sources import Source
-from kernels_bench_tools.summarize.summary import NO_RECORD, summarize
+from kernels_bench_tools.summarize.rows import NO_RECORD, Source
+from kernels_bench_tools.summarize.summary import summarize
 
 CPU = Device(kind="cpu", name="AMD EPYC, 2 cores", slug="amd-epyc-2-cores")
 BASELINE = {"title": "Base", "baseline": True, "family": "torch"}

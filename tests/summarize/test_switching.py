@@ -1,4 +1,4 @@
-"""What a panel tells a page about its other numbers and axes, and about what binds its workloads."""
+"""The data with which a page redraws a panel for another metric, and the regimes of its workloads."""
 
 from __future__ import annotations
 
@@ -8,11 +8,9 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from kernels_bench_tools.schema.record import Regime, Status
-from kernels_bench_tools.summarize.chart.axis import linear_axis, logarithmic_axis
-from kernels_bench_tools.summarize.chart.figure import chart_svg
-from kernels_bench_tools.summarize.chart.regimes import regimes
-from kernels_bench_tools.summarize.chart.spec import CHARTS
-from kernels_bench_tools.summarize.chart.switching import scales_json, values_text
+from kernels_bench_tools.summarize.chart.figure import chart_svg, scales_json, shows
+from kernels_bench_tools.summarize.chart.panel import linear_axis, logarithmic_axis, regimes
+from kernels_bench_tools.summarize.metrics import chart_names
 from kernels_bench_tools.summarize.summary import summarize
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -24,14 +22,14 @@ def summary(field):
 
 
 def test_the_panel_of_each_view_says_all_numbers_that_the_view_has(summary):
-    drawn = ET.fromstring(chart_svg(summary, CHARTS[0]))
+    drawn = ET.fromstring(chart_svg(summary, "latency"))
     panels = [group for group in drawn.iter(f"{SVG}g") if group.get("class") == "panel"]
 
     assert len(panels) == len(summary.devices)
     for panel, view in zip(panels, summary.devices, strict=True):
         scales = json.loads(panel.get("data-scales"))
         assert [scale["name"] if scale else None for scale in scales] == [
-            chart.name if chart.shows(view) else None for chart in CHARTS
+            chart if shows(view, chart) else None for chart in chart_names()
         ]
         assert scales == json.loads(scales_json(view))
 
@@ -40,23 +38,25 @@ def test_a_panel_in_which_nothing_passed_has_no_axes_to_switch(field):
     ran, wrong = field[0], field[6]  # one device each
     for record in wrong.records:
         record.status, record.ok = Status.REJECTED, False
-    drawn = ET.fromstring(chart_svg(summarize("layer_norm", "Layer Norm", [ran, wrong]), CHARTS[0]))
+    drawn = ET.fromstring(chart_svg(summarize("layer_norm", "Layer Norm", [ran, wrong]), "latency"))
 
     panels = [group for group in drawn.iter(f"{SVG}g") if group.get("class") == "panel"]
 
     assert ["data-scales" in panel.attrib for panel in panels] == [True, False]
 
 
-def test_every_other_chart_has_a_place_beside_a_marker(summary):
-    view = summary.devices[0]
-    point = next(
-        point for row in view.rows for point in row.points if point.speedup is not None and not row.baseline
+def test_a_marker_has_its_numbers_of_every_chart(summary):
+    drawn = ET.fromstring(chart_svg(summary, "latency"))
+    row = next(row for row in summary.devices[0].rows if not row.baseline and row.speedup)
+    group = next(it for it in drawn.iter(f"{SVG}g") if it.get("id") == f"series--{row.slug}")
+
+    latency, speedup, *others = next(group.iter(f"{SVG}use")).get("data-all").split(";")
+
+    assert len(others) == len(chart_names()) - 2
+    assert [float(number) for number in latency.split()] == pytest.approx(
+        [row.points[0].p50_ms, row.points[0].ci_low_ms, row.points[0].ci_high_ms], rel=1e-3
     )
-
-    speedup, *_ = values = values_text(view, point).split(";")
-
-    assert len(values) == len(CHARTS) - 1
-    assert float(speedup.split()[0]) == pytest.approx(point.speedup, rel=1e-3)
+    assert float(speedup.split()[0]) == pytest.approx(row.points[0].speedup, rel=1e-3)
 
 
 @pytest.mark.parametrize("found", [[0.001, 5000.0], [0.9, 1.1], [1.0], [3e-7, 4e-7]])
@@ -81,6 +81,6 @@ def test_the_chart_names_the_regime_of_its_workloads(summary):
     for row in summary.devices[0].rows:
         for point in row.points:
             point.regime = Regime.HBM
-    texts = [text.text for text in ET.fromstring(chart_svg(summary, CHARTS[0])).iter(f"{SVG}text")]
+    texts = [text.text for text in ET.fromstring(chart_svg(summary, "latency")).iter(f"{SVG}text")]
 
     assert "memory-bound" in texts

@@ -5,7 +5,7 @@ import pytest
 from kernels_bench_tools.schema.device import Device
 from kernels_bench_tools.schema.record import Status
 from kernels_bench_tools.schema.summary import Verdict
-from kernels_bench_tools.summarize.sources import NEVER_RUN, Source
+from kernels_bench_tools.summarize.rows import NEVER_RUN, Source
 from kernels_bench_tools.summarize.summary import summarize
 from kernels_bench_tools.summarize.views import View, group_order, in_view_order, titles_and_keys, view_of
 

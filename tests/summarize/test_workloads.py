@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from kernels_bench_tools.schema.summary import WorkloadSummary
-from kernels_bench_tools.summarize.workloads import axis_title, in_order, labels, workload_summary
+from kernels_bench_tools.summarize.views import axis_title, in_order, labels, workload_summary
 
 
 def make(dtype: str = "bfloat16", **axes: object) -> WorkloadSummary:

@@ -1,33 +1,41 @@
-"""Charts of a summary: one figure for all devices, a panel for each of their views."""
+"""The charts of a summary: a figure for each metric with a chart, with a panel for each view."""
 
 from __future__ import annotations
 
 import io
+import json
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from typing import Any
+from xml.etree import ElementTree as ET
 
 import matplotlib.style
-from matplotlib.figure import Figure
 
-from kernels_bench_tools.schema.record import Status
 from kernels_bench_tools.schema.summary import DeviceSummary, Estimate, Point, Row, Summary
-from kernels_bench_tools.summarize.chart.lines import failures
 from kernels_bench_tools.summarize.chart.palette import Style, assign_styles
 from kernels_bench_tools.summarize.chart.panel import (
-    GAP,
-    WIDTH,
+    Axis,
+    axis_values,
     draw_panel,
+    failed_points,
     has_axes,
-    panel_height,
-    panel_id,
-    place_of,
+    is_logarithmic,
+    linear_axis,
+    logarithmic_axis,
     plot_box,
+    printable,
+    view_title,
 )
-from kernels_bench_tools.summarize.chart.spec import Chart
-from kernels_bench_tools.summarize.chart.svg import FONT, INK, Panel, Series, finish_svg
-from kernels_bench_tools.summarize.chart.switching import scales_json, values_text
-from kernels_bench_tools.summarize.chart.ticks import printable
-from kernels_bench_tools.text import slugify
+from kernels_bench_tools.summarize.chart.svg import (
+    FONT,
+    INK,
+    Series,
+    figure_svg,
+    panel_group,
+    refuse_same_slugs,
+)
+from kernels_bench_tools.summarize.metrics import LATENCY, METRICS, Metric, chart_names, metric_of
+from kernels_bench_tools.text import slugify, times, times_interval
 
 _STYLE = {
     "svg.fonttype": "none",
@@ -47,51 +55,52 @@ _STYLE = {
     "axes.spines.top": False,
     "axes.spines.right": False,
 }
-_EMPTY_HEIGHT = 1.0
 
 
-def chart_svg(summary: Summary, chart: Chart, pages: Mapping[str, str] | None = None) -> bytes:
+def chart_svg(summary: Summary, chart: str, pages: Mapping[str, str] | None = None) -> bytes:
     """Return a chart as SVG, the same bytes for the same summary.
 
-    Each row of each view is a group ``series--<slug>`` (``Row.slug``), also one without a point; its
-    markers carry ``data-workload``, ``data-value`` and the interval, the group ``data-metric`` and
-    ``data-unit``. Failed workloads of an implementation that passed others are crosses on the x-axis, with
-    ``data-status`` and ``data-reason``.
+    Each view is a group ``panel--<chart>--<device>-<view>`` with its size in ``data-size``. Each of its rows is a group
+    ``series--<slug>`` (``Row.slug``), also one without a point; its markers have ``data-workload``, ``data-value`` and
+    the interval, the group ``data-metric`` and ``data-unit``. Failed workloads of an implementation that passed others
+    are crosses on the x-axis, with ``data-status`` and ``data-reason``.
 
     Args:
         summary: What to draw.
-        chart: Which number of it.
-        pages: Implementation id to the URL of its page, for the links; without an entry there is no link.
-            None links each to ``../impls/<implementation>.html``.
+        chart: Name of the chart, one of ``chart_names()``.
+        pages: URL of each implementation's page for the links; without an entry there is no link. None links each to
+            ``../impls/<implementation>.html``.
 
     Raises:
         RecordError: Two implementations of a device have the same slug.
     """
-    name = slugify(f"{summary.operator} {chart.name}")
+    name = slugify(f"{summary.operator} {chart}")
     styles = _styles(summary)
-    views = [view for view in summary.devices if chart.shows(view)]
-    heights = [panel_height(view) for view in views]
-    style = _STYLE | {"svg.hashsalt": name, "svg.id": name}
-    with matplotlib.style.context(["default", style]), warnings.catch_warnings():
-        # A glyph that the measuring font lacks is drawn by the reader's.
-        warnings.filterwarnings("ignore", message="Glyph .* missing", category=UserWarning)
-        figure = Figure(figsize=(WIDTH, max(sum(heights) + GAP * (len(views) - 1), _EMPTY_HEIGHT)))
-        if not views:
-            figure.text(0.5, 0.5, printable(_nothing(summary, chart)), ha="center", va="center")
-        panels, top = [], 0.0
-        for view, height in zip(views, heights, strict=True):
-            draw_panel(figure, summary.title, view, chart.scale(view), styles, top)
-            panels.append(_panel(view, chart, top, top + height))
-            top += height + GAP
-        drawn = io.BytesIO()
-        figure.savefig(drawn, format="svg", metadata={"Date": None, "Creator": None})
-    series = [_series(view, row, chart, pages) for view in views for row in view.rows]
-    said = _description(summary, chart, views)
-    return finish_svg(drawn.getvalue(), f"figure--{name}", said, series, panels)
+    views = [view for view in summary.devices if shows(view, chart)]
+    series = [[_series(view, row, chart, pages) for row in view.rows] for view in views]
+    refuse_same_slugs(one for panel in series for one in panel)
+    panels = [
+        _panel(summary, view, chart, styles, f"{name}-{at}", rows)
+        for at, (view, rows) in enumerate(zip(views, series, strict=True))
+    ]
+    titles = dict.fromkeys(metric.title.lower() for metric in METRICS if metric.chart == chart)
+    title = " or ".join(titles)
+    empty = f"{summary.title}: " + (f"nothing has a {title}" if summary.devices else "no records yet")
+    devices = " and ".join(dict.fromkeys(view.device.name for view in views))
+    label = f"{summary.title}: {title} by workload{f' on {devices}' if devices else ''}"
+    return figure_svg(f"figure--{name}", printable(label), panels, printable(empty))
+
+
+def shows(view: DeviceSummary, chart: str) -> bool:
+    """Return whether a chart has a panel of the view: the chart of latencies of every view, others where there is a number."""
+    if chart == LATENCY.chart:
+        return True
+    metric = metric_of(view, chart)
+    return any(metric.estimate(point) is not None for row in view.rows for point in row.points)
 
 
 def _styles(summary: Summary) -> dict[str, Style]:
-    """Return how each implementation looks, in every view and chart."""
+    """Return the style of each implementation, the same in every view and chart."""
     rows = [row for view in summary.devices for row in view.rows]
     return assign_styles(
         {row.implementation: row.family for row in rows},
@@ -100,54 +109,116 @@ def _styles(summary: Summary) -> dict[str, Style]:
     )
 
 
-def _nothing(summary: Summary, chart: Chart) -> str:
-    return f"{summary.title}: " + (f"nothing has a {chart.title}" if summary.devices else "no records yet")
+def _panel(
+    summary: Summary,
+    view: DeviceSummary,
+    chart: str,
+    styles: Mapping[str, Style],
+    prefix: str,
+    series: list[Series],
+) -> ET.Element:
+    name = slugify(f"{summary.operator} {chart}")
+    key = "-".join(filter(None, (view.device.slug, view.key)))
+    metric = metric_of(view, chart)
+    style = _STYLE | {"svg.hashsalt": prefix, "svg.id": prefix}
+    with matplotlib.style.context(["default", style]), warnings.catch_warnings():
+        # A glyph that the measuring font lacks is drawn in the reader's font.
+        warnings.filterwarnings("ignore", message="Glyph .* missing", category=UserWarning)
+        figure = draw_panel(summary.title, view, metric, styles)
+        drawn = io.BytesIO()
+        figure.savefig(drawn, format="svg", metadata={"Date": None, "Creator": None})
+    data = {
+        "view": key,
+        "title": view_title(view),
+        "label": printable(f"{summary.title} · {view_title(view)}: {metric.title.lower()} by workload"),
+    }
+    if chart == LATENCY.chart and has_axes(view):
+        data["box"] = " ".join(f"{72 * edge:.6g}" for edge in plot_box(view))
+        data["scales"] = scales_json(view)
+    return panel_group(drawn.getvalue(), prefix, f"panel--{name}--{key}", data, series)
 
 
-def _description(summary: Summary, chart: Chart, views: Sequence[DeviceSummary]) -> str:
-    devices = " and ".join(dict.fromkeys(view.device.name for view in views))
-    return printable(f"{summary.title}: {chart.title} by workload{f' on {devices}' if devices else ''}")
+def scales_json(view: DeviceSummary) -> str:
+    """Return title and axes of each chart's metric for a view as JSON; null for a chart without the view.
+
+    With them and the markers' ``data-all`` a page redraws the panel for another metric or scale.
+    """
+    found = [_scale(view, metric_of(view, chart)) if shows(view, chart) else None for chart in chart_names()]
+    return json.dumps(found, ensure_ascii=False, separators=(",", ":"))
 
 
-def _panel(view: DeviceSummary, chart: Chart, top: float, bottom: float) -> Panel:
-    """Return what a page is told of a panel; of one that can be switched, and has axes, also those of all charts."""
-    box = " ".join(f"{72 * edge:.6g}" for edge in plot_box(view, top))
-    switch = {"box": box, "scales": scales_json(view)} if chart.everywhere and has_axes(view) else {}
-    return Panel(panel_id(view), {"view": panel_id(view), "bottom": f"{72 * bottom:.6g}"} | switch)
+def _scale(view: DeviceSummary, metric: Metric) -> dict[str, Any]:
+    values = axis_values(view, metric)
+    return {
+        "name": metric.chart,
+        "metric": metric.title,
+        "unit": _unit(metric),
+        "better": metric.better,
+        "log": is_logarithmic(metric, values),
+        "axes": [_axis(linear_axis(values)), _axis(logarithmic_axis(values))],
+        "lines": [[_short(line.at), printable(line.label)] for line in metric.lines(view)],
+    }
 
 
-def _series(view: DeviceSummary, row: Row, chart: Chart, pages: Mapping[str, str] | None) -> Series:
-    scale = chart.scale(view)
+def _unit(metric: Metric) -> str:
+    return "" if metric.label == metric.title else metric.unit
+
+
+def _axis(axis: Axis) -> list[Any]:
+    return [_short(axis.low), _short(axis.high), [*map(_short, axis.ticks)]]
+
+
+def _short(value: float) -> float:
+    short = float(f"{value:.5g}")
+    return int(short) if short.is_integer() else short
+
+
+def _series(view: DeviceSummary, row: Row, chart: str, pages: Mapping[str, str] | None) -> Series:
+    metric = metric_of(view, chart)
     page = f"../impls/{row.implementation}.html" if pages is None else pages.get(row.implementation, "")
-    read = [(point, scale.read(point)) for point in row.points] if row.passed else []
+    found = [(point, metric.estimate(point)) for point in row.points] if row.passed else []
+    others = [metric_of(view, name) for name in chart_names()] if chart == LATENCY.chart else []
+    points = []
+    for at, (point, estimate) in enumerate(found):
+        if estimate is not None:
+            numbers = dict(zip(("value", "low", "high"), _numbers(estimate, 6), strict=False))
+            points.append({"at": str(at), "workload": printable(point.workload), **numbers})
+            if others:
+                all_numbers = (_numbers(other.estimate(point), 4) for other in others)
+                points[-1]["all"] = ";".join(" ".join(numbers) for numbers in all_numbers)
     return Series(
         slug=row.slug,
         device=view.device.slug,
-        title=f"{printable(row.title)} on {place_of(view)}",
+        title=printable(row.title),
+        place=view_title(view),
+        note=printable(_note(row)),
         href=page,
-        metric=scale.metric,
-        unit=scale.unit,
-        points=[
-            {"at": str(at)}
-            | _point_data(point, found)
-            | ({"all": values_text(view, point)} if chart.everywhere else {})
-            for at, (point, found) in enumerate(read)
-            if found is not None
-        ],
-        failures=[_failure_data(point) for point in failures(row)],
+        metric=metric.title,
+        unit=_unit(metric),
+        points=points,
+        failures=[_failure(point) for point in failed_points(row)],
     )
 
 
-def _point_data(point: Point, found: Estimate) -> dict[str, str]:
-    values = {"value": found.value} | ({"low": found.low, "high": found.high} if found.known else {})
-    numbers = {name: f"{value:.6g}" for name, value in values.items()}
-    return {"workload": printable(point.workload), **numbers}
+def _numbers(estimate: Estimate | None, digits: int) -> list[str]:
+    """Return value, low and high, without the interval where there is none."""
+    if estimate is None:
+        return []
+    return [f"{number:.{digits}g}" for number in (estimate if estimate.known else estimate[:1])]
 
 
-def _failure_data(point: Point) -> dict[str, str]:
-    assert point.status is not Status.OK
+def _failure(point: Point) -> dict[str, str]:
     return {
         "workload": printable(point.workload),
         "status": point.status.value,
         "reason": printable(point.reason),
     }
+
+
+def _note(row: Row) -> str:
+    """Return the last line of the tooltip: the overall speed-up, or why there is none."""
+    if row.baseline and row.passed:
+        return "baseline"
+    if row.speedup is not None:
+        return f"speed-up {times(row.speedup)} {times_interval(row.speedup_low, row.speedup_high)}".rstrip()
+    return ": ".join(filter(None, [row.status.value.replace("_", " "), row.reason]))

@@ -1,97 +1,64 @@
-"""What a chart's SVG needs beyond matplotlib: names for scripts and styles, links, and the page's ink.
+"""matplotlib's SVG prepared for pages: ids and classes for scripts and styles, links, and the page's text colour.
 
-A chart is inlined into pages, next to other charts. So its ids are its own, its style rules reach
-nothing else, its neutrals take the page's colour, and its links are plain ``href``: an HTML parser does
-not know ElementTree's made-up prefix for ``xlink:href``, and every marker would vanish.
+A chart is inlined into pages, next to other charts. So its ids are unique, its style rules apply to nothing else, and its
+links are plain ``href``: an HTML parser does not know the prefix that ElementTree writes for ``xlink:href``.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 from xml.etree import ElementTree as ET
 
 from kernels_bench_tools.errors import RecordError
-from kernels_bench_tools.summarize.chart.compact import share, shorten
 
 INK = "#010203"
-"""Drawn by matplotlib wherever the page's text colour shall be."""
+"""Placeholder for the page's text colour."""
 FONT = "DejaVu Sans"
 """Measured by matplotlib, and replaced by the reader's own sans-serif, which is narrower."""
 
-_READERS_FONT = "system-ui, sans-serif"
+_WIDTH, _GAP, _EMPTY_HEIGHT = 691.2, 21.6, 72.0
+_TEXT_STYLE = {
+    f"font-family:'{FONT}'",
+    f"font-family:{FONT}",
+    "font-size:9.5px",
+    f"fill:{INK}",
+    "text-anchor:start",
+}
+"""The style of all texts, stated once for the figure."""
 _ANCHOR = re.compile(r"url\(#([^)]+)\)")
+_LONG_NUMBER = re.compile(r"-?\d+\.\d{2,}")
 _SVG = "http://www.w3.org/2000/svg"
 
 
 class Series(NamedTuple):
-    """One implementation on one device, as it was drawn."""
+    """One implementation in one panel, as it was drawn."""
 
     slug: str
-    """Ends the ids ``series--…``, ``band--…``, ``failed--…``, ``legend-label--…`` and ``legend-handle--…``."""
+    """Last part of the ids ``series--…``, ``band--…``, ``failed--…``, ``legend-label--…`` and ``legend-handle--…``."""
     device: str
     title: str
-    """Names the link to readers who cannot see it."""
+    place: str
+    """Device and view."""
+    note: str
+    """Speed-up, or why there is none."""
     href: str
-    """Where a click leads; empty for nowhere."""
+    """Target of a click; empty for none."""
     metric: str
-    """What the markers' values are, such as ``Latency``."""
     unit: str
-    """Their unit; empty for a plain number."""
     points: Sequence[dict[str, str]]
     """Attributes of each marker, in the order in which matplotlib was given them."""
     failures: Sequence[dict[str, str]]
-    """The same for the marks of failed workloads."""
+    """The same for the crosses of failed workloads."""
 
 
-class Panel(NamedTuple):
-    """One view of a figure, as it was drawn."""
-
-    id: str
-    """Ends the ids ``panel--…``, ``y-axis--…``, ``y-title--…``, ``y-better--…`` and ``rule--…``."""
-    attributes: Mapping[str, str]
-    """What a page is told about it."""
-
-
-def finish_svg(
-    drawn: bytes, figure: str, title: str, series: Sequence[Series], panels: Sequence[Panel] = ()
-) -> bytes:
-    """Return matplotlib's SVG made ready for pages; the same bytes for the same input.
-
-    Args:
-        drawn: What matplotlib wrote, with a ``gid`` for each of the ids that ``Series.slug`` names.
-        figure: Id of the chart, unique among the charts of a page.
-        title: Says what it shows to readers who cannot see it.
-        series: Every series that was drawn, also those without a point.
-        panels: Every panel that was drawn.
+def refuse_same_slugs(series: Iterable[Series]) -> None:
+    """Check that ids are unique.
 
     Raises:
-        RecordError: Two series share a slug.
+        RecordError: Two series have the same slug.
     """
-    _refuse_shared_slugs(series)
-    # Parses what matplotlib has just written, no one else's.
-    root = ET.fromstring(drawn)  # noqa: S314
-    _drop_namespaces(root)
-    _drop_defaults(root)
-    for entry in series:
-        _tag(root, entry)
-    _tag_panels(root, panels)
-    _keep_own_ids(root, figure)
-    shorten(root)
-    for element in root.iter():
-        for name, value in element.attrib.items():
-            element.set(name, value.replace(INK, "currentColor").replace(f"'{FONT}'", _READERS_FONT))
-        if element.get("transform", "").startswith("rotate(-0 "):
-            del element.attrib["transform"]
-    share(root, _READERS_FONT)
-    _name(root, figure, title)
-    _tell_metric(root, series)
-    text = ET.tostring(root, encoding="unicode")
-    return f'<?xml version="1.0" encoding="utf-8"?>\n{text}\n'.encode()
-
-
-def _refuse_shared_slugs(series: Sequence[Series]) -> None:
     seen: dict[str, str] = {}
     for entry in series:
         if entry.slug in seen:
@@ -104,87 +71,136 @@ def _refuse_shared_slugs(series: Sequence[Series]) -> None:
         seen[entry.slug] = entry.title
 
 
+def panel_group(
+    drawn: bytes, prefix: str, identifier: str, data: Mapping[str, str], series: Sequence[Series]
+) -> ET.Element:
+    """Return a panel as a group with its size in ``data-size``.
+
+    Args:
+        drawn: The figure as matplotlib wrote it, with the ``gid`` of each artist that ``draw_panel`` names.
+        prefix: Begins the ids of shapes, unique among the panels of a page.
+        identifier: Id of the group.
+        data: Its ``data-`` attributes.
+        series: Every series that was drawn, also those without a point.
+    """
+    root = ET.fromstring(drawn)  # noqa: S314 - written by matplotlib in this process
+    _drop_namespaces(root)
+    figure = next(child for child in root if child.get("id") == "figure_1")
+    panel = ET.Element("g", {"id": identifier, "class": "panel"})
+    panel.attrib |= {f"data-{name}": value for name, value in data.items()}
+    panel.set("data-size", " ".join(root.get("viewBox", "").split()[2:]))
+    panel.extend(child for child in root if child.tag == "defs")
+    panel.extend(figure)
+    _drop_unseen(panel)
+    for entry in series:
+        _tag(panel, entry)
+    for group in panel.iter("g"):
+        if group.get("id") in {"y-axis", "y-title", "y-better", "rule"}:
+            group.set("class", group.attrib.pop("id"))
+    _rename_ids(panel, prefix)
+    _shorten(panel)
+    return panel
+
+
+def figure_svg(identifier: str, title: str, panels: Sequence[ET.Element], empty: str) -> bytes:
+    """Return the panels, one below the other, as an SVG file.
+
+    Args:
+        identifier: Of the figure.
+        title: Its title for readers who cannot see it.
+        panels: What it shows.
+        empty: Text of a figure without panels.
+    """
+    root = ET.Element("svg", {"xmlns": _SVG, "id": identifier, "class": "figure", "role": "img"})
+    root.attrib |= {"font-family": "system-ui, sans-serif", "font-size": "9.5px", "fill": "currentColor"}
+    root.attrib |= {"stroke-linejoin": "round"}
+    ET.SubElement(root, "title").text = title
+    # `:root` matches in the file only: in a page, the colour is the page's.
+    ET.SubElement(root, "style").text = (
+        f"#{identifier}:root{{color:#1f2328}}"
+        f"@media (prefers-color-scheme:dark){{#{identifier}:root{{color:#e6edf3}}}}"
+    )
+    height = 0.0
+    for panel in panels:
+        if height:
+            panel.set("transform", f"translate(0 {height:.1f})")
+        height += float(panel.get("data-size", "0 0").split()[1]) + _GAP
+        root.append(panel)
+    if not panels:
+        middle = {"x": f"{_WIDTH / 2}", "y": f"{_EMPTY_HEIGHT / 2}", "text-anchor": "middle"}
+        ET.SubElement(root, "text", middle).text = empty
+    root.set("viewBox", f"0 0 {_WIDTH} {height - _GAP if panels else _EMPTY_HEIGHT:.1f}")
+    metrics = {
+        (it.get("data-metric"), it.get("data-unit")) for it in root.iter("g") if "data-metric" in it.attrib
+    }
+    if len(metrics) == 1:
+        ((metric, unit),) = metrics
+        root.attrib |= {"data-metric": metric or "", "data-unit": unit or ""}
+    text = ET.tostring(root, encoding="unicode")
+    return f'<?xml version="1.0" encoding="utf-8"?>\n{text}\n'.encode()
+
+
 def _drop_namespaces(root: ET.Element) -> None:
     for element in root.iter():
         element.tag = element.tag.rpartition("}")[2]
         for name in [name for name in element.attrib if name.startswith("{")]:
             element.set(name.rpartition("}")[2], element.attrib.pop(name))
-    root.set("xmlns", _SVG)
 
 
-def _drop_defaults(root: ET.Element) -> None:
-    """Drop the metadata, and a style rule for ``*`` that would restyle the page around the chart."""
+def _drop_unseen(root: ET.Element) -> None:
+    """Drop style rules, which would apply to the page, and empty elements."""
     for parent in list(root.iter()):
         for child in list(parent):
-            if child.tag in {"metadata", "style"}:
-                parent.remove(child)
-    for parent in list(root.iter()):
-        for child in list(parent):
-            if child.tag == "defs" and len(child) == 0:
+            if child.tag == "style" or (child.tag == "defs" and all(it.tag == "style" for it in child)):
                 parent.remove(child)
 
 
-def _tag(root: ET.Element, entry: Series) -> None:
-    line = _group(root, f"series--{entry.slug}")
+def _tag(panel: ET.Element, entry: Series) -> None:
+    line = _group(panel, f"series--{entry.slug}")
     assert line is not None, f"series--{entry.slug} was not drawn"
     _mark(line, entry.points)
-    failed = _take(root, f"failed--{entry.slug}")
+    failed = _take(panel, f"failed--{entry.slug}")
     if failed is not None:
         _mark(failed, entry.failures)
         failed.set("class", "failed")
         line.append(failed)
-    label = _group(root, f"legend-label--{entry.slug}")
-    handle = _take(root, f"legend-handle--{entry.slug}")
+    label = _group(panel, f"legend-label--{entry.slug}")
+    handle = _take(panel, f"legend-handle--{entry.slug}")
     if label is not None and handle is not None:
         label.insert(0, handle)
     for kind in ("series", "band", "legend-label"):
-        group = _group(root, f"{kind}--{entry.slug}")
+        group = _group(panel, f"{kind}--{entry.slug}")
         if group is not None:
             group.set("class", f"{kind} {kind}--{entry.slug}")
             group.set("data-series", entry.slug)
             group.set("data-device", entry.device)
-        if group is not None and kind == "series":
-            group.attrib |= {"data-metric": entry.metric, "data-unit": entry.unit}
+    line.attrib |= {"data-metric": entry.metric, "data-unit": entry.unit}
+    line.attrib |= {"data-title": entry.title, "data-place": entry.place, "data-note": entry.note}
+    stop = True
     for group in (line, label):
-        if group is not None and entry.href:
-            _link(group, entry)
-
-
-def _tag_panels(root: ET.Element, panels: Sequence[Panel]) -> None:
-    for group in root.iter("g"):
-        if group.get("id") == "figure_1":
-            group.set("class", "canvas")
-    for panel in panels:
-        for kind in ("panel", "y-axis", "y-title", "y-better", "rule"):
-            for group in root.iter("g"):
-                if group.get("id") == f"{kind}--{panel.id}":
-                    group.set("class", kind)
-                    group.attrib |= (
-                        {f"data-{name}": value for name, value in panel.attributes.items()}
-                        if kind == "panel"
-                        else {}
-                    )
+        # One stop of the Tab key for each series: its line, or its label if nothing was drawn.
+        if group is not None and len(group) and entry.href:
+            _link(group, entry, stop)
+            stop = False
 
 
 def _mark(group: ET.Element, points: Sequence[dict[str, str]]) -> None:
     """Give each marker of the group its point's attributes."""
     uses = list(group.iter("use"))
-    # matplotlib draws no marker for a point that is not finite: counting tells if one was.
+    # matplotlib draws no marker for a point that is not finite.
     assert len(uses) == len(points), f"{len(uses)} markers for {len(points)} points"
     for use, point in zip(uses, points, strict=True):
         for name, value in point.items():
             use.set(f"data-{name}", value)
 
 
-def _link(group: ET.Element, entry: Series) -> None:
-    """Make one link of everything in the group: one stop for the keyboard, not one per marker."""
-    if len(group) == 0:
-        return
-    link = ET.Element("a", {"href": entry.href, "aria-label": entry.title})
+def _link(group: ET.Element, entry: Series, stop: bool) -> None:
+    """Make everything in the group one link."""
+    link = ET.Element("a", {"href": entry.href, "aria-label": f"{entry.title} on {entry.place}"})
+    if not stop:
+        link.set("tabindex", "-1")
     link.extend(list(group))
-    for child in list(group):
-        group.remove(child)
-    group.append(link)
+    group[:] = [link]
 
 
 def _group(root: ET.Element, identifier: str) -> ET.Element | None:
@@ -192,7 +208,7 @@ def _group(root: ET.Element, identifier: str) -> ET.Element | None:
 
 
 def _take(root: ET.Element, identifier: str) -> ET.Element | None:
-    """Return a group, taken out of where it was drawn."""
+    """Remove a group from where it was drawn, and return it."""
     for parent in root.iter("g"):
         for child in parent:
             if child.get("id") == identifier:
@@ -202,23 +218,22 @@ def _take(root: ET.Element, identifier: str) -> ET.Element | None:
     return None
 
 
-def _keep_own_ids(root: ET.Element, figure: str) -> None:
-    """Drop every id that nothing refers to; number the rest, after the chart's name."""
-    values = [value for element in root.iter() for value in element.attrib.values()]
-    used = {name for value in values for name in _ANCHOR.findall(value)}
-    used |= {use.get("href", "").removeprefix("#") for use in root.iter("use")}
-    for parent in list(root.iter()):
-        for child in list(parent):
-            if child.tag == "clipPath" and child.get("id") not in used:
-                parent.remove(child)
-    known = [identifier for element in root.iter() if (identifier := element.get("id", "")) in used]
-    short = figure.removeprefix("figure--")
-    own = {identifier: f"{short}-{number}" for number, identifier in enumerate(known)}
-    for element in root.iter():
+def _rename_ids(panel: ET.Element, prefix: str) -> None:
+    """Number the shapes that are referred to, after the prefix; drop all other ids but those of series."""
+    used = {use.get("href", "").removeprefix("#") for use in panel.iter("use")}
+    used |= {
+        name
+        for element in panel.iter()
+        for value in element.attrib.values()
+        for name in _ANCHOR.findall(value)
+    }
+    known = [identifier for element in panel.iter() if (identifier := element.get("id", "")) in used]
+    own = {identifier: f"{prefix}-{number}" for number, identifier in enumerate(known)}
+    for element in panel.iter():
         identifier = element.get("id", "")
         if identifier in own:
             element.set("id", own[identifier])
-        elif identifier and "data-series" not in element.attrib:
+        elif identifier and element is not panel and "data-series" not in element.attrib:
             del element.attrib["id"]
         if element.tag == "use":
             element.set("href", f"#{own[element.get('href', '').removeprefix('#')]}")
@@ -226,25 +241,24 @@ def _keep_own_ids(root: ET.Element, figure: str) -> None:
             element.set(name, _ANCHOR.sub(lambda found: f"url(#{own[found.group(1)]})", value))
 
 
-def _tell_metric(root: ET.Element, series: Sequence[Series]) -> None:
-    """Say of the whole chart what its values are, where they are all the same."""
-    said = {(entry.metric, entry.unit) for entry in series}
-    if len(said) == 1:
-        ((metric, unit),) = said
-        root.attrib |= {"data-metric": metric, "data-unit": unit}
-
-
-def _name(root: ET.Element, figure: str, title: str) -> None:
-    for size in ("width", "height"):
-        root.attrib.pop(size, None)
-    root.attrib |= {"id": figure, "class": "figure", "role": "img", "stroke-linejoin": "round"}
-    # `:root` holds for the file alone: in a page, the ink is the page's.
-    style = ET.Element("style")
-    style.text = (
-        f"#{figure}:root{{color:#1f2328}}"
-        f"@media (prefers-color-scheme:dark){{#{figure}:root{{color:#e6edf3}}}}"
-    )
-    heading = ET.Element("title")
-    heading.text = title
-    root.insert(0, style)
-    root.insert(0, heading)
+def _shorten(panel: ET.Element) -> None:
+    """Round coordinates to a tenth of a point, and drop what the figure states once for all texts."""
+    for element in panel.iter():
+        element.tail = None
+        if element.tag != "text" and element.text and not element.text.strip():
+            element.text = None
+        for name in {"d", "x", "y", "transform"} & element.attrib.keys():
+            value = " ".join(
+                _LONG_NUMBER.sub(lambda found: f"{float(found[0]):.1f}", element.attrib[name]).split()
+            )
+            element.set(name, value)
+        if element.get("transform", "").startswith("rotate(-0 "):
+            del element.attrib["transform"]
+        parts = [part.strip().replace(": ", ":") for part in element.attrib.pop("style", "").split(";")]
+        style = ";".join(
+            part for part in parts if part and not (element.tag == "text" and part in _TEXT_STYLE)
+        )
+        if style:
+            element.set("style", style)
+        for name, value in element.attrib.items():
+            element.set(name, value.replace(INK, "currentColor"))

@@ -1,1 +1,0 @@
-"""Chart SVG on its way into a page: sanitized, cut into panels, made smaller."""

@@ -1,0 +1,280 @@
+"""From records to rows: the records of one implementation in one view of a device become one row of the summary."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+
+import msgspec
+
+from kernels_bench_tools.schema.build import FrontMatter
+from kernels_bench_tools.schema.device import Device, cuda_device
+from kernels_bench_tools.schema.record import Environment, Failure, Provenance, Record, Status
+from kernels_bench_tools.schema.summary import Point, Row, WorkloadSummary
+from kernels_bench_tools.summarize.compare import Speedup, compare, overall_speedup
+from kernels_bench_tools.summarize.merge import by_workload, estimate, merge, reason_of
+from kernels_bench_tools.summarize.metrics import set_metrics
+from kernels_bench_tools.summarize.views import View, group_order, in_view_order, view_of
+from kernels_bench_tools.text import series_slug, slugify, title_from_name
+
+_NOT_A_GPU = frozenset({"", "cpu", "none", "null", "n/a", "unknown"})
+NEVER_RUN = "not measured on this device"
+NO_RECORD = "no record of this workload"
+
+
+class Source(msgspec.Struct, kw_only=True, frozen=True):
+    """The records of one cell or file."""
+
+    records: list[Record]
+    front: FrontMatter | None = None
+    """Front matter of the notebook that made them; None for a committed file."""
+    page: str = ""
+    """URL of the notebook's page, relative to the combined page; empty if it has none."""
+    measured_now: bool = False
+    """Whether this build made them: they then replace committed ones of the same device."""
+
+
+class Implementation(msgspec.Struct, kw_only=True, frozen=True):
+    """Title and description of an implementation."""
+
+    title: str
+    description: str = ""
+    family: str = ""
+    baseline: bool = False
+
+
+class ViewRecords(msgspec.Struct, kw_only=True, frozen=True):
+    """The records of one implementation in one view of a device."""
+
+    implementation: str
+    device: Device
+    view: View
+    records: dict[str, Record]
+    """By the name of the workload, all processes merged."""
+    processes: dict[str, list[Record]]
+    """By the name of the workload, one for each process that measured it."""
+    whole: Record | None
+    """Record without a workload: it holds for every workload without a record."""
+
+    def record(self, workload: str) -> Record | None:
+        """Return the record that holds for a workload."""
+        return self.records.get(workload, self.whole)
+
+    def representative(self) -> Record | None:
+        """Return the record whose environment and provenance the row shows: the first that ran."""
+        known = [*self.records.values(), *([self.whole] if self.whole else [])]
+        return next((record for record in known if record.outcome.ran), known[0] if known else None)
+
+
+def whole_record(implementation: str, status: Status, reason: str, device: Device) -> Record:
+    """Return a record without a workload and without a time, which holds for all workloads of a cell."""
+    failure = Failure(type=status.value, msg=reason or f"ended as {status.value}")
+    return Record(ts="", run="", impl=implementation, status=status, err=failure, device=device)
+
+
+def device_of(record: Record) -> Device:
+    """Return the device of a record; in files older than the field, the one that the environment names."""
+    if record.device is not None:
+        return record.device
+    gpu = record.env.gpu.strip()
+    if gpu.lower() not in _NOT_A_GPU and str(record.wl.get("device", "cuda")).partition(":")[0] != "cpu":
+        return cuda_device(gpu, record.env.driver)
+    name = record.env.cpu or "CPU"
+    return Device(kind="cpu", name=name, slug=slugify(name))
+
+
+def group_records(sources: Sequence[Source]) -> list[ViewRecords]:
+    """Return the records by device, view and implementation: GPUs first, then by device, view and id.
+
+    Of one device and implementation, records of this build replace committed ones altogether, because a row shows one
+    environment. Of one process the later record of a workload counts.
+
+    Every implementation has a row on every device. It is in the views that it has records in. A record without a
+    workload puts it into every view of the groups that it has records of anywhere.
+    """
+    kept, devices = _kept(sources)
+    groups = _groups(kept)
+    order = group_order(groups.values())
+    found = []
+    for device in sorted(devices.values(), key=lambda it: (it.kind == "cpu", it.slug)):
+        here = {
+            name: kept.get((device.slug, name)) or [whole_record(name, Status.ABSENT, NEVER_RUN, device)]
+            for name in sorted(groups)
+        }
+        measured = {view_of(record.wl) for records in here.values() for record in records if record.workload}
+        views = {name: _views(records, groups[name], measured) for name, records in here.items()}
+        for view in in_view_order(set().union(*views.values()), order):
+            found += [_view_records(name, device, view, here[name]) for name in here if view in views[name]]
+    return found
+
+
+def _kept(sources: Sequence[Source]) -> tuple[dict[tuple[str, str], list[Record]], dict[str, Device]]:
+    """Return the records that count by device and implementation, and the devices by slug."""
+    now: dict[tuple[str, str], list[Record]] = defaultdict(list)
+    before: dict[tuple[str, str], list[Record]] = defaultdict(list)
+    devices: dict[str, Device] = {}
+    for source in sources:
+        for record in source.records:
+            device = device_of(record)
+            known = devices.setdefault(device.slug, device)
+            if device.driver and (not known.driver or source.measured_now):
+                devices[device.slug] = device
+            (now if source.measured_now else before)[device.slug, record.impl].append(record)
+    return before | now, devices
+
+
+def _groups(kept: Mapping[tuple[str, str], Sequence[Record]]) -> dict[str, list[str]]:
+    """Return the groups that each implementation has records of, on any device."""
+    found: dict[str, dict[str, None]] = {}
+    for (_, implementation), records in sorted(kept.items()):
+        groups = found.setdefault(implementation, {})
+        groups |= dict.fromkeys(view_of(record.wl).group for record in records if record.workload)
+    return {implementation: list(groups) for implementation, groups in found.items()}
+
+
+def _views(records: Sequence[Record], groups: Sequence[str], measured: set[View]) -> set[View]:
+    """Return the views of a device in which an implementation has a row, at least one.
+
+    Args:
+        records: Its records on the device.
+        groups: The groups that it computes; empty where no record names one.
+        measured: The views that the device has workloads of.
+    """
+    own = {view_of(record.wl) for record in records if record.workload}
+    if all(record.workload for record in records):
+        return own
+    if not measured:
+        return {View()}
+    computed = {view for view in measured if not groups or view.group in groups}
+    # Without a measured view of its groups it gets a view of its own, not a row among other functions.
+    return own | computed or {View(group) for group in groups}
+
+
+def _view_records(name: str, device: Device, view: View, records: Sequence[Record]) -> ViewRecords:
+    here = [record for record in records if not record.workload or view_of(record.wl) == view]
+    processes, whole = by_workload(here)
+    return ViewRecords(
+        implementation=name,
+        device=device,
+        view=view,
+        records={workload: merge(found) for workload, found in processes.items()},
+        processes=processes,
+        whole=whole,
+    )
+
+
+def implementations(sources: Iterable[Source]) -> dict[str, Implementation]:
+    """Return title and description of each implementation, by id.
+
+    They are those of its notebook's front matter. Of a notebook with several implementations only family and
+    description are used. Without a notebook, the title is made from the id.
+    """
+    found: dict[str, Implementation] = {}
+    for source in sorted(sources, key=lambda source: source.front is None):
+        own = {record.impl: record for record in source.records}
+        front = source.front or FrontMatter()
+        for name, record in own.items():
+            title = front.title if len(own) == 1 else ""
+            implementation = Implementation(
+                title=title or title_from_name(name),
+                description=front.description,
+                family=front.family or record.tags.get("family", ""),
+                baseline=front.baseline,
+            )
+            found.setdefault(name, implementation)
+    return found
+
+
+def make_row(
+    found: ViewRecords,
+    implementation: Implementation,
+    workloads: Sequence[WorkloadSummary],
+    baseline: ViewRecords | None,
+    key: str,
+) -> Row:
+    """Return the row of an implementation in a view, without its rank.
+
+    Args:
+        found: Its records.
+        implementation: Its title and description.
+        workloads: Those of the view.
+        baseline: The records of the view's baseline.
+        key: Key of the view.
+    """
+    points = [_point(workload.name, found, baseline) for workload in workloads]
+    status, reason = _outcome(found, points)
+    shared = [point.workload for point in points if point.speedup is not None]
+    pairs = [(found.processes[name], baseline.processes[name]) for name in shared] if baseline else []
+    speedup = overall_speedup(points, pairs)
+    origin = found.representative()
+    return Row(
+        implementation=found.implementation,
+        slug="-".join(filter(None, (series_slug(found.implementation, found.device.slug), key))),
+        title=implementation.title,
+        description=implementation.description,
+        family=implementation.family,
+        baseline=implementation.baseline if baseline is None else found is baseline,
+        status=status,
+        reason=reason,
+        passed=sum(point.status is Status.OK for point in points),
+        total=len(points),
+        speedup=speedup.value if speedup else None,
+        speedup_low=speedup.low if speedup and speedup.known else None,
+        speedup_high=speedup.high if speedup and speedup.known else None,
+        speedup_workloads=len(shared),
+        trust=origin.trust if origin else "",
+        points=points,
+        environment=origin.env if origin else Environment(),
+        provenance=origin.provenance if origin else Provenance(),
+        tags=origin.tags if origin else {},
+    )
+
+
+def _outcome(found: ViewRecords, points: Sequence[Point]) -> tuple[Status, str]:
+    """Return the status and reason of a row: those of its first workload that is not ok, if there is one."""
+    for point in points:
+        if point.status is not Status.OK:
+            return point.status, point.reason
+    if points:
+        return Status.OK, ""
+    if found.whole is not None and found.whole.outcome is not Status.OK:
+        return found.whole.outcome, reason_of(found.whole)
+    return Status.INVALID, "no record of any workload"
+
+
+def _point(workload: str, found: ViewRecords, baseline: ViewRecords | None) -> Point:
+    record = found.record(workload)
+    if record is None:
+        return Point(workload=workload, status=Status.INVALID, reason=NO_RECORD)
+    records = found.processes.get(workload, [])
+    other = baseline.processes.get(workload, []) if baseline is not None else []
+    return _measured(workload, record, max(len(records), 1), compare(records, other))
+
+
+def _measured(workload: str, record: Record, processes: int, speedup: Speedup) -> Point:
+    point = Point(
+        workload=workload,
+        status=record.outcome,
+        reason=reason_of(record),
+        processes=processes,
+        speedup=speedup.value,
+        speedup_low=speedup.low,
+        speedup_high=speedup.high,
+        verdict=speedup.verdict,
+        regime=record.regime,
+        flags=record.flags,
+        span_ms=record.span_ms,
+        measured=record.ts,
+    )
+    set_metrics(point, record)
+    if record.roofline and point.fraction is not None:
+        point.ceiling = record.roofline.ceiling
+    latency = record.lat_ms
+    if latency is not None:
+        point.mean_ms, point.p10_ms, point.p90_ms = latency.mean, latency.p10, latency.p90
+        # A record merged from several processes has the interval over them; of one process it may have to be computed.
+        known = estimate([record]) if processes == 1 else None
+        ends = (known.low, known.high) if known and known.known else (None, None)
+        point.ci_low_ms, point.ci_high_ms = ends if processes == 1 else (latency.ci_low, latency.ci_high)
+        point.reps, point.timer, point.cache = latency.reps, latency.timer, latency.cache
+    return point
