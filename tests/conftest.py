@@ -278,10 +278,10 @@ def make_figure(summary: Summary) -> str:
             note = "1.62× [1.612, 1.626] speed-up over the baseline" if row.speedup else row.reason
             title = f'data-title="{row.title}" data-place="{device.device.name}" data-note="{escape(note)}"'
             parts.append(
-                f'<g id="series--{row.slug}" class="series series--{row.slug}" {data} {title}><a href="{href}">{path}{uses}</a></g>'
+                f'<g id="series--{row.slug}" class="series series--{row.slug}" {data} {title}><a href="{href}" aria-label="{row.title} on {device.device.name}">{path}{uses}</a></g>'
             )
             parts.append(
-                f'<g id="legend-label--{row.slug}" class="legend-label legend-label--{row.slug}" {data}><a href="{href}">{label}</a></g>'
+                f'<g id="legend-label--{row.slug}" class="legend-label legend-label--{row.slug}" {data}><a href="{href}" tabindex="-1">{label}</a></g>'
             )
         parts.append("</g>")
     style = "<style>@media (prefers-color-scheme: dark){#figure--layer-norm-latency{color:#eee}}</style>"
