@@ -176,7 +176,7 @@ class PartBuilder:
         return PagePart("artifact", artifact=missing(part.artifact))
 
     def _cell(self, cell: CellRun) -> CellSection:
-        from kernels_bench_tools.report.code import highlighted  # imports Pygments
+        from kernels_bench_tools.report.prose import highlighted  # imports Pygments
 
         artifacts = [artifact for artifact in self.artifacts if artifact.cell == cell.id]
         return CellSection(

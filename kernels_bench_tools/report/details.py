@@ -8,10 +8,8 @@ from pathlib import Path
 
 from kernels_bench_tools.errors import RecordError
 from kernels_bench_tools.report.artifacts import Artifact
-from kernels_bench_tools.schema.device import Device, cuda_device
 from kernels_bench_tools.schema.record import Clocks, FirstCall, Record
 from kernels_bench_tools.schema.record_io import read_records
-from kernels_bench_tools.text import slugify
 
 
 @dataclass(frozen=True)
@@ -46,19 +44,10 @@ def _by_device(files: Iterable[Path]) -> dict[str, list[Record]]:
         except RecordError:
             continue
         for record in records:
-            if record.lat_ms is not None:
-                found.setdefault(record_device(record).slug, []).append(record)
+            # Records without a device are of an older format, which has none of the details.
+            if record.lat_ms is not None and record.device is not None:
+                found.setdefault(record.device.slug, []).append(record)
     return found
-
-
-def record_device(record: Record) -> Device:
-    """Return the device of a record, also of an old one that has only the name of its GPU."""
-    if record.device is not None:
-        return record.device
-    if record.env.gpu:
-        return cuda_device(record.env.gpu, record.env.driver)
-    name = record.env.cpu or "CPU"
-    return Device(kind="cpu", name=name, slug=slugify(name))
 
 
 def _details(records: Sequence[Record]) -> Details:

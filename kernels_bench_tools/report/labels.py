@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from kernels_bench_tools.schema.record import CacheState, Regime, Status, Timer
+from kernels_bench_tools.schema.record import CacheState, Status, Timer
 from kernels_bench_tools.schema.summary import Verdict
 
 
@@ -50,13 +50,6 @@ CACHES: Mapping[CacheState, str] = {
     CacheState.ROTATED: "cold, rotated inputs",
     CacheState.HOT: "hot",
     CacheState.UNKNOWN: "unknown",
-}
-REGIMES: Mapping[Regime, str] = {
-    Regime.LAUNCH: "launch-bound",
-    Regime.L2: "in cache",
-    Regime.TRANSITION: "cache and memory",
-    Regime.HBM: "memory-bound",
-    Regime.COMPUTE: "compute-bound",
 }
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kernels_bench_tools.report.artifacts import Artifact
-from kernels_bench_tools.report.devices import ReportDevice
+from kernels_bench_tools.report.devices import ReportDevice, read_readings
 from kernels_bench_tools.report.operators import IMPLEMENTATIONS, RESULTS, OperatorReport, notebook_title
 from kernels_bench_tools.report.page import Links, Page
 from kernels_bench_tools.report.paths import (
@@ -24,8 +24,8 @@ from kernels_bench_tools.report.paths import (
     backward_page,
     matrix_page,
 )
+from kernels_bench_tools.report.provenance import Origin
 from kernels_bench_tools.report.selfchecks import SelfChecks
-from kernels_bench_tools.report.sentinels import read_readings
 from kernels_bench_tools.schema.build import BuildRun, FrontMatter, NotebookRun
 from kernels_bench_tools.schema.record_io import RecordHead
 from kernels_bench_tools.schema.summary import Report
@@ -67,24 +67,24 @@ class Site:
         return self._by_folder.get(folder)
 
 
-def front_crumbs(site: Site, page: Page) -> list[tuple[str, str]]:
-    """Return the breadcrumbs of a page below the front page."""
-    return [(site.build.project.title, page.url(FRONT))]
-
-
-def operator_crumbs(site: Site, page: Page, operator: OperatorReport | None) -> list[tuple[str, str]]:
-    """Return the breadcrumbs of a page of an operator, if it has one."""
-    crumbs = front_crumbs(site, page)
-    return crumbs if operator is None else [*crumbs, (operator.title, page.url(operator.page))]
-
-
 def blank_notebook(title: str, description: str = "") -> NotebookRun:
     """Return an empty notebook, for a page without one."""
     front = FrontMatter(title=title, description=description)
     return NotebookRun(path="", digest="", front=front, blocks=[])
 
 
-def render(site: Site, template: str, page: Page, notebook: NotebookRun, body: Body, **context: Any) -> str:
+def render(
+    site: Site,
+    template: str,
+    page: Page,
+    notebook: NotebookRun,
+    body: Body | None = None,
+    *,
+    owner: OperatorReport | None = None,
+    parent: tuple[str, str] | None = None,
+    origins: Sequence[Origin] = (),
+    **context: Any,
+) -> str:
     """Return the HTML of a page.
 
     Args:
@@ -92,29 +92,33 @@ def render(site: Site, template: str, page: Page, notebook: NotebookRun, body: B
         template: Name of its template.
         page: Its path and links.
         notebook: The notebook that it shows, or a blank one.
-        body: The notebook's text.
-        context: Variables of the template. The layout uses ``crumbs``, ``owner`` (the operator that the page belongs
-            to) and ``origins`` (where its numbers come from); they are optional.
+        body: The notebook's text, if it has any.
+        owner: The operator that the page belongs to.
+        parent: Title and site path of another page in the breadcrumbs.
+        origins: Where its numbers come from.
+        context: Other variables of the template.
     """
     # A build in which nothing changed need not import Jinja.
     from kernels_bench_tools.report.templates import environment
 
-    owner: OperatorReport | None = context.pop("owner", None)
-    context.setdefault("crumbs", [])
-    context.setdefault("origins", [])
+    project = site.build.project
+    above = [(project.title, FRONT), (owner.title, owner.page) if owner else parent]
+    title = body.title if body else None
     return (
         environment()
         .get_template(template)
         .render(
-            project=site.build.project,
+            project=project,
             page=page,
             front=notebook.front,
             notebook=notebook.path,
-            # "</" would end the style element in the middle of a string or comment.
+            # "</" in a string or comment would end the style element.
             custom_css=notebook.front.custom_css.replace("</", "<\\/"),
-            title=notebook_title(notebook) if notebook.path != "index.md" else site.build.project.title,
-            heading=body.title or notebook_title(notebook),
-            heading_id=body.title_id or page.heading_id("top"),
+            title=notebook_title(notebook) if notebook.path != "index.md" else project.title,
+            heading=title or notebook_title(notebook),
+            heading_id=(body.title_id if body else "") or page.heading_id("top"),
+            crumbs=[(one[0], page.url(one[1])) for one in above if one and one[1] != page.path],
+            origins=origins,
             selfcheck_url=page.url(SELFCHECK),
             method_url=page.url(METHOD),
             source=site.links.source(notebook.path) if notebook.digest else "",

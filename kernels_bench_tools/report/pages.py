@@ -26,7 +26,7 @@ from kernels_bench_tools.report.changes import changes_since
 from kernels_bench_tools.report.details import device_details
 from kernels_bench_tools.report.devices import ReportDevice, device_summary
 from kernels_bench_tools.report.failures import failure_groups
-from kernels_bench_tools.report.layout import Site, blank_notebook, front_crumbs, operator_crumbs, render
+from kernels_bench_tools.report.layout import Site, blank_notebook, render
 from kernels_bench_tools.report.operators import OperatorReport, implementation_id
 from kernels_bench_tools.report.page import Page
 from kernels_bench_tools.report.paths import (
@@ -109,7 +109,7 @@ def backward_page(site: Site, operator: OperatorReport) -> str:
         f"{operator.title}: backward",
         "Results of the backward pass, which is timed separately from the forward pass.",
     )
-    return _operator_page(site, operator, page, notebook, Body(), [PagePart("results")])
+    return _operator_page(site, operator, page, notebook, None, [PagePart("results")])
 
 
 def _operator_page(
@@ -117,17 +117,15 @@ def _operator_page(
     operator: OperatorReport,
     page: Page,
     notebook: NotebookRun,
-    body: Body,
+    body: Body | None,
     parts: Sequence[PagePart],
 ) -> str:
-    main = page.path == operator.page
     return render(
         site,
         "operator.html.j2",
         page,
         notebook,
         body,
-        crumbs=front_crumbs(site, page) if main else operator_crumbs(site, page, operator),
         owner=operator,
         origins=view_origins(operator.on(page.path).views),
         parts=parts,
@@ -147,8 +145,6 @@ def matrix_page(site: Site, operator: OperatorReport) -> str:
         "matrix.html.j2",
         page,
         notebook,
-        Body(),
-        crumbs=operator_crumbs(site, page, operator),
         owner=operator,
         origins=view_origins(operator.views),
         operator_url=page.url(operator.page),
@@ -169,7 +165,6 @@ def implementation_page(site: Site, operator: OperatorReport, notebook: Notebook
         page,
         notebook,
         body,
-        crumbs=operator_crumbs(site, page, operator),
         owner=operator,
         origins=origins(rows),
         parts=builder.parts(body.parts),
@@ -177,7 +172,6 @@ def implementation_page(site: Site, operator: OperatorReport, notebook: Notebook
         operator=operator,
         titles={row.implementation: row.title for view in operator.views for row in view.rows},
         details=device_details(committed, builder.artifacts),
-        repository=site.build.project.repository,
     )
 
 
@@ -192,7 +186,6 @@ def notebook_page(site: Site, notebook: NotebookRun) -> str:
         page,
         notebook,
         body,
-        crumbs=operator_crumbs(site, page, operator),
         owner=operator,
         origins=view_origins(operator.views) if combines and operator else [],
         parts=builder.parts(body.parts),
@@ -208,11 +201,8 @@ def selfcheck_page(site: Site) -> str:
         "selfcheck.html.j2",
         page,
         blank_notebook(selfchecks.TITLE, selfchecks.DESCRIPTION),
-        Body(),
-        crumbs=front_crumbs(site, page),
         selfchecks=site.selfchecks,
         heading_ids=[page.heading_id(f"device-{one.check.device.slug}") for one in site.selfchecks.sections],
-        repository=site.build.project.repository,
     )
 
 
@@ -221,8 +211,7 @@ def devices_page(site: Site) -> str:
     page = Page(DEVICES, site.links)
     notebook = blank_notebook("Devices", "The machines on which this report's numbers were measured.")
     devices = [device_summary(device, page, {}) for device in site.devices]
-    crumbs = front_crumbs(site, page)
-    return render(site, "devices.html.j2", page, notebook, Body(), crumbs=crumbs, devices=devices)
+    return render(site, "devices.html.j2", page, notebook, devices=devices)
 
 
 def device_page(site: Site, device: ReportDevice) -> str:
@@ -239,8 +228,7 @@ def device_page(site: Site, device: ReportDevice) -> str:
         "device.html.j2",
         page,
         notebook,
-        Body(),
-        crumbs=[*front_crumbs(site, page), ("Devices", page.url(DEVICES))],
+        parent=("Devices", DEVICES),
         summary=summary,
         origins=summary.origins,
         # The device's anchor on the page of the self-checks.
@@ -258,8 +246,6 @@ def method_page(site: Site) -> str:
         "method.html.j2",
         page,
         notebook,
-        Body(),
-        crumbs=front_crumbs(site, page),
         flags=[(flag, flag in REJECTING) for flag in Flag],
         documented=site.links.source("docs/measuring.md") if documented else "",
     )
@@ -275,8 +261,6 @@ def status_page(site: Site) -> str:
         "status.html.j2",
         page,
         notebook,
-        Body(),
-        crumbs=front_crumbs(site, page),
         origins=view_origins(views),
         groups=failure_groups(site.operators, page, site.paths),
         problems=[(operator.title, page.url(operator.page), operator.problem) for operator in site.operators],
@@ -316,7 +300,7 @@ def figure_file(site: Site, artifact: Artifact) -> bytes:
 
 def highlighting_styles() -> str:
     """Return the style sheet of code."""
-    from kernels_bench_tools.report.code import highlight_styles
+    from kernels_bench_tools.report.prose import highlight_styles
 
     return highlight_styles()
 

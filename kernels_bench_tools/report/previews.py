@@ -74,7 +74,7 @@ def preview(artifact: Artifact, page: Page) -> ArtifactView:
 
 
 def _text(artifact: Artifact) -> Markup:
-    from kernels_bench_tools.report.markup import render_markdown  # few pages show any
+    from kernels_bench_tools.report.prose import render_markdown  # few pages show any
 
     return render_markdown(
         artifact.file.read_text(encoding="utf-8", errors="replace").replace("\0", "\ufffd")

@@ -1,4 +1,4 @@
-"""Markdown between cells, rendered as HTML parts and placeholders of generated content."""
+"""Rendering of text: a notebook's Markdown, Markdown artifacts of cells, and code."""
 
 from __future__ import annotations
 
@@ -16,13 +16,24 @@ from markdown_it.utils import EnvType, OptionsDict
 from markupsafe import Markup
 from mdit_py_plugins.anchors import anchors_plugin
 from mdit_py_plugins.dollarmath import dollarmath_plugin
+from pygments import highlight
+from pygments.formatters import HtmlFormatter
+from pygments.lexer import Lexer
+from pygments.lexers import get_lexer_by_name
+from pygments.util import ClassNotFound
 
 from kernels_bench_tools.report.cells import OPERATORS, Body, Heading, Html, Part, Placeholder
-from kernels_bench_tools.report.code import highlighted
 from kernels_bench_tools.report.page import Page
 from kernels_bench_tools.schema.build import CellRun, NotebookRun, Prose
 
 _PLACEHOLDER = re.compile(r"!\[(artifact:[^\]\n]+|contents|operators(?::[^\]\n]*)?|results)\](?![(\[])")
+_ARTIFACT_RULES = [
+    *("heading", "lheading", "list", "table", "fence", "code"),
+    *("emphasis", "backticks", "escape", "entity", "newline"),
+]
+"""Without links, images and HTML: a cell must not add those to a page."""
+_DARK, _LIGHT = "github-dark", "default"
+"""Styles of Pygments."""
 _TABLE = '<div class="scroll" tabindex="0" role="group" aria-label="Table">\n<table>\n'
 
 
@@ -191,3 +202,64 @@ def _formula(tex: str, options: dict[str, Any]) -> Markup:
         return Markup(convert(tex, display=display))  # noqa: S704
     except Exception:  # its errors have no common base class
         return Markup("<code>{}</code>").format(" ".join(tex.split()))
+
+
+def render_markdown(text: str) -> Markup:
+    """Return an artifact's Markdown as HTML. Links, images and HTML are shown as text, headings as paragraphs."""
+    return Markup(_artifact_markdown().render(text))  # noqa: S704 - all other text is escaped
+
+
+@cache
+def _artifact_markdown() -> MarkdownIt:
+    markdown = MarkdownIt("zero").enable(_ARTIFACT_RULES)
+    markdown.add_render_rule("heading_open", lambda *_: '<p class="artifact-heading">')
+    markdown.add_render_rule("heading_close", lambda *_: "</p>\n")
+    markdown.add_render_rule(
+        "table_open",
+        lambda *_: _TABLE,
+    )
+    markdown.add_render_rule("table_close", lambda *_: "</table>\n</div>\n")
+    return markdown
+
+
+def highlighted(code: str, language: str = "python") -> Markup:
+    """Return highlighted code as HTML; plain text if the language is unknown."""
+    lexer = _lexer(language) if language else None
+    if lexer is None:
+        return Markup.escape(code)
+    # Pygments escapes the code.
+    return Markup(highlight(code, lexer, _formatter()))  # noqa: S704
+
+
+@cache
+def _lexer(language: str) -> Lexer | None:
+    try:
+        return get_lexer_by_name(language, stripnl=False)
+    except ClassNotFound:
+        return None
+
+
+@cache
+def _formatter() -> HtmlFormatter[str]:
+    return HtmlFormatter(nowrap=True)
+
+
+def highlight_styles() -> str:
+    """Return the style sheet of highlighted code, dark and light."""
+    dark = _rules(_DARK, ".highlight")
+    system = _light(":root:not([data-theme=dark]) .highlight")
+    chosen = _light(":root[data-theme=light] .highlight")
+    return f"{dark}\n@media (prefers-color-scheme: light), print {{\n{system}\n}}\n{chosen}\n"
+
+
+def _rules(style: str, prefix: str) -> str:
+    formatter = HtmlFormatter(style=style)
+    # Only the rules of tokens; style.css has the others.
+    styles: str = formatter.get_style_defs(prefix)  # type: ignore[no-untyped-call]
+    rules = (line for line in styles.splitlines() if f"{prefix} ." in line)
+    return "\n".join(rule for rule in rules if f"{prefix} .hll" not in rule)
+
+
+def _light(prefix: str) -> str:
+    # The dark style has rules for tokens that the light one has not.
+    return f"{prefix} span {{ color: inherit }}\n{_rules(_LIGHT, prefix)}"

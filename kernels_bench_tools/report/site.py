@@ -12,7 +12,6 @@ from kernels_bench_tools.report import pages
 from kernels_bench_tools.report.artifacts import notebook_artifacts
 from kernels_bench_tools.report.cells import is_long, log_files
 from kernels_bench_tools.report.devices import find_devices
-from kernels_bench_tools.report.files import joined_records, report_json
 from kernels_bench_tools.report.layout import Site
 from kernels_bench_tools.report.operators import OperatorReport, find_operators
 from kernels_bench_tools.report.output.folder import Content, OutputFolder, Published
@@ -40,8 +39,10 @@ from kernels_bench_tools.report.paths import (
     operator_records,
     static_files,
 )
+from kernels_bench_tools.report.provenance import latest
 from kernels_bench_tools.report.selfchecks import find_selfchecks, read_selfchecks
 from kernels_bench_tools.schema.build import BuildRun, NotebookRun
+from kernels_bench_tools.schema.record_io import read_heads
 from kernels_bench_tools.schema.summary import Report
 
 
@@ -192,7 +193,7 @@ def _site_pages(site: Site) -> Iterator[tuple[str, _Renderer]]:
     yield DEVICES, partial(pages.devices_page, site)
     yield METHOD, partial(pages.method_page, site)
     yield NOT_FOUND, partial(pages.not_found_page, site)
-    yield REPORT, partial(report_json, site.build.project, site.operators)
+    yield REPORT, partial(_report_json, site)
     yield HIGHLIGHTING, pages.highlighting_styles
     for device in site.devices:
         yield device.path, partial(pages.device_page, site, device)
@@ -200,7 +201,7 @@ def _site_pages(site: Site) -> Iterator[tuple[str, _Renderer]]:
 
 def _operator_pages(site: Site, operator: OperatorReport) -> Iterator[tuple[str, _Renderer]]:
     yield operator.page, partial(pages.operator_page, site, operator)
-    yield operator_records(operator.folder), partial(joined_records, site.root, site.paths, operator)
+    yield operator_records(operator.folder), partial(_joined_records, site, operator)
     if operator.views:
         yield matrix_page(operator.folder), partial(pages.matrix_page, site, operator)
     if operator.has_backward_page:
@@ -210,3 +211,35 @@ def _operator_pages(site: Site, operator: OperatorReport) -> Iterator[tuple[str,
         yield site.paths.pages[notebook.path], render
     for notebook in operator.combined:
         yield site.paths.pages[notebook.path], partial(pages.notebook_page, site, notebook)
+
+
+def _report_json(site: Site) -> bytes:
+    """Return the report as JSON; the same summaries give the same bytes."""
+    summaries = [operator.summary for operator in site.operators if operator.summary]
+    report = Report(
+        title=site.build.project.title,
+        repository=site.build.project.repository,
+        measured=latest(view for summary in summaries for view in summary.devices),
+        operators=summaries,
+    )
+    return msgspec.json.format(msgspec.json.encode(report), indent=1) + b"\n"
+
+
+def _joined_records(site: Site, operator: OperatorReport) -> bytes:
+    """Return all records of an operator's summary, as JSON lines.
+
+    Records of this build replace the committed ones of the same implementation and device, as in the summary.
+    """
+    own = [
+        artifact.file
+        for notebook in operator.implementations
+        for artifact in notebook_artifacts(site.root, site.paths, notebook)
+        if artifact.suffix == "jsonl" and artifact.exists
+    ]
+    now = {(head.impl, head.device.slug) for file in own for head in read_heads(file) if head.device}
+    committed = [file for file in operator.record_files if (file.stem, file.parent.name) not in now]
+    return b"".join(_ended(file.read_bytes()) for file in [*own, *committed])
+
+
+def _ended(data: bytes) -> bytes:
+    return data if not data or data.endswith(b"\n") else data + b"\n"

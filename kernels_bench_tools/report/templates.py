@@ -53,7 +53,6 @@ def environment() -> Environment:
         verdict=labels.verdict_label,
         timer=labels.TIMERS.__getitem__,
         cache=labels.CACHES.__getitem__,
-        regime=labels.REGIMES.__getitem__,
         peak=labels.peak_name,
         peak_unit=labels.peak_unit,
         sorted_peaks=labels.sorted_peaks,

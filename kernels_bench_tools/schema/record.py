@@ -219,6 +219,20 @@ class Regime(StrEnum):
     COMPUTE = "compute"
     """More arithmetic per byte than the measured ridge."""
 
+    @property
+    def label(self) -> str:
+        """Its name in tables and charts."""
+        return _REGIME_LABELS[self]
+
+
+_REGIME_LABELS = {
+    Regime.LAUNCH: "launch-bound",
+    Regime.L2: "in cache",
+    Regime.TRANSITION: "cache and memory",
+    Regime.HBM: "memory-bound",
+    Regime.COMPUTE: "compute-bound",
+}
+
 
 class Latency(msgspec.Struct, kw_only=True):
     """Times of one call in milliseconds, with all samples in the order they were taken."""

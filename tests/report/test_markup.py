@@ -5,8 +5,8 @@ from __future__ import annotations
 import html5lib
 import pytest
 
-from kernels_bench_tools.report.markup import render_markdown
 from kernels_bench_tools.report.previews import MAX_TEXT
+from kernels_bench_tools.report.prose import render_markdown
 from kernels_bench_tools.report.site import publish
 
 COMBINED = "layer_norm/results/combined_results.md"

@@ -11,7 +11,7 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from kernels_bench_tools.report.failures import ORDER
-from kernels_bench_tools.report.labels import REGIMES, status_label, verdict_label
+from kernels_bench_tools.report.labels import status_label, verdict_label
 from kernels_bench_tools.report.site import publish
 from kernels_bench_tools.schema.build import FrontMatter, NotebookRun, Prose
 from kernels_bench_tools.schema.record import Flag, Regime, Status
@@ -49,7 +49,7 @@ def test_a_device_links_to_its_self_check_if_there_is_one(pages):
     ("caption", "words"),
     [
         ("Statuses", [f"{status_label(status).glyph} {status_label(status).word}" for status in Status]),
-        ("Regimes", [REGIMES[regime] for regime in Regime]),
+        ("Regimes", [regime.label for regime in Regime]),
         ("Verdicts", [verdict_label(it).word for it in Verdict if it is not Verdict.BASELINE]),
     ],
 )
