@@ -23,7 +23,7 @@ from kernels_bench_tools.cli.options import (
 from kernels_bench_tools.notebooks.project import find_project
 from kernels_bench_tools.run.affected import AffectedNotebook, find_affected
 from kernels_bench_tools.run.build import BuildOptions
-from kernels_bench_tools.run.plan import CellPlan, Verdict, plan_build
+from kernels_bench_tools.run.plan import CellPlan, PlannedAction, plan_build
 
 _NAMED = 3
 """How many cells or ingredients a line names before it counts the rest."""
@@ -66,7 +66,9 @@ def plan(
     options = BuildOptions(environment=env.value, workloads=workloads, mode=mode.value, processes=processes)
     cells = plan_build(project, paths or [], options)
     if output is Format.JSON:
-        counts = {verdict.value: 0 for verdict in Verdict} | Counter(cell.verdict.value for cell in cells)
+        counts = {action.value: 0 for action in PlannedAction} | Counter(
+            cell.action.value for cell in cells
+        )
         print(_as_json({"counts": counts, "cells": cells}))
     else:
         print(describe_plan(cells))
@@ -75,12 +77,12 @@ def plan(
 def describe_plan(cells: Sequence[CellPlan]) -> str:
     """Return a line for each cell that would not stay as it is, and one that counts."""
     lines = [
-        f"{cell.verdict.value:11}  {cell.cell}  {explain(cell)}"
+        f"{cell.action.value:11}  {cell.cell}  {explain(cell)}"
         for cell in cells
-        if cell.verdict is not Verdict.UNCHANGED
+        if cell.action is not PlannedAction.UNCHANGED
     ]
-    counts = Counter(cell.verdict for cell in cells)
-    told = [f"{counts[verdict]} {_COUNTED[verdict]}" for verdict in _COUNTED if counts[verdict]]
+    counts = Counter(cell.action for cell in cells)
+    told = [f"{counts[action]} {_COUNTED[action]}" for action in _COUNTED if counts[action]]
     return "\n".join([*lines, ", ".join(told) or "there are no cells"])
 
 
@@ -105,10 +107,10 @@ def describe_affected(affected: Sequence[AffectedNotebook]) -> str:
 
 
 _COUNTED = {
-    Verdict.RUN: "would run",
-    Verdict.MAY_RUN: "may run",
-    Verdict.UNSUPPORTED: "cannot run here",
-    Verdict.UNCHANGED: "unchanged",
+    PlannedAction.RUN: "would run",
+    PlannedAction.MAY_RUN: "may run",
+    PlannedAction.UNSUPPORTED: "cannot run here",
+    PlannedAction.UNCHANGED: "unchanged",
 }
 
 

@@ -108,10 +108,11 @@ class ClusterExecutor:
         try:
             self._client.subscribe_topic("all", lambda event: self._on_worker_event(event[1]))
             self._client.subscribe_topic(self._topic, lambda event: self._on_step(event[1]))
-            infos = self._check_first_workers()
+            self._usable_workers(ARRIVAL_SECONDS, "has a scheduler, but no workers")
         except BaseException:
             self.close()
             raise
+        infos = [info for info in self._workers.values() if info is not None]
         self.device = infos[0].device
         self.environment: CellEnvironment = RemoteEnvironment(
             find_environment(environment), infos[0].identity
@@ -161,7 +162,11 @@ class ClusterExecutor:
         losses: Counter[str] = Counter()
         results: dict[CellName, StoredResult] = {}
         while waiting:
-            attempt = _Attempt(self._candidates(group), group)
+            usable = self._usable_workers(
+                REPLACEMENT_SECONDS, "has no worker left; finished results are kept"
+            )
+            used = self._used.get(group, "")
+            attempt = _Attempt([used] if used in usable else usable, group)
             # After a loss a cell runs alone, so that the cause is known.
             share = 1.0 if group or losses else 1.0 / self._slots
             try:
@@ -251,7 +256,7 @@ class ClusterExecutor:
             return
         step, arguments = event["step"], event["arguments"]
         if step == "assigned":
-            attempt.worker = event["worker"]
+            attempt.worker = arguments[0]
             if attempt.group:
                 self._used[attempt.group] = attempt.worker
             return
@@ -260,60 +265,49 @@ class ClusterExecutor:
         if step != "cell_started":  # the build itself has reported that
             getattr(self._progress, step)(*arguments)
 
-    def _check_first_workers(self) -> list[WorkerInfo]:
-        """Return the workers that are there at the start, after checking that they give the same results."""
-        deadline = time.monotonic() + ARRIVAL_SECONDS
-        while not (addresses := sorted(self._client.nthreads())):
-            if time.monotonic() > deadline:
-                hint = f"Start some with `kbt workers {self._address}`"
-                raise ProjectError(f"cluster {self._address}", "has a scheduler, but no workers", "", hint)
-            time.sleep(_POLL_SECONDS)
-        for address, answer in self._describe(addresses).items():
-            self._workers[address] = self._checked(address, answer)
-        return [info for info in self._workers.values() if info is not None]
-
-    def _candidates(self, group: str) -> list[str]:
-        """Return the workers that cells may run on: for a session, the one that measured its operator before.
+    def _usable_workers(self, seconds: float, missing: str) -> list[str]:
+        """Return the addresses of the workers that may run cells; wait for one where there is none.
 
         Raises:
-            ProjectError: There is no worker left.
+            ProjectError: There is none after ``seconds``, or one of the first workers must not run cells.
         """
-        deadline = time.monotonic() + REPLACEMENT_SECONDS
+        deadline = time.monotonic() + seconds
         while True:
             self._check()
-            addresses = sorted(self._client.nthreads())
             with self._lock:
-                self._check_new_workers([one for one in addresses if one not in self._workers])
-            usable = [one for one in addresses if self._workers.get(one) and one not in self._lost]
-            if usable:
-                used = self._used.get(group, "")
-                return [used] if used in usable else usable
+                addresses = self._addresses()
+                self._add_workers([one for one in addresses if one not in self._workers])
+            if usable := [one for one in addresses if self._workers.get(one) and one not in self._lost]:
+                return usable
             if time.monotonic() > deadline:
-                what = "has no worker left; finished results are kept"
-                hint = "Start workers again (`kbt workers`), and then the same build"
-                raise ProjectError(f"cluster {self._address}", what, "", hint)
+                hint = f"Start some with `kbt workers {self._address}`, and then the same build"
+                raise ProjectError(f"cluster {self._address}", missing, "", hint)
             time.sleep(_POLL_SECONDS)
 
-    def _check_new_workers(self, addresses: list[str]) -> None:
-        for address, answer in self._describe(addresses).items():
-            if isinstance(answer, OSError):  # lost already
-                continue
+    def _addresses(self) -> list[str]:
+        try:
+            return sorted(self._client.nthreads())
+        except (OSError, RuntimeError):
+            raise self._scheduler_gone() from None
+
+    def _add_workers(self, addresses: list[str]) -> None:
+        if not addresses:
+            return
+        first = not self._workers
+        try:
+            answers = self._client.run(
+                describe_worker, self._environment, workers=addresses, on_error="return"
+            )
+        except (OSError, ValueError, TimeoutError):  # a worker was lost meanwhile
+            return
+        for address, answer in answers.items():
             try:
                 self._workers[address] = self._checked(address, answer)
             except ProjectError as error:
+                if first:
+                    raise
                 self._workers[address] = None
                 self._progress.note(f"a new worker is not used: {error}")
-
-    def _describe(self, addresses: list[str]) -> dict[str, WorkerInfo | Exception]:
-        if not addresses:
-            return {}
-        try:
-            answers: dict[str, WorkerInfo | Exception] = self._client.run(
-                describe_worker, self._environment, workers=addresses, on_error="return"
-            )
-        except (OSError, ValueError, TimeoutError) as error:  # a worker is lost
-            return dict.fromkeys(addresses, OSError(error))
-        return answers
 
     def _checked(self, address: str, answer: WorkerInfo | Exception) -> WorkerInfo:
         """Return a worker's description.
@@ -321,7 +315,7 @@ class ClusterExecutor:
         Raises:
             ProjectError: It cannot run cells, or would give other results than this build's other workers.
         """
-        where = f"worker {address}"
+        where, cluster = f"worker {address}", f"cluster {self._address}"
         if isinstance(answer, ProjectError):
             raise ProjectError(where, str(answer))
         if isinstance(answer, Exception):
@@ -337,23 +331,19 @@ class ClusterExecutor:
         # Cells in environments of their own install the harness that their headers ask for.
         if self._environment == "current" and answer.harness != harness_digest():
             raise ProjectError(where, "has another version of the harness", same, remedy)
-        self._compare(address, answer)
-        return answer
-
-    def _compare(self, address: str, info: WorkerInfo) -> None:
-        """Raise a ``ProjectError`` if a worker would give other results than the first one."""
-        known = ((other, first) for other, first in self._workers.items() if first is not None)
-        other, first = next(known, (address, info))
-        where = f"cluster {self._address}"
-        if info.device != first.device:
-            what = f"its workers have different devices: {other} has {_device(first)}, {address} has {_device(info)}"
-            raise ProjectError(where, what, "one kind of device", "Use a cluster for each kind")
-        if info.identity != first.identity:
-            unequal = sorted(set(info.identity) ^ set(first.identity))
+        known = ((other, info) for other, info in self._workers.items() if info is not None)
+        other, first = next(known, (address, answer))
+        if answer.device != first.device:
+            devices = f"{other} has {_device(first)}, {address} has {_device(answer)}"
+            what, same = f"its workers have different devices: {devices}", "one kind of device"
+            raise ProjectError(cluster, what, same, "Use a cluster for each kind")
+        if answer.identity != first.identity:
+            unequal = sorted(set(answer.identity) ^ set(first.identity))
             what = f"its workers {other} and {address} differ in {', '.join(unequal[:5])}"
             raise ProjectError(
-                where, what, "the same environment", "Install the same packages on all workers"
+                cluster, what, "the same environment", "Install the same packages on all workers"
             )
+        return answer
 
 
 def _connect(address: str) -> Any:

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import shutil
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from distributed import Status as WorkerStatus
 from distributed import Worker, get_worker
@@ -33,7 +34,7 @@ from kernels_bench_tools.run.cache.store import CellCache
 from kernels_bench_tools.run.environment.base import CellEnvironment, find_environment
 from kernels_bench_tools.run.executor import LocalExecutor
 from kernels_bench_tools.run.git import Revision
-from kernels_bench_tools.run.progress import Progress, SerializedProgress
+from kernels_bench_tools.run.progress import ForwardedProgress, Progress
 from kernels_bench_tools.run.schedule import Execution
 from kernels_bench_tools.schema.device import Device, current_device
 
@@ -91,46 +92,33 @@ class RemoteEnvironment:
         return self._local.variables(home) | self._variables
 
 
-class EventProgress(Progress):
-    """Sends each step of a build to the client. Output is sent by :meth:`flush`."""
+class StepSender:
+    """Sends the steps of a build to the client, as events; output of cells is sent by :meth:`flush`."""
 
-    def __init__(self, send: Callable[..., None]) -> None:
-        self._send = send
+    def __init__(self, worker: Worker, topic: str, attempt: str) -> None:
+        self._worker = worker
+        self._topic = topic
+        self._attempt = attempt
         self._lines: list[tuple[str, str]] = []
 
-    def environment_started(self, name: str) -> None:
-        """Send it."""
-        self._send("environment_started", name)
+    def send(self, step: str, *arguments: object) -> None:
+        """Send a step, with the arguments of the method of ``Progress`` that it names."""
+        event = {"attempt": self._attempt, "step": step, "arguments": arguments}
+        self._worker.log_event(self._topic, event)
 
-    def environment_finished(self, name: str, seconds: float, ok: bool) -> None:
-        """Send it."""
-        self._send("environment_finished", name, seconds, ok)
-
-    def cell_started(self, name: str) -> None:
-        """Send it."""
-        self._send("cell_started", name)
-
-    def process_started(self, name: str, process: int, processes: int) -> None:
-        """Send it."""
-        self._send("process_started", name, process, processes)
-
-    def process_ended(self, name: str) -> None:
-        """Send it."""
-        self._send("process_ended", name)
-
-    def cell_output(self, name: str, line: str) -> None:
-        """Keep the last lines to be sent."""
-        self._lines.append((name, line[:_LINE_LENGTH]))
-        del self._lines[:-_LINES]
-
-    def note(self, text: str) -> None:
-        """Send it."""
-        self._send("note", text)
+    def receive(self, step: str, *arguments: Any) -> None:
+        """Send a step; keep the last lines of output. The client itself knows when a cell has finished."""
+        if step == "cell_output":
+            name, line = arguments
+            self._lines.append((name, line[:_LINE_LENGTH]))
+            del self._lines[:-_LINES]
+        elif step != "cell_finished":
+            self.send(step, *arguments)
 
     def flush(self) -> None:
-        """Send the last lines that cells have printed."""
+        """Send the lines that are kept."""
         while self._lines:
-            self._send("cell_output", *self._lines.pop(0))
+            self.send("cell_output", *self._lines.pop(0))
 
 
 def describe_worker(environment: str, dask_worker: Worker) -> WorkerInfo:
@@ -152,19 +140,14 @@ def run_shipment(shipment: Shipment, topic: str) -> dict[str, CellFiles]:
         InterruptedBuildError: The task was released, or the worker closes.
     """
     worker = get_worker()
-
-    def send(step: str, *arguments: object) -> None:
-        event = {"attempt": shipment.attempt, "worker": worker.address, "step": step, "arguments": arguments}
-        worker.log_event(topic, event)
-
-    send("assigned")
-    progress = EventProgress(send)
+    sender = StepSender(worker, topic, shipment.attempt)
+    sender.send("assigned", worker.address)
     tree = _unpack(Path(worker.local_directory) / "kbt", shipment)
     project = replace(shipment.project, root=tree / shipment.root)
     state = project.state / "builds" / shipment.attempt
     try:
-        execution = _execution(shipment, project, tree, state, SerializedProgress(progress))
-        with _interrupted_with_task(worker, execution, progress):
+        execution = _execution(shipment, project, tree, state, ForwardedProgress(sender.receive))
+        with _interrupted_with_task(worker, execution, sender):
             execution.run(shipment.cells, set(shipment.cells))
         return {str(name): _read_entry(execution.results[name]) for name in shipment.cells}
     finally:
@@ -252,13 +235,13 @@ def _read_entry(entry: Entry) -> CellFiles:
 
 
 @contextmanager
-def _interrupted_with_task(worker: Worker, execution: Execution, progress: EventProgress) -> Iterator[None]:
+def _interrupted_with_task(worker: Worker, execution: Execution, sender: StepSender) -> Iterator[None]:
     """Interrupt an execution when the current task is released; meanwhile send the output of its cells."""
     key, over = worker.get_current_task(), threading.Event()
 
     def watch() -> None:
         while not over.wait(_POLL_SECONDS):
-            progress.flush()
+            sender.flush()
             task = worker.state.tasks.get(key)
             if task is None or task.state == "cancelled" or worker.status not in _ALIVE:
                 execution.executor.interrupt()
@@ -271,4 +254,4 @@ def _interrupted_with_task(worker: Worker, execution: Execution, progress: Event
     finally:
         over.set()
         thread.join()
-        progress.flush()
+        sender.flush()

@@ -1,4 +1,4 @@
-"""Which notebooks the changes since a revision affect: what leads to their cells is compared, at both."""
+"""Which notebooks are affected by the changes since a revision: the inputs of their cells are compared."""
 
 from __future__ import annotations
 
@@ -21,32 +21,32 @@ from kernels_bench_tools.schema.device import current_device
 
 
 class AffectedNotebook(msgspec.Struct, kw_only=True):
-    """A notebook of which cells would run, or may run, after the changes."""
+    """A notebook with cells that would run, or may run, after the changes."""
 
     notebook: str
     operator: str
     """Its operator; empty if it belongs to none."""
     cells: list[str]
-    """The ids of the cells concerned, in the order in which they can run."""
+    """The ids of these cells, in a possible order."""
     measures: bool
-    """Whether one of these cells leaves records."""
+    """Whether one of these cells writes records."""
     requires: list[str]
-    """Device kinds, of which the machine must have one; empty for any machine."""
+    """Device kinds of which the machine must have one; empty for any machine."""
     changed: dict[str, list[str]]
-    """Cell id to what is not what it was: ``code``, ``source of kernels-bench-tools``, ``upstream a.md:x``, …"""
+    """Cell id to what changed: ``code``, ``source of kernels-bench-tools``, ``upstream a.md:x``, …"""
 
 
 def find_affected(
     project: Project, targets: Sequence[str], revision: str, environment: str
 ) -> list[AffectedNotebook]:
-    """Return the notebooks of which cells changed since ``revision``, or need cells that did.
+    """Return the notebooks with cells that changed since ``revision``, or that need cells which did.
 
-    The files are taken as they lie there, committed or not. Nothing runs, and nothing is written.
+    Files are compared as they are on the disk, committed or not. Nothing runs, and nothing is written.
 
     Args:
         project: The project.
-        targets: To which notebooks to keep to, with those that they need; none for all.
-        revision: What git knows by that name.
+        targets: The notebooks to consider, with those that they need; none for all.
+        revision: A commit, branch or tag.
         environment: ``"uv"`` or ``"current"``.
 
     Raises:
@@ -63,7 +63,7 @@ def find_affected(
         earlier = Path(folder).resolve() / "tree"
         earlier.mkdir()
         repository.check_out(commit, earlier)
-        now = _Tree(project, survey, _prints(project, survey, environment, PACKAGE_FOLDER.parent))
+        now = _Tree(project, survey, _fingerprints(project, survey, environment, PACKAGE_FOLDER.parent))
         before = _earlier_tree(project, repository, earlier, environment)
         changed = _changed_cells(now, before, cells, files)
     return _by_notebook(survey, cells, changed)
@@ -71,20 +71,20 @@ def find_affected(
 
 @dataclass(frozen=True)
 class _Tree:
-    """A project as it is, or was, on the disk."""
+    """A project, now or at the earlier revision."""
 
     project: Project
     survey: Survey
-    prints: Fingerprints
+    fingerprints: Fingerprints
 
 
-def _prints(project: Project, survey: Survey, environment: str, package: Path) -> Fingerprints:
+def _fingerprints(project: Project, survey: Survey, environment: str, package: Path) -> Fingerprints:
     kind = find_environment(environment)
     return Fingerprints(project, survey.graph, current_device(), kind, package=package)
 
 
 def _earlier_tree(project: Project, repository: Repository, top: Path, environment: str) -> _Tree | None:
-    """Return the project as it was; None if it was none then."""
+    """Return the project at the earlier revision; None if it was no project then."""
     root, package = top / project.root.relative_to(repository.top), PACKAGE_FOLDER.parent
     if package.is_relative_to(repository.top):
         package = top / package.relative_to(repository.top)
@@ -95,13 +95,13 @@ def _earlier_tree(project: Project, repository: Repository, top: Path, environme
         survey = survey_project(found)
     except KbtError:
         return None
-    return _Tree(found, survey, _prints(found, survey, environment, package))
+    return _Tree(found, survey, _fingerprints(found, survey, environment, package))
 
 
 def _changed_cells(
     now: _Tree, before: _Tree | None, cells: Sequence[CellName], files: set[Path]
 ) -> dict[CellName, list[str]]:
-    """Return what changed for each cell for which something did, in an order in which they can run."""
+    """Return what changed for each changed cell, in a possible order."""
     changed: dict[CellName, list[str]] = {}
     for name in cells:
         node = now.survey.graph.nodes[name]
@@ -121,16 +121,16 @@ def _changed_cells(
 
 def _own_changes(now: _Tree, before: _Tree, node: Node, old: Node, files: set[Path]) -> list[str]:
     try:
-        earlier = before.prints.own_parts(old)
+        earlier = before.fingerprints.own_parts(old)
     except (KbtError, ValueError, OSError):  # its notebook was broken then
         return ["code"]
-    inputs = now.prints.inputs(node)
-    found = differences(earlier, now.prints.own_parts(node))
-    return [name for name in found if _is_followed(now.project, name, inputs, files)]
+    inputs = now.fingerprints.inputs(node)
+    found = differences(earlier, now.fingerprints.own_parts(node))
+    return [name for name in found if _is_tracked(now.project, name, inputs, files)]
 
 
-def _is_followed(project: Project, name: str, inputs: Mapping[str, Path], files: set[Path]) -> bool:
-    """Return whether git follows what changed: a push does not bring build products, or what lies elsewhere."""
+def _is_tracked(project: Project, name: str, inputs: Mapping[str, Path], files: set[Path]) -> bool:
+    """Return whether a change is in the repository: a push has no build products, and no files elsewhere."""
     if name.startswith(DATA):
         path = project.root / name.removeprefix(DATA)
         return bool({path, path.resolve()} & files)
@@ -139,7 +139,7 @@ def _is_followed(project: Project, name: str, inputs: Mapping[str, Path], files:
 
 
 def _new_fronts(now: _Tree, before: _Tree, node: Node) -> set[str]:
-    """Return the other notebooks that a cell needs whose front matter, which reaches the cell, is a new one."""
+    """Return the needed notebooks whose front matter changed, since that is an input of the cell."""
     names = {need.notebook for need in node.foreign} & before.survey.notebooks.keys()
     return {n for n in names if now.survey.notebooks[n].front != before.survey.notebooks[n].front}
 

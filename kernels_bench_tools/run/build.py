@@ -18,7 +18,7 @@ from kernels_bench_tools.run.environment.base import find_environment
 from kernels_bench_tools.run.executor import Executor, LocalExecutor
 from kernels_bench_tools.run.git import Checkout
 from kernels_bench_tools.run.locks import project_lock, signals_as_interrupt
-from kernels_bench_tools.run.progress import Progress, SerializedProgress
+from kernels_bench_tools.run.progress import Progress, serialize
 from kernels_bench_tools.run.result import describe_cell, describe_notebook, write_if_changed
 from kernels_bench_tools.run.schedule import Execution
 from kernels_bench_tools.schema.build import FORWARD, MODES, BuildRun, CellRun, ProjectInfo
@@ -111,7 +111,7 @@ def build(project: Project, targets: Sequence[str], options: BuildOptions, progr
         raise ProjectError(f"mode {options.mode!r}", "is not known", f"One of {', '.join(MODES)}")
     environment = find_environment(options.environment)
     selection = _select(project, targets, options)
-    progress = SerializedProgress(progress)
+    progress = serialize(progress)
     with project_lock(project, progress) as waited, signals_as_interrupt():
         if waited:  # the notebooks may have been edited meanwhile
             selection = _select(project, targets, options)

@@ -1,7 +1,7 @@
-"""Takes what a cell wrote out of its folder: regular files with readable names, and nothing else.
+"""Collects the outputs of a cell: regular files with printable names, and nothing else.
 
-The folder is untrusted: everything is opened relative to it, and never through a link, so that nothing outside of
-it can be taken even if it changes meanwhile.
+The cell's folder is untrusted: files are opened relative to it and never through a link, so that no file outside of
+it is copied even if the folder changes meanwhile.
 """
 
 from __future__ import annotations
@@ -20,43 +20,43 @@ from kernels_bench_tools.run.limits import readable_size
 MOST_FILES = 10_000
 DEEPEST_FOLDER = 20
 LONGEST_NAME, LONGEST_PATH = 200, 1000
-"""Bytes. A file system takes 255 and 4096, but copies have something before or after their names."""
+"""Bytes. File systems allow 255 and 4096, but copies have prefixes and suffixes."""
 _CHUNK = 2**20
 _NO_LINK = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-# Control characters, halves of characters, line and paragraph separators; then those that turn the text around.
-_UNREADABLE = frozenset({"Cc", "Cs", "Zl", "Zp"})
-_TURNING = frozenset("\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
+# Control characters, surrogates, line and paragraph separators; then those that change the writing direction.
+_UNPRINTABLE = frozenset({"Cc", "Cs", "Zl", "Zp"})
+_DIRECTION_MARKS = frozenset("\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
 
 
 @dataclass
 class Collected:
-    """What became of the files in a cell's folder."""
+    """The collected files."""
 
     kept: list[str] = field(default_factory=list)
     refused: dict[str, str] = field(default_factory=dict)
-    """Those that were to be kept and were not: name, as ASCII, to the reason."""
+    """Files that were not kept although they match ``outputs=``: name, as ASCII, to the reason."""
     missing: list[str] = field(default_factory=list)
-    """Those of ``outputs=`` that are not there, or were refused."""
+    """Names in ``outputs=`` that do not exist, or were refused."""
     excess: str = ""
-    """Why not all was kept that might have been; empty if it was."""
+    """Which limit was exceeded; empty if none was."""
 
 
 def open_folder(path: Path) -> int:
-    """Return a file descriptor of a folder, by which it is known whatever is put in its place later."""
+    """Return a file descriptor of a folder, which stays valid if another folder is put in its place."""
     return os.open(path, _NO_LINK | os.O_DIRECTORY)
 
 
 def collect_outputs(folder: int, outputs: Sequence[str], artifacts: Path, limit: int) -> Collected:
-    """Copy what a cell wrote into ``artifacts``.
+    """Copy the outputs of a cell into ``artifacts``.
 
     Args:
         folder: The cell's folder, from :func:`open_folder`.
-        outputs: Names and globs of what is kept; empty for all that is not hidden.
+        outputs: Names and globs of the files to keep; empty for all that are not hidden.
         artifacts: Where to put it.
-        limit: Bytes that are kept of all files together, small files first.
+        limit: Bytes that are kept in total; small files are kept first.
 
     Raises:
-        OSError: There is no room.
+        OSError: The disk is full.
     """
     found = _Found(outputs)
     found.scan(folder)
@@ -86,7 +86,7 @@ def collect_outputs(folder: int, outputs: Sequence[str], artifacts: Path, limit:
 
 
 class _Found:
-    """The files of a folder that may be kept."""
+    """The files of a folder that can be kept."""
 
     def __init__(self, outputs: Sequence[str]) -> None:
         self.files: dict[str, os.stat_result] = {}
@@ -94,13 +94,13 @@ class _Found:
         self._outputs = outputs
 
     def scan(self, folder: int) -> None:
-        """Look into a folder and those in it."""
+        """Find the files in a folder and its subfolders."""
         self._scan(folder, "", 0)
         names = Counter((one.st_dev, one.st_ino) for one in self.files.values())
         for name, one in list(self.files.items()):
             if one.st_nlink > names[one.st_dev, one.st_ino]:
                 del self.files[name]
-                self._refuse(name, "it is another name of a file elsewhere")
+                self._refuse(name, "it is a hard link to a file elsewhere")
 
     def _scan(self, folder: int, prefix: str, depth: int) -> None:
         with os.scandir(folder) as entries:
@@ -113,7 +113,7 @@ class _Found:
                 if entry.is_dir(follow_symlinks=False) and depth < DEEPEST_FOLDER:
                     self._descend(folder, entry.name, name, depth)
                 else:
-                    self._see(entry, name)
+                    self._add(entry, name)
             except OSError as error:
                 self._refuse(name, f"it cannot be read ({error.strerror})")
 
@@ -124,7 +124,7 @@ class _Found:
         finally:
             os.close(inner)
 
-    def _see(self, entry: os.DirEntry[str], name: str) -> None:
+    def _add(self, entry: os.DirEntry[str], name: str) -> None:
         seen = entry.stat(follow_symlinks=False)
         if not self._is_wanted(name):
             return
@@ -147,7 +147,7 @@ def _why_refused(name: str, mode: int) -> str:
         return f"it is more than {DEEPEST_FOLDER} folders deep"
     if not stat.S_ISREG(mode):
         return "it is not a regular file"
-    if any(unicodedata.category(one) in _UNREADABLE or one in _TURNING for one in name):
+    if any(unicodedata.category(one) in _UNPRINTABLE or one in _DIRECTION_MARKS for one in name):
         return "its name has characters that cannot be shown"
     if len(os.fsencode(name)) > LONGEST_PATH or len(os.fsencode(name.rpartition("/")[2])) > LONGEST_NAME:
         return "its name is too long"
@@ -155,7 +155,7 @@ def _why_refused(name: str, mode: int) -> str:
 
 
 def _copy(folder: int, name: str, target: Path, size: int) -> None:
-    """Copy a file, at most as many bytes as it had when it was counted."""
+    """Copy a file, at most as many bytes as it had when it was found."""
     target.parent.mkdir(parents=True, exist_ok=True)
     source = _open_inside(folder, name)
     with os.fdopen(source, "rb") as file, target.open("wb") as copy:
@@ -171,14 +171,14 @@ def _copy(folder: int, name: str, target: Path, size: int) -> None:
 
 
 def _open_inside(folder: int, name: str) -> int:
-    """Open a file below a folder; no part of its name may be a link."""
+    """Open a file below a folder; no part of its path may be a link."""
     *parts, last = name.split("/")
-    here = os.dup(folder)
+    parent = os.dup(folder)
     try:
         for part in parts:
-            inner = os.open(part, _NO_LINK | os.O_DIRECTORY, dir_fd=here)
-            os.close(here)
-            here = inner
-        return os.open(last, _NO_LINK, dir_fd=here)
+            inner = os.open(part, _NO_LINK | os.O_DIRECTORY, dir_fd=parent)
+            os.close(parent)
+            parent = inner
+        return os.open(last, _NO_LINK, dir_fd=parent)
     finally:
-        os.close(here)
+        os.close(parent)

@@ -1,4 +1,4 @@
-"""What a cell may use: memory, room for its files, and variables of the user's."""
+"""Limits of a cell: memory, disk space for its outputs, and the user's environment variables."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ import msgspec
 from kernels_bench_tools.errors import ProjectError
 
 ARTIFACT_LIMIT = 2**30
-"""Bytes of files that a cell may leave, unless the project says otherwise."""
+"""Bytes of outputs that are kept of a cell, by default."""
 POLICY_SETTINGS = ("memory_limit", "artifact_limit", "pass_env")
-"""What of ``[tool.kbt]`` is read here."""
+"""Settings of ``[tool.kbt]`` that are read here."""
 
 _SIZE = re.compile(r"(?P<number>\d+(?:\.\d+)?)\s*(?P<unit>[KMGT]?)(?:i?B)?", re.IGNORECASE)
 _VARIABLE = re.compile(r"[A-Za-z_]\w*", re.ASCII)
@@ -21,17 +21,17 @@ _UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 
 
 class CellPolicy(msgspec.Struct, frozen=True, kw_only=True):
-    """What a cell may use. Nothing of it is in a cell's key: it decides whether a cell ends well, not how."""
+    """What a cell may use. It is not part of a cell's key: it decides whether a cell succeeds, not its results."""
 
     memory_limit: int = 0
-    """Bytes that its processes may hold together; 0 for nine tenths of the machine's."""
+    """Bytes that its processes may use together; 0 for 90 % of the machine's memory."""
     artifact_limit: int = ARTIFACT_LIMIT
-    """Bytes of files that are kept of it."""
+    """Bytes of outputs that are kept."""
     pass_env: tuple[str, ...] = ()
-    """Variables of the user's that it is given although they may be credentials."""
+    """The user's variables that are passed to it although they may be credentials."""
 
     def with_options(self, memory_limit: int = 0, pass_env: tuple[str, ...] = ()) -> CellPolicy:
-        """Return this policy, a project's, with what the command line adds."""
+        """Return this policy of a project with the options of the command line."""
         return msgspec.structs.replace(
             self,
             memory_limit=memory_limit or self.memory_limit,
@@ -40,7 +40,7 @@ class CellPolicy(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_policy(where: str, settings: Mapping[str, Any]) -> CellPolicy:
-    """Return the policy that a project's settings ask for.
+    """Return the policy from a project's settings.
 
     Raises:
         ProjectError: One of ``POLICY_SETTINGS`` is wrong.
@@ -60,7 +60,7 @@ def read_size(where: str, text: str) -> int:
     1610612736
 
     Raises:
-        ProjectError: It is no size, or not even one byte.
+        ProjectError: It is not a size, or less than one byte.
     """
     match = _SIZE.fullmatch(text.strip())
     size = int(float(match["number"]) * _UNITS[match["unit"].upper()]) if match else 0
@@ -70,10 +70,10 @@ def read_size(where: str, text: str) -> int:
 
 
 def check_variable_names(where: str, names: tuple[str, ...]) -> tuple[str, ...]:
-    """Return names of variables as they are.
+    """Return the names unchanged.
 
     Raises:
-        ProjectError: One cannot be the name of a variable.
+        ProjectError: One is not a valid name of a variable.
     """
     for name in names:
         if not _VARIABLE.fullmatch(name):
@@ -82,7 +82,7 @@ def check_variable_names(where: str, names: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def readable_size(size: int) -> str:
-    """Return a size for people.
+    """Return a size in readable units.
 
     >>> readable_size(1610612736)
     '1.5 GiB'

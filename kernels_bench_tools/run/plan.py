@@ -1,4 +1,4 @@
-"""What a build would run, and why, found without running anything."""
+"""What a build would run, and why, without running anything."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ from kernels_bench_tools.run.environment.base import find_environment
 from kernels_bench_tools.schema.device import current_device
 
 ORDER = "needs"
-"""The ingredient that lists which cells are needed; said by naming the cell that is new or gone."""
+"""The ingredient that lists the needed cells; a change of it is shown as the cells that were added or removed."""
 
 
-class Verdict(StrEnum):
+class PlannedAction(StrEnum):
     """What a build would do with a cell."""
 
     UNCHANGED = "unchanged"
     RUN = "run"
     MAY_RUN = "may run"
-    """It runs unless the cells before it leave what they left last time."""
+    """It runs unless the outputs of the cells before it are the same as last time."""
     UNSUPPORTED = "unsupported"
-    """It cannot run on this machine, and will be a row that says so."""
+    """It cannot run on this machine, and is listed with the reason."""
 
 
 class CellPlan(msgspec.Struct, kw_only=True):
@@ -39,11 +39,11 @@ class CellPlan(msgspec.Struct, kw_only=True):
 
     cell: str
     """``NOTEBOOK:CELL``."""
-    verdict: Verdict
+    action: PlannedAction = msgspec.field(name="verdict")
     reason: str = ""
-    """What is the matter with its last result, where that is not a changed ingredient."""
+    """Why its last result cannot be used, where that is not a changed ingredient."""
     changed: list[str] = msgspec.field(default_factory=list)
-    """The ingredients that are not what they were: ``code``, ``header``, ``source of kernels-bench-tools``, …"""
+    """The changed ingredients: ``code``, ``header``, ``source of kernels-bench-tools``, …"""
     upstream: list[str] = msgspec.field(default_factory=list)
     """The cells that it needs and that would run, or may run, before it."""
 
@@ -66,7 +66,7 @@ def plan_build(project: Project, targets: Sequence[str], options: BuildOptions) 
 
 
 def differences(before: Mapping[str, str], after: Mapping[str, str]) -> list[str]:
-    """Return the names of the ingredients that are new, gone or not what they were."""
+    """Return the names of the ingredients that were added, removed or changed."""
     names = [*after, *(name for name in before if name not in after)]
     changed = [name for name in names if before.get(name) != after.get(name)]
     moved = any(name.startswith(UPSTREAM) and (name in before) != (name in after) for name in changed)
@@ -75,14 +75,14 @@ def differences(before: Mapping[str, str], after: Mapping[str, str]) -> list[str
 
 @dataclass
 class _Planner:
-    """Looks at cells in an order in which they can run."""
+    """Plans cells in a possible order."""
 
     prints: Fingerprints
     cache: CellCache
     counts: Sequence[int]
     """Numbers of processes whose results a build accepts; it runs the first."""
     results: dict[CellName, Entry] = field(default_factory=dict)
-    """Those that a build would start from."""
+    """The known results."""
 
     def plan(self, node: Node) -> CellPlan:
         """Return what a build would do with a cell."""
@@ -90,15 +90,13 @@ class _Planner:
         found = None if upstream else self._find(node)
         if found is not None:
             self.results[node.name] = found
-            return CellPlan(cell=str(node.name), verdict=Verdict.UNCHANGED)
+            return CellPlan(cell=str(node.name), action=PlannedAction.UNCHANGED)
         if unmet := unmet_requirement(node.notebook.front, self.prints.device):
-            return CellPlan(cell=str(node.name), verdict=Verdict.UNSUPPORTED, reason=unmet)
-        verdict = Verdict.MAY_RUN if upstream else Verdict.RUN
+            return CellPlan(cell=str(node.name), action=PlannedAction.UNSUPPORTED, reason=unmet)
+        action = PlannedAction.MAY_RUN if upstream else PlannedAction.RUN
         changed = self._changed(node, known=not upstream)
         reason = self._reason(node, known=not upstream)
-        return CellPlan(
-            cell=str(node.name), verdict=verdict, reason=reason, changed=changed, upstream=upstream
-        )
+        return CellPlan(cell=str(node.name), action=action, reason=reason, changed=changed, upstream=upstream)
 
     def _find(self, node: Node) -> Entry | None:
         entries = (self.cache.find(key, node.name) for key in self._keys(node))
@@ -108,7 +106,7 @@ class _Planner:
         return [self.prints.key(node, self.results, count) for count in self.counts]
 
     def _reason(self, node: Node, known: bool) -> str:
-        """Return what is the matter with a cell's last result; ``known`` is whether its key is."""
+        """Return why a cell's last result cannot be used; ``known`` is whether its key is known."""
         last_key, last = self.cache.last_key(node.name), self.cache.last(node.name)
         keys = self._keys(node) if known else [last_key]
         for key in (*keys, last_key):
@@ -124,7 +122,7 @@ class _Planner:
         return "" if last is not None else "its result is no longer stored"
 
     def _changed(self, node: Node, known: bool) -> list[str]:
-        """Return what changed since a cell's last result; of what others leave only if that is ``known``."""
+        """Return what changed since a cell's last result; outputs of other cells only if the key is ``known``."""
         last = self.cache.last(node.name)
         if last is None:
             return []

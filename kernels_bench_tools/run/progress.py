@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from typing import Any
 
 from kernels_bench_tools.schema.build import CellRun
@@ -40,26 +41,31 @@ class Progress:
         """Something else to show to the user, such as what the build waits for."""
 
 
-def _serialized(name: str) -> Any:
-    def call(self: SerializedProgress, *arguments: Any) -> None:
+def _forwarded(step: str) -> Any:
+    def call(self: ForwardedProgress, *arguments: Any) -> None:
         with self.lock:
-            getattr(self.progress, name)(*arguments)
+            self.receive(step, *arguments)
 
     return call
 
 
-class SerializedProgress(Progress):
-    """Passes each step on to another progress, one at a time."""
+class ForwardedProgress(Progress):
+    """Passes the name and the arguments of each step to a function, one step at a time."""
 
-    def __init__(self, progress: Progress) -> None:
-        self.progress = progress
+    def __init__(self, receive: Callable[..., None]) -> None:
+        self.receive = receive
         self.lock = threading.RLock()
 
-    environment_started = _serialized("environment_started")
-    environment_finished = _serialized("environment_finished")
-    cell_started = _serialized("cell_started")
-    process_started = _serialized("process_started")
-    process_ended = _serialized("process_ended")
-    cell_output = _serialized("cell_output")
-    cell_finished = _serialized("cell_finished")
-    note = _serialized("note")
+    environment_started = _forwarded("environment_started")
+    environment_finished = _forwarded("environment_finished")
+    cell_started = _forwarded("cell_started")
+    process_started = _forwarded("process_started")
+    process_ended = _forwarded("process_ended")
+    cell_output = _forwarded("cell_output")
+    cell_finished = _forwarded("cell_finished")
+    note = _forwarded("note")
+
+
+def serialize(progress: Progress) -> Progress:
+    """Return a progress that passes each step on to another one, one at a time."""
+    return ForwardedProgress(lambda step, *arguments: getattr(progress, step)(*arguments))

@@ -1,4 +1,4 @@
-"""Puts together what a build leaves for the pages: every notebook, with how its cells ended."""
+"""The result of a build, as pages show it: every notebook, with the results of its cells."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ def describe_cell(project: Project, cell: Cell, entry: Entry | None, cached: boo
     """Return a cell as pages show it.
 
     Args:
-        project: The project, from whose root paths count.
+        project: The project; paths are relative to its root.
         cell: The cell.
         entry: Its last result, if it has one.
-        cached: Whether this build did not have to run it.
+        cached: Whether this build did not run it.
     """
     run = CellRun(
         id=cell.id,
@@ -51,7 +51,7 @@ def describe_cell(project: Project, cell: Cell, entry: Entry | None, cached: boo
 
 
 def describe_notebook(notebook: Notebook, describe: Callable[[CellName, Cell], CellRun]) -> NotebookRun:
-    """Return a notebook as a page shows it; ``describe`` tells how each cell ended."""
+    """Return a notebook as a page shows it; ``describe`` returns each of its cells."""
     blocks: list[Prose | CellRun] = []
     for block in notebook.blocks:
         if isinstance(block, Cell):
@@ -62,7 +62,7 @@ def describe_notebook(notebook: Notebook, describe: Callable[[CellName, Cell], C
 
 
 def write_if_changed(path: Path, run: BuildRun) -> None:
-    """Write the build's report, unless the same one is there: nothing that reads it is stale then."""
+    """Write the result of a build, unless it is the same: then the file keeps its time."""
     try:
         same = read_struct(path, BuildRun) == run
     except (OSError, msgspec.MsgspecError, UnicodeDecodeError):

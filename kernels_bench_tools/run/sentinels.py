@@ -1,8 +1,7 @@
-"""Sentinels: reference kernels that every measuring process times, which tell whether the device was itself.
+"""Compares the sentinels of processes: kernels that each process times before and after its workloads.
 
-Implementations live in processes of their own, so what compares them assumes that the device is as fast in
-one process as in the next. Each process times the same kernels before and after its workloads; where they
-deviate, so may the measurement between them.
+Comparing implementations, which run in different processes, assumes that the device is equally fast in all of
+them. Where sentinels deviate, the measurement between them may deviate as well.
 """
 
 from __future__ import annotations
@@ -21,28 +20,28 @@ Times = Mapping[str, Sequence[float]]
 """Sentinel to its milliseconds in one process, in the order they were taken."""
 
 LIMITS = {"cuda": 0.015, "cpu": 0.25}
-"""Kind of device to the share by which a sentinel may differ. On a CPU our harness times none: with a
-neighbour on the same cores, the same matrix product takes 1.3 ms or 16."""
+"""Kind of device to the share by which a sentinel may differ. Our harness has no sentinels on a CPU: with another
+program on the same cores, the same matrix product takes 1.3 ms or 16 ms."""
 
 SMALLEST_MS = 1e-3
-"""Differences below one microsecond are the timer's, not the device's: they exempt a kernel of nothing."""
+"""Smaller differences, of one microsecond, are due to the timer; this exempts the null kernel."""
 
 FEWEST_PROCESSES = 3
-"""Processes that a session needs before its median says what is usual."""
+"""Processes that a session needs before its median is the expected value."""
 
 
 @dataclass(frozen=True)
 class Deviation:
-    """A sentinel that ran at another speed."""
+    """A sentinel that deviates from its expected time."""
 
     name: str
     ms: float
-    usual_ms: float
+    expected_ms: float
 
     def __str__(self) -> str:
-        """Return it in words, without a full stop."""
-        change = self.ms / self.usual_ms - 1
-        return f"sentinel {self.name!r} took {self.ms:.4g} ms, {change:+.1%} from {self.usual_ms:.4g} ms"
+        """Describe it, without a full stop."""
+        change = self.ms / self.expected_ms - 1
+        return f"sentinel {self.name!r} took {self.ms:.4g} ms, {change:+.1%} from {self.expected_ms:.4g} ms"
 
 
 def read_times(folder: Path) -> dict[str, list[float]]:
@@ -66,10 +65,10 @@ def read_times(folder: Path) -> dict[str, list[float]]:
 
 
 def find_deviations(session: Sequence[Times], limit: float) -> list[Deviation | None]:
-    """Return, for each process, the sentinel that deviates the most; None where all are as usual.
+    """Return, for each process, the sentinel that deviates the most; None if none does.
 
-    What is usual is the median of all values of the session. Where fewer than ``FEWEST_PROCESSES`` tell, a
-    process's last value is compared with its first instead.
+    The expected value is the median of the session. With fewer than ``FEWEST_PROCESSES``, a process's last value
+    is compared with its first instead.
 
     Args:
         session: The sentinels of each process of one session on one device.
@@ -84,15 +83,17 @@ def _worst(times: Times, session: Sequence[Times], limit: float) -> Deviation | 
         if not values:
             continue
         others = [one[name] for one in session if one.get(name)]
-        usual = median([v for one in others for v in one]) if len(others) >= FEWEST_PROCESSES else values[0]
-        value = max(values, key=lambda one: abs(one - usual))
-        if abs(value - usual) > max(limit * usual, SMALLEST_MS):
-            found.append(Deviation(name, value, usual))
-    return max(found, key=lambda one: abs(one.ms / one.usual_ms - 1), default=None)
+        expected = (
+            median([v for one in others for v in one]) if len(others) >= FEWEST_PROCESSES else values[0]
+        )
+        value = max(values, key=lambda one: abs(one - expected))
+        if abs(value - expected) > max(limit * expected, SMALLEST_MS):
+            found.append(Deviation(name, value, expected))
+    return max(found, key=lambda one: abs(one.ms / one.expected_ms - 1), default=None)
 
 
 def flag_records(folder: Path) -> None:
-    """Give every record of a process that ran ``Flag.SENTINEL``.
+    """Add ``Flag.SENTINEL`` to the records of a process that have measurements.
 
     Args:
         folder: The process's artifacts.
@@ -105,7 +106,7 @@ def flag_records(folder: Path) -> None:
 
 
 def _files(folder: Path) -> Iterator[tuple[Path, list[Record]]]:
-    """Yield the files of records in ``folder``; what a broken process left unreadable is passed over."""
+    """Yield the record files in ``folder``; files that cannot be read are skipped."""
     for path in sorted(folder.rglob("*.jsonl")):
         try:
             yield path, read_records(path)

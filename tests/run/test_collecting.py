@@ -49,7 +49,7 @@ def test_nothing_but_regular_files_is_kept(collect, tmp_path):
         "'link'": "it is a symbolic link",
         "'folder'": "it is a symbolic link",
         "'fifo'": "it is not a regular file",
-        "'hard'": "it is another name of a file elsewhere",
+        "'hard'": "it is a hard link to a file elsewhere",
         "'socket'": "it is not a regular file",
     }
     assert [path.name for path in collect.artifacts.iterdir()] == ["fine.txt"]

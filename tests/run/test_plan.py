@@ -7,7 +7,7 @@ import pytest
 from kernels_bench_tools.run import build as scheduler
 from kernels_bench_tools.run import plan as staleness
 from kernels_bench_tools.run.build import BuildOptions
-from kernels_bench_tools.run.plan import Verdict, plan_build
+from kernels_bench_tools.run.plan import PlannedAction, plan_build
 from kernels_bench_tools.schema.device import cuda_device
 
 RECORD = '{"ts": "t", "run": "r", "impl": "x", "wl": {"name": "w"}, "status": "unsupported", "schema": 1}'
@@ -36,22 +36,22 @@ def operator(workspace):
 
 
 def plan(workspace, *targets, **options):
-    """The cells that are not unchanged: verdict, reason, changed, upstream."""
+    """The cells that are not unchanged: action, reason, changed, upstream."""
     chosen = BuildOptions(**{"environment": "current", "processes": 1} | options)
     cells = plan_build(workspace.project, targets, chosen)
     return {
-        cell.cell: (cell.verdict, cell.reason, cell.changed, cell.upstream)
+        cell.cell: (cell.action, cell.reason, cell.changed, cell.upstream)
         for cell in cells
-        if cell.verdict is not Verdict.UNCHANGED
+        if cell.action is not PlannedAction.UNCHANGED
     }
 
 
 def run(*changed, reason=""):
-    return (Verdict.RUN, reason, list(changed), [])
+    return (PlannedAction.RUN, reason, list(changed), [])
 
 
 def may(*upstream, changed=(), reason=""):
-    return (Verdict.MAY_RUN, reason, list(changed), list(upstream))
+    return (PlannedAction.MAY_RUN, reason, list(changed), list(upstream))
 
 
 def test_after_a_build_all_is_unchanged(operator):
@@ -161,8 +161,8 @@ def test_what_cannot_run_here_is_neither_stale_nor_unchanged(workspace, monkeypa
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     workspace.cell("op/impls/x.md", WRITE, MEASURING, "requires: [cuda]")
     combine(workspace, "../impls/*.md:a")
-    verdict, reason, _, _ = plan(workspace)[X]
-    assert verdict is Verdict.UNSUPPORTED
+    action, reason, _, _ = plan(workspace)[X]
+    assert action is PlannedAction.UNSUPPORTED
     assert reason.startswith("needs a CUDA device")
     workspace.build()
 
