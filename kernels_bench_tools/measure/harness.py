@@ -1,4 +1,4 @@
-"""Run one implementation on every workload of an operator, and leave one record for each."""
+"""Measure one implementation on every workload of an operator, and write a record for each."""
 
 from __future__ import annotations
 
@@ -18,11 +18,10 @@ from kernels_bench_tools.errors import KbtError, OperatorError, Unsupported
 from kernels_bench_tools.measure.device.environment import describe_device, torch_device
 from kernels_bench_tools.measure.modes import in_mode, start_autograd
 from kernels_bench_tools.measure.operator import Operator, Workload, find_operator
-from kernels_bench_tools.measure.printing import Table
-from kernels_bench_tools.measure.record import Identity, make_record
-from kernels_bench_tools.measure.record_file import RecordFile, with_session
-from kernels_bench_tools.measure.session import Session, open_session
-from kernels_bench_tools.measure.timing.first_call import since_process_start_ms
+from kernels_bench_tools.measure.printing import ResultTable
+from kernels_bench_tools.measure.record import RecordFile, RunInfo, make_record, with_session
+from kernels_bench_tools.measure.session import BenchmarkSession, open_session
+from kernels_bench_tools.measure.timing.quantities import since_process_start_ms
 from kernels_bench_tools.measure.trial import Trial, failed_trial, run_trial
 from kernels_bench_tools.schema.build import FORWARD, CellContext
 from kernels_bench_tools.schema.device import Device
@@ -30,7 +29,7 @@ from kernels_bench_tools.schema.record import Record, Status
 
 Implementation = Callable[..., Any]
 QUICK_SET = "smoke"
-"""The workload set that only shows whether anything works: no ceilings are measured for it."""
+"""The workload set for a quick try: peaks are not measured for it."""
 
 
 def run_benchmark(
@@ -53,31 +52,29 @@ def run_benchmark(
 ) -> list[Record]:
     """Check and time an implementation on each workload; print a table and append a record of each.
 
-    A workload that fails is a record too, and does not stop the next one.
+    A failed workload is a record too, and does not stop the next one.
 
     Args:
         operator: Name of the operator, such as ``"layer_norm"``.
-        function: The implementation, called with the operator's inputs; returns one tensor.
-        load: Instead of ``function``: returns it. Called once; it may raise ``Unsupported``, and a
-            package that it cannot import makes the implementation unsupported too.
-        workloads: Names of workload sets, comma-separated; else what the runner was asked for, else the device's own.
-        only: Names of axes, and the value or values that a workload must have there, such as
-            ``{"function": "swiglu"}`` for an implementation of one function of the operator.
-        mode: ``"fwd"``, ``"bwd"`` or ``"fwd_bwd"``; what the runner was asked for by default, else forward.
-        device: ``"cuda"`` or ``"cpu"``; the first CUDA device if there is one, by default.
-        kernel_type: kernels-benchmarks' spelling of ``operator``: a name, or an enum of names.
-        impl_name: Implementation id where no runner says which notebook this is.
-        impl_tags: kernels-benchmarks' spelling of ``tags``.
-        impl_func: kernels-benchmarks' spelling of ``function``.
+        function: The implementation, called with the operator's inputs.
+        load: Returns the implementation, instead of ``function``. Called once. If it raises ``Unsupported``, or
+            imports a package that is not installed, the implementation is unsupported.
+        workloads: Names of workload sets, comma-separated. Default: the runner's choice, else the device's sets.
+        only: Axis to the value or values that a workload must have, such as ``{"function": "swiglu"}``.
+        mode: ``"fwd"``, ``"bwd"`` or ``"fwd_bwd"``. Default: the runner's choice, else forward.
+        device: ``"cuda"`` or ``"cpu"``. Default: the first CUDA device, if there is one.
+        kernel_type: ``operator`` in the spelling of kernels-benchmarks: a name, or an enum of names.
+        impl_name: Implementation id, if no runner sets it.
+        impl_tags: ``tags`` in the spelling of kernels-benchmarks.
+        impl_func: ``function`` in the spelling of kernels-benchmarks.
         tags: Free text about the implementation, copied into its records.
-        kernels: Regular expression for the names of the kernels that this implementation is about, such as
-            ``"layer_norm|_row_"``: if a call on a GPU launches none of them, it fell back to something
-            else and gets no rank.
-        output: The file of records; ``<operator>.jsonl`` in the working directory by default.
-        **peer_options: Other options of kernels-benchmarks, which have no meaning here.
+        kernels: Regular expression for names of kernels, such as ``"layer_norm|_row_"``. An implementation that
+            launches no such kernel on a GPU is rejected as a fallback.
+        output: The file of records. Default: ``<operator>.jsonl`` in the working directory.
+        **peer_options: Other options of kernels-benchmarks; ignored.
 
     Returns:
-        The records, one for each workload in order.
+        One record for each workload, in order.
 
     Raises:
         OperatorError: The operator or workload set is unknown, or there is no implementation.
@@ -90,9 +87,9 @@ def run_benchmark(
     )
     function = function or impl_func
     if peer_options:
-        print(f"ignored: {', '.join(peer_options)} (sampling stops when the median is known)")
+        print(f"ignored: {', '.join(peer_options)} (sampling stops when the median has converged)")
     name = device or torch_device()
-    run = _Run(
+    benchmark = _Benchmark(
         operator=found,
         context=context,
         mode=mode or context.mode,
@@ -106,12 +103,12 @@ def run_benchmark(
         path=Path(output or f"{found.name}.jsonl"),
         import_ms=import_ms,
     )
-    return run.measure(load or _given(function, found))
+    return benchmark.run(load or _given(function, found))
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Run:
-    """One call of ``run_benchmark``, its arguments resolved."""
+class _Benchmark:
+    """One call of ``run_benchmark``, with its arguments resolved."""
 
     operator: Operator
     context: CellContext
@@ -119,7 +116,7 @@ class _Run:
     only: Mapping[str, Any]
     workload_sets: str
     implementation: str
-    """Empty where only the function's own name tells."""
+    """Empty for the function's name."""
     torch_name: str
     device: Device
     tags: dict[str, str]
@@ -128,31 +125,31 @@ class _Run:
     import_ms: float | None
     id: str = field(default_factory=lambda: uuid.uuid4().hex)
 
-    def measure(self, load: Callable[[], Implementation]) -> list[Record]:
-        """Load the implementation and try it on each workload, writing each record at once."""
+    def run(self, load: Callable[[], Implementation]) -> list[Record]:
+        """Load the implementation and measure it on each workload, writing each record at once."""
         workloads = in_mode(self.operator, self.mode).workloads(self.workload_sets, self.only)
         if self.mode != FORWARD:
             start_autograd(self.torch_name)
-        with open_session(self.torch_name, ceilings=self.workload_sets != QUICK_SET) as session:
+        with open_session(self.torch_name, peaks=self.workload_sets != QUICK_SET) as session:
             start = perf_counter()
             function, failure = _load(load)
-            identity = self._identity(_name_of(function), 1000 * (perf_counter() - start))
-            title = f"{identity.implementation}: {self.operator.name} on {self.device.name}"
-            told = "" if self.mode == FORWARD else f", {self.mode}"
-            print(f"{title}, workloads {self.workload_sets}{told}")
-            table = Table([workload.name for workload in workloads])
+            info = self._info(_name_of(function), 1000 * (perf_counter() - start))
+            title = f"{info.implementation}: {self.operator.name} on {self.device.name}"
+            suffix = "" if self.mode == FORWARD else f", {self.mode}"
+            print(f"{title}, workloads {self.workload_sets}{suffix}")
+            table = ResultTable([workload.name for workload in workloads])
             file = RecordFile(self.path)
             for number, workload in enumerate(workloads):
                 table.start(workload.name)
                 trial = failure or self._try(workload, function, session)
-                record = make_record(identity, workload, trial)
-                ceilings = session.ceilings if number == 0 else {}
-                table.finish(file.append(with_session(record, session.sentinels, ceilings)))
+                record = make_record(info, workload, trial)
+                peaks = session.peaks if number == 0 else {}
+                table.finish(file.append(with_session(record, session.sentinels, peaks)))
             if failure is None:
                 session.close()
-            return file.complete(session.sentinels, session.ceilings)
+            return file.complete(session.sentinels, session.peaks)
 
-    def _try(self, workload: Workload, function: Implementation | None, session: Session) -> Trial:
+    def _try(self, workload: Workload, function: Implementation | None, session: BenchmarkSession) -> Trial:
         assert function is not None
         return run_trial(
             self.operator,
@@ -164,8 +161,8 @@ class _Run:
             kernels=self.kernels,
         )
 
-    def _identity(self, name: str, load_ms: float) -> Identity:
-        return Identity(
+    def _info(self, name: str, load_ms: float) -> RunInfo:
+        return RunInfo(
             run=self.id,
             operator=self.operator.name,
             implementation=self.implementation or name,
@@ -179,7 +176,7 @@ class _Run:
 
 
 def _load(load: Callable[[], Implementation]) -> tuple[Implementation | None, Trial | None]:
-    """Return the implementation, or the trial that stands for every workload."""
+    """Return the implementation, or the failed trial for all workloads."""
     try:
         return load(), None
     except Unsupported as error:
@@ -193,7 +190,7 @@ def _load(load: Callable[[], Implementation]) -> tuple[Implementation | None, Tr
 
 
 def _name_of(function: Implementation | None) -> str:
-    """Return the name of a function, or of the script where loading it failed."""
+    """Return the name of a function, or of the script if loading it failed."""
     return str(getattr(function, "__name__", "")) or Path(sys.argv[0]).stem or "unnamed"
 
 
@@ -201,7 +198,7 @@ def _given(function: Implementation | None, operator: Operator) -> Callable[[], 
     if function is None:
         raise OperatorError(
             f"run_benchmark({operator.name!r})",
-            "was given no implementation",
+            "has no implementation",
             "A function, or load= with a function that returns it",
             "Pass the implementation as the second argument",
         )
@@ -215,7 +212,7 @@ def _pattern(kernels: str) -> str:
         raise KbtError(
             f"run_benchmark(kernels={kernels!r})",
             f"is not a regular expression: {error}",
-            "One that matches the names of the kernels that this implementation launches",
+            "A pattern for the names of the kernels that this implementation launches",
         ) from None
     return kernels
 

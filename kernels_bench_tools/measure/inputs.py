@@ -1,13 +1,21 @@
-"""Inputs on which careless kernels go wrong, made from ordinary ones."""
+"""Building blocks for operator modules: edge cases made from ordinary inputs, smaller workloads, slices of inputs."""
 
 from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from kernels_bench_tools.measure.operator import Inputs, Workload
+
 SPIKE = 100.0
 TAIL = 3
-"""Columns at a row's end that a kernel working in vectors of 4 may forget."""
+"""Columns at a row's end that a kernel with vectors of 4 elements may skip."""
+SLICE_ELEMENTS = 1 << 24
+"""Elements in a slice of rows: 134 MB in float64, of which a reference holds a few."""
 
 
 def constant_rows(x: Tensor, value: float = 3.0) -> Tensor:
@@ -16,9 +24,9 @@ def constant_rows(x: Tensor, value: float = 3.0) -> Tensor:
 
 
 def spikes(x: Tensor) -> Tensor:
-    """Return ``x`` with one large element per row, at a different column in each; the rest is small.
+    """Return ``x / 100`` with one large element per row, in varying columns.
 
-    The last rows have theirs in the last columns, which a kernel that stops too early never reads.
+    In the last rows it is in the last columns, which a kernel that stops too early never reads.
 
     Args:
         x: Floating point, at least one axis.
@@ -34,13 +42,9 @@ def spikes(x: Tensor) -> Tensor:
     return rows.view(x.shape)
 
 
-def transposed(x: Tensor) -> Tensor:
-    """Return ``x``'s values with the first two axes swapped in memory: rows lie apart, each contiguous.
-
-    Args:
-        x: At least two axes.
-    """
-    return x.transpose(0, 1).contiguous().transpose(0, 1)
+def transposed(x: Tensor, axis: int = 0) -> Tensor:
+    """Return ``x``'s values and shape with ``axis`` and the next axis swapped in memory."""
+    return x.transpose(axis, axis + 1).contiguous().transpose(axis, axis + 1)
 
 
 def padded_rows(x: Tensor, columns: int = 8) -> Tensor:
@@ -53,3 +57,34 @@ def padded_rows(x: Tensor, columns: int = 8) -> Tensor:
     wide = torch.full((*x.shape[:-1], x.shape[-1] + columns), float("nan"), dtype=x.dtype, device=x.device)
     wide[..., : x.shape[-1]] = x
     return wide[..., : x.shape[-1]]
+
+
+def with_axes(workload: Workload, **axes: int | bool | str) -> Workload:
+    """Return the workload with other values of these axes."""
+    return replace(workload, axes={**workload.axes, **axes})
+
+
+def limit_axes(workload: Workload, **limits: int) -> Workload:
+    """Return the workload with each of these axes at most this long."""
+    return with_axes(
+        workload, **{axis: min(int(workload.axes[axis]), limit) for axis, limit in limits.items()}
+    )
+
+
+def row_slices(inputs: Inputs) -> Iterator[tuple[slice, Inputs]]:
+    """Yield slices of rows, of every tensor among the inputs.
+
+    Args:
+        inputs: ``(rows, columns)``, tensors with as many rows, and values that are passed on as they are.
+    """
+    rows = max(1, SLICE_ELEMENTS // inputs[0].shape[-1])
+    for start in range(0, len(inputs[0]), rows):
+        part = slice(start, start + rows)
+        yield part, tuple(value[part] if isinstance(value, Tensor) else value for value in inputs)
+
+
+def batch_slices(inputs: Inputs) -> Iterator[tuple[Any, Inputs]]:
+    """Yield one batch entry at a time, of every tensor with as many axes as the first; the others are shared."""
+    x = inputs[0]
+    for index in range(len(x)):
+        yield index, tuple(value[index] if value.dim() == x.dim() else value for value in inputs)

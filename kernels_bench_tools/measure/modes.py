@@ -1,7 +1,6 @@
-"""Forward, backward, or both: what is timed of an implementation, and what its result is then compared with.
+"""Forward, backward, or both passes: what is timed, and what the result is compared with.
 
-A backward pass is timed by itself, on the graph that an untimed forward pass left; it is never a difference of two
-times.
+A backward pass is timed by itself, on the graph of an untimed forward pass. It is never the difference of two times.
 """
 
 from __future__ import annotations
@@ -16,47 +15,54 @@ import torch._functorch.config as functorch
 from torch import Tensor
 
 from kernels_bench_tools.errors import OperatorError, Unsupported
-from kernels_bench_tools.measure.operator import Inputs, Operator, Output, Workload, no_cases, tensors_of
+from kernels_bench_tools.measure.operator import (
+    Inputs,
+    Operator,
+    Output,
+    Workload,
+    no_edge_cases,
+    tensors_of,
+)
 from kernels_bench_tools.schema.build import FORWARD, MODES
 
 _GRADIENT_SEED = 7919
-"""Gradients must not repeat the values of inputs."""
+"""Added to the seed for gradients, so that they differ from the inputs."""
 
 
 @dataclass(frozen=True)
-class Subject:
-    """What is timed: ``run(*prepare(*inputs))`` is one whole call, of which only ``run`` counts."""
+class TimedFunction:
+    """``run(*prepare(*inputs))`` is one whole call; only ``run`` is timed."""
 
     run: Callable[..., Any]
     prepare: Callable[..., Inputs]
 
     def call(self, *inputs: Any) -> Any:
-        """Make a whole call; what is checked is its result."""
+        """Make a whole call; its result is checked."""
         return self.run(*self.prepare(*inputs))
 
 
-def subject(operator: Operator, function: Callable[..., Any], mode: str) -> Subject:
+def timed_function(operator: Operator, function: Callable[..., Any], mode: str) -> TimedFunction:
     """Return what is timed of an implementation.
 
     Args:
-        operator: What it implements, as it is forward.
+        operator: The forward operator.
         function: The implementation.
         mode: One of ``MODES``.
     """
     if mode == FORWARD:
-        return Subject(function, _as_given)
+        return TimedFunction(function, _unchanged)
     passes = _Passes(operator, function)
     if mode == "bwd":
-        return Subject(passes.backward, passes.forward)
-    return Subject(passes.both, passes.leaves)
+        return TimedFunction(passes.backward, passes.forward)
+    return TimedFunction(passes.both, passes.leaves)
 
 
 def in_mode(operator: Operator, mode: str) -> Operator:
     """Return the operator whose outputs are those of this mode.
 
-    Groups without a gradient have no workloads in it. Its inputs have a random gradient for each output behind
-    them. Its reference and baseline are what autograd makes of the forward ones. Hard cases are left to the
-    forward mode: how large a gradient's error may be where a forward result is extreme is not known.
+    Its inputs are followed by a random gradient for each output. Its reference and baseline are the forward ones
+    with autograd. Groups without gradients have no workloads. Edge cases are checked in forward mode only: a bound
+    for the gradient's error is not known where a forward result is extreme.
 
     Raises:
         OperatorError: There is no such mode, or the operator has no gradients.
@@ -67,10 +73,10 @@ def in_mode(operator: Operator, mode: str) -> Operator:
         return operator
     if not operator.gradients:
         raise OperatorError(
-            f"operator {operator.name}", f"has no {mode} mode", "An operator that names its `gradients`"
+            f"operator {operator.name}", f"has no {mode} mode", "An operator that defines `gradients`"
         )
     groups = {
-        group: replace(operator, **differing, variants={}) for group, differing in operator.variants.items()
+        group: replace(operator, **variant, variants={}) for group, variant in operator.variants.items()
     }
     changed = replace(
         operator,
@@ -83,16 +89,16 @@ def in_mode(operator: Operator, mode: str) -> Operator:
             for name, workloads in operator.workload_sets.items()
         },
         variants={
-            group: {**operator.variants[group], **_passes_of(form, mode)}
-            for group, form in groups.items()
-            if form.gradients
+            group: {**operator.variants[group], **_fields_in_mode(of_group, mode)}
+            for group, of_group in groups.items()
+            if of_group.gradients
         },
     )
-    return replace(changed, **_passes_of(operator, mode))
+    return replace(changed, **_fields_in_mode(operator, mode))
 
 
-def _passes_of(operator: Operator, mode: str) -> dict[str, Any]:
-    """Return the fields of an operator, of one group, that are others in this mode."""
+def _fields_in_mode(operator: Operator, mode: str) -> dict[str, Any]:
+    """Return the fields of an operator that differ in this mode."""
     both = mode == "fwd_bwd"
     gradients = tuple(Output(f"gradient of input {number + 1}") for number in operator.gradients)
     return {
@@ -101,15 +107,15 @@ def _passes_of(operator: Operator, mode: str) -> dict[str, Any]:
         "reference": _Passes(operator, operator.reference).whole(both=both),
         "baseline": _Passes(operator, operator.baseline).whole(both=both) if operator.baseline else None,
         "flops": partial(_flops, operator, both),
-        "pieces": operator.gradient_pieces,
-        "cases": no_cases,
+        "slices": operator.gradient_slices,
+        "edge_cases": no_edge_cases,
         "unread": () if both else operator.backward_unread,
     }
 
 
 def start_autograd(device: str) -> None:
-    """Run a backward pass, so that autograd's own threads are there before anyone looks for new ones."""
-    # Compiled backward passes otherwise reuse what the forward one saved, and can run once only.
+    """Run a backward pass, so that autograd's threads exist before new threads are looked for."""
+    # Compiled backward passes otherwise reuse saved tensors, and can run only once.
     functorch.donated_buffer = False
     leaf = torch.ones(1, device=device, requires_grad=True)
     (leaf * 2).backward()
@@ -124,7 +130,7 @@ class _Passes:
         self._function = function
 
     def leaves(self, *given: Any) -> Inputs:
-        """Return the same arguments, those that get gradients as leaves of a graph; no memory is copied."""
+        """Return the arguments, with leaves of a graph for those that get gradients; copies no memory."""
         return tuple(
             value.detach().requires_grad_() if number in self._gradients else value
             for number, value in enumerate(given)
@@ -141,12 +147,12 @@ class _Passes:
         return outputs, [inputs[number] for number in self._gradients], gradients
 
     def backward(self, outputs: Any, leaves: Any, gradients: Any) -> Any:
-        """Return the gradients of the leaves; the graph stays, for the next call."""
+        """Return the gradients of the leaves; the graph is kept for the next call."""
         found = torch.autograd.grad(outputs, leaves, gradients, retain_graph=True)
         return found if len(found) > 1 else found[0]
 
     def both(self, *arguments: Any) -> tuple[Any, ...]:
-        """Return the outputs and the gradients, of a graph that is built and used up."""
+        """Return the outputs and the gradients; builds and frees a graph."""
         outputs, leaves, gradients = self.forward(*arguments)
         found = torch.autograd.grad(outputs, leaves, gradients)
         return (*(output.detach() for output in outputs), *found)
@@ -156,18 +162,18 @@ class _Passes:
         return self.both if both else lambda *given: self.backward(*self.forward(*given))
 
 
-def _as_given(*inputs: Any) -> Inputs:
+def _unchanged(*inputs: Any) -> Inputs:
     return inputs
 
 
 def _inputs(operator: Operator, workload: Workload, device: str, seed: int) -> Inputs:
     """Return the operator's inputs and a random gradient for each output."""
     inputs = operator.inputs(workload, device, seed)
-    # Shapes alone: on the meta device nothing is computed.
+    # Only the shapes are needed: on the meta device nothing is computed.
     shapes = [value.to("meta") if isinstance(value, Tensor) else value for value in inputs]
     generator = torch.Generator(device=device).manual_seed(seed + _GRADIENT_SEED)
     return *inputs, *(
-        torch.randn(output.shape, generator=generator, device=device, dtype=kind.type_for(inputs))
+        torch.randn(output.shape, generator=generator, device=device, dtype=kind.dtype_for(inputs))
         for kind, output in zip(operator.outputs, tensors_of(operator.reference(*shapes)), strict=True)
     )
 

@@ -1,4 +1,4 @@
-"""Operators as data: what is computed, on which workloads, and how good a result must be."""
+"""Operators as data: the formula, its workloads and its tolerances."""
 
 from __future__ import annotations
 
@@ -16,14 +16,13 @@ from kernels_bench_tools.schema.record import Work
 from kernels_bench_tools.text import did_you_mean
 
 Inputs = tuple[Any, ...]
-"""The positional arguments of an implementation: tensors first, then numbers, flags or names if it has any."""
+"""The positional arguments of an implementation: tensors first, then any other values."""
 
 ACCELERATOR_SETS = ("default", "large", "decode")
 CPU_SETS = ("cpu",)
 
-
 Outputs: TypeAlias = Tensor | tuple[Tensor, ...]
-"""What an implementation returns: one tensor, or several in a tuple."""
+"""The result of an implementation: one tensor, or a tuple of tensors."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,14 +30,14 @@ class Workload:
     """One problem size.
 
     Args:
-        name: Unique within its operator, whatever the set; what charts and tables show.
+        name: Unique within its operator, over all sets; shown in charts and tables.
         axes: Axis name to extent or setting, in the order of the operator's axes.
-        dtype: torch's name of the data type, such as ``"bfloat16"``.
-        group: What an operator of several functions computes here, such as ``"SwiGLU"``: only workloads of one
-            group are compared with each other.
-        set: The workload set that it was taken from; :meth:`Operator.workloads` says so.
+        dtype: Name of a torch dtype, such as ``"bfloat16"``.
+        group: The function, for an operator of several, such as ``"SwiGLU"``. Only workloads of one group are
+            compared with each other.
+        set: The workload set that it is from; set by :meth:`Operator.workloads`.
         mode: ``bwd`` or ``fwd_bwd``; empty for the forward pass.
-        seed: Where the random inputs start; the same seed gives the same inputs on the same device.
+        seed: Seed of the random inputs.
     """
 
     name: str
@@ -51,47 +50,46 @@ class Workload:
 
     @property
     def torch_dtype(self) -> torch.dtype:
-        """The data type as torch's object."""
+        """The torch dtype."""
         return getattr(torch, self.dtype)
 
     def describe(self, device: str) -> dict[str, Any]:
-        """Return the workload as a record's ``wl``, for a device of this kind."""
+        """Return the ``wl`` of a record, for a device of this kind."""
         named = {"name": self.name, "set": self.set, "group": self.group, "mode": self.mode}
-        told = {key: value for key, value in named.items() if value}
-        return {**told, **self.axes, "dtype": self.dtype, "device": device, "seed": self.seed}
+        given = {key: value for key, value in named.items() if value}
+        return {**given, **self.axes, "dtype": self.dtype, "device": device, "seed": self.seed}
 
 
 @dataclass(frozen=True)
 class Tolerance:
-    """An error of ``atol + rtol * |reference|`` is allowed at every element."""
+    """Allowed error at every element: ``atol + rtol * |reference|``."""
 
     rtol: float
     atol: float
 
 
 def dtype_tolerance(dtype: torch.dtype) -> Tolerance:
-    """Return the error that rounding excuses in a result of this type, for values around 1.
+    """Return the tolerance for rounding errors of this type.
 
-    A half-precision result that was computed in float32 is rounded once, by half a unit in the last
-    place (``eps / 2``); two units leave room for one intermediate kept in half precision. A float32
-    result was also summed in float32, so it gets 32.
+    Half-precision results that were computed in float32 are rounded once, by ``eps / 2``; 2 eps allow one
+    intermediate in half precision. Sums in float32 get 32 eps.
     """
-    units = 2 if torch.finfo(dtype).bits <= 16 else 32
-    return Tolerance(rtol=units * torch.finfo(dtype).eps, atol=units * torch.finfo(dtype).eps)
+    error = (2 if torch.finfo(dtype).bits <= 16 else 32) * torch.finfo(dtype).eps
+    return Tolerance(rtol=error, atol=error)
 
 
-def whole(inputs: Inputs) -> Iterator[tuple[Any, Inputs]]:
-    """Yield the inputs as one piece: for operators whose float64 reference fits in memory."""
+def one_slice(inputs: Inputs) -> Iterator[tuple[Any, Inputs]]:
+    """Yield the whole inputs: for operators whose float64 reference fits in memory."""
     yield ..., inputs
 
 
-def no_cases(workload: Workload, inputs: Inputs) -> Iterator[tuple[str, Inputs]]:  # noqa: ARG001
-    """Yield nothing: for operators that have no hard cases yet."""
+def no_edge_cases(workload: Workload, inputs: Inputs) -> Iterator[tuple[str, Inputs]]:  # noqa: ARG001
+    """Yield nothing: for operators without edge cases."""
     yield from ()
 
 
 def same_size(workload: Workload) -> Workload:
-    """Return the workload itself: for operators whose workloads are all small."""
+    """Return the workload itself: for operators with small workloads only."""
     return workload
 
 
@@ -100,27 +98,26 @@ class Output:
     """One of the tensors that an implementation returns.
 
     Args:
-        name: What messages call it.
-        dtype: torch's name of its data type; that of the first input if empty.
-        tolerance: The error allowed in it, by the type of the first input; by default the operator's, by its own type.
+        name: Its name in messages.
+        dtype: Name of its torch dtype; the first input's if empty.
+        tolerance: Its tolerance, given the first input's dtype; by default the operator's, given its own dtype.
     """
 
     name: str = "out"
     dtype: str = ""
     tolerance: Callable[[torch.dtype], Tolerance] | None = None
 
-    def type_for(self, inputs: Inputs) -> torch.dtype:
-        """Return its data type for these inputs."""
-        found: torch.dtype = getattr(torch, self.dtype) if self.dtype else inputs[0].dtype
-        return found
+    def dtype_for(self, inputs: Inputs) -> torch.dtype:
+        """Return its dtype for these inputs."""
+        return getattr(torch, self.dtype) if self.dtype else inputs[0].dtype
 
 
 @dataclass(frozen=True, kw_only=True)
 class Operator:
-    """What every implementation of one operator has in common.
+    """What all implementations of one operator have in common.
 
-    An implementation is called with ``inputs(...)`` as its positional arguments. It returns a tensor, or a tuple
-    of them in the order of ``outputs`` where there are several.
+    An implementation is called with ``inputs(...)`` as positional arguments. It returns one tensor, or a tuple of
+    tensors in the order of ``outputs``.
     """
 
     name: str
@@ -128,65 +125,64 @@ class Operator:
     title: str
     axes: tuple[str, ...]
     workload_sets: Mapping[str, Sequence[Workload]]
-    """``default``, ``large`` and ``decode`` for accelerators, ``cpu``, ``smoke``, and whatever else it offers."""
+    """Name to workloads: ``default``, ``large`` and ``decode`` for accelerators, ``cpu``, ``smoke``, and others."""
     inputs: Callable[[Workload, str, int], Inputs]
-    """Make random inputs for a workload on a device from a seed."""
+    """Make random inputs for a workload, on a device, from a seed."""
     reference: Callable[..., Outputs]
-    """The formula, called with inputs whose floating-point tensors were converted to float64."""
+    """The formula; called with floating-point tensors in float64."""
     flops: Callable[[Inputs], int]
-    """Count the floating-point operations that the formula needs."""
+    """Count the floating-point operations of the formula."""
     outputs: tuple[Output, ...] = (Output(),)
-    """What an implementation returns."""
-    pieces: Callable[[Inputs], Iterable[tuple[Any, Inputs]]] = whole
-    """Split inputs so that ``output[index]``, of every output, depends on one piece only and follows from it; the
-    pieces cover the outputs."""
-    cases: Callable[[Workload, Inputs], Iterable[tuple[str, Inputs]]] = no_cases
-    """Name and make hard inputs that must also come out right, from ``smaller(workload)`` and its inputs."""
+    slices: Callable[[Inputs], Iterable[tuple[Any, Inputs]]] = one_slice
+    """Yield pairs of an index and the inputs from which ``output[index]`` of every output follows; together they
+    cover the outputs. The reference is computed slice by slice, to need little memory."""
+    edge_cases: Callable[[Workload, Inputs], Iterable[tuple[str, Inputs]]] = no_edge_cases
+    """Yield names and inputs that must be correct too, given ``smaller(workload)`` and its inputs."""
     tolerance: Callable[[torch.dtype], Tolerance] = field(default=dtype_tolerance)
     baseline: Callable[..., Outputs] | None = None
-    """Torch's own operator, called like an implementation: its error in the same type is the yardstick."""
+    """Torch's operator, called like an implementation; errors are compared with its error."""
     smaller: Callable[[Workload], Workload] = same_size
-    """Return a workload that takes the same path through a kernel and is cheap to judge many times."""
+    """Return a workload that takes the same path through a kernel and is cheap to check many times."""
     gradients: tuple[int, ...] = ()
-    """Positions of the inputs that a backward pass has gradients of; none where there is no backward mode."""
-    gradient_pieces: Callable[[Inputs], Iterable[tuple[Any, Inputs]]] = whole
-    """Like ``pieces``, for the gradients; of the inputs followed by the outputs' gradients."""
+    """Positions of the inputs that get gradients; empty if there is no backward mode."""
+    gradient_slices: Callable[[Inputs], Iterable[tuple[Any, Inputs]]] = one_slice
+    """Like ``slices``, for gradients: of the inputs followed by the outputs' gradients."""
     backward_flops: float = 2.0
-    """Operations of a backward pass, as a multiple of a forward one's."""
+    """Operations of a backward pass relative to a forward pass."""
     unread: tuple[int, ...] = ()
-    """Positions of the inputs whose values the result does not depend on: they are not counted as read."""
+    """Positions of the inputs that are not counted as read."""
     backward_unread: tuple[int, ...] = ()
-    """The same of the gradients."""
+    """The same for a backward pass."""
     in_place: tuple[int, ...] = ()
-    """Positions of the inputs that an implementation may overwrite, and its output share memory with."""
+    """Positions of the inputs that an implementation may overwrite, and return as output."""
     variants: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    """What differs for the workloads of a group: names of the fields above, and what they are there."""
+    """Group to the fields above that have other values for its workloads."""
 
-    def form(self, workload: Workload) -> Operator:
-        """Return the operator as it is for a workload: that of its group, where the group has a variant."""
-        differing = self.variants.get(workload.group)
-        return self if differing is None else replace(self, **differing, variants={})
+    def for_workload(self, workload: Workload) -> Operator:
+        """Return the operator with the variant of the workload's group, if there is one."""
+        variant = self.variants.get(workload.group)
+        return self if variant is None else replace(self, **variant, variants={})
 
-    def allowed(self, kind: Output, inputs: Inputs) -> Tolerance:
-        """Return the error that is allowed in one of the outputs for these inputs."""
-        if kind.tolerance is not None:
-            return kind.tolerance(inputs[0].dtype)
-        return self.tolerance(kind.type_for(inputs))
+    def tolerance_of(self, output: Output, inputs: Inputs) -> Tolerance:
+        """Return the tolerance of one of the outputs for these inputs."""
+        if output.tolerance is not None:
+            return output.tolerance(inputs[0].dtype)
+        return self.tolerance(output.dtype_for(inputs))
 
     def default_sets(self, device: str) -> str:
-        """Return the names of the workload sets for a device of this kind, comma-separated."""
+        """Return the default workload sets of a kind of device, comma-separated."""
         wanted = CPU_SETS if device == "cpu" else ACCELERATOR_SETS
         return ",".join(name for name in wanted if name in self.workload_sets)
 
     def workloads(self, names: str, only: Mapping[str, Any] | None = None) -> list[Workload]:
-        """Return the workloads of sets, in order, each knowing its set.
+        """Return the workloads of sets, in order.
 
         Args:
             names: Names of sets, comma-separated.
-            only: Names of axes, and the value or values that a workload must have there.
+            only: Axis to its value or values; other workloads are left out.
 
         Raises:
-            OperatorError: The operator has no such set or axis, or no workload is left.
+            OperatorError: There is no such set or axis, or no workload is left.
         """
         found = []
         for name in filter(None, map(str.strip, names.split(","))):
@@ -216,17 +212,19 @@ class Operator:
             if all(workload.axes[axis] in values for axis, values in wanted.items())
         ]
         if not found:
-            told = ", ".join(f"{axis}={value!r}" for axis, value in only.items())
+            conditions = ", ".join(f"{axis}={value!r}" for axis, value in only.items())
             raise OperatorError(
                 f"operator {self.name}",
-                f"has no workload with {told} in these sets" if told else "was given no workload set",
+                f"has no workload with {conditions} in these sets"
+                if conditions
+                else "was given no workload set",
                 "At least one workload",
-                "Look into the operator's module for what there is",
+                "The operator's module lists its workloads",
             )
         return found
 
     def work(self, inputs: Inputs, output: Outputs) -> Work:
-        """Count what one call must at least do: each tensor that matters read or written once, and the FLOPs."""
+        """Count the least work of one call: each tensor read or written once, and the FLOPs."""
         return Work(
             bytes_read=sum(size_in_bytes(value) for n, value in enumerate(inputs) if n not in self.unread),
             bytes_written=sum(size_in_bytes(value) for value in tensors_of(output)),
@@ -235,7 +233,7 @@ class Operator:
 
 
 def tensors_of(output: Any) -> tuple[Any, ...]:
-    """Return what an implementation returned as a tuple, also where it is one value."""
+    """Return the result of an implementation as a tuple."""
     return tuple(output) if type(output) in (tuple, list) else (output,)
 
 
@@ -244,12 +242,12 @@ def _values(value: Any) -> tuple[Any, ...]:
 
 
 def size_in_bytes(value: Any) -> int:
-    """Return the bytes of a tensor's elements; 0 for anything else."""
+    """Return the bytes of a tensor's elements; 0 for other values."""
     return value.numel() * value.element_size() if isinstance(value, Tensor) else 0
 
 
 def find_operator(name: str) -> Operator:
-    """Return the operator that the module ``kernels_bench_tools.operators.<name>`` defines.
+    """Return the operator of the module ``kernels_bench_tools.operators.<name>``.
 
     Raises:
         OperatorError: There is no such module.

@@ -1,11 +1,14 @@
-"""Turn a trial into the record that a report is made of."""
+"""Records: made from a trial, and written to the file of a run."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
+import msgspec
 from msgspec.structs import replace
 
 from kernels_bench_tools.hub import loaded_kernels
@@ -16,7 +19,6 @@ from kernels_bench_tools.measure.device.environment import (
 )
 from kernels_bench_tools.measure.integrity.guard import TRUST
 from kernels_bench_tools.measure.operator import Workload
-from kernels_bench_tools.measure.timing.measure import Measurement
 from kernels_bench_tools.measure.trial import Trial
 from kernels_bench_tools.schema.build import CellContext
 from kernels_bench_tools.schema.device import Device
@@ -24,23 +26,21 @@ from kernels_bench_tools.schema.record import (
     SCHEMA,
     FirstCall,
     Kernel,
-    Quantities,
     Record,
-    Roofline,
     Status,
-    Timing,
 )
+from kernels_bench_tools.schema.record_io import append_record, write_records
 
 DIGITS = 5
-"""Significant digits of figures beside the headline: a fiftieth of what gets a verdict."""
+"""Significant digits of figures beside the headline."""
 ERROR_DIGITS = 4
-LONGEST_NAME = 120
-"""Characters that are kept of a kernel's name: templates fill kilobytes."""
+MAX_KERNEL_NAME = 120
+"""Characters that are kept of a kernel's name: names of templates can fill kilobytes."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Identity:
-    """What all records of one run share."""
+class RunInfo:
+    """What all records of one run have in common."""
 
     run: str
     operator: str
@@ -53,19 +53,25 @@ class Identity:
     load_ms: float | None = None
 
 
-def make_record(identity: Identity, workload: Workload, trial: Trial) -> Record:
-    """Return the record of a trial, stamped with the time and environment of now."""
-    found, verdict, judgement = trial.measurement, trial.verdict, trial.judgement
+def make_record(info: RunInfo, workload: Workload, trial: Trial) -> Record:
+    """Return the record of a trial, with the current time and environment."""
+    found, correctness, roofline = trial.timing, trial.correctness, trial.roofline
+    first_call = FirstCall(
+        import_ms=info.import_ms,
+        load_ms=info.load_ms,
+        first_ms=trial.compile_ms,
+        second_ms=trial.second_ms,
+    )
     return Record(
         schema=SCHEMA,
         ts=datetime.now(UTC).isoformat(timespec="milliseconds"),
-        run=identity.run,
-        op=identity.operator,
-        impl=identity.implementation,
-        tags={**identity.tags, **_cpu_tags(identity.device), **_timing_tags(trial)},
-        wl=workload.describe(identity.device.kind),
-        env=describe_environment(identity.device, identity.torch_name),
-        device=identity.device,
+        run=info.run,
+        op=info.operator,
+        impl=info.implementation,
+        tags={**info.tags, **_cpu_tags(info.device), **_timing_tags(trial)},
+        wl=workload.describe(info.device.kind),
+        env=describe_environment(info.device, info.torch_name),
+        device=info.device,
         status=trial.status,
         ok=trial.status is Status.OK,
         lat_ms=found.latency if found else None,
@@ -74,77 +80,35 @@ def make_record(identity: Identity, workload: Workload, trial: Trial) -> Record:
         compile_ms=rounded(trial.compile_ms),
         peak_bytes=trial.peak_bytes,
         work=trial.work,
-        absmax=rounded(verdict.absmax, ERROR_DIGITS) if verdict else None,
-        corr=_rounded_values(verdict.corr) if verdict else {},
+        absmax=rounded(correctness.absmax, ERROR_DIGITS) if correctness else None,
+        corr=rounded(correctness.corr, ERROR_DIGITS) if correctness else {},
         err=trial.failure,
-        process=identity.context.process,
-        quantities=_quantities(found),
-        first_call=_first_call(identity, trial),
+        process=info.context.process,
+        quantities=rounded(found.quantities) if found else None,
+        first_call=rounded(first_call),
         clocks=found.clocks if found else None,
         flags=trial.flags,
-        regime=judgement.regime if judgement else None,
-        roofline=_roofline(judgement.roofline) if judgement else None,
+        regime=roofline.regime if roofline else None,
+        roofline=rounded(roofline.roofline) if roofline else None,
         trust=TRUST if found else "",
-        provenance=replace(describe_provenance(identity.context, trial.seed), hub=loaded_kernels()),
+        provenance=replace(describe_provenance(info.context, trial.seed), hub=loaded_kernels()),
     )
 
 
-def rounded(value: float | None, digits: int = DIGITS) -> float | None:
-    """Return the value to so many significant digits, if there is one."""
-    return None if value is None else significant(value, digits)
-
-
-def significant(value: float, digits: int = DIGITS) -> float:
-    """Return the value to so many significant digits."""
-    return float(f"{value:.{digits}g}")
-
-
-def _rounded_values(value: Any) -> Any:
-    """Return JSON data whose floats have the digits that an error needs."""
+def rounded(value: Any, digits: int = DIGITS) -> Any:
+    """Return the value with all floats in it rounded to so many significant digits."""
+    if isinstance(value, float):
+        return float(f"{value:.{digits}g}")
+    if isinstance(value, msgspec.Struct):
+        fields = {name: rounded(getattr(value, name), digits) for name in value.__struct_fields__}
+        return replace(value, **fields)
     if isinstance(value, dict):
-        return {key: _rounded_values(inner) for key, inner in value.items()}
-    if isinstance(value, list):
-        return [_rounded_values(inner) for inner in value]
-    return significant(value, ERROR_DIGITS) if isinstance(value, float) else value
+        return {key: rounded(inner, digits) for key, inner in value.items()}
+    return [rounded(inner, digits) for inner in value] if isinstance(value, list) else value
 
 
 def _short(kernel: Kernel) -> Kernel:
-    return replace(kernel, name=kernel.name[:LONGEST_NAME], ms=significant(kernel.ms, DIGITS))
-
-
-def _quantities(found: Measurement | None) -> Quantities | None:
-    if found is None or found.quantities is None:
-        return None
-    given = found.quantities
-    return Quantities(
-        device_hot=_timing(given.device_hot),
-        host_submit=_timing(given.host_submit),
-        e2e=_timing(given.e2e),
-    )
-
-
-def _timing(given: Timing | None) -> Timing | None:
-    if given is None:
-        return None
-    low, high = rounded(given.ci_low), rounded(given.ci_high)
-    return replace(given, p50=significant(given.p50, DIGITS), ci_low=low, ci_high=high)
-
-
-def _roofline(given: Roofline | None) -> Roofline | None:
-    if given is None:
-        return None
-    return replace(
-        given, value=significant(given.value, DIGITS), fraction=significant(given.fraction, DIGITS)
-    )
-
-
-def _first_call(identity: Identity, trial: Trial) -> FirstCall:
-    return FirstCall(
-        import_ms=rounded(identity.import_ms),
-        load_ms=rounded(identity.load_ms),
-        first_ms=rounded(trial.compile_ms),
-        second_ms=rounded(trial.second_ms),
-    )
+    return replace(rounded(kernel), name=kernel.name[:MAX_KERNEL_NAME])
 
 
 def _cpu_tags(device: Device) -> dict[str, str]:
@@ -153,10 +117,71 @@ def _cpu_tags(device: Device) -> dict[str, str]:
 
 
 def _timing_tags(trial: Trial) -> dict[str, str]:
-    found = trial.measurement
+    found = trial.timing
     if found is None:
         return {}
     tags = {"timer_note": found.note} if found.note else {}
     if found.events_ms is not None and found.span_ms is not None:
         tags["events_over_cupti"] = f"{found.events_ms / found.latency.p50:.3f}"
     return tags
+
+
+class RecordFile:
+    """The records of one run: each is appended at once, and all are completed at the end.
+
+    Args:
+        path: The file; records of other runs in it are kept.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._records: list[Record] = []
+        self._before = path.stat().st_size if path.exists() else 0
+
+    def append(self, record: Record) -> Record:
+        """Append a record at once, so that a killed process has not lost it; return what was written.
+
+        After the first record that ran, records are written without what they share with it.
+        """
+        if any(earlier.outcome.ran for earlier in self._records):
+            record = without_shared(record)
+        append_record(self._path, record)
+        self._records.append(record)
+        return record
+
+    def complete(self, sentinels: Mapping[str, Sequence[float]], peaks: Mapping[str, float]) -> list[Record]:
+        """Add what the process measured once, after its last workload; return all records.
+
+        The file is replaced atomically.
+
+        Args:
+            sentinels: Sentinel kernel to its milliseconds before and after, for every record.
+            peaks: The device's measured peaks, for the first record.
+        """
+        complete = [
+            with_session(record, sentinels, {} if number else peaks)
+            for number, record in enumerate(self._records)
+        ]
+        if complete != self._records:
+            others = self._path.read_bytes()[: self._before]
+            write_records(self._path, complete, before=others)
+        return complete
+
+
+def without_shared(record: Record) -> Record:
+    """Return the record without what all records of its process share: packages, trust, import and load times."""
+    first = record.first_call
+    return replace(
+        record,
+        trust="",
+        first_call=replace(first, import_ms=None, load_ms=None) if first else None,
+        provenance=replace(record.provenance, packages={}),
+    )
+
+
+def with_session(
+    record: Record, sentinels: Mapping[str, Sequence[float]], peaks: Mapping[str, float]
+) -> Record:
+    """Return the record with what its process measured once: sentinels and peaks."""
+    times = {name: list(ms) for name, ms in sentinels.items()}
+    return replace(record, sentinels=rounded(times), ceilings=rounded(dict(peaks)))

@@ -1,4 +1,4 @@
-"""What a process measures once, whatever it measures: the device's ceilings, sentinels, clocks and a guard."""
+"""What a process measures once for all workloads: the device's peaks, sentinels and clocks, and a guard."""
 
 from __future__ import annotations
 
@@ -7,89 +7,96 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 
-from kernels_bench_tools.measure.correctness.check import SmallerCases
-from kernels_bench_tools.measure.device.ceilings import measure_ceilings
+from kernels_bench_tools.measure.correctness.check import SmallerResults
 from kernels_bench_tools.measure.device.clocks import ClockSampler
-from kernels_bench_tools.measure.device.environment import card_uuid
-from kernels_bench_tools.measure.device.roofline import CPU_MARGIN, TRAFFIC_MARGIN, Judgement, judge
+from kernels_bench_tools.measure.device.environment import gpu_uuid
+from kernels_bench_tools.measure.device.peaks import measure_peaks
+from kernels_bench_tools.measure.device.roofline import (
+    CPU_MARGIN,
+    TRAFFIC_MARGIN,
+    RooflineResult,
+    assess,
+)
 from kernels_bench_tools.measure.device.sentinels import measure_sentinels
 from kernels_bench_tools.measure.integrity.guard import Guard
 from kernels_bench_tools.measure.timing.caches import cache_bytes
 from kernels_bench_tools.schema.record import Work
 
-SECOND_LOOKS = 2
-"""How often the ceilings are measured again before a time is said to exceed them."""
+PEAK_RETRIES = 2
+"""How often the peaks are measured again before a time counts as above the roofline."""
 
 
 @dataclass(kw_only=True)
-class Session:
-    """A process that measures, from before the implementation is loaded to after its last workload."""
+class BenchmarkSession:
+    """A measuring process, from before the implementation is loaded to after its last workload."""
 
     device: str
     clocks: ClockSampler
     guard: Guard
-    ceilings: dict[str, float] = field(default_factory=dict)
-    """GB/s, or TFLOP/s for a matmul; empty where they were not asked for."""
-    smaller: SmallerCases = field(default_factory=SmallerCases)
+    peaks: dict[str, float] = field(default_factory=dict)
+    """GB/s, or TFLOP/s for a matmul; empty if not measured."""
+    smaller_results: SmallerResults = field(default_factory=SmallerResults)
     sentinels: dict[str, list[float]] = field(default_factory=dict)
-    """Milliseconds before the first workload and, once :meth:`close` ran, after the last; CUDA only."""
+    """Milliseconds before the first workload and, after :meth:`close`, after the last; CUDA only."""
 
     @property
     def null_ms(self) -> float:
-        """Time of a kernel that does nothing; 0 where it was not measured."""
+        """Time of an empty kernel; 0 if not measured."""
         return self.sentinels["null"][0] if "null" in self.sentinels else 0.0
 
-    def judge(self, work: Work, ms: float, dtype: str) -> Judgement:
-        """Say how near a time is to what this device can do, and whether it can be true.
+    def assess(self, work: Work, ms: float, dtype: str) -> RooflineResult:
+        """Compare a time with the roofline.
 
-        Before a time is called impossible the ceilings are measured again, and the higher ones count: a
-        neighbour may have slowed the first ones down.
+        Before a time counts as impossible, the peaks are measured again and the higher ones kept: another process
+        may have slowed down the first measurement.
         """
-        found = self._judge(work, ms, dtype)
-        for _ in range(SECOND_LOOKS if self.ceilings else 0):
-            if not found.exceeds:
+        found = self._assess(work, ms, dtype)
+        for _ in range(PEAK_RETRIES if self.peaks else 0):
+            if not found.above:
                 break
-            for name, value in measure_ceilings(self.device).items():
-                self.ceilings[name] = max(value, self.ceilings.get(name, 0.0))
-            found = self._judge(work, ms, dtype)
+            for name, value in measure_peaks(self.device).items():
+                self.peaks[name] = max(value, self.peaks.get(name, 0.0))
+            found = self._assess(work, ms, dtype)
         return found
 
-    def _judge(self, work: Work, ms: float, dtype: str) -> Judgement:
-        return judge(
+    def _assess(self, work: Work, ms: float, dtype: str) -> RooflineResult:
+        return assess(
             work,
             ms,
             dtype,
-            self.ceilings,
+            self.peaks,
             null_ms=self.null_ms,
             cache_bytes=cache_bytes(self.device),
             margin=TRAFFIC_MARGIN if self.device.startswith("cuda") else CPU_MARGIN,
         )
 
     def close(self) -> None:
-        """Measure the sentinels once more."""
-        # A device that an implementation has broken gives no more numbers; its records say what happened.
+        """Measure the sentinels again."""
+        # Fails on a device that an implementation has broken; its records have the reason.
         with suppress(RuntimeError):
             for name, ms in _sentinels(self.device).items():
                 self.sentinels.setdefault(name, []).append(ms)
 
 
 @contextmanager
-def open_session(device: str, *, ceilings: bool) -> Iterator[Session]:
-    """Yield a session in which an implementation may be loaded: nothing of it has run yet.
+def open_session(device: str, *, peaks: bool) -> Iterator[BenchmarkSession]:
+    """Yield a session; load the implementation within it.
 
     Args:
         device: ``"cuda"`` or ``"cpu"``.
-        ceilings: Whether to measure what the device can do, which takes about a second.
+        peaks: Whether to measure the device's peaks, which takes about a second.
     """
-    # Before the guard looks: the sampler is a process, and the profiler starts threads.
-    with ClockSampler(card_uuid(device)) as clocks:
+    # Before the guard is made: the sampler is a process, and the profiler starts threads.
+    with ClockSampler(gpu_uuid(device)) as clocks:
         sentinels = {name: [ms] for name, ms in _sentinels(device).items()}
-        found = measure_ceilings(device) if ceilings else {}
+        found = measure_peaks(device) if peaks else {}
         # torch alone is a million objects: without them, collecting after each workload takes 2 ms instead of 150.
         gc.freeze()
-        yield Session(device=device, clocks=clocks, guard=Guard(device), ceilings=found, sentinels=sentinels)
+        yield BenchmarkSession(
+            device=device, clocks=clocks, guard=Guard(device), peaks=found, sentinels=sentinels
+        )
 
 
 def _sentinels(device: str) -> dict[str, float]:
-    # On a CPU they would say what its neighbours do, not what the device does.
+    # On a CPU they depend on other processes more than on the device.
     return measure_sentinels(device) if device.startswith("cuda") else {}

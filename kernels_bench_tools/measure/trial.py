@@ -1,4 +1,4 @@
-"""One implementation on one workload: built, called, checked, timed; or the reason why not."""
+"""Measure one implementation on one workload: call, check and time it; exceptions become its status."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import gc
 import re
 import sys
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from time import perf_counter_ns
 from typing import Any
@@ -14,36 +14,35 @@ from typing import Any
 import torch
 
 from kernels_bench_tools.errors import Unsupported
-from kernels_bench_tools.measure.correctness.check import Verdict, check
-from kernels_bench_tools.measure.correctness.status import decide
-from kernels_bench_tools.measure.device.roofline import FLOORS, Judgement
-from kernels_bench_tools.measure.modes import Subject, in_mode, subject
-from kernels_bench_tools.measure.operator import Inputs, Operator, Workload, no_cases
-from kernels_bench_tools.measure.session import Session
+from kernels_bench_tools.measure.correctness.check import Correctness, check
+from kernels_bench_tools.measure.device.roofline import LAUNCH_FACTOR, RooflineResult
+from kernels_bench_tools.measure.modes import TimedFunction, in_mode, timed_function
+from kernels_bench_tools.measure.operator import Inputs, Operator, Workload, no_edge_cases
+from kernels_bench_tools.measure.session import BenchmarkSession
 from kernels_bench_tools.measure.timing.caches import input_set_count
-from kernels_bench_tools.measure.timing.measure import Measurement, measure
+from kernels_bench_tools.measure.timing.measure import TimingResult, measure
 from kernels_bench_tools.schema.build import FORWARD
-from kernels_bench_tools.schema.record import Failure, Flag, Kernel, Status, Work
+from kernels_bench_tools.schema.record import REJECTING, Failure, Flag, Kernel, Status, Work
 
 RECOMPILE_LIMIT = 64
 PROCESS_SEEDS = 1000
-"""Seeds of two processes are this far apart, so that each measures with values of its own."""
+"""Distance between the seeds of two processes, so that each measures with other values."""
 
 
 @dataclass(kw_only=True)
 class Trial:
-    """How it went. Everything after the step that failed is None."""
+    """Result of one implementation on one workload. What was not reached is None."""
 
     status: Status
     seed: int = 0
-    """Of the inputs that were checked and, first of all, timed."""
+    """Of the inputs that are checked, and of the first input set that is timed."""
     failure: Failure | None = None
     compile_ms: float | None = None
     """The first call."""
     second_ms: float | None = None
-    verdict: Verdict | None = None
-    measurement: Measurement | None = None
-    judgement: Judgement | None = None
+    correctness: Correctness | None = None
+    timing: TimingResult | None = None
+    roofline: RooflineResult | None = None
     peak_bytes: int | None = None
     work: Work | None = None
     flags: list[Flag] = field(default_factory=list)
@@ -57,34 +56,33 @@ def run_trial(
     operator: Operator,
     workload: Workload,
     function: Callable[..., Any],
-    session: Session,
+    session: BenchmarkSession,
     *,
     mode: str = FORWARD,
     process: int = 0,
     kernels: str = "",
 ) -> Trial:
-    """Call, check and time ``function`` on one workload; its exceptions become the trial's status.
+    """Call, check and time ``function`` on one workload; an exception becomes the trial's status.
 
-    An implementation that is wrong or whose time cannot be trusted is timed too: its latency is shown,
-    without a rank.
+    An implementation that is incorrect or rejected is timed too: its latency is shown without a rank.
 
     Args:
-        operator: What is computed, forward.
-        workload: The problem size, one of this mode.
+        operator: The forward operator.
+        workload: A workload of this mode.
         function: The implementation.
-        session: The process that this is part of.
+        session: The session of this process.
         mode: ``"fwd"``, ``"bwd"`` or ``"fwd_bwd"``.
-        process: Which of several processes it is; each has other inputs.
+        process: Number of the process among those that measure this implementation; each has other inputs.
         kernels: Regular expression that the name of some launched kernel must match; empty for any.
     """
     workload = replace(workload, seed=workload.seed + PROCESS_SEEDS * process)
     trial = Trial(status=Status.OK, seed=workload.seed)
     try:
         with torch.no_grad():
-            of_mode = in_mode(operator, mode).form(workload)
-            if process > 0:  # the first one judges the hard cases, which are the same in all
-                of_mode = replace(of_mode, cases=no_cases)
-            timed = subject(operator.form(workload), function, mode)
+            of_mode = in_mode(operator, mode).for_workload(workload)
+            if process > 0:  # edge cases are the same in all processes; the first one checks them
+                of_mode = replace(of_mode, edge_cases=no_edge_cases)
+            timed = timed_function(operator.for_workload(workload), function, mode)
             _run(trial, of_mode, workload, timed, session, kernels)
     except Exception as error:
         status, failure = classify(error)
@@ -99,76 +97,102 @@ def run_trial(
             work=trial.work,
         )
     finally:
-        _release(session.device)
+        gc.collect()
+        if session.device.startswith("cuda"):
+            torch.cuda.empty_cache()
     return trial
 
 
 def failed_trial(error: Exception, status: Status = Status.ERROR) -> Trial:
-    """Return the trial of an implementation that could not even be loaded."""
+    """Return the trial of an implementation that could not be loaded."""
     return Trial(status=status, failure=_failure(error))
 
 
 def classify(error: Exception) -> tuple[Status, Failure]:
-    """Return which status an exception means, and how the record tells it."""
+    """Return the status and the record's failure for an exception."""
     if isinstance(error, Unsupported):
         return Status.UNSUPPORTED, _failure(error)
-    # The CPU's allocator raises a bare RuntimeError.
+    # The CPU's allocator raises a plain RuntimeError.
     if isinstance(error, torch.OutOfMemoryError | MemoryError) or "can't allocate memory" in str(error):
         return Status.OOM, _failure(error)
     return Status.ERROR, _failure(error)
+
+
+def decide(
+    wrong: str, above_roofline: str, flags: Sequence[Flag], reasons: Mapping[Flag, str]
+) -> tuple[Status, Failure | None]:
+    """Return the status of an implementation that ran, and why it is not ``ok``.
+
+    Args:
+        wrong: Why its result is wrong; empty if it is correct.
+        above_roofline: Why its time is impossible; empty if it is possible.
+        flags: All flags; those in ``REJECTING`` count here.
+        reasons: A sentence for each flag that has one.
+    """
+    if wrong:
+        return Status.INCORRECT, Failure(type="WrongResult", msg=wrong)
+    if above_roofline:
+        return Status.EXCEEDS_PHYSICS, Failure(type="ExceedsPhysics", msg=above_roofline)
+    rejecting = [flag for flag in flags if flag in REJECTING]
+    if rejecting:
+        message = "; ".join(
+            f"{flag.value}: {reasons[flag]}" if flag in reasons else flag.value for flag in rejecting
+        )
+        return Status.REJECTED, Failure(type="Rejected", msg=message[:500])
+    return Status.OK, None
 
 
 def _run(
     trial: Trial,
     operator: Operator,
     workload: Workload,
-    timed: Subject,
-    session: Session,
+    timed: TimedFunction,
+    session: BenchmarkSession,
     kernels: str,
 ) -> None:
     device, guard, function = session.device, session.guard, timed.call
-    _forget_compilations()
-    _compile_every_layout()
+    _reset_compiler()
+    _raise_recompile_limit()
     inputs = operator.inputs(workload, device, trial.seed)
     output, trial.compile_ms = _timed_call(function, inputs, device)
     trial.work = operator.work(inputs, output)
     del output
     trial.second_ms = _timed_call(function, inputs, device)[1]
-    trial.verdict = check(operator, workload, function, inputs, session.smaller)
-    trial.add(trial.verdict.flags)
+    trial.correctness = check(operator, workload, function, inputs, session.smaller_results)
+    trial.add(trial.correctness.flags)
     trial.add(guard.inspect(operator, workload, function, inputs))
-    # Odd shapes among the hard cases may have left code compiled for any shape: compile anew for this one.
-    if _forget_compilations():
+    # Odd shapes among the edge cases may have left code compiled for any shape: compile again for this one.
+    if _reset_compiler():
         function(*inputs)
     sets = input_set_count(trial.work.bytes_moved, device)
     rotated = [inputs, *(operator.inputs(workload, device, trial.seed + n) for n in range(1, sets))]
     guard.remember(rotated)
     prepared = [timed.prepare(*given) for given in rotated]
-    found = trial.measurement = measure(timed.run, prepared, device, clocks=session.clocks)
+    found = trial.timing = measure(timed.run, prepared, device, clocks=session.clocks)
     trial.add(found.flags)
     given = {id(state): inputs for state, inputs in zip(prepared, rotated, strict=True)}
     kept = [(given[id(state)], output) for state, output in found.kept]
-    # What an operator changes in place is no longer what the call was given.
+    # Inputs that the operator changes in place are no longer those of the call.
     trial.add(guard.check_outputs(operator, [] if operator.in_place else kept))
     kept.clear()
-    found.kept.clear()  # as much memory as several calls use
+    found.kept.clear()  # frees the memory of several calls
     trial.add(guard.finish())
-    trial.add(_floor_flags(found, session.null_ms) + _fallback_flags(found.kernels, kernels))
-    trial.judgement = session.judge(trial.work, found.latency.p50, workload.dtype)
+    trial.add(_launch_flags(found, session.null_ms) + _fallback_flags(found.kernels, kernels))
+    trial.roofline = session.assess(trial.work, found.latency.p50, workload.dtype)
     reasons = {
         Flag.STREAM_ESCAPE: found.note,
         Flag.FALLBACK: f"no kernel matches {kernels!r}",
     } | guard.reasons
-    trial.status, trial.failure = decide(trial.verdict.reason, trial.judgement.exceeds, trial.flags, reasons)
+    trial.status, trial.failure = decide(trial.correctness.reason, trial.roofline.above, trial.flags, reasons)
     trial.peak_bytes = _peak_bytes(timed.run, prepared[0], device)
 
 
-def _floor_flags(found: Measurement, null_ms: float) -> list[Flag]:
-    return [Flag.NEAR_FLOOR] if found.latency.p50 < FLOORS * null_ms else []
+def _launch_flags(found: TimingResult, null_ms: float) -> list[Flag]:
+    return [Flag.NEAR_FLOOR] if found.latency.p50 < LAUNCH_FACTOR * null_ms else []
 
 
 def _fallback_flags(launched: Sequence[Kernel], declared: str) -> list[Flag]:
-    """Return ``fallback`` if kernels were seen and none of them is one that was declared."""
+    """Return ``fallback`` if kernels were recorded and none of them is a declared one."""
     if not declared or not launched or any(re.search(declared, kernel.name) for kernel in launched):
         return []
     return [Flag.FALLBACK]
@@ -193,27 +217,21 @@ def _peak_bytes(function: Callable[..., Any], inputs: Inputs, device: str) -> in
     return int(torch.cuda.max_memory_allocated() - before)
 
 
-def _forget_compilations() -> bool:
-    """Drop what torch.compile compiled, if it was used at all; say whether it was."""
+def _reset_compiler() -> bool:
+    """Drop what torch.compile compiled; return whether it was used at all."""
     dynamo = sys.modules.get("torch._dynamo")
-    # Imported by others as well, and resetting what was not used imports the whole compiler, for seconds.
+    # Other packages import it too, and resetting it unused imports the whole compiler, which takes seconds.
     if dynamo is None or not dynamo.convert_frame.FRAME_COUNTER:
         return False
     dynamo.reset()
     return True
 
 
-def _compile_every_layout() -> None:
-    """Let torch.compile go on: beyond its limit of eight, calls run eagerly without a word."""
+def _raise_recompile_limit() -> None:
+    """Raise torch.compile's limit of eight kernels, beyond which calls run eagerly without a message."""
     dynamo = sys.modules.get("torch._dynamo")
     if dynamo is not None:
         dynamo.config.recompile_limit = RECOMPILE_LIMIT
-
-
-def _release(device: str) -> None:
-    gc.collect()
-    if device.startswith("cuda"):
-        torch.cuda.empty_cache()
 
 
 def _synchronize(device: str) -> None:

@@ -1,25 +1,30 @@
-"""Activation functions of feed-forward layers: SwiGLU, and GELU in its two forms."""
+"""Activation functions of feed-forward layers: SwiGLU, GELU (tanh) and GELU (erf)."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
-from kernels_bench_tools.measure.inputs import padded_rows, spikes, transposed
+from kernels_bench_tools.measure.inputs import (
+    limit_axes,
+    padded_rows,
+    row_slices,
+    spikes,
+    transposed,
+    with_axes,
+)
 from kernels_bench_tools.measure.operator import Inputs, Operator, Tolerance, Workload, dtype_tolerance
-from kernels_bench_tools.measure.parts import some_rows_at_a_time, with_at_most
 
 GROUPS = {"swiglu": "SwiGLU", "gelu_tanh": "GELU (tanh)", "gelu": "GELU (erf)"}
 APPROXIMATE = {"swiglu": "", "gelu_tanh": "tanh", "gelu": "none"}
-"""What ``torch.nn.functional.gelu`` calls its two forms."""
+"""The ``approximate`` argument of ``torch.nn.functional.gelu``."""
 FLOPS_PER_OUTPUT = {"": 5, "tanh": 9, "none": 5}
-"""By ``approximate``; an exponential, a division, tanh and erf count as one each."""
-MOST_TOKENS_TO_JUDGE = 64
+"""By ``approximate``; exponential, division, tanh and erf count as one operation each."""
 ODD_SIZES = ((5, 1000), (3, 769))
 
 Sizes = tuple[tuple[int, int], ...]
@@ -50,40 +55,31 @@ def make_inputs(workload: Workload, device: str | torch.device, seed: int) -> In
     return (x, approximate) if approximate else (x,)
 
 
-def hard_cases(workload: Workload, inputs: Inputs) -> Iterator[tuple[str, Inputs]]:
-    """Yield inputs that a careless kernel gets wrong.
-
-    Together with the workload they have seven layouts: torch.compile makes a kernel for each and keeps 8.
-    """
+def edge_cases(workload: Workload, inputs: Inputs) -> Iterator[tuple[str, Inputs]]:
+    """Yield edge cases; with the workload they have seven layouts (torch.compile keeps 8 kernels)."""
     x, *rest = inputs
     stretch = torch.full_like(x[:1], 50.0)
     if not rest:
-        stretch[:, x.shape[-1] // 2 :] = 1.0  # of SwiGLU the gate only: float16 must hold the result
-    yield "large values", (x * stretch, *rest)  # exp and x³ overflow, where the result does not
+        stretch[:, x.shape[-1] // 2 :] = 1.0  # SwiGLU: the gate only, so that the result fits into float16
+    yield "large values", (x * stretch, *rest)  # exp and x³ overflow, the result does not
     yield "spikes", (spikes(x), *rest)
     yield "column-major", (transposed(x), *rest)
     yield "padded rows", (padded_rows(x), *rest)
     for number, (tokens, hidden_dim) in enumerate((*ODD_SIZES, (1, workload.axes["hidden_dim"]))):
-        odd = replace(workload, axes={**workload.axes, "tokens": tokens, "hidden_dim": hidden_dim})
+        odd = with_axes(workload, tokens=tokens, hidden_dim=hidden_dim)
         yield f"shape {tokens}x{hidden_dim}", make_inputs(odd, x.device, workload.seed + 1000 + number)
 
 
 def tolerance(dtype: torch.dtype) -> Tolerance:
-    """Return the usual relative error, and for every type the absolute one of float32.
+    """Return the default relative tolerance, and float32's absolute tolerance for every type.
 
-    GELU's tail is small numbers that any type resolves, and the two GELUs differ by less than 5e-4: with an
-    absolute error like bfloat16's spacing at 1, they would pass for each other.
+    The two GELUs differ by less than 5e-4: bfloat16's absolute tolerance would not tell them apart.
     """
     return Tolerance(rtol=dtype_tolerance(dtype).rtol, atol=dtype_tolerance(torch.float32).atol)
 
 
-def fewer_tokens(workload: Workload) -> Workload:
-    """Return the workload with as long rows, and at most 64 of them."""
-    return with_at_most(workload, tokens=MOST_TOKENS_TO_JUDGE)
-
-
 def count_flops(inputs: Inputs) -> int:
-    """Return the operations for all numbers of the output."""
+    """Return the operations of one call."""
     x, *rest = inputs
     return FLOPS_PER_OUTPUT[rest[0] if rest else ""] * x.numel() // (1 if rest else 2)
 
@@ -104,7 +100,7 @@ OPERATOR = Operator(
     title="Activation Functions",
     axes=("function", "tokens", "hidden_dim"),
     workload_sets={
-        # Those of huggingface/kernels-benchmarks, which has SwiGLU only.
+        # The SwiGLU sizes are those of huggingface/kernels-benchmarks.
         "default": _workloads(PEER, PEER, "bfloat16"),
         "large": _workloads(
             ((2048, 11008), (16384, 14336)), ((4096, 4096), (16384, 4096), (16384, 14336)), "bfloat16"
@@ -112,7 +108,7 @@ OPERATOR = Operator(
         "decode": _workloads(
             ((1, 11008), (8, 11008), (64, 11008)), ((1, 16384), (8, 16384), (64, 16384)), "bfloat16"
         ),
-        # TrainScale's, in its type.
+        # Sizes and dtype of TrainScale.
         "trainscale": _workloads(((2048, 11008),), ((4096, 4096), (16384, 4096)), "float16", "trainscale_"),
         "cpu": _workloads(CPU, CPU, "float32", "cpu_"),
         "smoke": _workloads(SMOKE, SMOKE, "float32", "smoke_"),
@@ -120,11 +116,11 @@ OPERATOR = Operator(
     inputs=make_inputs,
     reference=reference,
     flops=count_flops,
-    pieces=some_rows_at_a_time,
-    cases=hard_cases,
+    slices=row_slices,
+    edge_cases=edge_cases,
     tolerance=tolerance,
-    baseline=reference,  # called with the workload's own type
-    smaller=fewer_tokens,
+    baseline=reference,  # called with the workload's dtype
+    smaller=partial(limit_axes, tokens=64),
     gradients=(0,),
-    gradient_pieces=some_rows_at_a_time,
+    gradient_slices=row_slices,
 )

@@ -1,23 +1,23 @@
-"""Depthwise causal convolution along a sequence, with bias and, if asked for, SiLU."""
+"""Depthwise causal convolution along a sequence, with bias and optional SiLU."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F  # noqa: N812 - its usual name
 
-from kernels_bench_tools.measure.inputs import constant_rows, padded_rows, spikes
+from kernels_bench_tools.measure.inputs import constant_rows, limit_axes, padded_rows, spikes, transposed
 from kernels_bench_tools.measure.operator import Inputs, Operator, Workload
 
 AXES = ("batch", "dim", "seq_len", "width", "activation")
-# Negate, exponential, add, divide.
 FLOPS_OF_SILU = 4
-PIECE = 2**24
-"""Elements of ``x`` that are judged at a time: 128 MiB in float64."""
+"""Negate, exponential, add, divide."""
+SLICE_ELEMENTS = 2**24
+"""Elements of ``x`` that are checked at a time: 128 MiB in float64."""
 ODD_SHAPES = ((1, 3, 1025, 4), (2, 5, 1, 4), (3, 70, 2, 3), (2, 7, 131, 2))
 
 
@@ -25,7 +25,7 @@ def reference(x: Tensor, weight: Tensor, bias: Tensor, activation: str | None = 
     """Return ``bias + sum(weight[:, j] * x[..., t - (width - 1) + j])`` for every time ``t``, activated.
 
     Args:
-        x: (..., dim, seq_len); it counts as zero before its first element.
+        x: (..., dim, seq_len); zero before its first element.
         weight: (dim, width).
         bias: (dim,).
         activation: ``"silu"``, or None for none.
@@ -37,29 +37,29 @@ def reference(x: Tensor, weight: Tensor, bias: Tensor, activation: str | None = 
 
 
 def torch_causal_conv1d(x: Tensor, weight: Tensor, bias: Tensor, activation: str | None = None) -> Tensor:
-    """Return the same by torch's own convolution, which also sees the zeros behind the sequence."""
+    """Compute :func:`reference` with ``torch.nn.functional.conv1d``."""
     dim, width = weight.shape
     out = F.conv1d(x, weight[:, None], bias, padding=width - 1, groups=dim)[..., : x.shape[-1]]
     return F.silu(out) if activation == "silu" else out
 
 
 def make_inputs(workload: Workload, device: str, seed: int) -> Inputs:
-    """Return random ``x`` (batch, dim, seq_len), ``weight`` (dim, width), ``bias`` (dim), and the activation."""
+    """Return random ``x``, ``weight`` and ``bias`` as in :func:`reference`, and the activation."""
     shape = [workload.axes[axis] for axis in AXES[:4]]
     return _random(shape, _activation(workload), workload.torch_dtype, device, seed)
 
 
-def hard_cases(workload: Workload, inputs: Inputs) -> Iterator[tuple[str, Inputs]]:
-    """Yield inputs that a careless kernel gets wrong, though ordinary ones come out right."""
+def edge_cases(workload: Workload, inputs: Inputs) -> Iterator[tuple[str, Inputs]]:
+    """Yield edge cases."""
     x, *others = inputs
     impulse = torch.zeros_like(x)
     impulse[..., 0] = 1
-    yield "impulse at the start", (impulse, *others)  # the taps, one after the other
-    yield "impulse at the end", (impulse.flip(-1), *others)  # of the last tap only
+    yield "impulse at the start", (impulse, *others)  # returns the taps in order
+    yield "impulse at the end", (impulse.flip(-1), *others)  # returns the last tap only
     yield "constant rows", (constant_rows(x), *others)  # fewer taps at the start
-    yield "spikes", (spikes(x), *others)  # in a row's last columns: the next row must not see them
+    yield "spikes", (spikes(x), *others)  # in a row's last columns: must not reach the next row
     yield "values x100", (x * 100, *others)  # SiLU's exponential overflows
-    yield "channels last", (x.transpose(1, 2).contiguous().transpose(1, 2), *others)
+    yield "channels last", (transposed(x, 1), *others)
     yield "padded rows", (padded_rows(x), *others)
     for number, shape in enumerate(ODD_SHAPES):
         seed = workload.seed + 1000 + number
@@ -67,24 +67,17 @@ def hard_cases(workload: Workload, inputs: Inputs) -> Iterator[tuple[str, Inputs
         yield name, _random(shape, _activation(workload), workload.torch_dtype, x.device, seed)
 
 
-def fewer_rows(workload: Workload) -> Workload:
-    """Return the workload with at most 2 batch entries of 32 channels, 2100 long: more than one block."""
-    axes = dict(workload.axes)
-    most = {"batch": 2, "dim": 32, "seq_len": 2100}
-    return replace(workload, axes={**axes, **{axis: min(axes[axis], most[axis]) for axis in most}})
-
-
-def some_channels_at_a_time(inputs: Inputs) -> Iterator[tuple[Any, Inputs]]:
-    """Yield some channels, of all batch entries: a whole workload in float64 would not fit."""
+def channel_slices(inputs: Inputs) -> Iterator[tuple[Any, Inputs]]:
+    """Yield slices of channels, each with all batch entries."""
     x, weight, bias, activation = inputs
-    step = max(PIECE // max(x[:, :1].numel(), 1), 1)
+    step = max(SLICE_ELEMENTS // max(x[:, :1].numel(), 1), 1)
     for start in range(0, x.shape[1], step):
         part = slice(start, start + step)
         yield (slice(None), part), (x[:, part], weight[part], bias[part], activation)
 
 
 def count_flops(inputs: Inputs) -> int:
-    """Count a product and a sum for each tap, and the activation's operations."""
+    """Count a product and a sum for each tap, and the activation."""
     x, weight, _, activation = inputs
     return x.numel() * (2 * weight.shape[1] + (FLOPS_OF_SILU if activation else 0))
 
@@ -113,7 +106,7 @@ OPERATOR = Operator(
     title="Causal Conv1D",
     axes=AXES,
     workload_sets={
-        # Those of huggingface/kernels-benchmarks, in its type, so that the two reports can be compared.
+        # Sizes and dtype of huggingface/kernels-benchmarks.
         "default": [
             _workload("float32", "none", "", batch, dim, seq_len, width)
             for batch in (2, 4)
@@ -132,9 +125,9 @@ OPERATOR = Operator(
     inputs=make_inputs,
     reference=reference,
     flops=count_flops,
-    pieces=some_channels_at_a_time,
-    cases=hard_cases,
+    slices=channel_slices,
+    edge_cases=edge_cases,
     baseline=torch_causal_conv1d,
-    smaller=fewer_rows,
+    smaller=partial(limit_axes, batch=2, dim=32, seq_len=2100),  # rows of more than one block
     gradients=(0, 1, 2),
 )

@@ -1,34 +1,32 @@
-"""Scaled dot-product attention: full or causal, with as many key heads as query heads or fewer."""
+"""Scaled dot-product attention: full or causal, optionally with grouped key heads."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from kernels_bench_tools.measure.inputs import constant_rows, padded_rows
+from kernels_bench_tools.measure.inputs import constant_rows, padded_rows, transposed, with_axes
 from kernels_bench_tools.measure.operator import Inputs, Operator, Tolerance, Workload, dtype_tolerance
 
 AXES = ("batch", "seq_len", "kv_len", "heads", "kv_heads", "head_dim", "causal")
 SCORES_AT_ONCE = 2**25
-"""So many scores take 268 MB in float64, and a reference holds a few tensors of them."""
+"""Scores that the reference computes at a time: 268 MB in float64."""
 SHORT = 256
 ODD_LENGTH = 113
 FEW_QUERIES = 7
-Case = tuple[str, Inputs]
 
 
 def reference(q: Tensor, k: Tensor, v: Tensor, causal: bool) -> Tensor:
-    """Return ``softmax(q k^T / sqrt(D)) v``, for each head by itself.
+    """Return ``softmax(q k^T / sqrt(D)) v`` for each head.
 
     Args:
         q: (batch, seq_len, heads, head_dim).
-        k: (batch, kv_len, kv_heads, head_dim); query head h reads key head ``h // (heads // kv_heads)``.
+        k: (batch, kv_len, kv_heads, head_dim); query head h uses key head ``h // (heads // kv_heads)``.
         v: Like ``k``.
-        causal: Whether query i sees only the keys up to ``i + kv_len - seq_len``: the last query sees all of them.
+        causal: Whether query i attends to keys up to ``i + kv_len - seq_len`` only.
     """
     scores = torch.einsum("bihd,bjhd->bhij", q, _for_each_head(k, q)) * q.shape[-1] ** -0.5
     if causal:
@@ -38,13 +36,13 @@ def reference(q: Tensor, k: Tensor, v: Tensor, causal: bool) -> Tensor:
 
 
 def torch_attention(q: Tensor, k: Tensor, v: Tensor, causal: bool) -> Tensor:
-    """Return torch's own result, by whichever of its kernels it prefers; like :func:`reference`.
+    """Compute :func:`reference` with torch, by the backend that torch selects.
 
     Raises:
-        NotImplementedError: Its causal mask is aligned to the first key, which differs for other than as many keys.
+        NotImplementedError: Causal with ``kv_len != seq_len``: torch aligns the mask to the first key.
     """
     if causal and q.shape[1] != k.shape[1]:
-        raise NotImplementedError("torch's causal mask counts from the first key")
+        raise NotImplementedError("torch aligns the causal mask to the first key")
     heads_first = (value.transpose(1, 2) for value in (q, k, v))
     grouped = q.shape[2] != k.shape[2]
     attention = torch.nn.functional.scaled_dot_product_attention
@@ -52,13 +50,13 @@ def torch_attention(q: Tensor, k: Tensor, v: Tensor, causal: bool) -> Tensor:
 
 
 def make_inputs(workload: Workload, device: str, seed: int) -> Inputs:
-    """Return random ``q``, ``k``, ``v`` and the flag ``causal``."""
+    """Return random ``q``, ``k``, ``v``, and ``causal``."""
     axes = workload.axes
     return _random(workload, int(axes["batch"]), int(axes["seq_len"]), int(axes["kv_len"]), device, seed)
 
 
 def flops(inputs: Inputs) -> int:
-    """Count two multiply-adds per pair of query and key that is allowed, and element of a head."""
+    """Count two multiply-adds per unmasked pair of query and key, and element of a head."""
     q, k, _, causal = inputs
     batch, queries, heads, head_dim = q.shape
     hidden = queries * (queries - 1) // 2 if causal else 0
@@ -66,20 +64,18 @@ def flops(inputs: Inputs) -> int:
 
 
 def tolerance(dtype: torch.dtype) -> Tolerance:
-    """Return what rounding excuses: an eighth of the usual near 0, since outputs are averages of many values.
+    """Return the default relative tolerance and an eighth of the absolute one.
 
-    Rounding the weights to the inputs' type costs about a quarter of its eps where a query sees few keys, and less
-    the more it sees. Outputs of 16384 keys have a standard deviation of 0.013, six times that for bfloat16.
+    Outputs are averages of many values: of 16384 keys, their standard deviation is 0.013.
     """
-    usual = dtype_tolerance(dtype)
-    return Tolerance(rtol=usual.rtol, atol=usual.atol / 8)
+    default = dtype_tolerance(dtype)
+    return Tolerance(rtol=default.rtol, atol=default.atol / 8)
 
 
-def pieces(inputs: Inputs) -> Iterator[tuple[Any, Inputs]]:
-    """Yield some heads, and some of their queries: all scores of a workload would fill 50 GB in float64.
+def slices(inputs: Inputs) -> Iterator[tuple[Any, Inputs]]:
+    """Yield slices of heads and queries: all scores of a workload can take 50 GB in float64.
 
-    Causal queries are given the keys up to the one that the last of them sees, so the mask of a piece is aligned as
-    that of the whole is.
+    A causal slice gets the keys up to its last query's, so that its mask is aligned like the whole one.
     """
     q, k, v, causal = inputs
     queries, keys, kv_heads = q.shape[1], k.shape[1], k.shape[2]
@@ -97,8 +93,8 @@ def pieces(inputs: Inputs) -> Iterator[tuple[Any, Inputs]]:
                 yield index, (q[index], k[batch, seen, kv_part], v[batch, seen, kv_part], causal)
 
 
-def gradient_pieces(inputs: Inputs) -> Iterator[tuple[Any, Inputs]]:
-    """Yield one head at a time; all of them where query heads share key heads, for one index must name both."""
+def gradient_slices(inputs: Inputs) -> Iterator[tuple[Any, Inputs]]:
+    """Yield one head at a time, or all where query heads share key heads: the index selects both."""
     q, k, v, causal, gradient = inputs
     step = 1 if q.shape[2] == k.shape[2] else q.shape[2]
     for head in range(0, q.shape[2], step):
@@ -106,14 +102,14 @@ def gradient_pieces(inputs: Inputs) -> Iterator[tuple[Any, Inputs]]:
         yield index, (q[index], k[index], v[index], causal, gradient[index])
 
 
-def hard_cases(workload: Workload, inputs: Inputs) -> Iterator[Case]:
-    """Yield inputs that a careless kernel gets wrong, though ordinary ones come out right."""
+def edge_cases(workload: Workload, inputs: Inputs) -> Iterator[tuple[str, Inputs]]:
+    """Yield edge cases."""
     q, k, v, causal = inputs
-    yield "queries x30", (q * 30, k, v, causal)  # exp overflows unless the largest score is taken off first
-    yield "dominating keys", (q, _with_dominating_keys(k), v, causal)  # the largest score comes late
+    yield "queries x30", (q * 30, k, v, causal)  # exp overflows unless the maximum is subtracted
+    yield "dominating keys", (q, _with_dominating_keys(k), v, causal)  # the maximum comes late
     yield "equal keys", (q, k[:, :1].expand_as(k).contiguous(), v, causal)  # the plain mean of v
     yield "equal values", (q, k, constant_rows(v), causal)  # weights sum to 1
-    yield "heads first in memory", (*(_heads_first(value) for value in (q, k, v)), causal)
+    yield "heads first in memory", (*(transposed(value, 1) for value in (q, k, v)), causal)
     yield "padded heads", (*(padded_rows(value) for value in (q, k, v)), causal)
     for number, (batch, queries) in enumerate(((2, ODD_LENGTH), (1, FEW_QUERIES))):
         case = _random(workload, batch, queries, ODD_LENGTH, q.device, workload.seed + 1000 + number)
@@ -121,14 +117,14 @@ def hard_cases(workload: Workload, inputs: Inputs) -> Iterator[Case]:
 
 
 def shorter(workload: Workload) -> Workload:
-    """Return the workload with sequences below 512 that end within a block of keys as its own do.
+    """Return the workload with one batch entry and sequences below 512, of the same length modulo 256.
 
-    Where there are few queries the keys stay, since kernels treat that case apart.
+    Workloads with few queries keep their keys, since kernels have a separate path for them.
     """
-    axes = dict(workload.axes)
-    if int(axes["seq_len"]) >= SHORT:
-        axes |= {axis: SHORT + int(axes[axis]) % SHORT for axis in ("seq_len", "kv_len")}
-    return replace(workload, axes={**axes, "batch": 1})
+    lengths = {axis: int(workload.axes[axis]) for axis in ("seq_len", "kv_len")}
+    if lengths["seq_len"] >= SHORT:
+        lengths = {axis: SHORT + length % SHORT for axis, length in lengths.items()}
+    return with_axes(workload, **lengths, batch=1)
 
 
 def _for_each_head(keys: Tensor, q: Tensor) -> Tensor:
@@ -139,10 +135,6 @@ def _with_dominating_keys(k: Tensor) -> Tensor:
     changed = k.clone()
     changed[:, [k.shape[1] // 2, -1]] *= 30
     return changed
-
-
-def _heads_first(x: Tensor) -> Tensor:
-    return x.transpose(1, 2).contiguous().transpose(1, 2)
 
 
 def _random(
@@ -180,7 +172,7 @@ OPERATOR = Operator(
     title="Attention",
     axes=AXES,
     workload_sets={
-        # Those of huggingface/kernels-benchmarks: an image of 4096 patches and a text, as in Flux.
+        # Sizes of huggingface/kernels-benchmarks: an image of 4096 patches and a text, as in Flux.
         "default": [_workload(f"flux_L{text}", 4096 + text) for text in (128, 256, 320, 384, 448, 512)],
         "large": [
             _workload("S8192", 8192),
@@ -189,12 +181,12 @@ OPERATOR = Operator(
             _workload("causal_S16384", 16384, causal=True),
             _workload("causal_S8192_H32_KV8", 8192, heads=(32, 8), causal=True),
         ],
-        # One token, a few drafted ones, or a chunk of a prompt, against a cache whose keys all of them may see.
+        # One token, a few drafted ones, or a chunk of a prompt; all attend to the whole cache.
         "decode": [
             _workload(f"decode_Q{queries}_KV8192", queries, keys=8192, heads=(32, 8))
             for queries in (1, 8, 64)
         ],
-        # TrainScale's, in its type.
+        # Sizes and dtype of TrainScale.
         "trainscale": [
             _workload(
                 f"trainscale_causal_S{length}", length, batch=2, heads=(32, 32), causal=True, dtype="float16"
@@ -212,12 +204,12 @@ OPERATOR = Operator(
     inputs=make_inputs,
     reference=reference,
     flops=flops,
-    pieces=pieces,
-    cases=hard_cases,
+    slices=slices,
+    edge_cases=edge_cases,
     tolerance=tolerance,
     baseline=torch_attention,
     smaller=shorter,
     gradients=(0, 1, 2),
-    gradient_pieces=gradient_pieces,
-    backward_flops=2.5,  # the scores once more, then three products for the gradients and one for the weights
+    gradient_slices=gradient_slices,
+    backward_flops=2.5,  # recomputed scores, three products for the gradients, one for the weights
 )

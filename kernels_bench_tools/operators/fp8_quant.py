@@ -1,29 +1,35 @@
-"""Quantization to FP8 (e4m3), with a scale for each row, each 128 columns of a row, or each tile of 128 x 128."""
+"""Quantization to FP8 (e4m3) with one scale per row, per 128 columns of a row, or per 128 x 128 tile."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
-from kernels_bench_tools.measure.inputs import constant_rows, padded_rows, spikes, transposed
-from kernels_bench_tools.measure.operator import Inputs, Operator, Output, Tolerance, Workload, whole
-from kernels_bench_tools.measure.parts import some_rows_at_a_time, with_at_most
+from kernels_bench_tools.measure.inputs import (
+    constant_rows,
+    limit_axes,
+    padded_rows,
+    row_slices,
+    spikes,
+    transposed,
+    with_axes,
+)
+from kernels_bench_tools.measure.operator import Inputs, Operator, Output, Tolerance, Workload, one_slice
 
 AXES = ("function", "tokens", "hidden_dim")
 GROUPS = {"row": "Row-wise", "block": "Blocks of 1x128", "tile": "Blocks of 128x128"}
 BLOCK = 128
 LARGEST = 448.0
-"""The largest number of e4m3."""
+"""The largest value of e4m3."""
 SMALLEST = 1e-12
-"""A block of zeros is scaled as if this were its largest number."""
+"""Lower bound of a block's maximum, for blocks of zeros."""
 FLOPS_PER_ELEMENT = 4
 """Absolute value, maximum, quotient and conversion."""
-MOST_TOKENS_TO_JUDGE = 192
 ODD_SIZES = ((5, 1000), (3, 769), (200, 300))
 
 Sizes = tuple[tuple[int, int], ...]
@@ -34,8 +40,8 @@ def reference(x: Tensor, block_rows: int, block_columns: int) -> tuple[Tensor, T
 
     Args:
         x: (tokens, hidden_dim).
-        block_rows: Rows that share a scale; the last block may have fewer.
-        block_columns: Columns that share it.
+        block_rows: Rows of a block; the last one may have fewer.
+        block_columns: Columns of a block.
     """
     rows, columns = x.shape
     below, beside = -rows % block_rows, -columns % block_columns
@@ -46,13 +52,13 @@ def reference(x: Tensor, block_rows: int, block_columns: int) -> tuple[Tensor, T
 
 
 def torch_quantize(x: Tensor, block_rows: int, block_columns: int) -> tuple[Tensor, Tensor]:
-    """Return the values rounded to FP8 and the scales in float32: the formula computed in float32."""
+    """Compute :func:`reference` in float32, with the values rounded to FP8."""
     values, scale = reference(x.float(), block_rows, block_columns)
     return values.clamp(-LARGEST, LARGEST).to(torch.float8_e4m3fn).contiguous(), scale
 
 
 def make_inputs(workload: Workload, device: str | torch.device, seed: int) -> Inputs:
-    """Return ``x``, normally distributed, and the rows and columns of a block."""
+    """Return ``x`` (normal), and the rows and columns of a block."""
     tokens, hidden_dim = int(workload.axes["tokens"]), int(workload.axes["hidden_dim"])
     generator = torch.Generator(device=device).manual_seed(seed)
     x = torch.randn((tokens, hidden_dim), generator=generator, device=device, dtype=workload.torch_dtype)
@@ -60,42 +66,34 @@ def make_inputs(workload: Workload, device: str | torch.device, seed: int) -> In
     return x, *blocks[str(workload.axes["function"])]
 
 
-def hard_cases(workload: Workload, inputs: Inputs) -> Iterator[tuple[str, Inputs]]:
-    """Yield inputs that a careless kernel gets wrong.
-
-    Together with the workload they have seven layouts: torch.compile makes a kernel for each and keeps 8.
-    """
+def edge_cases(workload: Workload, inputs: Inputs) -> Iterator[tuple[str, Inputs]]:
+    """Yield edge cases; with the workload they have seven layouts (torch.compile keeps 8 kernels)."""
     x, *block = inputs
     zeros = x.clone()
     zeros[0], zeros[:, :BLOCK] = 0, 0  # a whole row, and whole blocks
     yield "zero blocks", (zeros, *block)  # 0 / 0
     yield "tiny values", (x * 1e-3, *block)
     yield "large values", (x * 1e4, *block)
-    yield "equal values", (constant_rows(x), *block)  # all at the largest number of e4m3
-    yield "spikes", (spikes(x), *block)  # the others are rounded to few digits, or none
+    yield "equal values", (constant_rows(x), *block)  # all become the largest value of e4m3
+    yield "spikes", (spikes(x), *block)  # the others lose most digits, or become 0
     yield "column-major", (transposed(x), *block)
     yield "padded rows", (padded_rows(x), *block)
     for number, (tokens, hidden_dim) in enumerate(ODD_SIZES):
-        odd = replace(workload, axes={**workload.axes, "tokens": tokens, "hidden_dim": hidden_dim})
+        odd = with_axes(workload, tokens=tokens, hidden_dim=hidden_dim)
         yield f"shape {tokens}x{hidden_dim}", make_inputs(odd, x.device, workload.seed + 1000 + number)
 
 
 def tolerance(dtype: torch.dtype) -> Tolerance:
-    """Return what one rounding to FP8 costs, or a few of float32 in a scale.
+    """Allow one rounding to FP8 in values, and a few of float32 in scales.
 
-    The reference is not rounded, so that either neighbour of a tie is right and a truncated number is not: half a
-    step is 1/16 of a power of two, or half the smallest number.
+    The reference is not rounded: both neighbours of a tie pass, truncation fails. Half a step of e4m3 is 1/16 of a
+    power of two, or half the smallest number.
     """
     if dtype == torch.float8_e4m3fn:
         return Tolerance(rtol=1.01 / 16, atol=1.01 * 2**-10)
     return Tolerance(
         rtol=8 * torch.finfo(torch.float32).eps, atol=SMALLEST
-    )  # of zeros, any tiny scale is right
-
-
-def fewer_tokens(workload: Workload) -> Workload:
-    """Return the workload with as long rows, and at most 192 of them: one and a half tiles."""
-    return with_at_most(workload, tokens=MOST_TOKENS_TO_JUDGE)
+    )  # zeros: any tiny scale is correct
 
 
 def _workloads(dtype: str, prefix: str, sizes: Sizes) -> list[Workload]:
@@ -116,7 +114,7 @@ OPERATOR = Operator(
         "default": _workloads("bfloat16", "", ((4096, 4096), (16384, 4096))),
         "large": _workloads("bfloat16", "", ((16384, 14336),)),
         "decode": _workloads("bfloat16", "", ((1, 4096), (8, 4096), (64, 4096))),
-        # TrainScale's, in its type.
+        # Sizes and dtype of TrainScale.
         "trainscale": _workloads("float32", "trainscale_", ((4096, 4096), (16384, 4096))),
         "cpu": _workloads("float32", "cpu_", ((128, 1024),)),
         "smoke": _workloads("float32", "smoke_", ((16, 256),)),
@@ -125,10 +123,10 @@ OPERATOR = Operator(
     reference=reference,
     flops=lambda inputs: FLOPS_PER_ELEMENT * inputs[0].numel(),
     outputs=(Output("values", "float8_e4m3fn"), Output("scale", "float32")),
-    pieces=some_rows_at_a_time,
-    cases=hard_cases,
+    slices=row_slices,
+    edge_cases=edge_cases,
     tolerance=tolerance,
     baseline=torch_quantize,
-    smaller=fewer_tokens,
-    variants={GROUPS["tile"]: {"pieces": whole}},  # a piece's rows are not those of its scales
+    smaller=partial(limit_axes, tokens=192),  # one and a half tiles
+    variants={GROUPS["tile"]: {"slices": one_slice}},  # rows of values and of scales differ
 )

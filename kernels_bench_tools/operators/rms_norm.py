@@ -1,16 +1,23 @@
-"""Root mean square normalization over the last axis, by itself and of a sum with a residual."""
+"""Root mean square normalization over the last axis, optionally of a sum with a residual."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from kernels_bench_tools.measure.inputs import constant_rows, padded_rows, spikes, transposed
+from kernels_bench_tools.measure.inputs import (
+    batch_slices,
+    constant_rows,
+    limit_axes,
+    padded_rows,
+    spikes,
+    transposed,
+)
 from kernels_bench_tools.measure.operator import Inputs, Operator, Output, Outputs, Workload
-from kernels_bench_tools.measure.parts import with_at_most
 
 AXES = ("function", "batch", "seq_len", "hidden_dim")
 GROUPS = {"rms_norm": "RMSNorm", "add_rms_norm": "RMSNorm with residual"}
@@ -26,7 +33,7 @@ Sizes = tuple[tuple[int, int, int], ...]
 def reference(x: Tensor, weight: Tensor, residual: Tensor | None = None) -> Outputs:
     """Return ``h / sqrt(mean(h²) + eps) * weight`` over the last axis, where ``h`` is ``x`` or ``x + residual``.
 
-    With a residual, ``h`` is returned as well: the next layer's residual.
+    With a residual, ``h`` is returned too: the next layer's residual.
     """
     if residual is None:
         return torch.nn.functional.rms_norm(x, x.shape[-1:], weight, EPSILON)
@@ -35,19 +42,17 @@ def reference(x: Tensor, weight: Tensor, residual: Tensor | None = None) -> Outp
 
 
 def make_inputs(workload: Workload, device: str, seed: int) -> Inputs:
-    """Return random ``x`` (batch, seq_len, hidden_dim) and ``weight`` (hidden_dim), and ``residual`` like ``x``."""
+    """Return random ``x`` (batch, seq_len, hidden_dim), ``weight`` (hidden_dim), and maybe ``residual`` like ``x``."""
     shape = tuple(int(workload.axes[axis]) for axis in AXES[1:])
     return _random(workload, shape, device, seed)
 
 
-def hard_cases(workload: Workload, inputs: Inputs) -> Iterator[tuple[str, Inputs]]:
-    """Yield inputs that a careless kernel gets wrong, though ordinary ones come out right."""
+def edge_cases(workload: Workload, inputs: Inputs) -> Iterator[tuple[str, Inputs]]:
+    """Yield edge cases."""
     x, weight, *rest = inputs
-    yield (
-        "tiny values",
-        (x * 1e-3, weight, *(value * 1e-3 for value in rest)),
-    )  # eps is as large as the mean square
-    yield "zero rows", (torch.zeros_like(x), weight, *map(torch.zeros_like, rest))  # eps is all there is
+    # eps is as large as the mean square
+    yield "tiny values", (x * 1e-3, weight, *(value * 1e-3 for value in rest))
+    yield "zero rows", (torch.zeros_like(x), weight, *map(torch.zeros_like, rest))  # the mean square is eps
     yield "constant rows", (constant_rows(x), weight, *rest)
     yield "large values", (x * 1e4, weight, *rest)  # their squares overflow float16
     yield "spikes", (spikes(x), weight, *rest)
@@ -58,26 +63,14 @@ def hard_cases(workload: Workload, inputs: Inputs) -> Iterator[tuple[str, Inputs
         yield f"shape {'x'.join(map(str, shape))}", case
 
 
-def fewer_rows(workload: Workload) -> Workload:
-    """Return the workload with as long rows, and at most 4 x 64 of them."""
-    return with_at_most(workload, batch=4, seq_len=64)
-
-
-def one_batch_entry_at_a_time(inputs: Inputs) -> Iterator[tuple[int, Inputs]]:
-    """Yield each batch entry: a whole workload in float64 would need several times its memory."""
-    x, weight, *rest = inputs
-    for index, entry in enumerate(x):
-        yield index, (entry, weight, *(value[index] for value in rest))
-
-
 def count_flops(inputs: Inputs) -> int:
-    """Return the operations for all rows; called with ``x``, ``weight`` and maybe ``residual``."""
+    """Return the operations of one call."""
     x, _, *rest = inputs
     return int(x.numel() * (FLOPS_PER_ELEMENT + len(rest)))
 
 
 def _random(workload: Workload, shape: tuple[int, ...], device: Any, seed: int) -> Inputs:
-    # Never ones for the weight: a kernel that forgets it must show.
+    # The weight is not all ones, so that a kernel that ignores it fails.
     generator = torch.Generator(device=device).manual_seed(seed)
     count = 2 if workload.axes["function"] == "add_rms_norm" else 1
     x, *rest = (
@@ -101,7 +94,7 @@ def _workloads(dtype: str, prefix: str, alone: Sizes, added: Sizes) -> list[Work
     ]
 
 
-# Those of layer_norm's default set, so that the two can be held against each other.
+# The sizes of layer_norm's default set, for comparison.
 _DEFAULT = tuple((16, seq_len, hidden_dim) for seq_len in (2048, 4096) for hidden_dim in (4096, 8192))
 _LARGE = ((1, 65536, 4096), (1, 16384, 16384))
 _DECODE = tuple((tokens, 1, 4096) for tokens in (1, 8, 64))
@@ -116,7 +109,7 @@ OPERATOR = Operator(
         "default": _workloads("bfloat16", "", _DEFAULT, _DEFAULT),
         "large": _workloads("bfloat16", "", _LARGE, _LARGE[:1]),
         "decode": _workloads("bfloat16", "", _DECODE, _DECODE),
-        # TrainScale's, in its type.
+        # Sizes and dtype of TrainScale.
         "trainscale": _workloads("float16", "trainscale_", _TRAINSCALE, ()),
         "cpu": _workloads("float32", "cpu_", _CPU, _CPU),
         "smoke": _workloads("float32", "smoke_", ((2, 32, 256),), ((2, 32, 256),)),
@@ -124,11 +117,11 @@ OPERATOR = Operator(
     inputs=make_inputs,
     reference=reference,
     flops=count_flops,
-    pieces=one_batch_entry_at_a_time,
-    cases=hard_cases,
-    baseline=reference,  # called with the workload's own type
-    smaller=fewer_rows,
+    slices=batch_slices,
+    edge_cases=edge_cases,
+    baseline=reference,  # called with the workload's dtype
+    smaller=partial(limit_axes, batch=4, seq_len=64),
     gradients=(0, 1),
-    # With a residual, what a backward pass has to read depends on what the forward pass kept: it is not counted.
+    # With a residual, the bytes of a backward pass depend on what the forward pass saved: no backward mode.
     variants={GROUPS["add_rms_norm"]: {"outputs": (Output("out"), Output("residual")), "gradients": ()}},
 )

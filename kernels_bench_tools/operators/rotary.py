@@ -4,31 +4,31 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from kernels_bench_tools.measure.inputs import padded_rows, spikes, transposed
+from kernels_bench_tools.measure.inputs import limit_axes, padded_rows, spikes, transposed
 from kernels_bench_tools.measure.operator import Inputs, Operator, Output, Workload
 
 AXES = ("batch", "seq_len", "heads", "kv_heads", "head_dim")
-# Each pair of numbers becomes another: four products, a difference and a sum.
 FLOPS_PER_ELEMENT = 3
-PIECE = 2**24
-"""Elements of ``q`` that are judged at a time: 128 MiB in float64."""
+"""Per pair: four products, a difference and a sum."""
+SLICE_ELEMENTS = 2**24
+"""Elements of ``q`` that are checked at a time: 128 MiB in float64."""
 ODD_SHAPES = ((1, 3, 5, 5, 80), (3, 1, 6, 2, 34), (2, 7, 3, 1, 96))
 
 
 def reference(q: Tensor, k: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor]:
-    """Rotate each pair (left half, right half) of every head by its token's and its column's angle.
+    """Rotate each pair (left half, right half) of every head by the angle of its token and column.
 
     Args:
         q: (batch, seq_len, heads, head_dim).
         k: (batch, seq_len, kv_heads, head_dim).
-        cos: (seq_len, head_dim / 2), the cosines of the angles.
-        sin: (seq_len, head_dim / 2), their sines.
+        cos: (seq_len, head_dim / 2).
+        sin: (seq_len, head_dim / 2).
     """
     cos, sin = cos[:, None], sin[:, None]
 
@@ -40,49 +40,33 @@ def reference(q: Tensor, k: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, T
 
 
 def make_inputs(workload: Workload, device: str, seed: int) -> Inputs:
-    """Return random ``q`` and ``k``, and the tables of random angles' ``cos`` and ``sin``, all of one type."""
+    """Return random ``q`` and ``k``, and ``cos`` and ``sin`` of random angles, all of one dtype."""
     return _random([workload.axes[axis] for axis in AXES], workload.torch_dtype, device, seed)
 
 
-def hard_cases(workload: Workload, inputs: Inputs) -> Iterator[tuple[str, Inputs]]:
-    """Yield inputs that a careless kernel gets wrong, though ordinary ones come out right."""
+def edge_cases(workload: Workload, inputs: Inputs) -> Iterator[tuple[str, Inputs]]:
+    """Yield edge cases."""
     q, k, cos, sin = inputs
     zero, one = torch.zeros_like(cos), torch.ones_like(cos)
     yield "angle 0", (q, k, one, zero)  # nothing changes
-    yield "angle 90", (q, k, zero, one)  # the halves change places, and one its sign
+    yield "angle 90", (q, k, zero, one)  # swaps the halves, with one sign
     yield "spikes", (spikes(q), spikes(k), cos, sin)  # also in the last columns of the last heads
     yield "sequence first", (transposed(q), transposed(k), cos, sin)  # in memory, as in Megatron
-    yield "heads first", (_heads_first(q), _heads_first(k), cos, sin)  # in memory, as attention has them
+    yield "heads first", (transposed(q, 1), transposed(k, 1), cos, sin)  # in memory, as attention has them
     yield "padded rows", (padded_rows(q), padded_rows(k), cos, sin)
     for number, shape in enumerate(ODD_SHAPES):
         case = _random(shape, workload.torch_dtype, q.device, workload.seed + 1000 + number)
         yield f"shape {'x'.join(map(str, shape))}", case
 
 
-def fewer_tokens(workload: Workload) -> Workload:
-    """Return the workload with as many heads, and at most 4 x 33 tokens."""
-    axes = dict(workload.axes)
-    return replace(
-        workload, axes={**axes, "batch": min(axes["batch"], 4), "seq_len": min(axes["seq_len"], 33)}
-    )
-
-
-def some_tokens_at_a_time(inputs: Inputs) -> Iterator[tuple[Any, Inputs]]:
-    """Yield stretches of the sequence, of all batch entries: a whole workload in float64 would not fit.
-
-    Args:
-        inputs: ``q``, ``k``, ``cos`` and ``sin``, and the gradients of both outputs if there are any.
-    """
+def token_slices(inputs: Inputs) -> Iterator[tuple[Any, Inputs]]:
+    """Yield slices of the sequence, each with all batch entries; gradients of both outputs may follow the inputs."""
     q, k, cos, sin, *gradients = inputs
-    step = max(PIECE // max(q[:, :1].numel(), 1), 1)
+    step = max(SLICE_ELEMENTS // max(q[:, :1].numel(), 1), 1)
     for start in range(0, q.shape[1], step):
         part = slice(start, start + step)
         rest = (gradient[:, part] for gradient in gradients)
         yield (slice(None), part), (q[:, part], k[:, part], cos[part], sin[part], *rest)
-
-
-def _heads_first(x: Tensor) -> Tensor:
-    return x.transpose(1, 2).contiguous().transpose(1, 2)
 
 
 def _random(shape: Any, dtype: torch.dtype, device: torch.device | str, seed: int) -> Inputs:
@@ -92,7 +76,7 @@ def _random(shape: Any, dtype: torch.dtype, device: torch.device | str, seed: in
         torch.randn((batch, seq_len, count, head_dim), generator=generator, device=device, dtype=dtype)
         for count in (heads, kv_heads)
     )
-    # Any angle at any token: by the usual frequencies, a first token and the last columns hardly turn.
+    # Random angles: with the usual frequencies the first tokens and the last columns hardly turn.
     angle = torch.rand((seq_len, head_dim // 2), generator=generator, device=device) * (2 * math.pi)
     return q, k, angle.cos().to(dtype), angle.sin().to(dtype)
 
@@ -109,7 +93,7 @@ OPERATOR = Operator(
     title="Rotary Position Embeddings",
     axes=AXES,
     workload_sets={
-        # Those of huggingface/kernels-benchmarks, in its type, so that the two reports can be compared.
+        # Sizes and dtype of huggingface/kernels-benchmarks.
         "default": [
             _workload("float32", "", batch, seq_len, heads, heads, head_dim)
             for batch in (1, 2)
@@ -123,7 +107,7 @@ OPERATOR = Operator(
             _workload("bfloat16", "", 4, 8192, 32, 8, 128),
         ],
         "decode": [_workload("bfloat16", "decode_", tokens, 1, 32, 8, 128) for tokens in (1, 8, 64)],
-        # TrainScale's, in its type.
+        # Sizes and dtype of TrainScale.
         "trainscale": [
             _workload("float16", "trainscale_", 1, seq_len, 32, 32, 128) for seq_len in (4096, 8192, 16384)
         ],
@@ -134,12 +118,12 @@ OPERATOR = Operator(
     reference=reference,
     flops=lambda inputs: FLOPS_PER_ELEMENT * (inputs[0].numel() + inputs[1].numel()),
     outputs=(Output("q"), Output("k")),
-    pieces=some_tokens_at_a_time,
-    cases=hard_cases,
-    baseline=reference,  # called with the workload's own type
-    smaller=fewer_tokens,
+    slices=token_slices,
+    edge_cases=edge_cases,
+    baseline=reference,  # called with the workload's dtype
+    smaller=partial(limit_axes, batch=4, seq_len=33),
     gradients=(0, 1),
-    gradient_pieces=some_tokens_at_a_time,
+    gradient_slices=token_slices,
     backward_flops=1.0,  # a rotation by the opposite angle
-    backward_unread=(0, 1),  # of the gradients, not of what was rotated
+    backward_unread=(0, 1),  # the gradients suffice
 )

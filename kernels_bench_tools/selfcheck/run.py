@@ -9,8 +9,8 @@ from datetime import UTC, datetime
 
 import torch
 
-from kernels_bench_tools.measure.device.ceilings import measure_ceilings
 from kernels_bench_tools.measure.device.environment import describe_device, describe_environment
+from kernels_bench_tools.measure.device.peaks import measure_peaks
 from kernels_bench_tools.schema.selfcheck import Check, SelfCheck
 from kernels_bench_tools.selfcheck.agreement import (
     Agreements,
@@ -62,7 +62,7 @@ def run_selfcheck(options: Options, tell: Tell) -> Iterator[SelfCheck]:
         floors = measure_floors(options.device)
         checks = [check_floors(floors, options.device), *_basic_checks(options, tell)]
     tell("ceilings")
-    ceilings = measure_ceilings(options.device)
+    ceilings = measure_peaks(options.device)
     found = measure_cases(find_cases(options.device, quick=options.quick), options.device, tell)
     so_far = SelfCheck(
         ts=datetime.now(UTC).isoformat(timespec="seconds"),

@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from kernels_bench_tools.measure.correctness.check import Verdict, check
+from kernels_bench_tools.measure.correctness.check import Correctness, check
 from kernels_bench_tools.measure.integrity.guard import Guard
 from kernels_bench_tools.measure.operator import Operator, Workload
 
@@ -384,7 +384,7 @@ MATRIX: list[tuple[str, Callable[[], Function], bool, frozenset[str]]] = [
 
 def examine(
     operator: Operator, make: Callable[[], Function], workload: Workload, device: str
-) -> tuple[Verdict, Guard, set[str]]:
+) -> tuple[Correctness, Guard, set[str]]:
     """Do what a trial does: call, check, inspect, time, look at what was timed."""
     guard = Guard(device)
     function = make()

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from kernels_bench_tools.measure.integrity.fingerprint import elsewhere, fingerprint, same_bits
+from kernels_bench_tools.measure.integrity.memory import copy_elsewhere, fingerprint, same_bits
 
 DTYPES = [torch.float32, torch.bfloat16, torch.float16, torch.float64, torch.int64, torch.int8, torch.bool]
 
@@ -52,7 +52,7 @@ def test_nan_is_the_same_as_itself_and_a_signed_zero_is_not() -> None:
 
 def test_a_copy_elsewhere_is_aligned_equal_and_no_view() -> None:
     value = torch.randn(3, 5)
-    copies = [elsewhere(value) for _ in range(8)]
+    copies = [copy_elsewhere(value) for _ in range(8)]
 
     assert all(torch.equal(copy, value) and copy._base is None for copy in copies)
     assert all(copy.storage_offset() * 4 % 512 == 0 < copy.storage_offset() for copy in copies)

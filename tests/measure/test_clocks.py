@@ -13,10 +13,10 @@ from kernels_bench_tools.measure.device.clocks import (
     IDLE,
     POWER_CAP,
     READY_SECONDS,
+    ClockSample,
     ClockSampler,
-    Sample,
     clock_flags,
-    idle_sampler,
+    no_sampler,
     summarize_clocks,
 )
 from kernels_bench_tools.schema.record import Clocks, Flag
@@ -34,8 +34,8 @@ def sample(
     reasons: frozenset[str] = frozenset(),
     pids: tuple[int, ...] = (1,),
     watts: float = 300,
-) -> Sample:
-    return Sample(0.0, sm_mhz, 2619, watts, 40, reasons, pids)
+) -> ClockSample:
+    return ClockSample(0.0, sm_mhz, 2619, watts, 40, reasons, pids)
 
 
 def test_a_window_holds_the_samples_of_its_time_and_no_others() -> None:
@@ -79,7 +79,7 @@ def test_a_line_cut_off_is_left_out() -> None:
 
 
 def test_without_a_card_there_is_no_process() -> None:
-    with idle_sampler() as sampler, sampler.window() as window:
+    with no_sampler() as sampler, sampler.window() as window:
         pass
 
     assert window.clocks() is None
@@ -98,7 +98,7 @@ def test_the_reader_does_not_take_our_modules_for_the_standard_library_s() -> No
 def test_a_sample_s_mask_becomes_names() -> None:
     line = json.dumps([1.5, 1980, 2619, 700.0, 50, 0x1 | 0x4 | 0x40, [7, 8]])
 
-    assert Sample.parse(line).reasons == {IDLE, POWER_CAP, "hw_thermal_slowdown"}
+    assert ClockSample.parse(line).reasons == {IDLE, POWER_CAP, "hw_thermal_slowdown"}
 
 
 def test_idle_samples_say_nothing_of_the_busy_device() -> None:

@@ -9,9 +9,14 @@ import torch
 from torch import Tensor
 from torch.nn.functional import layer_norm as truth
 
-from kernels_bench_tools.measure.correctness.check import SmallerCases, Verdict, check
+from kernels_bench_tools.measure.correctness.check import Correctness, SmallerResults, check
 from kernels_bench_tools.measure.correctness.compare import compare
-from kernels_bench_tools.measure.correctness.errors import Comparison, Errors, OutputErrors, WrongResultError
+from kernels_bench_tools.measure.correctness.errors import (
+    ErrorStats,
+    OutputComparison,
+    OutputErrors,
+    WrongResultError,
+)
 from kernels_bench_tools.measure.operator import Operator, Workload
 from kernels_bench_tools.schema.record import Flag
 
@@ -20,13 +25,13 @@ def right(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     return truth(x, x.shape[-1:], weight, bias)
 
 
-def judge(operator: Operator, function: Callable[..., Any], dtype: str = "float32") -> Verdict:
+def judge(operator: Operator, function: Callable[..., Any], dtype: str = "float32") -> Correctness:
     workload = Workload(name="w", axes={"batch": 2, "seq_len": 16, "hidden_dim": 256}, dtype=dtype)
     return check(operator, workload, function, operator.inputs(workload, "cpu", 0))
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
-def test_torch_is_right_in_every_type_and_on_every_hard_case(layer_norm: Operator, dtype: str) -> None:
+def test_torch_is_right_in_every_type_and_on_every_edge_case(layer_norm: Operator, dtype: str) -> None:
     verdict = judge(layer_norm, right, dtype)
 
     assert verdict.ok, verdict.reason
@@ -119,7 +124,7 @@ def test_what_cannot_be_compared_is_wrong_with_its_reason(
     assert reason in verdict.reason
 
 
-def test_a_hard_case_that_is_refused_is_noted_and_not_held_against_it(layer_norm: Operator) -> None:
+def test_a_edge_case_that_is_refused_is_noted_and_not_held_against_it(layer_norm: Operator) -> None:
     def picky(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
         if x.shape[-1] % 8:
             raise ValueError("hidden size must be a multiple of 8")
@@ -132,14 +137,14 @@ def test_a_hard_case_that_is_refused_is_noted_and_not_held_against_it(layer_norm
     assert verdict.corr["refusal"] == "ValueError: hidden size must be a multiple of 8"
 
 
-def test_a_hard_case_that_comes_back_too_short_is_wrong_not_refused(layer_norm: Operator) -> None:
+def test_a_edge_case_that_comes_back_too_short_is_wrong_not_refused(layer_norm: Operator) -> None:
     verdict = judge(layer_norm, lambda x, w, b: right(x, w, b)[: 2 if x.shape[-1] == 256 else 1])
 
     assert not verdict.ok
     assert verdict.reason.startswith("on shape 3x5x1000: it returned shape (1, 5, 1000)")
 
 
-def test_a_wrong_hard_case_is_not_excused_by_a_right_workload(layer_norm: Operator) -> None:
+def test_a_wrong_edge_case_is_not_excused_by_a_right_workload(layer_norm: Operator) -> None:
     def powers_of_two_only(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
         return right(x, weight, bias) if x.shape[-1] == 256 else torch.zeros_like(x)
 
@@ -161,15 +166,15 @@ def test_infinities_pass_in_their_places_only(layer_norm: Operator) -> None:
     identity = replace(layer_norm, reference=lambda x, w, b: x, baseline=None)
     x = torch.tensor([[[1.0, float("inf"), -float("inf")]]])
 
-    compare(x.clone(), identity, (x, x[0, 0], x[0, 0])).require_right()
+    compare(x.clone(), identity, (x, x[0, 0], x[0, 0])).require_correct()
     with pytest.raises(WrongResultError, match="NaN or infinity"):
         compare(-x, identity, (x, x[0, 0], x[0, 0]))
 
 
-def comparison(ratio: float, beyond: int, baseline: float | None) -> Comparison:
-    found = Errors(ratio=ratio, beyond=beyond, elements=100_000)
-    other = None if baseline is None else Errors(ratio=baseline, elements=100_000)
-    return Comparison((OutputErrors(found, other, 1e-7),))
+def comparison(ratio: float, beyond: int, baseline: float | None) -> OutputComparison:
+    found = ErrorStats(ratio=ratio, beyond=beyond, elements=100_000)
+    other = None if baseline is None else ErrorStats(ratio=baseline, elements=100_000)
+    return OutputComparison((OutputErrors(found, other, 1e-7),))
 
 
 @pytest.mark.parametrize(
@@ -191,10 +196,10 @@ def test_right_means_near_enough_for_nearly_all_and_never_far_off(
     judged = comparison(ratio, beyond, baseline)
 
     if right:
-        judged.require_right()
+        judged.require_correct()
     else:
         with pytest.raises(WrongResultError):
-            judged.require_right()
+            judged.require_correct()
 
 
 def test_lost_digits_are_flagged_even_where_the_tolerance_excuses_them(layer_norm: Operator) -> None:
@@ -240,7 +245,7 @@ def test_memory_that_is_not_written_is_seen_in_the_call_after_the_first(layer_no
 
 
 def test_a_smaller_workload_that_several_share_is_judged_once(layer_norm: Operator) -> None:
-    known, calls = SmallerCases(), []
+    known, calls = SmallerResults(), []
 
     def counting(*inputs: Tensor) -> Tensor:
         calls.append(tuple(inputs[0].shape))
@@ -259,7 +264,7 @@ def test_a_smaller_workload_that_several_share_is_judged_once(layer_norm: Operat
 
 
 def test_what_is_wrong_on_a_shared_smaller_workload_is_wrong_on_each(layer_norm: Operator) -> None:
-    known = SmallerCases()
+    known = SmallerResults()
 
     def without_eps(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
         return truth(x, x.shape[-1:], weight, bias, 0.0)

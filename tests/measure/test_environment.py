@@ -5,11 +5,11 @@ import platform
 import sys
 
 from kernels_bench_tools.measure.device.environment import (
-    card_uuid,
     describe_affinity,
     describe_device,
     describe_environment,
     describe_provenance,
+    gpu_uuid,
     imported_packages,
 )
 from kernels_bench_tools.schema.build import CellContext
@@ -44,7 +44,7 @@ def test_the_affinity_names_every_cpu_that_may_be_used() -> None:
 
 
 def test_a_cpu_has_no_card() -> None:
-    assert card_uuid("cpu") == ""
+    assert gpu_uuid("cpu") == ""
 
 
 def test_without_a_runner_provenance_says_only_what_it_knows() -> None:

@@ -3,13 +3,13 @@ from __future__ import annotations
 import subprocess
 import sys
 
-from kernels_bench_tools.measure.timing.first_call import since_process_start_ms
+from kernels_bench_tools.measure.timing.quantities import since_process_start_ms
 
 
 def test_a_process_knows_how_long_ago_it_started() -> None:
     program = (
         "import time; time.sleep(0.3)\n"
-        "from kernels_bench_tools.measure.timing.first_call import since_process_start_ms as since\n"
+        "from kernels_bench_tools.measure.timing.quantities import since_process_start_ms as since\n"
         "first = since(); time.sleep(0.2); print(first, since())"
     )
 

@@ -17,7 +17,7 @@ from kernels_bench_tools import run_benchmark
 from kernels_bench_tools.measure.operator import Operator, Workload
 from kernels_bench_tools.measure.timing.cuda import CudaTimer
 from kernels_bench_tools.measure.timing.cupti import NoKernelError
-from kernels_bench_tools.measure.timing.measure import Measurement, measure
+from kernels_bench_tools.measure.timing.measure import TimingResult, measure
 from kernels_bench_tools.schema.record import CacheState, Status, Timer
 
 pytestmark = [
@@ -31,7 +31,7 @@ def random(*shape: int) -> Tensor:
     return torch.randn(shape, device="cuda", dtype=torch.bfloat16)
 
 
-def timed(function: Callable[..., Any], *inputs: Tensor) -> Measurement:
+def timed(function: Callable[..., Any], *inputs: Tensor) -> TimingResult:
     with torch.no_grad():
         return measure(function, [inputs], "cuda")
 

@@ -13,11 +13,11 @@ from torch import Tensor
 
 from kernels_bench_tools import run_benchmark
 from kernels_bench_tools.measure.device.clocks import ClockSampler
-from kernels_bench_tools.measure.device.environment import card_uuid
+from kernels_bench_tools.measure.device.environment import gpu_uuid
 from kernels_bench_tools.measure.operator import Operator, Workload
 from kernels_bench_tools.measure.timing.caches import CUDA_INPUT_SETS, cache_bytes, input_set_count
 from kernels_bench_tools.measure.timing.cuda import CudaTimer
-from kernels_bench_tools.measure.timing.measure import Measurement, measure
+from kernels_bench_tools.measure.timing.measure import TimingResult, measure
 from kernels_bench_tools.schema.record import Flag, Record, Status, Timer
 
 pytestmark = [
@@ -31,7 +31,7 @@ def random(*shape: int) -> Tensor:
     return torch.randn(shape, device="cuda", dtype=torch.bfloat16)
 
 
-def timed(function: Callable[..., Any], *inputs: Tensor) -> Measurement:
+def timed(function: Callable[..., Any], *inputs: Tensor) -> TimingResult:
     with torch.no_grad():
         return measure(function, [inputs], "cuda")
 
@@ -207,7 +207,7 @@ def test_kept_outputs_belong_to_their_inputs() -> None:
 
 
 def test_the_card_is_sampled_from_outside_and_its_clock_agrees_with_the_one_in_band() -> None:
-    with ClockSampler(card_uuid("cuda")) as clocks, torch.no_grad():
+    with ClockSampler(gpu_uuid("cuda")) as clocks, torch.no_grad():
         found = measure(lambda x: x * 2, [(random(8192, 8192),)], "cuda", clocks=clocks).clocks
 
     assert found is not None

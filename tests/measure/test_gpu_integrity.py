@@ -14,9 +14,8 @@ import torch
 from torch import Tensor
 
 from kernels_bench_tools.measure.correctness.check import check
-from kernels_bench_tools.measure.integrity.fingerprint import fingerprint
 from kernels_bench_tools.measure.integrity.guard import Guard
-from kernels_bench_tools.measure.integrity.poison import poison_memory
+from kernels_bench_tools.measure.integrity.memory import fingerprint, poison_memory
 from kernels_bench_tools.measure.operator import Operator, Workload
 from kernels_bench_tools.schema.record import REJECTING, Flag
 

@@ -7,8 +7,8 @@ from time import perf_counter
 import pytest
 import torch
 
-from kernels_bench_tools.measure.device.ceilings import measure_ceilings, median_ms
-from kernels_bench_tools.measure.device.roofline import judge
+from kernels_bench_tools.measure.device.peaks import measure_peaks, median_ms
+from kernels_bench_tools.measure.device.roofline import assess
 from kernels_bench_tools.measure.device.sentinels import measure_sentinels
 from kernels_bench_tools.schema.record import Regime, Work
 
@@ -20,8 +20,8 @@ pytestmark = [
 
 
 @pytest.fixture(scope="module")
-def ceilings() -> dict[str, float]:
-    return measure_ceilings("cuda")
+def peaks() -> dict[str, float]:
+    return measure_peaks("cuda")
 
 
 @pytest.fixture(scope="module")
@@ -29,29 +29,29 @@ def sentinels() -> dict[str, float]:
     return measure_sentinels("cuda")
 
 
-def test_traffic_ceilings_are_near_one_another(ceilings: dict[str, float]) -> None:
-    traffic = [ceilings[name] for name in ("read", "write", "copy", "triad")]
+def test_traffic_peaks_are_near_one_another(peaks: dict[str, float]) -> None:
+    traffic = [peaks[name] for name in ("read", "write", "copy", "triad")]
 
     assert min(traffic) > 100
     assert max(traffic) < 1.5 * min(traffic)
     assert max(traffic) < 10_000
 
 
-def test_half_types_multiply_faster_than_float32(ceilings: dict[str, float]) -> None:
+def test_half_types_multiply_faster_than_float32(peaks: dict[str, float]) -> None:
     capability = torch.cuda.get_device_capability()
 
-    assert ceilings["matmul_float16"] > 1.5 * ceilings["matmul_float32"]
+    assert peaks["matmul_float16"] > 1.5 * peaks["matmul_float32"]
     if capability >= (8, 0):
-        assert ceilings["matmul_bfloat16"] > ceilings["matmul_tf32"] > 1.5 * ceilings["matmul_float32"]
+        assert peaks["matmul_bfloat16"] > peaks["matmul_tf32"] > 1.5 * peaks["matmul_float32"]
     if capability >= (8, 9):
-        assert ceilings["matmul_float8"] > 1.2 * ceilings["matmul_bfloat16"]
+        assert peaks["matmul_float8"] > 1.2 * peaks["matmul_bfloat16"]
 
 
-def test_ceilings_repeat_within_three_percent_and_matmuls_within_ten(ceilings: dict[str, float]) -> None:
-    again = measure_ceilings("cuda")
+def test_peaks_repeat_within_three_percent_and_matmuls_within_ten(peaks: dict[str, float]) -> None:
+    again = measure_peaks("cuda")
 
-    assert set(again) == set(ceilings)
-    ratios = {name: again[name] / ceilings[name] for name in ceilings}
+    assert set(again) == set(peaks)
+    ratios = {name: again[name] / peaks[name] for name in peaks}
     # A card that has just been at work slows large matmuls down for power; memory does not care.
     matmuls = {name for name in ratios if name.startswith("matmul")}
     assert all(abs(ratios[name] - 1) < 0.1 for name in matmuls), ratios
@@ -62,7 +62,7 @@ def test_the_memory_is_free_again_and_precision_is_as_it_was() -> None:
     torch.cuda.empty_cache()
     before = torch.cuda.memory_reserved(), torch.get_float32_matmul_precision()
 
-    measure_ceilings("cuda")
+    measure_peaks("cuda")
     measure_sentinels("cuda")
 
     # cuBLAS keeps a workspace.
@@ -73,7 +73,7 @@ def test_the_memory_is_free_again_and_precision_is_as_it_was() -> None:
 def test_they_take_no_longer_than_promised() -> None:
     measure_sentinels("cuda")  # starts the profiler
     start = perf_counter()
-    measure_ceilings("cuda")
+    measure_peaks("cuda")
     between = perf_counter()
     measure_sentinels("cuda")
 
@@ -90,8 +90,8 @@ def test_sentinels_repeat_within_two_percent(sentinels: dict[str, float]) -> Non
     assert again["null"] == pytest.approx(sentinels["null"], abs=0.001)
 
 
-def test_a_copy_reaches_the_copy_ceiling_and_breaks_no_law(
-    ceilings: dict[str, float], sentinels: dict[str, float]
+def test_a_copy_reaches_the_copy_peak_and_breaks_no_law(
+    peaks: dict[str, float], sentinels: dict[str, float]
 ) -> None:
     x = torch.ones(2**28, device="cuda", dtype=torch.bfloat16)
     y = torch.empty_like(x)
@@ -100,31 +100,31 @@ def test_a_copy_reaches_the_copy_ceiling_and_breaks_no_law(
 
     ms = median_ms(lambda: y.copy_(x), "cuda")
     work = Work(bytes_read=size, bytes_written=size, flops=0)
-    found = judge(work, ms, "bfloat16", ceilings, null_ms=sentinels["null"], cache_bytes=l2)
+    found = assess(work, ms, "bfloat16", peaks, null_ms=sentinels["null"], cache_bytes=l2)
 
     assert found.regime is Regime.HBM
-    assert found.exceeds == ""
+    assert found.above == ""
     assert found.roofline is not None
     assert found.roofline.ceiling == "copy"
     assert 0.9 < found.roofline.fraction < 1.1
 
 
 def test_an_empty_kernel_is_in_the_launch_regime(
-    ceilings: dict[str, float], sentinels: dict[str, float]
+    peaks: dict[str, float], sentinels: dict[str, float]
 ) -> None:
     one = torch.zeros(1, device="cuda")
 
     ms = median_ms(lambda: one.add_(1), "cuda")
     work = Work(bytes_read=4, bytes_written=4, flops=1)
-    found = judge(work, ms, "float32", ceilings, null_ms=sentinels["null"], cache_bytes=2**25)
+    found = assess(work, ms, "float32", peaks, null_ms=sentinels["null"], cache_bytes=2**25)
 
     assert found.regime is Regime.LAUNCH
-    assert found.exceeds == ""
+    assert found.above == ""
 
 
 @pytest.mark.parametrize("size", [2**20, 2**24, 2**26, 2**28])
 def test_no_size_of_copy_raises_a_false_alarm(
-    ceilings: dict[str, float], sentinels: dict[str, float], size: int
+    peaks: dict[str, float], sentinels: dict[str, float], size: int
 ) -> None:
     x = torch.ones(size, device="cuda", dtype=torch.uint8)
     y = torch.empty_like(x)
@@ -133,4 +133,4 @@ def test_no_size_of_copy_raises_a_false_alarm(
     ms = median_ms(lambda: torch.bitwise_not(x, out=y), "cuda")
     work = Work(bytes_read=size, bytes_written=size, flops=0)
 
-    assert judge(work, ms, "uint8", ceilings, null_ms=sentinels["null"], cache_bytes=l2).exceeds == ""
+    assert assess(work, ms, "uint8", peaks, null_ms=sentinels["null"], cache_bytes=l2).above == ""

@@ -16,8 +16,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from kernels_bench_tools.measure.correctness import compare as judgement
-from kernels_bench_tools.measure.correctness.check import Verdict, check
+from kernels_bench_tools.measure.correctness import compare as compare_module
+from kernels_bench_tools.measure.correctness.check import Correctness, check
 from kernels_bench_tools.measure.integrity.guard import TRUST, Guard
 from kernels_bench_tools.measure.operator import Operator, Workload
 from kernels_bench_tools.schema.record import REJECTING, Flag
@@ -43,7 +43,7 @@ def _without_gradients() -> Iterator[None]:
 
 def examine(
     operator: Operator, make: Callable[[], Callable[..., Any]], workload: Workload = WORKLOAD
-) -> tuple[Verdict, Guard, set[str]]:
+) -> tuple[Correctness, Guard, set[str]]:
     return cheats.examine(operator, make, workload, DEVICE)  # type: ignore[no-any-return]
 
 
@@ -278,8 +278,8 @@ class TestTimers:
             (torch.Tensor, "double"),  # inherited: a new attribute hides it
             (torch.profiler, "profile"),
             (torch.profiler.profile, "events"),
-            (judgement, "compare"),
-            (judgement.Comparison, "require_right"),
+            (compare_module, "compare"),
+            (compare_module.OutputComparison, "require_correct"),
         ],
         ids=str,
     )
@@ -310,10 +310,10 @@ class TestTimers:
 
     def test_code_that_is_exchanged_inside_a_function_that_stays(self, layer_norm: Operator) -> None:
         guard = Guard(DEVICE)
-        original = judgement.is_plausible.__code__
-        judgement.is_plausible.__code__ = (lambda *args: True).__code__
+        original = compare_module.is_plausible.__code__
+        compare_module.is_plausible.__code__ = (lambda *args: True).__code__
         flags = guard.finish()
-        judgement.is_plausible.__code__ = original
+        compare_module.is_plausible.__code__ = original
 
         assert flags == [Flag.TIMER_TAMPER]
 

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from kernels_bench_tools.errors import OperatorError
 from kernels_bench_tools.measure.correctness.check import check
-from kernels_bench_tools.measure.modes import in_mode, start_autograd, subject
+from kernels_bench_tools.measure.modes import in_mode, start_autograd, timed_function
 from kernels_bench_tools.measure.operator import Operator, Workload
 from kernels_bench_tools.measure.session import open_session
 from kernels_bench_tools.measure.trial import Trial, run_trial
@@ -59,7 +59,7 @@ class ForgetsBias(torch.autograd.Function):
 def attempt(operator: Operator, function: Callable[..., Any], mode: str) -> Trial:
     start_autograd("cpu")
     workload = replace(WORKLOAD, name=f"w_{mode}", mode=mode)
-    with open_session("cpu", ceilings=False) as session:
+    with open_session("cpu", peaks=False) as session:
         return run_trial(operator, workload, function, session, mode=mode)
 
 
@@ -84,10 +84,10 @@ def test_only_the_backward_pass_is_timed(layer_norm: Operator) -> None:
     both = attempt(layer_norm, SlowForward.apply, "fwd_bwd")
 
     assert backward.status is both.status is Status.OK
-    assert backward.measurement is not None
-    assert both.measurement is not None
-    assert backward.measurement.latency.p50 < 1e3 * SLOW_SECONDS / 2
-    assert both.measurement.latency.p50 > 1e3 * SLOW_SECONDS
+    assert backward.timing is not None
+    assert both.timing is not None
+    assert backward.timing.latency.p50 < 1e3 * SLOW_SECONDS / 2
+    assert both.timing.latency.p50 > 1e3 * SLOW_SECONDS
 
 
 def test_an_implementation_without_a_backward_pass_is_unsupported(layer_norm: Operator) -> None:
@@ -102,7 +102,7 @@ def test_both_passes_return_the_outputs_and_the_gradients(layer_norm: Operator) 
     both = in_mode(layer_norm, "fwd_bwd")
     inputs = both.inputs(WORKLOAD, "cpu", 0)
 
-    found = subject(layer_norm, torch_layer_norm, "fwd_bwd").call(*inputs)
+    found = timed_function(layer_norm, torch_layer_norm, "fwd_bwd").call(*inputs)
 
     assert [tuple(value.shape) for value in found] == [(2, 16, 256), (2, 16, 256), (256,), (256,)]
     assert check(both, WORKLOAD, lambda *_: found, inputs).absmax is not None
@@ -112,7 +112,7 @@ def test_bytes_of_a_backward_pass_are_those_of_its_tensors(layer_norm: Operator)
     backward = in_mode(layer_norm, "bwd")
     inputs = backward.inputs(WORKLOAD, "cpu", 0)
 
-    work = backward.work(inputs, subject(layer_norm, torch_layer_norm, "bwd").call(*inputs))
+    work = backward.work(inputs, timed_function(layer_norm, torch_layer_norm, "bwd").call(*inputs))
 
     rows, columns = 2 * 16, 256
     assert work.bytes_read == 4 * (2 * rows * columns + 2 * columns)
@@ -143,13 +143,13 @@ def test_a_compiled_backward_pass_can_be_timed_again_and_again(layer_norm: Opera
     assert trial.status is Status.OK, trial.failure
 
 
-def test_hard_cases_are_judged_by_the_first_of_several_processes(layer_norm: Operator) -> None:
-    with open_session("cpu", ceilings=False) as session:
+def test_edge_cases_are_judged_by_the_first_of_several_processes(layer_norm: Operator) -> None:
+    with open_session("cpu", peaks=False) as session:
         first = run_trial(layer_norm, WORKLOAD, torch_layer_norm, session)
-    with open_session("cpu", ceilings=False) as session:
+    with open_session("cpu", peaks=False) as session:
         second = run_trial(layer_norm, WORKLOAD, torch_layer_norm, session, process=1)
 
-    assert first.verdict is not None
-    assert second.verdict is not None
-    assert first.verdict.corr["cases"] == 14
-    assert second.verdict.corr["cases"] == 3
+    assert first.correctness is not None
+    assert second.correctness is not None
+    assert first.correctness.corr["cases"] == 14
+    assert second.correctness.corr["cases"] == 3

@@ -98,12 +98,12 @@ def test_the_reference_is_the_formula(layer_norm: Operator, tiny: Workload) -> N
     assert torch.allclose(layer_norm.reference(x, weight, bias), expected, rtol=1e-12, atol=1e-12)
 
 
-def test_the_pieces_cover_the_output(layer_norm: Operator, tiny: Workload) -> None:
+def test_the_slices_cover_the_output(layer_norm: Operator, tiny: Workload) -> None:
     inputs = layer_norm.inputs(tiny, "cpu", 0)
     whole = layer_norm.reference(*inputs)
     joined = torch.full_like(whole, float("nan"))
 
-    for index, piece in layer_norm.pieces(inputs):
+    for index, piece in layer_norm.slices(inputs):
         joined[index] = layer_norm.reference(*piece)
 
     assert torch.equal(joined, whole)
@@ -125,13 +125,13 @@ def test_the_smaller_workload_has_as_long_rows_and_few_of_them(layer_norm: Opera
         assert smaller.dtype == workload.dtype
 
 
-def test_the_hard_cases_leave_the_inputs_they_were_made_from_alone(
+def test_the_edge_cases_leave_the_inputs_they_were_made_from_alone(
     layer_norm: Operator, tiny: Workload
 ) -> None:
     inputs = layer_norm.inputs(tiny, "cpu", 0)
     before = [value.clone() for value in inputs]
 
-    names = [name for name, _ in layer_norm.cases(tiny, inputs)]
+    names = [name for name, _ in layer_norm.edge_cases(tiny, inputs)]
 
     assert all(torch.equal(now, then) for now, then in zip(inputs, before, strict=True))
     assert len(names) == len(set(names)) == 11

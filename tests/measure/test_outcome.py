@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from kernels_bench_tools.measure.correctness.status import decide
+from kernels_bench_tools.measure.trial import decide
 from kernels_bench_tools.schema.record import REJECTING, Flag, Status
 
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from kernels_bench_tools.measure.correctness.check import Verdict, check
+from kernels_bench_tools.measure.correctness.check import Correctness, check
 from kernels_bench_tools.measure.integrity.guard import Guard
 from kernels_bench_tools.measure.operator import Operator, Output, Workload, tensors_of
 from kernels_bench_tools.schema.record import Flag
@@ -42,7 +42,7 @@ def operator(reference: Callable[..., Any], *outputs: Output) -> Operator:
         reference=reference,
         flops=lambda inputs: inputs[0].numel(),
         outputs=outputs,
-        pieces=lambda inputs: ((row, (inputs[0][row], inputs[1][row])) for row in range(len(inputs[0]))),
+        slices=lambda inputs: ((row, (inputs[0][row], inputs[1][row])) for row in range(len(inputs[0]))),
         baseline=reference,
     )
 
@@ -51,7 +51,7 @@ TURNED = operator(turned, Output("left"), Output("right"))
 SCALED = operator(scaled, Output("sum", "bfloat16"), Output("largest"))
 
 
-def judge(of: Operator, function: Callable[..., Any]) -> Verdict:
+def judge(of: Operator, function: Callable[..., Any]) -> Correctness:
     return check(of, WORKLOAD, function, make_inputs(WORKLOAD, "cpu", 0))
 
 

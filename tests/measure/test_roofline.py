@@ -4,14 +4,14 @@ import pytest
 
 from kernels_bench_tools.measure.device.roofline import (
     CPU_MARGIN,
-    Judgement,
-    judge,
-    traffic_ceiling,
+    RooflineResult,
+    assess,
+    traffic_peak,
 )
 from kernels_bench_tools.schema.record import Regime, Work
 
 # Roughly an H200's, GB/s and TFLOP/s.
-CEILINGS = {
+PEAKS = {
     "read": 4400.0,
     "write": 4100.0,
     "copy": 4270.0,
@@ -29,8 +29,8 @@ def work(read: float, written: float, flops: float = 1) -> Work:
     return Work(bytes_read=int(read), bytes_written=int(written), flops=int(flops))
 
 
-def judged(work: Work, ms: float, dtype: str = "bfloat16", **ceilings: float) -> Judgement:
-    return judge(work, ms, dtype, CEILINGS | ceilings, null_ms=NULL_MS, cache_bytes=L2)
+def judged(work: Work, ms: float, dtype: str = "bfloat16", **peaks: float) -> RooflineResult:
+    return assess(work, ms, dtype, PEAKS | peaks, null_ms=NULL_MS, cache_bytes=L2)
 
 
 def ms_at(work: Work, gb_per_s: float) -> float:
@@ -49,21 +49,21 @@ def ms_at(work: Work, gb_per_s: float) -> float:
         (1e9, 3e9, "mix", 4183.3),
     ],
 )
-def test_the_ceiling_is_that_of_the_traffic_mix(read: float, written: float, name: str, value: float) -> None:
-    assert traffic_ceiling(work(read, written), CEILINGS) == (name, pytest.approx(value, rel=1e-4))
+def test_the_peak_is_that_of_the_traffic_mix(read: float, written: float, name: str, value: float) -> None:
+    assert traffic_peak(work(read, written), PEAKS) == (name, pytest.approx(value, rel=1e-4))
 
 
 def test_a_mix_takes_the_time_of_its_parts() -> None:
-    ceilings = {"read": 200.0, "write": 100.0}
+    peaks = {"read": 200.0, "write": 100.0}
 
     # 1 GB read in 5 ms and 1 GB written in 10 ms: 2 GB in 15 ms.
-    assert traffic_ceiling(work(1e9, 1e9), ceilings) == ("mix", pytest.approx(2 / 0.015))
+    assert traffic_peak(work(1e9, 1e9), peaks) == ("mix", pytest.approx(2 / 0.015))
 
 
-def test_without_ceilings_there_is_a_regime_but_no_fraction() -> None:
-    found = judge(work(1e9, 1e9), 0.5, "bfloat16", {}, null_ms=0.0, cache_bytes=0)
+def test_without_peaks_there_is_a_regime_but_no_fraction() -> None:
+    found = assess(work(1e9, 1e9), 0.5, "bfloat16", {}, null_ms=0.0, cache_bytes=0)
 
-    assert found == Judgement(Regime.HBM, None, "")
+    assert found == RooflineResult(Regime.HBM, None, "")
 
 
 @pytest.mark.parametrize(
@@ -87,7 +87,7 @@ def test_a_launch_has_no_bandwidth() -> None:
     assert judged(work(1e6, 1e6), 4 * NULL_MS).roofline is None
 
 
-def test_the_fraction_is_the_achieved_rate_over_the_ceilings() -> None:
+def test_the_fraction_is_the_achieved_rate_over_the_peaks() -> None:
     copied = work(1e9, 1e9)
 
     roofline = judged(copied, ms_at(copied, 0.9 * 4270)).roofline
@@ -105,7 +105,7 @@ def test_arithmetic_is_compared_with_the_matmul_of_its_type() -> None:
     assert found.fraction == pytest.approx(700 / 790)
 
 
-def test_float32_faster_than_its_ceiling_was_tf32() -> None:
+def test_float32_faster_than_its_peak_was_tf32() -> None:
     slow, fast = (judged(work(1e8, 1e8, flops), 1.0, "float32").roofline for flops in (40e9, 300e9))
 
     assert slow is not None
@@ -115,72 +115,72 @@ def test_float32_faster_than_its_ceiling_was_tf32() -> None:
 
 
 @pytest.mark.parametrize("size", [10e6, 30e6, 120e6, 300e6, 1e9])
-def test_reaching_the_ceiling_and_a_little_more_is_no_alarm(size: float) -> None:
+def test_reaching_the_peak_and_a_little_more_is_no_alarm(size: float) -> None:
     copied = work(size, size)
 
-    assert judged(copied, ms_at(copied, 1.08 * 4270)).exceeds == ""
+    assert judged(copied, ms_at(copied, 1.08 * 4270)).above == ""
 
 
-def test_one_and_a_half_times_the_ceiling_is_faster_than_physics() -> None:
+def test_one_and_a_half_times_the_peak_is_above_the_roofline() -> None:
     copied = work(1e9, 1e9)
 
-    exceeds = judged(copied, ms_at(copied, 1.5 * 4270)).exceeds
+    above = judged(copied, ms_at(copied, 1.5 * 4270)).above
 
-    assert "GB/s through memory" in exceeds
-    assert "4400 GB/s" in exceeds
+    assert "GB/s through memory" in above
+    assert "4400 GB/s" in above
 
 
 def test_what_may_stay_in_the_cache_is_not_counted_as_traffic() -> None:
     # 240 MB, of which 63 MB need never have reached memory before the end of the call.
     copied = work(120e6, 120e6)
 
-    assert judged(copied, ms_at(copied, 1.3 * 4400)).exceeds == ""
-    assert judged(copied, ms_at(copied, 1.6 * 4400)).exceeds
+    assert judged(copied, ms_at(copied, 1.3 * 4400)).above == ""
+    assert judged(copied, ms_at(copied, 1.6 * 4400)).above
 
 
 def test_a_cache_is_fast_but_not_that_fast() -> None:
     small = work(20e6, 20e6)
 
-    assert judged(small, ms_at(small, 2 * 4270)).exceeds == ""
-    assert "more than 8 times" in judged(small, ms_at(small, 10 * 4400)).exceeds
+    assert judged(small, ms_at(small, 2 * 4270)).above == ""
+    assert "more than 8 times" in judged(small, ms_at(small, 10 * 4400)).above
 
 
-def test_a_matmul_above_the_ceiling_needs_more_than_boost_clocks() -> None:
-    assert judged(work(1e8, 1e8, 950e9), 1.0).exceeds == ""
-    assert "1200 TFLOP/s in bfloat16" in judged(work(1e8, 1e8, 1200e9), 1.0).exceeds
-    assert judged(work(1e8, 1e8, 450e9), 1.0, "float32").exceeds == ""
+def test_a_matmul_above_the_peak_needs_more_than_boost_clocks() -> None:
+    assert judged(work(1e8, 1e8, 950e9), 1.0).above == ""
+    assert "1200 TFLOP/s in bfloat16" in judged(work(1e8, 1e8, 1200e9), 1.0).above
+    assert judged(work(1e8, 1e8, 450e9), 1.0, "float32").above == ""
 
 
 def test_a_cpus_matmul_may_have_been_slowed_by_a_neighbour() -> None:
     quick = work(1e8, 1e8, 1.5 * 790e9)
     limits = {"null_ms": NULL_MS, "cache_bytes": L2}
 
-    assert "TFLOP/s" in judge(quick, 1.0, "bfloat16", CEILINGS, **limits).exceeds
-    assert judge(quick, 1.0, "bfloat16", CEILINGS, **limits, margin=CPU_MARGIN).exceeds == ""
+    assert "TFLOP/s" in assess(quick, 1.0, "bfloat16", PEAKS, **limits).above
+    assert assess(quick, 1.0, "bfloat16", PEAKS, **limits, margin=CPU_MARGIN).above == ""
 
 
 def test_a_small_rate_is_told_with_its_digits() -> None:
-    said = judged(
+    reason = judged(
         work(1e3, 1e3, 3e8), 1.0, matmul_bfloat16=0.0123, matmul_float16=0.0, matmul_tf32=0.0
-    ).exceeds
+    ).above
 
-    assert said.startswith("0.3 TFLOP/s in bfloat16, in which a matmul was measured to reach 0.0123")
+    assert reason.startswith("0.3 TFLOP/s in bfloat16, where a matmul's measured peak is 0.0123")
 
 
 def test_a_call_cannot_be_faster_than_an_empty_kernel() -> None:
-    assert "empty kernel" in judged(work(1e3, 1e3), 0.4 * NULL_MS).exceeds
-    assert judged(work(1e3, 1e3), 0.8 * NULL_MS).exceeds == ""
-    assert judged(work(1e3, 1e3), 0.0).exceeds == "takes no time"
+    assert "empty kernel" in judged(work(1e3, 1e3), 0.4 * NULL_MS).above
+    assert judged(work(1e3, 1e3), 0.8 * NULL_MS).above == ""
+    assert judged(work(1e3, 1e3), 0.0).above == "takes no time"
 
 
-def test_a_cpus_noisy_ceilings_get_more_room() -> None:
+def test_a_cpus_noisy_peaks_get_more_room() -> None:
     copied = work(1e9, 1e9)
     ms = ms_at(copied, 1.3 * 4400)
 
-    assert judged(copied, ms).exceeds
-    roomy = judge(copied, ms, "float32", CEILINGS, null_ms=0, cache_bytes=L2, margin=CPU_MARGIN)
-    assert roomy.exceeds == ""
+    assert judged(copied, ms).above
+    roomy = assess(copied, ms, "float32", PEAKS, null_ms=0, cache_bytes=L2, margin=CPU_MARGIN)
+    assert roomy.above == ""
 
 
-def test_a_type_without_a_matmul_ceiling_is_bound_by_memory() -> None:
+def test_a_type_without_a_matmul_peak_is_bound_by_memory() -> None:
     assert judged(work(1e9, 1e9, 1e15), 1.0, "float64").regime is Regime.HBM

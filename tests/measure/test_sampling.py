@@ -7,7 +7,7 @@ from kernels_bench_tools.measure.timing.sampling import (
     MIN_COARSE,
     MIN_SAMPLES,
     Call,
-    Limits,
+    SamplingLimits,
     affordable,
     drifted,
     sample,
@@ -32,7 +32,7 @@ def latency_of(samples: list[float]) -> Latency:
     )
 
 
-PATIENT = Limits(warmup_seconds=5.0, sample_seconds=5.0)
+PATIENT = SamplingLimits(warmup_seconds=5.0, sample_seconds=5.0)
 
 
 def constant(count: int) -> list[Call]:
@@ -50,7 +50,7 @@ def test_noisy_samples_end_at_the_cap() -> None:
 
     calls, reason = sample(
         lambda n: [Call(1.0 + next(values) % 7) for _ in range(n)],
-        Limits(warmup_seconds=1, sample_seconds=60, max_samples=100),
+        SamplingLimits(warmup_seconds=1, sample_seconds=60, max_samples=100),
         1e-6,
     )
 
@@ -59,7 +59,7 @@ def test_noisy_samples_end_at_the_cap() -> None:
 
 def test_a_call_of_few_ticks_is_sampled_often_and_no_interval_has_to_be_narrower_than_a_tick() -> None:
     values = iter(range(10**6))
-    limits = Limits(warmup_seconds=1, sample_seconds=60, tick_ms=1.0)
+    limits = SamplingLimits(warmup_seconds=1, sample_seconds=60, tick_ms=1.0)
 
     calls, reason = sample(lambda n: [Call(5.0 + next(values) % 2) for _ in range(n)], limits, 1e-6)
 
@@ -71,7 +71,7 @@ def test_slow_calls_stop_when_time_is_up_but_not_before_an_interval_exists() -> 
         time.sleep(0.02 * count)
         return [Call(float(i)) for i in range(count)]
 
-    calls, reason = sample(slow, Limits(warmup_seconds=1, sample_seconds=0.05), 0.02)
+    calls, reason = sample(slow, SamplingLimits(warmup_seconds=1, sample_seconds=0.05), 0.02)
 
     assert (len(calls), reason) == (MIN_SAMPLES, "max_seconds")
 
@@ -81,7 +81,7 @@ def test_samples_keep_their_order() -> None:
 
     calls, _ = sample(
         lambda n: [Call(next(values)) for _ in range(n)],
-        Limits(warmup_seconds=1, sample_seconds=60, max_samples=60),
+        SamplingLimits(warmup_seconds=1, sample_seconds=60, max_samples=60),
         1e-6,
     )
 
@@ -102,7 +102,7 @@ def test_warm_up_of_a_slow_call_does_not_overrun_its_time_by_a_window() -> None:
         time.sleep(0.1 * count)
         return [Call(100.0)] * count
 
-    warm = warm_up(slow, Limits(warmup_seconds=0.15, sample_seconds=1))
+    warm = warm_up(slow, SamplingLimits(warmup_seconds=0.15, sample_seconds=1))
 
     assert warm.calls <= 2
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from time import perf_counter
 
-from kernels_bench_tools.measure.device.ceilings import cpu_buffer_bytes
+from kernels_bench_tools.measure.device.peaks import cpu_buffer_bytes
 from kernels_bench_tools.measure.device.sentinels import measure_sentinels
 
 

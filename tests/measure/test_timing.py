@@ -13,10 +13,10 @@ from kernels_bench_tools.measure.timing import caches as rotation
 from kernels_bench_tools.measure.timing import cpu
 from kernels_bench_tools.measure.timing.caches import input_set_count
 from kernels_bench_tools.measure.timing.measure import measure, profiler_slows, timers_disagree
-from kernels_bench_tools.measure.timing.sampling import Limits
+from kernels_bench_tools.measure.timing.sampling import SamplingLimits
 from kernels_bench_tools.schema.record import CacheState, Flag, Timer
 
-QUICK = Limits(warmup_seconds=0.05, sample_seconds=0.1)
+QUICK = SamplingLimits(warmup_seconds=0.05, sample_seconds=0.1)
 
 
 def test_the_cpu_is_timed_by_a_monotonic_clock() -> None:
@@ -105,7 +105,9 @@ def test_a_function_that_slows_down_drifts() -> None:
     def slowing(x: torch.Tensor) -> None:
         time.sleep(0.001 + 5e-5 * next(turn))
 
-    found = measure(slowing, [(torch.zeros(1),)], "cpu", limits=Limits(warmup_seconds=0, sample_seconds=0.5))
+    found = measure(
+        slowing, [(torch.zeros(1),)], "cpu", limits=SamplingLimits(warmup_seconds=0, sample_seconds=0.5)
+    )
 
     assert Flag.DRIFT in found.flags
     assert found.latency.drift is not None

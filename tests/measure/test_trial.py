@@ -6,21 +6,23 @@ from typing import Any
 
 import pytest
 
-from kernels_bench_tools.measure.device.clocks import idle_sampler
+from kernels_bench_tools.measure.device.clocks import no_sampler
 from kernels_bench_tools.measure.integrity.guard import Guard
 from kernels_bench_tools.measure.operator import Operator
-from kernels_bench_tools.measure.session import Session
+from kernels_bench_tools.measure.session import BenchmarkSession
 from kernels_bench_tools.measure.trial import PROCESS_SEEDS, run_trial
 from kernels_bench_tools.schema.record import Status
 
 
 @pytest.fixture
-def session() -> Session:
-    return Session(device="cpu", clocks=idle_sampler(), guard=Guard("cpu"), ceilings={"matmul_float32": 1e-3})
+def session() -> BenchmarkSession:
+    return BenchmarkSession(
+        device="cpu", clocks=no_sampler(), guard=Guard("cpu"), peaks={"matmul_float32": 1e-3}
+    )
 
 
 def test_a_time_that_the_operator_s_own_counts_make_impossible_is_marked(
-    layer_norm: Operator, torch_layer_norm: Callable[..., Any], session: Session
+    layer_norm: Operator, torch_layer_norm: Callable[..., Any], session: BenchmarkSession
 ) -> None:
     boasting = replace(layer_norm, flops=lambda inputs: 10**18)
     (workload,) = layer_norm.workloads("smoke")
@@ -30,11 +32,11 @@ def test_a_time_that_the_operator_s_own_counts_make_impossible_is_marked(
     assert trial.status is Status.EXCEEDS_PHYSICS
     assert trial.failure is not None
     assert "TFLOP/s" in trial.failure.msg
-    assert trial.measurement is not None
+    assert trial.timing is not None
 
 
 def test_the_outputs_that_were_kept_are_let_go(
-    layer_norm: Operator, torch_layer_norm: Callable[..., Any], session: Session
+    layer_norm: Operator, torch_layer_norm: Callable[..., Any], session: BenchmarkSession
 ) -> None:
     (workload,) = layer_norm.workloads("smoke")
 
@@ -42,12 +44,12 @@ def test_the_outputs_that_were_kept_are_let_go(
 
     assert trial.status is Status.OK, trial.failure
     assert trial.seed == PROCESS_SEEDS
-    assert trial.measurement is not None
-    assert trial.measurement.kept == []
+    assert trial.timing is not None
+    assert trial.timing.kept == []
 
 
 def test_a_result_that_goes_wrong_only_when_timed_is_rejected(
-    layer_norm: Operator, torch_layer_norm: Callable[..., Any], session: Session
+    layer_norm: Operator, torch_layer_norm: Callable[..., Any], session: BenchmarkSession
 ) -> None:
     calls = []
 

@@ -9,8 +9,7 @@ import pytest
 import torch
 
 from kernels_bench_tools import run_benchmark
-from kernels_bench_tools.measure.record import LONGEST_NAME
-from kernels_bench_tools.measure.record_file import RecordFile, without_origin
+from kernels_bench_tools.measure.record import MAX_KERNEL_NAME, RecordFile, without_shared
 from kernels_bench_tools.schema.record import (
     Clocks,
     Failure,
@@ -54,7 +53,7 @@ def as_on_a_gpu(record: Record) -> Record:
             throttle=["sw_power_cap"],
             samples=21,
         ),
-        kernels=[Kernel(name="k" * LONGEST_NAME, count=1, ms=0.19876)],
+        kernels=[Kernel(name="k" * MAX_KERNEL_NAME, count=1, ms=0.19876)],
         flags=[Flag.HOST_BOUND],
         roofline=Roofline(ceiling="copy", value=4270.1, fraction=0.65012),
         sentinels={name: [0.50123, 0.50127] for name in ("copy", "matmul", "null")},
@@ -79,13 +78,13 @@ def in_a_checkout(record: Record) -> Record:
 
 
 def test_a_committed_record_is_small(measured: Record) -> None:
-    committed = encode_record(thin_record(without_origin(in_a_checkout(measured))))
+    committed = encode_record(thin_record(without_shared(in_a_checkout(measured))))
 
     assert len(committed) < LIMIT, committed.decode()
 
 
 def test_a_committed_record_of_a_gpu_is_small(measured: Record) -> None:
-    committed = encode_record(thin_record(without_origin(in_a_checkout(as_on_a_gpu(measured)))))
+    committed = encode_record(thin_record(without_shared(in_a_checkout(as_on_a_gpu(measured)))))
 
     assert len(committed) < GPU_LIMIT, committed.decode()
 

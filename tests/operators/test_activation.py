@@ -71,7 +71,7 @@ def right(x: Tensor, approximate: str = "") -> Tensor:
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("group", GROUPS)
-def test_the_formula_is_right_in_every_type_and_on_every_hard_case(
+def test_the_formula_is_right_in_every_type_and_on_every_edge_case(
     activation: Operator, group: str, dtype: str
 ) -> None:
     verdict = judge(activation, group, dtype, right)
@@ -178,17 +178,17 @@ def test_the_workloads_are_those_of_kernels_benchmarks_and_their_names_are_uniqu
 
 @pytest.mark.parametrize("group", GROUPS)
 @pytest.mark.parametrize("mode", ["fwd", "bwd"])
-def test_the_pieces_cover_the_outputs(
+def test_the_slices_cover_the_outputs(
     activation: Operator, group: str, mode: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kernels_bench_tools.measure.parts.PIECE", 4000)
+    monkeypatch.setattr("kernels_bench_tools.measure.inputs.SLICE_ELEMENTS", 4000)
     operator = in_mode(activation, mode)
     inputs = operator.inputs(smoke_workload(operator, group, "float32"), "cpu", 0)
     whole = operator.reference(*inputs)
     whole = whole[0] if isinstance(whole, tuple) else whole
     joined = torch.full_like(whole, float("nan"))
 
-    pieces = list(operator.pieces(inputs))
+    pieces = list(operator.slices(inputs))
     for index, piece in pieces:
         part = operator.reference(*piece)
         joined[index] = part[0] if isinstance(part, tuple) else part
@@ -203,7 +203,7 @@ def test_torch_compile_meets_no_more_layouts_than_it_keeps(activation: Operator)
         smaller = activation.smaller(workload)
         inputs = activation.inputs(smaller, "cpu", 0)
         met = [activation.inputs(workload, "cpu", 0), inputs]
-        met += [case for _, case in activation.cases(smaller, inputs)]
+        met += [case for _, case in activation.edge_cases(smaller, inputs)]
         layouts = {(x.shape, x.stride()) for x, *_ in met}
         assert len(layouts) <= torch._dynamo.config.recompile_limit
 

@@ -11,7 +11,7 @@ import torch
 from implementations import code_of, smoke_workload
 from torch import Tensor
 
-from kernels_bench_tools.measure.correctness.check import Verdict, check
+from kernels_bench_tools.measure.correctness.check import Correctness, check
 from kernels_bench_tools.measure.modes import in_mode
 from kernels_bench_tools.measure.operator import find_operator, tensors_of
 
@@ -36,16 +36,16 @@ sys.path.insert(0, ".")
 import cell
 import torch
 from kernels_bench_tools.measure.inputs import padded_rows, transposed
-from kernels_bench_tools.measure.correctness.check import Verdict, check
-from kernels_bench_tools.measure.modes import in_mode, subject
-from kernels_bench_tools.measure.operator import find_operator, no_cases, tensors_of
+from kernels_bench_tools.measure.correctness.check import Correctness, check
+from kernels_bench_tools.measure.modes import in_mode, timed_function
+from kernels_bench_tools.measure.operator import find_operator, no_edge_cases, tensors_of
 
 for name in ("LONGEST_IN_REGISTERS_BACKWARD", "CHUNK"):
     if hasattr(cell, name):
         setattr(cell, name, 1024)  # Shorter rows go the way of long ones: a program takes 32 columns when it sums up.
 operator, kernel, sizes = find_operator(sys.argv[1]), getattr(cell, sys.argv[2]), json.loads(sys.argv[3])
 backward = in_mode(operator, "bwd")
-passes = subject(operator, kernel, "bwd")
+passes = timed_function(operator, kernel, "bwd")
 count = len(operator.outputs)
 
 
@@ -60,9 +60,9 @@ def strided(workload, inputs):
 def hard(workload, inputs):
     yield from strided(workload, inputs)
     generator = torch.Generator().manual_seed(7)
-    for name, case in operator.cases(workload, inputs[:-count]):
+    for name, case in operator.edge_cases(workload, inputs[:-count]):
         outputs = zip(operator.outputs, tensors_of(operator.reference(*case)))
-        upstream = (torch.randn(o.shape, generator=generator).to(kind.type_for(case)) for kind, o in outputs)
+        upstream = (torch.randn(o.shape, generator=generator).to(kind.dtype_for(case)) for kind, o in outputs)
         yield name, (*case, *upstream)
 
 
@@ -72,7 +72,7 @@ def few_rows(workload):  # The interpreter takes a millisecond for each line of 
 
 
 def judge(workload, cases, precise=False):
-    of = replace(backward.form(workload), cases=cases, smaller=few_rows)
+    of = replace(backward.for_workload(workload), edge_cases=cases, smaller=few_rows)
     verdict = check(of, workload, passes.call, of.inputs(workload, "cpu", 0))
     assert verdict.ok and "refused" not in verdict.corr, (workload, verdict.reason, verdict.corr)
     # Other bits the second time, or inputs that changed, would be flags as well.
@@ -96,7 +96,7 @@ for workload in backward.workloads("smoke"):
         judge(replace(workload, dtype=dtype), hard, precise=dtype != "bfloat16")
         for size in mine:
             axes = dict(zip(operator.axes, size))
-            judge(replace(workload, axes=axes, dtype=dtype), strided if dtype == "float16" else no_cases)
+            judge(replace(workload, axes=axes, dtype=dtype), strided if dtype == "float16" else no_edge_cases)
             judged += 1
     try:
         differentiate_twice(workload) if mine else None
@@ -166,7 +166,7 @@ FORMULAS: list[tuple[str, str, Callable[..., Any]]] = [
 ]
 
 
-def judge_gradients(operator: str, group: str, dtype: str, function: Callable[..., Any]) -> Verdict:
+def judge_gradients(operator: str, group: str, dtype: str, function: Callable[..., Any]) -> Correctness:
     """Return whether a function of an operator's inputs and its results' gradients returns the right gradients."""
     backward = in_mode(find_operator(operator), "bwd")
     workload = smoke_workload(backward, group, dtype)

@@ -10,7 +10,7 @@ import torch
 from implementations import code_of, run_cell
 from torch import Tensor
 
-from kernels_bench_tools.measure.correctness.check import Verdict, check
+from kernels_bench_tools.measure.correctness.check import Correctness, check
 from kernels_bench_tools.measure.operator import Operator, Workload, find_operator
 
 OPERATOR: Operator = find_operator("causal_conv1d")
@@ -44,7 +44,7 @@ print("right")
 """
 
 
-def judge(function: Callable[..., Any], workload: Workload = SMOKE) -> Verdict:
+def judge(function: Callable[..., Any], workload: Workload = SMOKE) -> Correctness:
     return check(OPERATOR, workload, function, OPERATOR.inputs(workload, "cpu", 0))
 
 
@@ -56,7 +56,7 @@ def right(x: Tensor, weight: Tensor, bias: Tensor, activation: str | None) -> Te
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
 @pytest.mark.parametrize("name", ["smoke_B2_D8_S32_W4", "B2_D64_S128_W2", "decode_B1_D8192_S1_W4"])
-def test_torch_is_right_in_every_type_and_on_every_hard_case(name: str, dtype: str) -> None:
+def test_torch_is_right_in_every_type_and_on_every_edge_case(name: str, dtype: str) -> None:
     workload = replace(OPERATOR.smaller(WORKLOADS[name]), dtype=dtype)
 
     verdict = judge(run_cell("causal_conv1d", "torch_causal_conv1d")["torch_causal_conv1d"], workload)
@@ -157,12 +157,12 @@ def test_work_counts_each_tensor_once_and_the_activation() -> None:
     assert work[1].flops == 2 * 64 * 128 * 4
 
 
-def test_the_pieces_cover_the_output(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kernels_bench_tools.operators.causal_conv1d.PIECE", 2 * 32 * 3)
+def test_the_slices_cover_the_output(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kernels_bench_tools.operators.causal_conv1d.SLICE_ELEMENTS", 2 * 32 * 3)
     inputs = OPERATOR.inputs(SMOKE, "cpu", 0)
     whole = right(*inputs)
     joined = torch.full_like(whole, float("nan"))
-    pieces = list(OPERATOR.pieces(inputs))
+    pieces = list(OPERATOR.slices(inputs))
 
     for index, piece in pieces:
         joined[index] = right(*piece)

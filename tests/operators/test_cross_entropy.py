@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from kernels_bench_tools.measure.correctness.check import check
-from kernels_bench_tools.measure.modes import in_mode, subject
+from kernels_bench_tools.measure.modes import in_mode, timed_function
 from kernels_bench_tools.measure.operator import Operator, find_operator
 from kernels_bench_tools.schema.record import Flag
 
@@ -26,7 +26,7 @@ sys.path.insert(0, ".")
 import torch
 from cell import triton_cross_entropy
 from kernels_bench_tools.measure.correctness.check import check
-from kernels_bench_tools.measure.modes import in_mode, subject
+from kernels_bench_tools.measure.modes import in_mode, timed_function
 from kernels_bench_tools.measure.operator import find_operator
 
 torch.set_grad_enabled(False)
@@ -34,9 +34,9 @@ operator = find_operator("cross_entropy")
 
 
 def judge(mode, workload, hard=True):
-    of = in_mode(operator, mode).form(workload)
-    of = of if hard else replace(of, cases=lambda *_: ())
-    function = subject(operator.form(workload), triton_cross_entropy, mode).call
+    of = in_mode(operator, mode).for_workload(workload)
+    of = of if hard else replace(of, edge_cases=lambda *_: ())
+    function = timed_function(operator.for_workload(workload), triton_cross_entropy, mode).call
     verdict = check(of, workload, function, of.inputs(workload, "cpu", 0))
     assert verdict.ok and "refused" not in verdict.corr, (workload, verdict.reason, verdict.corr)
     if workload.dtype != "bfloat16":  # which the interpreter truncates
@@ -54,7 +54,7 @@ for mode in ("fwd", "bwd"):
 
 logits, target = torch.randn(6, 3000), torch.randint(3000, (6,))
 target[1] = -100
-expected = operator.form(operator.workloads("smoke")[1]).reference(logits.double(), target)
+expected = operator.for_workload(operator.workloads("smoke")[1]).reference(logits.double(), target)
 loss, gradient = triton_cross_entropy(logits, target, True, in_place=True)
 assert gradient.data_ptr() == logits.data_ptr()
 torch.testing.assert_close(loss.double(), expected[0], rtol=1e-5, atol=1e-6)
@@ -86,7 +86,7 @@ def right(logits: Tensor, target: Tensor, gradients: bool = False) -> Any:
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("group", GROUPS)
-def test_the_formula_is_right_in_every_type_and_on_every_hard_case(
+def test_the_formula_is_right_in_every_type_and_on_every_edge_case(
     cross_entropy: Operator, group: str, dtype: str
 ) -> None:
     verdict = judge(cross_entropy, group, dtype, right)
@@ -169,7 +169,7 @@ def test_a_gradient_may_take_the_place_of_the_logits_and_a_loss_may_not(cross_en
 def test_bytes_and_operations_are_counted_from_the_tensors(cross_entropy: Operator) -> None:
     def work(group: str) -> tuple[int, int, int]:
         workload = smoke_workload(cross_entropy, group, "bfloat16")
-        form = cross_entropy.form(workload)
+        form = cross_entropy.for_workload(workload)
         inputs = form.inputs(workload, "cpu", 0)
         counted = form.work(inputs, right(*inputs))
         return counted.bytes_read, counted.bytes_written, counted.flops
@@ -185,7 +185,7 @@ def test_a_backward_pass_reads_the_logits_and_writes_their_gradient(cross_entrop
     (workload,) = backward.workloads("smoke")
     inputs = backward.inputs(workload, "cpu", 0)
     with torch.no_grad():
-        call = subject(cross_entropy, right, "bwd").call
+        call = timed_function(cross_entropy, right, "bwd").call
         counted = backward.work(inputs, call(*inputs))
         assert check(backward, workload, call, inputs).ok
 
@@ -210,17 +210,17 @@ def test_trainscale_has_the_shapes_of_its_suite_and_is_measured_when_asked_for(
 
 
 @pytest.mark.parametrize("group", GROUPS)
-def test_the_pieces_cover_the_outputs(
+def test_the_slices_cover_the_outputs(
     cross_entropy: Operator, group: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kernels_bench_tools.measure.parts.PIECE", 3000)
+    monkeypatch.setattr("kernels_bench_tools.measure.inputs.SLICE_ELEMENTS", 3000)
     verdict = judge(cross_entropy, group, "float32", right)
 
     assert verdict.ok, verdict.reason
     assert (
         len(
             list(
-                cross_entropy.pieces(
+                cross_entropy.slices(
                     cross_entropy.inputs(smoke_workload(cross_entropy, group, "float32"), "cpu", 0)
                 )
             )

@@ -12,9 +12,9 @@ import torch
 from implementations import code_of, run_cell
 from torch import Tensor
 
-from kernels_bench_tools.measure.correctness.check import Verdict, check
-from kernels_bench_tools.measure.modes import in_mode, subject
-from kernels_bench_tools.measure.operator import Operator, Workload, find_operator, no_cases
+from kernels_bench_tools.measure.correctness.check import Correctness, check
+from kernels_bench_tools.measure.modes import in_mode, timed_function
+from kernels_bench_tools.measure.operator import Operator, Workload, find_operator, no_edge_cases
 from kernels_bench_tools.operators import flash_attn
 
 OPERATOR: Operator = find_operator("flash_attn")
@@ -57,7 +57,7 @@ def attention(
     return replace(SMOKE, axes=axes, dtype=dtype)
 
 
-def judge(function: Callable[..., Any], workload: Workload, operator: Operator = OPERATOR) -> Verdict:
+def judge(function: Callable[..., Any], workload: Workload, operator: Operator = OPERATOR) -> Correctness:
     return check(operator, workload, function, operator.inputs(workload, "cpu", 0))
 
 
@@ -92,7 +92,7 @@ def test_the_reference_is_the_formula_with_shared_heads_and_a_mask_that_ends_at_
 
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("at_once", [2**25, 700, 100, 1])
-def test_pieces_cover_the_output_once_and_agree_with_the_whole(
+def test_slices_cover_the_output_once_and_agree_with_the_whole(
     causal: bool, at_once: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(flash_attn, "SCORES_AT_ONCE", at_once)
@@ -101,7 +101,7 @@ def test_pieces_cover_the_output_once_and_agree_with_the_whole(
     assert isinstance(whole, Tensor)
     seen = torch.zeros_like(whole)
 
-    for index, piece in OPERATOR.pieces(inputs):
+    for index, piece in OPERATOR.slices(inputs):
         seen[index] += 1
         torch.testing.assert_close(OPERATOR.reference(*piece), whole[index], rtol=1e-12, atol=1e-12)
 
@@ -130,7 +130,9 @@ def test_what_runs_on_a_cpu_is_right(name: str, workload: Workload) -> None:
     torch._dynamo.reset()  # as before each workload; otherwise it gives up on a function of many shapes
     # Flex compiles for seconds for each shape and layout: the hard cases are judged once, where heads are shared.
     hard = name != "flex_attention" or workload.axes["causal"]
-    verdict = judge(implementation(name), workload, OPERATOR if hard else replace(OPERATOR, cases=no_cases))
+    verdict = judge(
+        implementation(name), workload, OPERATOR if hard else replace(OPERATOR, edge_cases=no_edge_cases)
+    )
 
     assert verdict.ok, verdict.reason
     assert not verdict.flags
@@ -202,7 +204,7 @@ def test_gradients_are_judged_too(kv_heads: int) -> None:
     workload = attention(40, 40, 4, kv_heads, causal=True)
 
     def judged(forward: Callable[..., Any]) -> bool:
-        call = subject(OPERATOR, forward, "bwd").call
+        call = timed_function(OPERATOR, forward, "bwd").call
         return check(backward, workload, call, backward.inputs(workload, "cpu", 0)).ok
 
     assert judged(implementation("flash_attention"))

@@ -12,7 +12,7 @@ from implementations import code_of, function_of, smoke_workload
 from torch import Tensor
 
 from kernels_bench_tools.errors import OperatorError, Unsupported
-from kernels_bench_tools.measure.correctness.check import Verdict, check
+from kernels_bench_tools.measure.correctness.check import Correctness, check
 from kernels_bench_tools.measure.modes import in_mode
 from kernels_bench_tools.measure.operator import Operator, Workload, find_operator
 
@@ -51,7 +51,7 @@ for workload in operator.workloads("smoke"):
         for dtype in ("float32", "bfloat16", "float16") if tokens == 16 else ("bfloat16",):
             axes = {**workload.axes, "tokens": tokens, "hidden_dim": hidden_dim}
             case = replace(workload, axes=axes, dtype=dtype)
-            of = operator if (tokens, dtype) == (16, "bfloat16") else replace(operator, cases=lambda *_: ())
+            of = operator if (tokens, dtype) == (16, "bfloat16") else replace(operator, edge_cases=lambda *_: ())
             verdict = check(of, case, triton_fp8_quant, operator.inputs(case, "cpu", 0))
             assert verdict.ok and "refused" not in verdict.corr, (case, verdict.reason, verdict.corr)
             assert verdict.flags == [], (case, verdict.flags)
@@ -69,7 +69,7 @@ def workload_of(operator: Operator, group: str, dtype: str) -> Workload:
     return replace(found, axes={**found.axes, "tokens": 130, "hidden_dim": 520})
 
 
-def judge(operator: Operator, group: str, dtype: str, function: Callable[..., Any]) -> Verdict:
+def judge(operator: Operator, group: str, dtype: str, function: Callable[..., Any]) -> Correctness:
     workload = workload_of(operator, group, dtype)
     return check(operator, workload, function, operator.inputs(workload, "cpu", 0))
 
@@ -93,7 +93,7 @@ def right(x: Tensor, height: int, width: int) -> tuple[Tensor, Tensor]:
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("group", GROUPS)
-def test_the_formula_is_right_in_every_type_and_on_every_hard_case(
+def test_the_formula_is_right_in_every_type_and_on_every_edge_case(
     fp8_quant: Operator, group: str, dtype: str
 ) -> None:
     verdict = judge(fp8_quant, group, dtype, right)
@@ -161,7 +161,7 @@ def test_either_neighbour_of_a_tie_is_right(fp8_quant: Operator) -> None:
     x = torch.tensor([[448.0, 17.0, -17.0, 19.0]])  # 17 and 19 lie between 16, 18 and 20
     for values in ([448, 16, -16, 20], [448, 18, -18, 18]):
         found = torch.tensor([values], dtype=torch.float32).to(FP8), torch.ones(1, 1)
-        of = replace(fp8_quant, cases=lambda *_: (), smaller=lambda workload: workload)
+        of = replace(fp8_quant, edge_cases=lambda *_: (), smaller=lambda workload: workload)
         workload = workload_of(fp8_quant, "Row-wise", "float32")
         of = replace(of, inputs=lambda *_: (x, 1, 4))
         assert check(of, workload, lambda *_, found=found: tuple(map(torch.clone, found)), (x, 1, 4)).ok

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from kernels_bench_tools.errors import OperatorError
 from kernels_bench_tools.measure.correctness.check import check
-from kernels_bench_tools.measure.modes import in_mode, subject
+from kernels_bench_tools.measure.modes import in_mode, timed_function
 from kernels_bench_tools.measure.operator import Operator, find_operator
 
 DTYPES = ("float32", "bfloat16", "float16")
@@ -25,7 +25,7 @@ sys.path.insert(0, ".")
 import torch
 from cell import triton_rms_norm
 from kernels_bench_tools.measure.correctness.check import check
-from kernels_bench_tools.measure.modes import in_mode, subject
+from kernels_bench_tools.measure.modes import in_mode, timed_function
 from kernels_bench_tools.measure.operator import find_operator
 
 operator = find_operator("rms_norm")
@@ -48,12 +48,12 @@ with torch.no_grad():
         for dtype in ("float32", "bfloat16", "float16"):
             judge(operator, sized(workload, USUAL, dtype), triton_rms_norm)
         for shape in (LONG, SHORT):
-            judge(replace(operator, cases=lambda *_: ()), sized(workload, shape, "float32"), triton_rms_norm)
+            judge(replace(operator, edge_cases=lambda *_: ()), sized(workload, shape, "float32"), triton_rms_norm)
     backward = in_mode(operator, "bwd")
     for workload in backward.workloads("smoke"):
         for shape in ((2, 3, 769), LONG, SHORT):
             case = sized(workload, shape, "float32")
-            judge(backward, case, subject(operator, triton_rms_norm, "bwd").call)
+            judge(backward, case, timed_function(operator, triton_rms_norm, "bwd").call)
 
 for shape in ((4, 769), (3, 17000)):  # with a residual, whose own gradient joins
     values = [torch.randn(shape, dtype=torch.float64) for _ in range(2)]
@@ -85,7 +85,7 @@ def right(x: Tensor, weight: Tensor, residual: Tensor | None = None, eps: float 
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("group", GROUPS)
-def test_the_formula_is_right_in_every_type_and_on_every_hard_case(
+def test_the_formula_is_right_in_every_type_and_on_every_edge_case(
     rms_norm: Operator, group: str, dtype: str
 ) -> None:
     verdict = judge(rms_norm, group, dtype, right)
@@ -170,9 +170,9 @@ def test_a_backward_mode_has_the_function_without_a_residual_only(rms_norm: Oper
     for workload in backward.workloads("smoke"):
         inputs = backward.inputs(workload, "cpu", 0)
         with torch.no_grad():
-            assert check(backward, workload, subject(rms_norm, right, mode).call, inputs).ok
+            assert check(backward, workload, timed_function(rms_norm, right, mode).call, inputs).ok
     with pytest.raises(OperatorError):
-        in_mode(rms_norm.form(smoke_workload(rms_norm, GROUPS[1], "float32")), mode)
+        in_mode(rms_norm.for_workload(smoke_workload(rms_norm, GROUPS[1], "float32")), mode)
 
 
 def test_torch_compile_meets_no_more_layouts_than_it_keeps(rms_norm: Operator) -> None:
@@ -180,7 +180,7 @@ def test_torch_compile_meets_no_more_layouts_than_it_keeps(rms_norm: Operator) -
         smaller = rms_norm.smaller(workload)
         inputs = rms_norm.inputs(smaller, "cpu", 0)
         met = [rms_norm.inputs(workload, "cpu", 0), inputs]
-        met += [case for _, case in rms_norm.cases(smaller, inputs)]
+        met += [case for _, case in rms_norm.edge_cases(smaller, inputs)]
         layouts = {tuple((x.shape, x.stride()) for x in case) for case in met}
         # The workload itself and the smaller one are the same here.
         assert len(layouts) + 1 <= torch._dynamo.config.recompile_limit

@@ -10,7 +10,7 @@ import torch
 from implementations import code_of, run_cell
 from torch import Tensor
 
-from kernels_bench_tools.measure.correctness.check import Verdict, check
+from kernels_bench_tools.measure.correctness.check import Correctness, check
 from kernels_bench_tools.measure.modes import in_mode
 from kernels_bench_tools.measure.operator import Operator, Workload, find_operator
 
@@ -33,7 +33,7 @@ for dtype in ("float32", "bfloat16", "float16"):
         axes = {"batch": 2, "seq_len": 3, "heads": heads, "kv_heads": kv_heads, "head_dim": head_dim}
         workload = replace(smoke, axes=axes, dtype=dtype)
         cell.PAIRS_PER_PROGRAM = most
-        of = operator if dtype == "float32" else replace(operator, cases=lambda *_: ())
+        of = operator if dtype == "float32" else replace(operator, edge_cases=lambda *_: ())
         verdict = check(of, workload, cell.triton_rotary, operator.inputs(workload, "cpu", 0))
         assert verdict.ok and not verdict.flags, (axes, dtype, verdict)
         assert "refused" not in verdict.corr, verdict.corr
@@ -41,7 +41,7 @@ print("right")
 """
 
 
-def judge(function: Callable[..., Any], workload: Workload = SMALL[0]) -> Verdict:
+def judge(function: Callable[..., Any], workload: Workload = SMALL[0]) -> Correctness:
     return check(OPERATOR, workload, function, OPERATOR.inputs(workload, "cpu", 0))
 
 
@@ -53,7 +53,7 @@ def right(q: Tensor, k: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tenso
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
 @pytest.mark.parametrize("workload", SMALL, ids=lambda workload: workload.name)
-def test_torch_is_right_in_every_type_and_on_every_hard_case(workload: Workload, dtype: str) -> None:
+def test_torch_is_right_in_every_type_and_on_every_edge_case(workload: Workload, dtype: str) -> None:
     verdict = judge(run_cell("rotary", "torch_rotary")["torch_rotary"], replace(workload, dtype=dtype))
 
     assert verdict.ok, verdict.reason
@@ -174,12 +174,12 @@ def test_a_backward_pass_reads_gradients_and_tables_but_not_what_was_rotated() -
     )
 
 
-def test_the_pieces_cover_both_outputs_and_their_gradients(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kernels_bench_tools.operators.rotary.PIECE", 2 * 5 * 4 * 32)
+def test_the_slices_cover_both_outputs_and_their_gradients(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kernels_bench_tools.operators.rotary.SLICE_ELEMENTS", 2 * 5 * 4 * 32)
     inputs = OPERATOR.inputs(SMALL[0], "cpu", 0)
     whole = right(*inputs)
     joined = tuple(torch.full_like(value, float("nan")) for value in whole)
-    pieces = list(OPERATOR.pieces(inputs))
+    pieces = list(OPERATOR.slices(inputs))
 
     for index, piece in pieces:
         for value, part in zip(joined, right(*piece), strict=True):
@@ -187,7 +187,7 @@ def test_the_pieces_cover_both_outputs_and_their_gradients(monkeypatch: pytest.M
 
     assert len(pieces) == 4
     assert all(map(torch.equal, joined, whole))
-    assert [len(piece) for _, piece in OPERATOR.gradient_pieces((*inputs, *whole))] == [6] * 4
+    assert [len(piece) for _, piece in OPERATOR.gradient_slices((*inputs, *whole))] == [6] * 4
 
 
 def test_the_default_workloads_are_those_of_kernels_benchmarks() -> None:

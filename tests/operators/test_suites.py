@@ -36,7 +36,7 @@ def test_the_suite_has_every_workload_of_its_set() -> None:
 def test_the_bytes_that_have_to_move_are_those_that_the_operator_counts(kernel: SuiteKernel) -> None:
     operator = find_operator(kernel.operator)
     (workload,) = (one for one in operator.workloads(SUITE.workloads) if one.name == kernel.workload)
-    operator = operator.form(workload)
+    operator = operator.for_workload(workload)
     with FakeTensorMode():
         inputs = operator.inputs(workload, "cpu", 0)
         work = operator.work(inputs, operator.reference(*inputs))

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from kernels_bench_tools.measure.correctness.check import Verdict, check
+from kernels_bench_tools.measure.correctness.check import Correctness, check
 from kernels_bench_tools.measure.operator import Operator, Workload
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -43,7 +43,7 @@ def smoke_workload(operator: Operator, group: str, dtype: str) -> Workload:
     return replace(found, dtype=dtype)
 
 
-def judge(operator: Operator, group: str, dtype: str, function: Callable[..., Any]) -> Verdict:
+def judge(operator: Operator, group: str, dtype: str, function: Callable[..., Any]) -> Correctness:
     """Return whether a function is right on that workload."""
     workload = smoke_workload(operator, group, dtype)
     return check(operator, workload, function, operator.inputs(workload, "cpu", 0))

@@ -1,6 +1,6 @@
-"""How far outputs are from the reference, and whether that passes.
+"""Errors of outputs against the reference, and the limits that they must meet.
 
-An error is measured in units of what the output's type excuses at its element, called *allowed*.
+An error is measured relative to the tolerance at its element, called *allowed*.
 """
 
 from __future__ import annotations
@@ -11,32 +11,32 @@ import torch
 from torch import Tensor
 
 MATCHED = 0.999
-"""At least this part of the elements must be within what is allowed."""
+"""At least this share of the elements must be within their tolerance."""
 BASELINE_FACTOR = 2.0
-"""Beyond what is allowed, an error may be this multiple of the baseline's largest."""
+"""The largest error may exceed the tolerance by this multiple of the baseline's."""
 HARD_CAP = 16.0
-"""No error may exceed what is allowed this many times, however wrong the baseline is."""
+"""No error may exceed this multiple of the tolerance, whatever the baseline's error is."""
 ROUNDING_LIKE = 0.1
-"""Errors up to this part of the largest value look like lost digits, larger ones like wrong values."""
+"""Errors up to this share of the largest value count as lost digits, larger ones as wrong values."""
 _FLOOR = 0.125
-"""Mean error, in units of the type's eps, that is never called imprecise: half of perfect rounding's."""
+"""Mean errors below this many eps never count as imprecise: half of the mean error of perfect rounding."""
 
 
 class WrongResultError(Exception):
-    """The output cannot be compared, or is wrong; the message says why."""
+    """The output is wrong or cannot be compared; the message gives the reason."""
 
 
 @dataclass
-class Errors:
-    """How far one output is from the reference."""
+class ErrorStats:
+    """Errors of one output."""
 
     absmax: float = 0.0
     total: float = 0.0
     """Sum of the absolute errors."""
     ratio: float = 0.0
-    """Largest error as a multiple of what was allowed at that element."""
+    """Largest error as a multiple of the tolerance at its element."""
     beyond: int = 0
-    """Elements that are further off than allowed."""
+    """Number of elements beyond their tolerance."""
     elements: int = 0
     largest: float = 0.0
     """Largest absolute value of the reference."""
@@ -55,28 +55,28 @@ class Errors:
 
     @property
     def matched(self) -> float:
-        """Part of the elements that are within what is allowed."""
+        """Share of the elements within their tolerance."""
         return 1 - self.beyond / max(self.elements, 1)
 
     @property
     def plausible(self) -> bool:
-        """Whether the output follows from the inputs, lost digits aside."""
+        """Whether the output follows from the inputs, apart from lost digits."""
         return self.ratio <= HARD_CAP or self.absmax <= ROUNDING_LIKE * self.largest
 
     def add(self, actual: Tensor, expected: Tensor, allowed: Tensor) -> None:
         """Add some elements of the output.
 
         Args:
-            actual: What an implementation returned, in float64.
+            actual: The output, in float64.
             expected: The reference, in float64, of the same shape.
-            allowed: The error that is excused at each element.
+            allowed: The tolerance at each element.
 
         Raises:
-            WrongResultError: NaN or infinity are not where they belong.
+            WrongResultError: NaN or infinity at other places than in the reference.
         """
         if not expected.numel():
             return
-        # Infinities in their places; NaN matches nothing, or poisoning the reference would excuse any output.
+        # Equal infinities match. NaN never does, or inputs with NaN would make any output correct.
         difference = torch.where(actual == expected, 0.0, (actual - expected).abs())
         absmax = difference.max().item()
         if not absmax < float("inf"):
@@ -93,14 +93,14 @@ class Errors:
 
 @dataclass
 class OutputErrors:
-    """The errors of one output, and those of torch's operator on the same inputs."""
+    """Errors of one output, and of torch's operator on the same inputs."""
 
-    found: Errors
-    baseline: Errors | None
+    found: ErrorStats
+    baseline: ErrorStats | None
     eps: float
-    """Of the output's type."""
+    """Of the output's dtype."""
     name: str = ""
-    """What messages call it; empty for an only output."""
+    """Its name in messages; empty for an only output."""
 
     @property
     def precision(self) -> float | None:
@@ -111,62 +111,53 @@ class OutputErrors:
 
     @property
     def imprecise(self) -> bool:
-        """Whether digits were lost that torch's operator keeps."""
+        """Whether it lost digits that torch's operator keeps."""
         if self.baseline is None:
             return False
         floor = _FLOOR * self.eps * self.baseline.magnitude
         lost = self.found.mae > BASELINE_FACTOR * self.baseline.mae + floor
         return lost and self.found.absmax <= ROUNDING_LIKE * self.found.largest
 
-    def require_right(self) -> None:
-        """Raise unless the errors pass.
-
-        Raises:
-            WrongResultError: An element is too far off, or too many are off.
-        """
+    def require_correct(self) -> None:
+        """Raise ``WrongResultError`` if an element is too far off, or too many are beyond their tolerance."""
         found = self.found
         which = f"its output {self.name!r} is " if self.name else ""
         of = f" of its output {self.name!r}" if self.name else ""
         limit = 1.0 + (BASELINE_FACTOR * self.baseline.ratio if self.baseline else 0.0)
         if not found.ratio <= min(limit, HARD_CAP):
             raise WrongResultError(
-                f"{which}off by up to {found.absmax:.3g}, at one element {found.ratio:.3g} times what is allowed"
+                f"{which}off by up to {found.absmax:.3g}, at one element {found.ratio:.3g} times the tolerance"
             )
         if found.matched < MATCHED:
             raise WrongResultError(
-                f"{found.beyond} of {found.elements} elements{of} are off by more than is allowed, "
+                f"{found.beyond} of {found.elements} elements{of} are beyond the tolerance, "
                 f"the worst {found.ratio:.3g} times"
             )
 
 
 @dataclass(frozen=True)
-class Comparison:
-    """An implementation's outputs beside the reference."""
+class OutputComparison:
+    """Errors of all outputs of a call."""
 
     outputs: tuple[OutputErrors, ...]
 
     @property
     def worst(self) -> OutputErrors:
-        """The output that is nearest to being called wrong."""
+        """The output with the largest error relative to its tolerance."""
         return max(self.outputs, key=lambda output: output.found.ratio)
 
     @property
     def imprecise(self) -> bool:
-        """Whether digits were lost that torch's operator keeps."""
+        """Whether any output lost digits that torch's operator keeps."""
         return any(output.imprecise for output in self.outputs)
 
     @property
     def precision(self) -> float | None:
-        """The largest mean error as a multiple of the baseline's; None without a baseline."""
-        return max(
-            (output.precision for output in self.outputs if output.precision is not None), default=None
-        )
+        """Largest mean error as a multiple of the baseline's; None without a baseline."""
+        known = [output.precision for output in self.outputs if output.precision is not None]
+        return max(known, default=None)
 
-    def require_right(self) -> None:
-        """Raise unless every output passes.
-
-        Raises:
-            WrongResultError: One does not.
-        """
+    def require_correct(self) -> None:
+        """Raise ``WrongResultError`` unless every output passes."""
         for output in self.outputs:
-            output.require_right()
+            output.require_correct()

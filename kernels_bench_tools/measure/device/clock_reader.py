@@ -1,8 +1,8 @@
-"""Read a card's clocks, power, temperature and throttle reasons, on and on: the script of a process of its own.
+"""Print a GPU's clocks, power, temperature and throttle reasons repeatedly: a script for a separate process.
 
 Run as ``python -P clock_reader.py GPU-<uuid> INTERVAL_SECONDS PARENT_PID``; prints one JSON array per sample.
-It is a process, because a thread would wait for the measured one's lock, and take time from it. It talks to
-the driver's library directly, so that it needs no package, and only ever reads.
+A thread instead of a process would compete for the GIL with the measurement. It calls NVML through ctypes, so that
+it needs no package. It changes no settings.
 """
 
 from __future__ import annotations
@@ -30,23 +30,23 @@ class _Process(ctypes.Structure):
     )
 
 
-class Card:
-    """A card as NVML knows it.
+class Gpu:
+    """A GPU in NVML.
 
     Args:
         uuid: As ``nvidia-smi -L`` prints it, with ``GPU-``.
 
     Raises:
-        OSError: There is no NVML, or it does not know the card.
+        OSError: NVML is not installed, or does not list the GPU.
     """
 
     def __init__(self, uuid: str) -> None:
         self._nvml = ctypes.CDLL("libnvidia-ml.so.1")
         self._handle = ctypes.c_void_p()
         if self._nvml.nvmlInit_v2() != 0:
-            raise OSError("NVML does not start")
+            raise OSError("NVML cannot be initialized")
         if self._nvml.nvmlDeviceGetHandleByUUID(uuid.encode(), ctypes.byref(self._handle)) != 0:
-            raise OSError(f"NVML does not know {uuid}")
+            raise OSError(f"NVML does not list {uuid}")
         self._reasons = next(name for name in _REASONS if hasattr(self._nvml, name))
 
     def sample(self) -> list[Any]:
@@ -62,7 +62,7 @@ class Card:
         ]
 
     def _value(self, function: str, kind: type[ctypes.c_uint | ctypes.c_ulonglong], *arguments: int) -> int:
-        """Return what an NVML query gives, or 0 where the card does not answer it."""
+        """Return the result of an NVML query; 0 if the GPU does not support it."""
         value = kind()
         given = [ctypes.c_uint(argument) for argument in arguments]
         status = getattr(self._nvml, function)(self._handle, *given, ctypes.byref(value))
@@ -78,10 +78,10 @@ class Card:
 
 
 def main(uuid: str, interval: float, parent: int) -> None:
-    """Print samples until the parent process is gone, or this one is ended."""
-    card = Card(uuid)
+    """Print samples until the parent process has ended."""
+    gpu = Gpu(uuid)
     while os.getppid() == parent:
-        print(json.dumps(card.sample()), flush=True)
+        print(json.dumps(gpu.sample()), flush=True)
         time.sleep(interval)
 
 

@@ -1,4 +1,4 @@
-"""The device while it is measured: clocks, power, throttling and neighbours, sampled by another process."""
+"""Clocks, power, throttling and other processes of a GPU during a measurement, sampled by another process."""
 
 from __future__ import annotations
 
@@ -33,40 +33,36 @@ REASONS = {
     0x80: "hw_power_brake_slowdown",
     0x100: "display_clock_setting",
 }
-"""Bits of NVML's mask of reasons for lower clocks."""
+"""Bits of NVML's mask of clock event reasons."""
 SLOWING = frozenset({"hw_slowdown", "hw_thermal_slowdown", "hw_power_brake_slowdown", "sw_thermal_slowdown"})
 CLOCK_DROP = 0.03
-"""A card near its power limit always says so; it has been slowed down if its clock fell by more than this."""
+"""A GPU near its power limit always reports it; it counts as throttled if its clock fell by more than this."""
 
 
 @dataclass(frozen=True)
-class Sample:
+class ClockSample:
     """The device at one moment."""
 
     seconds: float
-    """On the monotonic clock, which all processes share."""
+    """On the monotonic clock, which is common to all processes."""
     sm_mhz: int
     memory_mhz: int
     power_w: float
     temperature_c: int
     reasons: frozenset[str]
     pids: tuple[int, ...]
-    """Processes that compute on it."""
+    """Processes that use the device."""
 
     @classmethod
-    def parse(cls, line: str) -> Sample:
-        """Return the sample that a line of the reader holds.
-
-        Raises:
-            ValueError: It is not one, such as a line cut off.
-        """
+    def parse(cls, line: str) -> ClockSample:
+        """Return the sample in a line of the reader; raise ``ValueError`` for other text, such as a cut-off line."""
         seconds, sm, memory, power, temperature, mask, pids = json.loads(line)
         reasons = frozenset(name for bit, name in REASONS.items() if mask & bit)
         return cls(seconds, sm, memory, power, temperature, reasons, tuple(pids))
 
 
-class Window:
-    """The samples taken between its opening and its closing."""
+class ClockWindow:
+    """The samples between its opening and its closing."""
 
     def __init__(self, sampler: ClockSampler) -> None:
         self._sampler = sampler
@@ -74,28 +70,28 @@ class Window:
         self._end: float | None = None
 
     def close(self) -> None:
-        """Let later samples not count."""
+        """Exclude later samples."""
         self._end = time.monotonic()
 
     def clocks(self, in_band_mhz: int = 0) -> Clocks | None:
-        """Return the record's clocks; None if nothing is known."""
+        """Return the clocks for the record; None if there are no samples."""
         end = self._end or time.monotonic()
         inside = [one for one in self._sampler.samples() if self._start <= one.seconds <= end]
         return summarize_clocks(inside, in_band_mhz)
 
 
 class ClockSampler:
-    """Samples a card from another process, from the start of the ``with`` block to its end.
+    """Samples a GPU from another process, during a ``with`` block. Changes no settings.
 
-    Without NVML, or where the card is not known, it samples nothing. Nothing is ever set.
+    Without NVML, or for an unknown GPU, there are no samples.
 
     Args:
-        uuid: The card's, with ``GPU-``; empty for no card.
-        command: What to run instead of the reader.
+        uuid: The GPU's UUID, with ``GPU-``; empty to sample nothing.
+        command: Command to run instead of the reader.
     """
 
     def __init__(self, uuid: str, command: Sequence[str] = ()) -> None:
-        # -P: the script's folder must not be searched for modules, it has an operator.py.
+        # -P: modules must not be searched for in the script's folder.
         reader = [sys.executable, "-P", clock_reader.__file__, uuid, str(INTERVAL_SECONDS), str(getpid())]
         self._command = [*command] or (reader if uuid else [])
         self._process: subprocess.Popen[bytes] | None = None
@@ -106,7 +102,7 @@ class ClockSampler:
         """Start sampling, and wait for the first sample."""
         if not self._command:
             return self
-        # A file, not a pipe: nobody needs to be reading for it to go on.
+        # A file, not a pipe, which would block the reader when full.
         self._output = tempfile.NamedTemporaryFile(prefix="kbt-clocks-")
         self._path = Path(self._output.name)
         with suppress(OSError):
@@ -130,32 +126,32 @@ class ClockSampler:
         self._process = self._output = None
 
     @contextmanager
-    def window(self) -> Iterator[Window]:
-        """Yield a window that is open as long as the ``with`` block runs."""
-        window = Window(self)
+    def window(self) -> Iterator[ClockWindow]:
+        """Yield a window that is open during the ``with`` block."""
+        window = ClockWindow(self)
         try:
             yield window
         finally:
             window.close()
 
-    def samples(self) -> list[Sample]:
-        """Return what has been sampled so far."""
+    def samples(self) -> list[ClockSample]:
+        """Return the samples so far."""
         if self._output is None:
             return []
         found = []
         for line in self._path.read_text(encoding="utf-8").splitlines():
             with suppress(ValueError):
-                found.append(Sample.parse(line))
+                found.append(ClockSample.parse(line))
         return found
 
 
-def idle_sampler() -> ClockSampler:
-    """Return a sampler that samples nothing: for measuring without one."""
+def no_sampler() -> ClockSampler:
+    """Return a sampler without samples."""
     return ClockSampler("")
 
 
-def summarize_clocks(samples: Sequence[Sample], in_band_mhz: int = 0) -> Clocks | None:
-    """Return what the samples say of the device while it was busy; None if there is nothing to say."""
+def summarize_clocks(samples: Sequence[ClockSample], in_band_mhz: int = 0) -> Clocks | None:
+    """Summarize the samples while the device was busy; None if nothing is known."""
     busy: Sequence[Any] = [one for one in samples if IDLE not in one.reasons] or samples
     if not busy:
         return Clocks(in_band_mhz=in_band_mhz) if in_band_mhz else None
@@ -176,22 +172,22 @@ def summarize_clocks(samples: Sequence[Sample], in_band_mhz: int = 0) -> Clocks 
 
 
 def clock_flags(clocks: Clocks | None) -> list[Flag]:
-    """Return what a reader of the record should know: that it was slowed down, or not alone."""
+    """Return the flags for throttling and for other processes on the device."""
     if clocks is None:
         return []
     flags = [Flag.THROTTLED] if SLOWING.intersection(clocks.throttle) or POWER_CAP in clocks.throttle else []
     return [*flags, Flag.NEIGHBOUR] if clocks.other_processes else flags
 
 
-def _fell(samples: Sequence[Sample]) -> bool:
-    """Whether the clock was lower under the power cap than at its highest, by more than noise."""
+def _fell(samples: Sequence[ClockSample]) -> bool:
+    """Return whether the clock under the power cap was lower than its highest, by more than noise."""
     capped = min(one.sm_mhz for one in samples if POWER_CAP in one.reasons)
     return capped < (1 - CLOCK_DROP) * max(one.sm_mhz for one in samples)
 
 
 def _others(pids: Sequence[int]) -> int:
-    """Return how many of these processes are not this one.
+    """Return the number of other processes.
 
-    In a container NVML may know this process by another number: one of those listed is taken to be it.
+    In a container NVML may list this process under another number, so one of those listed counts as this one.
     """
     return max(0, len(set(pids)) - 1)

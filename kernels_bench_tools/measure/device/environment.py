@@ -1,4 +1,4 @@
-"""The device and software that a record was measured with."""
+"""Describe the device and the software of a measurement."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from kernels_bench_tools.schema.record import Environment, Provenance
 
 
 def torch_device() -> str:
-    """Return torch's name of the device to measure on: ``"cuda"`` if there is one, else ``"cpu"``."""
+    """Return ``"cuda"`` if there is a CUDA device, else ``"cpu"``."""
     return "cuda" if torch.cuda.is_available() else "cpu"
 
 
 def describe_device(device: str) -> Device:
-    """Return the device as records and paths call it."""
+    """Return the device for records and paths."""
     if not device.startswith("cuda"):
         return cpu_device()
     driver = _query_smi("driver_version", device)
@@ -33,7 +33,7 @@ def describe_device(device: str) -> Device:
 
 
 def describe_environment(device: Device, torch_name: str) -> Environment:
-    """Return versions and, for a CUDA device, the clocks as they are now.
+    """Return versions and, for a CUDA device, its current clocks.
 
     Call it right after a measurement: clocks fall within milliseconds of idling.
     """
@@ -61,15 +61,12 @@ def describe_environment(device: Device, torch_name: str) -> Environment:
 
 
 def describe_provenance(context: CellContext, seed: int) -> Provenance:
-    """Return where a record comes from."""
+    """Return the provenance of a record."""
     return replace(context.provenance(), packages=imported_packages(), seed=seed)
 
 
 def imported_packages() -> dict[str, str]:
-    """Return every distribution of which this process has imported something, with its version, by name.
-
-    What is merely installed cannot have changed a number, and a record has no room for it.
-    """
+    """Return the distributions that this process has imported modules of, name to version."""
     imported = {name.partition(".")[0] for name in tuple(sys.modules)}
     names = {
         distribution.lower()
@@ -93,8 +90,8 @@ def describe_affinity() -> str:
     return ",".join(f"{first}-{last}" if last > first else f"{first}" for first, last in ranges)
 
 
-def card_uuid(device: str) -> str:
-    """Return the CUDA card's identity as the driver's tools know it; empty for any other device."""
+def gpu_uuid(device: str) -> str:
+    """Return the UUID of a CUDA device as ``nvidia-smi -L`` prints it; empty for other devices."""
     if not device.startswith("cuda"):
         return ""
     uuid = getattr(torch.cuda.get_device_properties(device), "uuid", None)
@@ -103,7 +100,7 @@ def card_uuid(device: str) -> str:
 
 @cache
 def _distributions() -> Mapping[str, list[str]]:
-    """Return top-level modules and the distributions that they come from."""
+    """Return top-level modules and their distributions."""
     return metadata.packages_distributions()
 
 
@@ -116,7 +113,7 @@ def _version(distribution: str) -> str:
 
 
 def _query_smi(fields: str, device: str) -> list[str]:
-    """Return what ``nvidia-smi`` says of these fields; nothing if it is not there or does not know."""
+    """Return the values of these fields from ``nvidia-smi``; empty if it is missing or fails."""
     smi = shutil.which("nvidia-smi")
     if smi is None:
         return []
@@ -130,5 +127,5 @@ def _query_smi(fields: str, device: str) -> list[str]:
 
 
 def _smi_id(device: str) -> str:
-    """Return the card's id for ``nvidia-smi``, which knows nothing of CUDA_VISIBLE_DEVICES."""
-    return card_uuid(device) or (os.environ.get("CUDA_VISIBLE_DEVICES") or "0").split(",")[0]
+    """Return the GPU's id for ``nvidia-smi``, which ignores CUDA_VISIBLE_DEVICES."""
+    return gpu_uuid(device) or (os.environ.get("CUDA_VISIBLE_DEVICES") or "0").split(",")[0]

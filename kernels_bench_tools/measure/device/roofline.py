@@ -1,4 +1,4 @@
-"""How near a time is to what the device can do, what bounds it, and whether it can be true at all."""
+"""Compare a time with the roofline: what bounds it, how close it is to that bound, and whether it is possible."""
 
 from __future__ import annotations
 
@@ -7,23 +7,23 @@ from dataclasses import dataclass
 
 from kernels_bench_tools.schema.record import Regime, Roofline, Work
 
-FLOORS = 5
-"""Below this many times a kernel that does nothing, launching is what is measured."""
+LAUNCH_FACTOR = 5
+"""A call is launch-bound below this multiple of an empty kernel's time."""
 TRAFFIC_MARGIN = 1.1
-"""Memory cannot be faster than the best measured ceiling by more. An H200's read ceiling is 8 % below what its
-memory can do by specification, so this leaves no room for a wrong byte count and enough for noise."""
+"""Possible memory rate relative to the best measured peak. An H200's measured read peak is 8 % below its specification:
+this leaves room for noise, not for a wrong byte count."""
 CPU_MARGIN = 1.5
-"""The same where a neighbour may have slowed the ceilings down while they were measured, of a matmul in proportion."""
+"""The same on a CPU, where other processes may slow down the measurement of the peaks."""
 MATMUL_MARGIN = 1.25
-"""Large matmuls run into the power limit: an H200's bfloat16 ceiling is 80 % of what its tensor cores can do
-at full clocks, which a short kernel or one with many zeros may come near to."""
+"""The same for matmuls. Large ones run into the power limit: an H200's measured bfloat16 peak is 80 % of its tensor
+cores' rate at full clocks, which a short kernel or one with many zeros can reach."""
 CACHE_FACTOR = 8
-"""No last-level cache is this much faster than memory: an H200's is about twice as fast, a CPU's up to five."""
-FLOOR_MARGIN = 0.5
-"""A time below this share of the empty kernel's was not that of a kernel."""
+"""Possible cache rate relative to memory's: an H200's is about twice as fast, a CPU's up to five times."""
+NULL_MARGIN = 0.5
+"""A time below this share of an empty kernel's is impossible."""
 
-_ANCHORS = {"write": 0.0, "copy": 1 / 2, "triad": 2 / 3, "read": 1.0}
-"""Ceilings by the share of reads in their traffic."""
+_READ_SHARES = {"write": 0.0, "copy": 1 / 2, "triad": 2 / 3, "read": 1.0}
+"""Traffic peak to the share of reads in it."""
 _NEAR = 0.01
 _COMPARABLE = {
     "float32": ("matmul_float32", "matmul_tf32"),
@@ -31,108 +31,107 @@ _COMPARABLE = {
     "float16": ("matmul_float16", "matmul_bfloat16"),
     "float8": ("matmul_float8",),
 }
-"""A type's ceilings, its own first. Kernels may use TF32 for float32."""
+"""Peaks for a dtype, its own first. Kernels may use TF32 for float32."""
 
 
 @dataclass(frozen=True)
-class Judgement:
-    """What a time says beside the device's ceilings."""
+class RooflineResult:
+    """A time compared with the device's peaks."""
 
     regime: Regime
     roofline: Roofline | None
-    """None where launching is what is measured, or no ceiling is known."""
-    exceeds: str
-    """Why the time cannot be true; empty if it can."""
+    """None for launch-bound calls, or without measured peaks."""
+    above: str
+    """Why the time is impossible; empty if it is possible."""
 
 
-def judge(
+def assess(
     work: Work,
     ms: float,
     dtype: str,
-    ceilings: Mapping[str, float],
+    peaks: Mapping[str, float],
     *,
     null_ms: float,
     cache_bytes: int,
     margin: float = TRAFFIC_MARGIN,
-) -> Judgement:
-    """Say what bounds a call, how near it is to that bound, and whether it is faster than physics.
+) -> RooflineResult:
+    """Return what bounds a call, how close it is to that bound, and whether its time is above the roofline.
 
     Args:
-        work: What one call must do at the least.
+        work: The least work of one call.
         ms: The median time of one call with cold caches.
-        dtype: torch's name of the type it computes in.
-        ceilings: What ``measure_ceilings`` found on the device, in the same process.
-        null_ms: Time of a kernel that does nothing; 0 if it is not known.
-        cache_bytes: Size of the last-level cache; 0 if it is not known.
+        dtype: Name of the torch dtype it computes in.
+        peaks: Result of ``measure_peaks`` on the device, in the same process.
+        null_ms: Time of an empty kernel; 0 if unknown.
+        cache_bytes: Size of the last-level cache; 0 if unknown.
         margin: ``TRAFFIC_MARGIN``, or ``CPU_MARGIN`` on a CPU.
     """
-    regime = classify(work, ms, dtype, ceilings, null_ms=null_ms, cache_bytes=cache_bytes)
-    exceeds = _exceeds(work, ms, dtype, ceilings, null_ms=null_ms, cache_bytes=cache_bytes, margin=margin)
-    roofline = None if regime is Regime.LAUNCH or ms <= 0 else _roofline(work, ms, dtype, ceilings, regime)
-    return Judgement(regime, roofline, exceeds)
+    regime = find_regime(work, ms, dtype, peaks, null_ms=null_ms, cache_bytes=cache_bytes)
+    above = _impossible(work, ms, dtype, peaks, null_ms=null_ms, cache_bytes=cache_bytes, margin=margin)
+    roofline = None if regime is Regime.LAUNCH or ms <= 0 else _roofline(work, ms, dtype, peaks, regime)
+    return RooflineResult(regime, roofline, above)
 
 
-def classify(
-    work: Work, ms: float, dtype: str, ceilings: Mapping[str, float], *, null_ms: float, cache_bytes: int
+def find_regime(
+    work: Work, ms: float, dtype: str, peaks: Mapping[str, float], *, null_ms: float, cache_bytes: int
 ) -> Regime:
-    """Return what bounds a call; the arguments are those of :func:`judge`."""
-    if ms < FLOORS * null_ms:
+    """Return what bounds a call; the arguments are those of :func:`assess`."""
+    if ms < LAUNCH_FACTOR * null_ms:
         return Regime.LAUNCH
-    traffic, names = traffic_ceiling(work, ceilings), _matmuls(dtype, ceilings)
-    # FLOP/s over bytes/s: below this many FLOPs per byte, memory is the bound.
-    if traffic and names and work.flops > work.bytes_moved * ceilings[names[0]] * 1e12 / (traffic[1] * 1e9):
+    traffic, names = traffic_peak(work, peaks), _matmuls(dtype, peaks)
+    # The ridge, FLOP/s over bytes/s: with fewer FLOPs per byte, memory is the bound.
+    if traffic and names and work.flops > work.bytes_moved * peaks[names[0]] * 1e12 / (traffic[1] * 1e9):
         return Regime.COMPUTE
     if work.bytes_moved < cache_bytes / 2:
         return Regime.L2
     return Regime.HBM if work.bytes_moved > 4 * cache_bytes else Regime.TRANSITION
 
 
-def traffic_ceiling(work: Work, ceilings: Mapping[str, float]) -> tuple[str, float] | None:
-    """Return the name and GB/s of the ceiling for this mix of reads and writes; None if none was measured.
+def traffic_peak(work: Work, peaks: Mapping[str, float]) -> tuple[str, float] | None:
+    """Return name and GB/s of the peak for this mix of reads and writes; None if none was measured.
 
-    Between two measured mixes the time per byte is interpolated, because the times of the reads and of the
-    writes add up.
+    Between two measured mixes the time per byte is interpolated, since the times of reads and writes add up.
     """
     if work.bytes_moved <= 0:
         return None
     share = work.bytes_read / work.bytes_moved
-    known = [(at, name) for name, at in sorted(_ANCHORS.items(), key=lambda it: it[1]) if name in ceilings]
+    known = [(at, name) for name, at in sorted(_READ_SHARES.items(), key=lambda it: it[1]) if name in peaks]
     if not known:
         return None
     distance, name = min((abs(at - share), name) for at, name in known)
     if distance <= _NEAR or not known[0][0] < share < known[-1][0]:
-        return name, ceilings[name]
+        return name, peaks[name]
     below = max((at, name) for at, name in known if at < share)
     above = min((at, name) for at, name in known if at > share)
     weight = (share - below[0]) / (above[0] - below[0])
-    return "mix", 1 / ((1 - weight) / ceilings[below[1]] + weight / ceilings[above[1]])
+    return "mix", 1 / ((1 - weight) / peaks[below[1]] + weight / peaks[above[1]])
 
 
-def _matmuls(dtype: str, ceilings: Mapping[str, float]) -> list[str]:
+def _matmuls(dtype: str, peaks: Mapping[str, float]) -> list[str]:
     known = _COMPARABLE.get("float8" if dtype.startswith("float8") else dtype, ())
-    return [name for name in known if name in ceilings]
+    return [name for name in known if name in peaks]
 
 
 def _roofline(
-    work: Work, ms: float, dtype: str, ceilings: Mapping[str, float], regime: Regime
+    work: Work, ms: float, dtype: str, peaks: Mapping[str, float], regime: Regime
 ) -> Roofline | None:
     if regime is Regime.COMPUTE:
         achieved = work.flops / ms / 1e9
-        names = _matmuls(dtype, ceilings)
-        # More than its own type allows was done in the other one, such as TF32.
-        name = next((name for name in names if achieved <= ceilings[name]), names[0])
-        return Roofline(ceiling=name, value=ceilings[name], fraction=achieved / ceilings[name])
-    found = traffic_ceiling(work, ceilings)
+        names = _matmuls(dtype, peaks)
+        # A rate above the dtype's own peak was computed in the other one, such as TF32.
+        name = next((name for name in names if achieved <= peaks[name]), names[0])
+        return Roofline(ceiling=name, value=peaks[name], fraction=achieved / peaks[name])
+    found = traffic_peak(work, peaks)
     if found is None:
         return None
     return Roofline(ceiling=found[0], value=found[1], fraction=work.bytes_moved / ms / 1e6 / found[1])
 
 
-def _exceeds(
+def _impossible(
     work: Work,
     ms: float,
     dtype: str,
-    ceilings: Mapping[str, float],
+    peaks: Mapping[str, float],
     *,
     null_ms: float,
     cache_bytes: int,
@@ -140,24 +139,24 @@ def _exceeds(
 ) -> str:
     if ms <= 0:
         return "takes no time"
-    if ms < FLOOR_MARGIN * null_ms:
+    if ms < NULL_MARGIN * null_ms:
         return f"{ms * 1e3:.3g} us is less than half of an empty kernel's {null_ms * 1e3:.3g} us"
-    best = max((ceilings[name] for name in _ANCHORS if name in ceilings), default=0.0)
+    best = max((peaks[name] for name in _READ_SHARES if name in peaks), default=0.0)
     if best > 0:
-        # What the cache held before, or still holds to be written, need not have gone through memory.
+        # Bytes that the cache held before, or still holds to be written, need not have gone through memory.
         through_memory = max(0, work.bytes_moved - cache_bytes) / ms / 1e6
         if through_memory > margin * best:
-            return f"{through_memory:.0f} GB/s through memory, which was measured to reach {best:.0f} GB/s"
+            return f"{through_memory:.0f} GB/s through memory, whose measured peak is {best:.0f} GB/s"
         rate = work.bytes_moved / ms / 1e6
         if rate > CACHE_FACTOR * best:
-            return f"{rate:.0f} GB/s, more than {CACHE_FACTOR} times what memory reaches ({best:.0f} GB/s)"
-    fastest = max((ceilings[name] for name in _matmuls(dtype, ceilings)), default=0.0)
+            return f"{rate:.0f} GB/s, more than {CACHE_FACTOR} times the measured peak of memory ({best:.0f} GB/s)"
+    fastest = max((peaks[name] for name in _matmuls(dtype, peaks)), default=0.0)
     arithmetic = work.flops / ms / 1e9
     if fastest > 0 and arithmetic > MATMUL_MARGIN * fastest * margin / TRAFFIC_MARGIN:
-        return f"{_rate(arithmetic)} TFLOP/s in {dtype}, in which a matmul was measured to reach {_rate(fastest)}"
+        return f"{_rate(arithmetic)} TFLOP/s in {dtype}, where a matmul's measured peak is {_rate(fastest)}"
     return ""
 
 
 def _rate(value: float) -> str:
-    """Return a rate with three digits, also that of a CPU, which is a fraction of a TFLOP/s."""
+    """Return a rate with three digits; a CPU's is a fraction of a TFLOP/s."""
     return f"{value:.0f}" if value >= 100 else f"{value:.3g}"

@@ -1,7 +1,7 @@
-"""Sentinels: the same few calls, timed by every process before and after its own work.
+"""Sentinels: reference kernels that every process times before and after its workloads.
 
-Implementations are measured in processes of their own, minutes apart. A process in which a plain copy takes
-longer than in the others did not have the device that they had, and its figures cannot stand beside theirs.
+Implementations are measured in separate processes, minutes apart. If a plain copy takes longer in one of them, the
+device was slower then, and its figures are not comparable.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from time import perf_counter
 
 import torch
 
-from kernels_bench_tools.measure.device.ceilings import Call, cpu_buffer_bytes, host_ms, median_ms
+from kernels_bench_tools.measure.device.peaks import Operation, cpu_buffer_bytes, host_ms, median_ms
 from kernels_bench_tools.measure.timing.cuda import CudaTimer
 
 _COPY_BYTES, _SMALL_COPY_BYTES = 2**30, 2**28
@@ -25,9 +25,9 @@ _MATMULS = 12
 def measure_sentinels(device: str) -> dict[str, float]:
     """Return the milliseconds of the sentinels: ``copy``, ``matmul`` and ``null``.
 
-    On a CUDA device they copy 1 GiB (256 MiB where memory is short), multiply 4096 x 4096 matrices in a half
-    type, and write one number; on a CPU four caches, 512 x 512 in float32, and one number. Takes about 0.3 s,
-    besides the profiler's own start; the memory is free again afterwards.
+    On a CUDA device they copy 1 GiB (256 MiB if memory is short), multiply 4096 x 4096 matrices in half
+    precision, and write one number; on a CPU they copy four caches, multiply 512 x 512 in float32, and write one
+    number. Takes about 0.3 s, plus the start of the profiler.
 
     Args:
         device: ``"cuda"`` or ``"cpu"``.
@@ -53,18 +53,17 @@ def _on_cuda(device: str) -> dict[str, float]:
     return found | {"matmul": _one_at_a_time(calls["matmul"], device)}
 
 
-def _one_at_a_time(call: Call, device: str) -> float:
+def _one_at_a_time(call: Operation, device: str) -> float:
     """Return the median device time in ms of calls that are far apart.
 
-    Matmuls back to back draw so much power that a card slows down within milliseconds, by 8 % on an H200
-    that has just been at work against one that has not: that is the card's answer to the matmuls, and would
-    say nothing of the state it is in. Between single calls the profiler's own cost leaves it time to rest.
+    Matmuls back to back draw so much power that a GPU lowers its clocks within milliseconds, by 8 % on an H200.
+    Each call has a profiler session of its own, which leaves the GPU idle in between.
     """
     timer = CudaTimer(call, (), device)
     return median(timer.by_kernels(1)[0].ms for _ in range(_MATMULS))
 
 
-def _sentinels(copy_bytes: int, size: int, dtype: torch.dtype, device: str) -> dict[str, Call]:
+def _sentinels(copy_bytes: int, size: int, dtype: torch.dtype, device: str) -> dict[str, Operation]:
     source = torch.full((copy_bytes // 4,), 1.0, device=device)
     target = torch.full_like(source, 2.0)
     generator = torch.Generator(device).manual_seed(0)
@@ -78,8 +77,8 @@ def _sentinels(copy_bytes: int, size: int, dtype: torch.dtype, device: str) -> d
     }
 
 
-def _warm(call: Call) -> None:
-    """Keep the device busy until its clocks are up: an idle card takes tens of milliseconds."""
+def _warm(call: Operation) -> None:
+    """Keep the device busy until its clocks are up, which takes an idle GPU tens of milliseconds."""
     start = perf_counter()
     while perf_counter() - start < _WARM_SECONDS:
         for _ in range(_WARM_BATCH):

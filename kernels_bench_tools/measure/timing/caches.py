@@ -1,4 +1,4 @@
-"""How many input sets calls go round, and how large the caches are that they must not stay in."""
+"""Number of input sets that calls rotate through, and sizes of caches and free memory."""
 
 from __future__ import annotations
 
@@ -14,25 +14,24 @@ import torch
 from kernels_bench_tools.measure.operator import size_in_bytes
 
 CUDA_INPUT_SETS = 3
-"""On CUDA the flush makes calls cold; sets with different values keep a result from being looked up by its
-pointer. More would be no colder: that the flush stays necessary with sets that exceed the cache by
-themselves was seen on an H200, where the outputs of earlier calls leave dirty lines to write back."""
+"""On CUDA the flush makes calls cold; sets with different values prevent results from being cached by pointer. More
+sets cannot replace the flush: on an H200, outputs of earlier calls leave dirty lines to write back."""
 CPU_CACHES = 4
-"""On the CPU, input sets together exceed the last-level cache this many times."""
+"""On the CPU, size of all input sets together, in last-level caches."""
 MAX_ROTATED_BYTES = 512 * 2**20
 MAX_INPUT_SETS = 256
 FREE_MEMORY_SHARE = 0.4
-"""Input sets take at most this part of the device's free memory."""
+"""Largest share of the device's free memory for input sets."""
 KEPT_SHARE = 0.1
-"""An output larger than this part of the free memory is not kept, but for the last one."""
+"""Outputs larger than this share of the free memory are not kept, except the last one."""
 
 
 def input_set_count(set_bytes: int, device: str) -> int:
-    """Return how many input sets calls go round.
+    """Return how many input sets calls rotate through; on the CPU, enough to make each call cold.
 
     Args:
         set_bytes: Bytes that one call reads and writes.
-        device: On the CPU, as many as it takes for each call to find the caches cold.
+        device: ``"cuda"`` or ``"cpu"``.
     """
     size = max(set_bytes, 1)
     fitting = int(FREE_MEMORY_SHARE * free_bytes(device)) // size
@@ -43,7 +42,7 @@ def input_set_count(set_bytes: int, device: str) -> int:
 
 
 def free_bytes(device: str) -> int:
-    """Return how many bytes can still be allocated on the device, about."""
+    """Return about how many bytes are free on the device."""
     if device.startswith("cuda"):
         unused = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
         return int(torch.cuda.mem_get_info(device)[0]) + unused
@@ -54,13 +53,13 @@ def free_bytes(device: str) -> int:
 
 
 def fits_beside(output: Any, device: str) -> bool:
-    """Return whether an output like this one is small enough to be kept while further calls are made."""
+    """Return whether an output is small enough to be kept during further calls."""
     values = output if isinstance(output, tuple | list) else (output,)
     return sum(size_in_bytes(value) for value in values) <= KEPT_SHARE * free_bytes(device)
 
 
 def cache_bytes(device: str) -> int:
-    """Return the size of the last cache before memory: a card's L2, a CPU's largest."""
+    """Return the size of the last-level cache: the L2 of a GPU, the largest of a CPU."""
     if device.startswith("cuda"):
         return int(torch.cuda.get_device_properties(device).L2_cache_size)
     return last_level_cache_bytes()
@@ -68,7 +67,7 @@ def cache_bytes(device: str) -> int:
 
 @cache
 def last_level_cache_bytes() -> int:
-    """Return the size of the CPU's largest cache; 32 MiB where the system does not tell."""
+    """Return the size of the CPU's largest cache; 32 MiB if the system does not report it."""
     units = {"K": 2**10, "M": 2**20, "G": 2**30}
     sizes = []
     for path in Path("/sys/devices/system/cpu/cpu0/cache").glob("index*/size"):

@@ -1,4 +1,4 @@
-"""Timed calls on the CPU: the host's monotonic clock around each, going round input sets."""
+"""Timed calls on the CPU, by the host's monotonic clock, rotating through input sets."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ from kernels_bench_tools.schema.record import CacheState
 
 
 class CpuTimer:
-    """Times calls of one function that return when the work is done.
+    """Times calls of one function.
 
     Args:
         function: The implementation.
-        input_sets: Its arguments; calls go round them in turn.
+        input_sets: Its arguments; calls rotate through them.
     """
 
     def __init__(self, function: Callable[..., Any], input_sets: Sequence[Inputs]) -> None:
         self._function = function
         self._turn = cycle(input_sets)
-        # A backward pass is given tuples of tensors.
+        # The arguments of a backward pass are tuples of tensors.
         given = [value for inputs in input_sets for entry in inputs for value in tensors_of(entry)]
         total = sum(map(size_in_bytes, given))
-        # Outputs pass through the cache as well: inputs need to be but half of what goes round.
+        # Outputs pass through the cache too, so that half of the bytes may be inputs.
         cold = total >= CPU_CACHES / 2 * last_level_cache_bytes()
         self.cache = CacheState.ROTATED if cold else CacheState.HOT
-        """What a call finds in the caches."""
+        """State of the caches when a call begins."""
 
     def by_clock(self, count: int) -> list[Call]:
         """Time ``count`` calls."""
@@ -45,7 +45,7 @@ class CpuTimer:
         return calls
 
     def keep_outputs(self, count: int) -> list[tuple[Inputs, Any]]:
-        """Make ``count`` further calls; return inputs and output of a few random ones and the last."""
+        """Make ``count`` further calls; return inputs and output of some random ones and of the last."""
         chosen, kept = choose_calls(count), []
         for number in range(count):
             inputs = next(self._turn)

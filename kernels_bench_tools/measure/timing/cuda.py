@@ -1,4 +1,4 @@
-"""Timed calls on a CUDA device: flushed, bracketed by markers, measured by CUPTI or by events."""
+"""Timed calls on a CUDA device: after a cache flush, between markers, measured by CUPTI or by events."""
 
 from __future__ import annotations
 
@@ -19,30 +19,30 @@ from kernels_bench_tools.measure.timing.caches import fits_beside
 from kernels_bench_tools.measure.timing.cupti import Batch, record_activities, split_batch
 from kernels_bench_tools.measure.timing.sampling import Call
 
-# Bound here, so that an implementation that replaces them later changes nothing.
+# Bound here, so that an implementation cannot replace them later.
 _Event = torch.cuda.Event
 _elapsed_ms = torch.cuda.Event.elapsed_time
 _synchronize = torch.cuda.synchronize
 _sleep: Any = getattr(torch.cuda, "_sleep", None)
-_rest = time.sleep
+_idle = time.sleep
 
 MAX_MARKER_MS = 50.0
-REST_CALLS = 4
-"""Before a cold call the card rests for this many calls' time, or a kernel that draws much power runs against the
-power limit that its predecessors have reached. On an H200, medians of 60 calls varied by 0.6 to 3.2 % between processes
-without rest (attention, a large matmul), and by 0.1 % with it."""
-MAX_REST_MS = 10.0
-MIN_RESTED_MS = 0.05
-"""Shorter calls are rarer than what lies between them anyway."""
+IDLE_CALLS = 4
+"""The GPU is idle for this many calls' time before a cold call: a kernel that draws much power would otherwise be
+slowed by the power limit that earlier calls have reached. On an H200, medians of 60 calls varied by 0.6 to 3.2 %
+between processes without idle time (attention, a large matmul), and by 0.1 % with it."""
+MAX_IDLE_MS = 10.0
+MIN_IDLE_CALL_MS = 0.05
+"""Shorter calls need no idle time: the flush between them takes longer."""
 KEPT_CALLS = 3
-"""How many outputs of calls like the timed ones are kept for checking, besides the last one."""
+"""Outputs that are kept for checking, besides the last one."""
 _CALIBRATION_CYCLES = 2_000_000
 _CLOSING_CYCLES = 1
 _SANE_MHZ = range(100, 5000)
 
 
 class ReadFlush:
-    """Evicts the L2 cache by reading, which leaves clean lines: no write-back is paid for later.
+    """Evicts the L2 cache by reading, which leaves clean lines, without write-backs during the call.
 
     Args:
         device: A CUDA device.
@@ -61,15 +61,12 @@ class ReadFlush:
 class CudaTimer:
     """Times calls of one function on the current stream.
 
-    ``CudaTimer(function, sets[0], device, cold=False, more_inputs=sets[1:])`` goes round input sets without
-    a flush, which is cold as well where they exceed the cache together.
-
     Args:
         function: The implementation.
         inputs: Its arguments.
-        device: The CUDA device that they are on.
+        device: Their CUDA device.
         cold: Whether to flush the L2 cache before each call.
-        more_inputs: Further input sets; calls go round all of them in turn.
+        more_inputs: Further input sets; calls rotate through all of them.
     """
 
     def __init__(
@@ -87,20 +84,20 @@ class CudaTimer:
         self._turn = cycle([inputs, *more_inputs])
         self._flush: Callable[[], None] = ReadFlush(device) if cold else _nothing
         self._flush_kernels = _flush_kernels(device) if cold else {}
-        # While the opening marker spins the host queues the whole call, so that the device never waits
-        # for the host inside one; twice the time leaves room for the profiler's own cost.
+        # The host queues the whole call while the opening marker spins, so that the device never waits for the
+        # host within a call. Twice the time allows for the profiler's overhead.
         self.submit_ms = self._submit_ms()
-        """About how long the host takes to issue one call."""
+        """Approximate host time to issue one call."""
         marker_ms = min(2 * self.submit_ms + 0.02, MAX_MARKER_MS)
         self._opening_cycles = int(marker_ms * cycles_per_ms())
-        self.rest_seconds = self._rest_needed() if cold else 0.0
-        """How long the card rests before each call."""
+        self.idle_seconds = self._idle_needed() if cold else 0.0
+        """Idle time before each call."""
         self.escaped: Counter[str] = Counter()
-        """Activities outside of the timed stream's order, by name, over all batches so far."""
+        """Number of escaped activities by name, over all batches so far."""
         self._clock_mhz: list[float] = []
 
     def by_events(self, count: int) -> list[Call]:
-        """Time ``count`` calls with a pair of events each, which costs some 4 us per call."""
+        """Time ``count`` calls with a pair of events each, which adds about 4 us per call."""
         pairs = [(_Event(enable_timing=True), _Event(enable_timing=True)) for _ in range(count)]
         for start, end in pairs:
             inputs = next(self._turn)
@@ -117,16 +114,16 @@ class CudaTimer:
         """Time ``count`` calls by the durations of their kernels.
 
         Raises:
-            MarkersMissingError: The profiler did not see everything.
+            MarkersMissingError: The profiler lost activities.
             NoKernelError: A call launched nothing.
         """
         return self._split(record_activities(lambda: self._bracketed(count)), count).calls
 
     def keep_outputs(self, count: int) -> list[tuple[Inputs, Any]]:
-        """Make ``count`` further calls just like the timed ones; return inputs and output of a few.
+        """Make ``count`` further calls just like the timed ones; return inputs and output of some.
 
-        They are ``KEPT_CALLS`` at random, so that nobody can know which are looked at, and the last one.
-        Outputs too large to keep several of are not kept, but for the last one.
+        These are ``KEPT_CALLS`` random calls, which an implementation cannot predict, and the last one. Of outputs
+        that are too large, only the last one is kept.
         """
         chosen = choose_calls(count)
         kept: list[tuple[Inputs, Any]] = []
@@ -135,7 +132,7 @@ class CudaTimer:
 
     @property
     def clock_mhz(self) -> int:
-        """The multiprocessors' clock while the opening markers spun; 0 if what they say makes no sense."""
+        """The multiprocessors' clock during the opening markers; 0 if it is implausible."""
         if not self._clock_mhz:
             return 0
         found = round(median(self._clock_mhz))
@@ -157,18 +154,18 @@ class CudaTimer:
             last = number == count - 1
             if kept is not None and number in chosen and (last or fits_beside(output, self._device)):
                 kept.append((inputs, output))
-            del output  # or two outputs would be alive during the next call
-        # Keeps the last marker away from the session's end, where clocks may disagree.
+            del output  # otherwise two outputs are alive during the next call
+        # Separates the last marker from the end of the session, where clocks may disagree.
         self._flush()
 
     def _settle(self) -> None:
-        """Let the card rest, idle, before a call that may draw much power."""
-        if self.rest_seconds:
+        """Leave the GPU idle before a call that may draw much power."""
+        if self.idle_seconds:
             _synchronize()
-            _rest(self.rest_seconds)
+            _idle(self.idle_seconds)
 
-    def _rest_needed(self) -> float:
-        """Return how many seconds to rest before each call."""
+    def _idle_needed(self) -> float:
+        """Return the seconds of idle time before each call."""
         start, end = _Event(enable_timing=True), _Event(enable_timing=True)
         _synchronize()
         start.record()
@@ -176,13 +173,13 @@ class CudaTimer:
         end.record()
         _synchronize()
         ms = _elapsed_ms(start, end)
-        return min(REST_CALLS * ms, MAX_REST_MS) / 1e3 if ms >= MIN_RESTED_MS else 0.0
+        return min(IDLE_CALLS * ms, MAX_IDLE_MS) / 1e3 if ms >= MIN_IDLE_CALL_MS else 0.0
 
     def _split(self, activities: Sequence[Any], count: int) -> Batch:
         own = {name: launches * (count + 1) for name, launches in self._flush_kernels.items()}
         batch = split_batch(activities, count, own)
         self.escaped.update(batch.escaped)
-        # The closing marker spins for nothing: what it takes is what launching and ending one costs.
+        # The duration of the closing marker, which does not spin, is a marker's overhead.
         self._clock_mhz += [
             (self._opening_cycles - _CLOSING_CYCLES) / (opening - closing) * 1000
             for opening, closing in batch.marker_ns
@@ -202,7 +199,7 @@ class CudaTimer:
 
 
 def choose_calls(count: int) -> frozenset[int]:
-    """Return the numbers of the calls whose outputs are kept: a few at random, and the last."""
+    """Return the numbers of the calls whose outputs are kept: some at random, and the last."""
     return frozenset({*random.SystemRandom().sample(range(count), min(KEPT_CALLS, count)), count - 1})
 
 
@@ -212,22 +209,22 @@ def _nothing() -> None:
 
 @cache
 def _flush_kernels(device: str) -> Mapping[str, int]:
-    """Return how often one flush launches which kernel, found by watching flushes alone."""
+    """Return the kernels of one flush with their number of launches, by profiling flushes alone."""
     flush, times = ReadFlush(device), 4
-    flush()  # loads what it needs
+    flush()  # loads its kernels
 
     def flushes() -> None:
         for _ in range(times):
             flush()
 
     seen: Counter[str] = Counter()
-    for _ in range(3):  # a session may lose activities, never invent some
+    for _ in range(3):  # a session may lose activities
         seen |= Counter(activity.name for activity in record_activities(flushes))
     return {name: -(-count // times) for name, count in seen.items()}
 
 
 def cycles_per_ms() -> float:
-    """Return the fastest of a few clock readings: an idle card starts slow, and would spin too short."""
+    """Return the highest of a few clock rates, since an idle GPU starts with a low clock."""
     rates = []
     for _ in range(5):
         start, end = _Event(enable_timing=True), _Event(enable_timing=True)
@@ -240,5 +237,5 @@ def cycles_per_ms() -> float:
 
 
 def spin(ms: float, cycles: float) -> None:
-    """Queue a kernel that spins for about ``ms`` milliseconds, at ``cycles`` per millisecond."""
+    """Queue a kernel that spins for about ``ms`` milliseconds, with ``cycles`` per millisecond."""
     _sleep(int(ms * cycles))

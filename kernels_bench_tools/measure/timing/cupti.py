@@ -1,8 +1,8 @@
-"""Kernel durations as CUPTI records them, through torch's profiler.
+"""Kernel durations recorded by CUPTI, through torch's profiler.
 
-Every timed call stands between two marker kernels, which no implementation launches: what starts
-between them belongs to the call. CUPTI's durations hold neither launch gaps nor the cost of events. What is
-in neither a call nor the harness's own work has escaped from the stream that is timed.
+Every timed call is between two marker kernels, which no implementation launches: activities that start between them
+belong to the call. CUPTI's durations include neither launch gaps nor the cost of events. Activities that are neither
+in a call nor the harness's own have escaped from the timed stream.
 """
 
 from __future__ import annotations
@@ -25,16 +25,15 @@ _synchronize = torch.cuda.synchronize  # bound before an implementation can repl
 
 MARKER = "spin_kernel"
 """Part of the name of the kernel that ``torch.cuda._sleep`` launches."""
-# Activities that the profiler books on the device though nothing computes or moves, by type, and by name
-# for releases of torch that do not tell the type.
+# Activities of the device that compute and move nothing, by type, and by name for releases of torch without types.
 _NO_WORK = {"cuda_sync", "gpu_user_annotation", "cuda_profiler_range", "overhead"}
 SLACK_NS = 1_000
-"""How far activities on one stream may seem to overlap: the clock's resolution, and some."""
+"""Largest apparent overlap of activities on one stream, from the clock's resolution."""
 _NO_WORK_NAMES = {"Context Sync", "Stream Sync", "Event Sync", "Stream Wait Event"}
 
 
 class MarkersMissingError(Exception):
-    """The profiler did not return both markers of every call, so its kernels cannot be told apart."""
+    """The profiler did not return both markers of every call, so kernels cannot be assigned to calls."""
 
 
 class NoKernelError(Exception):
@@ -51,29 +50,29 @@ class Activity:
 
     @property
     def end_ns(self) -> int:
-        """When it ended, on the clock of ``start_ns``."""
+        """End time, on the clock of ``start_ns``."""
         return self.start_ns + self.duration_ns
 
 
 @dataclass(frozen=True)
 class Batch:
-    """What one profiler session saw."""
+    """Activities of one profiler session."""
 
     calls: list[Call]
     escaped: tuple[str, ...] = ()
-    """Names of activities that the timed stream did not order: see :func:`split_batch`."""
+    """Names of activities outside of the timed stream's order: see :func:`split_batch`."""
     marker_ns: tuple[tuple[int, int], ...] = field(default=(), repr=False)
-    """How long the opening and the closing marker of each call ran."""
+    """Durations of the opening and the closing marker of each call."""
 
 
 def record_activities(batch: Callable[[], None]) -> list[Activity]:
-    """Run ``batch`` in one profiler session and return what the device did, by start time."""
-    os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # or each session prints two lines
-    _synchronize()  # nothing from before belongs to the batch
+    """Run ``batch`` in one profiler session and return the device's activities, by start time."""
+    os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # otherwise each session prints two lines
+    _synchronize()  # excludes earlier work
     with profile(activities=[ProfilerActivity.CUDA], acc_events=True) as session:
         batch()
         _synchronize()
-    # The raw events: building torch's FunctionEvents takes far longer than the session itself.
+    # Raw events: building torch's FunctionEvents takes far longer than the session.
     events = session.profiler.kineto_results.events()
     activities = [
         Activity(event.name(), event.start_ns(), event.duration_ns())
@@ -89,24 +88,23 @@ def _is_work(event: Any) -> bool:
 
 
 def split_calls(activities: Sequence[Activity], calls: int) -> list[Call]:
-    """Return what belongs to each call; see :func:`split_batch`."""
+    """Return the activities of each call; see :func:`split_batch`."""
     return split_batch(activities, calls).calls
 
 
 def split_batch(activities: Sequence[Activity], calls: int, own: Mapping[str, int] | None = None) -> Batch:
-    """Return what belongs to each call, and what escaped.
+    """Return the activities of each call, and those that escaped.
 
-    Work escapes from the timed stream if it starts while the opening marker still runs (it waited for
-    nothing), if it still runs when the closing marker does (nothing waited for it), or if it belongs to no
-    call and is not the harness's own.
+    An activity escapes from the timed stream if it starts before the opening marker has ended, runs after the
+    closing marker has started, or belongs to no call and is not the harness's own.
 
     Args:
-        activities: Everything the device did, by start time.
-        calls: How many calls were made, each between an opening and a closing marker.
-        own: The harness's own work outside of calls: how often each name may occur in all.
+        activities: All activities, by start time.
+        calls: Number of calls, each between an opening and a closing marker.
+        own: The harness's activities outside of calls: name to largest number.
 
     Raises:
-        MarkersMissingError: The number of markers does not fit.
+        MarkersMissingError: The number of markers does not match.
         NoKernelError: There was nothing between two markers.
     """
     brackets, outside = _brackets(activities)
@@ -127,20 +125,20 @@ def split_batch(activities: Sequence[Activity], calls: int, own: Mapping[str, in
 
 @dataclass
 class _Bracket:
-    """Two markers and what started between them."""
+    """Two markers and the activities that started between them."""
 
     opening: Activity
     closing: Activity
     inside: list[Activity]
 
     def unordered(self) -> list[str]:
-        """Return the names of what the timed stream ordered neither after the one nor before the other."""
+        """Return the names of activities that overlap with a marker."""
         after, before = self.opening.end_ns - SLACK_NS, self.closing.start_ns + SLACK_NS
         return [work.name for work in self.inside if work.start_ns < after or work.end_ns > before]
 
 
 def _brackets(activities: Sequence[Activity]) -> tuple[list[_Bracket], list[Activity]]:
-    """Pair the markers; return what stands between each pair, and everything else."""
+    """Pair the markers; return the activities between each pair, and all others."""
     found: list[_Bracket] = []
     outside: list[Activity] = []
     opening: Activity | None = None
@@ -166,7 +164,7 @@ def _call(activities: Sequence[Activity]) -> Call:
 
 
 def kernel_table(calls: Sequence[Call]) -> list[Kernel]:
-    """Return each kernel with its launches per call and its time, in the order of first launch."""
+    """Return each kernel with its launches and time per call, in the order of first launch."""
     counts: Counter[str] = Counter()
     times: dict[str, list[float]] = {}
     for call in calls:

@@ -1,4 +1,4 @@
-"""Device time of one call with cold caches, and what else timing finds, on whatever device there is."""
+"""Time an implementation: device time of one call with cold caches, and the other quantities."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from statistics import median
 from typing import Any
 
-from kernels_bench_tools.measure.device.clocks import ClockSampler, clock_flags, idle_sampler
+from kernels_bench_tools.measure.device.clocks import ClockSampler, clock_flags, no_sampler
 from kernels_bench_tools.measure.operator import Inputs
 from kernels_bench_tools.measure.timing.cpu import CpuTimer
 from kernels_bench_tools.measure.timing.cuda import CudaTimer
@@ -18,7 +18,7 @@ from kernels_bench_tools.measure.timing.quantities import measure_quantities
 from kernels_bench_tools.measure.timing.sampling import (
     Call,
     Draw,
-    Limits,
+    SamplingLimits,
     affordable,
     drifted,
     sample,
@@ -28,40 +28,40 @@ from kernels_bench_tools.measure.timing.sampling import (
 )
 from kernels_bench_tools.schema.record import CacheState, Clocks, Flag, Kernel, Latency, Quantities, Timer
 
-# Most medians are known within 0.2 s; a noisy one may take longer than the 0.8 s that it should.
-CUDA_LIMITS = Limits(warmup_seconds=0.3, min_warmup_seconds=0.1, sample_seconds=2.0, tick_ms=32e-6)
-# The CPU set has to end within seconds, and its noise outlasts any patience.
-CPU_LIMITS = Limits(warmup_seconds=0.2, sample_seconds=0.5, precision=0.01)
+# Most medians converge within 0.2 s.
+CUDA_LIMITS = SamplingLimits(warmup_seconds=0.3, min_warmup_seconds=0.1, sample_seconds=2.0, tick_ms=32e-6)
+# The CPU workloads must end within seconds, and their noise does not converge further.
+CPU_LIMITS = SamplingLimits(warmup_seconds=0.2, sample_seconds=0.5, precision=0.01)
 EVENTS_SECONDS = 0.05
 KEEP_SECONDS = 0.1
 COOL_DOWN_SECONDS = 1.0
 EVENT_PAIR_MS = 0.006
-"""An event pair costs about 4 us that are not the kernel's."""
+"""An event pair adds about 4 us to the kernel's time."""
 EVENT_SHARE = 0.05
 SLOWED_SHARE = 0.01
-"""An event pair never takes less time than the kernels in it; where it does by this much, they were slowed."""
+"""An event pair always takes longer than its kernels; if it is faster by this share, the profiler slowed them down."""
 _PROFILER_ATTEMPTS = 2
 
 Kept = tuple[Inputs, Any]
 
 
 @dataclass(frozen=True)
-class Measurement:
-    """What timing a function found."""
+class TimingResult:
+    """Result of timing a function."""
 
     latency: Latency
     kernels: list[Kernel] = field(default_factory=list)
     span_ms: float | None = None
     events_ms: float | None = None
-    """The same call's median by CUDA events, as a second opinion; None on other devices."""
+    """The call's median by CUDA events, for comparison; None on other devices."""
     note: str = ""
-    """Anything a reader of the figure should know."""
+    """A remark on how the time was measured."""
     quantities: Quantities | None = None
-    """The other times of a CUDA call; None on the CPU, where all are the same."""
+    """The other times of a CUDA call; None on the CPU."""
     clocks: Clocks | None = None
     flags: list[Flag] = field(default_factory=list)
     kept: list[Kept] = field(default_factory=list, repr=False)
-    """Inputs and output of a few calls made exactly like the timed ones."""
+    """Inputs and output of some calls made exactly like the timed ones."""
 
 
 def measure(
@@ -70,42 +70,42 @@ def measure(
     device: str,
     *,
     clocks: ClockSampler | None = None,
-    limits: Limits | None = None,
-) -> Measurement:
-    """Time ``function`` on a CUDA device by its kernels, elsewhere by the host's clock.
+    limits: SamplingLimits | None = None,
+) -> TimingResult:
+    """Time ``function`` on a CUDA device by its kernels, on other devices by the host's clock.
 
     Args:
-        function: The implementation; already compiled, so its first call costs what the second does.
-        input_sets: Arguments with different values; calls go round them.
+        function: The implementation, already compiled.
+        input_sets: Arguments with different values; calls rotate through them.
         device: ``"cuda"`` or ``"cpu"``.
-        clocks: Samples the device's clocks meanwhile; without one the record has the in-band clock only.
-        limits: When to stop; by default as suits the device.
+        clocks: Sampler of the device's clocks; without it only the in-band clock is known.
+        limits: When to stop; by default those of the device.
 
     Raises:
         NoKernelError: It launched nothing on the CUDA device.
     """
     if device.startswith("cuda"):
-        sampler = clocks or idle_sampler()
-        return _CudaMeasuring(function, input_sets, device, limits or CUDA_LIMITS).run(sampler)
+        sampler = clocks or no_sampler()
+        return _CudaMeasurement(function, input_sets, device, limits or CUDA_LIMITS).run(sampler)
     return _measure_cpu(function, input_sets, limits or CPU_LIMITS)
 
 
-class _CudaMeasuring:
-    """One function on one workload: sampled cold, then looked at from the other sides."""
+class _CudaMeasurement:
+    """Timing of one function on one workload."""
 
     def __init__(
-        self, function: Callable[..., Any], input_sets: Sequence[Inputs], device: str, limits: Limits
+        self, function: Callable[..., Any], input_sets: Sequence[Inputs], device: str, limits: SamplingLimits
     ) -> None:
         self._function, self._sets, self._device, self._limits = function, input_sets, device, limits
         self._timer = CudaTimer(function, input_sets[0], device, more_inputs=input_sets[1:])
         self._note = ""
 
-    def run(self, clocks: ClockSampler) -> Measurement:
-        """Measure everything, the headline first."""
+    def run(self, clocks: ClockSampler) -> TimingResult:
+        """Measure all quantities, the headline first."""
         with clocks.window() as window:
             calls, latency = self._steady()
         table = kernel_table(calls)
-        call_seconds = (latency.p50 + self._timer.submit_ms) / 1e3 + self._timer.rest_seconds
+        call_seconds = (latency.p50 + self._timer.submit_ms) / 1e3 + self._timer.idle_seconds
         events = self._timer.by_events(affordable(EVENTS_SECONDS, call_seconds))
         events_ms = median(call.ms for call in events)
         slowed = profiler_slows(events_ms, latency.p50)
@@ -129,10 +129,10 @@ class _CudaMeasuring:
             *sample_flags(latency, self._limits.tick_ms),
             *clock_flags(found),
         ]
-        return Measurement(latency, table, span_ms, events_ms, self._note, quantities, found, flags, kept)
+        return TimingResult(latency, table, span_ms, events_ms, self._note, quantities, found, flags, kept)
 
     def _steady(self) -> tuple[list[Call], Latency]:
-        """Sample; if the time drifted meanwhile, let the card cool down and sample once more."""
+        """Sample; if the time drifted, let the GPU cool down and sample again."""
         calls, latency = self._cold()
         if drifted(latency, self._limits.tick_ms):
             time.sleep(COOL_DOWN_SECONDS)
@@ -144,7 +144,7 @@ class _CudaMeasuring:
         warm = warm_up(timer.by_events, limits)
         source = Timer.CUPTI
         try:
-            # The first session initializes CUPTI, which must not cost sampling time.
+            # The first session initializes CUPTI, which is not part of the sampling time.
             _retry(timer.by_kernels, 1)
             calls, reason = sample(lambda n: _retry(timer.by_kernels, n), limits, warm.seconds_per_call)
         except MarkersMissingError as error:
@@ -162,7 +162,7 @@ class _CudaMeasuring:
         return calls, latency
 
     def _without_profiler(self, seen: Latency, call_seconds: float) -> Latency:
-        """Sample by events, since the profiler slows these kernels down."""
+        """Sample by events, for kernels that the profiler slows down."""
         calls, reason = sample(self._timer.by_events, self._limits, call_seconds)
         self._note = f"with the profiler {seen.p50:.5g} ms"
         return summarize(
@@ -176,7 +176,7 @@ class _CudaMeasuring:
         )
 
     def _keep(self, call_seconds: float) -> list[Kept]:
-        # Neither how many calls nor which of them: an implementation must not be able to tell.
+        # A random number, so that an implementation cannot recognize these calls.
         count = min(random.SystemRandom().randint(6, 12), affordable(KEEP_SECONDS, call_seconds))
         try:
             return self._timer.keep_outputs(count)
@@ -201,20 +201,20 @@ class _CudaMeasuring:
 
 
 def timers_disagree(events_ms: float, span_ms: float) -> bool:
-    """Whether events take longer than the kernels' span by more than an event pair costs.
+    """Return whether events take longer than the kernels' span by more than an event pair's overhead.
 
-    Events time what lies between them, gaps between kernels included: the span is what they see.
+    Events include the gaps between kernels, as the span does.
     """
     return events_ms - span_ms > max(EVENT_PAIR_MS, EVENT_SHARE * span_ms)
 
 
 def profiler_slows(events_ms: float, kernels_ms: float) -> bool:
-    """Whether the kernels take clearly less time without the profiler than with it.
+    """Return whether the kernels take clearly less time without the profiler.
 
-    On an H200, inside of a profiler session some kernels run 2 to 6 % slower (those that Inductor writes for
-    layer_norm, and Liger's) and others as fast as ever (torch's own). Events outside of a session, Nsight
-    Compute and calls back to back between one pair of events agree with one another, within 1 %. Events can
-    only add to the kernels' time, and the profiler can only slow them down, so the smaller is nearer.
+    On an H200, some kernels run 2 to 6 % slower in a profiler session (Inductor's and Liger's for layer_norm), others
+    do not (torch's own). Events outside of a session, Nsight Compute, and calls back to back between one pair of
+    events agree within 1 %. Events only add time and the profiler only slows kernels down, so the smaller time is
+    closer.
     """
     return events_ms < (1 - SLOWED_SHARE) * kernels_ms
 
@@ -228,7 +228,9 @@ def _retry(draw: Callable[[int], list[Call]], count: int) -> list[Call]:
     return draw(count)
 
 
-def _measure_cpu(function: Callable[..., Any], input_sets: Sequence[Inputs], limits: Limits) -> Measurement:
+def _measure_cpu(
+    function: Callable[..., Any], input_sets: Sequence[Inputs], limits: SamplingLimits
+) -> TimingResult:
     timer = CpuTimer(function, input_sets)
     draw: Draw = timer.by_clock
     warm = warm_up(draw, limits)
@@ -242,4 +244,4 @@ def _measure_cpu(function: Callable[..., Any], input_sets: Sequence[Inputs], lim
         stop_reason=reason,
     )
     count = min(random.SystemRandom().randint(6, 12), affordable(KEEP_SECONDS, warm.seconds_per_call))
-    return Measurement(latency, flags=sample_flags(latency), kept=timer.keep_outputs(count))
+    return TimingResult(latency, flags=sample_flags(latency), kept=timer.keep_outputs(count))

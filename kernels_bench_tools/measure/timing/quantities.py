@@ -1,8 +1,11 @@
-"""The times that are not the headline: hot, submitted, end to end. Never mixed with it or one another."""
+"""Times beside the headline: hot device time, host time, end-to-end time, and the start of the process."""
 
 from __future__ import annotations
 
+import os
+import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from time import perf_counter, perf_counter_ns
 from typing import Any
 
@@ -15,11 +18,14 @@ from kernels_bench_tools.measure.timing.sampling import MIN_SAMPLES, affordable,
 from kernels_bench_tools.schema.record import Quantities, Timing
 
 SECONDS = 0.1
-"""Time for each of the quantities; at least six calls are made however long they take."""
+"""Time for each quantity; at least six calls are made in any case."""
 QUEUE = 800
-"""Kernels that can surely be queued before a launch has to wait for the device: the queue holds some 1024."""
+"""Kernels that can be queued without waiting for the device: the queue holds about 1024."""
 MAX_SPIN_MS = 200.0
 _WARM_CALLS = 3
+_START_TIME = 21
+"""Index of a process's start in ``/proc/self/stat``, in clock ticks since boot."""
+_MAX_START_MS = 3_600_000.0
 _synchronize = torch.cuda.synchronize  # bound before an implementation can replace it
 
 
@@ -36,11 +42,11 @@ def measure_quantities(
 
     Args:
         function: The implementation, already warm.
-        inputs: The input set that all these calls use.
+        inputs: The input set of all these calls.
         device: A CUDA device.
-        device_ms: Device time of one call, about.
-        kernels: How many kernels one call launches.
-        by_events: Whether device time is taken by events, because the profiler slows these kernels down.
+        device_ms: Approximate device time of one call.
+        kernels: Number of kernels that one call launches.
+        by_events: Whether to use events, for kernels that the profiler slows down.
     """
     hot = CudaTimer(function, inputs, device, cold=False)
     call_seconds = (device_ms + hot.submit_ms) / 1e3
@@ -56,16 +62,16 @@ def _device_hot(timer: CudaTimer, count: int, by_events: bool) -> Timing | None:
     try:
         calls = draw(count + _WARM_CALLS)
     except MarkersMissingError:
-        return None  # the headline has its events; this one has no second way
+        return None  # unlike the headline, it is not measured again by events
     return timing([call.ms for call in calls[_WARM_CALLS:]])
 
 
 def _host_submit(
     function: Callable[..., Any], inputs: Inputs, submit_ms: float, device_ms: float, kernels: int
 ) -> Iterator[float]:
-    """Yield the host's milliseconds per call, while the device is kept busy by a kernel in front.
+    """Yield the host's milliseconds per call, while a spinning kernel keeps the device busy.
 
-    Nothing waits then, neither the host for room in the queue nor the device for the host.
+    The host does not wait for room in the queue, nor the device for the host.
     """
     batch = max(1, min(30, QUEUE // max(kernels, 1)))
     spin_ms = min(1.5 * batch * submit_ms + 0.1, MAX_SPIN_MS)
@@ -94,3 +100,16 @@ def _end_to_end(function: Callable[..., Any], inputs: Inputs, count: int) -> Ite
         _synchronize()
         yield (perf_counter_ns() - before) / 1e6
         del output
+
+
+def since_process_start_ms() -> float | None:
+    """Return the milliseconds since this process started, in clock ticks of 10 ms; None if unknown."""
+    try:
+        stat = Path("/proc/self/stat").read_text(encoding="ascii", errors="replace")
+        # The second field is the program's name in parentheses, which may contain spaces.
+        fields = ["", "", *stat.rpartition(")")[2].split()]
+        started = int(fields[_START_TIME]) / os.sysconf("SC_CLK_TCK")
+        elapsed = 1000 * (time.clock_gettime(time.CLOCK_BOOTTIME) - started)
+    except (OSError, ValueError, IndexError, AttributeError):
+        return None
+    return elapsed if 0 <= elapsed < _MAX_START_MS else None

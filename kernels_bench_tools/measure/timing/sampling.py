@@ -1,4 +1,8 @@
-"""How many calls to time: warm up until the time is steady, then sample until the median is known."""
+"""Number of timed calls: warm up until the time is steady, then sample until the median has converged.
+
+At least ``MIN_SAMPLES`` = 6 calls are always timed. Convergence is tested at 30 samples for the first time, so only a
+call that reaches the time limit first has fewer than 30.
+"""
 
 from __future__ import annotations
 
@@ -19,22 +23,21 @@ from kernels_bench_tools.stats import (
 )
 
 MIN_SAMPLES = 6
-"""The least that a 95 % interval of the median needs."""
+"""The fewest samples with a 95 % interval of the median."""
 LOOKS = (30, 60, 120, 240, 480, 960, 1920)
-"""Sample counts at which sampling may stop; looking after every sample would stop on lucky streaks."""
+"""Sample counts at which convergence is tested; testing after every sample would stop too early by chance."""
 STEADY = 0.02
-"""Warm-up ends when the medians of two successive windows differ by less than this."""
+"""Warm-up ends when the medians of two successive windows differ by at most this."""
 PRECISION = 0.003
-"""Sampling converges when the interval reaches this far, relative to the median, to either side."""
+"""Largest distance from the median to either end of its interval at convergence, relative to the median."""
 
 MAX_DRIFT = 0.01
 """A larger change from the first third of the samples to the last is flagged."""
 MIN_COARSE = 240
-"""Samples of a call so short that one tick of the timer is more than the wanted precision: only many of them tell where
-between two ticks its median is. Ten processes' medians of two kernels of 1.6 us varied by 1.1 % with 60 samples, 0.5 %
-with 480, on an H200."""
+"""The fewest samples of a call so short that one tick of the timer exceeds the precision: the median between two ticks
+needs many. On an H200, ten processes' medians of two kernels of 1.6 us varied by 1.1 % with 60 samples, 0.5 % with 480."""
 NS_DIGITS = 6
-"""Decimals of a millisecond that a clock of nanoseconds can tell."""
+"""Decimals of milliseconds by a clock with nanoseconds."""
 
 
 @dataclass(frozen=True)
@@ -42,47 +45,47 @@ class Call:
     """One timed call; times in milliseconds."""
 
     ms: float
-    """Summed duration of its kernels, or the time that the clock showed."""
+    """Summed duration of its kernels, or time by the clock."""
     span_ms: float | None = None
-    """From the first kernel's start to the last one's end."""
+    """From the start of the first kernel to the end of the last one."""
     kernels: tuple[tuple[str, float], ...] = ()
-    """Name and duration of each kernel, in the order they started."""
+    """Name and duration of each kernel, by start time."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Limits:
-    """When to stop even if the median is not known as well as wanted."""
+class SamplingLimits:
+    """When to stop warm-up and sampling."""
 
     warmup_seconds: float
     min_warmup_seconds: float = 0.0
-    """Cards take a while to raise their clocks."""
+    """For GPUs, which take a while to raise their clocks."""
     sample_seconds: float
     max_samples: int = 2000
     tick_ms: float = 0.0
-    """Resolution of the timer: no interval can be narrower."""
+    """Resolution of the timer; intervals cannot be narrower."""
     precision: float = PRECISION
-    """How far the interval may reach, relative to the median."""
+    """See ``PRECISION``."""
 
 
 Draw = Callable[[int], Sequence[Call]]
-"""Times the given number of further calls."""
+"""A function that times the given number of further calls."""
 
 
 @dataclass(frozen=True)
 class WarmUp:
-    """What the warm-up found out."""
+    """Result of the warm-up."""
 
     calls: int
     seconds_per_call: float
-    """Wall-clock seconds, everything included."""
+    """Wall-clock seconds, including all overhead."""
     median_ms: float
 
 
-def warm_up(draw: Draw, limits: Limits, window: int = 10) -> WarmUp:
-    """Call until two successive windows have about the same median, or the time is up."""
+def warm_up(draw: Draw, limits: SamplingLimits, window: int = 10) -> WarmUp:
+    """Call until two successive windows have about the same median, or the time limit is reached."""
     start = perf_counter()
-    calls, previous = 0, nan  # which nothing is near to
-    size = 1  # slow calls must not overrun the limit by a whole window
+    calls, previous = 0, nan
+    size = 1  # slow calls must not exceed the limit by a whole window
     while True:
         median = quantiles([call.ms for call in draw(size)], [0.5])[0]
         calls += size
@@ -95,11 +98,11 @@ def warm_up(draw: Draw, limits: Limits, window: int = 10) -> WarmUp:
         size = max(1, min(window, affordable))
 
 
-def sample(draw: Draw, limits: Limits, seconds_per_call: float) -> tuple[list[Call], str]:
-    """Draw calls until the median is known, and say why it ended.
+def sample(draw: Draw, limits: SamplingLimits, seconds_per_call: float) -> tuple[list[Call], str]:
+    """Time calls until the median has converged or a limit is reached.
 
     Returns:
-        The calls in order, and ``"converged"``, ``"max_samples"`` or ``"max_seconds"``.
+        The calls in order, and the stop reason: ``"converged"``, ``"max_samples"`` or ``"max_seconds"``.
     """
     start = perf_counter()
     calls: list[Call] = []
@@ -117,7 +120,7 @@ def sample(draw: Draw, limits: Limits, seconds_per_call: float) -> tuple[list[Ca
     return calls, "max_samples"
 
 
-def _converged(samples: Sequence[float], limits: Limits) -> bool:
+def _converged(samples: Sequence[float], limits: SamplingLimits) -> bool:
     interval = median_interval(samples)
     if interval is None:
         return False
@@ -138,7 +141,7 @@ def summarize(
     stop_reason: str,
     tick_ms: float = 0.0,
 ) -> Latency:
-    """Return the record's latency: every sample, their quantiles and the interval of the median."""
+    """Return the latency for the record: all samples, quantiles, and the interval of the median."""
     samples = [round(call.ms, NS_DIGITS) for call in calls]
     p10, p25, p75, p90 = quantiles(samples, [0.1, 0.25, 0.75, 0.9])
     p50 = round(median(samples, tick_ms), NS_DIGITS)
@@ -169,9 +172,9 @@ def summarize(
 
 
 def drifted(latency: Latency, tick_ms: float = 0.0) -> bool:
-    """Whether the samples changed while they were taken, by more than 1 %, two ticks and their own noise.
+    """Return whether the samples drifted by more than 1 %, two ticks and their noise.
 
-    Thirds of a few noisy samples differ by chance: the intervals of their medians must not touch.
+    The intervals of the first and the last third's medians must not overlap, since few noisy samples differ by chance.
     """
     if latency.drift is None or abs(latency.drift) <= MAX_DRIFT:
         return False
@@ -183,15 +186,15 @@ def drifted(latency: Latency, tick_ms: float = 0.0) -> bool:
 
 
 def sample_flags(latency: Latency, tick_ms: float = 0.0) -> list[Flag]:
-    """Return what the samples alone say: that they drifted, or fall into two groups."""
+    """Return the flags for samples that drifted or fall into two groups."""
     flags = [Flag.DRIFT] if drifted(latency, tick_ms) else []
-    # Of short kernels, two neighbouring ticks are further apart than two groups would be.
+    # Two neighbouring ticks of a short kernel are not two groups.
     grouped = latency.p90 - latency.p10 > 2 * tick_ms and is_bimodal(latency.raw_times)
     return [*flags, Flag.BIMODAL] if grouped else flags
 
 
 def timing(samples: Sequence[float]) -> Timing:
-    """Return a secondary quantity: the median of its samples, in milliseconds, with an interval."""
+    """Return the median of samples in milliseconds, with its interval."""
     interval = median_interval(samples) or (None, None)
     return Timing(
         p50=quantiles(samples, [0.5])[0], ci_low=interval[0], ci_high=interval[1], reps=len(samples)
@@ -199,5 +202,5 @@ def timing(samples: Sequence[float]) -> Timing:
 
 
 def affordable(seconds: float, seconds_per_call: float, most: int = 30) -> int:
-    """Return how many calls fit into this time: at least what an interval needs, at most ``most``."""
+    """Return how many calls fit into this time: at least ``MIN_SAMPLES``, at most ``most``."""
     return max(MIN_SAMPLES, min(most, int(seconds / max(seconds_per_call, 1e-9))))

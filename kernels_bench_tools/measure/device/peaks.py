@@ -1,7 +1,6 @@
-"""What the device can do at its best: memory traffic in four mixes, and matmuls in each type.
+"""Measured peaks of the device: memory traffic in four mixes, and matmuls in each dtype.
 
-Measured as implementations are, by the same timer and behind the same flush, so that a fraction of a ceiling
-compares like with like.
+They are measured like implementations, by the same timer after the same flush.
 """
 
 from __future__ import annotations
@@ -24,25 +23,24 @@ _perf_counter_ns = perf_counter_ns
 
 _BUFFER_BYTES = 2**30
 _CPU_CACHES, _CPU_BUFFER_BYTES = 4, (2**26, 2**28)
-"""On a CPU: how many caches a buffer exceeds, within these bounds. One of twice the cache still half hits it."""
+"""On a CPU: size of a buffer in last-level caches, and its bounds. One of two caches still half hits them."""
 _LARGEST_SHARE = 0.4
-"""Of the free memory, for three buffers."""
-_CALLS, _LEAST_CALLS, _CPU_CALLS = 12, 5, 5
-_PATIENCE_MS = 60.0
-"""For one ceiling on a CUDA device."""
-_LEAST_CPU_CALLS, _CPU_PATIENCE_MS = 3, 30.0
+"""Share of the free memory for three buffers."""
+_CALLS, _MIN_CALLS, _CPU_CALLS = 12, 5, 5
+_MAX_MS = 60.0
+"""For one peak on a CUDA device."""
+_MIN_CPU_CALLS, _MAX_CPU_MS = 3, 30.0
 _SIZE, _FLOAT32_SIZE, _CPU_SIZE = 8192, 4096, 1024
 
-Call = Callable[[], Any]
+Operation = Callable[[], Any]
 
 
-def measure_ceilings(device: str) -> dict[str, float]:
-    """Return what the device reaches, GB/s for traffic and TFLOP/s for matmuls.
+def measure_peaks(device: str) -> dict[str, float]:
+    """Return the device's peaks, GB/s for traffic and TFLOP/s for matmuls.
 
-    ``read``, ``write``, ``copy`` (as much read as written) and ``triad`` (twice as much) move buffers far
-    larger than the cache; of several ways to do so the fastest counts. ``matmul_<dtype>`` multiplies random
-    square matrices. What the device or its memory cannot do is left out. Takes about a second on a CUDA
-    device and half a second on a CPU; the memory is free again afterwards.
+    ``read``, ``write``, ``copy`` (as much read as written) and ``triad`` (twice as much) move buffers far larger
+    than the cache, in the fastest of several ways. ``matmul_<dtype>`` multiplies random square matrices. What the
+    device does not support is left out. Takes about a second on a CUDA device and half a second on a CPU.
 
     Args:
         device: ``"cuda"`` or ``"cpu"``.
@@ -56,25 +54,22 @@ def measure_ceilings(device: str) -> dict[str, float]:
             torch.cuda.empty_cache()
 
 
-def median_ms(call: Call, device: str, calls: int = _CALLS) -> float:
-    """Return the median device time of a call in ms, with a cold cache; fewer calls if it takes long."""
+def median_ms(call: Operation, device: str, calls: int = _CALLS) -> float:
+    """Return the median device time of a call in ms, with a cold cache; makes fewer calls of a slow one."""
     timer = CudaTimer(call, (), device)
     once = median(one.ms for one in timer.by_events(2))
-    count = max(_LEAST_CALLS, min(calls, int(_PATIENCE_MS / max(once, 1e-3))))
+    count = max(_MIN_CALLS, min(calls, int(_MAX_MS / max(once, 1e-3))))
     try:
         return median(one.ms for one in timer.by_kernels(count))
     except MarkersMissingError:
         return median(one.ms for one in timer.by_events(count))
 
 
-def host_ms(call: Call, calls: int) -> list[float]:
-    """Return the times of ``calls`` calls in ms by the host's clock, after one that does not count.
-
-    Fewer if they take long together, as they do on a machine that is busy with something else.
-    """
+def host_ms(call: Operation, calls: int) -> list[float]:
+    """Return the times of ``calls`` calls in ms by the host's clock, after a warm-up call; fewer if they are slow."""
     call()
     times: list[float] = []
-    while len(times) < calls and (len(times) < _LEAST_CPU_CALLS or sum(times) < _CPU_PATIENCE_MS):
+    while len(times) < calls and (len(times) < _MIN_CPU_CALLS or sum(times) < _MAX_CPU_MS):
         start = _perf_counter_ns()
         call()
         times.append((_perf_counter_ns() - start) / 1e6)
@@ -82,16 +77,16 @@ def host_ms(call: Call, calls: int) -> list[float]:
 
 
 def cpu_buffer_bytes() -> int:
-    """Return the size of a buffer whose copy goes through the CPU's memory."""
+    """Return the size of a buffer that exceeds the CPU's caches."""
     smallest, largest = _CPU_BUFFER_BYTES
     return min(max(_CPU_CACHES * last_level_cache_bytes(), smallest), largest) // 2**16 * 2**16
 
 
-def _best_ms(calls: Sequence[Call], device: str) -> float:
-    """Return the time of the fastest of several ways to do the same."""
+def _best_ms(calls: Sequence[Operation], device: str) -> float:
+    """Return the time of the fastest of several equivalent operations."""
     if device.startswith("cuda"):
         return min(median_ms(call, device) for call in calls)
-    # A CPU has neighbours: what it can do is what it did when they were quiet.
+    # The minimum, since other processes disturb a CPU.
     return min(min(host_ms(call, _CPU_CALLS)) for call in calls)
 
 
@@ -102,7 +97,7 @@ def _affordable(device: str) -> int:
 
 
 def _buffers(size: int, device: str) -> tuple[Tensor, Tensor, Tensor]:
-    # Filled, because a CPU's memory that was never written does not exist yet.
+    # Filled, because the system allocates a CPU's memory only when it is written.
     first, second, third = (torch.full((size // 4,), 1.0, device=device) for _ in range(3))
     if device.startswith("cuda"):
         first.uniform_()
@@ -114,7 +109,7 @@ def _traffic(buffers: tuple[Tensor, Tensor, Tensor], device: str) -> dict[str, f
     a, b, c = buffers
     rows = a.view(-1, 2**14)
     size = a.numel() * a.element_size()
-    ways: dict[str, tuple[int, Sequence[Call]]] = {
+    ways: dict[str, tuple[int, Sequence[Operation]]] = {
         "read": (1, (a.sum, lambda: rows.sum(-1), lambda: rows.amax(-1))),
         "write": (1, (lambda: c.fill_(2.0), c.zero_)),
         "copy": (2, (lambda: c.copy_(a), lambda: torch.neg(a, out=c))),
@@ -146,25 +141,25 @@ def _matmuls(device: str) -> dict[str, float]:
     return {name: value for name, value in sorted(found.items()) if value is not None}
 
 
-def _tflop_per_s(make: Callable[[], Call], size: int, device: str) -> float | None:
-    """Return the rate of a square matmul; None if this build or this device cannot do it."""
+def _tflop_per_s(make: Callable[[], Operation], size: int, device: str) -> float | None:
+    """Return the rate of a square matmul; None if this build or device does not support it."""
     try:
         return 2 * size**3 / median_ms(make(), device) / 1e9
-    except (RuntimeError, AttributeError, TypeError):  # out of memory is a RuntimeError, too
+    except (RuntimeError, AttributeError, TypeError):  # includes out of memory
         return None
 
 
-def _matmul(dtype: torch.dtype, size: int, device: str) -> Call:
-    # Zeros would draw less power, and so run at higher clocks than any real operands.
+def _matmul(dtype: torch.dtype, size: int, device: str) -> Operation:
+    # Random, because zeros draw less power and run at higher clocks.
     a, b = (torch.randn(size, size, device=device).to(dtype) for _ in range(2))
     out = torch.empty(size, size, device=device, dtype=dtype)
     return lambda: torch.matmul(a, b, out=out)
 
 
-def _float8_matmul(size: int, device: str) -> Call:
+def _float8_matmul(size: int, device: str) -> Operation:
     a, b = (torch.randn(size, size, device=device).to(torch.float8_e4m3fn) for _ in range(2))
     scale = torch.ones((), device=device)
-    multiply: Any = getattr(torch, "_scaled_mm")  # noqa: B009  torch has no public one yet
+    multiply: Any = getattr(torch, "_scaled_mm")  # noqa: B009  torch has no public function yet
     return lambda: multiply(
         a, b.t(), scale_a=scale, scale_b=scale, out_dtype=torch.bfloat16, use_fast_accum=True
     )
@@ -172,10 +167,10 @@ def _float8_matmul(size: int, device: str) -> Call:
 
 @contextmanager
 def _tf32() -> Iterator[None]:
-    """Let float32 matmuls use TF32 meanwhile."""
+    """Use TF32 for float32 matmuls."""
     before = torch.get_float32_matmul_precision()
     with warnings.catch_warnings():
-        # Some releases warn that there is another way, which others do not have.
+        # Some releases recommend another function, which others do not have.
         warnings.simplefilter("ignore")
         torch.set_float32_matmul_precision("high")
         try:

@@ -5,25 +5,25 @@ from time import perf_counter
 import pytest
 import torch
 
-from kernels_bench_tools.measure.device.ceilings import cpu_buffer_bytes, host_ms, measure_ceilings
+from kernels_bench_tools.measure.device.peaks import cpu_buffer_bytes, host_ms, measure_peaks
 from kernels_bench_tools.measure.timing.caches import last_level_cache_bytes
 
 
 @pytest.fixture(scope="module")
-def ceilings() -> dict[str, float]:
-    return measure_ceilings("cpu")
+def peaks() -> dict[str, float]:
+    return measure_peaks("cpu")
 
 
-def test_a_cpu_has_four_mixes_and_one_matmul(ceilings: dict[str, float]) -> None:
-    assert set(ceilings) == {"read", "write", "copy", "triad", "matmul_float32"}
+def test_a_cpu_has_four_mixes_and_one_matmul(peaks: dict[str, float]) -> None:
+    assert set(peaks) == {"read", "write", "copy", "triad", "matmul_float32"}
 
 
-def test_figures_are_gigabytes_and_teraflops(ceilings: dict[str, float]) -> None:
-    traffic = [ceilings[name] for name in ("read", "write", "copy", "triad")]
+def test_figures_are_gigabytes_and_teraflops(peaks: dict[str, float]) -> None:
+    traffic = [peaks[name] for name in ("read", "write", "copy", "triad")]
 
     # Between an old laptop and a large server, whatever else runs.
     assert all(0.5 < value < 2000 for value in traffic)
-    assert 0.002 < ceilings["matmul_float32"] < 50
+    assert 0.002 < peaks["matmul_float32"] < 50
 
 
 def test_a_copy_by_hand_does_not_beat_the_copy_ceiling() -> None:
@@ -33,7 +33,7 @@ def test_a_copy_by_hand_does_not_beat_the_copy_ceiling() -> None:
 
     def beats() -> bool:
         ms = min(host_ms(lambda: target.copy_(source), 5))
-        return 2 * size / ms / 1e6 > 1.5 * measure_ceilings("cpu")["copy"]
+        return 2 * size / ms / 1e6 > 1.5 * measure_peaks("cpu")["copy"]
 
     # A busy machine may slow one of the two down; a wrong count of bytes would be there each time.
     assert not all(beats() for _ in range(5))
@@ -45,7 +45,7 @@ def test_the_buffers_exceed_the_cache() -> None:
 
 def test_it_takes_about_half_a_second() -> None:
     start = perf_counter()
-    measure_ceilings("cpu")
+    measure_peaks("cpu")
 
     assert perf_counter() - start < 10  # on a machine that does something else as well
 
@@ -53,7 +53,7 @@ def test_it_takes_about_half_a_second() -> None:
 def test_gradients_and_precision_are_left_as_they_were() -> None:
     before = torch.get_float32_matmul_precision()
 
-    measure_ceilings("cpu")
+    measure_peaks("cpu")
 
     assert torch.is_grad_enabled()
     assert torch.get_float32_matmul_precision() == before

@@ -1,0 +1,198 @@
+"""Changes to the measuring process: replaced functions, and threads and child processes that do work."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from functools import cache
+from inspect import getattr_static
+from pathlib import Path
+from types import BuiltinFunctionType, FunctionType
+from typing import Any, NamedTuple
+
+import torch
+import torch.autograd.profiler
+import torch.profiler
+from torch import Tensor
+
+_KINDS = (FunctionType, BuiltinFunctionType, type, staticmethod, classmethod, property, type(cache(int)))
+"""Values of other types are state, which may change."""
+_CHECKED_OPERATIONS = (
+    *("abs", "allclose", "clone", "contiguous", "copy_", "data_ptr", "double", "eq", "equal", "isfinite"),
+    *("isnan", "item", "max", "mul", "sub", "sum", "to", "tolist", "untyped_storage", "view", "where"),
+    *("__add__", "__eq__", "__getitem__", "__gt__", "__le__", "__lt__", "__mul__", "__sub__", "__truediv__"),
+)
+"""Functions and methods of torch that the comparison of outputs uses."""
+_OURS = "kernels_bench_tools"
+
+_TASKS = Path("/proc/self/task")
+_BACKGROUND = (_OURS, "_inductor", "resource_tracker")
+"""Child processes with one of these in their command line are the harness's own or torch.compile's."""
+_POOLS = ("torch", "triton", "tqdm", _OURS)
+"""Packages that start pools of threads on first use."""
+_current_frames = sys._current_frames
+_enumerate = threading.enumerate
+
+
+class Binding(NamedTuple):
+    """The value of a name."""
+
+    value: Any
+    code: Any
+    """Its code object, for a Python function."""
+    of_class: bool
+
+
+class Bindings:
+    """The values that the names used for measuring have when this is made, before an implementation is loaded."""
+
+    def __init__(self) -> None:
+        self._owners = list(_owners())
+        self._bound = dict(_bindings(self._owners))
+
+    def replaced(self) -> list[str]:
+        """Return the names that have another value or other code now."""
+        now = dict(_bindings(self._owners))
+        names = {name for name, bound in self._bound.items() if not _same(bound, now.get(name))}
+        return sorted(names | {name for name in now.keys() - self._bound.keys() if now[name].of_class})
+
+
+def _owners() -> Iterator[tuple[str, Any, tuple[str, ...]]]:
+    """Yield name, module or class, and the names in it that matter; empty for all that it defines."""
+    yield "time", time, ("monotonic", "monotonic_ns", "perf_counter", "perf_counter_ns", "time", "time_ns")
+    yield "torch", torch, _CHECKED_OPERATIONS
+    yield "torch.Tensor", Tensor, _CHECKED_OPERATIONS
+    yield "torch._C.TensorBase", torch._C.TensorBase, _CHECKED_OPERATIONS
+    yield "torch.cuda", torch.cuda, ("Event", "Stream", "_sleep", "current_stream", "synchronize")
+    yield "torch.cuda.Event", torch.cuda.Event, ()
+    yield "torch.cuda.Stream", torch.cuda.Stream, ()
+    yield "torch.profiler", torch.profiler, ("profile", "record_function", "ProfilerActivity")
+    yield "torch.profiler.profile", torch.profiler.profile, ()
+    yield "torch.autograd.profiler", torch.autograd.profiler, ("profile", "record_function")
+    yield "torch.autograd.profiler.profile", torch.autograd.profiler.profile, ()
+    for name, module in sorted(sys.modules.items()):
+        if name.partition(".")[0] == _OURS:
+            yield name, module, ()
+            for attribute, value in sorted(vars(module).items()):
+                if isinstance(value, type) and value.__module__ == name:
+                    yield f"{name}.{attribute}", value, ()
+
+
+def _bindings(owners: list[tuple[str, Any, tuple[str, ...]]]) -> Iterator[tuple[str, Binding]]:
+    for title, owner, names in owners:
+        of_class = isinstance(owner, type)
+        for name in names:  # inherited or missing names too, since a class can be given its own
+            value = getattr_static(owner, name, None)
+            yield f"{title}.{name}", Binding(value, getattr(value, "__code__", None), of_class)
+        for name, value in () if names else tuple(vars(owner).items()):
+            if isinstance(value, _KINDS):
+                yield f"{title}.{name}", Binding(value, getattr(value, "__code__", None), of_class)
+
+
+def _same(before: Binding, after: Binding | None) -> bool:
+    return after is not None and before.value is after.value and before.code is after.code
+
+
+@dataclass(frozen=True)
+class ThreadSnapshot:
+    """Threads and child processes at one moment."""
+
+    threads: frozenset[int]
+    """Identifiers of threads that run Python code, including this one."""
+    children: frozenset[int]
+    """Process ids."""
+    timeslices: dict[int, int] = field(default_factory=dict)
+    """Python thread to the number of timeslices it has run; empty where the system does not count them."""
+
+
+def take_snapshot() -> ThreadSnapshot:
+    """Return the current threads and child processes."""
+    counts = {
+        thread.ident: _timeslices(thread.native_id)
+        for thread in _enumerate()
+        if thread.ident and thread.native_id
+    }
+    return ThreadSnapshot(
+        frozenset(_current_frames()), _children(), {key: n for key, n in counts.items() if n}
+    )
+
+
+def find_background_work(call: Callable[[], Any], calls: int) -> str:
+    """Return which thread or process works beside the calls; empty if none does.
+
+    Call the function before, so that torch has started its own threads. Threads of native code (OpenMP, the driver)
+    do not count, nor do idle pools: an older thread counts if it ran in every call.
+
+    Args:
+        call: Calls the function.
+        calls: Number of calls.
+    """
+    before = take_snapshot()
+    for _ in range(calls):
+        start = take_snapshot()
+        call()
+        started = started_between(start, take_snapshot())
+        if started:
+            return f"a call started {started}, which outlived it"
+    after = take_snapshot()
+    for ident in before.threads - {threading.get_ident()}:
+        ran = after.timeslices.get(ident, 0) - before.timeslices.get(ident, 0)
+        if ident in after.threads and ran >= calls:
+            return f"thread {_name(ident)} ran {ran} times during {calls} calls"
+    return ""
+
+
+def started_between(before: ThreadSnapshot, after: ThreadSnapshot) -> str:
+    """Return the names of the threads and processes that are new; empty if there are none."""
+    threads = [_name(ident) for ident in after.threads - before.threads]
+    children = [str(process) for process in after.children - before.children]
+    return ", ".join([f"thread {name}" for name in threads] + [f"process {number}" for number in children])
+
+
+def is_idle_pool_thread(ident: int) -> bool:
+    """Return whether a thread belongs to a package's pool, or is idle inside the standard library."""
+    frame = _current_frames().get(ident)
+    files = []
+    while frame is not None:
+        files.append(frame.f_code.co_filename)
+        frame = frame.f_back
+    return all(_is_background(Path(file)) for file in files)
+
+
+def _is_background(file: Path) -> bool:
+    standard = file.is_relative_to(Path(os.__file__).parent) and "site-packages" not in file.parts
+    return standard or str(file).startswith("<frozen") or any(package in file.parts for package in _POOLS)
+
+
+def _name(ident: int) -> str:
+    names = [thread.name for thread in _enumerate() if thread.ident == ident]
+    return repr(names[0]) if names else str(ident)
+
+
+def _children() -> frozenset[int]:
+    """Return the child processes of all threads; none where the system does not list them."""
+    found: set[int] = set()
+    for path in _TASKS.glob("*/children"):
+        found.update(int(word) for word in _read(path).split())
+    return frozenset(process for process in found if not _is_ours(process))
+
+
+def _is_ours(process: int) -> bool:
+    command = _read(Path(f"/proc/{process}/cmdline"))
+    return not command or any(word in command for word in _BACKGROUND)  # empty if it has ended
+
+
+def _timeslices(task: int) -> int:
+    fields = _read(_TASKS / str(task) / "schedstat").split()
+    return int(fields[2]) if len(fields) == 3 else 0
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8", errors="replace")
+    except OSError:  # it has ended, or the system has no such file
+        return ""
