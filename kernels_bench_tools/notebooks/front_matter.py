@@ -6,12 +6,10 @@ import os
 import platform
 import reprlib
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 import yaml
-from uvnote.parser import parse_frontmatter
 
 from kernels_bench_tools.errors import NotebookError
 from kernels_bench_tools.schema.build import FrontMatter
@@ -42,8 +40,6 @@ _TYPES: dict[str, Any] = {
     "on_github": str,
     "on_huggingface": str,
 }
-_UVNOTE_KEYS = ("title", "author", "theme", "custom_css", "collapse_code")
-"""Keys of uvnote that are used here."""
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _EXPECTED = {
     str: "Text",
@@ -53,39 +49,30 @@ _EXPECTED = {
 }
 
 
-@dataclass
-class FrontMatterBlock:
-    """A notebook's front matter, and the errors in it."""
+class FrontMatterBlock(NamedTuple):
+    """The front matter of a notebook, and the errors in it."""
 
     front: FrontMatter
     body: int
     """Number of lines before the notebook's body."""
-    problems: list[NotebookError] = field(default_factory=list)
+    problems: list[NotebookError]
 
 
 def read_front_matter(where: str, lines: Sequence[str]) -> FrontMatterBlock:
-    """Return the front matter of a notebook.
-
-    Args:
-        where: The notebook's name in messages.
-        lines: The whole notebook.
-    """
-    empty = FrontMatterBlock(FrontMatter(), 0)
+    """Return the front matter of a notebook, called ``where`` in messages, from all of its lines."""
     if not lines or lines[0].strip() != "---":
-        return empty
+        return FrontMatterBlock(FrontMatter(), 0, [])
     end = next((number for number, line in enumerate(lines[1:], 1) if line.strip() == "---"), None)
     if end is None:
         error = NotebookError(f"{where}:1", "the front matter is not closed", "A line `---` that ends it")
         return FrontMatterBlock(FrontMatter(), 0, [error])
     block = lines[: end + 1]
-    problems, data = _load(where, block)
-    if not problems:
-        problems = [*_check_keys(where, block, data)]
-    wrong = {key for key, value in data.items() if key not in _TYPES or not _fits(value, _TYPES[key])}
-    right = {key: value for key, value in data.items() if key not in wrong}
-    # uvnote's reader raises on some errors.
-    from_uvnote = {} if problems else _read_by_uvnote(block, data)
-    return FrontMatterBlock(_front_matter(right, from_uvnote), end + 1, problems)
+    try:
+        data = _load(where, block)
+    except NotebookError as error:
+        return FrontMatterBlock(FrontMatter(), end + 1, [error])
+    valid = {key: value for key, value in data.items() if key in _TYPES and _fits(value, _TYPES[key])}
+    return FrontMatterBlock(_front_matter(valid), end + 1, _check_keys(where, block, data))
 
 
 def unmet_requirement(front: FrontMatter, device: Device) -> str:
@@ -106,19 +93,8 @@ def unmet_requirement(front: FrontMatter, device: Device) -> str:
     return ""
 
 
-def _read_by_uvnote(block: Sequence[str], data: dict[str, Any]) -> dict[str, Any]:
-    """Return the values that uvnote reads for its keys.
-
-    They differ from those of YAML only at characters such as a form feed, which uvnote counts as a new line. Its
-    slow reader is skipped otherwise.
-    """
-    if all(len(line.splitlines()) <= 1 for line in block):
-        return data
-    config, _ = parse_frontmatter("\n".join(block))
-    return {key: getattr(config, key) for key in _UVNOTE_KEYS}
-
-
-def _load(where: str, block: Sequence[str]) -> tuple[list[NotebookError], dict[str, Any]]:
+def _load(where: str, block: Sequence[str]) -> dict[str, Any]:
+    example = "Lines like `title: Triton`"
     try:
         data = yaml.load("\n".join(block[1:-1]), Loader=_LOADER)  # noqa: S506 - both loaders are safe ones
     except yaml.YAMLError as error:
@@ -126,19 +102,14 @@ def _load(where: str, block: Sequence[str]) -> tuple[list[NotebookError], dict[s
         line = mark.line + 2 if mark else 1
         reason = getattr(error, "problem", None) or "it cannot be read"
         what = f"the front matter is not YAML: {reason}"
-        return [
-            NotebookError(f"{where}:{line}", what, "Lines like `title: Triton`", "Quote values with `: `")
-        ], {}
+        raise NotebookError(f"{where}:{line}", what, example, "Quote values with `: `") from None
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
         # Raised for dates and tags with impossible values, such as `2026-99-99`.
         what = f"the front matter holds a value that cannot be read ({type(error).__name__})"
-        return [NotebookError(f"{where}:1", what, "Lines like `title: Triton`", "Quote the value")], {}
-    if data is None:
-        return [], {}
-    if not isinstance(data, dict):
-        what = f"the front matter is a {type(data).__name__}"
-        return [NotebookError(f"{where}:2", what, "Lines like `title: Triton`")], {}
-    return [], {str(key): value for key, value in data.items()}
+        raise NotebookError(f"{where}:1", what, example, "Quote the value") from None
+    if not isinstance(data, dict | None):
+        raise NotebookError(f"{where}:2", f"the front matter is a {type(data).__name__}", example)
+    return {str(key): value for key, value in (data or {}).items()}
 
 
 def _check_keys(where: str, block: Sequence[str], data: dict[str, Any]) -> list[NotebookError]:
@@ -176,14 +147,9 @@ def _fits(value: object, kind: Any) -> bool:
     return True
 
 
-def _front_matter(data: dict[str, Any], from_uvnote: dict[str, Any]) -> FrontMatter:
-    """Return the front matter, with uvnote's values for uvnote's keys."""
-    own = ("description", "family", "baseline", "requires", "links")
-    values = {key: data[key] for key in own if data.get(key) is not None}
+def _front_matter(data: dict[str, Any]) -> FrontMatter:
+    values = {key: data[key] for key in FrontMatter.__struct_fields__ if data.get(key) is not None}
     values["requires"] = [kind.lower() for kind in values.get("requires", [])]
-    for key in _UVNOTE_KEYS:
-        if data.get(key) is not None and key in from_uvnote:
-            values[key] = from_uvnote[key]
     platforms = data["platforms"] if "platforms" in data else data.get("platform")
     if platforms is not None:
         listed = [platforms] if isinstance(platforms, str) else platforms
