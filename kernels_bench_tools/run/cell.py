@@ -24,7 +24,7 @@ from kernels_bench_tools.run.limits import CellPolicy, readable_size
 from kernels_bench_tools.run.log_text import failure_from_log, hide_paths, is_out_of_memory, last_line
 from kernels_bench_tools.run.process.memory import default_memory_limit
 from kernels_bench_tools.run.process.reaper import reaper
-from kernels_bench_tools.run.process.run import LOG_LIMIT, Exit, Processes
+from kernels_bench_tools.run.process.run import LOG_LIMIT, Exit, Processes, Stop
 from kernels_bench_tools.schema.build import CONTEXT_VARIABLE, CellContext
 from kernels_bench_tools.schema.device import Device
 from kernels_bench_tools.schema.record import Failure, Status
@@ -176,7 +176,7 @@ def finish(
 
 def _status(task: CellTask, end: Exit, collected: Collected) -> tuple[Status, Failure | None]:
     """Return how a cell ended, and why if it failed."""
-    if end.code or end.timed_out or end.flooded or end.memory:
+    if end.code or end.stop:
         return _failed_status(task, end)
     wrong = check_records(task.draft.artifacts, task.cell.outputs)
     if collected.missing:
@@ -195,12 +195,12 @@ def _status(task: CellTask, end: Exit, collected: Collected) -> tuple[Status, Fa
 def _failed_status(task: CellTask, end: Exit) -> tuple[Status, Failure]:
     """Return how a cell ended whose process failed or was ended."""
     logs = (task.draft.stderr, task.draft.stdout)
-    if end.timed_out:
+    if end.stop is Stop.TIMEOUT:
         limit = task.cell.timeout or DEFAULT_TIMEOUT_SECONDS
         return Status.TIMEOUT, _with_last_line("Timeout", f"did not end within {limit} s", logs)
-    if end.flooded:
+    if end.stop is Stop.OUTPUT:
         return Status.ERROR, _with_last_line("Flood", f"printed more than {readable_size(LOG_LIMIT)}", logs)
-    if end.memory:
+    if end.stop is Stop.MEMORY:
         how = f"held {readable_size(end.memory)} of memory, more than it may"
         return Status.OOM, _with_last_line("MemoryLimit", how, logs)
     if end.code < 0 or end.code == 128 + signal.SIGKILL:

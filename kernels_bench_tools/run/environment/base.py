@@ -21,7 +21,7 @@ from kernels_bench_tools.notebooks.cell import Cell
 from kernels_bench_tools.notebooks.header import with_header
 from kernels_bench_tools.run.environment.shared import installed_packages, shared_script
 from kernels_bench_tools.run.environment.variables import cell_variables, uv_variables
-from kernels_bench_tools.run.process.run import Processes
+from kernels_bench_tools.run.process.run import Processes, Stop
 
 RESOLUTION_SECONDS = 1800.0
 """Time limit of uv; a torch for CUDA is gigabytes."""
@@ -117,7 +117,7 @@ class UvEnvironment:
         )
         output = answer.read_bytes()
         answer.unlink()
-        if end.timed_out:
+        if end.stop is Stop.TIMEOUT:
             reason = f"uv did not finish within {RESOLUTION_SECONDS:.0f} s"
             return Prepared(reason=reason, seconds=end.seconds)
         if end.code:

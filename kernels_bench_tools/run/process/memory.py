@@ -41,23 +41,26 @@ class MemoryWatch:
         self._leader = leader
         self._limit = limit
         self._next = 0.0
+        self.used = 0
+        """Bytes that the processes used when that was over the limit."""
 
-    def excess(self) -> int:
-        """Return how many bytes the processes use if that is over the limit, else 0."""
+    def excess(self) -> bool:
+        """Return whether the processes use more than the limit."""
         import psutil
 
         now = time.monotonic()
         if now < self._next:
-            return 0
+            return False
         self._next = now + _INTERVAL_SECONDS
         machine = psutil.virtual_memory()
         if machine.total - machine.available < self._limit:  # all processes of the machine together use less
-            return 0
+            return False
         members = self._members()
         if sum(_used(one, exact=False) for one in members) <= self._limit:
-            return 0
+            return False
         used = sum(_used(one, exact=True) for one in members)
-        return used if used > self._limit else 0
+        self.used = used if used > self._limit else 0
+        return self.used > 0
 
     def _members(self) -> list[Process]:
         """Return the processes of the session, and their descendants in other sessions."""

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ALL_COMPLETED, FIRST_COMPLETED, Future, wait
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 from typing import Any
@@ -34,6 +34,15 @@ class InterruptedBuildError(Exception):
     """The build is being interrupted: nothing may be started any more."""
 
 
+class Stop(Enum):
+    """Why a process was ended."""
+
+    TIMEOUT = "timeout"
+    OUTPUT = "output"
+    """It printed more than ``LOG_LIMIT``."""
+    MEMORY = "memory"
+
+
 @dataclass(frozen=True)
 class Exit:
     """How a process ended."""
@@ -41,51 +50,10 @@ class Exit:
     code: int
     """As in ``subprocess``: negative for a signal."""
     seconds: float
-    timed_out: bool = False
-    flooded: bool = False
-    """Whether it was ended because it printed more than ``LOG_LIMIT``."""
+    stop: Stop | None = None
+    """Why it was ended; None if it ended by itself."""
     memory: int = 0
-    """Bytes that it used when it was ended for using too much memory, else 0."""
-
-
-class _Stop(Enum):
-    """Why a process is ended."""
-
-    TIMEOUT = "timeout"
-    FLOOD = "flood"
-    MEMORY = "memory"
-
-
-@dataclass
-class _Watch:
-    """The conditions that are checked while a process runs."""
-
-    deadline: float
-    logs: tuple[Path, Path]
-    memory: MemoryWatch | None
-    callback: Callable[[], None]
-    used: int = field(default=0, init=False)
-
-    def wait(self, process: subprocess.Popen[bytes]) -> _Stop | None:
-        """Wait for the end of the process; return why it must be ended, or None if it has ended."""
-        with _sleeper(process.pid) as sleep:
-            while not _has_ended(process):
-                stop = self._check()
-                if stop is not None:
-                    return stop
-                sleep(min(_CHECK_SECONDS, max(0.0, self.deadline - time.monotonic())))
-        return None
-
-    def _check(self) -> _Stop | None:
-        if time.monotonic() >= self.deadline:
-            return _Stop.TIMEOUT
-        if any(log.stat().st_size > LOG_LIMIT for log in self.logs):
-            return _Stop.FLOOD
-        self.used = self.memory.excess() if self.memory else 0
-        if self.used:
-            return _Stop.MEMORY
-        self.callback()
-        return None
+    """Bytes that it used, if that was too much."""
 
 
 class Processes:
@@ -133,12 +101,22 @@ class Processes:
         # Append mode, since programs may open the streams again by name.
         with stdout.open("ab") as out, stderr.open("ab") as err:
             process = self._start(command, folder, owned, (out.fileno(), err.fileno()))
-            memory = MemoryWatch(process.pid, memory_limit) if memory_limit else None
-            running = _Watch(started + timeout, (stdout, stderr), memory, watch)
+            memory = MemoryWatch(process.pid, memory_limit)
+
+            def check() -> Stop | None:
+                if time.monotonic() >= started + timeout:
+                    return Stop.TIMEOUT
+                if any(log.stat().st_size > LOG_LIMIT for log in (stdout, stderr)):
+                    return Stop.OUTPUT
+                if memory_limit and memory.excess():
+                    return Stop.MEMORY
+                watch()
+                return None
+
             try:
-                stop = running.wait(process)
+                stop = _wait(process, check, started + timeout)
                 if stop is not None:
-                    _end(process, gently=stop is _Stop.TIMEOUT or stop is _Stop.FLOOD)
+                    _end(process, gently=stop is not Stop.MEMORY)
                 seconds = time.monotonic() - started
             finally:
                 self._kill_rest(process, marker)
@@ -147,7 +125,7 @@ class Processes:
             raise InterruptedBuildError
         for log in (stdout, stderr):
             cut_log(log)
-        return Exit(process.returncode, seconds, stop is _Stop.TIMEOUT, stop is _Stop.FLOOD, running.used)
+        return Exit(process.returncode, seconds, stop, memory.used)
 
     def interrupt(self) -> None:
         """Kill everything that runs, and let nothing start any more."""
@@ -235,6 +213,17 @@ def _has_ended(process: subprocess.Popen[bytes]) -> bool:
     if not hasattr(os, "waitid"):
         return process.poll() is not None
     return os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+
+
+def _wait(process: subprocess.Popen[bytes], check: Callable[[], Stop | None], deadline: float) -> Stop | None:
+    """Wait until the process has ended, or ``check`` returns why it must be ended."""
+    with _sleeper(process.pid) as sleep:
+        while not _has_ended(process):
+            stop = check()
+            if stop is not None:
+                return stop
+            sleep(min(_CHECK_SECONDS, max(0.0, deadline - time.monotonic())))
+    return None
 
 
 def _end(process: subprocess.Popen[bytes], *, gently: bool) -> None:
