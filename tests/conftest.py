@@ -35,6 +35,7 @@ from kernels_bench_tools.schema.record import (
 from kernels_bench_tools.schema.record_io import write_records
 from kernels_bench_tools.schema.selfcheck import Check, KernelAgreement, SelfCheck
 from kernels_bench_tools.schema.summary import DeviceSummary, Point, Row, Summary, Verdict, WorkloadSummary
+from kernels_bench_tools.summarize.metrics import metric_infos
 from kernels_bench_tools.text import series_slug
 
 if TYPE_CHECKING:
@@ -239,6 +240,8 @@ def make_summary() -> Summary:
                 rows=rows,
             )
         )
+    for view in devices:
+        view.metrics = metric_infos(view)
     return Summary(operator="layer_norm", title="Layer Normalization", devices=devices)
 
 

@@ -140,6 +140,14 @@ def statuses(rows: Iterable[Row]) -> list[Status]:
     return [status for status in Status if status in found]
 
 
+def charts(views: Iterable[DeviceSummary]) -> list[tuple[str, str]]:
+    """Return the name of each chart and the titles of its metrics."""
+    titles: dict[str, dict[str, None]] = {}
+    for metric in (metric for view in views for metric in view.metrics if metric.chart):
+        titles.setdefault(metric.chart, {})[metric.title.lower()] = None
+    return [(chart, " or ".join(found)) for chart, found in titles.items()]
+
+
 def row_flags(row: Row) -> Mapping[Flag, list[str]]:
     """Return the flags of a row's points, each with the workloads that have it."""
     found: dict[Flag, list[str]] = {}
@@ -162,8 +170,8 @@ def highest_fraction(row: Row) -> Point | None:
 
 
 def largest(row: Row, name: str) -> float | None:
-    """Return the largest value of the points' field ``name``; None if no point has one."""
-    values = [getattr(point, name) for point in row.points]
+    """Return the largest number of a metric; None if no point has one."""
+    values = [point.value(name) for point in row.points]
     return max((value for value in values if value is not None), default=None)
 
 

@@ -15,7 +15,6 @@ from kernels_bench_tools.report.paths import SitePaths, operator_records
 from kernels_bench_tools.report.previews import ArtifactView, figure_preview, image, link
 from kernels_bench_tools.report.rows import (
     DeviceResults,
-    compute_bound,
     fastest,
     passed_rows,
     row_title,
@@ -44,7 +43,6 @@ class ViewSection:
     fastest: Row | None
     passed: int
     """Implementations that passed all of the view's workloads."""
-    compute_bound: bool
     chart: Markup | None = None
     """The view's panel of the latency chart."""
 
@@ -202,7 +200,6 @@ def _device(device: DeviceResults, give_id: GiveId, charts: Mapping[str, Markup]
             baseline=row_title(view, view.baseline),
             fastest=fastest(view),
             passed=passed_rows(view),
-            compute_bound=compute_bound(view),
             chart=charts.get(view_slug(view)),
         )
         for view in device.views

@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from kernels_bench_tools.schema.record import Status
 from kernels_bench_tools.schema.summary import DeviceSummary, Point, Row, Summary, Verdict, WorkloadSummary
 from kernels_bench_tools.summarize.merge import flag_words
-from kernels_bench_tools.summarize.metrics import METRICS, shown_metrics, speedup_with_interval
+from kernels_bench_tools.summarize.metrics import csv_metrics, shown_metrics, speedup_with_interval
 from kernels_bench_tools.summarize.views import axis_names, axis_title
 from kernels_bench_tools.text import MISSING
 
@@ -24,7 +24,7 @@ _TIMES = ("Mean (ms)", "P10 (ms)", "P50 (ms)", "P90 (ms)", "CI Low (ms)", "CI Hi
 def latency_csv(summary: Summary) -> str:
     """Return the summary as CSV: a line for each device, implementation and workload, failures included."""
     axes = axis_names(workload for view in summary.devices for workload in view.workloads)
-    metrics = [metric for metric in METRICS if metric.csv_title]
+    metrics = csv_metrics()
     header = [
         *("Implementation", "Impl ID", "Device", "Workload"),
         *map(axis_title, axes),

@@ -133,6 +133,22 @@ def chart_names() -> list[str]:
     return list(dict.fromkeys(metric.chart for metric in METRICS if metric.chart))
 
 
+def chart_title(chart: str) -> str:
+    """Return the titles of a chart's metrics."""
+    return " or ".join(dict.fromkeys(metric.title.lower() for metric in METRICS if metric.chart == chart))
+
+
+def csv_metrics() -> list[Metric]:
+    """Return the metrics with a column in the CSV file."""
+    return [metric for metric in METRICS if metric.csv_title]
+
+
+def metric_infos(view: DeviceSummary) -> list[MetricInfo]:
+    """Return what a view's summary states about its metrics, those with a chart first."""
+    shown = shown_metrics(passed_points(view))
+    return [metric.info() for metric in sorted(shown, key=lambda metric: not metric.chart)]
+
+
 def metric_of(view: DeviceSummary, chart: str) -> Metric:
     """Return the metric that a view's panel of a chart shows."""
     return next(metric for metric in shown_metrics(passed_points(view)) if metric.chart == chart)

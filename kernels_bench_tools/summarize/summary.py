@@ -10,7 +10,7 @@ import msgspec
 
 from kernels_bench_tools.schema.record import Status
 from kernels_bench_tools.schema.summary import DeviceSummary, Row, Summary, WorkloadSummary, geometric_mean
-from kernels_bench_tools.summarize.metrics import passed_points, shown_metrics
+from kernels_bench_tools.summarize.metrics import metric_infos
 from kernels_bench_tools.summarize.rows import (
     Implementation,
     Source,
@@ -67,7 +67,7 @@ def _view(
         ceilings=peaks,
         rows=ranked(rows, name),
     )
-    view.metrics = [metric.info() for metric in shown_metrics(passed_points(view))]
+    view.metrics = metric_infos(view)
     return view
 
 

@@ -19,7 +19,7 @@ from kernels_bench_tools.schema.record import (
 )
 from kernels_bench_tools.schema.summary import DeviceSummary, Point, Row, Summary, Verdict, WorkloadSummary
 from kernels_bench_tools.summarize.chart.figure import chart_svg
-from kernels_bench_tools.summarize.metrics import chart_names
+from kernels_bench_tools.summarize.metrics import chart_names, metric_infos
 from kernels_bench_tools.text import series_slug, slugify
 
 H200 = Device(kind="cuda", name="NVIDIA H200", slug="nvidia-h200", driver="580.95.05")
@@ -156,6 +156,8 @@ def make_summary() -> Summary:
         for name, count in SETS.items()
     ]
     views += [_view(EPYC, group, "cpu", 3, group == "SwiGLU") for group in ("SwiGLU", "GELU")]
+    for view in views:
+        view.metrics = metric_infos(view)
     return Summary(operator="activation", title="Activation", devices=views)
 
 

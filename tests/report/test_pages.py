@@ -88,7 +88,7 @@ def test_a_ranking_names_the_baseline_and_keeps_failures_with_their_reason(pages
     row = row_of(page, "ranking", "Triton")
     noted = "host-bound host-bound 1/4: submitting a call takes longer than the device needs for it"
     assert row.startswith(f"1 Triton layer norm 1.62× [1.612, 1.626] ✓ ok 4 ▲ faster {noted} 0.003452")
-    assert row.endswith("19,440 94 % 64 MiB 812 0.0156 4/4")
+    assert row.endswith("19,440 94 % 812.5 64 MiB 0.0156 4/4")
     failed = row_of(page, "ranking", "HF Kernels")
     assert failed.startswith("– ")
     assert "⊘ unsupported 0/4 RuntimeError: no hub is reachable" in failed

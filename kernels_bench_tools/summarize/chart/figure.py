@@ -34,7 +34,7 @@ from kernels_bench_tools.summarize.chart.svg import (
     panel_group,
     refuse_same_slugs,
 )
-from kernels_bench_tools.summarize.metrics import LATENCY, METRICS, Metric, chart_names, metric_of
+from kernels_bench_tools.summarize.metrics import LATENCY, Metric, chart_names, chart_title, metric_of
 from kernels_bench_tools.text import slugify, times, times_interval
 
 _STYLE = {
@@ -83,8 +83,7 @@ def chart_svg(summary: Summary, chart: str, pages: Mapping[str, str] | None = No
         _panel(summary, view, chart, styles, f"{name}-{at}", rows)
         for at, (view, rows) in enumerate(zip(views, series, strict=True))
     ]
-    titles = dict.fromkeys(metric.title.lower() for metric in METRICS if metric.chart == chart)
-    title = " or ".join(titles)
+    title = chart_title(chart)
     empty = f"{summary.title}: " + (f"nothing has a {title}" if summary.devices else "no records yet")
     devices = " and ".join(dict.fromkeys(view.device.name for view in views))
     label = f"{summary.title}: {title} by workload{f' on {devices}' if devices else ''}"

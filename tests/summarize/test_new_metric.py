@@ -1,0 +1,63 @@
+"""A metric is one entry: with it, every table, chart and ranking has the metric."""
+
+from __future__ import annotations
+
+import csv
+import io
+from xml.etree import ElementTree as ET
+
+import pytest
+
+from kernels_bench_tools.report.rows import charts, largest
+from kernels_bench_tools.summarize import metrics
+from kernels_bench_tools.summarize.chart.figure import chart_svg
+from kernels_bench_tools.summarize.export import latency_csv, text_table
+from kernels_bench_tools.summarize.metrics import Metric
+from kernels_bench_tools.summarize.rows import Source
+from kernels_bench_tools.summarize.summary import summarize
+
+CALLS = Metric(
+    *("calls_per_s", "Calls", "1/s", "higher"),
+    from_record=lambda record: 1e3 / record.lat_ms.p50 if record.lat_ms else None,
+    chart="calls",
+)
+
+
+@pytest.fixture
+def summary(record, monkeypatch):
+    monkeypatch.setattr(metrics, "METRICS", (*metrics.METRICS, CALLS))
+    return summarize(
+        "op", "Op", [Source(records=[record("fast", 0.1)]), Source(records=[record("slow", 0.4)])]
+    )
+
+
+def test_it_is_a_column_of_the_csv_file(summary):
+    lines = csv.DictReader(io.StringIO(latency_csv(summary)))
+
+    assert {line["Impl ID"]: float(line["Calls (1/s)"]) for line in lines} == {"fast": 10_000, "slow": 2_500}
+
+
+def test_it_is_a_column_of_the_text_table(summary):
+    text = text_table(summary)
+
+    assert "10,000 1/s" in text
+    assert "2,500 1/s" in text
+
+
+def test_it_is_a_chart(summary):
+    assert metrics.chart_names()[-1] == "calls"
+
+    drawn = ET.fromstring(chart_svg(summary, "calls"))
+
+    values = [use.get("data-value") for use in drawn.iter() if use.get("data-value")]
+    assert sorted(map(float, values)) == [2_500, 10_000]
+    assert "Calls (1/s)" in [text.text for text in drawn.iter() if text.tag.endswith("text")]
+
+
+def test_pages_have_a_column_and_a_switch(summary):
+    (view,) = summary.devices
+    (info,) = (metric for metric in view.metrics if metric.name == "calls_per_s")
+
+    assert (info.title, info.unit, info.ranking) == ("Calls", "1/s", True)
+    assert largest(view.rows[0], info.name) == pytest.approx(10_000)
+    assert charts(summary.devices)[-1] == ("calls", "calls")
