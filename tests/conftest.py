@@ -278,7 +278,7 @@ def make_figure(summary: Summary) -> str:
                 for x, y, point in points
             )
             label = f'<text x="730" y="{top + 60 + 22 * index}" fill="{colours[index]}">{escape(row.title)}</text>'
-            note = "1.62× [1.612, 1.626] speed-up over the baseline" if row.speedup else row.reason
+            note = "speed-up 1.62× [1.612, 1.626]" if row.speedup else row.reason
             title = f'data-title="{row.title}" data-place="{device.device.name}" data-note="{escape(note)}"'
             parts.append(
                 f'<g id="series--{row.slug}" class="series series--{row.slug}" {data} {title}><a href="{href}" aria-label="{row.title} on {device.device.name}">{path}{uses}</a></g>'

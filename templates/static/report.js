@@ -27,7 +27,7 @@ const storedTheme = value => {
   } catch { return ""; }
 };
 const otherTheme = () => (root.dataset.theme || (matchMedia("(prefers-color-scheme: light)").matches ? "light" : "dark")) === "dark" ? "light" : "dark";
-if (/^(dark|light)$/.test(storedTheme())) root.dataset.theme = stored();
+if (/^(dark|light)$/.test(storedTheme())) root.dataset.theme = storedTheme();
 
 const setUpTheme = button => {
   const label = () => {

@@ -81,7 +81,7 @@ def test_every_chart_tells_its_values_in_their_unit(open_many, file, reading):
     chart.locator(f"{SLOWEST} use").first.hover(force=True)
     tooltip = page.locator(".kbt-tooltip")
     expect(tooltip).to_contain_text("Math activation")
-    expect(tooltip).to_contain_text("NVIDIA H200, SwiGLU · default")
+    expect(tooltip).to_contain_text("NVIDIA H200 · SwiGLU · default")
     expect(tooltip).to_contain_text(re.compile(reading))
 
 
