@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from kernels_bench_tools.errors import ProjectError
 from kernels_bench_tools.report.site import publish, unpublish
-from kernels_bench_tools.schema.build import FrontMatter, NotebookRun, Prose
+from kernels_bench_tools.schema.build import BuildRun, FrontMatter, NotebookRun, Prose
 from kernels_bench_tools.schema.record import Status
 
 COMBINED = "layer_norm/results/combined_results.md"
@@ -298,3 +299,24 @@ def test_a_formula_that_cannot_be_set_is_shown_as_written(sample, read_page):
     page = read_page(sample.root / "site", "layer_norm/impls/triton_layer_norm.html")
     assert "x^1^2 <b>" in page.text
     assert not page.elements("b")
+
+
+def test_the_folder_of_an_operator_may_have_slashes(sample, read_page, find_dead_references):
+    def moved(text: str) -> str:
+        return text.replace('"path":"layer_norm/', '"path":"models/v1/layer_norm/').replace(
+            "../index.md#", "../../../index.md#"
+        )
+
+    build = msgspec.json.decode(moved(msgspec.json.encode(sample.build).decode()), type=BuildRun)
+    committed = sample.root / "models/v1/layer_norm/results/records/nvidia-h200/triton_layer_norm.jsonl"
+    committed.parent.mkdir(parents=True)
+    committed.write_text("")
+    published = publish(sample.root, build, sample.root / "site")
+    site = sample.root / "site"
+    assert published.dead_links == []
+    assert find_dead_references(site) == []
+    assert "1.62×" in read_page(site, "models/v1/layer_norm/index.html").text
+    assert ("a", "models/v1/layer_norm/index.html") in list(read_page(site, "index.html").references())
+    crumbs = read_page(site, "models/v1/layer_norm/impls/triton_layer_norm.html").elements("ol")[0]
+    assert [link.get("href") for link in crumbs.iter("a")] == ["../../../../index.html", "../index.html"]
+    assert publish(sample.root, build, site).written == []
