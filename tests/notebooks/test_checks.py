@@ -66,7 +66,7 @@ def problems(workspace, text):
         ("# ```python id=c\n1\n# ```\n\n```python id=a needs=c\n1\n```\n", "is a cell that is commented out"),
     ],
 )
-def test_a_mistake_is_said_with_its_line(workspace, text, said):
+def test_an_error_has_the_line(workspace, text, said):
     found = problems(workspace, text)
 
     assert len(found) == 1, found
@@ -74,32 +74,32 @@ def test_a_mistake_is_said_with_its_line(workspace, text, said):
     assert "\n" not in found[0]
 
 
-def test_all_problems_are_found_not_only_the_first(workspace):
+def test_all_errors_are_found(workspace):
     workspace.write("m.md", "---\nx: 1\n---\n")
     text = "---\nbasline: true\n---\n```python id=a timeout=x needs=q\n1\n```\n```python id=a outputs=/x\n1\n```\n"
 
     assert len(problems(workspace, text)) == 6
 
 
-def test_a_good_project_has_no_problems(workspace):
+def test_a_valid_project_has_no_errors(workspace):
     assert problems(workspace, "---\ntitle: T\nrequires: [cuda]\nlinks: {a: b}\n---\n" + CELL) == []
 
 
-def test_two_independent_circles_are_both_found(workspace):
+def test_two_independent_cycles_are_both_found(workspace):
     def ring(a, b):
         return f"```python id={a} needs={b}\n1\n```\n```python id={b} needs={a}\n1\n```\n"
 
     assert len(problems(workspace, ring("a", "b") + ring("c", "d"))) == 2
 
 
-def test_cells_whose_scripts_would_be_one_file_are_refused(workspace):
+def test_cells_with_the_same_script_path_are_an_error(workspace):
     workspace.cell("x__y.md", "1", "id=z")
     workspace.cell("x.md", "1", "id=y__z")
 
     assert "makes the same file name" in str(check_project(workspace.project)[0])
 
 
-def test_nothing_runs_while_a_notebook_is_wrong(workspace):
+def test_nothing_runs_if_a_notebook_has_errors(workspace):
     workspace.cell("a.md", "open('x.txt', 'w')")
     workspace.cell("b.md", "1", "id=a timeout=x")
     workspace.cell("c.md", "1", "id=a timeout=y")
@@ -113,7 +113,7 @@ def test_nothing_runs_while_a_notebook_is_wrong(workspace):
     assert str(caught.value).splitlines()[1].startswith("c.md:3: timeout=y")
 
 
-def test_another_notebooks_mistake_does_not_stop_the_one_that_is_asked_for(workspace):
+def test_errors_in_other_notebooks_do_not_stop_a_build(workspace):
     workspace.cell("a.md", "1")
     workspace.cell("b.md", "1", "id=a timeout=x")
 
@@ -123,7 +123,7 @@ def test_another_notebooks_mistake_does_not_stop_the_one_that_is_asked_for(works
     assert told.notes[0].startswith("left out of the report: b.md:3: timeout=x")
 
 
-def test_advice_asks_for_a_date(workspace):
+def test_check_advises_to_pin_a_date(workspace):
     dated = (
         '# /// script\n# dependencies = ["six"]\n# [tool.uv]\n# exclude-newer = "2026-01-01T00:00:00Z"\n# ///'
     )
@@ -136,7 +136,7 @@ def test_advice_asks_for_a_date(workspace):
     assert [line.partition(":")[0] for line in check_advice(workspace.project)] == ["deps.md", "undated.md"]
 
 
-def test_advice_names_fences_that_do_not_run(workspace):
+def test_check_lists_python_fences_that_do_not_run(workspace):
     workspace.write("n.md", "- item\n\n  ```python id=a\n  1\n  ```\n")
 
     assert check_advice(workspace.project)[0].startswith("n.md:3: a python fence in a list")

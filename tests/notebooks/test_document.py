@@ -38,7 +38,7 @@ def test_every_shipped_notebook_reads_as_uvnote_reads_it(path):
         assert getattr(notebook.front, name) == getattr(config, name)
 
 
-def test_there_are_notebooks_to_compare():
+def test_the_comparison_is_not_empty():
     assert SHIPPED
 
 
@@ -54,7 +54,7 @@ def test_every_attribute_is_read(workspace):
     assert cell.collapse_output
 
 
-def test_a_cell_without_an_id_has_uvnotes(workspace):
+def test_a_cell_without_an_id_has_the_id_of_uvnote(workspace):
     assert read(workspace, "```python\nprint(1)\n```\n").cells[0].id == generate_cell_id("print(1)")
 
 
@@ -78,7 +78,7 @@ def test_fences_are_those_of_commonmark(workspace, text, code):
 
 
 @pytest.mark.parametrize("newline", ["\r\n", "\n"])
-def test_only_line_feeds_end_lines(workspace, newline):
+def test_only_line_feeds_are_line_endings(workspace, newline):
     code = "x = '\u2028\x0c\x85'"
     text = f"\ufeff---\ntitle: T\n---\n\n```python id=a\n{code}\ny = 1\n```\nEnd\n"
     path = workspace.write("n.md", "")
@@ -129,7 +129,7 @@ def test_prose_and_cells_keep_their_order(workspace):
         "# ```python id=a\nraise\n# ```\n\n```python id=b\n1\n```\n",
     ],
 )
-def test_commented_cells_are_kept_as_such(workspace, text):
+def test_commented_cells_are_read_as_commented(workspace, text):
     notebook = read(workspace, text)
     _, expected = parse_markdown(text)
 
@@ -154,12 +154,12 @@ def test_a_script_replaces_the_body(workspace, body):
     assert cell.code == "print('from file')"
 
 
-def test_the_first_problem_is_raised_with_its_line(workspace):
+def test_the_first_error_is_raised_with_its_line(workspace):
     with pytest.raises(NotebookError, match=r"^n.md:3: timeout=abc"):
         read(workspace, "a\n\n```python id=a timeout=abc\n1\n```\n")
 
 
-def test_a_file_that_is_not_utf8_says_so(workspace):
+def test_a_file_that_is_not_utf8_is_an_error(workspace):
     path = workspace.write("n.md", "")
     path.write_bytes(b"a\nb \xff\n")
 

@@ -1,6 +1,6 @@
-"""Whatever a notebook holds, it is read or refused in a line: no traceback.
+"""Any text is read as a notebook, or rejected with an error in one line, without a traceback.
 
-``KBT_FUZZ_EXAMPLES=10000 pytest tests/notebooks/test_fuzz.py`` tries more notebooks than a usual run has time for.
+``KBT_FUZZ_EXAMPLES=10000 pytest tests/notebooks/test_fuzz.py`` tries more notebooks.
 """
 
 import os
@@ -19,7 +19,7 @@ from kernels_bench_tools.notebooks.survey import survey_project
 
 EXAMPLES = int(os.environ.get("KBT_FUZZ_EXAMPLES", "300"))
 
-# What parsers have been known to stumble over: other line ends, marks, halves of characters, NULs.
+# Known to confuse parsers: other line endings, marks, halves of characters, NULs.
 STRANGE = st.sampled_from(
     [
         "\u2028",
@@ -196,7 +196,7 @@ BYTES = st.one_of(NOTEBOOK.map(lambda text: text.encode("utf-8", "surrogatepass"
 )
 @pytest.mark.timeout(0 if EXAMPLES > 300 else 300)
 @given(st.lists(BYTES, min_size=1, max_size=2))
-def test_a_notebook_is_read_or_refused_in_a_line(texts):
+def test_any_notebook_is_read_or_rejected_in_one_line(texts):
     with tempfile.TemporaryDirectory() as name:
         root = Path(name).resolve()
         project = Project(root=root, title="t", patterns=("**/*.md",))

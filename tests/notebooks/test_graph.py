@@ -8,7 +8,7 @@ def graph(workspace):
     return survey.graph
 
 
-def test_cells_come_after_what_they_need_and_else_in_the_order_of_their_names(workspace):
+def test_cells_are_ordered_by_needs_and_then_by_name(workspace):
     workspace.cell("op/results/c.md", "1", "id=combine needs=../impls/*.md:benchmark")
     workspace.cell("op/impls/b.md", "1", "id=benchmark")
     workspace.cell("op/impls/a.md", "1", "id=benchmark needs=../../z.md:first")
@@ -31,7 +31,7 @@ def test_a_glob_skips_notebooks_without_the_cell_and_its_own_notebook(workspace)
     assert graph(workspace).nodes[CellName("c.md", "benchmark")].foreign == [CellName("a.md", "benchmark")]
 
 
-def test_a_notebook_is_needed_as_a_whole_without_a_cell(workspace):
+def test_a_need_without_a_cell_is_the_whole_notebook(workspace):
     workspace.write("a.md", "```python id=x\n1\n```\n# ```python id=no\n1\n# ```\n\n```python id=y\n1\n```\n")
     workspace.cell("b.md", "1", "id=b needs=./a.md")
 
@@ -41,7 +41,7 @@ def test_a_notebook_is_needed_as_a_whole_without_a_cell(workspace):
     assert node.whole == {"a.md": node.foreign}
 
 
-def test_data_files_are_found_by_globs_that_may_find_nothing(workspace):
+def test_globs_of_data_files_may_match_nothing(workspace):
     workspace.write("op/results/records/gpu/a.jsonl", "")
     workspace.write("op/results/records/.hidden/a.jsonl", "")
     workspace.cell("op/results/c.md", "1", "id=c needs=./records/*/*.jsonl,./nothing/*.jsonl")

@@ -43,7 +43,7 @@ def test_without_settings_the_repository_is_the_project(tmp_path):
         ("title = ", "cannot be read"),
     ],
 )
-def test_wrong_settings_are_said_in_one_line(tmp_path, settings, said):
+def test_invalid_settings_are_an_error_in_one_line(tmp_path, settings, said):
     (tmp_path / "pyproject.toml").write_text(f"[tool.kbt]\n{settings}\n")
 
     with pytest.raises(ProjectError, match=r"pyproject\.toml") as caught:
@@ -53,7 +53,7 @@ def test_wrong_settings_are_said_in_one_line(tmp_path, settings, said):
     assert "\n" not in str(caught.value)
 
 
-def test_only_a_projects_own_files_are_notebooks(tmp_path):
+def test_documents_environments_and_hidden_files_are_not_notebooks(tmp_path):
     touch(tmp_path, "pyproject.toml", "a/x.md", "a/README.md", "b.md", ".git/HEAD")
     touch(tmp_path, "README.md", "CHANGELOG.md", "CONTRIBUTING.md", "LICENSE.md", "docs/x.md")
     touch(
@@ -63,7 +63,7 @@ def test_only_a_projects_own_files_are_notebooks(tmp_path):
     assert names(tmp_path) == ["a/README.md", "a/x.md", "b.md"]
 
 
-def test_links_that_lead_out_of_the_project_are_not_followed(tmp_path):
+def test_links_out_of_the_project_are_not_followed(tmp_path):
     touch(tmp_path, "outside/x.md", "project/.git/HEAD", "project/a.md")
     (tmp_path / "project/linked").symlink_to(tmp_path / "outside")
     (tmp_path / "project/linked.md").symlink_to(tmp_path / "outside/x.md")
@@ -89,7 +89,7 @@ def test_patterns_decide_what_is_a_notebook(tmp_path):
         ("a/c.md", "a/[bc].md", True),
     ],
 )
-def test_two_stars_stand_for_any_number_of_folders(name, pattern, expected):
+def test_two_stars_match_any_number_of_folders(name, pattern, expected):
     assert matches(name, pattern) is expected
 
 
@@ -140,7 +140,7 @@ def test_an_operator_id_may_have_folders(tmp_path, target, expected):
         ("empty", "does not hold"),
     ],
 )
-def test_an_unknown_target_names_the_nearest(tmp_path, target, said):
+def test_an_unknown_target_is_an_error_with_a_suggestion(tmp_path, target, said):
     touch(tmp_path, ".git/HEAD", "op/impls/triton.md", "models/tiny/impls/x.md", "empty/x.txt")
 
     with pytest.raises(ProjectError) as caught:

@@ -1,4 +1,4 @@
-"""The date in a cell's header moves, and nothing else in the file."""
+"""``kbt upgrade`` changes the date in headers, and nothing else in the files."""
 
 from datetime import UTC, datetime
 
@@ -34,7 +34,7 @@ def test_only_the_date_changes_byte_for_byte(workspace):
     assert upgrade(workspace) == []
 
 
-def test_every_cell_of_the_named_notebooks_moves_and_no_other(workspace):
+def test_only_cells_of_the_selected_notebooks_change(workspace):
     cell = "```python id={}\n" + HEADER + "1\n```\n\n"
     workspace.write(
         "a.md",
@@ -47,7 +47,7 @@ def test_every_cell_of_the_named_notebooks_moves_and_no_other(workspace):
     assert other.read_bytes() == before
 
 
-def test_a_script_of_its_own_moves_once(workspace):
+def test_a_script_shared_by_notebooks_changes_once(workspace):
     script = workspace.write("code/s.py", HEADER + "print(1)\n")
     for name in ("a.md", "b.md"):
         workspace.write(name, "```python id=a script=code/s.py\n```\n")
@@ -56,7 +56,7 @@ def test_a_script_of_its_own_moves_once(workspace):
     assert script.read_text() == HEADER.replace(OLD, NEW) + "print(1)\n"
 
 
-def test_the_moved_cell_runs_at_the_next_build_and_the_plan_says_why(workspace):
+def test_the_changed_cell_runs_in_the_next_build_and_the_plan_shows_why(workspace):
     from kernels_bench_tools.run.build import BuildOptions
     from kernels_bench_tools.run.plan import plan_build
 
@@ -69,7 +69,7 @@ def test_the_moved_cell_runs_at_the_next_build_and_the_plan_says_why(workspace):
     assert workspace.build().started == ["n.md:a"]
 
 
-def test_cells_without_a_date_are_counted_and_left_alone(workspace):
+def test_cells_without_a_date_are_counted_and_not_changed(workspace):
     path = workspace.cell("n.md", "# /// script\n# dependencies = ['numpy']\n# ///\n")
     workspace.cell("m.md", "print(1)")
     workspace.cell("l.md", "print(1)", "id=a deps=numpy")
@@ -84,7 +84,7 @@ def test_cells_without_a_date_are_counted_and_left_alone(workspace):
     "line",
     ["# [tool]\n# uv = { exclude-newer = '2026-01-02' }\n", "# [tool.uv]\n# exclude-newer = 2026-01-02\n"],
 )
-def test_a_date_that_is_not_on_a_line_of_its_own_is_said_with_its_cell(workspace, line):
+def test_a_date_without_a_line_of_its_own_is_an_error(workspace, line):
     path = workspace.cell("n.md", f"# /// script\n# dependencies = []\n{line}# ///\n")
     before = path.read_bytes()
 
@@ -101,7 +101,7 @@ def test_a_date_that_is_not_on_a_line_of_its_own_is_said_with_its_cell(workspace
         ("2026-11-20T12:30:00+02:00", "2026-11-20T10:30:00Z"),
     ],
 )
-def test_a_date_is_written_in_one_way(text, expected):
+def test_dates_have_one_format(text, expected):
     assert parse_moment(text, NOW) == expected
 
 
@@ -116,6 +116,6 @@ def test_a_date_is_written_in_one_way(text, expected):
         ("2026-11-20T12:30:00", "has no time zone"),
     ],
 )
-def test_a_future_date_and_nonsense_are_refused(text, what):
+def test_a_future_or_invalid_date_is_rejected(text, what):
     with pytest.raises(KbtError, match=what):
         parse_moment(text, NOW)

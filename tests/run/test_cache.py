@@ -32,7 +32,7 @@ def operator(workspace):
     return workspace
 
 
-def test_the_same_again_runs_nothing_and_changes_no_file(operator):
+def test_a_second_build_runs_nothing_and_changes_no_file(operator):
     operator.build()
     before = {path: path.stat().st_mtime_ns for path in operator.root.rglob("*") if path.is_file()}
     told = operator.build()
@@ -42,7 +42,7 @@ def test_the_same_again_runs_nothing_and_changes_no_file(operator):
     assert {path: path.stat().st_mtime_ns for path in operator.root.rglob("*") if path.is_file()} == before
 
 
-def test_the_same_again_starts_no_process(operator, monkeypatch):
+def test_a_second_build_starts_no_process(operator, monkeypatch):
     def refuse(*args, **kwargs):
         raise AssertionError(f"started {args}")
 
@@ -51,13 +51,13 @@ def test_the_same_again_starts_no_process(operator, monkeypatch):
     assert operator.build().started == []
 
 
-def test_an_edited_cell_runs_with_what_needs_it_and_nothing_else(operator):
+def test_an_edited_cell_runs_with_its_dependents(operator):
     operator.cell("op/impls/x.md", WRITE.replace('"w"', '"v"'), MEASURING, "title: X")
 
     assert operator.build().started == [X, C]
 
 
-def test_a_cell_whose_result_is_the_same_leaves_its_dependents_alone(operator):
+def test_dependents_do_not_run_if_the_result_is_the_same(operator):
     operator.cell("op/impls/x.md", WRITE + "# only a comment", MEASURING, "title: X")
 
     assert operator.build().started == [X]
@@ -71,28 +71,28 @@ def test_edited_prose_runs_nothing(operator):
     assert operator.result("op/impls/x.md").line == 8
 
 
-def test_front_matter_that_a_dependent_sees_runs_the_dependent(operator):
+def test_edited_front_matter_runs_the_dependents(operator):
     operator.cell("op/impls/x.md", WRITE, MEASURING, "title: Other")
 
     assert operator.build().started == [C]
     assert "Other" in operator.text(operator.result("op/results/c.md", "combine").stdout)
 
 
-def test_a_new_notebook_joins_by_existing(operator):
+def test_a_new_notebook_that_matches_a_glob_runs_the_dependent(operator):
     operator.cell("op/impls/mine.md", WRITE, MEASURING, "title: M")
 
     assert operator.build().started == ["op/impls/mine.md:a", C]
     assert "op/impls/mine.md" in operator.text(operator.result("op/results/c.md", "combine").stdout)
 
 
-def test_a_removed_notebook_leaves_the_results(operator):
+def test_a_removed_notebook_is_not_in_the_results(operator):
     (operator.root / "op/impls/x.md").unlink()
 
     assert operator.build().started == [C]
     assert X not in (operator.root / ".kbt/last.json").read_text()
 
 
-def test_data_files_are_inputs(operator):
+def test_an_edited_data_file_runs_the_dependent(operator):
     operator.write("op/results/records/gpu/x.jsonl", "{}\n")
     assert operator.build().started == [C]
     operator.write("op/results/records/gpu/x.jsonl", "{} \n")
@@ -108,7 +108,7 @@ def test_a_moved_checkout_runs_nothing(operator, tmp_path):
     assert operator.build().started == []
 
 
-def test_workloads_concern_measurements(operator):
+def test_other_workloads_run_only_cells_that_measure(operator):
     operator.cell("z.md", "1")
     operator.build()
 
@@ -116,7 +116,7 @@ def test_workloads_concern_measurements(operator):
     assert operator.build(workloads="smoke").started == []
 
 
-def test_the_number_of_processes_concerns_measurements(operator):
+def test_another_number_of_processes_runs_only_cells_that_measure(operator):
     operator.cell("z.md", "1")
     operator.build()
 
@@ -141,7 +141,7 @@ def test_an_added_output_runs_the_cell(workspace):
     assert list(workspace.result("n.md").artifacts) == ["a.txt", "b.txt"]
 
 
-def test_cells_of_the_same_code_have_results_of_their_own(workspace):
+def test_cells_with_equal_code_have_separate_results(workspace):
     code = NEEDS + "print(needs['notebook'])"
     workspace.cell("m.md", code)
     workspace.cell("n.md", code)
@@ -151,7 +151,7 @@ def test_cells_of_the_same_code_have_results_of_their_own(workspace):
     assert workspace.text(workspace.result("n.md").stdout) == "n.md\n"
 
 
-def test_a_source_on_the_disk_counts(workspace):
+def test_an_edited_local_package_runs_the_cell(workspace):
     workspace.write("lib/pyproject.toml", '[project]\nname = "lib"\nversion = "1"\n')
     workspace.write("lib/lib.py", "")
     header = "# /// script\n# dependencies = []\n# [tool.uv.sources]\n# lib = { path = '../../lib' }\n# ///\n"
@@ -179,7 +179,7 @@ def test_a_source_on_the_disk_counts(workspace):
         ("cli/build.py", []),
     ],
 )
-def test_of_this_package_counts_what_a_cell_of_its_role_may_import(workspace, file, expected):
+def test_only_modules_of_this_package_that_a_cell_may_import_run_it(workspace, file, expected):
     workspace.write("kernels_bench_tools/__init__.py", "")
     path = workspace.write(f"kernels_bench_tools/{file}", "")
     sources = "# [tool.uv.sources]\n# kernels-bench-tools = {{ path = '{}' }}\n# ///\n"
@@ -192,7 +192,7 @@ def test_of_this_package_counts_what_a_cell_of_its_role_may_import(workspace, fi
     assert sorted(workspace.build().started) == expected
 
 
-def test_a_lock_of_hub_kernels_makes_only_the_cells_that_load_them_stale(workspace):
+def test_a_changed_kernels_lock_runs_only_cells_that_load_hub_kernels(workspace):
     workspace.cell("op/impls/x.md", "# get_kernel('a/b@1')\n" + WRITE, MEASURING)
     workspace.cell("op/impls/y.md", WRITE, MEASURING)
     workspace.build()
@@ -202,7 +202,7 @@ def test_a_lock_of_hub_kernels_makes_only_the_cells_that_load_them_stale(workspa
     assert workspace.build().started == []
 
 
-def test_a_lock_of_hub_kernels_above_the_project_is_another_projects(workspace):
+def test_a_kernels_lock_above_the_project_is_ignored(workspace):
     workspace.cell("op/impls/x.md", "# get_kernel('a/b@1')\n" + WRITE, MEASURING)
     workspace.build()
     (workspace.root.parent / "kernels.lock").write_text("[]")
@@ -210,7 +210,7 @@ def test_a_lock_of_hub_kernels_above_the_project_is_another_projects(workspace):
     assert workspace.build().started == []
 
 
-def test_a_variable_that_changes_numbers_concerns_measurements(workspace, monkeypatch):
+def test_a_variable_that_changes_numbers_runs_only_cells_that_measure(workspace, monkeypatch):
     monkeypatch.delenv("NVIDIA_TF32_OVERRIDE", raising=False)
     workspace.cell("op/impls/x.md", WRITE, MEASURING)
     workspace.cell("z.md", "1")
@@ -229,7 +229,7 @@ def test_a_variable_that_changes_numbers_concerns_measurements(workspace, monkey
         ('[project]\ndependencies = ["numpy<2"]\n', [X, "z.md:a"]),
     ],
 )
-def test_of_this_packages_settings_count_those_that_install_packages(workspace, settings, expected):
+def test_only_settings_of_this_package_that_change_what_is_installed_run_cells(workspace, settings, expected):
     workspace.write("kernels_bench_tools/__init__.py", "")
     sources = "# [tool.uv.sources]\n# kernels-bench-tools = {{ path = '{}' }}\n# ///\n"
     header = "# /// script\n# dependencies = ['{}']\n" + sources
@@ -259,7 +259,7 @@ def test_another_operators_module_does_not_make_a_measurement_stale(workspace):
     assert workspace.build().started == ["elsewhere/impls/y.md:a"]
 
 
-def test_a_failure_is_kept_for_showing_and_never_served(workspace, tmp_path):
+def test_a_failed_cell_is_shown_and_not_cached(workspace, tmp_path):
     flag = tmp_path / "flag"
     workspace.cell("n.md", f"import os\nprint('tried')\nassert os.path.exists({str(flag)!r}), 'no flag'")
     workspace.cell("m.md", "1")
@@ -275,20 +275,20 @@ def test_a_failure_is_kept_for_showing_and_never_served(workspace, tmp_path):
     assert workspace.build().started == []
 
 
-def test_records_that_say_unsupported_are_a_result_like_any_other(workspace):
+def test_unsupported_records_are_cached(workspace):
     workspace.cell("op/impls/x.md", WRITE, MEASURING)
     workspace.build()
 
     assert workspace.build().started == []
 
 
-def test_each_result_keeps_what_its_key_was_made_of(operator):
+def test_results_store_the_parts_of_their_key(operator):
     entry = json.loads((entry_of(operator) / "result.json").read_text())
 
     assert {"code", "header", "device", "environment", "workloads", "needs"} <= entry["parts"].keys()
 
 
-def test_what_cannot_run_here_is_not_tried_again(workspace, monkeypatch):
+def test_unsupported_cells_are_not_tried_again(workspace, monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     workspace.cell("op/impls/x.md", WRITE, MEASURING, "requires: [cuda]")
     workspace.cell("op/results/c.md", COMBINE, "id=combine needs=../impls/*.md:a")
@@ -321,7 +321,7 @@ def entry_of(workspace, notebook="op/impls/x.md"):
         (lambda entry: (entry / "digests.txt").write_text(""), "artifacts/op.jsonl was added"),
     ],
 )
-def test_a_damaged_entry_is_rebuilt_and_said_to_be_damaged(operator, damage, flaw):
+def test_a_damaged_entry_is_reported_and_its_cell_runs_again(operator, damage, flaw):
     damage(entry_of(operator))
     told = operator.build()
 
@@ -331,7 +331,7 @@ def test_a_damaged_entry_is_rebuilt_and_said_to_be_damaged(operator, damage, fla
     assert operator.told.notes == []
 
 
-def test_one_flipped_bit_in_any_file_of_an_entry_makes_its_cell_run_again(operator):
+def test_a_flipped_bit_in_any_file_of_an_entry_runs_its_cell_again(operator):
     names = ["artifacts/op.jsonl", "digests.txt", "environment.txt", "result.json"]
     entry = entry_of(operator)
     assert sorted(p.relative_to(entry).as_posix() for p in entry.rglob("*.*") if p.stat().st_size) == names
@@ -347,14 +347,14 @@ def test_one_flipped_bit_in_any_file_of_an_entry_makes_its_cell_run_again(operat
         assert f"{X}: its stored result is damaged" in told.notes[0]
 
 
-def test_an_entry_that_is_gone_runs_its_cell(operator):
+def test_a_deleted_entry_runs_its_cell_again(operator):
     shutil.rmtree(entry_of(operator))
 
     assert operator.build().started == [X]
     assert operator.told.notes == []
 
 
-def test_a_damaged_memory_of_last_results_is_none(operator):
+def test_a_damaged_last_json_is_ignored(operator):
     (operator.root / ".kbt/last.json").write_text("{")
     (operator.root / ".kbt/build.json").write_text("{")
 
@@ -366,7 +366,7 @@ def test_the_report_is_what_the_build_returned(operator):
     assert read_struct(operator.root / ".kbt/build.json", BuildRun) == operator.run
 
 
-def test_leftovers_of_killed_builds_are_swept(operator):
+def test_unfinished_entries_of_killed_builds_are_removed(operator):
     leftover = operator.root / ".kbt/cache/.draft-x"
     leftover.mkdir()
     operator.build()
@@ -382,7 +382,7 @@ def test_a_build_killed_while_it_replaced_a_result_keeps_the_old_one(operator):
     assert entry.exists()
 
 
-def test_a_clone_with_the_cache_carried_along_runs_no_cell(operator, tmp_path):
+def test_a_clone_with_the_copied_cache_runs_no_cell(operator, tmp_path):
     git = ["git", "-c", "user.name=n", "-c", "user.email=e@x", "-C", str(operator.root)]
     for command in (["init", "-q"], ["add", "-A"], ["commit", "-qm", "all"]):
         subprocess.run([*git, *command], check=True)

@@ -1,4 +1,4 @@
-"""Entries of the cache: whole or not at all, whatever happens to the disk or to the build."""
+"""Entries of the cache are complete or absent, whatever happens to the disk or to the build."""
 
 import os
 import random
@@ -29,7 +29,7 @@ def store(state: Path, seconds: float = 0.0, content: str = "some\n") -> Path:
     return cache.commit(draft, KEY, StoredResult(cell="n.md:a", status=Status.OK, seconds=seconds)).folder
 
 
-def test_an_entry_reads_as_it_was_stored(tmp_path):
+def test_an_entry_is_read_as_it_was_stored(tmp_path):
     entry = read_entry(store(tmp_path))
 
     assert entry.result.artifacts.keys() == {"deep/a.txt"}
@@ -42,7 +42,7 @@ def test_sha256sum_can_check_an_entry(tmp_path):
     subprocess.run(["sha256sum", "--check", "--strict", "--quiet", "digests.txt"], cwd=entry, check=True)
 
 
-def test_every_single_bit_of_every_file_is_guarded(tmp_path):
+def test_a_change_of_any_bit_of_any_file_is_found(tmp_path):
     entry = store(tmp_path)
     for path in [path for path in entry.rglob("*") if path.is_file()]:
         whole = path.read_bytes()
@@ -56,7 +56,7 @@ def test_every_single_bit_of_every_file_is_guarded(tmp_path):
     assert read_entry(entry) is not None
 
 
-def test_every_truncation_of_a_file_is_noticed(tmp_path):
+def test_every_truncation_of_a_file_is_found(tmp_path):
     entry = store(tmp_path)
     for path in [path for path in entry.rglob("*") if path.is_file()]:
         whole = path.read_bytes()
@@ -75,16 +75,14 @@ def test_an_entry_of_another_version_is_absent_not_damaged(tmp_path):
     assert read_entry(entry) is None
 
 
-def test_no_entry_and_a_file_in_its_place_are_none(tmp_path):
+def test_a_missing_entry_or_a_file_in_its_place_is_none(tmp_path):
     (tmp_path / "file").touch()
 
     assert read_entry(tmp_path / "nothing") is None
     assert read_entry(tmp_path / "file") is None
 
 
-def test_only_results_that_took_time_are_synced_to_the_disk_and_whole_before_they_are_entries(
-    tmp_path, monkeypatch
-):
+def test_only_slow_results_are_synced_and_before_they_become_entries(tmp_path, monkeypatch):
     synced, states = [], []
     real = os.fsync
 
@@ -106,7 +104,7 @@ def test_only_results_that_took_time_are_synced_to_the_disk_and_whole_before_the
     assert names[-1] == "cache"
 
 
-def test_a_disk_that_takes_no_more_is_said_in_one_line_and_the_old_entry_stays(tmp_path):
+def test_a_full_disk_is_an_error_in_one_line_and_the_old_entry_is_kept(tmp_path):
     entry = store(tmp_path)
     cache = CellCache(tmp_path)
     draft = cache.draft()
@@ -138,7 +136,7 @@ for number in range(100_000):
 """
 
 
-def test_killed_at_any_moment_no_half_entry_is_served_and_no_finished_one_is_lost(tmp_path):
+def test_killing_the_writer_never_leaves_a_partial_entry_or_loses_a_finished_one(tmp_path):
     chance = random.Random(5)
     for _ in range(15):
         writer = subprocess.Popen(

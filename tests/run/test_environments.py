@@ -1,4 +1,4 @@
-"""Cells in environments of uv's own."""
+"""Cells in environments made by uv, and in the current one."""
 
 import shutil
 import sys
@@ -37,7 +37,7 @@ def header(*dependencies: str) -> str:
     return HEADER.replace("[]", "[" + ", ".join(f'"{one}"' for one in dependencies) + "]")
 
 
-def test_a_cell_has_exactly_what_its_header_asks_for(workspace, wheels):
+def test_a_cell_has_exactly_the_packages_of_its_header(workspace, wheels):
     workspace.cell("one.md", header("tiny-one") + "import tiny_one\n")
     workspace.cell("two.md", header("tiny-two") + "import tiny_two, tiny_one\n")
     workspace.build(environment="uv")
@@ -47,7 +47,7 @@ def test_a_cell_has_exactly_what_its_header_asks_for(workspace, wheels):
     assert workspace.result("two.md").reason == "ModuleNotFoundError: No module named 'tiny_one'"
 
 
-def test_a_package_that_leaves_the_header_leaves_the_environment(workspace, wheels):
+def test_a_package_removed_from_the_header_is_removed(workspace, wheels):
     workspace.cell("n.md", header("tiny-one", "tiny-two") + "import tiny_one, tiny_two\n")
     workspace.build(environment="uv")
     workspace.cell("n.md", header("tiny-one") + "import tiny_one, tiny_two\n")
@@ -70,7 +70,7 @@ def test_cells_with_equal_headers_share_one_environment(workspace, wheels):
     assert all("tiny-one==1.0" in log for log in logs)
 
 
-def test_what_one_cell_installs_is_gone_before_the_next_one_starts(workspace, wheels):
+def test_packages_that_a_cell_installs_are_removed_before_the_next_cell(workspace, wheels):
     arguments = [
         find_uv(),
         "pip",
@@ -91,7 +91,7 @@ def test_what_one_cell_installs_is_gone_before_the_next_one_starts(workspace, wh
     assert any("b.md:a: another cell changed the packages" in note for note in told.notes)
 
 
-def test_an_environment_that_somebody_changed_is_not_used_as_it_is(workspace, wheels):
+def test_a_changed_environment_is_made_again(workspace, wheels):
     workspace.cell("a.md", header("tiny-two") + "import sys\nprint(sys.prefix)\n")
     workspace.cell("b.md", header("tiny-one") + "import sys\nprint(sys.prefix)\n")
     workspace.build(environment="uv")
@@ -118,7 +118,7 @@ def test_one_header_that_cannot_be_resolved_fails_all_its_cells(workspace, wheel
         assert "nowhere-to-be-found" in workspace.text(workspace.result(name).environment_log)
 
 
-def test_deps_are_a_header(workspace, wheels):
+def test_deps_are_installed(workspace, wheels):
     workspace.cell("n.md", "import tiny_one\nraise ValueError", "id=a deps=tiny-one")
     workspace.build(environment="uv")
 
@@ -139,7 +139,7 @@ def test_a_cell_without_a_header_is_isolated(workspace, monkeypatch):
     assert "No module named 'kernels_bench_tools'" in workspace.result("m.md").reason
 
 
-def test_a_failed_resolution_is_uvs_message_and_stops_nothing_else(workspace, wheels):
+def test_a_failed_resolution_has_the_message_of_uv_and_stops_nothing_else(workspace, wheels):
     front = "family: f"
     workspace.cell("op/impls/x.md", header("nowhere-to-be-found"), "id=a outputs=op.jsonl", front)
     workspace.cell("op/z.md", HEADER + "print('ran')", "id=a needs=./impls/*.md:a")
@@ -169,7 +169,7 @@ def test_a_relative_source_counts_from_two_levels_below_the_notebook(workspace, 
     assert (script.parents[1] / ".gitignore").read_text() == "*\n"
 
 
-def test_the_current_environment_is_the_running_one(workspace, monkeypatch):
+def test_the_current_environment_is_the_running_interpreter(workspace, monkeypatch):
     monkeypatch.setenv("PYTHONPATH", "/some/where")
     code = "import sys, kernels_bench_tools\nprint('/some/where' in sys.path, sys.executable)"
     workspace.cell("n.md", code)
@@ -181,7 +181,7 @@ def test_the_current_environment_is_the_running_one(workspace, monkeypatch):
     assert workspace.text(run.environment_log).startswith("current environment: CPython")
 
 
-def test_pips_indexes_are_uvs():
+def test_uv_gets_the_indexes_of_pip():
     pip = {
         "PIP_FIND_LINKS": "/a /b",
         "PIP_INDEX_URL": "https://i",
@@ -197,20 +197,20 @@ def test_pips_indexes_are_uvs():
 
 
 @pytest.mark.parametrize("own", ["UV_INDEX_URL", "UV_DEFAULT_INDEX"])
-def test_uvs_own_index_wins(own):
+def test_an_index_set_for_uv_takes_precedence(own):
     variables = uv_variables({"PIP_INDEX_URL": "https://pip", own: "https://uv"})
 
     assert variables[own] == "https://uv"
     assert "https://pip" not in [variables.get("UV_DEFAULT_INDEX"), variables.get("UV_INDEX_URL")]
 
 
-def test_an_unknown_environment_is_refused():
+def test_an_unknown_environment_is_an_error():
     with pytest.raises(ProjectError, match="uv or current"):
         find_environment("conda")
 
 
 @pytest.mark.parametrize("dependency", ["six", "six; python_version < '4'", 'six; python_version < "4"'])
-def test_deps_become_toml(dependency):
+def test_deps_are_escaped_in_the_header(dependency):
     code = with_header("print(1)", [dependency])
 
     assert read_header(code) == {"dependencies": [dependency]}

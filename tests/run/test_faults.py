@@ -1,24 +1,24 @@
-"""What a build survives, each fault real.
+"""Faults during builds, such as kill -9, a full disk and flipped bits, and what the next build does.
 
 ==============================  =======================================================================
-the fault                       the tests that show what becomes of it
+fault                           tests
 ==============================  =======================================================================
 a build killed with -9          here, whole builds (``KBT_FAULT_KILLS=200`` kills as many);
-                                test_cache_entries, one entry; test_orphans, what its cells had started
+                                test_cache_entries, one entry; test_orphans, the processes of its cells
 a build killed while it makes   here
 pages
 Ctrl-C, TERM, HUP               test_scheduler, test_orphans
-a full disk                     here, whole builds; test_deaths, a cell's; test_cache_entries, an entry
+a full disk                     here, whole builds; test_cell_failures, a cell's; test_cache_entries, an entry
 eight builds at once            here; test_scheduler, one project and one device
 bits flipped in the cache       here, on the pages; test_cache_entries, every bit; test_cache, every file
 a checkout moved or cloned      here, copied; test_cache, moved and cloned
-segmentation fault, abort,      test_deaths
+segmentation fault, abort,      test_cell_failures
 SIGKILL, memory, exit code,
-hang, garbage, own folder gone
-printing without end            test_deaths, test_runner
-a GPU left in error             test_deaths, on a GPU
-a worker lost in mid-cell       test_cluster
-notebooks of garbage            test_fuzz (``KBT_FUZZ_EXAMPLES=10000``)
+hang, no text, own folder gone
+printing without end            test_cell_failures, test_runner
+a GPU left in error             test_cell_failures, on a GPU
+a worker lost during a cell      test_cluster
+random notebooks                test_fuzz (``KBT_FUZZ_EXAMPLES=10000``)
 ==============================  =======================================================================
 """
 
@@ -71,7 +71,7 @@ def forget(tree):
 
 
 @pytest.mark.timeout(0 if KILLS > 50 else 300)
-def test_builds_killed_at_any_moment_lose_nothing_and_the_next_goes_on(tree):
+def test_killed_builds_lose_nothing_and_the_next_continues(tree):
     assert tree.build().code == 0
     undisturbed = tree.pages()
     chance = random.Random(20261120)
@@ -114,7 +114,7 @@ def check_resumed(told, known):
     assert told.started & known == set(), told.stderr
 
 
-def test_a_build_killed_while_it_makes_pages_leaves_no_process_and_the_next_makes_the_same(tree):
+def test_a_build_killed_while_rendering_leaves_no_process_and_the_next_renders_the_same(tree):
     for number in range(
         240
     ):  # so many that several processes make them, and none is done before it is stopped
@@ -139,7 +139,7 @@ def test_a_build_killed_while_it_makes_pages_leaves_no_process_and_the_next_make
 
 
 @pytest.mark.parametrize("kilobytes", [150, 260, 700])
-def test_a_build_on_a_full_disk_says_so_in_a_line_and_goes_on_when_there_is_room(
+def test_a_full_disk_is_an_error_in_one_line_and_the_build_continues_later(
     tree, small_disk, tmp_path, kilobytes
 ):
     folder = small_disk(kilobytes)
@@ -162,7 +162,7 @@ def test_a_build_on_a_full_disk_says_so_in_a_line_and_goes_on_when_there_is_room
     assert tree.pages() == pages
 
 
-def test_eight_builds_at_once_run_each_cell_once_and_leave_one_site(tree):
+def test_eight_concurrent_builds_run_each_cell_once_and_write_one_site(tree):
     builds = [tree.start() for _ in range(8)]
     told = [build.communicate(timeout=120)[1] for build in builds]
 
@@ -182,7 +182,7 @@ def test_eight_builds_at_once_run_each_cell_once_and_leave_one_site(tree):
     assert tree.orphans() == []
 
 
-def test_flipped_bits_are_never_on_a_page(tree):
+def test_damaged_results_are_never_shown(tree):
     tree.build()
     undisturbed, chance = tree.pages(), random.Random(7)
     for _ in range(6):
@@ -204,7 +204,7 @@ def flip_a_bit(folder, chance):
     return path
 
 
-def test_a_checkout_that_is_copied_with_its_cache_runs_no_cell_and_has_the_same_site(tree, tmp_path):
+def test_a_copied_checkout_with_its_cache_runs_no_cell_and_has_the_same_site(tree, tmp_path):
     tree.build()
     undisturbed = tree.pages()
     elsewhere = tmp_path / "deep" / "er"

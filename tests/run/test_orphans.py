@@ -1,4 +1,4 @@
-"""No process that a build started outlives it, however either of them ends."""
+"""No process outlives the build that started it, however either of them ends."""
 
 import os
 import signal
@@ -48,7 +48,7 @@ def wait_until(met, seconds: float = 20.0) -> bool:
 
 
 def start_build(workspace, seconds: str, escape: str, folder: Path) -> subprocess.Popen[bytes]:
-    """Start a build whose cell starts a process that sleeps, and wait until it does."""
+    """Start a build whose cell starts a sleeping process, and wait for it."""
     code = f"import os, subprocess, time\nsleep = ['sleep', '{seconds}']\n{ESCAPES[escape]}\ntime.sleep(900)"
     workspace.cell("n.md", code)
     build = subprocess.Popen(
@@ -72,7 +72,7 @@ def scripts_of(workspace) -> list[psutil.Process]:
 
 @pytest.mark.parametrize("escape", ESCAPES)
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
-def test_nothing_outlives_a_build_that_is_ended(workspace, tmp_path, escape, number):
+def test_no_process_outlives_a_build(workspace, tmp_path, escape, number):
     seconds = f"6{os.getpid()}.{number}{list(ESCAPES).index(escape)}"
     folder = tmp_path / "t"
     folder.mkdir()
@@ -86,7 +86,7 @@ def test_nothing_outlives_a_build_that_is_ended(workspace, tmp_path, escape, num
     assert wait_until(lambda: not list(folder.glob("kbt-*")))
 
 
-def test_the_next_build_clears_away_what_a_killed_reaper_left(workspace, tmp_path):
+def test_the_next_build_cleans_up_after_a_killed_reaper(workspace, tmp_path):
     seconds = f"7{os.getpid()}.1"
     folder = tmp_path / "t"
     folder.mkdir()
@@ -108,7 +108,7 @@ def test_the_next_build_clears_away_what_a_killed_reaper_left(workspace, tmp_pat
     assert not list(folder.glob("kbt-*"))
 
 
-def test_a_build_that_runs_keeps_its_processes_when_another_begins(workspace, tmp_path):
+def test_a_new_build_does_not_kill_processes_of_a_running_one(workspace, tmp_path):
     seconds = f"8{os.getpid()}.1"
     folder = tmp_path / "t"
     folder.mkdir()

@@ -1,4 +1,4 @@
-"""The cache stays small, and what the report shows stays in it."""
+"""Pruning the cache keeps what the report shows."""
 
 import os
 import time
@@ -29,12 +29,12 @@ def last_key(workspace, name="n.md"):
 
 @pytest.fixture
 def small(workspace):
-    """A project whose results may take a megabyte."""
+    """A project with a cache of 1.1 MB."""
     (workspace.root / "pyproject.toml").write_text('[tool.kbt]\ncache_size = "1.1 MB"\n')
     return workspace
 
 
-def test_a_build_removes_the_results_that_were_used_longest_ago(small):
+def test_a_build_removes_the_least_recently_used_results(small):
     made = []
     for text in "abc":
         write(small, text)
@@ -45,7 +45,7 @@ def test_a_build_removes_the_results_that_were_used_longest_ago(small):
     assert keys(small) == set(made[1:])
 
 
-def test_a_result_that_a_build_served_counts_as_used(small):
+def test_a_cached_result_counts_as_used(small):
     write(small, "a")
     small.build()
     first = last_key(small)
@@ -81,7 +81,7 @@ def test_a_build_that_ran_nothing_removes_nothing(small):
     assert len(keys(small)) == 2
 
 
-def test_pruning_to_nothing_keeps_what_is_shown_and_what_a_session_goes_on_from(workspace):
+def test_pruning_keeps_what_the_report_shows_and_what_a_session_can_resume_from(workspace):
     write(workspace, "a")
     workspace.build()
     write(workspace, "b")
@@ -94,7 +94,7 @@ def test_pruning_to_nothing_keeps_what_is_shown_and_what_a_session_goes_on_from(
     assert workspace.build().started == []
 
 
-def test_old_processes_of_sessions_are_swept(workspace):
+def test_old_processes_of_sessions_are_removed(workspace):
     cache = CellCache(workspace.project.state)
     entry = cache.commit(cache.draft(), process_key("k", 0), StoredResult(cell="n.md:a", status=Status.OK))
     cache.sweep()
@@ -106,7 +106,7 @@ def test_old_processes_of_sessions_are_swept(workspace):
     assert not entry.folder.exists()
 
 
-def test_verifying_removes_what_is_damaged_and_names_its_cell(workspace):
+def test_verify_removes_damaged_entries_and_names_their_cells(workspace):
     write(workspace, "a", "m.md")
     write(workspace, "b", "n.md")
     workspace.build()
@@ -122,7 +122,7 @@ def test_verifying_removes_what_is_damaged_and_names_its_cell(workspace):
 
 
 @pytest.mark.parametrize("size", ['"many"', "12", '"-1G"', '""'])
-def test_a_cache_size_that_is_none_is_said_with_its_place(workspace, size):
+def test_an_invalid_cache_size_is_an_error_that_names_the_setting(workspace, size):
     (workspace.root / "pyproject.toml").write_text(f"[tool.kbt]\ncache_size = {size}\n")
 
     with pytest.raises(ProjectError, match="cache_size"):

@@ -128,7 +128,7 @@ def test_only_what_is_asked_for_runs_with_what_it_needs(workspace):
         ("n.md:x", "Its cells are"),
     ],
 )
-def test_an_unknown_target_names_the_nearest(workspace, target, said):
+def test_an_unknown_target_is_an_error_with_a_suggestion(workspace, target, said):
     workspace.cell("n.md", "1", "id=benchmark")
 
     with pytest.raises(ProjectError) as caught:

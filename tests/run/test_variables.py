@@ -1,4 +1,4 @@
-"""Which of the user's variables and settings a cell sees."""
+"""Which of the user's environment variables and settings reach a cell."""
 
 import json
 import subprocess
@@ -82,11 +82,11 @@ def test_a_cell_gets_what_programs_need_and_no_credential(workspace, monkeypatch
 
 
 @pytest.mark.parametrize("name", PASSED)
-def test_what_programs_need_is_allowed(name):
+def test_variables_that_programs_need_are_allowed(name):
     assert allowed_variables({name: "1"}) == {name: "1"}
 
 
-def test_a_variable_is_passed_on_request_and_runs_nothing_again(workspace, monkeypatch):
+def test_pass_env_passes_a_variable_and_runs_no_cell_again(workspace, monkeypatch):
     monkeypatch.setenv("HF_TOKEN", "hf_123")
     monkeypatch.setenv("OTHER_TOKEN", "456")
     workspace.cell("n.md", PRINT)
@@ -106,7 +106,7 @@ def test_variables_to_pass_are_a_setting_of_the_project(workspace, monkeypatch):
     assert environment_of(workspace)["OTHER_TOKEN"] == "456"
 
 
-def test_the_users_settings_files_are_not_a_cells(workspace, tmp_path, monkeypatch):
+def test_a_cell_does_not_see_the_users_settings_files(workspace, tmp_path, monkeypatch):
     home = tmp_path / "home"
     (home / ".config" / "matplotlib").mkdir(parents=True)
     (home / ".netrc").write_text("machine example.org login me password secret\n")
@@ -129,7 +129,7 @@ import huggingface_hub; print(huggingface_hub.get_token())
     assert workspace.text(workspace.result("n.md").stdout).splitlines() == ["False", "b''", "1.5", "None"]
 
 
-def test_variables_that_change_numbers_are_told_from_those_that_name_places():
+def test_variables_that_change_numbers_are_distinguished_from_folders():
     environ = {
         "OMP_NUM_THREADS": "2",
         "CUDA_LAUNCH_BLOCKING": "1",
@@ -169,7 +169,7 @@ def test_sizes_are_read(text, size):
         ('pass_env = ["A=B"]', "'A=B' is not a variable's name"),
     ],
 )
-def test_a_wrong_setting_is_refused_in_one_line(workspace, setting, message):
+def test_an_invalid_setting_is_an_error_in_one_line(workspace, setting, message):
     (workspace.root / "pyproject.toml").write_text(f"[tool.kbt]\n{setting}\n")
 
     with pytest.raises(ProjectError, match=message):
@@ -177,7 +177,7 @@ def test_a_wrong_setting_is_refused_in_one_line(workspace, setting, message):
 
 
 @pytest.mark.parametrize("setting", ["true", "false"])
-def test_whether_prose_may_hold_html_reaches_the_pages(workspace, setting):
+def test_raw_html_is_applied_to_pages(workspace, setting):
     (workspace.root / "pyproject.toml").write_text(f"[tool.kbt]\nraw_html = {setting}\n")
     workspace.write("n.md", "Prose.")
     workspace.build()
@@ -186,7 +186,7 @@ def test_whether_prose_may_hold_html_reaches_the_pages(workspace, setting):
 
 
 @pytest.mark.parametrize(("option", "value"), [("--memory-limit", "lots"), ("--pass-env", "A=B")])
-def test_a_wrong_option_is_one_line(workspace, option, value):
+def test_an_invalid_option_is_an_error_in_one_line(workspace, option, value):
     workspace.cell("n.md", "1")
     command = [sys.executable, "-m", "kernels_bench_tools", "build", "--env", "current", option, value]
     done = subprocess.run(command, cwd=workspace.root, capture_output=True, text=True, check=False)

@@ -1,4 +1,4 @@
-"""Which cells share an environment, told from their headers and from where they lie."""
+"""Which cells share an environment, by their headers and folders."""
 
 from pathlib import Path
 
@@ -22,7 +22,7 @@ HEADER = """# /// script
 
 @pytest.fixture
 def share(tmp_path: Path):
-    """What stands for a cell of the notebook in this folder, as a path; its own script is in ``.kbt/cells``."""
+    """Return the script whose environment a cell in this folder uses; its own is in ``.kbt/cells``."""
 
     def find(code: str, folder: str = "op/impls") -> Path:
         script = tmp_path / folder / ".kbt/cells/n__a.py"
@@ -36,11 +36,11 @@ def header(path: str = "../../../..") -> str:
     return HEADER.format(path=path)
 
 
-def test_cells_with_equal_headers_share_whatever_else_they_hold(share):
+def test_cells_with_equal_headers_share_an_environment(share):
     assert share(header() + "print(1)") == share("import os\n" + header(), "other/impls")
 
 
-def test_the_shared_script_asks_for_what_the_cells_ask_for(share, tmp_path):
+def test_the_shared_script_has_the_header_of_the_cells(share, tmp_path):
     text = share(header() + "print(1)").read_text()
 
     assert "print" not in text
@@ -51,11 +51,11 @@ def test_the_shared_script_asks_for_what_the_cells_ask_for(share, tmp_path):
     assert asked["tool"]["uv"]["sources"] == {"mine": {"path": str(tmp_path), "editable": True}}
 
 
-def test_one_relative_path_from_two_depths_is_two_sources(share):
+def test_equal_relative_paths_in_different_folders_are_different_sources(share):
     assert share(header()) != share(header(), "op/impls/deeper")
 
 
-def test_two_relative_paths_to_one_folder_are_one_source(share):
+def test_different_relative_paths_to_one_folder_are_the_same_source(share):
     assert share(header()) == share(header("../../../../../."), "op/impls/deeper")
 
 
@@ -63,7 +63,7 @@ def test_two_relative_paths_to_one_folder_are_one_source(share):
     ("old", "new"),
     [("six>=1", "six>=1.5"), ("3.11", "3.12"), ("11-20", "11-19"), ("true", "false"), ("mine", "thine")],
 )
-def test_another_header_is_another_environment(share, old, new):
+def test_a_different_header_is_a_different_environment(share, old, new):
     assert share(header()) != share(header().replace(old, new))
 
 
@@ -76,7 +76,7 @@ def test_another_header_is_another_environment(share, old, new):
         "something-of-tomorrow = true",
     ],
 )
-def test_a_setting_that_may_name_a_file_is_not_shared(share, line):
+def test_a_header_with_a_setting_that_may_contain_a_path_is_not_shared(share, line):
     code = header().replace("# exclude-newer", f"# {line}\n# exclude-newer")
 
     assert share(code).name == "n__a.py"
@@ -85,12 +85,12 @@ def test_a_setting_that_may_name_a_file_is_not_shared(share, line):
 @pytest.mark.parametrize(
     "dependency", ["mine @ ../mine.whl", "mine @ file:///${PROJECT_ROOT}/mine.whl", "mine@wheels/mine.whl"]
 )
-def test_a_dependency_by_a_path_is_not_shared(share, dependency):
+def test_a_header_with_a_dependency_by_path_is_not_shared(share, dependency):
     assert share(header().replace("six>=1", dependency)).name == "n__a.py"
 
 
 @pytest.mark.parametrize("name", ["uv.toml", "pyproject.toml", ".python-version"])
-def test_a_folder_with_settings_of_its_own_shares_with_nobody(share, tmp_path, name):
+def test_a_cell_in_a_folder_with_uv_settings_does_not_share(share, tmp_path, name):
     (tmp_path / "op").mkdir()
     (tmp_path / "op" / name).write_text("")
 
@@ -98,13 +98,13 @@ def test_a_folder_with_settings_of_its_own_shares_with_nobody(share, tmp_path, n
     assert share(header(), "other/impls").name != "n__a.py"
 
 
-def test_settings_at_the_root_hold_for_all(share, tmp_path):
+def test_settings_at_the_root_apply_to_all(share, tmp_path):
     (tmp_path / "pyproject.toml").write_text("")
 
     assert share(header()).parent.name == "environments"
 
 
-def test_the_shared_script_is_left_alone_while_it_is_right(share):
+def test_the_shared_script_is_written_only_if_it_changed(share):
     path = share(header())
     before = path.stat().st_mtime_ns
     assert share(header()).stat().st_mtime_ns == before

@@ -1,4 +1,4 @@
-"""A combined notebook written for uvnote: styles, scripts in prose, and needs on six other notebooks."""
+"""A combined notebook written for uvnote, with styles, scripts in prose, and needs on six other notebooks, runs."""
 
 from kernels_bench_tools.notebooks.check import check_project
 
@@ -62,7 +62,7 @@ document.querySelectorAll('g[id^="series--"]').forEach((series) => series.focus(
 """
 
 
-def test_it_is_read_run_and_fed(workspace):
+def test_a_combined_notebook_written_for_uvnote_runs(workspace):
     workspace.write("attention/results/combined.md", COMBINED)
     for need in NEEDS:
         name, _, cell = need.removeprefix("../impls/").partition(":")

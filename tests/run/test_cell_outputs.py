@@ -1,4 +1,4 @@
-"""What is kept of the files in a cell's folder."""
+"""Which files in a cell's folder are kept."""
 
 import os
 import socket
@@ -28,7 +28,7 @@ def collect(tmp_path):
     return run
 
 
-def test_nothing_but_regular_files_is_kept(collect, tmp_path):
+def test_only_regular_files_are_kept(collect, tmp_path):
     folder: Path = collect.folder
     (tmp_path / "secret").write_text("s")
     (folder / "fine.txt").write_text("f")
@@ -55,7 +55,7 @@ def test_nothing_but_regular_files_is_kept(collect, tmp_path):
     assert [path.name for path in collect.artifacts.iterdir()] == ["fine.txt"]
 
 
-def test_two_names_of_one_file_in_the_folder_are_kept(collect):
+def test_hard_links_within_the_folder_are_kept(collect):
     (collect.folder / "a").write_text("x")
     os.link(collect.folder / "a", collect.folder / "b")
 
@@ -63,7 +63,7 @@ def test_two_names_of_one_file_in_the_folder_are_kept(collect):
 
 
 @pytest.mark.parametrize("name", [b"a\nb", b"\x1b[31mred", b"caf\xe9", "a\u202egnp.exe".encode(), b"a\x7f"])
-def test_a_name_that_cannot_be_shown_is_refused_in_a_line_that_can(collect, name):
+def test_an_unprintable_name_is_rejected_in_a_printable_line(collect, name):
     shown = os.fsdecode(name)
     (collect.folder / f"d{shown}").mkdir()
     (collect.folder / shown).write_text("x")
@@ -82,14 +82,14 @@ def test_a_name_that_cannot_be_shown_is_refused_in_a_line_that_can(collect, name
 @pytest.mark.parametrize(
     "name", ["<script>alert(1)</script>.txt".replace("/", "_"), "x" * 200, "a b#c?d%20\"e'", "ä.txt", "-rf"]
 )
-def test_an_odd_name_is_kept_as_it_is(collect, name):
+def test_unusual_names_are_kept(collect, name):
     (collect.folder / name).write_text("x")
 
     assert collect().kept == [name]
     assert (collect.artifacts / name).read_text() == "x"
 
 
-def test_a_name_that_leaves_no_room_for_a_copy_is_refused(collect):
+def test_a_name_that_is_too_long_is_rejected(collect):
     (collect.folder / ("é" * 101)).write_text("x")
     deep = collect.folder.joinpath(*["y" * 190] * 6)
     deep.mkdir(parents=True)
@@ -98,7 +98,7 @@ def test_a_name_that_leaves_no_room_for_a_copy_is_refused(collect):
     assert list(collect().refused.values()) == ["its name is too long"] * 2
 
 
-def test_files_over_the_limit_are_refused_and_small_ones_kept(collect):
+def test_files_over_the_limit_are_rejected_and_small_ones_kept(collect):
     (collect.folder / "a.bin").write_bytes(bytes(900))
     (collect.folder / "z.jsonl").write_bytes(b"{}")
     with (collect.folder / "sparse").open("wb") as file:
@@ -122,7 +122,7 @@ def test_too_many_files_are_not_kept(collect, monkeypatch):
     assert collected.excess == "it wrote 5 files, and 3 are kept"
 
 
-def test_folders_that_are_too_deep_are_refused(collect):
+def test_folders_that_are_too_deep_are_rejected(collect):
     deep = collect.folder
     for _ in range(300):
         deep = deep / "d"
@@ -136,7 +136,7 @@ def test_folders_that_are_too_deep_are_refused(collect):
     assert list(collected.refused.values()) == ["it is more than 20 folders deep"]
 
 
-def test_a_link_put_in_the_place_of_a_folder_is_not_followed(collect, tmp_path):
+def test_a_folder_replaced_by_a_link_is_not_followed(collect, tmp_path):
     (collect.folder / "d").mkdir()
     (collect.folder / "d" / "x").write_text("inside")
     elsewhere = tmp_path / "elsewhere"
@@ -158,7 +158,7 @@ def test_a_link_put_in_the_place_of_a_folder_is_not_followed(collect, tmp_path):
     assert collected.kept == []
 
 
-def test_an_output_that_is_refused_is_not_well_and_says_why(workspace):
+def test_a_rejected_output_makes_the_cell_invalid_with_the_reason(workspace):
     workspace.cell("n.md", "import os; os.symlink('/etc/passwd', 'a.csv')", "id=a outputs=a.csv")
     workspace.build()
 

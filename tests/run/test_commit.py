@@ -21,7 +21,7 @@ def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_the_commit_is_the_one_that_git_names(repository: Path) -> None:
+def test_the_commit_is_that_of_git(repository: Path) -> None:
     commit = git(repository, "rev-parse", "HEAD")
     assert Checkout(repository).commit == commit
 
@@ -50,7 +50,7 @@ def test_a_change_makes_the_checkout_dirty(repository: Path) -> None:
     assert Checkout(repository).dirty is True
 
 
-def test_nothing_is_claimed_of_changes_to_a_commit_that_was_named(
+def test_dirty_is_unknown_if_the_commit_comes_from_the_variable(
     repository: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("KBT_COMMIT", "abc123")
@@ -60,7 +60,7 @@ def test_nothing_is_claimed_of_changes_to_a_commit_that_was_named(
     assert Checkout(repository).dirty is None
 
 
-def test_a_folder_without_a_repository_has_no_commit_unless_one_is_named(
+def test_a_folder_without_a_repository_has_only_the_commit_of_the_variable(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("KBT_COMMIT", raising=False)

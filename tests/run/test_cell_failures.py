@@ -1,4 +1,4 @@
-"""Every way in which a cell can end is a status with a reason, and touches nothing after it."""
+"""Each way in which a cell can fail has a status and a reason, and does not affect later cells."""
 
 import json
 import os
@@ -16,7 +16,7 @@ from kernels_bench_tools.run.process.reaper import reaper
 from kernels_bench_tools.schema.device import current_device
 
 RECORD = {"ts": "t", "run": "r", "impl": "x", "wl": {"name": "w"}, "status": "unsupported", "schema": 1}
-DEATHS = {
+FAILURES = {
     "a segmentation fault": (
         "def f():\n    import ctypes; ctypes.string_at(0)\nf()",
         "crashed",
@@ -57,12 +57,12 @@ os.abort()""",
         "timeout",
         "did not end within 1 s; last: waiting for a lock",
     ),
-    "a hang that heeds no signal": (
+    "a hang that ignores signals": (
         "import signal, time\nfor n in (1, 2, 15): signal.signal(n, signal.SIG_IGN)\ntime.sleep(600)",
         "timeout",
         "did not end within 1 s",
     ),
-    "output that is no text": ("import os; os.write(1, bytes(range(256)) * 100)", "ok", ""),
+    "output that is not text": ("import os; os.write(1, bytes(range(256)) * 100)", "ok", ""),
     "a closed stdout": ("import os; os.close(1); os.close(2); open('x', 'w').write('x')", "ok", ""),
     "a daemon": (
         "import os, time\nif os.fork() == 0:\n    os.setsid()\n    if os.fork() == 0: time.sleep(600)\n",
@@ -92,9 +92,9 @@ def _short_grace(monkeypatch):
     monkeypatch.setattr(processes, "_GRACE_SECONDS", 0.2)
 
 
-@pytest.mark.parametrize("death", DEATHS)
-def test_each_death_is_a_status_with_its_last_words_and_the_next_cell_runs(workspace, death):
-    code, status, reason = DEATHS[death]
+@pytest.mark.parametrize("failure", FAILURES)
+def test_each_failure_is_a_status_with_the_last_line_and_the_next_cell_runs(workspace, failure):
+    code, status, reason = FAILURES[failure]
     text = f"```python id=a timeout=1\n{code}\n```\n\n```python id=b\nprint('alive')\n```\n"
     workspace.write("n.md", text)
     workspace.build()
@@ -107,7 +107,7 @@ def test_each_death_is_a_status_with_its_last_words_and_the_next_cell_runs(works
     assert set(run.artifacts) <= {"x"}
 
 
-def test_no_death_leaves_a_folder_or_a_core_file(workspace):
+def test_a_crash_leaves_no_folder_or_core_file(workspace):
     workspace.cell("n.md", "import resource, os; print(resource.getrlimit(resource.RLIMIT_CORE)); os.abort()")
     workspace.build()
 
@@ -116,7 +116,7 @@ def test_no_death_leaves_a_folder_or_a_core_file(workspace):
 
 
 @pytest.mark.parametrize("line", ["no json", '{"ts": 1', "[]", '{"ts": "t"}', "\x00" * 10])
-def test_records_that_are_none_are_invalid(workspace, line):
+def test_lines_that_are_not_records_are_invalid(workspace, line):
     workspace.cell(
         "op/impls/x.md", f"open('op.jsonl', 'w').write({line!r} + chr(10))", "id=a outputs=op.jsonl"
     )
@@ -129,7 +129,7 @@ def test_records_that_are_none_are_invalid(workspace, line):
     assert workspace.records("op/impls/x.md")[-1]["status"] == "invalid"
 
 
-def test_a_long_log_keeps_its_beginning_and_its_end_and_says_what_is_missing(workspace):
+def test_the_middle_of_a_long_log_is_replaced_by_its_size(workspace):
     code = "import sys\nfor n in range(1_500_000): sys.stdout.write(f'line {n:07}\\n')\nraise ValueError('in the end')"
     workspace.cell("n.md", code)
     workspace.build()
@@ -145,7 +145,7 @@ def test_a_long_log_keeps_its_beginning_and_its_end_and_says_what_is_missing(wor
     assert notice == f"--- {missing:,} bytes are missing here: the log was too long ---"
 
 
-def test_the_line_that_says_what_is_missing_is_on_the_page(workspace):
+def test_a_shortened_log_is_marked_on_the_page(workspace):
     workspace.cell("n.md", "for n in range(300_000): print(f'line {n:07}')")
     workspace.build()
     publish(workspace.root, workspace.run, workspace.root / "site")
@@ -167,7 +167,7 @@ def test_a_log_of_one_long_line_is_cut_as_well(workspace):
     assert (workspace.root / run.stdout).stat().st_size < HEAD_BYTES + TAIL_BYTES + 200
 
 
-def test_printing_110_mb_costs_less_than_60_mb_of_memory(workspace):
+def test_printing_110_mb_takes_less_than_60_mb_of_memory(workspace):
     printing = "import os\nfor _ in range(1100): os.write(1, (b'y' * 99 + b'\\n') * 1000)"
     program = """
 import resource, sys
@@ -194,7 +194,7 @@ print(peak() - before, [cell.status.value for notebook in run.notebooks for cell
     assert int(kilobytes) < 60_000
 
 
-def test_printing_without_end_is_stopped_and_the_log_is_cut(workspace, monkeypatch):
+def test_endless_output_is_stopped_and_the_log_is_cut(workspace, monkeypatch):
     monkeypatch.setattr(processes, "LOG_LIMIT", 8 * 2**20)
     workspace.cell("n.md", "while True: print('x' * 1000)")
     workspace.build()
@@ -206,14 +206,14 @@ def test_printing_without_end_is_stopped_and_the_log_is_cut(workspace, monkeypat
     assert " bytes are missing here: " in workspace.text(run.stdout)
 
 
-def test_a_stdout_that_is_made_huge_without_being_written_is_stopped(workspace):
+def test_a_stdout_made_huge_by_truncate_is_stopped(workspace):
     workspace.cell("n.md", "import os, time\nos.ftruncate(1, 10**12)\ntime.sleep(600)", "id=a timeout=60")
     workspace.build()
 
     assert workspace.result("n.md").reason.startswith("printed more than ")
 
 
-def test_memory_over_the_limit_is_oom_with_how_much_was_held(workspace):
+def test_memory_over_the_limit_is_oom_with_the_size(workspace):
     code = (
         "import os, time\nprint('filling', flush=True)\n"
         "for _ in range(2):\n    if os.fork() == 0:\n        x = bytearray(b'x') * (160 << 20); time.sleep(600)\n"
@@ -249,7 +249,7 @@ def test_the_memory_limit_is_a_setting_of_the_project(workspace):
 
 @pytest.fixture
 def small_disk(tmp_path):
-    """A folder on a disk of two megabytes."""
+    """A folder on a disk of 2 MB."""
     folder = tmp_path / "small"
     folder.mkdir()
     done = subprocess.run(
@@ -284,7 +284,7 @@ print(json.dumps([[cell.status, cell.reason] for notebook in run.notebooks for c
     return json.loads(done.stdout)
 
 
-def test_a_cell_that_fills_the_disk_says_so_and_the_next_has_room_again(workspace, small_disk):
+def test_a_cell_that_fills_the_disk_fails_and_the_next_has_space(workspace, small_disk):
     workspace.cell("a.md", "open('big', 'wb').write(bytes(8 << 20))")
     workspace.cell("b.md", "open('fits', 'wb').write(bytes(1 << 20))")
 
@@ -296,7 +296,7 @@ def test_a_cell_that_fills_the_disk_says_so_and_the_next_has_room_again(workspac
 
 @pytest.mark.gpu
 @pytest.mark.skipif(current_device().kind != "cuda", reason="needs a CUDA device")
-def test_a_device_left_in_error_by_one_cell_serves_the_next(workspace):
+def test_a_device_error_in_one_cell_does_not_affect_the_next(workspace):
     broken = "import torch\nx = torch.zeros(4, device='cuda')\nx[torch.tensor([9], device='cuda')].cpu()"
     fine = "import torch\nprint(int(torch.ones(4, device='cuda').sum()))"
     workspace.write("n.md", f"```python id=a\n{broken}\n```\n\n```python id=b needs=a\n{fine}\n```\n")
