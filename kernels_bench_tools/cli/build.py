@@ -33,12 +33,12 @@ from kernels_bench_tools.cli.paths import shown
 from kernels_bench_tools.cli.physics import complain_of_impossible
 from kernels_bench_tools.cli.progress import PlainProgress, make_progress
 from kernels_bench_tools.cluster import cluster_executor
+from kernels_bench_tools.notebooks.limits import check_variable_names, read_size
 from kernels_bench_tools.notebooks.project import Project, find_project
 from kernels_bench_tools.report.changes import read_report
 from kernels_bench_tools.report.site import publish
 from kernels_bench_tools.run.build import BuildOptions
 from kernels_bench_tools.run.build import build as run_notebooks
-from kernels_bench_tools.run.limits import check_variable_names, read_size
 from kernels_bench_tools.run.locks import project_lock
 from kernels_bench_tools.schema.build import BuildRun, CellRun
 from kernels_bench_tools.schema.record import Status

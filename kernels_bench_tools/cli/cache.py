@@ -12,10 +12,10 @@ import typer
 
 from kernels_bench_tools.cli.options import Json
 from kernels_bench_tools.cli.progress import make_progress
+from kernels_bench_tools.notebooks.limits import read_size, readable_size
 from kernels_bench_tools.notebooks.project import find_project
 from kernels_bench_tools.run.cache.prune import StoredEntry, list_entries, prune_cache, verify_cache
 from kernels_bench_tools.run.cache.store import CellCache
-from kernels_bench_tools.run.limits import read_size, readable_size
 from kernels_bench_tools.run.locks import project_lock
 
 cache = typer.Typer(

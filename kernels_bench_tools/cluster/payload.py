@@ -14,12 +14,12 @@ from kernels_bench_tools.errors import ProjectError
 from kernels_bench_tools.file_io import file_digest
 from kernels_bench_tools.notebooks.graph import CellName, Node
 from kernels_bench_tools.notebooks.header import path_sources, read_header
+from kernels_bench_tools.notebooks.limits import CellPolicy
 from kernels_bench_tools.notebooks.project import Project
 from kernels_bench_tools.run.cache.entry import StoredResult
 from kernels_bench_tools.run.cache.sources import source_files
 from kernels_bench_tools.run.cell import CellTask
 from kernels_bench_tools.run.environment.base import PACKAGE_FOLDER
-from kernels_bench_tools.run.limits import CellPolicy
 from kernels_bench_tools.schema.build import CellContext
 from kernels_bench_tools.schema.hub import find_lock
 

@@ -7,18 +7,28 @@ import tomllib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+import msgspec
 
 from kernels_bench_tools.errors import ProjectError
+from kernels_bench_tools.notebooks.limits import POLICY_SETTINGS, CellPolicy, read_policy, read_size
 from kernels_bench_tools.notebooks.paths import matches
-from kernels_bench_tools.run.limits import POLICY_SETTINGS, CellPolicy, read_policy, read_size
 from kernels_bench_tools.text import did_you_mean, title_from_name
 
 STATE_FOLDER = ".kbt"
 IMPLEMENTATIONS, RESULTS = "impls", "results"
 """Folders of an operator."""
 DEFAULT_CACHE_SIZE = "10 GB"
-_SETTINGS = ("title", "repository", "notebooks", "raw_html", "cache_size", *POLICY_SETTINGS)
+_GLOB = Annotated[str, msgspec.Meta(min_length=1)]
+_SETTINGS: dict[str, tuple[Any, str]] = {
+    "title": (str, "A string"),
+    "repository": (str, "A string"),
+    "notebooks": (list[_GLOB], "A list of globs"),
+    "raw_html": (bool, "true or false"),
+    "cache_size": (str, "A string"),
+    **dict.fromkeys(POLICY_SETTINGS, (Any, "")),  # read_policy checks them
+}
 _SKIPPED_FOLDERS = {"node_modules", "__pycache__"}
 # Not notebooks unless the project's globs match them.
 _DOCUMENTS = {"readme.md", "changelog.md", "contributing.md", "license.md", "docs"}
@@ -174,17 +184,12 @@ def _project(root: Path, settings: dict[str, Any]) -> Project:
     for key, value in settings.items():
         if key not in _SETTINGS:
             known = f"One of {', '.join(_SETTINGS)}"
-            raise ProjectError(where, f"has an unknown key {key!r}", known, did_you_mean(key, _SETTINGS, ""))
-        if key in POLICY_SETTINGS:  # read_policy checks them
-            continue
-        if key == "notebooks":
-            valid, expected = _is_list_of_globs(value), "A list of globs"
-        elif key == "raw_html":
-            valid, expected = isinstance(value, bool), "true or false"
-        else:
-            valid, expected = isinstance(value, str), "A string"
-        if not valid:
-            raise ProjectError(where, f"{key} is wrong", expected)
+            raise ProjectError(where, f"has an unknown key {key!r}", known, did_you_mean(key, _SETTINGS))
+        kind, expected = _SETTINGS[key]
+        try:
+            msgspec.convert(value, kind)
+        except msgspec.ValidationError:
+            raise ProjectError(where, f"{key} is wrong", expected) from None
     return Project(
         root=root,
         title=settings.get("title") or title_from_name(root.name),
@@ -194,10 +199,6 @@ def _project(root: Path, settings: dict[str, Any]) -> Project:
         cache_size=read_size(f"{where} cache_size", settings.get("cache_size", DEFAULT_CACHE_SIZE)),
         policy=read_policy(where, settings),
     )
-
-
-def _is_list_of_globs(value: object) -> bool:
-    return isinstance(value, list) and all(isinstance(one, str) and one for one in value)
 
 
 def _markdown_files(root: Path) -> Iterator[str]:

@@ -15,12 +15,12 @@ from pathlib import Path
 
 from kernels_bench_tools.notebooks.cell import Cell
 from kernels_bench_tools.notebooks.graph import CellName, Graph, Node
+from kernels_bench_tools.notebooks.limits import CellPolicy, readable_size
 from kernels_bench_tools.run.cache.entry import Draft, Entry, StoredResult
 from kernels_bench_tools.run.cell_outputs import Collected, collect_outputs, open_folder
 from kernels_bench_tools.run.cell_records import add_failure, check_records
 from kernels_bench_tools.run.environment.base import CellEnvironment, Prepared
 from kernels_bench_tools.run.environment.variables import passed_variables
-from kernels_bench_tools.run.limits import CellPolicy, readable_size
 from kernels_bench_tools.run.log_text import failure_from_log, hide_paths, is_out_of_memory, last_line
 from kernels_bench_tools.run.process.memory import default_memory_limit
 from kernels_bench_tools.run.process.reaper import reaper

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from kernels_bench_tools.notebooks.front_matter import unmet_requirement
 from kernels_bench_tools.notebooks.graph import CellName, Graph, Node
+from kernels_bench_tools.notebooks.limits import CellPolicy
 from kernels_bench_tools.notebooks.project import Project
 from kernels_bench_tools.run.cache.entry import Draft, Entry, StoredResult
 from kernels_bench_tools.run.cache.key import Fingerprints
@@ -25,7 +26,6 @@ from kernels_bench_tools.run.cell_inputs import cell_context
 from kernels_bench_tools.run.environment.base import Prepared
 from kernels_bench_tools.run.executor import Executor
 from kernels_bench_tools.run.git import Checkout, Revision
-from kernels_bench_tools.run.limits import CellPolicy
 from kernels_bench_tools.run.process.run import wait_for
 from kernels_bench_tools.run.progress import Progress
 from kernels_bench_tools.run.result import describe_cell

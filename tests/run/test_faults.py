@@ -17,7 +17,7 @@ SIGKILL, memory, exit code,
 hang, no text, own folder gone
 printing without end            test_cell_failures, test_runner
 a GPU left in error             test_cell_failures, on a GPU
-a worker lost during a cell      test_cluster
+a worker lost during a cell     test_cluster
 random notebooks                test_fuzz (``KBT_FUZZ_EXAMPLES=10000``)
 ==============================  =======================================================================
 """

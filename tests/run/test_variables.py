@@ -7,9 +7,9 @@ import sys
 import pytest
 
 from kernels_bench_tools.errors import ProjectError
+from kernels_bench_tools.notebooks.limits import read_size
 from kernels_bench_tools.notebooks.project import find_project
 from kernels_bench_tools.run.environment.variables import allowed_variables, number_variables
-from kernels_bench_tools.run.limits import read_size
 
 CREDENTIALS = [
     "HF_TOKEN",
