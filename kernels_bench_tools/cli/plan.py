@@ -66,9 +66,7 @@ def plan(
     options = BuildOptions(environment=env.value, workloads=workloads, mode=mode.value, processes=processes)
     cells = plan_build(project, paths or [], options)
     if output is Format.JSON:
-        counts = {action.value: 0 for action in PlannedAction} | Counter(
-            cell.action.value for cell in cells
-        )
+        counts = {action.value: 0 for action in PlannedAction} | Counter(cell.action.value for cell in cells)
         print(_as_json({"counts": counts, "cells": cells}))
     else:
         print(describe_plan(cells))

@@ -1,4 +1,4 @@
-"""Builds whose cells run on the workers of a real Dask cluster, with workers, clients and schedulers that die."""
+"""Builds whose cells run on a real Dask cluster, with workers, clients and schedulers that are killed."""
 
 import itertools
 import logging
@@ -147,7 +147,7 @@ def write_tree(workspace):
 def site(workspace, **options):
     """Build from nothing; return the bytes of every page, with the seconds that cells took made equal."""
     shutil.rmtree(workspace.root / ".kbt", ignore_errors=True)
-    told = workspace.build(processes=2, **options)
+    recorder = workspace.build(processes=2, **options)
     for notebook in workspace.run.notebooks:
         notebook.blocks = [
             replace(block, seconds=1.0) if isinstance(block, CellRun) else block for block in notebook.blocks
@@ -155,7 +155,9 @@ def site(workspace, **options):
     folder = workspace.root / "site"
     shutil.rmtree(folder, ignore_errors=True)
     publish(workspace.root, workspace.run, folder)
-    return told, {path.relative_to(folder): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    return recorder, {
+        path.relative_to(folder): path.read_bytes() for path in folder.rglob("*") if path.is_file()
+    }
 
 
 def test_the_same_build_on_any_number_of_workers_gives_the_same_site(workspace, cluster):
@@ -164,9 +166,9 @@ def test_the_same_build_on_any_number_of_workers_gives_the_same_site(workspace, 
 
     for count in (1, 2, 4):
         scale(cluster, count)
-        told, there = site(workspace, cluster=cluster.scheduler_address)
+        recorder, there = site(workspace, cluster=cluster.scheduler_address)
 
-        assert told.notes == []
+        assert recorder.notes == []
         assert sorted(there) == sorted(here)
         assert [name for name in here if here[name] != there[name]] == []
     scale(cluster, 2)
@@ -175,7 +177,7 @@ def test_the_same_build_on_any_number_of_workers_gives_the_same_site(workspace, 
     )
 
 
-def test_a_cell_whose_worker_is_lost_runs_elsewhere_and_nothing_of_it_is_left(workspace, cluster):
+def test_a_cell_whose_worker_is_lost_runs_on_another_worker(workspace, cluster):
     flag, seconds = workspace.root / "flag", f"6{os.getpid()}"
     code = (
         f"import os, subprocess, time\nif not os.path.exists({str(flag)!r}):\n    open({str(flag)!r}, 'w')\n"
@@ -183,45 +185,47 @@ def test_a_cell_whose_worker_is_lost_runs_elsewhere_and_nothing_of_it_is_left(wo
     code += f"    subprocess.Popen(['sleep', '{seconds}'], start_new_session=True)\n    {KILL_WORKER}"
     workspace.cell("n.md", code + "print('done')")
     workspace.cell("m.md", "print('fine')")
-    told = workspace.build(cluster=cluster.scheduler_address)
+    recorder = workspace.build(cluster=cluster.scheduler_address)
 
     assert [workspace.result(name).status for name in ("n.md", "m.md")] == ["ok", "ok"]
     assert any(
-        "was lost while n.md:a ran; trying again on another worker (1 of 3)" in note for note in told.notes
+        "was lost while n.md:a ran; trying again on another worker (1 of 3)" in note
+        for note in recorder.notes
     )
     wait_until(lambda: not survivors(seconds), 5)
 
 
-def test_a_cell_that_kills_three_workers_has_crashed_and_stops_nothing_else(workspace, cluster):
+def test_a_cell_that_kills_three_workers_has_crashed(workspace, cluster):
     workspace.cell("n.md", "import os, time\n" + KILL_WORKER)
     workspace.cell("m.md", "print('fine')", "id=a needs=./n.md:a")
-    told = workspace.build(cluster=cluster.scheduler_address)
+    recorder = workspace.build(cluster=cluster.scheduler_address)
 
     run = workspace.result("n.md")
 
     assert (run.status, run.reason) == ("crashed", "its worker was lost 3 times while it ran")
     assert workspace.result("m.md").status == "ok"
-    assert [note[-8:] for note in told.notes] == ["(1 of 3)", "(2 of 3)", "(3 of 3)"]
+    assert [note[-8:] for note in recorder.notes] == ["(1 of 3)", "(2 of 3)", "(3 of 3)"]
 
 
-def test_a_session_that_loses_its_worker_starts_anew_so_that_its_table_has_one_device(workspace, cluster):
+def test_a_session_that_loses_its_worker_restarts_on_another_worker(workspace, cluster):
     flag = workspace.root / "flag"
     tag = "write(tags={'worker': str(os.getppid())})\n"
     kill = f"if process == 1 and not os.path.exists({str(flag)!r}): open({str(flag)!r}, 'w'); {KILL_WORKER}"
     workspace.cell("op/impls/x.md", WRITE + tag, MEASURING)
     workspace.cell("op/impls/y.md", WRITE + kill + tag, MEASURING)
-    told = workspace.build(cluster=cluster.scheduler_address, processes=2)
+    recorder = workspace.build(cluster=cluster.scheduler_address, processes=2)
 
     records = [*workspace.records("op/impls/x.md"), *workspace.records("op/impls/y.md")]
 
     assert len(records) == 4
     assert len({record["tags"]["worker"] for record in records}) == 1
     assert any(
-        "was lost while op/impls/y.md:a ran; trying again on another worker" in note for note in told.notes
+        "was lost while op/impls/y.md:a ran; trying again on another worker" in note
+        for note in recorder.notes
     )
 
 
-def test_a_measuring_cell_that_kills_three_workers_is_a_row_and_the_others_are_measured(workspace, cluster):
+def test_a_measuring_cell_that_kills_three_workers_is_a_record(workspace, cluster):
     workspace.cell("op/impls/x.md", WRITE + "write()", MEASURING)
     workspace.cell("op/impls/y.md", WRITE + KILL_WORKER, MEASURING)
     workspace.build(cluster=cluster.scheduler_address, processes=1)
@@ -231,7 +235,7 @@ def test_a_measuring_cell_that_kills_three_workers_is_a_row_and_the_others_are_m
     assert (record["status"], record["err"]["msg"]) == ("crashed", "its worker was lost 3 times while it ran")
 
 
-def test_what_a_script_takes_from_the_disk_travels_with_it(workspace, cluster):
+def test_path_sources_of_a_script_are_sent_to_the_worker(workspace, cluster):
     wheel = workspace.root / "wheels/gift-1.0-py3-none-any.whl"
     wheel.parent.mkdir()
     with zipfile.ZipFile(wheel, "w") as archive:
@@ -253,7 +257,7 @@ def test_what_a_script_takes_from_the_disk_travels_with_it(workspace, cluster):
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
-def test_cells_end_with_the_build_that_sent_them(workspace, cluster, number):
+def test_cells_end_when_their_build_is_interrupted_or_killed(workspace, cluster, number):
     seconds = sleeper(workspace)
     build = start_build(workspace, cluster.scheduler_address)
     wait_until(lambda: survivors(seconds))
@@ -269,7 +273,7 @@ def test_cells_end_with_the_build_that_sent_them(workspace, cluster, number):
     assert workspace.result("n.md").status == "ok"
 
 
-def test_operators_are_measured_side_by_side_on_workers_of_their_own(workspace, stand_in_gpus):
+def test_operators_are_measured_in_parallel_each_on_one_worker(workspace, stand_in_gpus):
     _, address = stand_in_gpus
     tag = "begin = time.time(); time.sleep(0.8)\n"
     tag += "write(tags={'worker': os.environ['CUDA_VISIBLE_DEVICES'], 'begin': str(begin), 'end': str(time.time())})"
@@ -294,7 +298,7 @@ def test_operators_are_measured_side_by_side_on_workers_of_their_own(workspace, 
     assert any(one[0] < other[1] and other[0] < one[1] for one in spans["p"] for other in spans["q"])
 
 
-def test_when_the_scheduler_is_gone_one_line_says_so_and_no_cell_runs_on(workspace, stand_in_gpus):
+def test_a_lost_scheduler_is_one_error_and_ends_all_cells(workspace, stand_in_gpus):
     host, address = stand_in_gpus
     seconds = sleeper(workspace)
     build = start_build(workspace, address)
@@ -306,15 +310,15 @@ def test_when_the_scheduler_is_gone_one_line_says_so_and_no_cell_runs_on(workspa
 
     assert time.monotonic() - began < 15
     assert build.returncode == 1
-    said = [line for line in error.splitlines() if line.startswith("kbt:")]
-    assert len(said) == 1
-    assert f"cluster {address}: the scheduler is gone" in said[0]
+    message = [line for line in error.splitlines() if line.startswith("kbt:")]
+    assert len(message) == 1
+    assert f"cluster {address}: the scheduler is gone" in message[0]
     assert "Traceback" not in error
     wait_until(lambda: not survivors(seconds), 20)
     wait_until(lambda: not [one for one in children if one.is_running()], 30)
 
 
-def test_a_scheduler_that_cannot_be_reached_is_told_of_within_ten_seconds(workspace):
+def test_an_unreachable_scheduler_is_an_error_within_ten_seconds(workspace):
     workspace.cell("n.md", "1")
     began = time.monotonic()
 
@@ -323,7 +327,7 @@ def test_a_scheduler_that_cannot_be_reached_is_told_of_within_ten_seconds(worksp
     assert time.monotonic() - began < 10
 
 
-def test_workers_of_different_devices_are_refused_by_name(workspace, cluster):
+def test_workers_with_different_devices_are_an_error(workspace, cluster):
     workspace.cell("n.md", "1")
     whole = os.sched_getaffinity(0)
     if len(whole) < 2:
@@ -347,8 +351,8 @@ def test_workers_of_different_devices_are_refused_by_name(workspace, cluster):
     wait_until(lambda: len(cluster.scheduler_info["workers"]) == 2)
 
 
-def test_help_says_that_a_cluster_runs_code():
-    said = start("workers", "--help").communicate(timeout=60)[0]
+def test_help_warns_that_a_cluster_runs_code():
+    message = start("workers", "--help").communicate(timeout=60)[0]
 
-    assert "A cluster runs the code that it is sent" in " ".join(said.split())
-    assert "TLS" in said
+    assert "A cluster runs the code that it is sent" in " ".join(message.split())
+    assert "TLS" in message

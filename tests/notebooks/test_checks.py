@@ -109,7 +109,7 @@ def test_nothing_runs_if_a_notebook_has_errors(workspace):
 
     assert len(caught.value.problems) == 2
     assert isinstance(caught.value, NotebookError)
-    assert workspace.told.started == []
+    assert workspace.recorder.started == []
     assert str(caught.value).splitlines()[1].startswith("c.md:3: timeout=y")
 
 

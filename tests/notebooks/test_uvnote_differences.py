@@ -282,7 +282,7 @@ def test_a_commented_out_cell_is_not_a_heading(workspace):
 
     assert not any("python" in heading for heading in headings)
     assert "SystemExit" in page
-    assert list(workspace.told.finished) == ["n.md:b"]
+    assert list(workspace.recorder.finished) == ["n.md:b"]
 
 
 def test_notebooks_are_utf8_in_any_locale(workspace):

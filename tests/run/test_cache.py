@@ -328,7 +328,7 @@ def test_a_damaged_entry_is_reported_and_its_cell_runs_again(operator, damage, f
     assert told.started == [X]
     assert told.notes == [f"{X}: its stored result is damaged ({flaw}) and is ignored"]
     assert operator.build().started == []
-    assert operator.told.notes == []
+    assert operator.recorder.notes == []
 
 
 def test_a_flipped_bit_in_any_file_of_an_entry_runs_its_cell_again(operator):
@@ -351,7 +351,7 @@ def test_a_deleted_entry_runs_its_cell_again(operator):
     shutil.rmtree(entry_of(operator))
 
     assert operator.build().started == [X]
-    assert operator.told.notes == []
+    assert operator.recorder.notes == []
 
 
 def test_a_damaged_last_json_is_ignored(operator):
@@ -393,7 +393,7 @@ def test_a_clone_with_the_copied_cache_runs_no_cell(operator, tmp_path):
     operator.root = clone
 
     assert operator.build().started == []
-    assert all(run.cached for run in operator.told.finished.values())
+    assert all(run.cached for run in operator.recorder.finished.values())
 
 
 def test_state_is_ignored_by_git(operator):

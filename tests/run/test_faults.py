@@ -7,9 +7,9 @@ a build killed with -9          here, whole builds (``KBT_FAULT_KILLS=200`` kill
                                 test_cache_entries, one entry; test_orphans, the processes of its cells
 a build killed while it makes   here
 pages
-Ctrl-C, TERM, HUP               test_scheduler, test_orphans
+Ctrl-C, TERM, HUP               test_schedule, test_orphans
 a full disk                     here, whole builds; test_cell_failures, a cell's; test_cache_entries, an entry
-eight builds at once            here; test_scheduler, one project and one device
+eight builds at once            here; test_schedule, one project and one device
 bits flipped in the cache       here, on the pages; test_cache_entries, every bit; test_cache, every file
 a checkout moved or cloned      here, copied; test_cache, moved and cloned
 segmentation fault, abort,      test_cell_failures

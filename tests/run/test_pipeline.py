@@ -34,11 +34,12 @@ def tree(workspace):
 def test_a_generated_tree_builds_with_one_environment(workspace, tree, layout):
     count = FOLDERS + 2
     tree(count, layout)
-    told = workspace.build(environment="uv")
+    recorder = workspace.build(environment="uv")
 
-    assert len(told.started) == count + 1
+    assert len(recorder.started) == count + 1
     assert (
-        told.environments == [f"{sorted(told.finished)[1]} and {count} more"] or len(told.environments) == 1
+        recorder.environments == [f"{sorted(recorder.finished)[1]} and {count} more"]
+        or len(recorder.environments) == 1
     )
     run = workspace.result("combined.md", "combine")
     assert run.status == "ok"
@@ -51,9 +52,9 @@ def test_an_edit_runs_that_cell_and_what_needs_it(workspace, tree):
     workspace.build()
     write_notebook(paths[3], 3, edit="print('edited')\n")
 
-    told = workspace.build()
+    recorder = workspace.build()
 
-    assert told.started == ["flat/impls/n0003.md:benchmark"]  # it wrote what it wrote before
+    assert recorder.started == ["flat/impls/n0003.md:benchmark"]  # it wrote what it wrote before
     write_notebook(paths[3], 4)
     assert workspace.build().started == ["flat/impls/n0003.md:benchmark", "combined.md:combine"]
 
@@ -84,9 +85,9 @@ def test_the_cell_with_the_longest_way_behind_it_starts_first(workspace):
     names = workspace.build(jobs=1).started
     assert names == ["c.md:a", "a.md:a", "b.md:a", "z.md:a"]  # nothing is known but that one waits for c
 
-    told = workspace.build(jobs=1, rerun=True)
+    recorder = workspace.build(jobs=1, rerun=True)
 
-    assert told.started == ["c.md:a", "z.md:a", "b.md:a", "a.md:a"]
+    assert recorder.started == ["c.md:a", "z.md:a", "b.md:a", "a.md:a"]
 
 
 def test_measuring_cells_start_with_the_operator_that_takes_longest(workspace):
@@ -96,27 +97,27 @@ def test_measuring_cells_start_with_the_operator_that_takes_longest(workspace):
         workspace.cell(f"{operator}/impls/x.md", SLEEP.format(seconds) + write, "id=a outputs=op.jsonl")
     workspace.build()
 
-    told = workspace.build(rerun=True)
+    recorder = workspace.build(rerun=True)
 
-    assert told.started == ["second/impls/x.md:a", "first/impls/x.md:a"]
+    assert recorder.started == ["second/impls/x.md:a", "first/impls/x.md:a"]
 
 
 def test_environments_are_ready_before_anything_runs(workspace):
-    told = []
+    recorder = []
 
-    class Order(type(workspace.told)):
+    class Order(type(workspace.recorder)):
         def environment_finished(self, cell_name, seconds, ok):
-            told.append("environment")
+            recorder.append("environment")
 
         def cell_started(self, name):
-            told.append("cell")
+            recorder.append("cell")
 
     for number in range(3):
         header = f'# /// script\n# dependencies = []\n# requires-python = ">=3.{number}"\n# ///\n'
         workspace.cell(f"n{number}.md", header)
     build(find_project(workspace.root), [], BuildOptions(environment="uv"), Order())
 
-    assert told == ["environment"] * 3 + ["cell"] * 3
+    assert recorder == ["environment"] * 3 + ["cell"] * 3
 
 
 def test_a_build_in_which_nothing_changed_imports_little(workspace, tree):

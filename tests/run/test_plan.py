@@ -1,4 +1,4 @@
-"""What a build would run, and why, is known before it runs."""
+"""What a build would run, and why, without running anything."""
 
 import shutil
 
@@ -54,7 +54,7 @@ def may(*upstream, changed=(), reason=""):
     return (PlannedAction.MAY_RUN, reason, list(changed), list(upstream))
 
 
-def test_after_a_build_all_is_unchanged(operator):
+def test_all_cells_are_unchanged_after_a_build(operator):
     assert plan(operator) == {}
     assert len(plan_build(operator.project, [], BuildOptions(environment="current", processes=1))) == 3
 
@@ -67,7 +67,7 @@ def test_planning_runs_nothing_and_writes_nothing(operator):
     assert {path: path.stat().st_mtime_ns for path in operator.root.rglob("*")} == before
 
 
-def test_a_new_project_never_ran(workspace):
+def test_cells_of_a_new_project_never_ran(workspace):
     workspace.cell("op/impls/x.md", WRITE, MEASURING)
     combine(workspace, "../impls/*.md:a")
 
@@ -75,7 +75,7 @@ def test_a_new_project_never_ran(workspace):
     assert not (workspace.root / ".kbt").exists()
 
 
-def test_edited_code_header_and_outputs_are_told_apart(operator):
+def test_changed_code_header_and_outputs_are_named(operator):
     operator.cell("op/impls/x.md", SOURCES + WRITE + "# more", MEASURING, "title: X")
     assert plan(operator) == {X: run("code"), C: may(X)}
     operator.cell("op/impls/x.md", SOURCES.replace("[]", "[ ]") + WRITE, MEASURING, "title: X")
@@ -90,7 +90,7 @@ def test_prose_changes_nothing(operator):
     assert plan(operator) == {}
 
 
-def test_a_source_a_data_file_and_a_lock_are_named(operator):
+def test_a_changed_source_data_file_and_lock_are_named(operator):
     operator.write("lib/lib.py", "x = 1")
     operator.write("kernels.lock", "[]")
     operator.write("op/results/records/old.jsonl", "{} \n")
@@ -102,7 +102,7 @@ def test_a_source_a_data_file_and_a_lock_are_named(operator):
     }
 
 
-def test_front_matter_that_reaches_another_cell_is_upstream_of_it(operator):
+def test_changed_front_matter_is_upstream_of_cells_that_read_it(operator):
     operator.cell("op/impls/x.md", SOURCES + WRITE, MEASURING, "title: Z")
 
     assert plan(operator) == {C: run(f"upstream {X}")}
@@ -116,27 +116,27 @@ def test_a_new_and_a_removed_notebook_are_named_by_the_combine_cell(operator):
     assert plan(operator)["op/impls/new.md:a"] == run(reason="never ran")
 
 
-def test_workloads_mode_and_processes_are_named(operator):
+def test_changed_workloads_mode_and_processes_are_named(operator):
     assert plan(operator, workloads="smoke") == {X: run("workloads"), Y: run("workloads"), C: may(X, Y)}
     assert plan(operator, X, mode="bwd") == {X: run("mode")}
     assert plan(operator, X, processes=2) == {X: run("processes")}
 
 
-def test_another_device_and_another_environment_are_named(operator, monkeypatch):
+def test_a_changed_device_and_environment_are_named(operator, monkeypatch):
     assert plan(operator, X, environment="uv") == {X: run("environment")}
     monkeypatch.setattr(staleness, "current_device", lambda: cuda_device("NVIDIA H200"))
 
     assert plan(operator, X) == {X: run("device")}
 
 
-def test_a_failure_runs_again_and_says_how_it_ended(workspace):
+def test_a_failed_cell_runs_again_with_its_status_as_reason(workspace):
     workspace.cell("n.md", "1 / 0")
     workspace.build()
 
     assert plan(workspace) == {"n.md:a": run(reason="last run failed (error)")}
 
 
-def test_what_fails_and_was_edited_is_said_to_have_changed(workspace):
+def test_a_failed_cell_that_was_edited_has_changed_code(workspace):
     workspace.cell("n.md", "1 / 0")
     workspace.build()
     workspace.cell("n.md", "1 / 1")
@@ -144,20 +144,20 @@ def test_what_fails_and_was_edited_is_said_to_have_changed(workspace):
     assert plan(workspace) == {"n.md:a": run("code")}
 
 
-def test_a_damaged_entry_is_said_to_be_damaged(operator):
+def test_a_damaged_entry_is_reported(operator):
     path = operator.root / operator.result("op/impls/x.md").artifacts["op.jsonl"]
     path.write_text("tampered")
 
     assert plan(operator)[X] == run(reason="damaged entry (artifacts/op.jsonl was changed)")
 
 
-def test_a_result_that_was_removed_is_said_to_be_gone(operator):
+def test_a_removed_result_is_reported(operator):
     shutil.rmtree(operator.root / ".kbt/cache")
 
     assert plan(operator)[X] == run(reason="its result is no longer stored")
 
 
-def test_what_cannot_run_here_is_neither_stale_nor_unchanged(workspace, monkeypatch):
+def test_an_unsupported_cell_is_neither_stale_nor_unchanged(workspace, monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     workspace.cell("op/impls/x.md", WRITE, MEASURING, "requires: [cuda]")
     combine(workspace, "../impls/*.md:a")
@@ -169,7 +169,7 @@ def test_what_cannot_run_here_is_neither_stale_nor_unchanged(workspace, monkeypa
     assert plan(workspace) == {}
 
 
-def test_a_plan_names_what_the_build_then_runs(operator):
+def test_a_plan_lists_the_cells_that_the_build_then_runs(operator):
     operator.cell("op/impls/x.md", SOURCES + WRITE + "# more", MEASURING, "title: X")
     operator.write("op/results/records/new.jsonl", "{}\n")
     planned = plan(operator)
@@ -188,7 +188,7 @@ def test_results_of_more_processes_are_unchanged_for_a_build_that_asks_for_the_d
     assert plan(workspace, processes=0) == {X: run("code")}
 
 
-def test_only_the_cells_that_are_asked_for_and_their_needs_are_planned(operator):
+def test_only_the_targets_and_their_needs_are_planned(operator):
     operator.write("lib/lib.py", "x = 1")
 
     assert plan(operator, "op/impls/y.md") == {}

@@ -118,7 +118,7 @@ def test_verify_removes_damaged_entries_and_names_their_cells(workspace):
     assert removed == {"n.md:a": "stderr.txt was changed"}
     assert looked == [(1, 2), (2, 2)]
     assert workspace.build().started == ["n.md:a"]
-    assert workspace.told.notes == []
+    assert workspace.recorder.notes == []
 
 
 @pytest.mark.parametrize("size", ['"many"', "12", '"-1G"', '""'])

@@ -1,4 +1,4 @@
-"""How a cell ends, and what is left of it."""
+"""The status, logs and outputs of a cell."""
 
 import json
 import os
@@ -54,7 +54,7 @@ def survivors(word):
         ("this is no python", "error", "SyntaxError: invalid syntax", 1),
     ],
 )
-def test_each_end_has_its_status_and_reason(workspace, code, status, reason, exit_code):
+def test_status_and_reason_of_each_kind_of_failure(workspace, code, status, reason, exit_code):
     workspace.cell("n.md", code)
     workspace.build()
 
@@ -86,7 +86,7 @@ def test_a_timeout_kills_everything_that_the_cell_started(workspace, start, tmp_
     assert time.monotonic() - began < 10
 
 
-def test_what_a_cell_leaves_running_is_killed_when_it_ends(workspace):
+def test_processes_that_a_cell_leaves_behind_are_killed(workspace):
     seconds = f"4{os.getpid()}"
     workspace.cell(
         "n.md", f"import subprocess\nsubprocess.Popen(['sleep', '{seconds}'], start_new_session=True)"
@@ -117,7 +117,7 @@ def test_a_cell_that_ignores_the_request_to_end_is_killed(workspace, monkeypatch
     assert workspace.result("n.md").status == "timeout"
 
 
-def test_a_cell_that_prints_without_end_is_stopped(workspace, monkeypatch):
+def test_a_cell_that_prints_too_much_is_ended(workspace, monkeypatch):
     monkeypatch.setattr(processes, "LOG_LIMIT", 2**20)
     workspace.cell("n.md", "while True: print('x' * 1000)")
     workspace.build()
@@ -130,17 +130,17 @@ def test_a_cell_that_prints_without_end_is_stopped(workspace, monkeypatch):
 
 def test_output_is_kept_as_bytes(workspace):
     workspace.cell("n.md", "import os\nos.write(1, b'\\xff\\xfe ok\\n')\nos.write(2, b'err')")
-    told = workspace.build()
+    recorder = workspace.build()
 
     run = workspace.result("n.md")
 
     assert run.status == "ok"
     assert (workspace.root / run.stdout).read_bytes() == b"\xff\xfe ok\n"
     assert (workspace.root / run.stderr).read_bytes() == b"err"
-    assert told.lines == ["\ufffd\ufffd ok"]
+    assert recorder.lines == ["\ufffd\ufffd ok"]
 
 
-def test_logs_name_no_folder_of_this_machine(workspace):
+def test_logs_contain_no_local_paths(workspace):
     workspace.cell("n.md", "import os\nprint(os.getcwd(), os.environ['HOME'], __file__)\nraise ValueError")
     workspace.build()
 
@@ -159,7 +159,7 @@ def test_logs_name_no_folder_of_this_machine(workspace):
         (b"/h/.cache /h", b"~/.cache ~"),
     ],
 )
-def test_paths_of_this_machine_are_replaced_in_text(text, expected):
+def test_local_paths_are_replaced_in_text(text, expected):
     assert without_paths(text, {Path("/srv/p"): "", Path("/h"): "~"}) == expected
 
 
@@ -185,7 +185,7 @@ Path("../outside.txt").write_text("")
     assert workspace.text(run.artifacts["d/b.txt"]) == "b"
 
 
-def test_outputs_choose_by_name_and_glob(workspace):
+def test_outputs_are_selected_by_name_and_glob(workspace):
     code = "for name in ('a.svg', 'b.svg', 'c.csv', 'd.txt'): open(name, 'w')"
     workspace.cell("n.md", code, "id=a outputs=*.svg,c.csv")
     workspace.build()
@@ -193,7 +193,7 @@ def test_outputs_choose_by_name_and_glob(workspace):
     assert list(workspace.result("n.md").artifacts) == ["a.svg", "b.svg", "c.csv"]
 
 
-def test_an_output_that_was_promised_and_not_written_is_not_well(workspace):
+def test_a_missing_output_makes_the_cell_invalid(workspace):
     workspace.cell("n.md", "open('a.svg', 'w')", "id=a outputs=a.svg,b.svg")
     workspace.build()
 
@@ -212,7 +212,7 @@ def test_an_output_that_was_promised_and_not_written_is_not_well(workspace):
         ("open('op.jsonl', 'a').write('garbage\\n')", "invalid", "Invalid", "op.jsonl:2 is not a record"),
     ],
 )
-def test_finished_rows_are_kept_and_the_failure_is_one_more(workspace, code, status, kind, reason):
+def test_records_of_a_failed_cell_are_kept_and_the_failure_is_added(workspace, code, status, kind, reason):
     run = measure(workspace, WRITE + code, MEASURING + " timeout=1")
 
     records = read_records(workspace.root / run.artifacts["op.jsonl"])
@@ -230,7 +230,7 @@ def test_finished_rows_are_kept_and_the_failure_is_one_more(workspace, code, sta
     assert last.device.kind == "cpu"
 
 
-def test_half_a_line_of_a_killed_writer_is_dropped(workspace):
+def test_an_unfinished_last_line_is_dropped(workspace):
     run = measure(
         workspace, WRITE + "open('op.jsonl', 'a').write('{\"ts\": ')\nimport os; os.kill(os.getpid(), 9)"
     )
@@ -248,7 +248,7 @@ def test_half_a_line_of_a_killed_writer_is_dropped(workspace):
         ("open('op.jsonl', 'wb').write(b'\\xff\\n')", MEASURING, "op.jsonl:1 is not a record"),
     ],
 )
-def test_a_measurement_without_records_gets_one_that_says_so(workspace, code, attributes, reason):
+def test_a_measuring_cell_without_records_gets_a_record_of_the_failure(workspace, code, attributes, reason):
     run = measure(workspace, code, attributes)
 
     (record,) = read_records(workspace.root / run.artifacts["op.jsonl"])
@@ -257,7 +257,7 @@ def test_a_measurement_without_records_gets_one_that_says_so(workspace, code, at
     assert run.reason.startswith(reason)
 
 
-def test_a_device_that_is_not_here_is_a_row_and_no_process(workspace, monkeypatch):
+def test_a_cell_for_a_missing_device_is_unsupported_and_not_started(workspace, monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     run = measure(workspace, WRITE, front="requires: [cuda]")
 
@@ -266,7 +266,7 @@ def test_a_device_that_is_not_here_is_a_row_and_no_process(workspace, monkeypatc
     assert run.status == record.status == "unsupported"
     assert run.reason.startswith("needs a CUDA device; this machine has ")
     assert run.exit_code is None
-    assert workspace.told.started == workspace.told.environments == []
+    assert workspace.recorder.started == workspace.recorder.environments == []
 
 
 @pytest.mark.parametrize(
@@ -280,7 +280,7 @@ def test_another_operating_system_is_unsupported(workspace, front, reason):
     assert run.reason.startswith(reason)
 
 
-def test_a_cell_is_told_who_it_is(workspace):
+def test_a_cell_gets_its_context_and_needs(workspace):
     code = """
 from kernels_bench_tools.schema.build import CellContext, Needs
 import json
@@ -296,7 +296,7 @@ print(Needs.load().device.kind)
     assert lines == ["['op', 'x', 'op/impls/x.md', 'a', 'current', 'smoke', 'f']", "cpu"]
 
 
-def test_caches_are_shared_and_home_is_not(workspace, tmp_path):
+def test_cells_share_caches_and_have_their_own_home(workspace, tmp_path):
     code = "import os\nfor n in ('HOME', 'HF_HOME', 'TRITON_CACHE_DIR', 'UV_CACHE_DIR'): print(os.environ[n])"
     workspace.cell("n.md", code)
     workspace.build()

@@ -1,4 +1,4 @@
-"""Cells that measure run in several fresh processes, which take turns and watch their sentinels."""
+"""Sessions: cells that measure run in several fresh processes in alternating order, and sentinels are compared."""
 
 import pytest
 from filelock import FileLock, Timeout
@@ -45,20 +45,20 @@ write(sentinels={{"copy": {values!r}[process][attempt], "null": [0.002, 0.0025]}
     workspace.cell(notebook, code, MEASURING)
 
 
-def test_cells_of_an_operator_take_turns_and_every_other_round_goes_backwards(workspace):
+def test_processes_alternate_and_every_other_round_is_reversed(workspace):
     for notebook in (X, Y, "other/impls/z.md"):
         workspace.cell(notebook, WRITE + "write()", MEASURING)
 
-    told = workspace.build(processes=3)
+    recorder = workspace.build(processes=3)
 
-    turns = [(name.removesuffix(".md:a").rpartition("/")[2], process) for name, process in told.processes]
+    turns = [(name.removesuffix(".md:a").rpartition("/")[2], process) for name, process in recorder.processes]
     assert turns == [
         *[("x", 0), ("y", 0), ("y", 1), ("x", 1), ("x", 2), ("y", 2)],
         *[("z", 0), ("z", 1), ("z", 2)],
     ]
 
 
-def test_each_process_is_fresh_and_told_which_it_is_and_records_follow_in_order(workspace):
+def test_each_process_is_fresh_and_records_are_in_the_order_of_processes(workspace):
     code = WRITE + "write(tags={'seen': f'{process} of {processes}, {sorted(os.listdir())}'})\n"
     code += "pathlib.Path(os.environ['HOME'], 'mark').touch(exist_ok=False)"
     workspace.cell(X, code, MEASURING)
@@ -74,13 +74,13 @@ def test_each_process_is_fresh_and_told_which_it_is_and_records_follow_in_order(
 
 def test_cells_that_do_not_measure_run_once(workspace):
     workspace.cell("n.md", "import json, os\nprint(json.load(open(os.environ['KBT_CONTEXT']))['processes'])")
-    told = workspace.build(processes=3)
+    recorder = workspace.build(processes=3)
 
-    assert told.started == ["n.md:a"]
+    assert recorder.started == ["n.md:a"]
     assert workspace.text(workspace.result("n.md").stdout) == "1\n"
 
 
-def test_logs_of_all_processes_are_kept_with_a_line_between_them(workspace):
+def test_logs_of_all_processes_are_kept_with_a_separating_line(workspace):
     workspace.cell(X, WRITE + "write()\nprint(process, end='' if process else chr(10))", MEASURING)
     workspace.build(processes=3)
 
@@ -90,7 +90,7 @@ def test_logs_of_all_processes_are_kept_with_a_line_between_them(workspace):
     assert run.stderr == ""
 
 
-def test_other_outputs_are_those_of_the_first_process_and_seconds_add_up(workspace):
+def test_other_outputs_are_those_of_the_first_process_and_seconds_are_summed(workspace):
     code = WRITE + "write()\nopen('d.txt', 'w').write(str(process))\nimport time; time.sleep(0.1)"
     workspace.cell(X, code, "id=a outputs=op.jsonl,d.txt")
     workspace.build(processes=3)
@@ -101,33 +101,33 @@ def test_other_outputs_are_those_of_the_first_process_and_seconds_add_up(workspa
     assert 0.3 <= run.seconds < 3
 
 
-def test_a_process_that_fails_ends_its_cell_and_no_other(workspace):
+def test_a_failed_process_ends_its_cell_and_no_other(workspace):
     workspace.cell(X, WRITE + "write()\nif process == 1: raise ValueError('no')", MEASURING)
     workspace.cell(Y, WRITE + "write()", MEASURING)
-    told = workspace.build(processes=3)
+    recorder = workspace.build(processes=3)
 
     run, records = workspace.result(X), measured(workspace)
 
     assert (run.status, run.reason, run.exit_code) == ("error", "ValueError: no", 1)
     assert [(record.process, record.status) for record in records] == [(0, "ok"), (1, "ok"), (1, "error")]
-    assert (X + ":a", 2) not in told.processes
+    assert (X + ":a", 2) not in recorder.processes
     assert workspace.result(Y).status == "ok"
     assert len(measured(workspace, Y)) == 3
     assert workspace.build(processes=3).started == [X + ":a"]
 
 
-def test_what_is_unsupported_here_is_not_asked_again(workspace):
+def test_an_unsupported_cell_runs_in_one_process(workspace):
     code = WRITE + "write(status='unsupported', ok=False, lat_ms=None)\n"
     workspace.cell(X, code, MEASURING)
     workspace.cell(Y, code + "write(wl={'name': 'v'})", MEASURING)
-    told = workspace.build(processes=3)
+    recorder = workspace.build(processes=3)
 
     assert workspace.result(X).status == "ok"
-    assert [name for name, _ in told.processes].count(X + ":a") == 1
+    assert [name for name, _ in recorder.processes].count(X + ":a") == 1
     assert (len(measured(workspace)), len(measured(workspace, Y))) == (1, 6)
 
 
-def test_what_a_writer_left_unfinished_does_not_spoil_the_next_process(workspace):
+def test_an_unfinished_line_does_not_damage_the_records_of_the_next_process(workspace):
     workspace.cell(X, WRITE + "write()\nopen('op.jsonl', 'a').write('{\"ts\": ')", MEASURING)
     workspace.build(processes=2)
 
@@ -135,7 +135,7 @@ def test_what_a_writer_left_unfinished_does_not_spoil_the_next_process(workspace
     assert [record.process for record in measured(workspace)] == [0, 1]
 
 
-def test_the_time_limit_is_that_of_one_process(workspace):
+def test_the_time_limit_is_for_each_process(workspace):
     code = WRITE + "write()\nimport time; time.sleep(0.5 if process < 3 else 60)"
     workspace.cell(X, code, MEASURING + " timeout=1")
 
@@ -150,7 +150,7 @@ def test_the_device_is_held_from_the_first_process_to_the_last(workspace):
     workspace.cell(Y, WRITE + "write()", MEASURING)
     free = []
 
-    class Told(Progress):
+    class Recorder(Progress):
         def process_ended(self, name):
             lock = FileLock(user_cache() / "locks" / f"{current_device().slug}.lock")
             try:
@@ -160,7 +160,7 @@ def test_the_device_is_held_from_the_first_process_to_the_last(workspace):
             except Timeout:
                 free.append(None)
 
-    build(workspace.project, [], BuildOptions(environment="current", processes=2), Told())
+    build(workspace.project, [], BuildOptions(environment="current", processes=2), Recorder())
 
     assert free == [None] * 4
 
@@ -175,7 +175,7 @@ def test_the_device_is_held_from_the_first_process_to_the_last(workspace):
         ({"workloads": "smoke", "processes": 5}, 5),
     ],
 )
-def test_as_many_processes_as_asked_for_or_as_the_device_needs(workspace, options, expected):
+def test_the_number_of_processes_depends_on_options_and_device(workspace, options, expected):
     workspace.cell(X, WRITE + "write()", MEASURING)
     workspace.build(**{"processes": 0} | options)
 
@@ -186,11 +186,11 @@ def test_as_many_processes_as_asked_for_or_as_the_device_needs(workspace, option
     ("options", "expected"),
     [({}, 3), ({"workloads": "smoke"}, 1), ({"quick": True}, 1), ({"quick": True, "processes": 2}, 2)],
 )
-def test_on_a_gpu_three_processes_unless_a_look_is_enough(options, expected):
+def test_three_processes_on_a_gpu_unless_the_run_is_quick(options, expected):
     assert BuildOptions(**options).process_count("cuda") == expected
 
 
-def test_a_quick_run_takes_what_a_build_has_measured_unless_told_to_measure(workspace):
+def test_a_quick_run_uses_the_results_of_a_build_unless_rerun_is_set(workspace):
     workspace.cell(X, WRITE + "write()", MEASURING)
     workspace.build(processes=3)
 
@@ -205,51 +205,51 @@ def test_a_quick_run_takes_what_a_build_has_measured_unless_told_to_measure(work
 QUIET = [[[1.0, 1.0]]] * 3
 
 
-def test_quiet_sentinels_change_nothing(workspace):
+def test_sentinels_without_deviation_change_nothing(workspace):
     sentinel_cell(workspace, QUIET)
     sentinel_cell(workspace, QUIET, Y)
-    told = workspace.build(processes=3)
+    recorder = workspace.build(processes=3)
 
-    assert len(told.processes) == 6
-    assert told.notes == []
+    assert len(recorder.processes) == 6
+    assert recorder.notes == []
     assert not any(record.flags for record in measured(workspace))
 
 
 def test_a_process_whose_sentinel_deviates_is_measured_again_and_replaced(workspace):
     sentinel_cell(workspace, [[[1.0, 1.0]], [[1.0, 2.0], [1.0, 1.001]], [[1.0, 1.0]]])
     sentinel_cell(workspace, QUIET, Y)
-    told = workspace.build(processes=3)
+    recorder = workspace.build(processes=3)
 
     records = measured(workspace)
 
-    assert told.processes[6:] == [(X + ":a", 1)]
-    (note,) = told.notes
+    assert recorder.processes[6:] == [(X + ":a", 1)]
+    (note,) = recorder.notes
     assert note == f"{X}:a: process 2 of 3 is measured again: sentinel 'copy' took 2 ms, +100.0% from 1 ms"
     assert [record.sentinels["copy"][1] for record in records] == [1.0, 1.001, 1.0]
     assert not any(record.flags for record in records)
 
 
-def test_a_process_that_deviates_twice_is_flagged_and_not_tried_a_third_time(workspace):
+def test_a_process_that_deviates_twice_is_flagged(workspace):
     sentinel_cell(workspace, [[[1.0, 1.0]], [[1.0, 1.0]], [[2.0, 2.0], [2.0, 2.0]]])
-    told = workspace.build(processes=3)
+    recorder = workspace.build(processes=3)
 
-    assert told.processes[3:] == [(X + ":a", 2)]
+    assert recorder.processes[3:] == [(X + ":a", 2)]
     assert [record.flags for record in measured(workspace)] == [[], [], [Flag.SENTINEL]]
-    assert "is flagged: sentinel 'copy'" in told.notes[-1]
+    assert "is flagged: sentinel 'copy'" in recorder.notes[-1]
     assert workspace.build(processes=3).processes == []
 
 
-def test_one_process_alone_is_compared_with_itself(workspace):
+def test_a_single_process_is_compared_with_its_own_first_values(workspace):
     sentinel_cell(workspace, [[[1.0, 2.0], [1.0, 2.0]]])
     sentinel_cell(workspace, [[[2.0, 2.0]]], Y)
-    told = workspace.build(processes=1)
+    recorder = workspace.build(processes=1)
 
-    assert told.processes[2:] == [(X + ":a", 0)]
+    assert recorder.processes[2:] == [(X + ":a", 0)]
     assert [record.flags for record in measured(workspace)] == [[Flag.SENTINEL]]
     assert [record.flags for record in measured(workspace, Y)] == [[]]
 
 
-def test_a_second_try_that_fails_ends_its_cell(workspace):
+def test_a_repeated_process_that_fails_ends_its_cell(workspace):
     values = [[[1.0, 1.0]], [[1.0, 1.0]], [[2.0, 2.0], [1.0, 1.0]]]
     sentinel_cell(workspace, values, then="if attempt: raise ValueError('no')")
     workspace.build(processes=3)
@@ -276,7 +276,7 @@ def test_a_second_try_that_fails_ends_its_cell(workspace):
         ([{}, {"copy": []}], [False, False]),
     ],
 )
-def test_a_gpu_deviates_by_a_share_and_by_a_microsecond(times, expected):
+def test_sentinels_deviate_by_a_share_and_by_more_than_a_microsecond(times, expected):
     found = find_deviations(times, LIMITS["cuda"])
 
     assert [deviation is not None for deviation in found] == expected

@@ -18,7 +18,7 @@ from kernels_bench_tools.schema.build import BuildRun, CellRun
 
 @dataclass
 class Recorder(Progress):
-    """Remembers what a build told."""
+    """Records the steps of a build."""
 
     started: list[str] = field(default_factory=list)
     processes: list[tuple[str, int]] = field(default_factory=list)
@@ -53,7 +53,7 @@ class Workspace:
     """A project to write notebooks into and to build."""
 
     root: Path
-    told: Recorder = field(default_factory=Recorder)
+    recorder: Recorder = field(default_factory=Recorder)
     run: BuildRun | None = None
 
     def write(self, name: str, text: str) -> Path:
@@ -74,15 +74,15 @@ class Workspace:
         return find_project(self.root)
 
     def build(self, *targets: str, environment: str = "current", **options: Any) -> Recorder:
-        """Build; return what was told.
+        """Build; return the recorded steps.
 
         Most tests need no environment of uv's, and one process per cell, since more take longer.
         """
-        self.told = Recorder()
+        self.recorder = Recorder()
         options["executor"] = cluster_executor(options.pop("cluster", ""))
         chosen = BuildOptions(environment=environment, **{"processes": 1} | options)
-        self.run = build(self.project, targets, chosen, self.told)
-        return self.told
+        self.run = build(self.project, targets, chosen, self.recorder)
+        return self.recorder
 
     def result(self, notebook: str, cell: str = "a") -> CellRun:
         """Return a cell as the last build's report has it."""

@@ -1,4 +1,4 @@
-"""Which cells run, in which order, beside which others, and what stops them."""
+"""Which cells run, in which order, in parallel with which others, and how a build is interrupted."""
 
 import json
 import os
@@ -60,7 +60,7 @@ print(sorted(name for name in os.environ if name.startswith("UVNOTE_")))
     ]
 
 
-def test_results_are_handed_over_in_uvnotes_variables(workspace):
+def test_uvnote_variables_name_the_results_of_needs(workspace):
     text = """
 ```python id=make-it
 open('x.txt', 'w').write('made')
@@ -86,7 +86,7 @@ print(os.listdir(os.environ["UVNOTE_FILE_THIRD_T"]))
     assert lines == ["made UVNOTE_INPUT_MAKE_IT", "{'o': ['o.txt']}", "['t.txt']"]
 
 
-def test_measurements_have_the_machine_to_themselves(workspace):
+def test_nothing_runs_beside_a_measurement(workspace):
     for name in ("a", "b"):
         workspace.cell(f"op/impls/{name}.md", SPAN + WRITE, "id=a outputs=op.jsonl")
         workspace.cell(f"{name}.md", SPAN)
@@ -100,7 +100,7 @@ def test_measurements_have_the_machine_to_themselves(workspace):
     assert not any(overlap(one, other) for one in measuring for other in others)
 
 
-def test_jobs_bound_what_runs_at_once(workspace):
+def test_jobs_limit_how_many_cells_run_at_once(workspace):
     for name in ("a", "b"):
         workspace.cell(f"{name}.md", SPAN)
     workspace.build(jobs=1)
@@ -108,7 +108,7 @@ def test_jobs_bound_what_runs_at_once(workspace):
     assert not overlap(span(workspace, "a.md"), span(workspace, "b.md"))
 
 
-def test_only_what_is_asked_for_runs_with_what_it_needs(workspace):
+def test_only_the_targets_and_their_needs_run(workspace):
     workspace.write(
         "n.md", "```python id=a\n1\n```\n```python id=b needs=a\n1\n```\n```python id=c\n1\n```\n"
     )
@@ -121,23 +121,23 @@ def test_only_what_is_asked_for_runs_with_what_it_needs(workspace):
 
 
 @pytest.mark.parametrize(
-    ("target", "said"),
+    ("target", "message"),
     [
         ("n.md:bench", "Did you mean 'benchmark'?"),
         ("nn.md", "Did you mean 'n.md'?"),
         ("n.md:x", "Its cells are"),
     ],
 )
-def test_an_unknown_target_is_an_error_with_a_suggestion(workspace, target, said):
+def test_an_unknown_target_is_an_error_with_the_nearest_name(workspace, target, message):
     workspace.cell("n.md", "1", "id=benchmark")
 
     with pytest.raises(ProjectError) as caught:
         workspace.build(target)
 
-    assert said in str(caught.value)
+    assert message in str(caught.value)
 
 
-def test_cells_that_were_not_asked_for_show_their_last_result(workspace):
+def test_cells_that_are_not_targets_keep_their_last_result(workspace):
     workspace.cell("a.md", "print('old')")
     workspace.cell("b.md", "1")
     workspace.build()
@@ -150,7 +150,7 @@ def test_cells_that_were_not_asked_for_show_their_last_result(workspace):
     assert run.cached
 
 
-def test_rerun_runs_what_is_asked_for_and_not_what_it_needs(workspace):
+def test_rerun_runs_the_targets_and_not_their_needs(workspace):
     workspace.write("n.md", "```python id=a\n1\n```\n```python id=b needs=a\n1\n```\n")
     workspace.cell("m.md", "1")
     workspace.build()
@@ -160,7 +160,7 @@ def test_rerun_runs_what_is_asked_for_and_not_what_it_needs(workspace):
     assert len(workspace.build(rerun=True).started) == 3
 
 
-def test_a_result_that_changed_on_a_rerun_reaches_its_dependents(workspace):
+def test_dependents_run_after_a_rerun_with_another_result(workspace):
     code = "import time; open('t.txt', 'w').write(str(time.monotonic_ns()))"
     use = "import os; print(open(os.environ['UVNOTE_INPUT_A'] + '/t.txt').read())"
     workspace.write("n.md", f"```python id=a\n{code}\n```\n```python id=b needs=a\n{use}\n```\n")
@@ -180,7 +180,7 @@ def test_commented_cells_are_shown_and_do_not_run(workspace):
     assert (run.commented, run.status) == (True, None)
 
 
-def test_the_report_holds_prose_and_cells_in_order(workspace):
+def test_the_result_has_prose_and_cells_in_order(workspace):
     workspace.write("n.md", "---\ntitle: T\n---\nOne\n\n```python id=a collapse-code=true\n1\n```\nTwo\n")
     workspace.build()
     assert workspace.run is not None
@@ -192,7 +192,7 @@ def test_the_report_holds_prose_and_cells_in_order(workspace):
     assert workspace.run.project.title == "Test"
 
 
-def test_the_commit_is_told_and_whether_it_is_what_ran(workspace):
+def test_the_context_has_the_commit_and_the_dirty_flag(workspace):
     def git(*words):
         identity = ["-c", "user.name=x", "-c", "user.email=x@x"]
         command = ["git", *identity, "-C", str(workspace.root), *words]
@@ -217,7 +217,7 @@ def test_the_commit_is_told_and_whether_it_is_what_ran(workspace):
 
 
 @pytest.mark.parametrize("options", [{"jobs": 0}, {"processes": -1}])
-def test_too_few_jobs_or_processes_are_refused(workspace, options):
+def test_too_few_jobs_or_processes_are_an_error(workspace, options):
     ((name, value),) = options.items()
 
     with pytest.raises(ProjectError, match=f"{name}={value}"):
@@ -230,11 +230,11 @@ from pathlib import Path
 from kernels_bench_tools.run.progress import Progress
 from kernels_bench_tools.notebooks.project import find_project
 from kernels_bench_tools.run.build import BuildOptions, build
-class Told(Progress):
+class Recorder(Progress):
     def cell_started(self, name): print("started", name, flush=True)
     def process_started(self, name, process, processes): print("started", name, flush=True)
     def note(self, text): print("note", text, flush=True)
-build(find_project(Path(sys.argv[1])), [], BuildOptions(environment="current", processes=int(sys.argv[2])), Told())
+build(find_project(Path(sys.argv[1])), [], BuildOptions(environment="current", processes=int(sys.argv[2])), Recorder())
 """
 
 
@@ -243,7 +243,7 @@ def start_build(workspace, processes=1):
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
-def test_builds_of_one_project_wait_for_one_another(workspace):
+def test_builds_of_one_project_run_one_after_the_other(workspace):
     for number in range(6):
         workspace.cell(f"n{number}.md", f"import time; time.sleep(0.2); print({number})")
     builds = [start_build(workspace) for _ in range(3)]
@@ -261,14 +261,14 @@ def test_builds_of_one_project_wait_for_one_another(workspace):
 def test_a_build_waits_until_the_device_is_free(workspace):
     order = []
 
-    class Told(Progress):
+    class Recorder(Progress):
         def note(self, text):
             order.append(text)
 
-    with device_lock("gpu", Told()):
+    with device_lock("gpu", Recorder()):
 
         def measure():
-            with device_lock("gpu", Told()):
+            with device_lock("gpu", Recorder()):
                 order.append("measured")
 
         thread = threading.Thread(target=measure)
@@ -281,13 +281,13 @@ def test_a_build_waits_until_the_device_is_free(workspace):
     assert order[1:] == ["released", "measured"]
 
 
-def test_a_project_lock_says_whether_it_was_waited_for(workspace):
+def test_the_project_lock_returns_whether_it_had_to_wait(workspace):
     with project_lock(workspace.project, Progress()) as waited:
         assert waited is False
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-def test_an_interrupted_build_leaves_no_process_and_keeps_what_ended(workspace, number):
+def test_an_interrupted_build_leaves_no_process_and_keeps_finished_cells(workspace, number):
     seconds = f"5{os.getpid()}.{int(number)}"
     workspace.cell("a.md", "print('done')")
     workspace.cell(
@@ -310,7 +310,7 @@ def test_an_interrupted_build_leaves_no_process_and_keeps_what_ended(workspace, 
     assert not list((workspace.root / ".kbt/cache").glob(".draft-*"))
 
 
-def test_an_interrupted_session_keeps_the_cells_that_it_has_measured(workspace):
+def test_an_interrupted_session_keeps_its_finished_cells(workspace):
     workspace.cell("op/impls/a.md", WRITE, "id=a outputs=op.jsonl")
     workspace.cell("op/impls/b.md", WRITE + "import time; time.sleep(60)", "id=a outputs=op.jsonl")
     build = start_build(workspace)
@@ -334,7 +334,7 @@ HEARD_ELSEWHERE = BUILD.replace("import sys\n", "import signal, sys, threading\n
 )
 
 
-def test_an_interruption_that_another_thread_hears_ends_the_build_too(workspace):
+def test_a_signal_delivered_to_another_thread_ends_the_build(workspace):
     workspace.cell("op/impls/a.md", "import time; time.sleep(60)", "id=a outputs=op.jsonl")
     command = [sys.executable, "-c", HEARD_ELSEWHERE, str(workspace.root), "1"]
 
@@ -343,7 +343,7 @@ def test_an_interruption_that_another_thread_hears_ends_the_build_too(workspace)
     assert "KeyboardInterrupt" in build.stderr
 
 
-def test_a_report_of_ten_notebooks_is_checked_in_half_a_second(workspace):
+def test_a_build_of_ten_unchanged_notebooks_takes_half_a_second(workspace):
     for number in range(10):
         workspace.cell(f"op/impls/n{number}.md", WRITE, "id=a outputs=op.jsonl", "title: X")
     workspace.cell("op/results/c.md", "1", "id=c needs=../impls/*.md:a")
@@ -354,7 +354,7 @@ def test_a_report_of_ten_notebooks_is_checked_in_half_a_second(workspace):
     assert time.process_time() - began < 0.5
 
 
-def test_an_interrupted_session_goes_on_where_it_stopped(workspace):
+def test_an_interrupted_session_is_resumed(workspace):
     marks, flag = workspace.root / ".marks", workspace.root / ".flag"
     marks.mkdir()
     run = f"""

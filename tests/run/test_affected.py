@@ -1,4 +1,4 @@
-"""Which notebooks a push affects."""
+"""Which notebooks the changes since a revision affect."""
 
 import os
 import subprocess
@@ -53,7 +53,7 @@ def test_nothing_changed_affects_nothing(operator):
     assert affected(operator) == {}
 
 
-def test_an_edited_cell_affects_its_notebook_and_those_that_need_it_committed_or_not(operator):
+def test_an_edited_cell_affects_its_notebook_and_its_dependents(operator):
     operator.cell("op/impls/x.md", HEADER + WRITE + "# more", MEASURING, "title: X")
     expected = {X: ["code"], C: [f"upstream {X}"]}
     assert affected(operator) == expected
@@ -72,7 +72,7 @@ def test_prose_and_files_that_no_cell_reads_affect_nothing(operator):
     assert affected(operator) == {}
 
 
-def test_the_operators_module_affects_what_measures_with_it(operator):
+def test_an_operators_module_affects_its_measuring_cells(operator):
     operator.write("kernels_bench_tools/operators/op.py", "x = 1")
 
     assert affected(operator) == {X: ["source of kernels-bench-tools"], C: [f"upstream {X}"]}
@@ -90,7 +90,7 @@ def test_a_lock_a_new_data_file_and_a_removed_one_affect_their_readers(operator)
     assert affected(operator) == {C: ["file op/results/records/old.jsonl"]}
 
 
-def test_what_git_ignores_is_no_part_of_a_push(operator):
+def test_files_ignored_by_git_affect_nothing(operator):
     operator.write("op/results/records/build.log", "x")
     operator.cell("op/results/c.md", "print(1)", "id=combine needs=../impls/*.md:a,./records/*")
     commit(operator)
@@ -108,13 +108,13 @@ def test_new_and_removed_notebooks_affect_the_combine_cell(operator):
     assert affected(operator) == {C: [f"upstream {X}"]}
 
 
-def test_front_matter_affects_the_cells_of_other_notebooks_that_see_it(operator):
+def test_front_matter_affects_the_cells_of_other_notebooks_that_read_it(operator):
     operator.cell("op/impls/x.md", HEADER + WRITE, MEASURING, "title: Z")
 
     assert affected(operator) == {C: [f"upstream {X}"]}
 
 
-def test_in_the_current_environment_the_package_itself_counts(operator):
+def test_in_the_current_environment_the_package_itself_is_compared(operator):
     operator.cell("z.md", "import kernels_bench_tools")
     commit(operator)
 
@@ -136,7 +136,7 @@ def test_a_project_in_a_folder_of_its_repository_is_compared_with_itself(tmp_pat
     assert affected(operator) == {"z.md:a": ["code"]}
 
 
-def test_what_was_no_project_then_is_new_now(operator):
+def test_a_folder_that_was_no_project_is_new(operator):
     first = git(
         operator.root, "commit-tree", "-m", "empty", git(operator.root, "mktree", "--missing").strip()
     )
@@ -154,7 +154,7 @@ def test_a_notebook_that_was_broken_then_is_affected(operator):
     assert affected(operator).keys() == {X, C}
 
 
-def test_the_list_says_what_a_job_needs_to_know(operator):
+def test_an_affected_notebook_has_operator_cells_and_requirements(operator):
     operator.write("kernels.lock", "[]")
     first, second = find_affected(operator.project, [], "HEAD", "uv")
 
@@ -169,7 +169,7 @@ def test_the_list_says_what_a_job_needs_to_know(operator):
     assert affected(operator, "HEAD", "z.md") == {}
 
 
-def test_the_repository_stays_as_it_is(operator):
+def test_the_repository_is_not_changed(operator):
     operator.cell("z.md", "print(2)")
     before = {path: path.stat().st_mtime_ns for path in operator.root.rglob("*")}
     affected(operator)
@@ -178,7 +178,7 @@ def test_the_repository_stays_as_it_is(operator):
 
 
 @pytest.mark.parametrize("revision", ["nowhere", "0" * 40, "--all", "HEAD:z.md", "HEAD~9"])
-def test_a_revision_that_is_none_is_said_in_one_line(operator, revision):
+def test_an_unknown_revision_is_an_error(operator, revision):
     with pytest.raises(ProjectError, match="there is no such commit here") as caught:
         affected(operator, revision)
 
@@ -193,14 +193,14 @@ def test_a_folder_outside_a_git_repository_is_an_error(workspace, monkeypatch):
         affected(workspace)
 
 
-def test_a_machine_without_git_is_told_so(operator, monkeypatch, tmp_path):
+def test_a_missing_git_is_an_error(operator, monkeypatch, tmp_path):
     monkeypatch.setenv("PATH", os.fspath(tmp_path))
 
     with pytest.raises(ProjectError, match="Install git"):
         affected(operator)
 
 
-def test_a_notebook_that_is_broken_now_is_complained_about(operator):
+def test_a_broken_notebook_is_an_error(operator):
     operator.write("z.md", "```python id=a needs=nothing\n1\n```\n")
 
     with pytest.raises(KbtError, match=r"z\.md:1"):
