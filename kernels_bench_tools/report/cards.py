@@ -76,7 +76,7 @@ class Card:
 
 def operator_card(operator: OperatorReport, page: Page) -> Card:
     """Return the card of an operator; an empty one if it has no summary."""
-    devices = [_device_card(operator, device, page) for device in operator.devices]
+    devices = [device_card(operator, device, page) for device in operator.devices]
     if not operator.views:
         return Card(devices, None, "", {})
     first = operator.views[0]
@@ -84,7 +84,8 @@ def operator_card(operator: OperatorReport, page: Page) -> Card:
     return Card(devices, _sparkline(first, f"{operator.title}. {caption}"), caption, _bars(first))
 
 
-def _device_card(operator: OperatorReport, device: DeviceResults, page: Page) -> DeviceCard:
+def device_card(operator: OperatorReport, device: DeviceResults, page: Page) -> DeviceCard:
+    """Return one device of an operator, with links from ``page``."""
     return DeviceCard(
         device=device.device,
         url=f"{page.url(operator.page_of(device.views[0]))}#{device.device.slug}",

@@ -9,11 +9,10 @@ from pathlib import Path
 
 from markupsafe import Markup
 
-from kernels_bench_tools.report.artifacts import Artifact
+from kernels_bench_tools.report.artifacts import Artifact, ArtifactPreview, link, missing, preview
 from kernels_bench_tools.report.labels import Label, status_label
 from kernels_bench_tools.report.page import Page
 from kernels_bench_tools.report.paths import SitePaths
-from kernels_bench_tools.report.previews import ArtifactView, link, missing, preview
 from kernels_bench_tools.schema.build import CellRun, NotebookRun
 
 OPERATORS = "operators"
@@ -130,7 +129,7 @@ class CellSection:
     """Ids of the cell, its code and its output, as in uvnote."""
     logs: Sequence[tuple[Log, str]]
     """Its logs, each with the URL of the complete file if it is shortened."""
-    artifacts: Sequence[ArtifactView]
+    artifacts: Sequence[ArtifactPreview]
     script: str
     """URL of its code as a file."""
 
@@ -143,7 +142,7 @@ class PagePart:
     """``html``, ``cell``, ``artifact``, or a placeholder: ``contents``, ``operators`` or ``results``."""
     html: Markup | None = None
     cell: CellSection | None = None
-    artifact: ArtifactView | None = None
+    artifact: ArtifactPreview | None = None
 
 
 @dataclass(frozen=True)

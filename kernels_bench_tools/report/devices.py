@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
 from markupsafe import Markup, escape
 
-from kernels_bench_tools.report.cards import DeviceCard, operator_card
+from kernels_bench_tools.report.cards import DeviceCard, device_card
 from kernels_bench_tools.report.operators import OperatorReport
 from kernels_bench_tools.report.page import Page
 from kernels_bench_tools.report.paths import device_page
 from kernels_bench_tools.report.provenance import Origin, view_origins
 from kernels_bench_tools.report.rows import DeviceResults
 from kernels_bench_tools.schema.device import Device
-from kernels_bench_tools.schema.record import Environment
 from kernels_bench_tools.schema.record_io import RecordHead, read_heads
+from kernels_bench_tools.schema.summary import DeviceSummary
 from kernels_bench_tools.text import size
 
 _MAX_MARKS = 400
@@ -65,19 +65,6 @@ class OperatorOnDevice:
 
 
 @dataclass(frozen=True)
-class DeviceSummaryPage:
-    """What the page of a device shows."""
-
-    device: Device
-    path: str
-    facts: Sequence[tuple[str, str]]
-    origins: Sequence[Origin]
-    peaks: Sequence[PeakRange]
-    sentinels: Sequence[SentinelHistory]
-    operators: Sequence[OperatorOnDevice]
-
-
-@dataclass(frozen=True)
 class ReportDevice:
     """A device of the report, with its operators."""
 
@@ -85,6 +72,11 @@ class ReportDevice:
     path: str
     """Site path of its page."""
     operators: Sequence[tuple[OperatorReport, DeviceResults]]
+
+    @property
+    def views(self) -> list[DeviceSummary]:
+        """The views of all operators."""
+        return [view for _, device in self.operators for view in device.views]
 
 
 def find_devices(operators: Iterable[OperatorReport]) -> list[ReportDevice]:
@@ -97,45 +89,33 @@ def find_devices(operators: Iterable[OperatorReport]) -> list[ReportDevice]:
     return sorted(devices, key=lambda one: (one.device.kind == "cpu", one.device.slug))
 
 
-def device_summary(
-    known: ReportDevice, page: Page, readings: Mapping[str, Sequence[RecordHead]]
-) -> DeviceSummaryPage:
-    """Return what the page of a device shows."""
-    views = [view for _, device in known.operators for view in device.views]
-    return DeviceSummaryPage(
-        device=known.device,
-        path=known.path,
-        facts=_facts(row.environment for view in views for row in view.rows),
-        origins=view_origins(views),
-        peaks=_peaks([view.ceilings for view in views]),
-        sentinels=sentinel_histories(readings.get(known.device.slug, ())),
-        operators=[_operator(operator, device, page) for operator, device in known.operators],
-    )
+def operators_on(device: ReportDevice, page: Page) -> list[OperatorOnDevice]:
+    """Return the operators of a device, with links from ``page``."""
+    return [
+        OperatorOnDevice(
+            title=operator.title,
+            card=device_card(operator, results, page),
+            origin=next(iter(view_origins(results.views)), None),
+            implementations=len({row.implementation for view in results.views for row in view.rows}),
+            workloads=sum(len(view.workloads) for view in results.views),
+        )
+        for operator, results in device.operators
+    ]
 
 
-def _operator(operator: OperatorReport, device: DeviceResults, page: Page) -> OperatorOnDevice:
-    cards = operator_card(operator, page).devices
-    return OperatorOnDevice(
-        title=operator.title,
-        card=next(card for card in cards if card.device.slug == device.device.slug),
-        origin=next(iter(view_origins(device.views)), None),
-        implementations=len({row.implementation for view in device.views for row in view.rows}),
-        workloads=sum(len(view.workloads) for view in device.views),
-    )
-
-
-def _peaks(found: Iterable[Mapping[str, float]]) -> list[PeakRange]:
+def measured_peaks(device: ReportDevice) -> list[PeakRange]:
+    """Return the measured peaks of a device, over all operators."""
     values: dict[str, list[float]] = {}
-    for peaks in found:
-        for name, value in peaks.items():
+    for view in device.views:
+        for name, value in view.ceilings.items():
             values.setdefault(name, []).append(value)
     return [PeakRange(name, median(them), min(them), max(them)) for name, them in sorted(values.items())]
 
 
-def _facts(environments: Iterable[Environment]) -> list[tuple[str, str]]:
+def environment_facts(device: ReportDevice) -> list[tuple[str, str]]:
     """Return the environment of the device: every value in its records, each once."""
     found: dict[str, dict[str, None]] = {}
-    for one in environments:
+    for one in (row.environment for view in device.views for row in view.rows):
         facts = {
             "Compute capability": one.sm,
             "L2 cache": size(one.l2_bytes) if one.l2_bytes else "",

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 
 from kernels_bench_tools.report.labels import Label, status_label
 from kernels_bench_tools.report.rows import (
-    DeviceResults,
     by_workload,
     measured_rows,
     view_slug,
@@ -48,30 +47,8 @@ class Matrix:
     """Titles of the implementations without a time."""
 
 
-@dataclass(frozen=True)
-class MatrixDevice:
-    """A device's views."""
-
-    id: str
-    name: str
-    views: Sequence[Matrix]
-
-
-def matrix_devices(devices: Sequence[DeviceResults], urls: Mapping[str, str]) -> list[MatrixDevice]:
-    """Return the matrices of an operator, device by device and view by view.
-
-    Args:
-        devices: The operator's results.
-        urls: Page of each implementation that has one.
-    """
-    return [
-        MatrixDevice(device.device.slug, device.device.name, [_matrix(view, urls) for view in device.views])
-        for device in devices
-    ]
-
-
-def _matrix(view: DeviceSummary, urls: Mapping[str, str]) -> Matrix:
-    """Return the matrix of one view."""
+def view_matrix(view: DeviceSummary, urls: Mapping[str, str]) -> Matrix:
+    """Return the matrix of one view, given the page of each implementation that has one."""
     shown = measured_rows(view)
     return Matrix(
         # The device's heading has the id of its first view.

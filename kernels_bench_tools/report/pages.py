@@ -9,7 +9,7 @@ from itertools import zip_longest
 
 from markupsafe import Markup
 
-from kernels_bench_tools.report import matrix, selfchecks
+from kernels_bench_tools.report import devices, matrix, selfchecks
 from kernels_bench_tools.report.artifacts import Artifact, notebook_artifacts
 from kernels_bench_tools.report.cards import operator_card
 from kernels_bench_tools.report.cells import (
@@ -24,7 +24,7 @@ from kernels_bench_tools.report.cells import (
 )
 from kernels_bench_tools.report.changes import changes_since
 from kernels_bench_tools.report.details import device_details
-from kernels_bench_tools.report.devices import ReportDevice, device_summary
+from kernels_bench_tools.report.devices import ReportDevice
 from kernels_bench_tools.report.failures import failure_groups
 from kernels_bench_tools.report.layout import Site, blank_notebook, render
 from kernels_bench_tools.report.operators import OperatorReport, implementation_id
@@ -140,6 +140,7 @@ def matrix_page(site: Site, operator: OperatorReport) -> str:
         f"{operator.title}: matrix",
         "Every workload by every implementation, as a multiple of the workload's fastest correct time.",
     )
+    urls = implementation_urls(operator, page, site.paths)
     return render(
         site,
         "matrix.html.j2",
@@ -148,7 +149,10 @@ def matrix_page(site: Site, operator: OperatorReport) -> str:
         owner=operator,
         origins=view_origins(operator.views),
         operator_url=page.url(operator.page),
-        devices=matrix.matrix_devices(operator.devices, implementation_urls(operator, page, site.paths)),
+        matrices=[
+            (device.device, [matrix.view_matrix(view, urls) for view in device.views])
+            for device in operator.devices
+        ],
         steps=matrix.STEPS,
     )
 
@@ -210,8 +214,8 @@ def devices_page(site: Site) -> str:
     """Return the list of devices."""
     page = Page(DEVICES, site.links)
     notebook = blank_notebook("Devices", "The machines on which this report's numbers were measured.")
-    devices = [device_summary(device, page, {}) for device in site.devices]
-    return render(site, "devices.html.j2", page, notebook, devices=devices)
+    found = [(device, page.url(device.path), view_origins(device.views)) for device in site.devices]
+    return render(site, "devices.html.j2", page, notebook, devices=found)
 
 
 def device_page(site: Site, device: ReportDevice) -> str:
@@ -221,7 +225,6 @@ def device_page(site: Site, device: ReportDevice) -> str:
         device.device.name,
         "Environment, measured peaks, stability, and the operators measured on this device.",
     )
-    summary = device_summary(device, page, site.readings)
     checked = any(one.check.device.slug == device.device.slug for one in site.selfchecks.sections)
     return render(
         site,
@@ -229,8 +232,12 @@ def device_page(site: Site, device: ReportDevice) -> str:
         page,
         notebook,
         parent=("Devices", DEVICES),
-        summary=summary,
-        origins=summary.origins,
+        origins=view_origins(device.views),
+        device=device.device,
+        facts=devices.environment_facts(device),
+        operators=devices.operators_on(device, page),
+        peaks=devices.measured_peaks(device),
+        sentinels=devices.sentinel_histories(site.readings.get(device.device.slug, ())),
         # The device's anchor on the page of the self-checks.
         checked=f"#device-{device.device.slug}" if checked else "",
     )
@@ -293,7 +300,7 @@ def not_found_page(site: Site) -> str:
 
 def figure_file(site: Site, artifact: Artifact) -> bytes:
     """Return a figure with links relative to its place in the site."""
-    from kernels_bench_tools.report.previews import relinked
+    from kernels_bench_tools.report.artifacts import relinked
 
     return relinked(artifact, site.links)
 

@@ -7,12 +7,12 @@ from dataclasses import dataclass, replace
 
 from markupsafe import Markup
 
+from kernels_bench_tools.report.artifacts import ArtifactPreview, figure_preview, image, link
 from kernels_bench_tools.report.chart import ChartPanel
 from kernels_bench_tools.report.labels import Label, status_label
 from kernels_bench_tools.report.operators import OperatorReport, implementation_id, notebook_title
 from kernels_bench_tools.report.page import Page
 from kernels_bench_tools.report.paths import SitePaths, operator_records
-from kernels_bench_tools.report.previews import ArtifactView, figure_preview, image, link
 from kernels_bench_tools.report.rows import (
     DeviceResults,
     fastest,
@@ -118,13 +118,13 @@ class OperatorSection:
     """Page of each implementation that has one."""
     stale: Set[str]
     """Slugs of the rows whose cells changed after they were measured."""
-    chart: ArtifactView | None = None
+    chart: ArtifactPreview | None = None
     """The latency chart; on the operator's page, each panel is shown in its view's section."""
     other_panels: Sequence[ChartPanel] = ()
     """Panels of the chart that belong to no view."""
-    figures: Sequence[ArtifactView] = ()
+    figures: Sequence[ArtifactPreview] = ()
     """The other figures, as images."""
-    downloads: Sequence[ArtifactView] = ()
+    downloads: Sequence[ArtifactPreview] = ()
 
     @property
     def views(self) -> list[ViewSection]:
@@ -138,7 +138,7 @@ def operator_section(operator: OperatorReport, page: Page, paths: SitePaths) -> 
     chart = operator.chart
     elsewhere = {view_slug(view) for view in operator.views if operator.page_of(view) != page.path}
     # The file is written together with the page, so its size is not known yet.
-    records = ArtifactView(
+    records = ArtifactPreview(
         "records.jsonl", page.url(operator_records(operator.folder)), "all records", "file"
     )
     shown = figure_preview(chart, page, elsewhere) if chart else None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import html5lib
 import pytest
 
-from kernels_bench_tools.report.previews import MAX_TEXT
+from kernels_bench_tools.report.artifacts import MAX_TEXT
 from kernels_bench_tools.report.prose import render_markdown
 from kernels_bench_tools.report.site import publish
 
