@@ -1,4 +1,4 @@
-"""Every case by our own measurement, by Nsight Compute, by other methods and in other processes."""
+"""Compare our times with Nsight Compute's, other methods' and other processes'."""
 
 from __future__ import annotations
 
@@ -6,39 +6,41 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import median
 from time import perf_counter
+from typing import Any
 
 import torch
+from torch.utils.benchmark import Timer
 
+from kernels_bench_tools.measure.operator import Inputs
 from kernels_bench_tools.measure.timing.measure import measure
 from kernels_bench_tools.schema.selfcheck import Check, KernelAgreement
 from kernels_bench_tools.selfcheck.cases import EMPTY_KERNEL, Case
-from kernels_bench_tools.selfcheck.methods import other_methods
-from kernels_bench_tools.selfcheck.ncu import NcuError, ask_ncu
-from kernels_bench_tools.selfcheck.processes import Series, variation
-from kernels_bench_tools.selfcheck.series import make_draw
+from kernels_bench_tools.selfcheck.ncu import NcuError, run_ncu
+from kernels_bench_tools.selfcheck.processes import ProcessSeries, variation
+from kernels_bench_tools.selfcheck.timers import make_draw
 
 MIN_KERNELS = 20
 MIN_KERNEL_US = 1.5
-"""Shorter calls are all cost: nothing is claimed of them."""
+"""Shorter calls are mostly overhead, and are not compared."""
 MAX_SECONDS = 1.5
 
 
 @dataclass
 class Agreements:
-    """What was found for all cases."""
+    """Results of all cases."""
 
     kernels: list[KernelAgreement] = field(default_factory=list)
     seconds: list[float] = field(default_factory=list)
-    """Wall-clock time that our own measurement of each case took."""
+    """Wall-clock time of our measurement of each case."""
     ncu_problem: str = ""
 
 
-def measure_cases(cases: Sequence[Case], device: str, tell: Callable[[str], None]) -> Agreements:
-    """Measure each case as a record would be, and by other methods."""
+def measure_cases(cases: Sequence[Case], device: str, report: Callable[[str], None]) -> Agreements:
+    """Measure each case like a record, and by other methods."""
     found = Agreements()
     with torch.no_grad():
         for case in cases:
-            tell(case.name)
+            report(case.name)
             agreement, seconds = _measure_case(case, device)
             found.kernels.append(agreement)
             found.seconds.append(seconds)
@@ -65,12 +67,42 @@ def _measure_case(case: Case, device: str) -> tuple[KernelAgreement, float]:
     ), seconds
 
 
+def other_methods(function: Callable[..., Any], inputs: Inputs, device: str) -> dict[str, float]:
+    """Return the microseconds by other methods; one that does not support this call is left out.
+
+    ``timer``: the median of five ``torch.utils.benchmark.Timer(...).timeit(1)``, by the host's clock.
+    ``do_bench`` and ``do_bench_cudagraph``: medians of ``triton.testing``'s, on CUDA only.
+    """
+
+    def call() -> Any:
+        return function(*inputs)
+
+    found = {"timer": _timer_us(call)}
+    if device.startswith("cuda"):
+        try:
+            from triton import testing
+        except ImportError:
+            return found
+        methods = {"do_bench": testing.do_bench, "do_bench_cudagraph": testing.do_bench_cudagraph}
+        for name, method in methods.items():
+            try:
+                found[name] = float(method(call, return_mode="median")) * 1e3
+            except Exception:  # not every call can be captured in a graph
+                torch.cuda.synchronize()
+    return found
+
+
+def _timer_us(call: Callable[[], Any]) -> float:
+    timer = Timer(stmt="call()", globals={"call": call}, num_threads=torch.get_num_threads())
+    return median(timer.timeit(1).mean for _ in range(5)) * 1e6
+
+
 def add_ncu(found: Agreements, ncu: str) -> None:
-    """Add what ``ncu`` says; where it cannot be asked, why."""
+    """Add the times of ``ncu``, or why it is not available."""
     single = [kernel.name for kernel in found.kernels if kernel.kernels == 1]
     several = [kernel.name for kernel in found.kernels if kernel.kernels > 1]
     try:
-        times = ask_ncu(single, several, ncu)
+        times = run_ncu(single, several, ncu)
     except NcuError as error:
         found.ncu_problem = str(error)
         return
@@ -81,24 +113,23 @@ def add_ncu(found: Agreements, ncu: str) -> None:
         kernel.ncu_overhead_us = kernel.kernels * (empty_by_ncu - empty_us)
 
 
-def add_processes(found: Agreements, series: Mapping[str, Sequence[Series]]) -> None:
-    """Add the medians that fresh processes found."""
+def add_processes(found: Agreements, series: Mapping[str, Sequence[ProcessSeries]]) -> None:
+    """Add the medians of fresh processes."""
     for kernel in found.kernels:
         kernel.process_medians_us = [one.median_us for one in series.get(kernel.name, ())]
         kernel.variation = variation(kernel.process_medians_us)
 
 
 def allowed_us(ncu_us: float) -> float:
-    """Return how far our time may be from ncu's, in microseconds."""
+    """Return the allowed difference between our time and ncu's, in microseconds."""
     return max(0.3, 0.02 * ncu_us)
 
 
 def check_ncu(kernels: Sequence[KernelAgreement], *, quick: bool) -> Check:
-    """Check that enough calls take what ncu says without its own cost; name those that do not.
+    """Check that enough of our times agree with ncu's without its overhead; list the others.
 
-    Under ncu every kernel takes about a microsecond longer than CUPTI says, an empty one too: the card's front
-    end starts it alone. Fourteen small kernels together take longer under ncu than the replay of a graph of
-    them on the wall clock. So what an empty kernel takes longer is taken off, once for each kernel.
+    Under ncu every kernel takes about a microsecond longer than by CUPTI, also an empty one, because it is started
+    alone. The difference for an empty kernel is subtracted, once for each kernel.
     """
     known = [(kernel, truth) for kernel in kernels if (truth := kernel.truth_us) and truth >= MIN_KERNEL_US]
     apart = {kernel.name: kernel.ours_us / truth - 1 for kernel, truth in known}
@@ -107,8 +138,8 @@ def check_ncu(kernels: Sequence[KernelAgreement], *, quick: bool) -> Check:
     needed = 1 if quick else MIN_KERNELS
     return Check(
         name="ncu_agreement",
-        title="Our times are Nsight Compute's",
-        expected=f"within max(0.3 us, 2 %) of ncu without its cost per kernel, on at least {needed} calls",
+        title="Times agree with Nsight Compute",
+        expected=f"within max(0.3 us, 2 %) of ncu without its overhead per kernel, on at least {needed} calls",
         found=f"{len(within)} of {len(known)} within, these at most {max(within, default=0.0):.1%} apart",
         passed=len(within) >= needed,
         detail=f"beyond the bound: {', '.join(f'{name} {apart[name]:+.1%}' for name in wide)}"
@@ -118,7 +149,7 @@ def check_ncu(kernels: Sequence[KernelAgreement], *, quick: bool) -> Check:
 
 
 def check_processes(kernels: Sequence[KernelAgreement], device: str) -> Check:
-    """Check that a median depends little on the process that took it."""
+    """Check that medians vary little between processes."""
     known = [(kernel, kernel.variation) for kernel in kernels if kernel.variation is not None]
     cuda = device.startswith("cuda")
     wide = [
@@ -130,7 +161,7 @@ def check_processes(kernels: Sequence[KernelAgreement], device: str) -> Check:
     count = len(known[0][0].process_medians_us) if known else 0
     return Check(
         name="processes",
-        title="Fresh processes find the same",
+        title="Medians of fresh processes agree",
         expected=f"coefficient of variation of the median at most {bound}",
         found=f"at most {max((spread for _, spread in known), default=0):.2%} over {count} processes",
         passed=not wide and bool(known),
@@ -139,12 +170,12 @@ def check_processes(kernels: Sequence[KernelAgreement], device: str) -> Check:
 
 
 def check_cost(seconds: Sequence[float]) -> Check:
-    """Check what measuring a workload costs."""
+    """Check the wall-clock time of measuring a workload."""
     return Check(
         name="cost",
-        title="A workload is measured quickly",
+        title="Wall-clock time per workload",
         expected=f"at most {MAX_SECONDS} s of wall-clock time, median over the calls",
         found=f"{median(seconds):.2f} s, {max(seconds):.2f} s at most",
         passed=median(seconds) <= MAX_SECONDS,
-        detail="Wall-clock time holds the device's time, and what the host adds to it.",
+        detail="Includes device and host time.",
     )

@@ -1,4 +1,4 @@
-"""Calls that the self-check times: from a few microseconds to ten milliseconds, of one kernel and of many."""
+"""Calls that the self-check times: a few microseconds to ten milliseconds, one kernel or many."""
 
 from __future__ import annotations
 
@@ -15,33 +15,33 @@ from kernels_bench_tools.measure.operator import Inputs, size_in_bytes
 from kernels_bench_tools.measure.timing.caches import input_set_count
 
 SLOWDOWNS = (1, 2, 5)
-"""Per cent more work than the plain case of :func:`slowed_case` has."""
+"""Additional work in percent, of :func:`slowed_case`."""
 CUDA_MIB = 200
-"""MiB of bfloat16 that an elementwise kernel needs some 100 us for on an H200."""
+"""MiB of bfloat16: an elementwise kernel over them takes about 100 us on an H200."""
 CPU_MIB = 4
 
 
 @dataclass(frozen=True)
 class Case:
-    """A call whose time is known from more than one side."""
+    """A call to time."""
 
     name: str
     function: Callable[..., Any]
     shapes: tuple[tuple[int, ...], ...]
-    """One normally distributed tensor each: the arguments."""
+    """Shapes of the arguments, which are normally distributed."""
     dtype: torch.dtype = torch.bfloat16
     across_processes: bool = False
-    """Whether it is also timed in several fresh processes."""
+    """Whether it is timed in several fresh processes too."""
 
     def inputs(self, device: str, seed: int = 0) -> Inputs:
-        """Return the arguments on ``device``; the same seed gives the same values."""
+        """Return the arguments on ``device``."""
         generator = torch.Generator(device=device).manual_seed(seed)
         return tuple(
             torch.randn(shape, generator=generator, device=device, dtype=self.dtype) for shape in self.shapes
         )
 
     def input_sets(self, device: str, seed: int = 0, most: int | None = None) -> list[Inputs]:
-        """Return as many sets of arguments as a record's calls go round, ``most`` at most."""
+        """Return as many sets of arguments as for a record, ``most`` at most."""
         first = self.inputs(device, seed)
         count = input_set_count(sum(size_in_bytes(value) for value in first), device)
         count = count if most is None else min(count, most)
@@ -49,17 +49,17 @@ class Case:
 
 
 EMPTY_KERNEL = Case("empty kernel", lambda x: x.fill_(1.0), ((1,),), torch.float32)
-"""Writes one number: what every kernel costs, whatever it does."""
+"""Writes one number: the overhead of any kernel."""
 
 
 def find_cases(device: str, *, quick: bool) -> list[Case]:
-    """Return the calls for a device, the shortest first within each kind; names are unique."""
+    """Return the calls for a device; names are unique."""
     cases = list(_cuda_cases() if device.startswith("cuda") else _cpu_cases())
     return cases[:: max(1, len(cases) // 6)] if quick and device.startswith("cuda") else cases
 
 
 def repeated_cases(device: str, *, quick: bool) -> list[Case]:
-    """Return the calls that are timed in several fresh processes, known slowdowns of one among them."""
+    """Return the calls that are timed in several fresh processes, including known slowdowns of one."""
     cases = [case for case in find_cases(device, quick=quick) if case.across_processes]
     known = {case.name for case in cases}
     slowed = [slowed_case(device, percent) for percent in (0, *SLOWDOWNS)]
@@ -67,13 +67,13 @@ def repeated_cases(device: str, *, quick: bool) -> list[Case]:
 
 
 def slowed_case(device: str, percent: int = 0) -> Case:
-    """Return an elementwise kernel over so many per cent more elements than the plain one, which has 0."""
+    """Return an elementwise kernel over ``percent`` more elements than without."""
     cuda = device.startswith("cuda")
     name = f"negate {CUDA_MIB} MiB" if cuda else f"erf {CPU_MIB} MiB"
     elements = CUDA_MIB * 2**19 if cuda else CPU_MIB * 2**18
     return Case(
         f"{name} +{percent} %" if percent else name,
-        # On the CPU something that computes, since memory is what its neighbours disturb.
+        # Compute-bound on the CPU, where other processes disturb memory.
         torch.neg if cuda else torch.erf,
         ((round(elements * (1 + percent / 100)),),),
         torch.bfloat16 if cuda else torch.float32,
@@ -136,12 +136,12 @@ def _cpu_cases() -> Iterator[Case]:
 
 
 def swiglu(gate: Tensor, up: Tensor) -> Tensor:
-    """Return ``silu(gate) * up``, as one writes it: two kernels."""
+    """Return ``silu(gate) * up``: two kernels."""
     return functional.silu(gate) * up
 
 
 def rotary(query: Tensor, key: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor]:
-    """Rotate the halves of the last axis of query and key, as one writes it: many kernels."""
+    """Rotate the halves of the last axis of query and key: many kernels."""
     return _rotated(query, cos, sin), _rotated(key, cos, sin)
 
 
@@ -151,7 +151,7 @@ def _rotated(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
 
 
 def compiled_layer_norm(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    """Return the same by Inductor's kernel, which runs slower while torch's profiler watches."""
+    """Compute :func:`layer_norm` by Inductor's kernel, which torch's profiler slows down."""
     return _compiled()(x, weight, bias)
 
 

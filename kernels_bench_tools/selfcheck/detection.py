@@ -1,41 +1,38 @@
-"""How often two measurements of the same are called different, and how often a known slowdown is found."""
+"""Rates of false and of correct verdicts: the same function twice, and known slowdowns."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from statistics import median
 
+import numpy as np
 import torch
 
 from kernels_bench_tools.schema.selfcheck import Check
-from kernels_bench_tools.selfcheck.cases import SLOWDOWNS, slowed_case
-from kernels_bench_tools.selfcheck.pairs import (
-    ENOUGH_PROCESSES,
-    Pair,
-    Pairs,
-    pairs_of_processes,
-    pairs_of_rounds,
-)
-from kernels_bench_tools.selfcheck.processes import Series, warm_up
+from kernels_bench_tools.selfcheck.cases import SLOWDOWNS, Case, slowed_case
+from kernels_bench_tools.selfcheck.processes import ProcessSeries, time_with_new_inputs, warm_up
 from kernels_bench_tools.stats import Groups, hierarchical_median, ratio_interval, widened
 
-# The report's rule for "faster" and "slower"; the layer that writes reports cannot be imported here.
-GATE = 0.005
-"""The smallest difference that gets a verdict."""
+# The report's rule for "faster" and "slower": summarize/ cannot be imported here.
+MIN_DIFFERENCE = 0.005
+"""The smallest difference that counts."""
 HALF_TICK_US = 0.016
-"""NVIDIA's cards count time in ticks of 32 ns: no median is known better than to half of one."""
+"""NVIDIA's GPUs count time in ticks of 32 ns: no interval is narrower than half a tick to either side."""
+PER_SIDE = 3
+"""Processes that measure a candidate for the report, and as many others that measure its baseline."""
+ENOUGH_PROCESSES = 2 * PER_SIDE
 
 NEEDED = {1: 0.5, 2: 0.95, 5: 0.95}
-"""Per cent of a slowdown, and the share of pairs in which it must be found."""
+"""Slowdown in percent to the share of pairs in which it must be detected."""
 CPU_NEEDED = {5: 0.5}
 PAIRS = 50
 
 
 @dataclass(frozen=True)
 class Rounds:
-    """How much one process draws if there are not enough of them."""
+    """What one process measures if there are fewer than ``ENOUGH_PROCESSES``."""
 
     same_pairs: int
     slow_pairs: int
@@ -47,22 +44,40 @@ CUDA_ROUNDS = Rounds(10, 8, 30)
 CPU_ROUNDS = Rounds(6, 4, 20)
 
 
+@dataclass(frozen=True)
+class Pair:
+    """A candidate and its baseline, measured ``PER_SIDE`` times each. Microseconds."""
+
+    name: str
+    """The candidate's case."""
+    candidate: Groups
+    baseline: Groups
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """Pairs of measurements."""
+
+    pairs: list[Pair] = field(default_factory=list)
+    how: str = ""
+    """How they were made, as a sentence."""
+
+
 def detection_checks(
-    series: Mapping[str, Sequence[Series]], device: str, tell: Callable[[str], None]
+    series: Mapping[str, Sequence[ProcessSeries]], device: str, report: Callable[[str], None]
 ) -> Iterator[Check]:
-    """Yield a check of the same twice, and one for each slowdown.
+    """Yield a check of the same function twice, and one for each slowdown.
 
     Args:
-        series: What fresh processes found. If they are fewer than ``ENOUGH_PROCESSES``, this process makes
-            the pairs by itself.
-        device: Where.
-        tell: Is told what is being done.
+        series: Times in fresh processes. With fewer than ``ENOUGH_PROCESSES``, this process measures the pairs.
+        device: The device.
+        report: Called with the name of each step.
     """
     cuda = device.startswith("cuda")
     rounds = CUDA_ROUNDS if cuda else CPU_ROUNDS
     enough = min(map(len, series.values()), default=0) >= ENOUGH_PROCESSES
     plain = slowed_case(device)
-    tell("the same function twice")
+    report("the same function twice")
     with torch.no_grad():
         if not enough:
             warm_up(device)
@@ -71,7 +86,7 @@ def detection_checks(
             yield check_same(pairs_of_processes(series, [(name, name) for name in series], PAIRS), device)
         needed = NEEDED if cuda else CPU_NEEDED
         for percent in (one for one in SLOWDOWNS if one in needed):
-            tell(f"a slowdown of {percent} %")
+            report(f"a slowdown of {percent} %")
             slow = slowed_case(device, percent)
             if enough:
                 pairs = pairs_of_processes(series, [(slow.name, plain.name)], PAIRS)
@@ -81,14 +96,14 @@ def detection_checks(
 
 
 def check_same(pairs: Pairs, device: str) -> Check:
-    """Check that hardly a pair of the same case gets a verdict: one in twenty may."""
+    """Check that at most one in twenty pairs of the same case counts as different."""
     wrong = Counter(pair.name for pair in pairs.pairs if verdict(pair, device) != 0)
     count, allowed = len(pairs.pairs), max(1, len(pairs.pairs) // 20)
     named = ", ".join(f"{name} ({times})" for name, times in wrong.items())
     cases = len({pair.name for pair in pairs.pairs})
     return Check(
         name="same_function_twice",
-        title="The same function under two names is the same",
+        title="No difference between a function and itself",
         expected=f"at most {allowed} false verdict{'s' if allowed != 1 else ''} in {count} pairs",
         found=f"{wrong.total()} of {count}, over {cases} call{'s' if cases != 1 else ''}",
         passed=wrong.total() <= allowed,
@@ -97,13 +112,13 @@ def check_same(pairs: Pairs, device: str) -> Check:
 
 
 def check_slowdown(pairs: Pairs, device: str, percent: int, needed: float) -> Check:
-    """Check that pairs of a case and one with ``percent`` more work are called slower."""
+    """Check that a case with ``percent`` more work counts as slower."""
     count = len(pairs.pairs)
     found = sum(verdict(pair, device) > 0 for pair in pairs.pairs)
     ratio = median(_centre(pair.candidate) / _centre(pair.baseline) for pair in pairs.pairs)
     return Check(
         name=f"slowdown_{percent}_percent",
-        title=f"A slowdown of {percent} % is found",
+        title=f"A slowdown of {percent} % is detected",
         expected=f"in at least {needed:.0%} of pairs",
         found=f"in {found} of {count}",
         passed=found >= needed * count,
@@ -112,15 +127,64 @@ def check_slowdown(pairs: Pairs, device: str, percent: int, needed: float) -> Ch
 
 
 def verdict(pair: Pair, device: str) -> int:
-    """Return 1 if the candidate is slower, -1 if it is faster, 0 if neither is sure: as the report would."""
+    """Return 1 if the candidate is slower, -1 if it is faster, 0 otherwise, by the report's rule."""
     ratio = ratio_interval(pair.baseline, pair.candidate)
     half_tick = HALF_TICK_US if device.startswith("cuda") else 0.0
     rounding = half_tick / _centre(pair.candidate) + half_tick / _centre(pair.baseline)
     value, low, high = widened(ratio, rounding)
-    if max(value, 1 / value) - 1 < GATE or low <= 1 <= high:
+    if max(value, 1 / value) - 1 < MIN_DIFFERENCE or low <= 1 <= high:
         return 0
     return -1 if value > 1 else 1
 
 
 def _centre(groups: Groups) -> float:
     return hierarchical_median(groups).value
+
+
+def pairs_of_processes(
+    series: Mapping[str, Sequence[ProcessSeries]], cases: Sequence[tuple[str, str]], count: int
+) -> Pairs:
+    """Return pairs of times from different fresh processes, as the report compares them.
+
+    Args:
+        series: Times of each case in each process; at least ``ENOUGH_PROCESSES``.
+        cases: Candidate and baseline; the pairs are spread evenly over them.
+        count: Number of pairs.
+    """
+    source = np.random.default_rng(0)
+    pairs, processes = [], 0
+    for number in range(count):
+        candidate, baseline = cases[number % len(cases)]
+        processes = len(series[candidate])
+        chosen = source.permutation(processes)[: 2 * PER_SIDE]
+        ours = [series[candidate][process].samples_us for process in chosen[:PER_SIDE]]
+        theirs = [series[baseline][process].samples_us for process in chosen[PER_SIDE:]]
+        pairs.append(Pair(candidate, ours, theirs))
+    how = (
+        f"Each pair is {PER_SIDE} fresh processes beside {PER_SIDE} others, chosen at random from {processes}"
+    )
+    return Pairs(pairs, f"{how}: different pairs share some processes, so they are not independent.")
+
+
+def pairs_of_rounds(candidate: Case, baseline: Case, device: str, count: int, calls: int) -> Pairs:
+    """Return pairs that this process measures in the order A B, B A, A B, with new inputs each time.
+
+    They do not include other differences between processes, such as clocks.
+
+    Args:
+        candidate: One case.
+        baseline: The other case.
+        device: Their device.
+        count: Number of pairs.
+        calls: Number of timed calls per side and turn.
+    """
+    source = np.random.default_rng(0)
+    pairs = []
+    for _ in range(count):
+        sides: tuple[list[list[float]], list[list[float]]] = ([], [])
+        for turn in range(PER_SIDE):
+            for side in (0, 1) if turn % 2 == 0 else (1, 0):
+                sides[side].append(time_with_new_inputs((candidate, baseline)[side], device, source, calls))
+        pairs.append(Pair(candidate.name, *sides))
+    how = f"In one process, with fewer than {ENOUGH_PROCESSES} fresh ones: each pair is {PER_SIDE} turns of both"
+    return Pairs(pairs, f"{how}, with buffers allocated for each turn.")

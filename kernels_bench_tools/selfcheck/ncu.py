@@ -1,4 +1,4 @@
-"""The same calls under Nsight Compute, in a process of its own."""
+"""Times of the cases by Nsight Compute, in a separate process."""
 
 from __future__ import annotations
 
@@ -18,47 +18,39 @@ METRIC = "gpu__time_duration.sum"
 CALLS = 5
 _WARM_UP_CALLS = 20
 _SEPARATOR = "spin_kernel"
-"""Part of the name of the kernel that ``torch.cuda._sleep`` launches: it stands before each case."""
-_US_PER = {
-    "ns": 1e-3,
-    "nsecond": 1e-3,
-    "us": 1.0,
-    "usecond": 1.0,
-    "ms": 1e3,
-    "msecond": 1e3,
-    "s": 1e6,
-    "second": 1e6,
-}
+"""Part of the name of the kernel that ``torch.cuda._sleep`` launches before each case."""
+_US_PER = {"n": 1e-3, "u": 1.0, "m": 1e3, "s": 1e6}
+"""Microseconds by the first letter of a unit, such as ``ns`` or ``nsecond``."""
 
 
 class NcuError(Exception):
-    """Nsight Compute could not be asked; the message says why, in one line."""
+    """Nsight Compute is not available; the message is one line."""
 
 
 @dataclass(frozen=True)
 class NcuTimes:
-    """What ncu said, in microseconds."""
+    """Times by ncu, in microseconds."""
 
     calls: dict[str, float]
-    """Median of each case, its kernels summed per call."""
+    """Median over calls of the summed kernels, for each case."""
     empty_single: float
-    """The empty kernel, measured as the cases of one kernel were."""
+    """The empty kernel, measured like cases with one kernel."""
     empty_several: float
-    """The empty kernel, measured as the cases of several kernels were."""
+    """The empty kernel, measured like cases with several kernels."""
 
 
-def ask_ncu(single: Sequence[str], several: Sequence[str], ncu: str, timeout: float = 300) -> NcuTimes:
-    """Return what each case takes under ``ncu``, and what an empty kernel does.
+def run_ncu(single: Sequence[str], several: Sequence[str], ncu: str, timeout: float = 300) -> NcuTimes:
+    """Return the times of the cases, and of an empty kernel, under ``ncu``.
 
     Args:
-        single: Names of the cases whose calls launch one kernel. ncu flushes the caches before each kernel.
-        several: Names of those that launch several. What the first kernel of a call leaves in the cache
-            is there for the second one, so these are flushed once per call, by a read, and not by ncu.
-        ncu: The program.
+        single: Names of the cases that launch one kernel per call. ncu flushes the caches before each kernel.
+        several: Names of the cases that launch several. These are flushed once per call, by a read and not by ncu,
+            since a kernel may find the results of the previous one in the cache.
+        ncu: Path of the program.
         timeout: Seconds for each of the two runs.
 
     Raises:
-        NcuError: It is not there, may not read the counters, or did not see what was launched.
+        NcuError: It is not installed, may not read the counters, or lost kernels.
     """
     empty = EMPTY_KERNEL.name
     alone = _run([empty, *(name for name in single if name != empty)], "all", ncu, timeout)
@@ -67,23 +59,13 @@ def ask_ncu(single: Sequence[str], several: Sequence[str], ncu: str, timeout: fl
 
 
 def _run(names: Sequence[str], cache_control: str, ncu: str, timeout: float) -> dict[str, float]:
+    options = (
+        f"--clock-control none --cache-control {cache_control} --profile-from-start off --metrics {METRIC}"
+    )
     command = [
         ncu,
-        "--clock-control",
-        "none",
-        "--cache-control",
-        cache_control,
-        "--profile-from-start",
-        "off",
-    ]
-    command += [
-        "--metrics",
-        METRIC,
-        "--print-units",
-        "base",
-        "--csv",
-        "--target-processes",
-        "application-only",
+        *options.split(),
+        *["--print-units", "base", "--csv", "--target-processes", "application-only"],
     ]
     command += [sys.executable, "-m", "kernels_bench_tools.selfcheck", "--child", "ncu"]
     command += ["--flush"] if cache_control == "none" else []
@@ -95,20 +77,19 @@ def _run(names: Sequence[str], cache_control: str, ncu: str, timeout: float) -> 
     except subprocess.TimeoutExpired as error:
         raise NcuError(f"{ncu} took more than {timeout:g} s") from error
     if process.returncode:
-        said = [
-            line for line in (process.stdout + process.stderr).splitlines() if line.startswith("==ERROR==")
-        ]
+        lines = (process.stdout + process.stderr).splitlines()
+        errors = [line for line in lines if line.startswith("==ERROR==")]
         last = (process.stderr.strip() or process.stdout.strip()).splitlines()[-1:]
-        reason = (said or last or ["it said nothing"])[0]
+        reason = (errors or last or ["no output"])[0]
         raise NcuError(f"{ncu} ended with exit code {process.returncode}: {reason}")
     return split_cases(read_durations(process.stdout.splitlines()), names)
 
 
 def read_durations(lines: Iterable[str]) -> list[tuple[str, float]]:
-    """Return name and microseconds of each kernel in ncu's CSV, which stands between lines of its own talk."""
+    """Return name and microseconds of each kernel in ncu's CSV output; other lines are skipped."""
     table = csv.DictReader(line for line in lines if line.startswith('"'))
     return [
-        (row["Kernel Name"], float(row["Metric Value"].replace(",", "")) * _US_PER[row["Metric Unit"]])
+        (row["Kernel Name"], float(row["Metric Value"].replace(",", "")) * _US_PER[row["Metric Unit"][0]])
         for row in table
         if row["Metric Name"] == METRIC
     ]
@@ -125,7 +106,7 @@ def split_cases(
         calls: How often each was called.
 
     Raises:
-        NcuError: The number of cases, or of a case's kernels, does not fit.
+        NcuError: The number of cases, or of a case's kernels, does not match.
     """
     groups: list[list[float]] = []
     for name, us in kernels:
@@ -146,7 +127,7 @@ def split_cases(
 
 
 def run_child(names: Sequence[str], *, flush: bool) -> None:
-    """Launch the named cases where ``ncu`` watches: warm up unseen, then a separator and the calls."""
+    """Launch the named cases under ``ncu``: warm-up without profiling, then a separator and the calls."""
     cases = {case.name: case for case in (EMPTY_KERNEL, *find_cases("cuda", quick=False))}
     read = ReadFlush("cuda") if flush else None
     with torch.no_grad():

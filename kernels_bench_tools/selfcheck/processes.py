@@ -1,4 +1,4 @@
-"""The same calls in several fresh processes: how much a number depends on the process that took it."""
+"""The same calls in several fresh processes: variation of a median between processes."""
 
 from __future__ import annotations
 
@@ -10,39 +10,43 @@ from pathlib import Path
 from statistics import fmean, stdev
 
 import msgspec
+import numpy as np
 import torch
 
-from kernels_bench_tools.schema.record import Latency
-from kernels_bench_tools.selfcheck.cases import repeated_cases, slowed_case
-from kernels_bench_tools.selfcheck.fresh import time_as_recorded
-from kernels_bench_tools.selfcheck.series import repeat, wait
+from kernels_bench_tools.measure.timing.caches import CUDA_INPUT_SETS
+from kernels_bench_tools.measure.timing.measure import measure
+from kernels_bench_tools.selfcheck.cases import Case, repeated_cases, slowed_case
+from kernels_bench_tools.selfcheck.timers import make_draw, repeat, wait
 
 MAX_SAMPLES = 30
-"""What a record of a steady kernel has: it stops there if the median is known."""
+"""Samples of a record with a steady kernel, which has converged then."""
 WARM_UP_SECONDS = 0.8
-"""Before the first case: an idle card takes a while to raise its clocks and to warm up."""
+"""Before the first case, since an idle GPU takes a while to raise its clocks."""
 CPU_WARM_UP_SECONDS = 0.1
+SHORT_WARM_UP_SECONDS = 0.05
+"""For a device that was busy before."""
+MAX_SPACERS = 7
 
 
-class Series(msgspec.Struct, frozen=True):
-    """What one process found for one case, in microseconds."""
+class ProcessSeries(msgspec.Struct, frozen=True):
+    """Times of one case in one process, in microseconds."""
 
     median_us: float
-    """Of all of its calls."""
+    """Of all calls."""
     samples_us: list[float]
-    """Some of them in order, ``MAX_SAMPLES`` at most."""
+    """At most ``MAX_SAMPLES`` of them, in order."""
 
 
-def series_of_processes(count: int, *, quick: bool, timeout: float = 120) -> dict[str, list[Series]]:
-    """Return for each repeated case what each of ``count`` fresh processes found; they run one by one."""
-    found: dict[str, list[Series]] = {}
+def series_of_processes(count: int, *, quick: bool, timeout: float = 120) -> dict[str, list[ProcessSeries]]:
+    """Return the times of each repeated case in ``count`` fresh processes, which run one after the other."""
+    found: dict[str, list[ProcessSeries]] = {}
     for answers in _children(count, quick, timeout):
         for name, series in answers.items():
             found.setdefault(name, []).append(series)
     return found
 
 
-def _children(count: int, quick: bool, timeout: float) -> Iterator[dict[str, Series]]:
+def _children(count: int, quick: bool, timeout: float) -> Iterator[dict[str, ProcessSeries]]:
     with tempfile.TemporaryDirectory() as folder:
         answer = Path(folder) / "series.json"
         command = [sys.executable, "-m", "kernels_bench_tools.selfcheck", "--child", "series"]
@@ -50,23 +54,26 @@ def _children(count: int, quick: bool, timeout: float) -> Iterator[dict[str, Ser
         for process in range(count):
             numbered = [*command, "--process", str(process)]
             subprocess.run(numbered, check=True, timeout=timeout, stdout=subprocess.DEVNULL)
-            yield msgspec.json.decode(answer.read_bytes(), type=dict[str, Series])
+            yield msgspec.json.decode(answer.read_bytes(), type=dict[str, ProcessSeries])
 
 
 def run_child(device: str, output: Path, *, quick: bool, process: int) -> None:
-    """Time the repeated cases as records are, with this process's own values; write them to ``output``."""
-    found: dict[str, Series] = {}
+    """Time the repeated cases like records, with values of this process; write them to ``output``."""
+    found: dict[str, ProcessSeries] = {}
     with torch.no_grad():
         warm_up(device)
         for case in repeated_cases(device, quick=quick):
-            found[case.name] = _series(time_as_recorded(case, device, 1000 * process))
+            sets = case.input_sets(device, 1000 * process, CUDA_INPUT_SETS)
+            latency = measure(case.function, sets, device).latency
+            samples = thinned([1e3 * ms for ms in latency.raw_times])
+            found[case.name] = ProcessSeries(1e3 * latency.p50, samples)
             if device.startswith("cuda"):
                 torch.cuda.empty_cache()
     output.write_bytes(msgspec.json.encode(found))
 
 
 def warm_up(device: str) -> None:
-    """Keep the device busy with memory traffic, which does not make it throttle."""
+    """Keep the device busy with memory traffic, which does not cause throttling."""
     case = slowed_case(device)
     inputs = case.inputs(device)
 
@@ -78,12 +85,28 @@ def warm_up(device: str) -> None:
     repeat(some, WARM_UP_SECONDS if device.startswith("cuda") else CPU_WARM_UP_SECONDS)
 
 
-def _series(latency: Latency) -> Series:
-    return Series(1e3 * latency.p50, thinned([1e3 * ms for ms in latency.raw_times]))
+def time_with_new_inputs(case: Case, device: str, source: np.random.Generator, calls: int) -> list[float]:
+    """Return the microseconds of ``calls`` calls of a case, with newly allocated inputs.
+
+    The speed of a GPU's memory depends on the address: two buffers may differ by 1 %. Up to ``MAX_SPACERS`` other
+    buffers are allocated first, so that the allocator does not return the same addresses again.
+
+    Args:
+        case: The case to time.
+        device: Its device.
+        source: Determines addresses and values.
+        calls: Number of timed calls.
+    """
+    if device.startswith("cuda"):
+        torch.cuda.empty_cache()  # otherwise the previous buffers are used again
+    _spacers = case.input_sets(device, 0, int(source.integers(MAX_SPACERS + 1)))
+    first, *more = case.input_sets(device, int(source.integers(2**31)), CUDA_INPUT_SETS)
+    draw = make_draw(case.function, first, device, more_inputs=more, warm_up_seconds=SHORT_WARM_UP_SECONDS)
+    return draw(calls)
 
 
 def thinned(samples: list[float], most: int = MAX_SAMPLES) -> list[float]:
-    """Return at most ``most`` samples from all over the series, in order.
+    """Return at most ``most`` samples, evenly spread and in order.
 
     >>> thinned([1, 2, 3, 4, 5, 6, 7], 3)
     [1, 3, 5]

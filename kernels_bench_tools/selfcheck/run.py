@@ -1,4 +1,4 @@
-"""The whole self-check, in its order."""
+"""Run all parts of the self-check in order."""
 
 from __future__ import annotations
 
@@ -23,47 +23,44 @@ from kernels_bench_tools.selfcheck.agreement import (
 )
 from kernels_bench_tools.selfcheck.cases import find_cases
 from kernels_bench_tools.selfcheck.detection import detection_checks
-from kernels_bench_tools.selfcheck.flushes import check_flushes
-from kernels_bench_tools.selfcheck.processes import Series, series_of_processes
+from kernels_bench_tools.selfcheck.processes import ProcessSeries, series_of_processes
 from kernels_bench_tools.selfcheck.timers import (
     check_cold_and_hot,
     check_copies,
     check_floors,
+    check_flushes,
     check_linearity,
     check_slow_host,
     measure_floors,
 )
 
-Tell = Callable[[str], None]
-"""Says what is being done, in a few words."""
+Report = Callable[[str], None]
+"""Called with the name of each step."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Options:
-    """What to do."""
+class SelfCheckOptions:
+    """Device and extent of a self-check."""
 
     device: str
     quick: bool = False
     processes: int = 10
-    """Fresh processes; fewer than two leave that check out, and fewer than six compare within one process."""
+    """Fresh processes. Below two they are not compared; below six, pairs are measured in one process."""
     ncu: str = "ncu"
-    """Nsight Compute; empty for without."""
+    """Path of Nsight Compute; empty to skip it."""
     commit: str = ""
 
 
-def run_selfcheck(options: Options, tell: Tell) -> Iterator[SelfCheck]:
-    """Measure what is known on one device, and yield what has come out whenever there is more.
-
-    It takes minutes: whoever keeps each has lost little if it ends early. The last one is whole.
-    """
+def run_selfcheck(options: SelfCheckOptions, report: Report) -> Iterator[SelfCheck]:
+    """Run the checks on one device, and yield the result so far after each; the last one is complete."""
     device = describe_device(options.device)
     with torch.no_grad():
-        tell("floors")
+        report("floors")
         floors = measure_floors(options.device)
-        checks = [check_floors(floors, options.device), *_basic_checks(options, tell)]
-    tell("ceilings")
-    ceilings = measure_peaks(options.device)
-    found = measure_cases(find_cases(options.device, quick=options.quick), options.device, tell)
+        checks = [check_floors(floors, options.device), *_basic_checks(options, report)]
+    report("peaks")
+    peaks = measure_peaks(options.device)
+    found = measure_cases(find_cases(options.device, quick=options.quick), options.device, report)
     so_far = SelfCheck(
         ts=datetime.now(UTC).isoformat(timespec="seconds"),
         device=device,
@@ -72,17 +69,17 @@ def run_selfcheck(options: Options, tell: Tell) -> Iterator[SelfCheck]:
         checks=checks,
         kernels=found.kernels,
         floors_us={name: float(f"{us:.4g}") for name, us in floors.items()},
-        ceilings={name: float(f"{rate:.5g}") for name, rate in ceilings.items()},
+        ceilings={name: float(f"{rate:.5g}") for name, rate in peaks.items()},
     )
     yield so_far
-    for check in _agreement_checks(found, options, tell):
+    for check in _agreement_checks(found, options, report):
         checks.append(check)
         yield so_far
 
 
-def _basic_checks(options: Options, tell: Tell) -> Iterator[Check]:
+def _basic_checks(options: SelfCheckOptions, report: Report) -> Iterator[Check]:
     device, quick = options.device, options.quick
-    tell("linearity")
+    report("linearity")
     yield check_linearity(device)
     cuda = device.startswith("cuda")
     if cuda:
@@ -91,30 +88,30 @@ def _basic_checks(options: Options, tell: Tell) -> Iterator[Check]:
             ("a slow host", check_slow_host),
             ("cold and hot caches", check_cold_and_hot),
         ):
-            tell(name)
+            report(name)
             yield check(device)
         if not quick:
-            tell("flushes")
+            report("flushes")
             yield check_flushes(device)
 
 
-def _agreement_checks(found: Agreements, options: Options, tell: Tell) -> Iterator[Check]:
+def _agreement_checks(found: Agreements, options: SelfCheckOptions, report: Report) -> Iterator[Check]:
     if options.device.startswith("cuda"):
-        # The children need the memory that this process keeps.
+        # Frees memory for the child processes.
         torch.cuda.empty_cache()
         if options.ncu:
-            tell("Nsight Compute")
+            report("Nsight Compute")
             add_ncu(found, shutil.which(options.ncu) or options.ncu)
             if found.ncu_problem:
-                tell(f"Nsight Compute could not be asked: {found.ncu_problem}")
+                report(f"Nsight Compute is not available: {found.ncu_problem}")
             else:
                 yield check_ncu(found.kernels, quick=options.quick)
-    series: dict[str, list[Series]] = {}
+    series: dict[str, list[ProcessSeries]] = {}
     if options.processes > 1:
-        tell(f"{options.processes} fresh processes")
+        report(f"{options.processes} fresh processes")
         series = series_of_processes(options.processes, quick=options.quick)
         add_processes(found, series)
         if any(kernel.variation is not None for kernel in found.kernels):
             yield check_processes(found.kernels, options.device)
-    yield from detection_checks(series, options.device, tell)
+    yield from detection_checks(series, options.device, report)
     yield check_cost(found.seconds)

@@ -1,30 +1,129 @@
-"""Checks of the timers themselves: what is known beforehand must come out."""
+"""Short series of timed calls, and checks of the timers against known times."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
-from itertools import pairwise
+from itertools import cycle, pairwise
 from statistics import median
-from time import perf_counter_ns
+from time import perf_counter, perf_counter_ns
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from kernels_bench_tools.measure.timing.cupti import MarkersMissingError, record_activities
+from kernels_bench_tools.measure.operator import Inputs, size_in_bytes
+from kernels_bench_tools.measure.timing.cuda import CudaTimer, ReadFlush
+from kernels_bench_tools.measure.timing.cupti import MarkersMissingError, record_activities, split_calls
 from kernels_bench_tools.schema.selfcheck import Check
-from kernels_bench_tools.selfcheck.series import end_to_end_us, host_us, make_draw, wait
+from kernels_bench_tools.selfcheck.cases import Case, find_cases
 
+T = TypeVar("T")
+Draw = Callable[[int], list[float]]
+"""A function that times the given number of further calls, in microseconds."""
+WARM_UP_SECONDS = 0.1
+_ATTEMPTS = 3
 CYCLES = tuple(round(10 ** (exponent / 4)) for exponent in range(16, 33))
-"""Four decades: some 5 us to 50 ms at 2 GHz."""
+"""Four decades: about 5 us to 50 ms at 2 GHz."""
 LOOPS = tuple(round(10 ** (exponent / 4)) for exponent in range(8, 21))
 HOST_SLEEP_US = 1000.0
+FLUSH_CASES = (
+    "SiLU 128x1536",
+    "layer_norm 512x4096",
+    "SwiGLU 2048x11008",
+    "layer_norm 32768x4096",
+    "matmul 4096^3",
+)
+FLUSH_CALLS = 100
+_MARKER_CYCLES = 300_000
+"""150 us, in which the host queues a whole call."""
+_MAX_SETS = 256
+
+
+def make_draw(
+    function: Callable[..., Any],
+    inputs: Inputs,
+    device: str,
+    *,
+    cold: bool = True,
+    more_inputs: Sequence[Inputs] = (),
+    warm_up_seconds: float = WARM_UP_SECONDS,
+) -> Draw:
+    """Return a function that times calls: by their kernels on CUDA, else by the host's clock.
+
+    Args:
+        function: The function to call.
+        inputs: Its arguments.
+        device: Their device.
+        cold: Whether to flush the caches before each call on CUDA.
+        more_inputs: Further arguments; calls rotate through all of them.
+        warm_up_seconds: Time to call it before, so that the clocks are up.
+    """
+    if device.startswith("cuda"):
+        timer = CudaTimer(function, inputs, device, cold=cold, more_inputs=more_inputs)
+        repeat(lambda: timer.by_events(10), warm_up_seconds)
+        return _cuda_draw(timer)
+    turn = cycle([inputs, *more_inputs])
+    repeat(lambda: function(*next(turn)), warm_up_seconds)
+    return lambda count: [host_us(partial(function, *next(turn))) for _ in range(count)]
+
+
+def repeat(call: Callable[[], Any], seconds: float) -> None:
+    """Call repeatedly for so many seconds."""
+    end = perf_counter() + seconds
+    while perf_counter() < end:
+        call()
+
+
+def _cuda_draw(timer: CudaTimer) -> Draw:
+    def draw(count: int) -> list[float]:
+        return [call.ms * 1e3 for call in retry(lambda: timer.by_kernels(count))]
+
+    draw(1)  # the first session initializes the profiler
+    return draw
+
+
+def retry(call: Callable[[], T]) -> T:
+    """Return the result of ``call``, trying again if the profiler lost a buffer."""
+    for _ in range(_ATTEMPTS - 1):
+        try:
+            return call()
+        except MarkersMissingError:
+            continue
+    return call()
+
+
+def host_us(call: Callable[[], Any]) -> float:
+    """Return the microseconds that ``call`` takes on the host."""
+    start = perf_counter_ns()
+    call()
+    return (perf_counter_ns() - start) / 1e3
+
+
+def end_to_end_us(call: Callable[[], Any], device: str, repetitions: int = 30) -> float:
+    """Return the median microseconds from an idle device until the call's work is complete."""
+
+    def whole() -> None:
+        call()
+        wait(device)
+
+    times = []
+    for _ in range(repetitions):
+        wait(device)
+        times.append(host_us(whole))
+    return median(times)
+
+
+def wait(device: str) -> None:
+    """Wait until the device is idle."""
+    if device.startswith("cuda"):
+        torch.cuda.synchronize()
 
 
 def check_linearity(device: str) -> Check:
-    """Time work that is known to grow in proportion: a spinning kernel, or a loop on the CPU."""
+    """Check that time is proportional to work: of a spinning kernel, or a loop on the CPU."""
     if device.startswith("cuda"):
         steps, times = CYCLES, _spin_us(CYCLES)
         bound, unit = 0.9999, "MHz"
@@ -43,7 +142,7 @@ def check_linearity(device: str) -> Check:
 
 
 def _spin_us(cycles: Sequence[int]) -> list[float]:
-    """Return the median microseconds of a kernel that spins for each number of cycles."""
+    """Return the median microseconds of a kernel that spins for so many cycles, for each number."""
 
     def batch() -> None:
         for _ in range(3):
@@ -56,12 +155,15 @@ def _spin_us(cycles: Sequence[int]) -> list[float]:
 
 
 def _recorded_us(batch: Callable[[], None], count: int) -> list[float]:
-    """Return the microseconds of each of the ``count`` kernels that ``batch`` launches, in their order."""
-    for _ in range(3):
+    """Return the microseconds of each of the ``count`` kernels that ``batch`` launches, in order."""
+
+    def durations() -> list[float]:
         found = [activity.duration_ns / 1e3 for activity in record_activities(batch)]
-        if len(found) == count:  # a session may lose some
-            return found
-    raise MarkersMissingError(f"the profiler returned {len(found)} of {count} kernels")
+        if len(found) != count:
+            raise MarkersMissingError(f"the profiler returned {len(found)} of {count} kernels")
+        return found
+
+    return retry(durations)
 
 
 def _spin(count: int) -> None:
@@ -78,7 +180,7 @@ def fit_line(x: Sequence[float], y: Sequence[float]) -> tuple[float, float, floa
 
 
 def measure_floors(device: str) -> dict[str, float]:
-    """Return what nothing costs, in microseconds: medians of 100."""
+    """Return the overhead of empty calls in microseconds, as medians of 100."""
     ticks = [perf_counter_ns() for _ in range(200)]
     floors = {
         "host_clock": median(later - sooner for sooner, later in pairwise(ticks)) / 1e3,
@@ -87,7 +189,7 @@ def measure_floors(device: str) -> dict[str, float]:
     if not device.startswith("cuda"):
         return floors
     pairs = [(torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)) for _ in range(100)]
-    torch.cuda._sleep(2_000_000)  # so that all of them are queued before the first one is reached
+    torch.cuda._sleep(2_000_000)  # so that all are queued before the first one runs
     for start, end in pairs:
         start.record()
         end.record()
@@ -105,11 +207,11 @@ def _launch_nothing() -> None:
 
 
 def check_floors(floors: dict[str, float], device: str) -> Check:
-    """Check that nothing costs little enough for the shortest kernels to be seen."""
+    """Check that the overhead of an empty call is below the time of the shortest kernels."""
     name, bound = ("null_kernel", 2.0) if device.startswith("cuda") else ("python_call", 10.0)
     return Check(
         name="floors",
-        title="Nothing costs next to nothing",
+        title="Null-kernel overhead" if device.startswith("cuda") else "Overhead of an empty call",
         expected=f"{name.replace('_', ' ')} below {bound:g} us",
         found=f"{floors[name]:.3g} us",
         passed=floors[name] < bound,
@@ -118,7 +220,7 @@ def check_floors(floors: dict[str, float], device: str) -> Check:
 
 
 def check_copies(device: str) -> Check:
-    """Time copies from 8 MiB to 2 GiB: beyond the caches, time is a + b * bytes."""
+    """Check that the time of copies beyond the caches is a + b * bytes, from 8 MiB to 2 GiB."""
     sizes = [2**exponent for exponent in range(23, 32)]
     times = []
     for size in sizes:
@@ -134,7 +236,7 @@ def check_copies(device: str) -> Check:
     listed = (f"{size // 2**20} MiB {us:.4g} us" for size, us in zip(sizes, times, strict=True))
     return Check(
         name="copy_sweep",
-        title="A copy's time is a + b · bytes",
+        title="Time of a copy is a + b · bytes",
         expected="R² above 0.999 beyond the cache, intercept below 20 us",
         found=f"R² {r_squared:.6f}, a = {intercept:.3g} us, 1 / b = {1e-3 / slope:,.0f} GB/s",
         passed=r_squared > 0.999 and abs(intercept) < 20,
@@ -143,7 +245,7 @@ def check_copies(device: str) -> Check:
 
 
 def check_slow_host(device: str) -> Check:
-    """Give a short kernel a host that sleeps for 1 ms: its device time stays, its end-to-end time does not."""
+    """Check that a host that sleeps for 1 ms changes the end-to-end time only, not the device time."""
     x = torch.randn(512, 4096, device=device, dtype=torch.bfloat16)
 
     def slow(x: Tensor) -> Tensor:
@@ -155,7 +257,7 @@ def check_slow_host(device: str) -> Check:
     added = end_to_end_us(lambda: slow(x), device) - end_to_end_us(lambda: torch.neg(x), device)
     return Check(
         name="slow_host",
-        title="A slow host does not change the device's time",
+        title="Device time does not depend on a slow host",
         expected="device time within max(0.3 us, 2 %), end to end 1.0 to 1.3 ms more",
         found=f"{quick_us:.4g} us and {slow_us:.4g} us, end to end {added:+.4g} us",
         passed=abs(slow_us - quick_us) <= max(0.3, 0.02 * quick_us) and 1000 <= added <= 1300,
@@ -163,14 +265,63 @@ def check_slow_host(device: str) -> Check:
 
 
 def check_cold_and_hot(device: str) -> Check:
-    """Time a kernel over 8 MiB with cold caches and with hot ones."""
+    """Check that a kernel over 8 MiB takes longer with cold caches than with hot ones."""
     x = torch.randn(2048, 2048, device=device, dtype=torch.bfloat16)
     draws = [make_draw(torch.neg, (x,), device, cold=cold) for cold in (True, False)]
     cold, hot = (median(draw(120)) for draw in draws)
     return Check(
         name="cold_and_hot",
-        title="Cold caches are cold",
+        title="Cold calls have cold caches",
         expected="8 MiB in, 8 MiB out: cold at least 1.25 times as long as hot",
         found=f"{cold:.4g} us cold, {hot:.4g} us hot: {cold / hot:.2f} times",
         passed=cold >= 1.25 * hot,
     )
+
+
+def check_flushes(device: str) -> Check:
+    """Check that a read flush adds no time, against rotated inputs and a write flush, on five kernels."""
+    cases = {case.name: case for case in find_cases(device, quick=False)}
+    details, excess = [], []
+    for name in FLUSH_CASES:
+        read, rotated, written = _three_ways(cases[name], device)
+        excess.append(read / min(rotated, written) - 1)
+        details.append(f"{name}: {read:.4g} us, rotated {rotated / read:.3f}, written {written / read:.3f}")
+        torch.cuda.empty_cache()
+    return Check(
+        name="flushes",
+        title="A read flush adds no time to a kernel",
+        expected="at most 2 % above rotated inputs and a write flush on five kernels, whose dirty lines cost more",
+        found=f"{max(excess):+.1%} at most",
+        passed=max(excess) <= 0.02,
+        detail="; ".join(details),
+    )
+
+
+def _three_ways(case: Case, device: str) -> tuple[float, float, float]:
+    """Return median microseconds after a read flush, with rotated inputs, and after a write flush."""
+    cache: int = torch.cuda.get_device_properties(device).L2_cache_size
+    buffer = torch.zeros(max(4 * cache, 2**26), dtype=torch.int8, device=device)
+    first = case.inputs(device)
+    # Outputs reuse one block of the allocator, so only the inputs count.
+    count = min(_MAX_SETS, 1 + 4 * cache // sum(size_in_bytes(value) for value in first))
+    rotated = [first, *(case.inputs(device, seed) for seed in range(1, count))]
+    return (
+        _median_us(case.function, [first], ReadFlush(device)),
+        _median_us(case.function, rotated, lambda: None),
+        _median_us(case.function, [first], lambda: buffer.zero_()),
+    )
+
+
+def _median_us(function: Callable[..., Any], sets: list[Inputs], flush: Callable[[], Any]) -> float:
+    count = max(FLUSH_CALLS, 2 * len(sets))
+
+    def batch() -> None:
+        for turn in range(count):
+            flush()
+            torch.cuda._sleep(_MARKER_CYCLES)
+            function(*sets[turn % len(sets)])
+            torch.cuda._sleep(1)
+
+    batch()
+    calls = retry(lambda: split_calls(record_activities(batch), count))
+    return median(call.ms for call in calls[count // 2 :]) * 1e3  # without the first round of all sets

@@ -17,14 +17,12 @@ from kernels_bench_tools.file_io import read_struct
 from kernels_bench_tools.schema.device import cpu_device
 from kernels_bench_tools.schema.record import Environment
 from kernels_bench_tools.schema.selfcheck import KernelAgreement, SelfCheck
-from kernels_bench_tools.selfcheck.agreement import check_cost, check_ncu, check_processes
+from kernels_bench_tools.selfcheck.__main__ import table_lines
+from kernels_bench_tools.selfcheck.agreement import check_cost, check_ncu, check_processes, other_methods
 from kernels_bench_tools.selfcheck.cases import find_cases
-from kernels_bench_tools.selfcheck.methods import other_methods
-from kernels_bench_tools.selfcheck.ncu import NcuError, ask_ncu, read_durations, split_cases
+from kernels_bench_tools.selfcheck.ncu import NcuError, read_durations, run_ncu, split_cases
 from kernels_bench_tools.selfcheck.processes import variation
-from kernels_bench_tools.selfcheck.series import end_to_end_us, make_draw
-from kernels_bench_tools.selfcheck.table import table_lines
-from kernels_bench_tools.selfcheck.timers import check_linearity, fit_line
+from kernels_bench_tools.selfcheck.timers import check_linearity, end_to_end_us, fit_line, make_draw
 
 NCU_OUTPUT = """\
 ==PROF== Connected to process 4711 (/usr/bin/python3.12)
@@ -70,7 +68,7 @@ def test_kernels_that_ncu_lost_are_an_error_and_no_number(kernels: Any, names: l
 
 def test_a_machine_without_ncu_says_so_in_one_line() -> None:
     with pytest.raises(NcuError, match="/nowhere/ncu cannot be started"):
-        ask_ncu(["a"], [], "/nowhere/ncu")
+        run_ncu(["a"], [], "/nowhere/ncu")
 
 
 def test_ncu_without_the_right_to_read_counters_gives_its_reason(tmp_path: Path) -> None:
@@ -79,7 +77,7 @@ def test_ncu_without_the_right_to_read_counters_gives_its_reason(tmp_path: Path)
     ncu.chmod(0o755)
 
     with pytest.raises(NcuError, match="exit code 1: ==ERROR== ERR_NVGPUCTRPERM"):
-        ask_ncu(["a"], [], str(ncu))
+        run_ncu(["a"], [], str(ncu))
 
 
 def test_a_line_is_fitted() -> None:

@@ -17,16 +17,17 @@ from kernels_bench_tools.measure.timing.sampling import Call, summarize
 from kernels_bench_tools.schema.record import CacheState, Record, Timer
 from kernels_bench_tools.schema.summary import Verdict
 from kernels_bench_tools.selfcheck.cases import Case, repeated_cases, slowed_case
-from kernels_bench_tools.selfcheck.detection import check_same, check_slowdown, verdict
-from kernels_bench_tools.selfcheck.fresh import time_afresh
-from kernels_bench_tools.selfcheck.pairs import (
+from kernels_bench_tools.selfcheck.detection import (
     PER_SIDE,
     Pair,
     Pairs,
+    check_same,
+    check_slowdown,
     pairs_of_processes,
     pairs_of_rounds,
+    verdict,
 )
-from kernels_bench_tools.selfcheck.processes import Series, run_child, thinned
+from kernels_bench_tools.selfcheck.processes import ProcessSeries, run_child, thinned, time_with_new_inputs
 from kernels_bench_tools.stats import Groups
 from kernels_bench_tools.summarize.compare import compare
 
@@ -40,11 +41,11 @@ def pair(candidate: float, baseline: float, noise: float = 0.01, seed: int = 0) 
     return Pair("a", ours, theirs)
 
 
-def series(us: float, between: float = 0.002, processes: int = 10, seed: int = 0) -> list[Series]:
+def series(us: float, between: float = 0.002, processes: int = 10, seed: int = 0) -> list[ProcessSeries]:
     """Return what processes find that differ by ``between`` (a standard deviation) for as long as they live."""
     source = np.random.default_rng(seed)
     return [
-        Series(median_us, (median_us * source.normal(1, 0.001, 30)).tolist())
+        ProcessSeries(median_us, (median_us * source.normal(1, 0.001, 30)).tolist())
         for median_us in us * source.normal(1, between, processes)
     ]
 
@@ -133,7 +134,7 @@ def test_a_slowdown_of_two_per_cent_is_found_if_processes_agree(percent: float, 
 
 
 def test_no_process_is_on_both_sides_of_a_pair_and_pairs_are_spread_over_the_cases() -> None:
-    found = {name: [Series(1.0, [process + 1.0]) for process in range(10)] for name in "abc"}
+    found = {name: [ProcessSeries(1.0, [process + 1.0]) for process in range(10)] for name in "abc"}
 
     pairs = pairs_of_processes(found, [(name, name) for name in found], 50)
 
@@ -162,10 +163,10 @@ def test_calls_go_round_three_sets_of_inputs_that_were_made_for_them() -> None:
     case = Case("noting", lambda x: seen.append(float(x[0])), ((100,),), torch.float32)
     source = np.random.default_rng(0)
 
-    time_afresh(case, "cpu", source, 5)
+    time_with_new_inputs(case, "cpu", source, 5)
     first = set(seen)
     seen.clear()
-    time_afresh(case, "cpu", source, 5)
+    time_with_new_inputs(case, "cpu", source, 5)
 
     assert len(first) == len(set(seen)) == CUDA_INPUT_SETS
     assert not first & set(seen)
@@ -173,7 +174,7 @@ def test_calls_go_round_three_sets_of_inputs_that_were_made_for_them() -> None:
 
 def test_a_process_times_every_repeated_case(tmp_path: Path) -> None:
     run_child("cpu", tmp_path / "series.json", quick=True, process=1)
-    found = msgspec.json.decode((tmp_path / "series.json").read_bytes(), type=dict[str, Series])
+    found = msgspec.json.decode((tmp_path / "series.json").read_bytes(), type=dict[str, ProcessSeries])
 
     assert list(found) == [case.name for case in repeated_cases("cpu", quick=True)]
     assert all(0 < len(one.samples_us) <= 30 for one in found.values())

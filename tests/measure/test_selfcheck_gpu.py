@@ -15,24 +15,29 @@ from kernels_bench_tools.file_io import read_struct
 from kernels_bench_tools.measure.timing.caches import CUDA_INPUT_SETS
 from kernels_bench_tools.schema.selfcheck import SelfCheck
 from kernels_bench_tools.selfcheck.__main__ import main
+from kernels_bench_tools.selfcheck.agreement import other_methods
 from kernels_bench_tools.selfcheck.cases import Case, find_cases, slowed_case
-from kernels_bench_tools.selfcheck.detection import check_same, check_slowdown
-from kernels_bench_tools.selfcheck.flushes import check_flushes
-from kernels_bench_tools.selfcheck.fresh import time_afresh
-from kernels_bench_tools.selfcheck.methods import other_methods
-from kernels_bench_tools.selfcheck.ncu import NcuError, ask_ncu
-from kernels_bench_tools.selfcheck.pairs import (
+from kernels_bench_tools.selfcheck.detection import (
     ENOUGH_PROCESSES,
+    check_same,
+    check_slowdown,
     pairs_of_processes,
     pairs_of_rounds,
 )
-from kernels_bench_tools.selfcheck.processes import series_of_processes, variation, warm_up
-from kernels_bench_tools.selfcheck.series import make_draw
+from kernels_bench_tools.selfcheck.ncu import NcuError, run_ncu
+from kernels_bench_tools.selfcheck.processes import (
+    series_of_processes,
+    time_with_new_inputs,
+    variation,
+    warm_up,
+)
 from kernels_bench_tools.selfcheck.timers import (
     check_cold_and_hot,
     check_copies,
+    check_flushes,
     check_linearity,
     check_slow_host,
+    make_draw,
     measure_floors,
 )
 
@@ -117,7 +122,7 @@ def test_buffers_of_a_case_are_allocated_elsewhere_each_time() -> None:
     source = np.random.default_rng(0)
     for _ in range(3):
         seen.append(set())
-        time_afresh(Case("noting", noting, ((2**24,),)), "cuda", source, 5)
+        time_with_new_inputs(Case("noting", noting, ((2**24,),)), "cuda", source, 5)
 
     assert all(len(addresses) == CUDA_INPUT_SETS for addresses in seen)
     assert len({frozenset(addresses) for addresses in seen}) > 1
@@ -153,7 +158,7 @@ def test_nsight_compute_agrees_on_one_kernel_and_on_several() -> None:
     cases = {case.name: case for case in find_cases("cuda", quick=False)}
     names = ("layer_norm 8192x4096", "SwiGLU 2048x11008")
     try:
-        theirs = ask_ncu(names[:1], names[1:], "ncu")
+        theirs = run_ncu(names[:1], names[1:], "ncu")
     except NcuError as error:
         pytest.skip(str(error))
 
