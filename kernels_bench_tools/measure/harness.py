@@ -7,7 +7,7 @@ import sys
 import traceback
 import uuid
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import replace
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -17,14 +17,13 @@ import torch
 from kernels_bench_tools.errors import KbtError, OperatorError, Unsupported
 from kernels_bench_tools.measure.device.environment import describe_device, torch_device
 from kernels_bench_tools.measure.modes import in_mode, start_autograd
-from kernels_bench_tools.measure.operator import Operator, Workload, find_operator
+from kernels_bench_tools.measure.operator import Operator, find_operator
 from kernels_bench_tools.measure.printing import ResultTable
 from kernels_bench_tools.measure.record import RecordFile, RunInfo, make_record, with_session
-from kernels_bench_tools.measure.session import BenchmarkSession, open_session
+from kernels_bench_tools.measure.session import open_session
 from kernels_bench_tools.measure.timing.quantities import since_process_start_ms
 from kernels_bench_tools.measure.trial import Trial, failed_trial, run_trial
 from kernels_bench_tools.schema.build import FORWARD, CellContext
-from kernels_bench_tools.schema.device import Device
 from kernels_bench_tools.schema.record import Record, Status
 
 Implementation = Callable[..., Any]
@@ -88,110 +87,68 @@ def run_benchmark(
     function = function or impl_func
     if peer_options:
         print(f"ignored: {', '.join(peer_options)} (sampling stops when the median has converged)")
+    load = load or _given(function, found)
+    _require_pattern(kernels)
     name = device or torch_device()
-    benchmark = _Benchmark(
-        operator=found,
-        context=context,
-        mode=mode or context.mode,
-        only=only or {},
-        workload_sets=workloads or context.workloads or found.default_sets(torch.device(name).type),
+    mode = mode or context.mode
+    sets = workloads or context.workloads or found.default_sets(torch.device(name).type)
+    selected = in_mode(found, mode).workloads(sets, only)
+    info = RunInfo(
+        run=uuid.uuid4().hex,
+        operator=found.name,
         implementation=context.implementation or impl_name or "",
-        torch_name=name,
         device=describe_device(name),
+        torch_name=name,
         tags=_tags(context, impl_tags, tags),
-        kernels=_pattern(kernels),
-        path=Path(output or f"{found.name}.jsonl"),
+        context=context,
         import_ms=import_ms,
     )
-    return benchmark.run(load or _given(function, found))
+    if mode != FORWARD:
+        start_autograd(name)
+    file = RecordFile(Path(output or f"{found.name}.jsonl"))
+    with open_session(name, peaks=sets != QUICK_SET) as session:
+        start = perf_counter()
+        loaded, failure = _load(load)
+        load_ms = 1000 * (perf_counter() - start)
+        info = replace(info, implementation=info.implementation or _name_of(loaded), load_ms=load_ms)
+        suffix = "" if mode == FORWARD else f", {mode}"
+        print(f"{info.implementation}: {found.name} on {info.device.name}, workloads {sets}{suffix}")
+        table = ResultTable([workload.name for workload in selected])
+        for number, workload in enumerate(selected):
+            table.start(workload.name)
+            trial = failure or run_trial(
+                found, workload, loaded, session, mode=mode, process=context.process, kernels=kernels
+            )
+            record = make_record(info, workload, trial)
+            peaks = session.peaks if number == 0 else {}
+            table.finish(file.append(with_session(record, session.sentinels, peaks)))
+        if failure is None:
+            session.close()
+        return file.complete(session.sentinels, session.peaks)
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Benchmark:
-    """One call of ``run_benchmark``, with its arguments resolved."""
-
-    operator: Operator
-    context: CellContext
-    mode: str
-    only: Mapping[str, Any]
-    workload_sets: str
-    implementation: str
-    """Empty for the function's name."""
-    torch_name: str
-    device: Device
-    tags: dict[str, str]
-    kernels: str
-    path: Path
-    import_ms: float | None
-    id: str = field(default_factory=lambda: uuid.uuid4().hex)
-
-    def run(self, load: Callable[[], Implementation]) -> list[Record]:
-        """Load the implementation and measure it on each workload, writing each record at once."""
-        workloads = in_mode(self.operator, self.mode).workloads(self.workload_sets, self.only)
-        if self.mode != FORWARD:
-            start_autograd(self.torch_name)
-        with open_session(self.torch_name, peaks=self.workload_sets != QUICK_SET) as session:
-            start = perf_counter()
-            function, failure = _load(load)
-            info = self._info(_name_of(function), 1000 * (perf_counter() - start))
-            title = f"{info.implementation}: {self.operator.name} on {self.device.name}"
-            suffix = "" if self.mode == FORWARD else f", {self.mode}"
-            print(f"{title}, workloads {self.workload_sets}{suffix}")
-            table = ResultTable([workload.name for workload in workloads])
-            file = RecordFile(self.path)
-            for number, workload in enumerate(workloads):
-                table.start(workload.name)
-                trial = failure or self._try(workload, function, session)
-                record = make_record(info, workload, trial)
-                peaks = session.peaks if number == 0 else {}
-                table.finish(file.append(with_session(record, session.sentinels, peaks)))
-            if failure is None:
-                session.close()
-            return file.complete(session.sentinels, session.peaks)
-
-    def _try(self, workload: Workload, function: Implementation | None, session: BenchmarkSession) -> Trial:
-        assert function is not None
-        return run_trial(
-            self.operator,
-            workload,
-            function,
-            session,
-            mode=self.mode,
-            process=self.context.process,
-            kernels=self.kernels,
-        )
-
-    def _info(self, name: str, load_ms: float) -> RunInfo:
-        return RunInfo(
-            run=self.id,
-            operator=self.operator.name,
-            implementation=self.implementation or name,
-            device=self.device,
-            torch_name=self.torch_name,
-            tags=self.tags,
-            context=self.context,
-            import_ms=self.import_ms,
-            load_ms=load_ms,
-        )
-
-
-def _load(load: Callable[[], Implementation]) -> tuple[Implementation | None, Trial | None]:
-    """Return the implementation, or the failed trial for all workloads."""
+def _load(load: Callable[[], Implementation]) -> tuple[Implementation, Trial | None]:
+    """Return the implementation, and None; or the failed trial for all workloads if it could not be loaded."""
     try:
         return load(), None
     except Unsupported as error:
-        return None, failed_trial(error, Status.UNSUPPORTED)
+        return _not_loaded, failed_trial(error, Status.UNSUPPORTED)
     except ModuleNotFoundError as error:
         reason = f"needs the package {error.name!r}, which is not installed in this environment"
-        return None, failed_trial(Unsupported(reason), Status.UNSUPPORTED)
+        return _not_loaded, failed_trial(Unsupported(reason), Status.UNSUPPORTED)
     except Exception as error:
         traceback.print_exc(file=sys.stderr)
-        return None, failed_trial(error)
+        return _not_loaded, failed_trial(error)
 
 
-def _name_of(function: Implementation | None) -> str:
+def _not_loaded(*_: Any) -> None:
+    """Stands for an implementation that could not be loaded."""
+
+
+def _name_of(function: Implementation) -> str:
     """Return the name of a function, or of the script if loading it failed."""
-    return str(getattr(function, "__name__", "")) or Path(sys.argv[0]).stem or "unnamed"
+    name = "" if function is _not_loaded else str(getattr(function, "__name__", ""))
+    return name or Path(sys.argv[0]).stem or "unnamed"
 
 
 def _given(function: Implementation | None, operator: Operator) -> Callable[[], Implementation]:
@@ -205,7 +162,7 @@ def _given(function: Implementation | None, operator: Operator) -> Callable[[], 
     return lambda: function
 
 
-def _pattern(kernels: str) -> str:
+def _require_pattern(kernels: str) -> None:
     try:
         re.compile(kernels)
     except re.error as error:
@@ -214,7 +171,6 @@ def _pattern(kernels: str) -> str:
             f"is not a regular expression: {error}",
             "A pattern for the names of the kernels that this implementation launches",
         ) from None
-    return kernels
 
 
 def _tags(

@@ -8,7 +8,7 @@ from functools import partial
 from itertools import cycle, pairwise
 from statistics import median
 from time import perf_counter, perf_counter_ns
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import torch
@@ -16,11 +16,15 @@ from torch import Tensor
 
 from kernels_bench_tools.measure.operator import Inputs, size_in_bytes
 from kernels_bench_tools.measure.timing.cuda import CudaTimer, ReadFlush
-from kernels_bench_tools.measure.timing.cupti import MarkersMissingError, record_activities, split_calls
+from kernels_bench_tools.measure.timing.cupti import (
+    MarkersMissingError,
+    record_activities,
+    retry,
+    split_calls,
+)
 from kernels_bench_tools.schema.selfcheck import Check
 from kernels_bench_tools.selfcheck.cases import Case, find_cases
 
-T = TypeVar("T")
 Draw = Callable[[int], list[float]]
 """A function that times the given number of further calls, in microseconds."""
 WARM_UP_SECONDS = 0.1
@@ -79,20 +83,10 @@ def repeat(call: Callable[[], Any], seconds: float) -> None:
 
 def _cuda_draw(timer: CudaTimer) -> Draw:
     def draw(count: int) -> list[float]:
-        return [call.ms * 1e3 for call in retry(lambda: timer.by_kernels(count))]
+        return [call.ms * 1e3 for call in retry(lambda: timer.by_kernels(count), _ATTEMPTS)]
 
     draw(1)  # the first session initializes the profiler
     return draw
-
-
-def retry(call: Callable[[], T]) -> T:
-    """Return the result of ``call``, trying again if the profiler lost a buffer."""
-    for _ in range(_ATTEMPTS - 1):
-        try:
-            return call()
-        except MarkersMissingError:
-            continue
-    return call()
 
 
 def host_us(call: Callable[[], Any]) -> float:
@@ -163,7 +157,7 @@ def _recorded_us(batch: Callable[[], None], count: int) -> list[float]:
             raise MarkersMissingError(f"the profiler returned {len(found)} of {count} kernels")
         return found
 
-    return retry(durations)
+    return retry(durations, _ATTEMPTS)
 
 
 def _spin(count: int) -> None:
@@ -323,5 +317,5 @@ def _median_us(function: Callable[..., Any], sets: list[Inputs], flush: Callable
             torch.cuda._sleep(1)
 
     batch()
-    calls = retry(lambda: split_calls(record_activities(batch), count))
+    calls = retry(lambda: split_calls(record_activities(batch), count), _ATTEMPTS)
     return median(call.ms for call in calls[count // 2 :]) * 1e3  # without the first round of all sets

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import median
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch.autograd import DeviceType
@@ -21,6 +21,7 @@ from torch.profiler import ProfilerActivity, profile
 from kernels_bench_tools.measure.timing.sampling import Call
 from kernels_bench_tools.schema.record import Kernel
 
+T = TypeVar("T")
 _synchronize = torch.cuda.synchronize  # bound before an implementation can replace it
 
 MARKER = "spin_kernel"
@@ -80,6 +81,16 @@ def record_activities(batch: Callable[[], None]) -> list[Activity]:
         if event.device_type() == DeviceType.CUDA and _is_work(event)
     ]
     return sorted(activities, key=lambda activity: activity.start_ns)
+
+
+def retry(call: Callable[[], T], attempts: int = 2) -> T:
+    """Return the result of ``call``; try again if the profiler lost a buffer."""
+    for _ in range(attempts - 1):
+        try:
+            return call()
+        except MarkersMissingError:
+            continue
+    return call()
 
 
 def _is_work(event: Any) -> bool:

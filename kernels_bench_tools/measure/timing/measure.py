@@ -13,7 +13,7 @@ from kernels_bench_tools.measure.device.clocks import ClockSampler, clock_flags,
 from kernels_bench_tools.measure.operator import Inputs
 from kernels_bench_tools.measure.timing.cpu import CpuTimer
 from kernels_bench_tools.measure.timing.cuda import CudaTimer
-from kernels_bench_tools.measure.timing.cupti import MarkersMissingError, kernel_table
+from kernels_bench_tools.measure.timing.cupti import MarkersMissingError, kernel_table, retry
 from kernels_bench_tools.measure.timing.quantities import measure_quantities
 from kernels_bench_tools.measure.timing.sampling import (
     Call,
@@ -40,7 +40,6 @@ EVENT_PAIR_MS = 0.006
 EVENT_SHARE = 0.05
 SLOWED_SHARE = 0.01
 """An event pair always takes longer than its kernels; if it is faster by this share, the profiler slowed them down."""
-_PROFILER_ATTEMPTS = 2
 
 Kept = tuple[Inputs, Any]
 
@@ -145,32 +144,28 @@ class _CudaMeasurement:
         source = Timer.CUPTI
         try:
             # The first session initializes CUPTI, which is not part of the sampling time.
-            _retry(timer.by_kernels, 1)
-            calls, reason = sample(lambda n: _retry(timer.by_kernels, n), limits, warm.seconds_per_call)
+            retry(lambda: timer.by_kernels(1))
+            calls, reason = sample(
+                lambda n: retry(lambda: timer.by_kernels(n)), limits, warm.seconds_per_call
+            )
         except MarkersMissingError as error:
             source, self._note = Timer.EVENTS, f"timed by events: {error}"
             calls, reason = sample(timer.by_events, limits, warm.seconds_per_call)
-        latency = summarize(
-            calls,
-            timer=source,
-            cache=CacheState.READ_FLUSH,
-            input_sets=len(self._sets),
-            warmup=warm.calls,
-            stop_reason=reason,
-            tick_ms=limits.tick_ms,
-        )
-        return calls, latency
+        return calls, self._summarize(calls, source, warm.calls, reason)
 
     def _without_profiler(self, seen: Latency, call_seconds: float) -> Latency:
         """Sample by events, for kernels that the profiler slows down."""
         calls, reason = sample(self._timer.by_events, self._limits, call_seconds)
         self._note = f"with the profiler {seen.p50:.5g} ms"
+        return self._summarize(calls, Timer.EVENTS, seen.warmup + seen.reps, reason)
+
+    def _summarize(self, calls: Sequence[Call], timer: Timer, warmup: int, reason: str) -> Latency:
         return summarize(
             calls,
-            timer=Timer.EVENTS,
+            timer=timer,
             cache=CacheState.READ_FLUSH,
             input_sets=len(self._sets),
-            warmup=seen.warmup + seen.reps,
+            warmup=warmup,
             stop_reason=reason,
             tick_ms=self._limits.tick_ms,
         )
@@ -217,15 +212,6 @@ def profiler_slows(events_ms: float, kernels_ms: float) -> bool:
     closer.
     """
     return events_ms < (1 - SLOWED_SHARE) * kernels_ms
-
-
-def _retry(draw: Callable[[int], list[Call]], count: int) -> list[Call]:
-    for _ in range(_PROFILER_ATTEMPTS - 1):
-        try:
-            return draw(count)
-        except MarkersMissingError:
-            continue  # a buffer was lost; the next session may have all
-    return draw(count)
 
 
 def _measure_cpu(
