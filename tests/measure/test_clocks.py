@@ -38,7 +38,7 @@ def sample(
     return ClockSample(0.0, sm_mhz, 2619, watts, 40, reasons, pids)
 
 
-def test_a_window_holds_the_samples_of_its_time_and_no_others() -> None:
+def test_a_window_has_only_the_samples_of_its_time() -> None:
     with ClockSampler("", command=[sys.executable, "-c", READER]) as sampler:
         time.sleep(0.1)
         with sampler.window() as window:
@@ -62,7 +62,7 @@ def test_the_sampling_process_ends_with_the_block() -> None:
     assert process.poll() is not None
 
 
-def test_a_reader_that_finds_no_card_costs_no_time_and_gives_no_clocks() -> None:
+def test_an_unknown_gpu_has_no_clocks() -> None:
     start = time.monotonic()
     with ClockSampler("GPU-00000000-0000-0000-0000-000000000000") as sampler:
         with sampler.window() as window:
@@ -72,13 +72,13 @@ def test_a_reader_that_finds_no_card_costs_no_time_and_gives_no_clocks() -> None
     assert time.monotonic() - start < READY_SECONDS
 
 
-def test_a_line_cut_off_is_left_out() -> None:
+def test_a_cut_off_line_is_skipped() -> None:
     program = "import time; print('[1.0, 1980, 26', flush=True); time.sleep(10)"
     with ClockSampler("", command=[sys.executable, "-c", program]) as sampler:
         assert sampler.samples() == []
 
 
-def test_without_a_card_there_is_no_process() -> None:
+def test_without_a_gpu_no_process_is_started() -> None:
     with no_sampler() as sampler, sampler.window() as window:
         pass
 
@@ -86,7 +86,7 @@ def test_without_a_card_there_is_no_process() -> None:
     assert window.clocks(in_band_mhz=1980) == Clocks(in_band_mhz=1980)
 
 
-def test_the_reader_does_not_take_our_modules_for_the_standard_library_s() -> None:
+def test_the_reader_imports_the_standard_library_not_our_modules() -> None:
     reader = str(Path(clock_reader.__file__))
     program = f"import runpy, operator; runpy.run_path({reader!r}, run_name='x'); print(operator.__file__)"
 
@@ -95,13 +95,13 @@ def test_the_reader_does_not_take_our_modules_for_the_standard_library_s() -> No
     assert "measure" not in done.stdout
 
 
-def test_a_sample_s_mask_becomes_names() -> None:
+def test_throttle_reasons_are_decoded_from_the_mask() -> None:
     line = json.dumps([1.5, 1980, 2619, 700.0, 50, 0x1 | 0x4 | 0x40, [7, 8]])
 
     assert ClockSample.parse(line).reasons == {IDLE, POWER_CAP, "hw_thermal_slowdown"}
 
 
-def test_idle_samples_say_nothing_of_the_busy_device() -> None:
+def test_idle_samples_are_ignored() -> None:
     found = summarize_clocks([sample(345, frozenset({IDLE})), sample(1980), sample(1965)])
 
     assert found is not None
@@ -122,10 +122,10 @@ def test_a_power_cap_counts_only_if_the_clock_fell() -> None:
 
 
 @pytest.mark.parametrize("reason", ["hw_slowdown", "hw_thermal_slowdown", "hw_power_brake_slowdown"])
-def test_what_the_hardware_does_to_save_itself_always_counts(reason: str) -> None:
+def test_hardware_slowdowns_always_count_as_throttling(reason: str) -> None:
     assert clock_flags(summarize_clocks([sample(reasons=frozenset({reason}))])) == [Flag.THROTTLED]
 
 
-def test_a_second_process_on_the_card_is_a_neighbour() -> None:
+def test_a_second_process_on_the_gpu_is_flagged() -> None:
     assert clock_flags(summarize_clocks([sample(pids=(10,))])) == []
     assert clock_flags(summarize_clocks([sample(pids=(10, 11))])) == [Flag.NEIGHBOUR]

@@ -31,11 +31,11 @@ def judge(operator: Operator, function: Callable[..., Any], dtype: str = "float3
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
-def test_torch_is_right_in_every_type_and_on_every_edge_case(layer_norm: Operator, dtype: str) -> None:
+def test_torch_is_correct_in_every_dtype_and_edge_case(layer_norm: Operator, dtype: str) -> None:
     verdict = judge(layer_norm, right, dtype)
 
     assert verdict.ok, verdict.reason
-    assert verdict.corr["cases"] == 14  # the workload, two more seeds, eleven hard cases
+    assert verdict.corr["cases"] == 14  # the workload, two more seeds, eleven edge cases
     assert "refused" not in verdict.corr
     assert verdict.flags == []
     assert verdict.corr["error_over_baseline"] == 1
@@ -43,7 +43,7 @@ def test_torch_is_right_in_every_type_and_on_every_edge_case(layer_norm: Operato
     assert verdict.absmax
 
 
-def test_a_kernel_that_rounds_its_input_to_half_precision_is_wrong(layer_norm: Operator) -> None:
+def test_rounding_the_input_to_half_precision_is_wrong(layer_norm: Operator) -> None:
     assert not judge(layer_norm, lambda x, w, b: right(x.bfloat16().float(), w, b)).ok
 
 
@@ -60,14 +60,14 @@ def test_a_forgotten_last_row_is_wrong(layer_norm: Operator) -> None:
     assert not judge(layer_norm, lazy, "bfloat16").ok
 
 
-def test_another_epsilon_shows_on_tiny_values(layer_norm: Operator) -> None:
+def test_another_epsilon_fails_on_tiny_values(layer_norm: Operator) -> None:
     verdict = judge(layer_norm, lambda x, w, b: truth(x, x.shape[-1:], w, b, 1e-6), "bfloat16")
 
     assert not verdict.ok
     assert "tiny values" in verdict.reason
 
 
-def test_a_variance_that_cancels_shows_on_a_large_offset(layer_norm: Operator) -> None:
+def test_a_cancelling_variance_fails_on_a_large_offset(layer_norm: Operator) -> None:
     def cancelling(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
         wide = x.float()
         mean = wide.mean(-1, keepdim=True)
@@ -80,7 +80,7 @@ def test_a_variance_that_cancels_shows_on_a_large_offset(layer_norm: Operator) -
     assert "large offset" in verdict.reason
 
 
-def test_squares_in_half_precision_show_on_large_values(layer_norm: Operator) -> None:
+def test_squares_in_half_precision_fail_on_large_values(layer_norm: Operator) -> None:
     def overflowing(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
         centred = (x.float() - x.float().mean(-1, keepdim=True)).half()
         variance = (centred * centred).float().mean(-1, keepdim=True)
@@ -89,7 +89,7 @@ def test_squares_in_half_precision_show_on_large_values(layer_norm: Operator) ->
     assert not judge(layer_norm, overflowing, "float16").ok
 
 
-def test_an_implementation_that_changes_its_input_is_flagged_not_wrong(layer_norm: Operator) -> None:
+def test_a_changed_input_is_flagged_but_not_incorrect(layer_norm: Operator) -> None:
     def in_place(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
         out = right(x, weight, bias)
         x.zero_()
@@ -115,7 +115,7 @@ def test_an_implementation_that_changes_its_input_is_flagged_not_wrong(layer_nor
         (lambda x, w, b: torch.full_like(x, float("nan")), "NaN or infinity"),
     ],
 )
-def test_what_cannot_be_compared_is_wrong_with_its_reason(
+def test_an_output_that_cannot_be_compared_is_incorrect_with_a_reason(
     layer_norm: Operator, function: Callable[..., Any], reason: str
 ) -> None:
     verdict = judge(layer_norm, function)
@@ -124,7 +124,7 @@ def test_what_cannot_be_compared_is_wrong_with_its_reason(
     assert reason in verdict.reason
 
 
-def test_a_edge_case_that_is_refused_is_noted_and_not_held_against_it(layer_norm: Operator) -> None:
+def test_a_refused_edge_case_is_noted_and_no_error(layer_norm: Operator) -> None:
     def picky(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
         if x.shape[-1] % 8:
             raise ValueError("hidden size must be a multiple of 8")
@@ -137,14 +137,14 @@ def test_a_edge_case_that_is_refused_is_noted_and_not_held_against_it(layer_norm
     assert verdict.corr["refusal"] == "ValueError: hidden size must be a multiple of 8"
 
 
-def test_a_edge_case_that_comes_back_too_short_is_wrong_not_refused(layer_norm: Operator) -> None:
+def test_a_too_short_output_of_an_edge_case_is_incorrect(layer_norm: Operator) -> None:
     verdict = judge(layer_norm, lambda x, w, b: right(x, w, b)[: 2 if x.shape[-1] == 256 else 1])
 
     assert not verdict.ok
     assert verdict.reason.startswith("on shape 3x5x1000: it returned shape (1, 5, 1000)")
 
 
-def test_a_wrong_edge_case_is_not_excused_by_a_right_workload(layer_norm: Operator) -> None:
+def test_a_wrong_edge_case_is_incorrect_despite_a_correct_workload(layer_norm: Operator) -> None:
     def powers_of_two_only(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
         return right(x, weight, bias) if x.shape[-1] == 256 else torch.zeros_like(x)
 
@@ -155,14 +155,14 @@ def test_a_wrong_edge_case_is_not_excused_by_a_right_workload(layer_norm: Operat
     assert verdict.absmax is not None
 
 
-def test_nan_matches_nothing_not_even_a_reference_of_nan(layer_norm: Operator) -> None:
+def test_nan_never_matches_even_a_nan_reference(layer_norm: Operator) -> None:
     nan = torch.full((2, 16, 256), float("nan"))
 
     with pytest.raises(WrongResultError, match="NaN or infinity"):
         compare(nan, layer_norm, (nan, nan[0, 0], nan[0, 0]))
 
 
-def test_infinities_pass_in_their_places_only(layer_norm: Operator) -> None:
+def test_infinities_must_be_where_the_reference_has_them(layer_norm: Operator) -> None:
     identity = replace(layer_norm, reference=lambda x, w, b: x, baseline=None)
     x = torch.tensor([[[1.0, float("inf"), -float("inf")]]])
 
@@ -190,7 +190,7 @@ def comparison(ratio: float, beyond: int, baseline: float | None) -> OutputCompa
         (15.5, 1, 100.0, True),
     ],
 )
-def test_right_means_near_enough_for_nearly_all_and_never_far_off(
+def test_limits_on_the_largest_error_and_on_matched_elements(
     ratio: float, beyond: int, baseline: float | None, right: bool
 ) -> None:
     judged = comparison(ratio, beyond, baseline)
@@ -202,7 +202,7 @@ def test_right_means_near_enough_for_nearly_all_and_never_far_off(
             judged.require_correct()
 
 
-def test_lost_digits_are_flagged_even_where_the_tolerance_excuses_them(layer_norm: Operator) -> None:
+def test_lost_digits_within_the_tolerance_are_flagged(layer_norm: Operator) -> None:
     def two_bits_short(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
         bits = right(x, weight, bias).view(torch.int16)
         return ((bits + 2) & ~3).view(x.dtype)
@@ -214,7 +214,7 @@ def test_lost_digits_are_flagged_even_where_the_tolerance_excuses_them(layer_nor
     assert verdict.corr["error_over_baseline"] > 2
 
 
-def test_other_seeds_are_judged_too(layer_norm: Operator) -> None:
+def test_other_seeds_are_checked(layer_norm: Operator) -> None:
     inputs = layer_norm.inputs(
         Workload(name="w", axes={"batch": 2, "seq_len": 16, "hidden_dim": 256}, dtype="float32"), "cpu", 0
     )
@@ -235,7 +235,7 @@ def test_reading_a_strided_input_as_if_it_were_dense_is_wrong(layer_norm: Operat
     assert judge(layer_norm, dense).reason.startswith(f"on {case}:")
 
 
-def test_memory_that_is_not_written_is_seen_in_the_call_after_the_first(layer_norm: Operator) -> None:
+def test_unwritten_memory_is_detected_in_the_second_call(layer_norm: Operator) -> None:
     def all_but_one(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
         out = torch.empty_like(x)
         out.view(-1)[:-1] = right(x, weight, bias).view(-1)[:-1]
@@ -244,7 +244,7 @@ def test_memory_that_is_not_written_is_seen_in_the_call_after_the_first(layer_no
     assert "NaN" in judge(layer_norm, all_but_one).reason
 
 
-def test_a_smaller_workload_that_several_share_is_judged_once(layer_norm: Operator) -> None:
+def test_a_shared_smaller_workload_is_checked_once(layer_norm: Operator) -> None:
     known, calls = SmallerResults(), []
 
     def counting(*inputs: Tensor) -> Tensor:
@@ -263,7 +263,7 @@ def test_a_smaller_workload_that_several_share_is_judged_once(layer_norm: Operat
     assert verdicts[0].corr["cases"] == verdicts[1].corr["cases"] > 10
 
 
-def test_what_is_wrong_on_a_shared_smaller_workload_is_wrong_on_each(layer_norm: Operator) -> None:
+def test_an_error_on_a_shared_smaller_workload_counts_for_each_workload(layer_norm: Operator) -> None:
     known = SmallerResults()
 
     def without_eps(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:

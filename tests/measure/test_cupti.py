@@ -28,14 +28,14 @@ def one_call(start: int) -> list[Activity]:
     )
 
 
-def test_a_call_is_what_starts_between_its_markers() -> None:
+def test_a_call_has_the_activities_that_start_between_its_markers() -> None:
     calls = split_calls([*one_call(0), *one_call(100_000), *activities(("flush", 200_000, 50_000))], 2)
 
     assert [call.ms for call in calls] == pytest.approx([0.007, 0.007])
     assert [call.kernels for call in calls] == [(("first", 0.003), ("second", 0.004))] * 2
 
 
-def test_the_span_holds_the_gap_between_kernels_and_the_busy_time_does_not() -> None:
+def test_the_span_includes_gaps_between_kernels() -> None:
     (call,) = split_calls(one_call(0), 1)
 
     assert call.ms == pytest.approx(0.007)
@@ -48,13 +48,13 @@ def test_a_flush_is_never_among_the_kernels() -> None:
     assert {kernel.name for kernel in kernel_table(calls)} == {"first", "second"}
 
 
-def test_a_kernel_that_runs_beside_the_opening_marker_counts() -> None:
+def test_a_kernel_that_overlaps_the_opening_marker_counts() -> None:
     (call,) = split_calls(activities((MARK, 0, 100), ("beside", 50, 10), (MARK, 200, 1)), 1)
 
     assert call.kernels == (("beside", 1e-5),)
 
 
-def test_a_missing_marker_is_noticed() -> None:
+def test_a_missing_marker_is_an_error() -> None:
     with pytest.raises(MarkersMissingError, match="3 of 4 markers"):
         split_calls([*one_call(0), *one_call(100_000)[:-1]], 2)
 
@@ -83,13 +83,13 @@ def test_nothing_escapes_from_ordinary_calls() -> None:
     assert batch.marker_ns == ((20_000, 1_000), (20_000, 1_000))
 
 
-def test_work_beside_the_opening_marker_waited_for_nothing_and_escapes() -> None:
+def test_work_that_overlaps_the_opening_marker_escapes() -> None:
     batch = split_batch(activities((MARK, 0, 20_000), ("beside", 5_000, 4_000), (MARK, 30_000, 1)), 1)
 
     assert batch.escaped == ("beside",)
 
 
-def test_work_that_outlasts_the_call_escapes() -> None:
+def test_work_that_overlaps_the_closing_marker_escapes() -> None:
     batch = split_batch(
         activities((MARK, 0, 20_000), ("fine", 21_000, 1_000), ("late", 22_000, 90_000), (MARK, 23_000, 1)), 1
     )
@@ -104,13 +104,13 @@ def test_work_between_calls_escapes_unless_it_is_the_harness_s_own() -> None:
     assert set(split_batch(seen, 2).escaped) == {"flush", "stranger"}
 
 
-def test_work_that_bears_a_flush_s_name_escapes_when_there_is_too_much_of_it() -> None:
+def test_more_kernels_with_a_flush_s_name_than_flushes_escape() -> None:
     seen = [*one_call(0), *activities(("flush", 92_000, 50_000), ("flush", 150_000, 50_000))]
 
     assert split_batch(seen, 1, {"flush": 2}).escaped == ("flush",)
 
 
-def test_timestamps_that_touch_are_no_escape() -> None:
+def test_adjacent_timestamps_are_no_escape() -> None:
     batch = split_batch(activities((MARK, 0, 20_000), ("k", 19_500, 5_000), (MARK, 24_000, 1)), 1)
 
     assert batch.escaped == ()

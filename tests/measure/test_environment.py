@@ -25,7 +25,7 @@ def test_a_cpu_has_no_gpu_s_properties() -> None:
     assert environment.py == platform.python_version()
 
 
-def test_the_packages_are_what_is_imported_and_not_what_is_installed() -> None:
+def test_only_imported_packages_are_listed() -> None:
     packages = imported_packages()
 
     assert {"torch", "msgspec", "numpy"} <= set(packages)
@@ -43,11 +43,11 @@ def test_the_affinity_names_every_cpu_that_may_be_used() -> None:
     assert cpus == os.sched_getaffinity(0)
 
 
-def test_a_cpu_has_no_card() -> None:
+def test_a_cpu_has_no_gpu_uuid() -> None:
     assert gpu_uuid("cpu") == ""
 
 
-def test_without_a_runner_provenance_says_only_what_it_knows() -> None:
+def test_provenance_without_a_runner() -> None:
     provenance = describe_provenance(CellContext(), seed=3)
 
     assert provenance.notebook == ""

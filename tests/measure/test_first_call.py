@@ -6,7 +6,7 @@ import sys
 from kernels_bench_tools.measure.timing.quantities import since_process_start_ms
 
 
-def test_a_process_knows_how_long_ago_it_started() -> None:
+def test_the_time_since_the_start_of_the_process() -> None:
     program = (
         "import time; time.sleep(0.3)\n"
         "from kernels_bench_tools.measure.timing.quantities import since_process_start_ms as since\n"

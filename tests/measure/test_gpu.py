@@ -68,7 +68,7 @@ def test_time_grows_with_the_bytes() -> None:
     assert large / small == pytest.approx(4, rel=0.15)
 
 
-def test_nothing_is_faster_than_memory_when_cold() -> None:
+def test_a_cold_call_is_not_faster_than_memory() -> None:
     x = random(8192, 8192)
 
     ms = timed(lambda x: x.clone(), x).latency.p50
@@ -117,7 +117,7 @@ def test_every_kernel_of_a_call_is_listed() -> None:
     assert not any("spin_kernel" in kernel.name for kernel in found.kernels)
 
 
-def test_the_flush_s_kernels_never_appear() -> None:
+def test_kernels_of_the_flush_are_not_listed() -> None:
     found = timed(lambda x: x * 2, random(512, 512))
 
     assert not any("reduce" in kernel.name.lower() for kernel in found.kernels)
@@ -149,7 +149,7 @@ def test_a_result_that_is_cached_instead_of_computed_is_an_error(
     assert record.status is not Status.OK
 
 
-def test_running_out_of_device_memory_has_its_own_status_and_frees_it() -> None:
+def test_out_of_device_memory_is_a_status_and_frees_memory() -> None:
     def greedy(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
         return torch.empty(2**50, device="cuda", dtype=torch.int8)
 
@@ -174,7 +174,7 @@ def test_a_record_of_a_gpu_is_complete(torch_layer_norm: Callable[..., Any]) -> 
     assert float(record.tags["events_over_cupti"]) > 0.9
 
 
-def test_the_triton_notebook_is_right_on_every_default_workload(
+def test_the_triton_notebook_is_correct_on_every_default_workload(
     notebook_code: Callable[[str], str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("triton")
@@ -193,7 +193,7 @@ def test_the_triton_notebook_is_right_on_every_default_workload(
 
 @pytest.mark.parametrize("columns", [64, 769, 16384, 16385, 65536])
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float32"])
-def test_the_triton_notebook_is_right_for_any_row(
+def test_the_triton_notebook_is_correct_for_any_row_length(
     notebook_code: Callable[[str], str],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,

@@ -67,14 +67,14 @@ def test_flushed_and_rotated_calls_are_equally_cold_and_hot_ones_faster() -> Non
     assert rotated == pytest.approx(flushed, rel=0.3)
 
 
-def test_a_sum_of_what_the_cache_holds_is_far_faster_hot() -> None:
+def test_a_sum_of_cached_data_is_far_faster_hot() -> None:
     x = random(4096, 4096)  # 32 MiB: the read alone, so nothing hides that it comes from the cache
     cold, hot = (typical_ms(CudaTimer(lambda x: x.sum(), (x,), "cuda", cold=cold)) for cold in (True, False))
 
     assert cold > 1.2 * hot
 
 
-def test_timed_calls_go_round_three_input_sets() -> None:
+def test_timed_calls_rotate_through_three_input_sets() -> None:
     seen: set[int] = set()
     count = input_set_count(2**20, "cuda")
     sets = [(random(64, 64),) for _ in range(count)]
@@ -106,7 +106,7 @@ def test_the_quantities_of_a_large_kernel_are_in_their_order() -> None:
     assert Flag.HOST_BOUND not in found.flags
 
 
-def test_a_slow_host_shows_where_it_belongs() -> None:
+def test_a_slow_host_affects_host_times_only() -> None:
     def slow_host(x: Tensor) -> Tensor:
         time.sleep(0.001)
         return x * 2
@@ -122,14 +122,14 @@ def test_a_slow_host_shows_where_it_belongs() -> None:
     assert found.quantities.e2e.p50 > 1.0
 
 
-def test_a_function_that_waits_for_its_result_is_measured_and_does_not_hang() -> None:
+def test_a_synchronizing_function_does_not_hang() -> None:
     found = timed(lambda x: float((x * 2).sum()), random(256, 256))
 
     assert found.latency.p50 > 0
     assert Flag.STREAM_ESCAPE not in found.flags
 
 
-def test_more_kernels_than_the_queue_holds_do_not_hang() -> None:
+def test_more_kernels_than_the_launch_queue_do_not_hang() -> None:
     def many(x: Tensor) -> Tensor:
         for _ in range(1500):
             x = x + 1
@@ -143,7 +143,7 @@ def test_more_kernels_than_the_queue_holds_do_not_hang() -> None:
     assert Flag.STREAM_ESCAPE not in found.flags
 
 
-def test_work_on_a_side_stream_that_nothing_waits_for_escapes() -> None:
+def test_unsynchronized_work_on_a_side_stream_escapes() -> None:
     side = torch.cuda.Stream()
     a = random(2048, 2048)
 
@@ -155,7 +155,7 @@ def test_work_on_a_side_stream_that_nothing_waits_for_escapes() -> None:
     assert Flag.STREAM_ESCAPE in timed(escaping, random(256, 256)).flags
 
 
-def test_work_that_waits_for_the_stream_but_is_not_waited_for_escapes() -> None:
+def test_work_that_the_stream_does_not_wait_for_escapes() -> None:
     side = torch.cuda.Stream()
     a = random(4096, 4096)
 
@@ -168,7 +168,7 @@ def test_work_that_waits_for_the_stream_but_is_not_waited_for_escapes() -> None:
     assert Flag.STREAM_ESCAPE in timed(escaping, random(256, 256)).flags
 
 
-def test_a_side_stream_that_is_forked_and_joined_does_not_escape() -> None:
+def test_a_forked_and_joined_side_stream_does_not_escape() -> None:
     side = torch.cuda.Stream()
 
     def joined(x: Tensor) -> Tensor:
@@ -206,7 +206,7 @@ def test_kept_outputs_belong_to_their_inputs() -> None:
     assert all(torch.equal(output, inputs[0] + 1) for inputs, output in kept)
 
 
-def test_the_card_is_sampled_from_outside_and_its_clock_agrees_with_the_one_in_band() -> None:
+def test_the_sampled_clock_agrees_with_the_in_band_clock() -> None:
     with ClockSampler(gpu_uuid("cuda")) as clocks, torch.no_grad():
         found = measure(lambda x: x * 2, [(random(8192, 8192),)], "cuda", clocks=clocks).clocks
 

@@ -109,7 +109,7 @@ def test_the_next_output_has_poisoned_memory(megabytes: int) -> None:
     assert torch.empty_like(like).isnan().all()
 
 
-def test_a_function_replaced_in_a_call_is_found(layer_norm: Operator) -> None:
+def test_a_function_replaced_in_a_call_is_detected(layer_norm: Operator) -> None:
     guard = Guard("cuda")
     original = torch.cuda.Event.elapsed_time
     inputs = layer_norm.inputs(WORKLOAD, "cuda", 0)
@@ -120,7 +120,7 @@ def test_a_function_replaced_in_a_call_is_found(layer_norm: Operator) -> None:
         torch.cuda.Event.elapsed_time = original
 
 
-def test_a_gigabyte_is_judged_in_less_than_a_second(layer_norm: Operator) -> None:
+def test_a_gigabyte_is_checked_in_less_than_a_second(layer_norm: Operator) -> None:
     """0.7 s are wanted on an H200; other cards have less bandwidth in float64."""
     workload = layer_norm.workloads("default")[-1]
     inputs = layer_norm.inputs(workload, "cuda", 0)

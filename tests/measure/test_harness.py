@@ -44,7 +44,7 @@ def smoke(function: Implementation | None = None, **options: Any) -> Record:
     return record
 
 
-def test_a_right_implementation_gets_an_ok_record_with_everything_in_it(
+def test_a_correct_implementation_has_a_complete_ok_record(
     torch_layer_norm: Implementation,
 ) -> None:
     record = smoke(torch_layer_norm)
@@ -68,13 +68,13 @@ def test_a_right_implementation_gets_an_ok_record_with_everything_in_it(
     assert record.provenance.seed == 0
 
 
-def test_the_file_holds_what_was_returned(torch_layer_norm: Implementation) -> None:
+def test_the_file_has_the_returned_records(torch_layer_norm: Implementation) -> None:
     record = smoke(torch_layer_norm)
 
     assert read_records(Path("layer_norm.jsonl")) == [record]
 
 
-def test_the_runner_s_context_says_who_is_measured_and_on_what(
+def test_the_context_sets_implementation_mode_and_workloads(
     context: CellContext, torch_layer_norm: Implementation
 ) -> None:
     (record,) = run_benchmark(function=torch_layer_norm)
@@ -88,7 +88,7 @@ def test_the_runner_s_context_says_who_is_measured_and_on_what(
     assert (record.provenance.commit, record.provenance.dirty) == ("123", True)
 
 
-def test_a_wrong_implementation_is_timed_and_marked(torch_layer_norm: Implementation) -> None:
+def test_a_wrong_implementation_is_timed_and_incorrect(torch_layer_norm: Implementation) -> None:
     record = smoke(lambda x, w, b: torch.zeros_like(x))
 
     assert record.status is Status.INCORRECT
@@ -124,14 +124,14 @@ def test_an_exception_is_a_record_and_the_next_workload_still_runs(
         RuntimeError("can't allocate memory: 1 TB"),
     ],
 )
-def test_running_out_of_memory_has_its_own_status(error: Exception) -> None:
+def test_out_of_memory_is_a_status(error: Exception) -> None:
     def greedy(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
         raise error
 
     assert smoke(greedy).status is Status.OOM
 
 
-def test_what_cannot_be_loaded_here_is_unsupported_on_every_workload() -> None:
+def test_an_unsupported_load_is_unsupported_on_every_workload() -> None:
     def load() -> Implementation:
         raise Unsupported("needs a very large telescope")
 
@@ -201,7 +201,7 @@ def test_the_call_style_of_kernels_benchmarks_works(
     assert "ignored: reps, warmup" in capsys.readouterr().out
 
 
-def test_an_unknown_operator_is_a_user_s_mistake(torch_layer_norm: Implementation) -> None:
+def test_an_unknown_operator_is_an_error(torch_layer_norm: Implementation) -> None:
     with pytest.raises(OperatorError, match="Did you mean 'layer_norm'"):
         run_benchmark("layer_nrm", torch_layer_norm)
 
@@ -213,12 +213,12 @@ def test_an_unknown_workload_set_leaves_no_file(torch_layer_norm: Implementation
     assert not Path("layer_norm.jsonl").exists()
 
 
-def test_a_missing_implementation_is_a_user_s_mistake() -> None:
+def test_a_missing_implementation_is_an_error() -> None:
     with pytest.raises(OperatorError, match="has no implementation"):
         run_benchmark("layer_norm")
 
 
-def test_the_table_has_a_line_per_workload_with_precision_and_status(
+def test_the_printed_table_has_a_line_per_workload(
     torch_layer_norm: Implementation, capsys: pytest.CaptureFixture[str]
 ) -> None:
     smoke(torch_layer_norm)
@@ -231,14 +231,14 @@ def test_the_table_has_a_line_per_workload_with_precision_and_status(
     assert "  ok" in lines[2]
 
 
-def test_records_of_two_calls_share_a_file_and_not_a_run(torch_layer_norm: Implementation) -> None:
+def test_two_calls_append_to_one_file_with_different_runs(torch_layer_norm: Implementation) -> None:
     first, second = smoke(torch_layer_norm), smoke(torch_layer_norm)
 
     assert len(read_records(Path("layer_norm.jsonl"))) == 2
     assert first.run != second.run
 
 
-def test_an_unwritten_output_does_not_pass_for_the_result_before_it(
+def test_an_unwritten_output_is_incorrect(
     torch_layer_norm: Implementation,
 ) -> None:
     calls = []
@@ -250,7 +250,7 @@ def test_an_unwritten_output_does_not_pass_for_the_result_before_it(
     assert smoke(first_call_only).status is Status.INCORRECT
 
 
-def test_no_gradients_are_recorded(torch_layer_norm: Implementation) -> None:
+def test_calls_run_without_gradients(torch_layer_norm: Implementation) -> None:
     states = set()
 
     def watching(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
@@ -262,7 +262,7 @@ def test_no_gradients_are_recorded(torch_layer_norm: Implementation) -> None:
     assert states == {False}
 
 
-def test_a_record_tells_process_affinity_first_calls_and_trust(
+def test_a_record_has_process_affinity_first_calls_and_trust(
     torch_layer_norm: Implementation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write_struct(tmp_path / "context.json", CellContext(process=2, processes=3))
@@ -283,7 +283,7 @@ def test_a_record_tells_process_affinity_first_calls_and_trust(
     assert record.sentinels == {}
 
 
-def test_each_process_has_inputs_of_its_own(
+def test_each_process_has_other_inputs(
     torch_layer_norm: Implementation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first_values = []
@@ -302,7 +302,7 @@ def test_each_process_has_inputs_of_its_own(
     assert first_values[0] != first_values[1]
 
 
-def test_timed_calls_go_round_different_values(torch_layer_norm: Implementation) -> None:
+def test_timed_calls_rotate_through_different_values(torch_layer_norm: Implementation) -> None:
     seen: list[float] = []
 
     def watching(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
@@ -316,7 +316,7 @@ def test_timed_calls_go_round_different_values(torch_layer_norm: Implementation)
     assert len(set(seen)) >= min(record.lat_ms.input_sets, record.lat_ms.reps) > 10
 
 
-def test_a_call_that_changes_its_inputs_has_a_latency_and_no_rank() -> None:
+def test_a_call_that_changes_its_inputs_is_rejected_with_a_latency() -> None:
     def mutating(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
         output = torch.nn.functional.layer_norm(x, x.shape[-1:], weight, bias)
         x.zero_()
@@ -329,7 +329,7 @@ def test_a_call_that_changes_its_inputs_has_a_latency_and_no_rank() -> None:
     assert record.lat_ms is not None
 
 
-def test_an_output_in_memory_used_twice_is_rejected_with_its_reason() -> None:
+def test_outputs_that_share_memory_are_rejected() -> None:
     buffers: dict[torch.Size, Tensor] = {}
 
     def reusing(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
@@ -345,16 +345,16 @@ def test_an_output_in_memory_used_twice_is_rejected_with_its_reason() -> None:
     assert record.lat_ms is not None
 
 
-def test_a_declared_kernel_that_is_no_pattern_is_a_user_s_mistake(torch_layer_norm: Implementation) -> None:
+def test_an_invalid_kernel_pattern_is_an_error(torch_layer_norm: Implementation) -> None:
     with pytest.raises(KbtError, match="is not a regular expression"):
         smoke(torch_layer_norm, kernels="(")
 
 
-def test_where_no_kernels_are_seen_none_is_missed(torch_layer_norm: Implementation) -> None:
+def test_without_recorded_kernels_there_is_no_fallback_flag(torch_layer_norm: Implementation) -> None:
     assert Flag.FALLBACK not in smoke(torch_layer_norm, kernels="my_kernel").flags
 
 
-def test_the_ceilings_are_on_the_first_record_and_every_record_has_its_regime(
+def test_the_first_record_has_the_peaks_and_every_record_a_regime(
     torch_layer_norm: Implementation,
 ) -> None:
     records = run_benchmark("layer_norm", torch_layer_norm, workloads="cpu", device="cpu")
@@ -365,5 +365,5 @@ def test_the_ceilings_are_on_the_first_record_and_every_record_has_its_regime(
     assert all(record.roofline is not None for record in records)
 
 
-def test_the_smoke_set_measures_no_ceilings(torch_layer_norm: Implementation) -> None:
+def test_the_smoke_set_measures_no_peaks(torch_layer_norm: Implementation) -> None:
     assert smoke(torch_layer_norm).ceilings == {}

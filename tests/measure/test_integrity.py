@@ -91,14 +91,14 @@ def test_an_operator_that_declares_it_may_work_in_place(layer_norm: Operator) ->
     assert found <= {"stale_output"}, guard.reasons
 
 
-def test_calls_may_be_counted_but_not_until_timing(layer_norm: Operator) -> None:
+def test_an_implementation_that_cheats_after_some_calls_is_detected(layer_norm: Operator) -> None:
     for honest in (1, 2, 3, 5, 8):
         verdict, _, found = examine(layer_norm, partial(cheats.cached_by_call, honest), SMALL)
 
         assert "stale_output" in found or not verdict.ok, honest
 
 
-def test_a_replay_in_the_timed_phase_shows_in_any_output_that_is_kept(layer_norm: Operator) -> None:
+def test_a_replay_in_the_timed_phase_is_detected_in_any_kept_output(layer_norm: Operator) -> None:
     guard = Guard(DEVICE)
     function = cheats.TwoFaced()
     inputs = layer_norm.inputs(WORKLOAD, DEVICE, 0)
@@ -113,14 +113,14 @@ def test_a_replay_in_the_timed_phase_shows_in_any_output_that_is_kept(layer_norm
     assert guard.check_outputs(layer_norm, kept) == []  # told once
 
 
-def test_a_wrong_implementation_is_incorrect_and_not_called_stale(layer_norm: Operator) -> None:
+def test_a_wrong_implementation_is_incorrect_not_stale(layer_norm: Operator) -> None:
     verdict, guard, found = examine(layer_norm, lambda: lambda x, w, b: torch.zeros_like(x))
 
     assert not verdict.ok
     assert not found, guard.reasons
 
 
-def test_inputs_that_only_a_timed_call_changes_are_noticed(layer_norm: Operator) -> None:
+def test_inputs_changed_by_a_timed_call_are_detected(layer_norm: Operator) -> None:
     guard = Guard(DEVICE)
     inputs = layer_norm.inputs(WORKLOAD, DEVICE, 0)
     guard.inspect(layer_norm, WORKLOAD, cheats.right, inputs)
@@ -130,7 +130,7 @@ def test_inputs_that_only_a_timed_call_changes_are_noticed(layer_norm: Operator)
     assert guard.check_outputs(layer_norm, []) == [Flag.INPUT_MUTATED]
 
 
-def test_inputs_that_an_untimed_call_changes_are_noticed(layer_norm: Operator) -> None:
+def test_inputs_changed_by_an_untimed_call_are_detected(layer_norm: Operator) -> None:
     guard = Guard(DEVICE)
     inputs = layer_norm.inputs(WORKLOAD, DEVICE, 0)
     before = [value.clone() for value in inputs]
@@ -139,7 +139,7 @@ def test_inputs_that_an_untimed_call_changes_are_noticed(layer_norm: Operator) -
     assert all(torch.equal(now, then) for now, then in zip(inputs, before, strict=True))
 
 
-def test_an_original_that_no_call_was_given_is_missed_when_it_changes(layer_norm: Operator) -> None:
+def test_a_change_of_inputs_that_were_not_passed_is_detected(layer_norm: Operator) -> None:
     inputs = layer_norm.inputs(WORKLOAD, DEVICE, 0)
 
     verdict = check(layer_norm, WORKLOAD, cheats.poisons_the_reference(), inputs)
@@ -148,7 +148,7 @@ def test_an_original_that_no_call_was_given_is_missed_when_it_changes(layer_norm
     assert verdict.flags == [Flag.INPUT_MUTATED]
 
 
-def test_inputs_lie_where_no_earlier_call_s_can_have_been(layer_norm: Operator) -> None:
+def test_inputs_have_addresses_that_no_earlier_call_had(layer_norm: Operator) -> None:
     offsets = []
 
     def watching(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
@@ -161,14 +161,14 @@ def test_inputs_lie_where_no_earlier_call_s_can_have_been(layer_norm: Operator) 
     assert offsets[0] > 0
 
 
-def test_a_default_device_is_no_mode_that_computes_later(layer_norm: Operator) -> None:
+def test_a_default_device_is_not_a_lazy_mode(layer_norm: Operator) -> None:
     guard = Guard(DEVICE)
     inputs = layer_norm.inputs(WORKLOAD, DEVICE, 0)
     with torch.device("cpu"):
         assert guard.inspect(layer_norm, WORKLOAD, cheats.right, inputs) == []
 
 
-def test_a_lazy_output_of_a_timed_call_is_noticed(layer_norm: Operator) -> None:
+def test_a_lazy_output_of_a_timed_call_is_detected(layer_norm: Operator) -> None:
     guard = Guard(DEVICE)
     inputs = layer_norm.inputs(WORKLOAD, DEVICE, 0)
 
@@ -203,33 +203,35 @@ class TestThreads:
         return function, guard.inspect(operator, SMALL, function, inputs)
 
     @pytest.mark.parametrize("make", [cheats.thread_per_call, cheats.lingering_thread])
-    def test_a_thread_that_outlives_its_call(self, layer_norm: Operator, make: Callable[[], Any]) -> None:
+    def test_a_thread_that_outlives_its_call_is_detected(
+        self, layer_norm: Operator, make: Callable[[], Any]
+    ) -> None:
         _, flags = self.inspected(layer_norm, make)
         time.sleep(0.1)
 
         assert flags == [Flag.THREAD_INJECTION]
 
-    def test_a_worker_that_was_there_before_the_first_call(self, layer_norm: Operator) -> None:
+    def test_a_worker_from_before_the_first_call_is_detected(self, layer_norm: Operator) -> None:
         function, flags = self.inspected(layer_norm, cheats.worker_thread)
         function.stop()
 
         assert flags == [Flag.THREAD_INJECTION]
 
-    def test_a_worker_that_was_there_before_the_guard(self, layer_norm: Operator) -> None:
+    def test_a_worker_from_before_the_guard_is_detected(self, layer_norm: Operator) -> None:
         function = cheats.worker_thread()
         _, flags = self.inspected(layer_norm, lambda: function)
         function.stop()
 
         assert flags == [Flag.THREAD_INJECTION]
 
-    def test_a_process_that_outlives_its_call(self, layer_norm: Operator) -> None:
+    def test_a_process_that_outlives_its_call_is_detected(self, layer_norm: Operator) -> None:
         function, flags = self.inspected(layer_norm, cheats.process_per_call)
         for process in function.started:
             process.communicate(b"\n")
 
         assert flags == [Flag.THREAD_INJECTION]
 
-    def test_a_thread_that_waits_is_nobody_s_work(self, layer_norm: Operator) -> None:
+    def test_an_idle_thread_is_not_flagged(self, layer_norm: Operator) -> None:
         stop = threading.Event()
 
         def with_idle_thread() -> Any:
@@ -241,7 +243,7 @@ class TestThreads:
 
         assert flags == []
 
-    def test_a_thread_that_is_joined_is_part_of_the_call(self, layer_norm: Operator) -> None:
+    def test_a_joined_thread_is_not_flagged(self, layer_norm: Operator) -> None:
         def joined() -> Any:
             function = cheats.thread_per_call()
             function.asynchronous = False
@@ -249,7 +251,7 @@ class TestThreads:
 
         assert self.inspected(layer_norm, joined)[1] == []
 
-    def test_a_thread_that_only_timed_calls_start(self, layer_norm: Operator) -> None:
+    def test_a_thread_started_by_timed_calls_only_is_detected(self, layer_norm: Operator) -> None:
         guard = Guard(DEVICE)
         inputs = layer_norm.inputs(SMALL, DEVICE, 0)
         assert guard.inspect(layer_norm, SMALL, cheats.right, inputs) == []
@@ -283,9 +285,7 @@ class TestTimers:
         ],
         ids=str,
     )
-    def test_a_function_that_is_replaced_during_a_call(
-        self, layer_norm: Operator, owner: Any, name: str
-    ) -> None:
+    def test_a_replaced_function_is_detected(self, layer_norm: Operator, owner: Any, name: str) -> None:
         guard = Guard(DEVICE)
         had, original = name in vars(owner), getattr(owner, name)
         inputs = layer_norm.inputs(SMALL, DEVICE, 0)
@@ -302,13 +302,13 @@ class TestTimers:
         assert name in guard.reasons[Flag.TIMER_TAMPER]
         assert Guard(DEVICE).finish() == []
 
-    def test_a_built_in_function_that_is_replaced_by_another(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_replaced_builtin_function_is_detected(self, monkeypatch: pytest.MonkeyPatch) -> None:
         guard = Guard(DEVICE)
         monkeypatch.setattr(time, "perf_counter_ns", time.time_ns)
 
         assert guard.finish() == [Flag.TIMER_TAMPER]
 
-    def test_code_that_is_exchanged_inside_a_function_that_stays(self, layer_norm: Operator) -> None:
+    def test_exchanged_code_of_a_function_is_detected(self, layer_norm: Operator) -> None:
         guard = Guard(DEVICE)
         original = compare_module.is_plausible.__code__
         compare_module.is_plausible.__code__ = (lambda *args: True).__code__
@@ -318,7 +318,7 @@ class TestTimers:
         assert flags == [Flag.TIMER_TAMPER]
 
 
-def test_what_is_found_fits_into_a_record(layer_norm: Operator) -> None:
+def test_flags_and_reasons_fit_into_a_record(layer_norm: Operator) -> None:
     def picky(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
         if x.shape != (5, 80, 256):
             raise ValueError("a message much longer than anybody wants to read in a record, " * 9)

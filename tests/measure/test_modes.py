@@ -64,7 +64,7 @@ def attempt(operator: Operator, function: Callable[..., Any], mode: str) -> Tria
 
 
 @pytest.mark.parametrize("mode", ["bwd", "fwd_bwd"])
-def test_torchs_gradients_are_right(layer_norm: Operator, mode: str) -> None:
+def test_torchs_gradients_are_correct(layer_norm: Operator, mode: str) -> None:
     trial = attempt(layer_norm, torch_layer_norm, mode)
 
     assert trial.status is Status.OK, trial.failure
@@ -120,30 +120,30 @@ def test_bytes_of_a_backward_pass_are_those_of_its_tensors(layer_norm: Operator)
     assert work.flops == 2 * 7 * rows * columns
 
 
-def test_names_of_workloads_tell_the_mode(layer_norm: Operator) -> None:
+def test_names_of_workloads_include_the_mode(layer_norm: Operator) -> None:
     (workload,) = in_mode(layer_norm, "bwd").workloads("smoke")
 
     assert workload.name == "smoke_S32_D256_bwd"
     assert workload.describe("cpu")["mode"] == "bwd"
 
 
-def test_an_operator_without_gradients_says_so(layer_norm: Operator) -> None:
+def test_an_operator_without_gradients_is_an_error(layer_norm: Operator) -> None:
     with pytest.raises(OperatorError, match="has no bwd mode"):
         in_mode(replace(layer_norm, gradients=()), "bwd")
 
 
-def test_an_unknown_mode_is_answered_with_the_known_ones(layer_norm: Operator) -> None:
+def test_an_unknown_mode_lists_the_known_ones(layer_norm: Operator) -> None:
     with pytest.raises(OperatorError, match="fwd, bwd, fwd_bwd"):
         in_mode(layer_norm, "backward")
 
 
-def test_a_compiled_backward_pass_can_be_timed_again_and_again(layer_norm: Operator) -> None:
+def test_a_compiled_backward_pass_can_be_timed_repeatedly(layer_norm: Operator) -> None:
     trial = attempt(layer_norm, torch.compile(torch_layer_norm, dynamic=False), "bwd")
 
     assert trial.status is Status.OK, trial.failure
 
 
-def test_edge_cases_are_judged_by_the_first_of_several_processes(layer_norm: Operator) -> None:
+def test_only_the_first_process_checks_edge_cases(layer_norm: Operator) -> None:
     with open_session("cpu", peaks=False) as session:
         first = run_trial(layer_norm, WORKLOAD, torch_layer_norm, session)
     with open_session("cpu", peaks=False) as session:

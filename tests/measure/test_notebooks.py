@@ -74,7 +74,7 @@ def test_every_cell_pins_its_environment(name: str, notebook_code: NotebookCode)
     assert Path(os.path.normpath(script_folder / source["path"])) == ROOT
 
 
-def test_the_triton_kernel_is_right_in_the_interpreter(notebook_code: NotebookCode, tmp_path: Path) -> None:
+def test_the_triton_kernel_is_correct_in_the_interpreter(notebook_code: NotebookCode, tmp_path: Path) -> None:
     if importlib.util.find_spec("triton") is None:
         pytest.skip("needs triton")
     (tmp_path / "cell.py").write_text(notebook_code("triton_layer_norm"), encoding="utf-8")
@@ -100,7 +100,7 @@ def test_the_baseline_runs_on_a_cpu(notebook_code: NotebookCode, tmp_path: Path)
     assert {record.status for record in records} == {Status.OK}
 
 
-def test_an_unreachable_hub_is_a_row_with_its_reason_per_workload(
+def test_an_unreachable_hub_is_unsupported_on_every_workload(
     notebook_code: NotebookCode, tmp_path: Path
 ) -> None:
     endpoint = {"HF_ENDPOINT": "http://hub.invalid", "HF_HOME": str(tmp_path), "NO_PROXY": "*"}

@@ -8,11 +8,11 @@ from kernels_bench_tools.measure.inputs import SPIKE, padded_rows, spikes, trans
 from kernels_bench_tools.measure.operator import Operator, Workload, dtype_tolerance, find_operator
 
 
-def test_an_operator_is_found_by_the_name_of_its_module() -> None:
+def test_an_operator_is_found_by_its_module_name() -> None:
     assert find_operator("layer_norm").name == "layer_norm"
 
 
-def test_an_unknown_operator_is_answered_with_the_nearest_name() -> None:
+def test_an_unknown_operator_suggests_the_nearest_name() -> None:
     with pytest.raises(OperatorError, match=r"operator 'layernorm'.*Did you mean 'layer_norm'"):
         find_operator("layernorm")
 
@@ -22,7 +22,7 @@ def test_an_operator_cannot_be_a_path_into_another_module() -> None:
         find_operator("..harness")
 
 
-def test_an_unknown_workload_set_is_answered_with_the_known_ones(layer_norm: Operator) -> None:
+def test_an_unknown_workload_set_lists_the_known_ones(layer_norm: Operator) -> None:
     with pytest.raises(OperatorError, match=r"default, large, decode, cpu, smoke.*Did you mean 'smoke'"):
         layer_norm.workloads("smok")
 
@@ -116,7 +116,7 @@ def test_tolerance_follows_the_precision_of_the_type(dtype: torch.dtype) -> None
     assert torch.finfo(dtype).eps < tolerance.rtol < 64 * torch.finfo(dtype).eps
 
 
-def test_the_smaller_workload_has_as_long_rows_and_few_of_them(layer_norm: Operator) -> None:
+def test_the_smaller_workload_has_fewer_rows_of_the_same_length(layer_norm: Operator) -> None:
     for workload in layer_norm.workloads("default"):
         smaller = layer_norm.smaller(workload)
 
@@ -125,9 +125,7 @@ def test_the_smaller_workload_has_as_long_rows_and_few_of_them(layer_norm: Opera
         assert smaller.dtype == workload.dtype
 
 
-def test_the_edge_cases_leave_the_inputs_they_were_made_from_alone(
-    layer_norm: Operator, tiny: Workload
-) -> None:
+def test_edge_cases_do_not_change_their_inputs(layer_norm: Operator, tiny: Workload) -> None:
     inputs = layer_norm.inputs(tiny, "cpu", 0)
     before = [value.clone() for value in inputs]
 

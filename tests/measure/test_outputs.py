@@ -62,14 +62,14 @@ def test_an_implementation_may_return_several_tensors() -> None:
     assert verdict.flags == []
 
 
-def test_every_output_is_judged_and_named() -> None:
+def test_every_output_is_checked_and_named() -> None:
     verdict = judge(TURNED, lambda x, y: (x.cos() * y, x.sin() + y))
 
     assert not verdict.ok
     assert "its output 'right' is off" in verdict.reason
 
 
-def test_a_missing_output_is_an_error_in_words() -> None:
+def test_a_missing_output_is_named() -> None:
     assert judge(TURNED, lambda x, y: x.cos() * y).reason == "it returned 1 outputs, expected 2"
 
 
@@ -101,11 +101,11 @@ def inspect(function: Callable[..., Any]) -> list[Flag]:
     return guard.inspect(TURNED, WORKLOAD, function, make_inputs(WORKLOAD, "cpu", 0))
 
 
-def test_honest_pairs_are_not_flagged() -> None:
+def test_correct_pairs_are_not_flagged() -> None:
     assert inspect(turned) == []
 
 
-def test_one_output_in_an_inputs_memory_is_found() -> None:
+def test_an_output_in_an_inputs_memory_is_detected() -> None:
     def aliasing(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
         left, right = turned(x, y)
         return left, torch.as_strided(x, x.shape, x.stride()).copy_(right)
@@ -113,7 +113,7 @@ def test_one_output_in_an_inputs_memory_is_found() -> None:
     assert {Flag.ALIASED_OUTPUT, Flag.INPUT_MUTATED} <= set(inspect(aliasing))
 
 
-def test_one_kept_output_is_found() -> None:
+def test_one_stale_output_is_detected() -> None:
     kept: list[Tensor] = []
 
     def keeping(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:

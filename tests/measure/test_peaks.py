@@ -26,7 +26,7 @@ def test_figures_are_gigabytes_and_teraflops(peaks: dict[str, float]) -> None:
     assert 0.002 < peaks["matmul_float32"] < 50
 
 
-def test_a_copy_by_hand_does_not_beat_the_copy_ceiling() -> None:
+def test_a_plain_copy_is_not_faster_than_the_copy_peak() -> None:
     size = cpu_buffer_bytes()
     source = torch.ones(size // 4)
     target = torch.ones(size // 4)
@@ -43,7 +43,7 @@ def test_the_buffers_exceed_the_cache() -> None:
     assert 3 * cpu_buffer_bytes() > 2 * min(last_level_cache_bytes(), 2**28)
 
 
-def test_it_takes_about_half_a_second() -> None:
+def test_measuring_peaks_takes_about_half_a_second() -> None:
     start = perf_counter()
     measure_peaks("cpu")
 

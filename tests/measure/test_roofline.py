@@ -83,7 +83,7 @@ def test_regimes(size: float, ms: float, flops: float, regime: Regime) -> None:
     assert judged(work(size, size, flops), ms).regime is regime
 
 
-def test_a_launch_has_no_bandwidth() -> None:
+def test_a_launch_bound_call_has_no_roofline() -> None:
     assert judged(work(1e6, 1e6), 4 * NULL_MS).roofline is None
 
 
@@ -105,7 +105,7 @@ def test_arithmetic_is_compared_with_the_matmul_of_its_type() -> None:
     assert found.fraction == pytest.approx(700 / 790)
 
 
-def test_float32_faster_than_its_peak_was_tf32() -> None:
+def test_float32_above_its_peak_counts_as_tf32() -> None:
     slow, fast = (judged(work(1e8, 1e8, flops), 1.0, "float32").roofline for flops in (40e9, 300e9))
 
     assert slow is not None
@@ -115,7 +115,7 @@ def test_float32_faster_than_its_peak_was_tf32() -> None:
 
 
 @pytest.mark.parametrize("size", [10e6, 30e6, 120e6, 300e6, 1e9])
-def test_reaching_the_peak_and_a_little_more_is_no_alarm(size: float) -> None:
+def test_slightly_above_the_peak_is_possible(size: float) -> None:
     copied = work(size, size)
 
     assert judged(copied, ms_at(copied, 1.08 * 4270)).above == ""
@@ -130,7 +130,7 @@ def test_one_and_a_half_times_the_peak_is_above_the_roofline() -> None:
     assert "4400 GB/s" in above
 
 
-def test_what_may_stay_in_the_cache_is_not_counted_as_traffic() -> None:
+def test_bytes_that_fit_the_cache_are_not_traffic() -> None:
     # 240 MB, of which 63 MB need never have reached memory before the end of the call.
     copied = work(120e6, 120e6)
 
@@ -138,20 +138,20 @@ def test_what_may_stay_in_the_cache_is_not_counted_as_traffic() -> None:
     assert judged(copied, ms_at(copied, 1.6 * 4400)).above
 
 
-def test_a_cache_is_fast_but_not_that_fast() -> None:
+def test_cache_rates_are_limited_too() -> None:
     small = work(20e6, 20e6)
 
     assert judged(small, ms_at(small, 2 * 4270)).above == ""
     assert "more than 8 times" in judged(small, ms_at(small, 10 * 4400)).above
 
 
-def test_a_matmul_above_the_peak_needs_more_than_boost_clocks() -> None:
+def test_a_matmul_may_exceed_its_peak_by_boost_clocks_only() -> None:
     assert judged(work(1e8, 1e8, 950e9), 1.0).above == ""
     assert "1200 TFLOP/s in bfloat16" in judged(work(1e8, 1e8, 1200e9), 1.0).above
     assert judged(work(1e8, 1e8, 450e9), 1.0, "float32").above == ""
 
 
-def test_a_cpus_matmul_may_have_been_slowed_by_a_neighbour() -> None:
+def test_a_cpus_matmul_peak_has_a_wider_margin() -> None:
     quick = work(1e8, 1e8, 1.5 * 790e9)
     limits = {"null_ms": NULL_MS, "cache_bytes": L2}
 
@@ -159,7 +159,7 @@ def test_a_cpus_matmul_may_have_been_slowed_by_a_neighbour() -> None:
     assert assess(quick, 1.0, "bfloat16", PEAKS, **limits, margin=CPU_MARGIN).above == ""
 
 
-def test_a_small_rate_is_told_with_its_digits() -> None:
+def test_a_small_rate_is_printed_with_its_digits() -> None:
     reason = judged(
         work(1e3, 1e3, 3e8), 1.0, matmul_bfloat16=0.0123, matmul_float16=0.0, matmul_tf32=0.0
     ).above
@@ -173,7 +173,7 @@ def test_a_call_cannot_be_faster_than_an_empty_kernel() -> None:
     assert judged(work(1e3, 1e3), 0.0).above == "takes no time"
 
 
-def test_a_cpus_noisy_peaks_get_more_room() -> None:
+def test_a_cpus_traffic_peak_has_a_wider_margin() -> None:
     copied = work(1e9, 1e9)
     ms = ms_at(copied, 1.3 * 4400)
 

@@ -39,7 +39,7 @@ def constant(count: int) -> list[Call]:
     return [Call(1.0)] * count
 
 
-def test_steady_samples_converge_at_the_first_look() -> None:
+def test_steady_samples_converge_at_the_first_test() -> None:
     calls, reason = sample(constant, PATIENT, 1e-6)
 
     assert (len(calls), reason) == (LOOKS[0], "converged")
@@ -57,7 +57,7 @@ def test_noisy_samples_end_at_the_cap() -> None:
     assert (len(calls), reason) == (100, "max_samples")
 
 
-def test_a_call_of_few_ticks_is_sampled_often_and_no_interval_has_to_be_narrower_than_a_tick() -> None:
+def test_a_call_of_few_ticks_needs_many_samples_but_no_interval_below_a_tick() -> None:
     values = iter(range(10**6))
     limits = SamplingLimits(warmup_seconds=1, sample_seconds=60, tick_ms=1.0)
 
@@ -66,7 +66,7 @@ def test_a_call_of_few_ticks_is_sampled_often_and_no_interval_has_to_be_narrower
     assert (len(calls), reason) == (MIN_COARSE, "converged")
 
 
-def test_slow_calls_stop_when_time_is_up_but_not_before_an_interval_exists() -> None:
+def test_slow_calls_stop_at_the_time_limit_with_enough_samples_for_an_interval() -> None:
     def slow(count: int) -> list[Call]:
         time.sleep(0.02 * count)
         return [Call(float(i)) for i in range(count)]
@@ -135,7 +135,7 @@ def test_a_rise_beyond_noise_is_a_drift() -> None:
     assert Flag.DRIFT in sample_flags(rising)
 
 
-def test_a_rise_within_noise_is_none() -> None:
+def test_a_rise_within_noise_is_no_drift() -> None:
     noisy = latency_of([1.0 + 0.1 * ((7 * number) % 10) + 0.0008 * number for number in range(60)])
 
     assert noisy.drift is not None

@@ -39,7 +39,7 @@ def agreement(name: str = "a", ours: float = 10.0, **more: Any) -> KernelAgreeme
     return KernelAgreement(name=name, ours_us=ours, ci_low_us=ours, ci_high_us=ours, kernels=1, **more)
 
 
-def test_durations_are_read_from_between_the_lines_of_ncu_s_own_talk() -> None:
+def test_durations_are_read_from_ncu_s_output() -> None:
     kernels = read_durations(NCU_OUTPUT.splitlines())
 
     assert [us for _, us in kernels] == pytest.approx([1.408, 2.016, 3.5])
@@ -61,12 +61,12 @@ def test_a_call_s_kernels_are_summed_and_the_median_call_counts() -> None:
         ([("spin_kernel", 1.0), ("k", 1.0), ("k", 1.0), ("k", 1.0)], ["a", "b"]),
     ],
 )
-def test_kernels_that_ncu_lost_are_an_error_and_no_number(kernels: Any, names: list[str]) -> None:
+def test_kernels_lost_by_ncu_are_an_error(kernels: Any, names: list[str]) -> None:
     with pytest.raises(NcuError, match="it saw"):
         split_cases(kernels, names, calls=3)
 
 
-def test_a_machine_without_ncu_says_so_in_one_line() -> None:
+def test_a_missing_ncu_is_a_one_line_error() -> None:
     with pytest.raises(NcuError, match="/nowhere/ncu cannot be started"):
         run_ncu(["a"], [], "/nowhere/ncu")
 
@@ -107,7 +107,7 @@ def test_short_kernels_may_be_a_third_of_a_microsecond_off() -> None:
     assert not check_ncu([agreement(ours=2.31, ncu_us=2.0)], quick=True).passed
 
 
-def test_agreement_on_too_few_kernels_proves_nothing() -> None:
+def test_agreement_on_too_few_kernels_fails() -> None:
     some = [agreement(str(number), ncu_us=10.0) for number in range(19)]
 
     assert not check_ncu(some, quick=False).passed
@@ -117,9 +117,7 @@ def test_agreement_on_too_few_kernels_proves_nothing() -> None:
 @pytest.mark.parametrize(
     ("us", "spread", "passed"), [(10, 0.0031, False), (9, 0.0069, True), (9, 0.0071, False)]
 )
-def test_medians_may_vary_between_processes_as_far_as_the_kernel_is_short(
-    us: float, spread: float, passed: bool
-) -> None:
+def test_the_bound_on_variation_depends_on_the_kernel_s_time(us: float, spread: float, passed: bool) -> None:
     one = agreement(ours=us, process_medians_us=[us, us], variation=spread)
 
     assert check_processes([one], "cuda").passed is passed
@@ -136,21 +134,21 @@ def test_a_costly_measurement_fails() -> None:
 
 
 @pytest.mark.parametrize("device", ["cuda", "cpu"])
-def test_cases_have_names_of_their_own_and_quick_ones_are_some_of_them(device: str) -> None:
+def test_case_names_are_unique_and_quick_cases_a_subset(device: str) -> None:
     names = [case.name for case in find_cases(device, quick=False)]
 
     assert len(set(names)) == len(names)
     assert {case.name for case in find_cases(device, quick=True)} <= set(names)
 
 
-def test_enough_calls_are_compared_on_a_card() -> None:
+def test_enough_calls_are_compared_on_a_gpu() -> None:
     cases = find_cases("cuda", quick=False)
 
     assert len(cases) >= 20
     assert sum(case.across_processes for case in cases) >= 8
 
 
-def test_every_case_of_a_card_computes_something_also_on_the_cpu() -> None:
+def test_every_gpu_case_runs_on_the_cpu() -> None:
     for case in find_cases("cuda", quick=False):
         small = tuple(tuple(min(extent, 128) for extent in shape) for shape in case.shapes)
         output = case.function(*(torch.randn(shape, dtype=torch.float32) for shape in small))
@@ -165,7 +163,7 @@ def test_the_same_seed_gives_the_same_inputs() -> None:
     assert not torch.equal(case.inputs("cpu", 1)[0], case.inputs("cpu", 2)[0])
 
 
-def test_other_methods_than_the_host_s_clock_need_a_card() -> None:
+def test_do_bench_needs_a_gpu() -> None:
     found = other_methods(torch.neg, (torch.zeros(1000),), "cpu")
 
     assert list(found) == ["timer"]
@@ -185,7 +183,7 @@ def test_a_table_shows_other_methods_as_multiples_of_ncu() -> None:
     )
 
 
-def test_what_ncu_adds_to_each_kernel_is_taken_off() -> None:
+def test_ncu_s_overhead_per_kernel_is_subtracted() -> None:
     silu = agreement("SiLU", ours=1.92, ncu_us=2.94)
     assert not check_ncu([silu], quick=True).passed
 
@@ -195,7 +193,7 @@ def test_what_ncu_adds_to_each_kernel_is_taken_off() -> None:
     assert check_ncu([silu], quick=True).passed
 
 
-def test_a_call_beyond_the_bound_is_named_even_where_enough_are_within() -> None:
+def test_calls_beyond_the_bound_are_listed() -> None:
     near = [agreement(str(number), ncu_us=10.0) for number in range(20)]
 
     check = check_ncu([*near, agreement("matmul", ours=106.0, ncu_us=100.0)], quick=False)
@@ -205,7 +203,7 @@ def test_a_call_beyond_the_bound_is_named_even_where_enough_are_within() -> None
     assert "20 of 21" in check.found
 
 
-def test_the_command_checks_this_machine_and_keeps_what_came_out(tmp_path: Path) -> None:
+def test_the_command_checks_this_machine_and_writes_the_result(tmp_path: Path) -> None:
     # One thread, since threads that wait for each other make a busy machine's times meaningless.
     environment = os.environ | {"CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1", "KBT_COMMIT": "abc"}
     (tmp_path / "pyproject.toml").write_text("[tool.kbt]\n")
@@ -237,7 +235,7 @@ def test_the_command_checks_this_machine_and_keeps_what_came_out(tmp_path: Path)
     assert "… linearity" in done.stderr
 
 
-def test_an_interpreter_without_torch_is_a_user_s_mistake_in_one_line(tmp_path: Path) -> None:
+def test_an_interpreter_without_torch_is_a_one_line_error(tmp_path: Path) -> None:
     (tmp_path / "pyproject.toml").write_text("[tool.kbt]\n")
     program = (
         "import sys; sys.argv = ['kbt', 'selfcheck', '--env', 'current']; sys.modules['torch'] = None;"
@@ -257,7 +255,7 @@ def test_an_interpreter_without_torch_is_a_user_s_mistake_in_one_line(tmp_path: 
     assert not (tmp_path / "selfcheck").exists()
 
 
-def test_the_end_of_a_call_s_work_is_waited_for() -> None:
+def test_end_to_end_time_includes_the_call_s_work() -> None:
     x = torch.zeros(100_000)
 
     assert end_to_end_us(lambda: x.exp(), "cpu", 5) > 0

@@ -66,24 +66,24 @@ def record(samples_us: Sequence[float], process: int, name: str) -> Record:
     )
 
 
-def test_a_slowdown_gets_a_verdict_and_sameness_none() -> None:
+def test_slower_and_faster_get_a_verdict_and_same_none() -> None:
     assert verdict(pair(102, 100), "cuda") == 1
     assert verdict(pair(98, 100), "cuda") == -1
     assert verdict(pair(100, 100), "cuda") == 0
 
 
-def test_a_certain_difference_below_the_gate_gets_no_verdict() -> None:
+def test_a_difference_below_half_a_percent_gets_no_verdict() -> None:
     assert verdict(pair(100.45, 100, 1e-5), "cuda") == 0
     assert verdict(pair(100.55, 100, 1e-5), "cuda") == 1
 
 
-def test_what_the_card_s_clock_cannot_tell_apart_gets_no_verdict() -> None:
+def test_a_difference_below_the_timer_s_tick_gets_no_verdict() -> None:
     assert verdict(pair(2.03, 2.0, 1e-5), "cuda") == 0
     assert verdict(pair(2.03, 2.0, 1e-5), "cpu") == 1
 
 
 @pytest.mark.parametrize("us", [2.0, 12.0, 100.0])
-def test_a_verdict_is_the_report_s(us: float) -> None:
+def test_verdicts_agree_with_the_report(us: float) -> None:
     numbers = {Verdict.SLOWER: 1, Verdict.FASTER: -1, Verdict.SAME: 0, Verdict.AMBIGUOUS: 0}
     seen = set()
     for seed, factor in enumerate((0.95, 0.98, 0.99, 0.995, 1.0, 1.004, 1.006, 1.01, 1.02, 1.05) * 5):
@@ -99,7 +99,7 @@ def test_a_verdict_is_the_report_s(us: float) -> None:
     assert seen == {-1, 0, 1}
 
 
-def test_false_verdicts_on_the_same_are_rare_though_processes_differ_for_good() -> None:
+def test_false_verdicts_are_rare_despite_variation_between_processes() -> None:
     found = {str(number): series(10 * 2**number, 0.003, seed=number) for number in range(7)}
 
     check = check_same(pairs_of_processes(found, [(name, name) for name in found], 50), "cuda")
@@ -125,7 +125,7 @@ def sides(candidate: float, baseline: float) -> tuple[Groups, Groups]:
 
 
 @pytest.mark.parametrize(("percent", "passed"), [(2, True), (0.2, False)])
-def test_a_slowdown_of_two_per_cent_is_found_if_processes_agree(percent: float, passed: bool) -> None:
+def test_a_slowdown_of_two_percent_is_detected(percent: float, passed: bool) -> None:
     found = {"plain": series(100), "slow": series(100 + percent, seed=1)}
 
     check = check_slowdown(pairs_of_processes(found, [("slow", "plain")], 50), "cuda", 2, 0.95)
@@ -133,7 +133,7 @@ def test_a_slowdown_of_two_per_cent_is_found_if_processes_agree(percent: float, 
     assert check.passed is passed, check
 
 
-def test_no_process_is_on_both_sides_of_a_pair_and_pairs_are_spread_over_the_cases() -> None:
+def test_pairs_use_distinct_processes_and_all_cases() -> None:
     found = {name: [ProcessSeries(1.0, [process + 1.0]) for process in range(10)] for name in "abc"}
 
     pairs = pairs_of_processes(found, [(name, name) for name in found], 50)
@@ -145,7 +145,7 @@ def test_no_process_is_on_both_sides_of_a_pair_and_pairs_are_spread_over_the_cas
     assert "from 10: different pairs share some processes" in pairs.how
 
 
-def test_without_enough_processes_sides_take_turns_in_one() -> None:
+def test_without_enough_processes_one_process_alternates_the_sides() -> None:
     turns: list[str] = []
 
     def noting(name: str) -> Case:
@@ -158,7 +158,7 @@ def test_without_enough_processes_sides_take_turns_in_one() -> None:
     assert "In one process" in pairs.how
 
 
-def test_calls_go_round_three_sets_of_inputs_that_were_made_for_them() -> None:
+def test_calls_rotate_through_three_new_sets_of_inputs() -> None:
     seen: list[float] = []
     case = Case("noting", lambda x: seen.append(float(x[0])), ((100,),), torch.float32)
     source = np.random.default_rng(0)
@@ -187,9 +187,7 @@ def test_samples_are_thinned_evenly_and_in_order() -> None:
 
 @pytest.mark.parametrize("device", ["cuda", "cpu"])
 @pytest.mark.parametrize("quick", [True, False])
-def test_a_case_and_known_slowdowns_of_it_are_always_timed_in_several_processes(
-    device: str, quick: bool
-) -> None:
+def test_known_slowdowns_are_always_timed_in_several_processes(device: str, quick: bool) -> None:
     cases = {case.name: case for case in repeated_cases(device, quick=quick)}
     plain = slowed_case(device).shapes[0][0]
 

@@ -54,38 +54,38 @@ def test_a_spinning_kernel_s_time_is_proportional_to_its_cycles() -> None:
     assert check.passed, check
 
 
-def test_nothing_costs_next_to_nothing() -> None:
+def test_null_kernel_overhead() -> None:
     floors = measure_floors("cuda")
 
     assert 0.3 < floors["null_kernel"] < 2
     assert floors["null_kernel"] < floors["null_kernel_e2e"]
 
 
-def test_a_copy_s_time_is_a_line_over_its_bytes() -> None:
+def test_a_copy_s_time_is_linear_in_its_bytes() -> None:
     check = check_copies("cuda")
 
     assert check.passed, check
 
 
-def test_a_slow_host_is_not_in_the_device_s_time() -> None:
+def test_a_slow_host_does_not_change_the_device_time() -> None:
     check = check_slow_host("cuda")
 
     assert check.passed, check
 
 
-def test_cold_is_cold() -> None:
+def test_cold_calls_have_cold_caches() -> None:
     check = check_cold_and_hot("cuda")
 
     assert check.passed, check
 
 
-def test_a_read_flush_adds_nothing() -> None:
+def test_a_read_flush_adds_no_time() -> None:
     check = check_flushes("cuda")
 
     assert check.passed, check
 
 
-def test_two_per_cent_are_found_and_the_same_is_the_same() -> None:
+def test_a_slowdown_of_two_percent_is_detected_and_no_false_one() -> None:
     plain, slow = slowed_case("cuda"), slowed_case("cuda", 2)
     with torch.no_grad():
         warm_up("cuda")
@@ -97,7 +97,7 @@ def test_two_per_cent_are_found_and_the_same_is_the_same() -> None:
     assert found.passed, found
 
 
-def test_fresh_processes_agree_and_find_two_per_cent() -> None:
+def test_fresh_processes_agree_and_detect_two_percent() -> None:
     series = series_of_processes(ENOUGH_PROCESSES, quick=True)
     plain, slow = slowed_case("cuda").name, slowed_case("cuda", 2).name
     medians = [one.median_us for one in series[plain]]
@@ -168,7 +168,7 @@ def test_nsight_compute_agrees_on_one_kernel_and_on_several() -> None:
         assert theirs.calls[name] - empty <= median(draw(120)) <= theirs.calls[name] * 1.02, name
 
 
-def test_the_whole_of_it_runs_quickly(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_quick_self_check_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     output = tmp_path / "selfcheck.json"
 
     code = main(["--quick", "--ncu", "", "--processes", "2", "--output", str(output)])

@@ -6,7 +6,7 @@ from kernels_bench_tools.measure.device.peaks import cpu_buffer_bytes
 from kernels_bench_tools.measure.device.sentinels import measure_sentinels
 
 
-def test_a_cpu_times_a_copy_a_matmul_and_nothing() -> None:
+def test_a_cpu_times_a_copy_a_matmul_and_an_empty_call() -> None:
     found = measure_sentinels("cpu")
 
     assert set(found) == {"copy", "matmul", "null"}
@@ -22,7 +22,7 @@ def test_the_copy_goes_through_memory() -> None:
     assert 0.1 < gb_per_s < 2000
 
 
-def test_they_take_a_fraction_of_a_second() -> None:
+def test_sentinels_take_a_fraction_of_a_second() -> None:
     start = perf_counter()
     measure_sentinels("cpu")
 

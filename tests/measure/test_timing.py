@@ -29,7 +29,7 @@ def test_the_cpu_is_timed_by_a_monotonic_clock() -> None:
     assert found.span_ms is None
 
 
-def test_calls_go_round_the_input_sets_in_turn() -> None:
+def test_calls_rotate_through_the_input_sets() -> None:
     seen: list[int] = []
     sets = [(torch.tensor(number),) for number in range(3)]
 
@@ -39,7 +39,7 @@ def test_calls_go_round_the_input_sets_in_turn() -> None:
     assert found.latency.input_sets == 3
 
 
-def test_input_sets_that_fit_in_the_cache_are_not_called_cold() -> None:
+def test_input_sets_that_fit_in_the_cache_are_hot() -> None:
     assert measure(lambda x: None, [(torch.zeros(1),)], "cpu").latency.cache is CacheState.HOT
 
 
@@ -73,7 +73,7 @@ def test_outputs_of_a_few_calls_are_kept_with_their_inputs() -> None:
     assert all(torch.equal(output, inputs[0] + 1) for inputs, output in found.kept)
 
 
-def test_which_outputs_are_kept_cannot_be_foreseen() -> None:
+def test_kept_outputs_are_chosen_at_random() -> None:
     sets = [(torch.tensor(number),) for number in range(50)]
 
     runs = {
@@ -84,7 +84,7 @@ def test_which_outputs_are_kept_cannot_be_foreseen() -> None:
     assert len(runs) > 1
 
 
-def test_of_outputs_that_fill_the_memory_only_the_last_is_kept() -> None:
+def test_of_large_outputs_only_the_last_is_kept() -> None:
     found = measure(lambda x: torch.empty(2**50, device="meta"), [(torch.zeros(1),)], "cpu", limits=QUICK)
 
     assert len(found.kept) == 1
@@ -124,14 +124,14 @@ def test_a_steady_function_has_no_flags(monkeypatch: pytest.MonkeyPatch) -> None
     assert found.clocks is None
 
 
-def test_timers_may_differ_by_what_an_event_pair_costs() -> None:
+def test_timers_may_differ_by_the_overhead_of_an_event_pair() -> None:
     assert not timers_disagree(events_ms=0.0149, span_ms=0.010)
     assert timers_disagree(events_ms=0.0171, span_ms=0.010)
     assert not timers_disagree(events_ms=10.4, span_ms=10.0)
     assert timers_disagree(events_ms=10.6, span_ms=10.0)
 
 
-def test_events_that_take_less_time_than_the_kernels_show_that_the_profiler_slows_them() -> None:
+def test_events_faster_than_the_kernels_mean_that_the_profiler_slows_them() -> None:
     assert profiler_slows(events_ms=0.3656, kernels_ms=0.3864)  # Inductor's layer_norm on an H200
     assert not profiler_slows(events_ms=0.3908, kernels_ms=0.3902)  # torch's own
     assert not profiler_slows(events_ms=0.2548, kernels_ms=0.2555)

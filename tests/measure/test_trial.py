@@ -21,7 +21,7 @@ def session() -> BenchmarkSession:
     )
 
 
-def test_a_time_that_the_operator_s_own_counts_make_impossible_is_marked(
+def test_a_time_above_the_roofline_has_its_status(
     layer_norm: Operator, torch_layer_norm: Callable[..., Any], session: BenchmarkSession
 ) -> None:
     boasting = replace(layer_norm, flops=lambda inputs: 10**18)
@@ -35,7 +35,7 @@ def test_a_time_that_the_operator_s_own_counts_make_impossible_is_marked(
     assert trial.timing is not None
 
 
-def test_the_outputs_that_were_kept_are_let_go(
+def test_kept_outputs_are_freed(
     layer_norm: Operator, torch_layer_norm: Callable[..., Any], session: BenchmarkSession
 ) -> None:
     (workload,) = layer_norm.workloads("smoke")
@@ -48,7 +48,7 @@ def test_the_outputs_that_were_kept_are_let_go(
     assert trial.timing.kept == []
 
 
-def test_a_result_that_goes_wrong_only_when_timed_is_rejected(
+def test_a_wrong_result_of_timed_calls_is_rejected(
     layer_norm: Operator, torch_layer_norm: Callable[..., Any], session: BenchmarkSession
 ) -> None:
     calls = []

@@ -77,7 +77,7 @@ def test_the_formula_is_right_in_every_type_and_on_every_edge_case(
     verdict = judge(activation, group, dtype, right)
 
     assert verdict.ok, verdict.reason
-    assert verdict.corr["cases"] == 10  # the workload, two more seeds, seven hard cases
+    assert verdict.corr["cases"] == 10  # the workload, two more seeds, seven edge cases
     assert "refused" not in verdict.corr
     assert verdict.flags == []
 

@@ -15,7 +15,7 @@ from kernels_bench_tools.measure.correctness.check import Correctness, check
 from kernels_bench_tools.measure.modes import in_mode
 from kernels_bench_tools.measure.operator import find_operator, tensors_of
 
-# The smoke workload comes first, with every hard case. Then sizes, in the order of the operator's axes: several rows for a
+# The smoke workload comes first, with every edge case. Then sizes, in the order of the operator's axes: several rows for a
 # program, widths that fill no tile, single rows, and rows that are longer than a program's registers.
 SIZES: dict[tuple[str, str], list[list[Any]]] = {
     ("layer_norm", "triton_layer_norm"): [[1, 70, 96], [1, 3, 769], [1, 1, 300], [1, 5, 2100]],

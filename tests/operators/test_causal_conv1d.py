@@ -17,7 +17,7 @@ OPERATOR: Operator = find_operator("causal_conv1d")
 WORKLOADS = {w.name: w for name in OPERATOR.workload_sets for w in OPERATOR.workloads(name)}
 SMOKE = WORKLOADS["smoke_B2_D8_S32_W4"]
 # Interpreted: rows that share a program, rows shorter than a vector and than the filter, both sizes of program, and,
-# among the hard cases, rows of several programs. The interpreter cuts bfloat16 off where a GPU rounds, hence no look
+# among the edge cases, rows of several programs. The interpreter cuts bfloat16 off where a GPU rounds, hence no look
 # at `flags` there.
 INTERPRETED = """
 import warnings
@@ -63,7 +63,7 @@ def test_torch_is_right_in_every_type_and_on_every_edge_case(name: str, dtype: s
 
     assert verdict.ok, verdict.reason
     assert verdict.flags == []
-    assert verdict.corr["cases"] == 14  # the workload, two more seeds, eleven hard cases
+    assert verdict.corr["cases"] == 14  # the workload, two more seeds, eleven edge cases
     assert "refused" not in verdict.corr
 
 

@@ -92,7 +92,7 @@ def test_the_formula_is_right_in_every_type_and_on_every_edge_case(
     verdict = judge(cross_entropy, group, dtype, right)
 
     assert verdict.ok, verdict.reason
-    assert verdict.corr["cases"] == 15  # the workload, two more seeds, twelve hard cases
+    assert verdict.corr["cases"] == 15  # the workload, two more seeds, twelve edge cases
     assert "refused" not in verdict.corr
     assert verdict.flags == []
 

@@ -128,7 +128,7 @@ def test_what_runs_on_a_cpu_is_right(name: str, workload: Workload) -> None:
         pytest.skip("needs a C++ compiler")
 
     torch._dynamo.reset()  # as before each workload; otherwise it gives up on a function of many shapes
-    # Flex compiles for seconds for each shape and layout: the hard cases are judged once, where heads are shared.
+    # Flex compiles for seconds for each shape and layout: the edge cases are judged once, where heads are shared.
     hard = name != "flex_attention" or workload.axes["causal"]
     verdict = judge(
         implementation(name), workload, OPERATOR if hard else replace(OPERATOR, edge_cases=no_edge_cases)

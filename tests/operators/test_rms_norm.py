@@ -91,7 +91,7 @@ def test_the_formula_is_right_in_every_type_and_on_every_edge_case(
     verdict = judge(rms_norm, group, dtype, right)
 
     assert verdict.ok, verdict.reason
-    assert verdict.corr["cases"] == 13  # the workload, two more seeds, ten hard cases
+    assert verdict.corr["cases"] == 13  # the workload, two more seeds, ten edge cases
     assert "refused" not in verdict.corr
     assert verdict.flags == []
 

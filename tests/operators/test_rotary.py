@@ -58,7 +58,7 @@ def test_torch_is_right_in_every_type_and_on_every_edge_case(workload: Workload,
 
     assert verdict.ok, verdict.reason
     assert verdict.flags == []
-    assert verdict.corr["cases"] == 12  # the workload, two more seeds, nine hard cases
+    assert verdict.corr["cases"] == 12  # the workload, two more seeds, nine edge cases
     assert "refused" not in verdict.corr
 
 

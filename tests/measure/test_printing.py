@@ -57,7 +57,7 @@ def test_a_line_has_every_figure_and_the_flags(capsys: pytest.CaptureFixture[str
     assert head.index("of peak") + len("of peak") == line.index("94% copy") + len("94% copy")
 
 
-def test_a_line_without_a_time_says_why(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_line_without_a_time_has_the_reason(capsys: pytest.CaptureFixture[str]) -> None:
     table = ResultTable(["LN"])
     table.start("LN")
     table.finish(

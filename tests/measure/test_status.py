@@ -6,7 +6,7 @@ from kernels_bench_tools.measure.trial import decide
 from kernels_bench_tools.schema.record import REJECTING, Flag, Status
 
 
-def test_wrong_is_worse_than_impossible_and_impossible_worse_than_rejected() -> None:
+def test_incorrect_comes_before_above_the_roofline_before_rejected() -> None:
     rejecting = [Flag.STREAM_ESCAPE]
 
     assert decide("off", "too fast", rejecting, {})[0] is Status.INCORRECT
@@ -16,7 +16,7 @@ def test_wrong_is_worse_than_impossible_and_impossible_worse_than_rejected() -> 
 
 
 @pytest.mark.parametrize("flag", Flag)
-def test_only_some_flags_cost_the_rank(flag: Flag) -> None:
+def test_only_rejecting_flags_change_the_status(flag: Flag) -> None:
     expected = Status.REJECTED if flag in REJECTING else Status.OK
 
     assert decide("", "", [flag], {})[0] is expected

@@ -89,7 +89,7 @@ def test_a_committed_record_of_a_gpu_is_small(measured: Record) -> None:
     assert len(committed) < GPU_LIMIT, committed.decode()
 
 
-def test_what_the_first_record_that_ran_says_for_its_process_is_not_said_again(measured: Record) -> None:
+def test_shared_fields_are_written_once_per_process(measured: Record) -> None:
     failed = msgspec.structs.replace(
         measured, status=Status.ERROR, ok=False, lat_ms=None, err=Failure(type="ValueError", msg="")
     )
@@ -126,7 +126,7 @@ def test_completing_a_file_keeps_what_other_runs_wrote(measured: Record) -> None
     assert not list(Path().glob(".several*"))
 
 
-def test_a_file_with_nothing_to_add_is_left_alone(measured: Record) -> None:
+def test_a_file_with_nothing_to_add_is_not_rewritten(measured: Record) -> None:
     path = Path("one.jsonl")
     file = RecordFile(path)
     file.append(measured)

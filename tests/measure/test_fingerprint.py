@@ -23,13 +23,13 @@ def test_any_changed_element_changes_the_fingerprint(dtype: torch.dtype, size: i
         assert not same_bits(changed, value)
 
 
-def test_exchanged_elements_and_zeroed_repetitions_change_it() -> None:
+def test_exchanged_and_zeroed_elements_change_the_fingerprint() -> None:
     pairs = torch.tensor([1.0, 2.0], dtype=torch.float64).repeat(512)
 
     assert len({fingerprint(pairs), fingerprint(pairs.flip(0)), fingerprint(torch.zeros_like(pairs))}) == 3
 
 
-def test_it_covers_more_than_one_chunk() -> None:
+def test_a_fingerprint_covers_all_chunks() -> None:
     value = torch.zeros(2**22 + 5, dtype=torch.int64)
     before = fingerprint(value)
     value[-1] = 1
