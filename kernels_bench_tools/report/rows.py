@@ -148,6 +148,14 @@ def charts(views: Iterable[DeviceSummary]) -> list[tuple[str, str]]:
     return [(chart, " or ".join(found)) for chart, found in titles.items()]
 
 
+def chart_texts(views: Iterable[DeviceSummary]) -> dict[str, tuple[str, str]]:
+    """Return title and description of each chart by the name of its file."""
+    texts: dict[str, dict[str, str]] = {}
+    for metric in (metric for view in views for metric in view.metrics if metric.chart):
+        texts.setdefault(f"{metric.chart}.svg", {})[metric.title] = metric.description
+    return {file: (" or ".join(found), " ".join(found.values())) for file, found in texts.items()}
+
+
 def row_flags(row: Row) -> Mapping[Flag, list[str]]:
     """Return the flags of a row's points, each with the workloads that have it."""
     found: dict[Flag, list[str]] = {}

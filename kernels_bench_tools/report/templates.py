@@ -64,6 +64,7 @@ def environment() -> Environment:
         verdict_counts=rows.verdict_counts,
         families=rows.families,
         charts=rows.charts,
+        chart_texts=rows.chart_texts,
         statuses=rows.statuses,
         row_flags=rows.row_flags,
         all_flags=rows.all_flags,

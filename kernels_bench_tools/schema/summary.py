@@ -86,6 +86,8 @@ class MetricInfo(msgspec.Struct, kw_only=True):
     """Stem of the chart's file; empty if it is not drawn."""
     ranking: bool = True
     """Whether rankings have a column of it."""
+    description: str = ""
+    """How to read its chart."""
 
 
 class Point(msgspec.Struct, kw_only=True):

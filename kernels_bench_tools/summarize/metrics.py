@@ -54,6 +54,8 @@ class Metric(NamedTuple):
     csv_divisor: float = 1
     ranking: bool = True
     """Whether the pages' rankings have a column of it."""
+    description: str = ""
+    """How to read its chart."""
 
     @property
     def label(self) -> str:
@@ -93,6 +95,7 @@ class Metric(NamedTuple):
             better=self.better,
             chart=self.chart,
             ranking=self.ranking,
+            description=self.description,
         )
 
 
@@ -258,6 +261,9 @@ LATENCY = Metric(
     text=_latency_text,
     csv="",
     ranking=False,
+    description="The median time of one call with cold caches, over several processes; the band is its 95 % interval. "
+    "Lines connect correct results only. A failed workload is a cross on the axis, and the legend marks implementations "
+    "that passed none.",
 )
 SPEEDUP = Metric(
     *("speedup", "Speed-up", "x", "higher", None, "speedup"),
@@ -266,6 +272,8 @@ SPEEDUP = Metric(
     text=_speedup_text,
     csv="",
     ranking=False,
+    description="The baseline's median divided by the implementation's: above 1 is faster than the baseline. Where the band "
+    "includes 1, the difference is not significant.",
 )
 BANDWIDTH = Metric(
     *("gb_per_s", "Bandwidth", "GB/s", "higher", _gb_per_s, "rate"),
@@ -273,6 +281,8 @@ BANDWIDTH = Metric(
     interval=_of_rate("gb_per_s"),
     lines=_peak("gb_per_s", "GB/s"),
     log_from=40.0,
+    description="The bytes that a call has to move, divided by its median. The dashed line is the measured peak of the same "
+    "processes. Launch-bound calls have no bandwidth.",
 )
 ARITHMETIC = Metric(
     *("tflop_per_s", "Arithmetic", "TFLOP/s", "higher", _tflop_per_s, "rate"),
@@ -280,6 +290,8 @@ ARITHMETIC = Metric(
     interval=_of_rate("tflop_per_s"),
     lines=_peak("tflop_per_s", "TFLOP/s"),
     log_from=40.0,
+    description="The operations that a call has to do, divided by its median. The dashed line is the measured peak of the "
+    "same processes.",
 )
 FRACTION = Metric(
     *("fraction", "Fraction of peak", "fraction", "higher", _fraction, "fraction"),
@@ -288,6 +300,8 @@ FRACTION = Metric(
     log_from=inf,
     text=_fraction_text,
     csv="Fraction of Ceiling (1)",
+    description="The rate divided by the measured peak that bounds the call: memory at the same mix of reads and writes, or "
+    "a matmul of the same type. At 1, only less work is faster.",
 )
 
 METRICS: tuple[Metric, ...] = (
