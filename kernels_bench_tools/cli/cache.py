@@ -12,11 +12,12 @@ import typer
 
 from kernels_bench_tools.cli.options import Json
 from kernels_bench_tools.cli.progress import make_progress
-from kernels_bench_tools.notebooks.limits import read_size, readable_size
+from kernels_bench_tools.notebooks.limits import read_size
 from kernels_bench_tools.notebooks.project import find_project
 from kernels_bench_tools.run.cache.prune import StoredEntry, list_entries, prune_cache, verify_cache
 from kernels_bench_tools.run.cache.store import CellCache
 from kernels_bench_tools.run.locks import project_lock
+from kernels_bench_tools.text import size as readable_size
 
 cache = typer.Typer(
     no_args_is_help=True,

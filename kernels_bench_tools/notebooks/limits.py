@@ -79,15 +79,3 @@ def check_variable_names(where: str, names: tuple[str, ...]) -> tuple[str, ...]:
         if not _VARIABLE.fullmatch(name):
             raise ProjectError(where, f"{name!r} is not a variable's name", "A name such as HF_TOKEN")
     return names
-
-
-def readable_size(size: int) -> str:
-    """Return a size in readable units.
-
-    >>> readable_size(1610612736)
-    '1.5 GiB'
-    """
-    for unit, name in ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB")):
-        if size >= unit:
-            return f"{size / unit:.1f} {name}"
-    return f"{size} bytes"

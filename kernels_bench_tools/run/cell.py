@@ -15,7 +15,7 @@ from pathlib import Path
 
 from kernels_bench_tools.notebooks.cell import Cell
 from kernels_bench_tools.notebooks.graph import CellName, Graph, Node
-from kernels_bench_tools.notebooks.limits import CellPolicy, readable_size
+from kernels_bench_tools.notebooks.limits import CellPolicy
 from kernels_bench_tools.run.cache.entry import Draft, Entry, StoredResult
 from kernels_bench_tools.run.cell_outputs import Collected, collect_outputs, open_folder
 from kernels_bench_tools.run.cell_records import add_failure, check_records
@@ -28,6 +28,7 @@ from kernels_bench_tools.run.process.run import LOG_LIMIT, Exit, Processes, Stop
 from kernels_bench_tools.schema.build import CONTEXT_VARIABLE, CellContext
 from kernels_bench_tools.schema.device import Device
 from kernels_bench_tools.schema.record import Failure, Status
+from kernels_bench_tools.text import size as readable_size
 
 DEFAULT_TIMEOUT_SECONDS = 900
 """For cells without ``timeout=``. uvnote's 300 s are too few for a first compilation of every workload with

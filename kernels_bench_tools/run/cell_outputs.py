@@ -14,8 +14,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from kernels_bench_tools.notebooks.limits import readable_size
 from kernels_bench_tools.notebooks.paths import is_pattern, matches
+from kernels_bench_tools.text import size as readable_size
 
 MOST_FILES = 10_000
 DEEPEST_FOLDER = 20

@@ -225,7 +225,7 @@ def test_memory_over_the_limit_is_oom_with_the_size(workspace):
     run = workspace.result("n.md")
 
     assert run.status == "oom"
-    assert re.fullmatch(r"held \d+\.\d MiB of memory, more than it may; last: filling", run.reason)
+    assert re.fullmatch(r"held \d+ MiB of memory, more than it may; last: filling", run.reason)
 
 
 def test_memory_that_processes_share_counts_once(workspace):

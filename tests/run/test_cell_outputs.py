@@ -107,8 +107,8 @@ def test_files_over_the_limit_are_rejected_and_small_ones_kept(collect):
     collected = collect(limit=1000)
 
     assert collected.kept == ["a.bin", "z.jsonl"]
-    assert collected.excess == "its files hold 1024.0 GiB, and 1000 bytes are kept"
-    assert collected.refused == {"'sparse'": "it holds 1024.0 GiB"}
+    assert collected.excess == "its files hold 1024 GiB, and 1000 B are kept"
+    assert collected.refused == {"'sparse'": "it holds 1024 GiB"}
 
 
 def test_too_many_files_are_not_kept(collect, monkeypatch):
@@ -175,5 +175,5 @@ def test_the_limit_is_a_setting_of_the_project(workspace):
 
     run = workspace.result("n.md")
 
-    assert (run.status, run.reason) == ("invalid", "its files hold 2.0 KiB, and 1.0 KiB are kept")
+    assert (run.status, run.reason) == ("invalid", "its files hold 1.97 KiB, and 1 KiB are kept")
     assert list(run.artifacts) == ["b.bin"]
