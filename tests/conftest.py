@@ -93,6 +93,17 @@ def find_chromium() -> str:
     pytest.skip("no chromium is installed: apt-get install chromium")
 
 
+@pytest.fixture(scope="session", autouse=True)
+def own_locks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Give each worker of a test run its own device lock, so that they do not wait for each other's builds."""
+    home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    with pytest.MonkeyPatch.context() as patch:
+        for name, folder in (("UV_CACHE_DIR", "uv"), ("HF_HOME", "huggingface")):
+            patch.setenv(name, os.environ.get(name) or str(home / folder))
+        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
 @pytest.fixture(scope="session")
 def browser() -> Iterator[Browser]:
     """One chromium for all tests of a process: Playwright runs once at a time."""

@@ -5,16 +5,18 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from projects import Kbt, copy_project, run_kbt
+from projects import Kbt, copy_project, once_per_run, run_kbt
 
 
 @pytest.fixture(scope="session")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A copy of this project, built once on the smoke workloads. Tests must not change it."""
-    folder = copy_project(tmp_path_factory.mktemp("built") / "project")
-    done = run_kbt(folder, "build", "--env", "current", "--workloads", "smoke")
-    assert done.returncode == 0, done.stderr
-    return folder
+    """A copy of this project, built once on the smoke workloads for all workers of a test run. Tests must not change it."""
+
+    def build(folder: Path) -> None:
+        done = run_kbt(copy_project(folder / "project"), "build", "--env", "current", "--workloads", "smoke")
+        assert done.returncode == 0, done.stderr
+
+    return once_per_run(tmp_path_factory, "built", build) / "project"
 
 
 @pytest.fixture

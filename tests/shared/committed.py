@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import io
 import os
-import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import redirect_stdout
 from pathlib import Path
 
 import pytest
-from filelock import FileLock
+from projects import once_per_run
 
 from kernels_bench_tools.file_io import write_struct
 from kernels_bench_tools.notebooks.document import read_notebook
@@ -36,18 +35,8 @@ _NOWHERE = Device(kind="cpu", name="No device", slug="none")
 
 
 def committed_site(factory: pytest.TempPathFactory) -> Path:
-    """Return the report's folder; the first who asks in a run makes it, also among the workers of a run."""
-    base = factory.getbasetemp()
-    # Workers of one run have folders side by side; without workers, what lies beside is of other runs.
-    base = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
-    folder = base / "committed"
-    with FileLock(base / "committed.lock"):
-        if not (folder / "whole").exists():
-            shutil.rmtree(folder, ignore_errors=True)
-            folder.mkdir()
-            write_site(folder)
-            (folder / "whole").touch()
-    return folder / "site"
+    """Return the folder of the report, made once per test run."""
+    return once_per_run(factory, "committed", write_site) / "site"
 
 
 def write_site(folder: Path) -> Path:

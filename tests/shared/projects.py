@@ -1,4 +1,4 @@
-"""Copies of this project that tests may change, and the command run in them."""
+"""Copies of this project, the command run in them, and folders that the workers of a test run share."""
 
 import os
 import shutil
@@ -6,6 +6,9 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+
+import pytest
+from filelock import FileLock
 
 ROOT = Path(__file__).parents[2]
 COPIED = (
@@ -45,3 +48,18 @@ def copy_project(destination: Path) -> Path:
             destination.mkdir(parents=True, exist_ok=True)
             shutil.copy(source, destination / name)
     return destination
+
+
+def once_per_run(factory: pytest.TempPathFactory, name: str, make: Callable[[Path], object]) -> Path:
+    """Return a folder that ``make`` fills once per test run: the other workers wait for it and use the same one."""
+    base = factory.getbasetemp()
+    # The workers of a run have folders side by side; without workers, those next to it are of other runs.
+    base = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+    folder = base / name
+    with FileLock(base / f"{name}.lock"):
+        if not (folder / "complete").exists():
+            shutil.rmtree(folder, ignore_errors=True)
+            folder.mkdir()
+            make(folder)
+            (folder / "complete").touch()
+    return folder
