@@ -60,11 +60,10 @@ def workers(
     (`DASK_DISTRIBUTED__COMM__TLS__CA_FILE` and so on, with an address that starts with tls://).
     """
     require_distributed()
-    from kernels_bench_tools.cluster.start import Hosting, visible_gpus
-    from kernels_bench_tools.cluster.start import host as run_workers
+    from kernels_bench_tools.cluster.start import WorkerOptions, run_workers, visible_gpus
 
     gpus = visible_gpus()
-    run_workers(Hosting(scheduler, host, port, count, threads, gpus), partial(_announce, gpus))
+    run_workers(WorkerOptions(scheduler, host, port, count, threads, gpus), partial(_announce, gpus))
 
 
 def _announce(gpus: list[str], address: str, count: int) -> None:

@@ -1,4 +1,4 @@
-"""Which processors a worker and its cells run on, where several workers share a host."""
+"""CPU affinity of workers that share a host. Dask preloads this module in each worker."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import os
 from pathlib import Path
 
 CPUS_VARIABLE = "KBT_WORKER_CPUS"
-"""Numbers of the processors that a worker may use, comma-separated."""
+"""The processors that a worker may use, comma-separated."""
 
 
 def split_cpus(count: int) -> list[str]:
-    """Return the processors of this process in ``count`` shares of neighbours, each at least one processor."""
+    """Divide the processors of this process into ``count`` shares of adjacent processors, at least one each."""
     cpus = (
         sorted(os.sched_getaffinity(0))
         if hasattr(os, "sched_getaffinity")
@@ -24,7 +24,7 @@ def split_cpus(count: int) -> list[str]:
 
 
 def dask_setup(_worker: object) -> None:
-    """Keep this process, its threads and all that they start to its share; Dask calls this in each worker."""
+    """Restrict this process and its threads to its share; Dask calls this in each worker."""
     listed = os.environ.get(CPUS_VARIABLE, "")
     if not listed or not hasattr(os, "sched_setaffinity"):
         return

@@ -128,7 +128,7 @@ class ClusterExecutor:
         logs: Mapping[CellName, Path],  # noqa: ARG002
         pool: ThreadPoolExecutor,  # noqa: ARG002
     ) -> dict[CellName, Prepared]:
-        """Leave it to the workers: only one that runs a cell needs its environment."""
+        """Do nothing: a worker makes the environments of the cells that it runs."""
         return {node.name: Prepared() for node in nodes}
 
     def run(self, task: CellTask) -> StoredResult:
@@ -142,7 +142,7 @@ class ClusterExecutor:
         session.results |= self._run(tasks, first.notebook.operator or first.name.notebook)
 
     def interrupt(self) -> None:
-        """Let the workers end what they run for this build."""
+        """End what the workers run for this build."""
         self._stopped.set()
 
     def close(self) -> None:
@@ -180,7 +180,7 @@ class ClusterExecutor:
             if attempt.cell:
                 where += f" while {attempt.cell} ran"
             elif count == MAX_LOSSES:
-                raise ProjectError(where, f"for the {MAX_LOSSES}rd time before a cell ran")
+                raise ProjectError(where, f"{MAX_LOSSES} times in a row before a cell ran")
             next_step = "not tried again" if count == MAX_LOSSES else "trying again on another worker"
             self._progress.note(f"{where}; {next_step} ({count} of {MAX_LOSSES})")
             if count == MAX_LOSSES:
@@ -191,7 +191,7 @@ class ClusterExecutor:
         return results
 
     def _try(self, attempt: _Attempt, tasks: Sequence[CellTask], share: float) -> dict[str, CellFiles]:
-        """Run cells on a worker, and return what they left.
+        """Run cells on a worker, and return their results and files.
 
         Raises:
             InterruptedBuildError: The build was interrupted.
@@ -243,14 +243,14 @@ class ClusterExecutor:
         return ProjectError(f"cluster {self._address}", what, "", "Start it again, and then the same build")
 
     def _on_worker_event(self, event: dict[str, Any]) -> None:
-        """Note a lost worker; called in a thread that must not wait."""
+        """Note a lost worker; called in a thread that must not block."""
         if event.get("action") == "remove-worker":
             self._lost.add(event["worker"])
             for attempt in list(self._attempts.values()):
                 attempt.changed.set()
 
     def _on_step(self, event: dict[str, Any]) -> None:
-        """Report a step of an attempt; called in a thread that must not wait."""
+        """Report a step of an attempt; called in a thread that must not block."""
         attempt = self._attempts.get(event["attempt"])
         if attempt is None:  # of an attempt that was given up
             return
@@ -355,7 +355,7 @@ def _connect(address: str) -> Any:
     make: Any = Client  # Dask's functions have no types
     try:
         if parts.scheme in {"tcp", "tls"} and parts.hostname and parts.port:
-            # Fails at once where nobody listens; Dask would try again and again.
+            # Fails at once if nothing listens; Dask would retry.
             socket.create_connection((parts.hostname, parts.port), timeout=CONNECT_SECONDS).close()
         return make(address, timeout=CONNECT_SECONDS, set_as_default=False, name="kbt")
     except (OSError, ValueError, TypeError) as error:

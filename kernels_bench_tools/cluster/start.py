@@ -1,4 +1,4 @@
-"""Workers on this machine: one for each GPU that is visible, or as many as asked for, and a scheduler if there is none."""
+"""Starts workers on this machine, by default one for each visible GPU, and a scheduler unless they join one."""
 
 from __future__ import annotations
 
@@ -22,30 +22,30 @@ from kernels_bench_tools.cluster.payload import DEVICE
 from kernels_bench_tools.errors import ProjectError
 
 JOIN_SECONDS = 30
-_LOOK_SECONDS = 0.5
-_LIVING = {Status.init, Status.starting, Status.running}
+_POLL_SECONDS = 0.5
+_ALIVE = {Status.init, Status.starting, Status.running}
 
 
 @dataclass(frozen=True)
-class Hosting:
-    """What to start here."""
+class WorkerOptions:
+    """Which workers to start."""
 
     scheduler: str = ""
     """Address of a scheduler to join; empty to start one."""
     host: str = "127.0.0.1"
-    """The address that a scheduler started here, and the workers, listen on."""
+    """The address that the workers, and a scheduler started here, listen on."""
     port: int = 8786
     """0 for a free one."""
     count: int = 0
     """How many workers; 0 for one per visible GPU, or one where there is none."""
     threads: int = 0
-    """Cells that do not measure at once on each worker; 0 for its share of the processors."""
+    """How many cells that do not measure run at once on each worker; 0 for its share of the processors."""
     gpus: list[str] = field(default_factory=list)
     """What ``CUDA_VISIBLE_DEVICES`` is on each worker; empty on a machine without GPUs."""
 
 
 def visible_gpus() -> list[str]:
-    """Return the names by which ``CUDA_VISIBLE_DEVICES`` knows the GPUs that are visible here."""
+    """Return the visible GPUs, as ``CUDA_VISIBLE_DEVICES`` names them."""
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     if visible is not None:
         return [name.strip() for name in visible.split(",") if name.strip() and name.strip() != "-1"]
@@ -60,47 +60,47 @@ def visible_gpus() -> list[str]:
     return output.split()
 
 
-def host(hosting: Hosting, started: Callable[[str, int], None]) -> None:
-    """Run workers until this process is asked to end (Ctrl-C, SIGTERM, SIGHUP), or they have all ended.
+def run_workers(options: WorkerOptions, started: Callable[[str, int], None]) -> None:
+    """Run workers until Ctrl-C, SIGTERM or SIGHUP, or until they have all ended.
 
     Args:
-        hosting: What to start.
-        started: Told the scheduler's address and the number of workers once they are there.
+        options: Which workers.
+        started: Called with the scheduler's address and the number of workers once they run.
 
     Raises:
         ProjectError: They cannot be started.
     """
     dask.config.set({"logging.distributed": "error"})  # in the workers' processes, too
     logging.getLogger("distributed").setLevel(logging.ERROR)
-    asyncio.run(_host(hosting, started))
+    asyncio.run(_host(options, started))
 
 
-async def _host(hosting: Hosting, started: Callable[[str, int], None]) -> None:
+async def _host(options: WorkerOptions, started: Callable[[str, int], None]) -> None:
     over = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         loop.add_signal_handler(number, over.set)
     async with AsyncExitStack() as stack:
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="kbt-workers-"))
-        address = hosting.scheduler or await _start_scheduler(hosting, stack)
-        specifications = worker_options(hosting)
-        nannies = [Nanny(address, local_directory=folder, **options) for options in specifications]
+        address = options.scheduler or await _start_scheduler(options, stack)
+        arguments = nanny_arguments(options)
+        nannies = [Nanny(address, local_directory=folder, **one) for one in arguments]
         await _join(nannies, address, stack)
         started(address, len(nannies))
-        while not over.is_set() and any(nanny.status in _LIVING for nanny in nannies):
+        while not over.is_set() and any(nanny.status in _ALIVE for nanny in nannies):
             with suppress(TimeoutError):
-                await asyncio.wait_for(over.wait(), _LOOK_SECONDS)
+                await asyncio.wait_for(over.wait(), _POLL_SECONDS)
         if not over.is_set():
             raise ProjectError(f"cluster {address}", "its scheduler is gone, so the workers have ended")
 
 
-async def _start_scheduler(hosting: Hosting, stack: AsyncExitStack) -> str:
+async def _start_scheduler(options: WorkerOptions, stack: AsyncExitStack) -> str:
     try:
         scheduler = await stack.enter_async_context(
-            Scheduler(host=hosting.host, port=hosting.port, dashboard=False)
+            Scheduler(host=options.host, port=options.port, dashboard=False)
         )
     except OSError as error:
-        where, remedy = f"port {hosting.port}", "Give another with --port, or 0 for any"
+        where, remedy = f"port {options.port}", "Give another with --port, or 0 for any"
         raise ProjectError(where, f"cannot be listened on ({error.strerror or error})", "", remedy) from None
     return str(scheduler.address)
 
@@ -116,24 +116,24 @@ async def _join(nannies: list[Nanny], address: str, stack: AsyncExitStack) -> No
         raise ProjectError(f"cluster {address}", what, expected) from None
 
 
-def worker_options(hosting: Hosting) -> list[dict[str, Any]]:
-    """Return how each worker is started: with one GPU and a share of the processors, or without a GPU."""
-    count = hosting.count or len(hosting.gpus) or 1
-    if hosting.gpus and count > len(hosting.gpus):
-        what = f"more than the {len(hosting.gpus)} GPUs that are visible"
+def nanny_arguments(options: WorkerOptions) -> list[dict[str, Any]]:
+    """Return the arguments of each worker: with one GPU and a share of the processors, or without a GPU."""
+    count = options.count or len(options.gpus) or 1
+    if options.gpus and count > len(options.gpus):
+        what = f"more than the {len(options.gpus)} GPUs that are visible"
         raise ProjectError(f"--count {count}", what, "one worker for each GPU at most")
     shares = split_cpus(count)
-    options = []
+    arguments = []
     for number in range(count):
         variables = {}
-        if hosting.gpus:
-            # Without a GPU the processors are the device: each worker then has them all, and sessions take turns.
-            variables = {"CUDA_VISIBLE_DEVICES": hosting.gpus[number], CPUS_VARIABLE: shares[number]}
-        options.append(
+        if options.gpus:
+            # Without GPUs the processors are the device: every worker uses all of them, and one session runs at a time.
+            variables = {"CUDA_VISIBLE_DEVICES": options.gpus[number], CPUS_VARIABLE: shares[number]}
+        arguments.append(
             {
-                "nthreads": hosting.threads or max(1, len(shares[number].split(","))),
+                "nthreads": options.threads or max(1, len(shares[number].split(","))),
                 "resources": {DEVICE: 1},
-                "host": hosting.host,
+                "host": options.host,
                 "env": variables,
                 "name": f"{os.uname().nodename}-{number}",
                 "memory_limit": 0,  # cells have a limit of their own
@@ -143,4 +143,4 @@ def worker_options(hosting: Hosting) -> list[dict[str, Any]]:
                 "death_timeout": JOIN_SECONDS,
             }
         )
-    return options
+    return arguments

@@ -43,7 +43,7 @@ _LINES, _LINE_LENGTH = 20, 500
 """How much of a cell's output is sent at each poll; its logs have all of it."""
 _ALIVE = {WorkerStatus.running, WorkerStatus.paused, WorkerStatus.init, WorkerStatus.starting}
 _RUNNER = runner_digest()
-"""Of the code that this process has loaded, whatever happens to the files later."""
+"""Of the code that this process has loaded, even if the files change later."""
 _unpacking = threading.Lock()
 
 CellFiles = tuple[StoredResult, dict[str, bytes]]
@@ -107,7 +107,7 @@ class StepSender:
         self._worker.log_event(self._topic, event)
 
     def receive(self, step: str, *arguments: Any) -> None:
-        """Send a step; keep the last lines of output. The client itself knows when a cell has finished."""
+        """Send a step; keep the last lines of output for :meth:`flush`. The client reports finished cells itself."""
         if step == "cell_output":
             name, line = arguments
             self._lines.append((name, line[:_LINE_LENGTH]))
@@ -134,7 +134,7 @@ def describe_worker(environment: str, dask_worker: Worker) -> WorkerInfo:
 
 
 def run_shipment(shipment: Shipment, topic: str) -> dict[str, CellFiles]:
-    """Run cells on this worker, and return what each left; each step is an event of ``topic``.
+    """Run cells on this worker, and return their results and files; each step is sent as an event of ``topic``.
 
     Raises:
         InterruptedBuildError: The task was released, or the worker closes.

@@ -1,1 +1,1 @@
-"""RUN: from cells to results. Plans a build, runs its cells and caches what they write."""
+"""Plans builds, runs cells and caches their results."""

@@ -49,7 +49,7 @@ class BuildOptions:
     environment: str = "uv"
     """``"uv"``, or ``"current"`` for the interpreter that runs ``kbt``."""
     rerun: bool | tuple[str, ...] = False
-    """Run cells although their results are known: all that are asked for, or those of these targets."""
+    """Run cells although their results are known: all targets, or these."""
     workloads: str = ""
     """Names of workload sets for cells that measure, comma-separated; empty for the device's default."""
     mode: str = FORWARD
@@ -96,7 +96,7 @@ def build(project: Project, targets: Sequence[str], options: BuildOptions, progr
         progress: Receives each step.
 
     Returns:
-        Every notebook of the project; cells that were not asked for with their last result.
+        Every notebook of the project; cells that are not targets have their last result.
 
     Raises:
         NotebooksError: Something is wrong with the notebooks concerned; nothing has run.
@@ -130,7 +130,7 @@ def build(project: Project, targets: Sequence[str], options: BuildOptions, progr
 class _Selection:
     survey: Survey
     cells: list[CellName]
-    """Everything that is asked for or needed, in a possible order."""
+    """The targets and what they need, in a possible order."""
     rerun: set[CellName]
 
 

@@ -43,7 +43,7 @@ def project_lock(project: Project, progress: Progress) -> Iterator[bool]:
 def device_lock(slug: str, progress: Progress, stopped: Callable[[], bool] = _never) -> Iterator[None]:
     """Let one cell at a time measure on a device, among all builds of this user.
 
-    GPUs of one machine are told apart by ``CUDA_VISIBLE_DEVICES``.
+    GPUs of one machine are distinguished by ``CUDA_VISIBLE_DEVICES``.
 
     Raises:
         InterruptedBuildError: ``stopped`` returned true while waiting.
@@ -80,7 +80,7 @@ def _held(
 
 @contextmanager
 def signals_as_interrupt() -> Iterator[None]:
-    """Treat SIGTERM and SIGHUP as Ctrl-C, so that no cell is left running."""
+    """Treat SIGTERM and SIGHUP as Ctrl-C, so that no cell keeps running."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
