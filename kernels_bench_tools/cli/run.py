@@ -36,7 +36,7 @@ from kernels_bench_tools.notebooks.project import Project, find_project, operato
 from kernels_bench_tools.run.build import BuildOptions
 from kernels_bench_tools.schema.build import BuildRun, CellRun, NotebookRun
 from kernels_bench_tools.schema.record import Record
-from kernels_bench_tools.summarize.compare import Comparison, compare_records
+from kernels_bench_tools.summarize.rows import Comparison, compare_records
 from kernels_bench_tools.text import title_from_name
 
 

@@ -9,7 +9,7 @@ from rich.text import Text
 
 from kernels_bench_tools.schema.record import Record, Status
 from kernels_bench_tools.schema.summary import Verdict
-from kernels_bench_tools.summarize.compare import Comparison
+from kernels_bench_tools.summarize.rows import Comparison
 
 
 def count_processes(records: Iterable[Record]) -> int:

@@ -11,10 +11,10 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from kernels_bench_tools.schema.record import CacheState, Flag, Record, Regime, Status, Timer
+from kernels_bench_tools.schema.record import CacheState, Record, Status, Timer
 from kernels_bench_tools.schema.summary import SMALLEST_EFFECT, Estimate, Point, Verdict
 from kernels_bench_tools.stats import geometric_mean_interval, ratio_interval, ratio_of, widened
-from kernels_bench_tools.summarize.merge import by_workload, estimate, merge, reason_of, resolution, samples
+from kernels_bench_tools.summarize.merge import estimate, resolution, samples
 
 SAME_EFFECT = 0.02
 """Two are the same if the interval excludes a larger difference."""
@@ -35,30 +35,6 @@ class Speedup(msgspec.Struct, kw_only=True, frozen=True):
     """Lower end of its interval; None where it is not known."""
     high: float | None = None
     verdict: Verdict = Verdict.NONE
-
-
-class Comparison(msgspec.Struct, kw_only=True, frozen=True):
-    """A candidate and its baseline on one workload, as ``kbt run`` prints them."""
-
-    workload: str
-    status: Status
-    reason: str = ""
-    median_ms: float | None = None
-    ci_low_ms: float | None = None
-    ci_high_ms: float | None = None
-    processes: int = 1
-    """Number of processes that measured it."""
-    baseline_ms: float | None = None
-    """Median of the baseline; None if it has no rank on this workload."""
-    speedup: float | None = None
-    speedup_low: float | None = None
-    speedup_high: float | None = None
-    verdict: Verdict = Verdict.NONE
-    regime: Regime | None = None
-    fraction: float | None = None
-    """Achieved rate over that of ``ceiling``."""
-    ceiling: str = ""
-    flags: list[Flag] = []
 
 
 def compare(candidate: Sequence[Record], baseline: Sequence[Record]) -> Speedup:
@@ -139,49 +115,3 @@ def overall_speedup(
 def _p50(record: Record) -> float:
     assert record.lat_ms is not None
     return record.lat_ms.p50
-
-
-def compare_records(records: Iterable[Record], baseline: Iterable[Record]) -> list[Comparison]:
-    """Return a row for each workload, in the order of the candidate's records.
-
-    A candidate's record without a workload holds for every workload without a record. Without such a record, workloads
-    that only the baseline has are left out.
-
-    Args:
-        records: The candidate's records on one device, of all its processes.
-        baseline: The baseline's on the same device; the candidate's own if it is the baseline.
-    """
-    ours, whole = by_workload(records)
-    theirs, _ = by_workload(baseline)
-    names = list(ours) + [name for name in theirs if whole is not None and name not in ours]
-    if whole is not None:
-        if not names:
-            return [_comparison("", [whole], [])]
-        ours = {name: ours.get(name, [whole]) for name in names}
-    return [_comparison(name, ours[name], theirs.get(name, [])) for name in names]
-
-
-def _comparison(workload: str, records: Sequence[Record], baseline: Sequence[Record]) -> Comparison:
-    record, found = merge(records), estimate(records)
-    rankable = bool(baseline) and all(other.outcome is Status.OK for other in baseline)
-    theirs = estimate(baseline) if rankable else None
-    speedup = compare(records, baseline)
-    shown = record.roofline if record.outcome is Status.OK else None
-    return Comparison(
-        workload=workload,
-        status=record.outcome,
-        reason=reason_of(record),
-        median_ms=record.lat_ms.p50 if record.lat_ms else None,
-        ci_low_ms=found.low if found and found.known else None,
-        ci_high_ms=found.high if found and found.known else None,
-        processes=len(records),
-        baseline_ms=theirs.value if theirs else None,
-        speedup=speedup.value,
-        speedup_low=speedup.low,
-        speedup_high=speedup.high,
-        verdict=speedup.verdict,
-        regime=record.regime,
-        fraction=shown.fraction if shown else None,
-        ceiling=shown.ceiling if shown else "",
-        flags=record.flags,
-    )

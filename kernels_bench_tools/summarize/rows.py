@@ -9,8 +9,8 @@ import msgspec
 
 from kernels_bench_tools.schema.build import FrontMatter
 from kernels_bench_tools.schema.device import Device, cuda_device
-from kernels_bench_tools.schema.record import Environment, Failure, Provenance, Record, Status
-from kernels_bench_tools.schema.summary import Point, Row, WorkloadSummary
+from kernels_bench_tools.schema.record import Environment, Failure, Flag, Provenance, Record, Regime, Status
+from kernels_bench_tools.schema.summary import Point, Row, Verdict, WorkloadSummary
 from kernels_bench_tools.summarize.compare import Speedup, compare, overall_speedup
 from kernels_bench_tools.summarize.merge import by_workload, estimate, merge, reason_of
 from kernels_bench_tools.summarize.metrics import set_metrics
@@ -18,6 +18,7 @@ from kernels_bench_tools.summarize.views import View, group_order, in_view_order
 from kernels_bench_tools.text import series_slug, slugify, title_from_name
 
 _NOT_A_GPU = frozenset({"", "cpu", "none", "null", "n/a", "unknown"})
+_NO_DEVICE = Device(kind="", name="", slug="")
 NEVER_RUN = "not measured on this device"
 NO_RECORD = "no record of this workload"
 
@@ -104,7 +105,7 @@ def group_records(sources: Sequence[Source]) -> list[ViewRecords]:
         measured = {view_of(record.wl) for records in here.values() for record in records if record.workload}
         views = {name: _views(records, groups[name], measured) for name, records in here.items()}
         for view in in_view_order(set().union(*views.values()), order):
-            found += [_view_records(name, device, view, here[name]) for name in here if view in views[name]]
+            found += [_merged(here[name], name, device, view) for name in here if view in views[name]]
     return found
 
 
@@ -150,13 +151,16 @@ def _views(records: Sequence[Record], groups: Sequence[str], measured: set[View]
     return own | computed or {View(group) for group in groups}
 
 
-def _view_records(name: str, device: Device, view: View, records: Sequence[Record]) -> ViewRecords:
-    here = [record for record in records if not record.workload or view_of(record.wl) == view]
+def _merged(
+    records: Sequence[Record], implementation: str = "", device: Device = _NO_DEVICE, view: View | None = None
+) -> ViewRecords:
+    """Return the records of one view, or of all, with the processes of each workload merged."""
+    here = [record for record in records if not record.workload or view in (None, view_of(record.wl))]
     processes, whole = by_workload(here)
     return ViewRecords(
-        implementation=name,
+        implementation=implementation,
         device=device,
-        view=view,
+        view=view or View(),
         records={workload: merge(found) for workload, found in processes.items()},
         processes=processes,
         whole=whole,
@@ -278,3 +282,68 @@ def _measured(workload: str, record: Record, processes: int, speedup: Speedup) -
         point.ci_low_ms, point.ci_high_ms = ends if processes == 1 else (latency.ci_low, latency.ci_high)
         point.reps, point.timer, point.cache = latency.reps, latency.timer, latency.cache
     return point
+
+
+class Comparison(msgspec.Struct, kw_only=True, frozen=True):
+    """A candidate and its baseline on one workload, as ``kbt run`` prints them."""
+
+    workload: str
+    status: Status
+    reason: str = ""
+    median_ms: float | None = None
+    ci_low_ms: float | None = None
+    ci_high_ms: float | None = None
+    processes: int = 1
+    """Number of processes that measured it."""
+    baseline_ms: float | None = None
+    """Median of the baseline; None if it has no rank on this workload."""
+    speedup: float | None = None
+    speedup_low: float | None = None
+    speedup_high: float | None = None
+    verdict: Verdict = Verdict.NONE
+    regime: Regime | None = None
+    fraction: float | None = None
+    """Achieved rate over that of ``ceiling``."""
+    ceiling: str = ""
+    flags: list[Flag] = []
+
+
+def compare_records(records: Sequence[Record], baseline: Sequence[Record]) -> list[Comparison]:
+    """Return a row for each workload, in the order of the candidate's records.
+
+    A candidate's record without a workload holds for every workload without a record. Without such a record, workloads
+    that only the baseline has are left out.
+
+    Args:
+        records: The candidate's records on one device, of all its processes.
+        baseline: The baseline's on the same device; the candidate's own if it is the baseline.
+    """
+    ours, theirs = (_merged(side) for side in (records, baseline))
+    names = list(ours.processes)
+    if ours.whole is not None:
+        names += [name for name in theirs.processes if name not in names]
+    return [_comparison(name, ours, theirs) for name in names or [""] * (ours.whole is not None)]
+
+
+def _comparison(workload: str, ours: ViewRecords, theirs: ViewRecords) -> Comparison:
+    point = _point(workload, ours, theirs)
+    baseline = theirs.records.get(workload)
+    passed = baseline is not None and baseline.outcome is Status.OK
+    return Comparison(
+        workload=workload,
+        status=point.status,
+        reason=point.reason,
+        median_ms=point.p50_ms,
+        ci_low_ms=point.ci_low_ms,
+        ci_high_ms=point.ci_high_ms,
+        processes=point.processes,
+        baseline_ms=baseline.lat_ms.p50 if baseline and passed and baseline.lat_ms else None,
+        speedup=point.speedup,
+        speedup_low=point.speedup_low,
+        speedup_high=point.speedup_high,
+        verdict=point.verdict,
+        regime=point.regime,
+        fraction=point.fraction,
+        ceiling=point.ceiling,
+        flags=point.flags,
+    )

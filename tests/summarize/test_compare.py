@@ -4,8 +4,9 @@ import pytest
 
 from kernels_bench_tools.schema.record import CacheState, Status, Timer
 from kernels_bench_tools.schema.summary import Verdict
-from kernels_bench_tools.summarize.compare import compare, compare_records
+from kernels_bench_tools.summarize.compare import compare
 from kernels_bench_tools.summarize.merge import interval, reason_of
+from kernels_bench_tools.summarize.rows import compare_records
 
 
 def test_speedup_is_baseline_over_candidate(record):

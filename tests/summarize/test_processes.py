@@ -9,10 +9,10 @@ from kernels_bench_tools.schema.record import Flag, Quantities, Regime, Roofline
 from kernels_bench_tools.schema.record_io import encode_record
 from kernels_bench_tools.schema.summary import Verdict
 from kernels_bench_tools.stats import hierarchical_median
-from kernels_bench_tools.summarize.compare import compare, compare_records
+from kernels_bench_tools.summarize.compare import compare
 from kernels_bench_tools.summarize.export import text_table
 from kernels_bench_tools.summarize.merge import by_workload, merge, samples
-from kernels_bench_tools.summarize.rows import Source
+from kernels_bench_tools.summarize.rows import Source, compare_records
 from kernels_bench_tools.summarize.summary import summarize
 
 BASELINE = {"title": "Base", "baseline": True}
