@@ -75,12 +75,12 @@ def is_reference(need: str) -> bool:
 def read_cell(
     project: Project, name: str, fence: Fence, offset: int, problems: list[NotebookError]
 ) -> Cell | None:
-    """Return the cell of a fence, or None if the fence is empty.
+    """Return the cell of a python fence, or None if the fence is empty.
 
     Args:
         project: The project, which must contain the file of ``script=``.
-        name: The notebook's path within the project.
-        fence: A fence whose first word is ``python``.
+        name: The notebook's name.
+        fence: The fence.
         offset: Number of lines before the notebook's body.
         problems: Errors are appended to it.
     """
@@ -178,6 +178,5 @@ def _check_values(cell: Cell, attributes: dict[str, str], report: Report) -> Non
         report(f"the cell cannot be run: {error}", "A `# /// script` header as PEP 723 describes")
         return
     if cell.deps and header is not None:
-        report(
-            "it has deps= and a header of its own", "One of them", "Move deps= into the header's dependencies"
-        )
+        remedy = "Move deps= into the header's dependencies"
+        report("it has deps= and a header of its own", "One of them", remedy)

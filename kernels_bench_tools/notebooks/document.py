@@ -141,7 +141,6 @@ def _duplicates(name: str, blocks: Sequence[str | Cell]) -> list[NotebookError]:
         earlier = first.setdefault(cell.id, cell)
         if earlier is not cell:
             what = f"the id {cell.id!r} is already that of the cell in line {earlier.file_line}"
-            problems.append(
-                NotebookError(f"{name}:{cell.file_line}", what, "", "Give it an `id=` of its own")
-            )
+            where = f"{name}:{cell.file_line}"
+            problems.append(NotebookError(where, what, "", "Give it an `id=` of its own"))
     return problems

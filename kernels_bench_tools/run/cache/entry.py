@@ -57,16 +57,20 @@ class _Format(msgspec.Struct):
 
 
 @dataclass(frozen=True)
-class Entry:
-    """A result in the cache."""
-
+class _EntryFolder:
     folder: Path
-    result: StoredResult
 
     @property
     def artifacts(self) -> Path:
         """The folder of the artifacts."""
         return self.folder / "artifacts"
+
+
+@dataclass(frozen=True)
+class Entry(_EntryFolder):
+    """A result in the cache."""
+
+    result: StoredResult
 
     @property
     def key(self) -> str:
@@ -79,16 +83,8 @@ class Entry:
         return self.result.status is Status.OK or not self.result.started
 
 
-@dataclass(frozen=True)
-class Draft:
+class Draft(_EntryFolder):
     """An entry that is being written."""
-
-    folder: Path
-
-    @property
-    def artifacts(self) -> Path:
-        """The folder for the artifacts."""
-        return self.folder / "artifacts"
 
     @property
     def stdout(self) -> Path:

@@ -69,13 +69,7 @@ class Fingerprints:
         self._made: dict[str, dict[str, str]] = {}
 
     def key(self, node: Node, results: Mapping[CellName, Entry], processes: int = 1) -> str:
-        """Return the key of a cell whose needs have ``results``.
-
-        Args:
-            node: The cell.
-            results: The results of the cells that it needs.
-            processes: Number of processes, for a cell that measures.
-        """
+        """Return the key of a cell whose needs have ``results`` and which, if it measures, has ``processes``."""
         parts = self.parts(node, results, processes)
         key = hashlib.sha256(msgspec.json.encode(parts, order="deterministic")).hexdigest()
         self._made[key] = parts

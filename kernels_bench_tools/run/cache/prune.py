@@ -56,14 +56,14 @@ def prune_cache(cache: CellCache, limit: int) -> list[StoredEntry]:
 
 
 def verify_cache(cache: CellCache, on_progress: Callable[[int, int], None]) -> dict[str, str]:
-    """Check every entry, and remove those that are damaged or of another version.
+    """Check every entry, and remove those that are damaged or of another version. The lock must be held.
 
     Args:
-        cache: The cache of a project whose lock is held.
+        cache: The cache.
         on_progress: Called with the number of entries checked, and of all.
 
     Returns:
-        For each removed entry, named by its cell where that is known, what is wrong with it.
+        The cell, or the key, of each removed entry to what is wrong with it.
     """
     removed = {}
     folders = cache.entries()

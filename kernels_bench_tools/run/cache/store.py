@@ -67,12 +67,7 @@ class CellCache:
         self._known: dict[str, Entry] = {}
 
     def find(self, key: str, cell: CellName | None = None) -> Entry | None:
-        """Return the entry of this key, or None if there is none or it is damaged.
-
-        Args:
-            key: The key.
-            cell: The cell that a message about damage names.
-        """
+        """Return the entry of this key; None if there is none, or, with a message about ``cell``, it is damaged."""
         if key in self._known:
             return self._known[key]
         if key in self.damaged:

@@ -65,14 +65,7 @@ class CellEnvironment(Protocol):
         ...
 
     def shared_script(self, code: str, script: Path, root: Path, state: Path) -> Path:
-        """Return the script to prepare for a cell: one shared by all cells with equal headers, or its own.
-
-        Args:
-            code: The text of the cell's script.
-            script: The path of the cell's script.
-            root: The project's folder.
-            state: The project's state folder.
-        """
+        """Return the script to prepare for the cell whose ``script`` is ``code``: a shared one, or its own."""
         ...
 
     def prepare(self, script: Path, log: Path, processes: Processes) -> Prepared:

@@ -32,13 +32,7 @@ class Preparation:
     def prepare(
         self, nodes: Sequence[Node], logs: Mapping[CellName, Path], pool: ThreadPoolExecutor
     ) -> dict[CellName, Prepared]:
-        """Make the environments of cells in parallel, one for all cells that share it.
-
-        Args:
-            nodes: The cells.
-            logs: File for the output of each cell's environment.
-            pool: The threads to use.
-        """
+        """Make the environments of cells in parallel, each once, with the output in the cells' ``logs``."""
         shared: dict[Path, list[Node]] = {}
         for node in nodes:
             code, script = self.environment.script(node.cell), node.notebook.script_path(node.cell)
@@ -53,13 +47,7 @@ class Preparation:
         return {node.name: futures[script].result() for script, members in shared.items() for node in members}
 
     def renew(self, prepared: Prepared, name: CellName, log: Path) -> Prepared:
-        """Return a cell's environment just before it starts; made again if an earlier cell changed its packages.
-
-        Args:
-            prepared: The cell's environment, as ``prepare`` returned it.
-            name: The cell.
-            log: File for the output.
-        """
+        """Return a prepared environment just before a cell starts; made again if a cell changed its packages."""
         if prepared.is_intact():
             return prepared
         with self.lock:

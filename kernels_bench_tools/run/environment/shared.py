@@ -26,13 +26,9 @@ _CONFIGURATIONS = ("uv.toml", "pyproject.toml", ".python-version", ".python-vers
 
 
 def shared_script(code: str, script: Path, root: Path, folder: Path) -> Path:
-    """Return the script whose environment a cell uses; a shared one is written unless it is up to date.
+    """Return the script whose environment the cell uses whose ``script`` is ``code``.
 
-    Args:
-        code: The text of the cell's script.
-        script: The path of the cell's script.
-        root: The project's folder.
-        folder: The folder for shared scripts.
+    A shared one is written to ``folder`` unless it is up to date.
     """
     header = None if _has_own_settings(script.parent, root) else _portable(code, script.parent)
     if header is None:
