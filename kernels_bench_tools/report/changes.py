@@ -14,7 +14,6 @@ from kernels_bench_tools.errors import ProjectError
 from kernels_bench_tools.report.labels import Label
 from kernels_bench_tools.report.operators import OperatorReport
 from kernels_bench_tools.report.page import Page
-from kernels_bench_tools.report.paths import SitePaths
 from kernels_bench_tools.report.provenance import day
 from kernels_bench_tools.report.rows import view_slug, view_title
 from kernels_bench_tools.report.sections import implementation_urls
@@ -101,13 +100,11 @@ def read_report(path: Path) -> Report:
     raise ProjectError(str(path), what, "The report.json of an earlier build")
 
 
-def changes_since(
-    previous: Report, operators: Sequence[OperatorReport], page: Page, paths: SitePaths
-) -> ReportChanges:
+def changes_since(previous: Report, operators: Sequence[OperatorReport], page: Page) -> ReportChanges:
     """Return how the operators' rows differ from those of an earlier report."""
     before = _points((one.operator, one.devices) for one in previous.operators)
     found = sorted(
-        [*_current(before, operators, page, paths), *_gone(previous, operators, page)],
+        [*_current(before, operators, page), *_gone(previous, operators, page)],
         key=lambda change: (change.kind, change.place, change.title),
     )
     return ReportChanges(day(previous.measured), found[:MAX_SHOWN], max(0, len(found) - MAX_SHOWN))
@@ -123,11 +120,9 @@ def _points(operators: Iterable[tuple[str, Iterable[DeviceSummary]]]) -> _Points
     }
 
 
-def _current(
-    before: _Points, operators: Sequence[OperatorReport], page: Page, paths: SitePaths
-) -> Iterator[Change]:
+def _current(before: _Points, operators: Sequence[OperatorReport], page: Page) -> Iterator[Change]:
     for operator in operators:
-        urls = implementation_urls(operator, page, paths)
+        urls = implementation_urls(operator, page)
         for view in operator.views:
             place = f"{operator.title}, {view.device.name}, {view_title(view)}"
             place_url = f"{page.url(operator.page_of(view))}#{view_slug(view)}"
@@ -145,26 +140,20 @@ def _current(
 def _compare(old: Sequence[Point | None], row: Row) -> tuple[ChangeKind | None, str]:
     """Return what changed about a row whose points were ``old``, and by how much or why."""
     pairs = list(zip(old, row.points, strict=True))
-    passed = [now for _, now in pairs if now.status is Status.OK]
-    if any(was and was.status is Status.OK and now.status is not Status.OK for was, now in pairs):
-        lost = next(
-            now for was, now in pairs if was and was.status is Status.OK and now.status is not Status.OK
-        )
-        return ChangeKind.FAILS, f"{lost.workload}: {lost.reason or lost.status.value}"
-    if not passed:
+    passed_before = [(was, now) for was, now in pairs if was and was.status is Status.OK]
+    for _, now in passed_before:
+        if now.status is not Status.OK:
+            return ChangeKind.FAILS, f"{now.workload}: {now.reason or now.status.value}"
+    if passed_before:
+        return _by_speed(passed_before)
+    if all(now.status is not Status.OK for _, now in pairs):
         return None, ""
-    if not any(was and was.status is Status.OK for was, _ in pairs):
-        known = any(was for was, _ in pairs)
-        return (ChangeKind.PASSES if known else ChangeKind.NEW), _speed(row)
-    return _by_speed([(was, now) for was, now in pairs if was])
+    speed = f"speed-up {times(row.speedup)}" if row.speedup is not None and not row.baseline else ""
+    return (ChangeKind.PASSES if any(old) else ChangeKind.NEW), speed
 
 
 def _by_speed(pairs: Sequence[tuple[Point, Point]]) -> tuple[ChangeKind | None, str]:
-    ratios = [
-        (was.p50_ms / now.p50_ms, _differ(was, now))
-        for was, now in pairs
-        if was.status is now.status is Status.OK and was.p50_ms and now.p50_ms
-    ]
+    ratios = [(was.p50_ms / now.p50_ms, _differ(was, now)) for was, now in pairs if was.p50_ms and now.p50_ms]
     significant = sum(differs for _, differs in ratios)
     if not significant:
         return None, ""
@@ -180,10 +169,6 @@ def _differ(was: Point, now: Point) -> bool:
         return False
     low, high, now_low, now_high = (end or 0.0 for end in ends)
     return (now_high < low or now_low > high) and abs(was.p50_ms / now.p50_ms - 1) >= SMALLEST_EFFECT
-
-
-def _speed(row: Row) -> str:
-    return f"speed-up {times(row.speedup)}" if row.speedup is not None and not row.baseline else ""
 
 
 def _gone(previous: Report, operators: Sequence[OperatorReport], page: Page) -> Iterator[Change]:

@@ -23,6 +23,7 @@ from kernels_bench_tools.report.paths import (
     SitePaths,
     backward_page,
     matrix_page,
+    page_path,
 )
 from kernels_bench_tools.report.provenance import Origin
 from kernels_bench_tools.report.selfchecks import SelfChecks
@@ -122,14 +123,14 @@ def render(
             selfcheck_url=page.url(SELFCHECK),
             method_url=page.url(METHOD),
             source=site.links.source(notebook.path) if notebook.digest else "",
-            related=_related(site, page, owner),
+            related=_related(page, owner),
             navigation=_navigation(site, page),
             **context,
         )
     )
 
 
-def _related(site: Site, page: Page, owner: OperatorReport | None) -> list[tuple[str, str, bool]]:
+def _related(page: Page, owner: OperatorReport | None) -> list[tuple[str, str, bool]]:
     """Return the pages of an operator: label, URL, and whether it is this one."""
     if owner is None:
         return []
@@ -138,7 +139,7 @@ def _related(site: Site, page: Page, owner: OperatorReport | None) -> list[tuple
         pages.append(("Backward", backward_page(owner.folder)))
     if owner.views:
         pages.append(("Matrix", matrix_page(owner.folder)))
-    pages += [(_short_title(notebook, owner), site.paths.pages[notebook.path]) for notebook in owner.combined]
+    pages += [(_short_title(notebook, owner), page_path(notebook.path)) for notebook in owner.combined]
     return [(label, page.url(path), path == page.path) for label, path in pages]
 
 

@@ -14,7 +14,7 @@ import msgspec
 from kernels_bench_tools.file_io import read_struct
 from kernels_bench_tools.report.artifacts import Artifact, notebook_artifacts
 from kernels_bench_tools.report.labels import status_label
-from kernels_bench_tools.report.paths import SitePaths, backward_page
+from kernels_bench_tools.report.paths import SitePaths, backward_page, page_path
 from kernels_bench_tools.report.rows import DeviceResults, by_device, is_forward
 from kernels_bench_tools.schema.build import CellRun, NotebookRun, Prose, has_other_code
 from kernels_bench_tools.schema.summary import DeviceSummary, Row, Summary
@@ -100,6 +100,11 @@ class OperatorReport:
         """Return the notebook of an implementation; None if the project no longer has it."""
         path = posixpath.join(self.folder, IMPLEMENTATIONS, f"{implementation}.md")
         return next((notebook for notebook in self.implementations if notebook.path == path), None)
+
+    def implementation_page(self, implementation: str) -> str:
+        """Return the site path of an implementation's page; empty if the project no longer has its notebook."""
+        notebook = self.notebook(implementation)
+        return page_path(notebook.path) if notebook else ""
 
     def rows(self, implementation: str) -> list[tuple[DeviceSummary, Row]]:
         """Return the rows of an implementation, view by view."""

@@ -59,7 +59,7 @@ def front_page(site: Site) -> str:
     parts = builder.parts(body.parts)
     if not any(part.kind == OPERATORS for part in parts):
         parts.append(PagePart(OPERATORS))
-    sections = [front_section(operator, page, site.paths) for operator in site.operators]
+    sections = [front_section(operator, page) for operator in site.operators]
     cards = [operator_card(operator, page) for operator in site.operators]
     return render(
         site,
@@ -71,7 +71,7 @@ def front_page(site: Site) -> str:
         operators=sections,
         cards={section.id: card for section, card in zip(sections, cards, strict=True)},
         contents=_contents(body.parts, sections),
-        changes=changes_since(site.previous, site.operators, page, site.paths) if site.previous else None,
+        changes=changes_since(site.previous, site.operators, page) if site.previous else None,
         commit=site.build.project.commit,
         origins=view_origins(view for operator in site.operators for view in operator.views),
     )
@@ -129,7 +129,7 @@ def _operator_page(
         owner=operator,
         origins=view_origins(operator.on(page.path).views),
         parts=parts,
-        operator=operator_section(operator, page, site.paths),
+        operator=operator_section(operator, page),
     )
 
 
@@ -140,7 +140,7 @@ def matrix_page(site: Site, operator: OperatorReport) -> str:
         f"{operator.title}: matrix",
         "Every workload by every implementation, as a multiple of the workload's fastest correct time.",
     )
-    urls = implementation_urls(operator, page, site.paths)
+    urls = implementation_urls(operator, page)
     return render(
         site,
         "matrix.html.j2",
@@ -269,7 +269,7 @@ def status_page(site: Site) -> str:
         page,
         notebook,
         origins=view_origins(views),
-        groups=failure_groups(site.operators, page, site.paths),
+        groups=failure_groups(site.operators, page),
         problems=[(operator.title, page.url(operator.page), operator.problem) for operator in site.operators],
         total=sum(len(row.points) for view in views for row in view.rows),
     )

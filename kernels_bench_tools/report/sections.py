@@ -12,7 +12,7 @@ from kernels_bench_tools.report.chart import ChartPanel
 from kernels_bench_tools.report.labels import Label, status_label
 from kernels_bench_tools.report.operators import OperatorReport, implementation_id, notebook_title
 from kernels_bench_tools.report.page import Page
-from kernels_bench_tools.report.paths import SitePaths, operator_records
+from kernels_bench_tools.report.paths import operator_records, page_path
 from kernels_bench_tools.report.rows import (
     DeviceResults,
     fastest,
@@ -132,7 +132,7 @@ class OperatorSection:
         return [view for device in self.devices for view in device.views]
 
 
-def operator_section(operator: OperatorReport, page: Page, paths: SitePaths) -> OperatorSection:
+def operator_section(operator: OperatorReport, page: Page) -> OperatorSection:
     """Return an operator on one of its own pages, with its charts and downloads."""
     heading = page.heading_id(operator.title)
     chart = operator.chart
@@ -149,7 +149,7 @@ def operator_section(operator: OperatorReport, page: Page, paths: SitePaths) -> 
         charts[view_slug(operator.views[0])] = shown.figure
     known = {view_slug(view) for view in operator.views}
     return replace(
-        _section(operator.on(page.path), page, paths, heading, page.unique_id, charts),
+        _section(operator.on(page.path), page, heading, page.unique_id, charts),
         chart=shown,
         other_panels=[panel for panel in shown.panels if panel.view not in known] if shown else [],
         figures=[image(figure, page) for figure in operator.figures if figure is not chart],
@@ -157,27 +157,26 @@ def operator_section(operator: OperatorReport, page: Page, paths: SitePaths) -> 
     )
 
 
-def front_section(operator: OperatorReport, page: Page, paths: SitePaths) -> OperatorSection:
+def front_section(operator: OperatorReport, page: Page) -> OperatorSection:
     """Return an operator on the front page: its implementations, without charts and downloads."""
-    return _section(operator, page, paths, page.heading_id(operator.title), str, {})
+    return _section(operator, page, page.heading_id(operator.title), str, {})
 
 
 def _section(
     operator: OperatorReport,
     page: Page,
-    paths: SitePaths,
     heading: str,
     give_id: GiveId,
     charts: Mapping[str, Markup],
 ) -> OperatorSection:
-    urls = implementation_urls(operator, page, paths)
+    urls = implementation_urls(operator, page)
     return OperatorSection(
         id=heading,
         title=operator.title,
         description=operator.description,
         url=page.url(operator.page),
         problem=operator.problem,
-        combined=[(notebook_title(one), page.url(paths.pages[one.path])) for one in operator.combined],
+        combined=[(notebook_title(one), page.url(page_path(one.path))) for one in operator.combined],
         devices=[_device(device, give_id, charts) for device in operator.devices],
         implementations=list(_implementations(operator, urls)),
         urls=urls,
@@ -185,9 +184,9 @@ def _section(
     )
 
 
-def implementation_urls(operator: OperatorReport, page: Page, paths: SitePaths) -> dict[str, str]:
+def implementation_urls(operator: OperatorReport, page: Page) -> dict[str, str]:
     """Return the URL of each implementation's page."""
-    return {implementation_id(one): page.url(paths.pages[one.path]) for one in operator.implementations}
+    return {implementation_id(one): page.url(page_path(one.path)) for one in operator.implementations}
 
 
 def _device(device: DeviceResults, give_id: GiveId, charts: Mapping[str, Markup]) -> DeviceSection:

@@ -77,11 +77,11 @@ def served(sample_site):
 
 
 @pytest.mark.parametrize("address", ["/gone.html", "/layer_norm/gone.html", "/layer_norm/impls/gone.html"])
-def test_a_wrong_address_leads_back_from_any_depth(browser, served, address):
+def test_the_not_found_page_links_to_the_report_from_any_depth(browser, served, address):
     context = browser.new_context()
     page = context.new_page()
     page.goto(served + address)
-    expect(page.locator("h1")).to_have_text("No such page")
+    expect(page.locator("h1")).to_have_text("Page not found")
     page.get_by_role("link", name="Layer Normalization").click()
     expect(page.locator("h1")).to_have_text("Layer Normalization")
     page.goto(served + address)

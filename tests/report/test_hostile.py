@@ -98,7 +98,7 @@ def test_file_names_with_special_characters_are_quoted_in_links(sample, find_dea
     assert find_dead_references(sample.root / "site") == []
 
 
-def test_an_artifact_or_cell_whose_name_leaves_its_folder_stays_inside_the_site(sample):
+def test_names_cannot_lead_out_of_the_site(sample):
     cell = sample.notebook(f"{TRITON}.md").cells[0]
     cell.id = ".."
     cell.artifacts = {
@@ -147,7 +147,7 @@ def test_a_figure_that_declares_entities_is_shown_as_an_image(sample, read_page)
     assert ("img", "artifacts/combine/latency.svg") in list(page.references())
 
 
-def test_ids_that_a_page_has_already_are_renamed_with_what_refers_to_them():
+def test_duplicate_ids_are_renamed_with_their_references():
     inlined = inline(
         '<defs><path id="m" d="M0 0"/></defs><use href="#m"/><rect clip-path="url(#m)"/>', taken={"m"}
     )
@@ -156,7 +156,7 @@ def test_ids_that_a_page_has_already_are_renamed_with_what_refers_to_them():
     assert "url(#m-1)" in inlined
 
 
-def test_styles_of_a_figure_reach_nothing_outside_of_it():
+def test_styles_of_a_figure_apply_only_to_the_figure():
     inlined = inline("<style>rect { fill: red }</style><rect/>")
     assert '[id="figure"] { rect { fill: red } }' in inlined.replace("&quot;", '"')
 
@@ -181,7 +181,7 @@ def test_output_that_is_not_text_is_shown_with_replacement(sample, read_page):
     assert not set("\x00\x07\x1b") & set(page.html)
 
 
-def test_artifacts_that_cannot_be_shown_are_linked_and_the_page_is_made(sample, read_page):
+def test_artifacts_without_a_preview_are_linked(sample, read_page):
     nested = "<g>" * 5000 + "</g>" * 5000
     sample.artifact("latency.svg").write_text(SVG.format(nested))
     sample.artifact("latency.csv").write_text("a,b\n" + "x" * 200_000 + "\n")
@@ -192,7 +192,7 @@ def test_artifacts_that_cannot_be_shown_are_linked_and_the_page_is_made(sample, 
     assert ("img", "artifacts/combine/latency.svg") in list(page.references())
 
 
-def test_a_link_that_is_no_url_is_left_as_it_is(tmp_path):
+def test_an_invalid_url_is_not_changed(tmp_path):
     links = Links(tmp_path, {}, set(), "")
     assert links.rewrite("//[y", "folder", "folder/page.html") == "//[y"
     assert links.dead == {"folder: //[y"}

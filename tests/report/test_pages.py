@@ -50,7 +50,7 @@ def test_no_page_loads_anything_from_elsewhere(pages):
     assert not [url for url in urls if re.match(r"(https?:)?//", url)]
 
 
-def test_every_page_has_one_first_heading_a_policy_and_a_way_to_skip(pages):
+def test_every_page_has_one_h1_a_content_policy_and_a_skip_link(pages):
     for page in pages.values():
         assert len(page.elements("h1")) == 1, page.path
         assert "default-src 'none'" in page.html
@@ -72,7 +72,7 @@ def test_the_front_page_lists_its_chapters_in_order(pages):
     assert [link.text for link in contents.iter("a")] == ["Methodology", "Layer Normalization", "Notes"]
 
 
-def test_the_front_page_shows_chart_table_and_way_to_the_operator(pages):
+def test_the_front_page_shows_chart_table_and_link_of_the_operator(pages):
     page = pages["index.html"]
     assert page.elements("svg")
     assert "1.62×" in row_of(page, "implementations", "Triton")
@@ -104,13 +104,13 @@ def test_an_incorrect_implementation_has_no_rank_and_no_speedup(pages):
     )
 
 
-def test_the_baseline_says_so_beside_its_status(pages):
+def test_the_baseline_is_labelled_beside_its_status(pages):
     assert row_of(pages[OPERATOR], "ranking", "2 PyTorch").startswith(
         "2 PyTorch layer norm 1.00× ✓ ok ● baseline"
     )
 
 
-def test_a_rejected_implementation_says_why_and_has_no_rank(pages):
+def test_a_rejected_implementation_has_a_reason_and_no_rank(pages):
     table = [table for table in pages[OPERATOR].elements("table") if table.get("class") == "ranking"][1]
     row = next(text_of(row) for row in table.iter("tr") if "Wrong" in text_of(row))
     assert row.startswith(
@@ -121,7 +121,7 @@ def test_a_rejected_implementation_says_why_and_has_no_rank(pages):
     assert "work ran on the device outside the call that launched it" in page.text
 
 
-def test_the_line_for_each_device_comes_first_and_then_the_ranking_and_the_medians(pages):
+def test_the_overview_comes_before_ranking_and_medians(pages):
     html = pages[OPERATOR].html
     assert html.index('class="glance"') < html.index('class="ranking"') < html.index('class="medians"')
 
@@ -130,14 +130,14 @@ def test_a_chart_that_cannot_be_cut_is_shown_whole_and_once(pages):
     assert pages[OPERATOR].html.count('class="artifact-preview chart"') == 1
 
 
-def test_a_device_says_what_it_reached(pages):
+def test_measured_peaks_of_a_device_are_shown(pages):
     assert (
         "Measured peaks: read 4,380 GB/s · copy 4,270 GB/s · bfloat16 matmul 781 TFLOP/s"
         in pages[OPERATOR].text
     )
 
 
-def test_medians_say_what_bounds_the_workload_and_how_near_it_is(pages):
+def test_medians_show_regime_and_fraction_of_peak(pages):
     page = pages[OPERATOR]
     assert "Each was measured in 3 processes." in page.text
     assert cell_of(page, "Triton", "N2048_D4096").endswith("1.62× ▲ faster in cache, 94 % of copy")
@@ -158,7 +158,7 @@ def test_an_implementation_page_has_all_five_times_and_the_conditions(pages):
         assert told in page.text
 
 
-def test_a_time_that_no_device_can_reach_is_shown_as_such(sample, read_page):
+def test_a_time_above_the_roofline_is_labelled(sample, read_page):
     file = sample.artifact("summary.json")
     file.write_text(file.read_text().replace('"incorrect"', '"exceeds_physics"'))
     publish(sample.root, sample.build, sample.root / "site")
@@ -166,7 +166,7 @@ def test_a_time_that_no_device_can_reach_is_shown_as_such(sample, read_page):
     assert row.startswith("– Wrong layer norm – ≫ above the roofline")
 
 
-def test_the_background_comes_after_the_results(pages):
+def test_chapters_of_the_description_come_after_the_results(pages):
     text = pages[OPERATOR].html
     assert text.index("What it computes.") < text.index(">Results<") < text.index(">Formula<")
 
@@ -190,7 +190,7 @@ def test_the_combined_page_inlines_the_chart_and_shows_the_table(pages):
 
 
 @pytest.mark.parametrize("path", [OPERATOR, COMBINED])
-def test_a_series_of_an_inlined_chart_leads_to_its_implementation_from_any_page(pages, path, sample_site):
+def test_a_series_of_an_inlined_chart_links_to_its_implementation_from_any_page(pages, path, sample_site):
     page = pages[path]
     slug = "triton-layer-norm--nvidia-h200"
     group = next(
@@ -218,7 +218,7 @@ def test_the_downloaded_chart_links_to_the_implementations_from_where_it_lies(sa
     assert all((folder / link).is_file() for link in links)
 
 
-def test_an_implementation_page_tells_how_fast_on_what_and_how_to_repeat_it(pages):
+def test_an_implementation_page_shows_results_environment_and_command(pages):
     page = pages[TRITON]
     assert "kbt run layer_norm/impls/triton_layer_norm.md" in page.text
     for fact in (
@@ -262,7 +262,7 @@ def test_notebooks_of_one_folder_keep_their_own_artifacts(sample_site):
     assert (sample_site / "layer_norm/results/artifacts/combine/latency.csv").is_file()
 
 
-def test_the_report_is_there_as_data(sample_site):
+def test_the_report_is_available_as_json(sample_site):
     import json
 
     report = json.loads((sample_site / "report.json").read_text(encoding="utf-8"))
@@ -275,14 +275,14 @@ def test_pages_stay_small(sample_site):
     assert (sample_site / "static/report.js").stat().st_size <= 20_480
 
 
-def test_the_contents_say_which_device_the_fastest_was_measured_on(pages):
+def test_the_contents_name_the_device_of_the_fastest(pages):
     said = "NVIDIA H200: Triton layer norm, 1.62× over PyTorch layer norm"
     assert [
         text_of(line) for line in pages["index.html"].elements("span") if line.get("class") == "winner"
     ] == [said]
 
 
-def test_several_verdicts_are_glyphs_with_their_words_for_who_points_or_listens(sample, read_page):
+def test_several_verdicts_are_glyphs_with_tooltips_and_hidden_words(sample, read_page):
     file = sample.artifact("summary.json")
     file.write_text(file.read_text().replace('"verdict":"faster"', '"verdict":"same"', 1))
     publish(sample.root, sample.build, sample.root / "site")
@@ -292,7 +292,7 @@ def test_several_verdicts_are_glyphs_with_their_words_for_who_points_or_listens(
     assert [[inner.get("class") for inner in mark] for mark in shown] == [[None, "visually-hidden"]] * 2
 
 
-def test_notes_of_a_row_are_folded_into_one_line(pages):
+def test_flags_of_a_row_are_folded_into_one_line(pages):
     (notes, *_) = (found for found in pages[OPERATOR].elements("details") if found.get("class") == "notes")
     assert "open" not in notes.attrib
     assert text_of(notes.find("summary")) == "host-bound"

@@ -51,7 +51,7 @@ def test_only_the_pages_that_show_a_change_are_written(sample):
     assert changed == ["layer_norm/impls/triton_layer_norm.html"]
 
 
-def test_pages_of_notebooks_that_are_gone_are_removed(sample, find_dead_references):
+def test_pages_of_deleted_notebooks_are_removed(sample, find_dead_references):
     site = sample.root / "site"
     publish(sample.root, sample.build, site)
     sample.build.notebooks.remove(sample.notebook(TRITON))
@@ -121,7 +121,7 @@ def test_the_ignore_file_of_an_empty_site_is_kept(sample):
     assert list(contents(site)) == [".gitignore"]
 
 
-def test_a_failed_combine_cell_leaves_pages_that_say_why(sample, read_page, find_dead_references):
+def test_pages_state_why_there_is_no_summary(sample, read_page, find_dead_references):
     cell = sample.notebook(COMBINED).cells[0]
     cell.status, cell.reason, cell.exit_code, cell.artifacts = Status.ERROR, "ValueError: no <records>", 1, {}
     site = sample.root / "site"
@@ -136,7 +136,7 @@ def test_a_failed_combine_cell_leaves_pages_that_say_why(sample, read_page, find
 
 
 @pytest.mark.parametrize("damage", [b"", b"{}", b"\xff\xfe", b'{"schema": 1'])
-def test_a_damaged_summary_is_a_reason_not_an_end(sample, read_page, damage):
+def test_a_damaged_summary_is_reported_on_the_page(sample, read_page, damage):
     sample.artifact("summary.json").write_bytes(damage)
     publish(sample.root, sample.build, sample.root / "site")
     assert "summary.json is not a summary" in read_page(sample.root / "site", "layer_norm/index.html").text
@@ -184,7 +184,7 @@ def test_any_other_notebook_has_a_page_too(sample, read_page):
     assert "![operators] in a sentence" in page.text
 
 
-def test_html_in_prose_is_text_unless_the_project_lets_it_pass(sample, read_page):
+def test_html_in_prose_is_text_unless_the_project_allows_it(sample, read_page):
     sample.notebook(TRITON).blocks.insert(
         0, Prose(text='<img src="x" onerror="alert(1)">\n\nA <b>word</b>.\n')
     )
@@ -210,7 +210,7 @@ def test_raw_html_of_an_author_keeps_its_ids(sample, read_page):
     assert {"mine", "mine-1"} <= set(page.ids())
 
 
-def test_links_that_lead_nowhere_are_reported(sample):
+def test_dead_links_are_reported(sample):
     sample.notebook(TRITON).blocks.insert(0, Prose(text="[gone](../gone.md), [site](https://example.org)\n"))
     published = publish(sample.root, sample.build, sample.root / "site")
     assert published.dead_links == ["layer_norm/impls: ../gone.md"]
@@ -224,7 +224,7 @@ def test_links_to_files_of_the_project_lead_to_the_repository(sample, read_page)
     assert ("a", "https://example.org/kernels/blob/HEAD/README.md#use") in list(page.references())
 
 
-def test_a_flood_of_output_is_cut_and_kept_as_a_file(sample, read_page, find_dead_references):
+def test_long_output_is_shortened_and_kept_as_a_file(sample, read_page, find_dead_references):
     sample.log(TRITON).write_text("first\n" + "x" * 3_000_000 + "\nlast\n")
     site = sample.root / "site"
     publish(sample.root, sample.build, site)
@@ -256,7 +256,7 @@ def test_every_figure_of_an_operator_is_on_its_page(sample, read_page):
     assert ("img", "results/artifacts/combine/speedup.svg") in list(page.references())
 
 
-def test_a_build_cut_short_can_be_published_again(sample):
+def test_an_interrupted_build_can_be_published_again(sample):
     site = sample.root / "site"
     publish(sample.root, sample.build, site)
     # What a writer leaves that was ended before its last step: some files, and the list made before them.
@@ -276,7 +276,7 @@ def test_uvnotes_own_combined_notebook_keeps_its_script_and_style(sample, read_p
     assert ".series:hover path { stroke-width: 3; }" in page.html
 
 
-def test_logs_that_are_gone_leave_the_rest_of_the_page(sample, read_page):
+def test_missing_logs_are_left_out_of_the_page(sample, read_page):
     sample.log(TRITON).unlink()
     publish(sample.root, sample.build, sample.root / "site")
     page = read_page(sample.root / "site", "layer_norm/impls/triton_layer_norm.html")

@@ -54,7 +54,7 @@ def test_every_link_anchor_and_id_is_right(many_site, many_pages, find_dead_refe
         assert all(after <= before + 1 for before, after in pairwise(levels)), path
 
 
-def test_the_first_view_of_a_device_is_open_and_the_others_say_it_in_a_line(operator):
+def test_the_first_view_of_a_device_is_open_and_the_others_are_folded(operator):
     found = folds(operator)
     assert ["open" in fold.attrib for fold in found] == [True, *[False] * 5, True, False]
     assert [summary_of(fold) for fold in found[:2]] == [
@@ -74,7 +74,7 @@ def test_each_view_has_its_own_ranking_chart_and_medians(operator):
         assert shown == ranked
 
 
-def test_a_view_is_reached_by_device_and_key(operator):
+def test_the_anchor_of_a_view_is_its_device_and_key(operator):
     ids = operator.ids()
     for anchor in (
         "nvidia-h200",
@@ -86,7 +86,7 @@ def test_a_view_is_reached_by_device_and_key(operator):
     assert ("a", "#nvidia-h200-gelu-decode") in list(operator.references())
 
 
-def test_the_first_table_leads_to_every_view_with_its_winner(operator):
+def test_the_first_table_links_to_every_view_and_shows_its_fastest(operator):
     rows = [text_of(row) for row in tables(operator, "glance")[0].iter("tr")][1:]
     assert len(rows) == 8
     assert rows[0].startswith("NVIDIA H200 SwiGLU · default Triton activation 1.79×")
@@ -100,7 +100,7 @@ def test_no_implementation_is_missing_from_a_ranking(operator):
         assert re.search("⊘ unsupported 0/[0-9]+ ModuleNotFoundError: no such package here", text_of(table))
 
 
-def test_medians_are_read_by_workload_and_mark_the_shortest(operator):
+def test_medians_are_listed_by_workload_with_the_fastest_highlighted(operator):
     table = tables(operator, "medians")[0]
     assert len(list(table.find("tbody").iter("tr"))) == 24
     assert "Xformers" not in text_of(table)
@@ -126,7 +126,7 @@ def test_the_front_page_shows_the_fastest_of_each_device_and_function(many_site,
     assert ("a", "activation/index.html#nvidia-h200-gelu-default") in list(page.references())
 
 
-def test_the_front_page_draws_the_first_view_and_shows_a_standing_on_each_device(many_site, many_pages):
+def test_the_front_page_has_a_chart_of_the_first_view_and_results_for_each_device(many_site, many_pages):
     page = many_pages["index.html"]
     assert len(page.elements("svg")) == 1
     assert [path.get("class") for path in page.elements("path")] == [*["other"] * 10, "base", "best"]
@@ -193,7 +193,7 @@ def test_an_implementation_page_has_every_view_and_the_origin_of_its_kernel(many
     assert "Build SHA-256" not in other.text
 
 
-def test_the_data_have_the_views(many_site):
+def test_report_json_contains_the_views(many_site):
     report = json.loads((many_site / "report.json").read_text(encoding="utf-8"))
     devices = report["operators"][0]["devices"]
     assert [device["key"] for device in devices[:3]] == ["", "swiglu-large", "swiglu-decode"]
@@ -209,6 +209,6 @@ def test_publishing_thirteen_implementations_in_eight_views_takes_less_than_thre
     assert time.process_time() - start < 3
 
 
-def test_the_way_to_the_combined_results_does_not_name_the_operator_again(operator):
+def test_links_to_combined_results_omit_the_operator_name(operator):
     (related,) = (nav for nav in operator.elements("nav") if nav.get("class") == "related")
     assert [text_of(link) for link in related.iter("a")] == ["Ranking", "Matrix", "Combined results"]
