@@ -1,4 +1,4 @@
-"""The verbs, joined; and what becomes of an exception."""
+"""The command line: its verbs, and how exceptions end it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ VERBS = {
     "build": "build:build",
     "run": "run:run_notebook",
     "suite": "suite:suite",
-    "list": "listing:list_notebooks",
+    "list": "list:list_notebooks",
     "check": "check:check",
     "plan": "plan:plan",
     "new": "new:new",
@@ -31,22 +31,23 @@ VERBS = {
     "upgrade": "upgrade:upgrade",
     "clean": "clean:clean",
 }
-"""Each verb with the module of ``cli`` and the name in it that does it, in the order of the help.
+"""Verb to module of ``cli`` and function or app in it, in the order of the help.
 
-A module is imported when its verb is asked for: all of them take longer than a build in which nothing changed.
+Only the module of the given verb is imported: importing all takes longer than a build in which nothing changed.
 """
 
-_OWN_LAST_WORDS = {"serve"}
-"""Verbs that Ctrl-C is the usual end of, and that say so themselves."""
+_HANDLES_INTERRUPT = {"serve"}
+"""Verbs that usually end with Ctrl-C and print their own message."""
 
-_DISK_TAKES_NO_MORE = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS}
+_DISK_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS}
 
-_HELP = """Find out which GPU kernel to use.
+_HELP = """Benchmark GPU kernels and find out which one to use.
 
-    Notebooks measure kernels and leave records; `kbt build` runs what changed and publishes the report.
+    Notebooks measure kernels and write records. `kbt build` runs the cells whose inputs changed and publishes the
+    report to site/.
 
-    A first session: `kbt build`, then open site/index.html; `kbt run layer_norm/torch_layer_norm`;
-    `kbt new implementation layer_norm/mine`.
+    To start: `kbt build`, then open site/index.html. To add an implementation: `kbt new implementation
+    layer_norm/mine`, edit the notebook, `kbt run layer_norm/mine`.
     """
 
 
@@ -65,13 +66,13 @@ def _options(
 
 
 def find_app(arguments: Sequence[str]) -> typer.Typer:
-    """Return the command with the verb that the arguments begin with, or else with all, which help names."""
+    """Return the command with the given verb only, or with all verbs if there is none, as for the help."""
     first = arguments[0] if arguments else ""
     return make_app([first] if first in VERBS else VERBS)
 
 
 def make_app(verbs: Iterable[str]) -> typer.Typer:
-    """Return the command with these of ``VERBS``.
+    """Return the command with these verbs.
 
     Raises:
         ModuleNotFoundError: A package of the extra `report` is missing.
@@ -97,11 +98,11 @@ def make_app(verbs: Iterable[str]) -> typer.Typer:
 
 
 def run(app: typer.Typer, arguments: Sequence[str]) -> int:
-    """Run one command and return its exit code; a user's mistake is one line on stderr."""
+    """Run one command and return its exit code; a mistake of the user is one line on stderr."""
     try:
         code = int(app(list(arguments), prog_name="kbt", standalone_mode=False) or 0)
-        if code == INTERRUPTED and arguments[0] not in _OWN_LAST_WORDS:
-            raise KeyboardInterrupt  # typer has made an exit code of it
+        if code == INTERRUPTED and arguments[0] not in _HANDLES_INTERRUPT:
+            raise KeyboardInterrupt  # typer returns it as an exit code
         return code
     except typer.TyperException as error:
         return _show_usage_mistake(error)
@@ -109,28 +110,30 @@ def run(app: typer.Typer, arguments: Sequence[str]) -> int:
         print(f"kbt: {error}", file=sys.stderr)
         return USER_MISTAKE
     except (KeyboardInterrupt, typer.Abort):
-        print("kbt: interrupted. What was finished is kept. Run the same command to go on.", file=sys.stderr)
+        print(
+            "kbt: interrupted. Finished results are kept. Run the same command to continue.", file=sys.stderr
+        )
         return INTERRUPTED
     except BrokenPipeError:
-        # The reader of our output, such as `head`, has what it wanted.
+        # The reader of the output, such as `head`, has ended.
         sys.stderr.close()
         return 0
     except OSError as error:
-        if error.errno not in _DISK_TAKES_NO_MORE:
+        if error.errno not in _DISK_FULL:
             raise
         print(f"kbt: {_disk_mistake(error)}", file=sys.stderr)
         return USER_MISTAKE
 
 
 def _disk_mistake(error: OSError) -> KbtError:
-    """Say what a disk that takes no more means."""
+    """Return the error for a disk that is full or not writable."""
     where = str(error.filename2 or error.filename or "the disk")
-    remedy = "Make room and run the same command again. What was finished is kept"
+    remedy = "Free some space and run the same command again. Finished results are kept"
     return KbtError(where, f"cannot be written ({error.strerror})", "", remedy)
 
 
 def _show_usage_mistake(error: typer.TyperException) -> int:
-    """Say in one line what is wrong with the arguments."""
+    """Print in one line what is wrong with the arguments."""
     if type(error).__name__ == "NoArgsIsHelpError":
         return 0  # the help has been printed
     context = getattr(error, "ctx", None)

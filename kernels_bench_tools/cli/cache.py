@@ -1,16 +1,15 @@
-"""``kbt cache``: how large the results of cells are, and keeping them small and sound."""
+"""``kbt cache``: inspect, prune and verify the stored results of cells."""
 
 from __future__ import annotations
 
-import sys
 import time
 from pathlib import Path
 from typing import Annotated
 
-import msgspec
 import typer
 
 from kernels_bench_tools.cli.options import Json
+from kernels_bench_tools.cli.output import note, plural, print_json
 from kernels_bench_tools.cli.progress import make_progress
 from kernels_bench_tools.notebooks.limits import read_size
 from kernels_bench_tools.notebooks.project import find_project
@@ -21,17 +20,17 @@ from kernels_bench_tools.text import size as readable_size
 
 cache = typer.Typer(
     no_args_is_help=True,
-    help="""Look into the stored results of cells, `.kbt/cache`, and keep them small and sound.
+    help="""Inspect, prune and verify the stored results of cells.
 
-    A build stores what each cell left under a key made of all that led to it, and runs a cell only if there is
-    no such result. Deleting `.kbt` loses nothing but time.
+    Results are stored in `.kbt/cache` by a key of all inputs of the cell; a build runs a cell only if there is no
+    result for its key. `.kbt` can be deleted: the next build then runs every cell.
     """,
 )
 
 
 @cache.command("info")
 def info(json: Json = False) -> None:
-    """Print how many results are stored, how large they are, and how old."""
+    """Print number, size and age of the stored results."""
     project = find_project(Path.cwd())
     entries = list_entries(CellCache(project.state))
     size, shown = _size(entries), [entry for entry in entries if entry.shown]
@@ -46,12 +45,14 @@ def info(json: Json = False) -> None:
             "oldest_seconds": round(max(ages, default=0.0)),
             "newest_seconds": round(min(ages, default=0.0)),
         }
-        print(msgspec.json.encode(data).decode())
+        print_json(data)
         return
-    print(f"{_results(len(entries))}, {readable_size(size)} of {readable_size(project.cache_size)}")
-    print(f"in the report, and never removed: {len(shown)} of them, {readable_size(_size(shown))}")
+    print(f"{plural(len(entries), 'result')}, {readable_size(size)} of {readable_size(project.cache_size)}")
+    print(
+        f"used by the report (never removed): {plural(len(shown), 'result')}, {readable_size(_size(shown))}"
+    )
     if ages:
-        print(f"used between {_age(max(ages))} and {_age(min(ages))} ago")
+        print(f"last used between {_age(max(ages))} and {_age(min(ages))} ago")
 
 
 @cache.command("prune")
@@ -61,15 +62,15 @@ def prune(
         typer.Option(
             "--size",
             metavar="SIZE",
-            help="What all results together may take, such as 5G; 0 keeps only what the report shows. "
+            help="Maximum size of all results, such as 5G; 0 keeps only those that the report uses. "
             "[default: `cache_size` of `[tool.kbt]`, or 10 GB]",
             show_default=False,
         ),
     ] = "",
 ) -> None:
-    """Remove the least recently used results until the rest fits. A build does so by itself when it ends.
+    """Remove the least recently used results over the size limit.
 
-    What the report shows stays, and so does what an interrupted measurement will go on from.
+    Results that the report uses, and those of interrupted measurements, are kept. Every build does this at its end.
     """
     project = find_project(Path.cwd())
     limit = project.cache_size if not size else 0 if size.strip() == "0" else read_size("--size", size)
@@ -78,38 +79,32 @@ def prune(
         store.sweep()
         removed = prune_cache(store, limit)
         left = list_entries(store)
-    print(f"removed {_results(len(removed))}, {readable_size(_size(removed))}")
-    print(f"kept {_results(len(left))}, {readable_size(_size(left))}")
+    print(f"removed {plural(len(removed), 'result')}, {readable_size(_size(removed))}")
+    print(f"kept {plural(len(left), 'result')}, {readable_size(_size(left))}")
     if _size(left) > limit:
-        print(f"note: that is more than {readable_size(limit)}, and all of it is in use", file=sys.stderr)
+        note(f"this is more than {readable_size(limit)}, and all of it is in use")
 
 
 @cache.command("verify")
 def verify() -> None:
-    """Digest every stored file again, and remove the results that are damaged; the next build makes them anew."""
+    """Check the digests of all stored files, and remove damaged results.
+
+    The next build runs their cells again.
+    """
     project = find_project(Path.cwd())
     with make_progress() as progress, project_lock(project, progress):
         store = CellCache(project.state)
         store.sweep()
         count = len(store.entries())
 
-        def look(done: int, of: int) -> None:
+        def report(done: int, of: int) -> None:
             if done % 1000 == 0 and done < of:
                 progress.note(f"{done} of {of} results are verified")
 
-        removed = verify_cache(store, look)
+        removed = verify_cache(store, report)
     for name, flaw in removed.items():
         print(f"removed {name}: {flaw}")
-    sound, gone = count - len(removed), len(removed)
-    print(f"{_results(sound)} {_are(sound)} sound, {gone} {'was' if gone == 1 else 'were'} removed")
-
-
-def _results(count: int) -> str:
-    return f"{count} result{'' if count == 1 else 's'}"
-
-
-def _are(count: int) -> str:
-    return "is" if count == 1 else "are"
+    print(f"{plural(count, 'result')} verified, {len(removed)} damaged and removed")
 
 
 def _size(entries: list[StoredEntry]) -> int:

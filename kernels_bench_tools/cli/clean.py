@@ -1,4 +1,4 @@
-"""``kbt clean``: remove what builds made."""
+"""``kbt clean``: remove what builds wrote."""
 
 from __future__ import annotations
 
@@ -14,10 +14,13 @@ from kernels_bench_tools.report.site import unpublish
 
 def clean(
     everything: Annotated[
-        bool, typer.Option("--all", help="Also forget every cell's results: the next build runs them all.")
+        bool, typer.Option("--all", help="Also remove all results, so that the next build runs every cell.")
     ] = False,
 ) -> None:
-    """Remove the published report and the scripts made from cells; with --all also the cells' results."""
+    """Remove the report and generated scripts.
+
+    Results of cells in .kbt/cache are kept unless --all is given.
+    """
     project = find_project(Path.cwd())
     pages = unpublish(project.root / "site")
     print(f"removed {pages} published files")

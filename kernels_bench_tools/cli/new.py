@@ -1,4 +1,4 @@
-"""``kbt new``: start something from what is there, so that it runs before it is edited."""
+"""``kbt new``: create an implementation or an operator from a working example."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from kernels_bench_tools.notebooks.document import Notebook, read_notebook
 from kernels_bench_tools.notebooks.project import Project, find_project, operators
 from kernels_bench_tools.text import did_you_mean, title_from_name
 
-new = typer.Typer(no_args_is_help=True, help="Start a new implementation, or a new operator.")
+new = typer.Typer(no_args_is_help=True, help="Create an implementation or an operator.")
 
 _NAME = re.compile(r"[a-z][a-z0-9_]*")
 _A_NAME = "A name of lower-case letters, digits and underscores that starts with a letter"
 _NEVER_OPERATORS = {"docs", "site", "node_modules"}
-"""Folders in which no notebook is looked for."""
+"""Folders that are not searched for notebooks."""
 _PIN = re.compile(r'^(#\s*exclude-newer\s*=\s*)"[^"]*"', re.MULTILINE)
 
 _TEMPLATE = """\
@@ -49,7 +49,7 @@ Try it with `kbt run {operator}/{name}`, publish it with `kbt build`.
 
 @new.callback()
 def _group() -> None:
-    """Start a new implementation, or a new operator."""
+    """Create an implementation or an operator."""
 
 
 @new.command("implementation")
@@ -60,15 +60,15 @@ def new_implementation(
         typer.Option(
             "--from",
             metavar="IMPLEMENTATION",
-            help="Which of the operator's implementations to start from. [default: its baseline]",
+            help="Implementation of the operator to copy. [default: its baseline]",
             show_default=False,
         ),
     ] = "",
 ) -> None:
-    """Write a notebook for a new implementation; nothing else has to be edited.
+    """Create a notebook for a new implementation.
 
-    It starts as a copy of the operator's baseline, so that it runs before you change it. An operator that
-    computes several functions has a baseline for each: choose with `--from`.
+    It is a working copy of the operator's baseline. An operator that computes several functions has a baseline for
+    each; select one with `--from`. No other file has to be edited.
     """
     project = find_project(Path.cwd())
     operator, _, stem = name.rpartition("/")
@@ -84,7 +84,7 @@ def new_implementation(
     path.write_text(_notebook_text(start, operator, stem), encoding="utf-8")
     print(project.relative(path))
     if others:
-        print(f"started from {start.path.stem}; --from starts from {' or '.join(others)} instead")
+        print(f"copied from {start.path.stem}; use --from to copy {' or '.join(others)} instead")
     print(f"edit it, then: kbt run {operator}/{stem}")
 
 
@@ -92,13 +92,13 @@ def new_implementation(
 def new_operator(
     name: Annotated[str, typer.Argument(metavar="NAME", help="Such as softmax.")],
 ) -> None:
-    """Write a module and a folder for a new operator; nothing else has to be edited.
+    """Create a module and a folder for a new operator.
 
-    The module, `kernels_bench_tools/operators/NAME.py`, says what is computed, on which inputs and how exact
-    it must be. The folder, `NAME/`, has a page about it, a baseline, and the combined results. All of it runs
-    as it is: the operator computes y = 2x until you replace the formula in the module and in the baseline.
+    The module, `kernels_bench_tools/operators/NAME.py`, defines the reference, the inputs and the tolerances. The
+    folder, `NAME/`, has a description, a baseline and the combine notebook. Both work unchanged: the operator
+    computes y = 2x until you replace the formula in the module and in the baseline.
 
-    Operators are part of the package, so this works in a checkout of it.
+    This needs a checkout of kernels-bench-tools.
     """
     project = find_project(Path.cwd())
     _check_operator(project, name)
@@ -111,10 +111,10 @@ def new_operator(
 
 
 def _check_operator(project: Project, name: str) -> None:
-    """Raise unless an operator of this name can be added.
+    """Check that an operator of this name can be added.
 
     Raises:
-        ProjectError: The name is wrong or taken, or the project does not hold the package.
+        ProjectError: The name is invalid or taken, or the project does not contain the package.
     """
     reserved = keyword.iskeyword(name) or name in _NEVER_OPERATORS
     if not _NAME.fullmatch(name) or reserved:
@@ -123,7 +123,7 @@ def _check_operator(project: Project, name: str) -> None:
     if not (project.root / OPERATORS / "__init__.py").is_file():
         raise ProjectError(
             f"{OPERATORS}/{name}.py",
-            f"cannot be added, since {project.root} does not hold the package",
+            f"cannot be added, since {project.root} does not contain the package",
             "A checkout of kernels-bench-tools",
             f"Clone it, and run `kbt new operator {name}` there",
         )
@@ -133,7 +133,7 @@ def _check_operator(project: Project, name: str) -> None:
 
 
 def _origin(project: Project, operator: str, asked: str) -> tuple[Notebook, list[str]]:
-    """Return the notebook to start from, and the names of the baselines that it was chosen among.
+    """Return the notebook to copy, and the names of the other baselines.
 
     Raises:
         ProjectError: There is no such operator or implementation.

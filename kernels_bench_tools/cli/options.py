@@ -1,12 +1,16 @@
-"""Options that several verbs share, each with one spelling and one explanation."""
+"""Options that several verbs share."""
 
 from __future__ import annotations
 
+import os
+from collections.abc import Sequence
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+
+from kernels_bench_tools.notebooks.limits import check_variable_names, read_size
 
 
 class EnvironmentChoice(StrEnum):
@@ -26,14 +30,14 @@ class ModeChoice(StrEnum):
 
 Paths = Annotated[
     list[str] | None,
-    typer.Argument(metavar="PATH", help="Notebooks, folders or OPERATOR/IMPLEMENTATION. [default: all]"),
+    typer.Argument(metavar="[PATH]...", help="Notebooks, folders or OPERATOR/IMPLEMENTATION. [default: all]"),
 ]
 Env = Annotated[
     EnvironmentChoice,
     typer.Option(
         "--env",
-        help="`uv`: each cell in its own environment, from its own header. "
-        "`current`: this interpreter as it is, for a machine whose torch must not be replaced.",
+        help="Environment of cells. `uv`: a separate one for each cell, from its header. `current`: this Python "
+        "interpreter, for machines whose torch must not be replaced.",
     ),
 ]
 Workloads = Annotated[
@@ -41,7 +45,7 @@ Workloads = Annotated[
     typer.Option(
         "--workloads",
         metavar="SETS",
-        help="The operator's workload sets to measure, such as `smoke` or `default,decode`. "
+        help="Workload sets to measure, such as `smoke` or `default,decode`. "
         "[default: `default,large,decode` on a GPU, `cpu` on a CPU]",
         show_default=False,
     ),
@@ -50,8 +54,7 @@ Mode = Annotated[
     ModeChoice,
     typer.Option(
         "--mode",
-        help="`fwd`: the forward pass. `bwd`: the backward pass alone, where autograd has one. "
-        "`fwd_bwd`: both together.",
+        help="What to time. `fwd`: forward pass. `bwd`: backward pass only. `fwd_bwd`: both together.",
     ),
 ]
 Jobs = Annotated[
@@ -60,8 +63,9 @@ Jobs = Annotated[
         "--jobs",
         "-j",
         min=0,
-        help="How many environments and unmeasured cells to work on at once; 0 means one per core. "
-        "Measuring cells always run alone.",
+        metavar="N",
+        help="Maximum number of environments to prepare and of non-measuring cells to run in parallel; 0 means one "
+        "per core. Measuring cells always run alone.",
     ),
 ]
 Processes = Annotated[
@@ -70,8 +74,8 @@ Processes = Annotated[
         "--processes",
         min=0,
         metavar="N",
-        help="In how many fresh processes to run each cell that measures, those of one operator taking turns. "
-        "[default: 3 for `build` on a GPU; 1 on a CPU, for `run` and for `--workloads smoke`]",
+        help="Number of new processes for each measuring cell. Processes of one operator's cells are interleaved. "
+        "[default: 3 for `build` on a GPU; 1 on a CPU, for `run`, and for `--workloads smoke`]",
         show_default=False,
     ),
 ]
@@ -80,21 +84,21 @@ Cluster = Annotated[
     typer.Option(
         "--cluster",
         metavar="ADDRESS",
-        help="Run the cells on the workers of a Dask scheduler, such as tcp://host:8786 (see `kbt workers`); "
-        "results come back into this project's cache. A cluster runs the code that it is sent.",
+        help="Run cells on the workers of a Dask scheduler, such as tcp://host:8786 (see `kbt workers`). Results are "
+        "stored in this project's cache.",
         show_default=False,
     ),
 ]
 Rerun = Annotated[
-    bool, typer.Option("--rerun", help="Run the named cells again even if nothing they depend on changed.")
+    bool, typer.Option("--rerun", help="Run the selected cells even if their inputs did not change.")
 ]
 MemoryLimit = Annotated[
     str,
     typer.Option(
         "--memory-limit",
         metavar="SIZE",
-        help="How much memory the processes of one cell may hold together, such as `16GB`; over it the cell ends as "
-        "`oom`. [default: `memory_limit` of \\[tool.kbt], else 90 % of the machine's]",
+        help="Memory limit for all processes of a cell, such as `16GB`. A cell over the limit is stopped with status "
+        "`oom`. [default: `memory_limit` of \\[tool.kbt], or 90 % of the machine's memory]",
         show_default=False,
     ),
 ]
@@ -103,12 +107,26 @@ PassEnv = Annotated[
     typer.Option(
         "--pass-env",
         metavar="NAME",
-        help="Give cells this variable of yours, such as `HF_TOKEN`. Repeatable. Cells get what programs need to run "
-        "(paths, CUDA, torch, threads, proxies, caches), and nothing that looks like a credential.",
+        help="Pass this environment variable, such as `HF_TOKEN`, to cells. Repeatable. By default cells get only "
+        "variables that programs need (paths, CUDA, torch, threads, proxies, caches).",
     ),
 ]
-Strict = Annotated[bool, typer.Option("--strict", help="Also exit with 2 if a cell failed.")]
+Strict = Annotated[bool, typer.Option("--strict", help="Exit with 2 if a cell failed.")]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 Output = Annotated[
-    Path | None, typer.Option("--output", "-o", help="Where to put the report. [default: site]")
+    Path | None,
+    typer.Option("--output", "-o", metavar="FOLDER", help="Folder of the report. [default: site]"),
 ]
+
+
+def checked_limits(jobs: int, memory_limit: str, pass_env: Sequence[str] | None) -> dict[str, Any]:
+    """Return the fields of ``BuildOptions`` for these three options.
+
+    Raises:
+        ProjectError: One of them is invalid.
+    """
+    return {
+        "jobs": jobs or os.cpu_count() or 1,
+        "memory_limit": read_size("--memory-limit", memory_limit) if memory_limit else 0,
+        "pass_env": check_variable_names("--pass-env", tuple(pass_env or ())),
+    }

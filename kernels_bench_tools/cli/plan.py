@@ -1,4 +1,4 @@
-"""``kbt plan``: what a build would run, and why, before it runs."""
+"""``kbt plan``: which cells a build would run, and why."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
-import msgspec
 import typer
 
 from kernels_bench_tools.cli.options import (
@@ -20,17 +19,15 @@ from kernels_bench_tools.cli.options import (
     Processes,
     Workloads,
 )
+from kernels_bench_tools.cli.output import few, plural, print_json
 from kernels_bench_tools.notebooks.project import find_project
 from kernels_bench_tools.run.affected import AffectedNotebook, find_affected
 from kernels_bench_tools.run.build import BuildOptions
 from kernels_bench_tools.run.plan import CellPlan, PlannedAction, plan_build
 
-_NAMED = 3
-"""How many cells or ingredients a line names before it counts the rest."""
-
 
 class Format(StrEnum):
-    """How to print."""
+    """Output format."""
 
     TEXT = "text"
     JSON = "json"
@@ -43,65 +40,67 @@ def plan(
         typer.Option(
             "--since",
             metavar="REV",
-            help="Name the notebooks that the changes since this revision of git affect, whatever is stored here. "
-            "The JSON is a list, fit for `strategy.matrix.include` of a GitHub workflow.",
+            help="List the notebooks affected by changes since this git revision, regardless of stored results. "
+            "As JSON, a list for `strategy.matrix.include` of a GitHub workflow.",
         ),
     ] = "",
     env: Env = EnvironmentChoice.UV,
     workloads: Workloads = "",
     mode: Mode = ModeChoice.FWD,
     processes: Processes = 0,
-    output: Annotated[Format, typer.Option("--format", help="How to print it.")] = Format.TEXT,
+    output: Annotated[Format, typer.Option("--format", help="Output format.")] = Format.TEXT,
 ) -> None:
-    """Say which cells a build would run, and what makes them stale. Nothing runs, nothing is written.
+    """Show which cells a build would run, and why.
 
-    Give the options that the build will get: other workloads, for example, are another measurement. A cell that
-    needs one that would run *may run*: it does unless that one leaves the same as last time.
+    Nothing is run or written. Give the same options as to the build: other workloads, for example, need other
+    measurements. A cell that needs one that would run is shown as *may run*: it runs unless the outputs of that one
+    are the same as before.
     """
     project = find_project(Path.cwd())
     if since:
         affected = find_affected(project, paths or [], since, env.value)
-        print(_as_json(affected) if output is Format.JSON else describe_affected(affected))
+        if output is Format.JSON:
+            print_json(affected)
+        else:
+            print(_describe_affected(affected))
         return
     options = BuildOptions(environment=env.value, workloads=workloads, mode=mode.value, processes=processes)
     cells = plan_build(project, paths or [], options)
     if output is Format.JSON:
         counts = {action.value: 0 for action in PlannedAction} | Counter(cell.action.value for cell in cells)
-        print(_as_json({"counts": counts, "cells": cells}))
+        print_json({"counts": counts, "cells": cells})
     else:
-        print(describe_plan(cells))
+        print(_describe_plan(cells))
 
 
-def describe_plan(cells: Sequence[CellPlan]) -> str:
-    """Return a line for each cell that would not stay as it is, and one that counts."""
+def _describe_plan(cells: Sequence[CellPlan]) -> str:
+    """Return a line for each cell that is not unchanged, and one with the counts."""
     lines = [
-        f"{cell.action.value:11}  {cell.cell}  {explain(cell)}"
+        f"{cell.action.value:11}  {cell.cell}  {_explain(cell)}"
         for cell in cells
         if cell.action is not PlannedAction.UNCHANGED
     ]
     counts = Counter(cell.action for cell in cells)
-    told = [f"{counts[action]} {_COUNTED[action]}" for action in _COUNTED if counts[action]]
-    return "\n".join([*lines, ", ".join(told) or "there are no cells"])
+    counted = [f"{counts[action]} {words}" for action, words in _COUNTED.items() if counts[action]]
+    return "\n".join([*lines, ", ".join(counted) or "no cells"])
 
 
-def explain(cell: CellPlan) -> str:
-    """Return why a cell is not unchanged, in one line."""
+def _explain(cell: CellPlan) -> str:
     reasons = [cell.reason] if cell.reason else []
     if cell.changed:
-        reasons.append(f"changed: {_few(cell.changed)}")
+        reasons.append(f"changed: {few(cell.changed)}")
     if cell.upstream:
-        reasons.append(f"needs {_few(cell.upstream)}")
+        reasons.append(f"needs {few(cell.upstream)}")
     return "; ".join(reasons)
 
 
-def describe_affected(affected: Sequence[AffectedNotebook]) -> str:
-    """Return a line for each cell that changes affect, and one that counts."""
+def _describe_affected(affected: Sequence[AffectedNotebook]) -> str:
+    """Return a line for each affected cell, and one with the counts."""
     lines = [
-        f"{one.notebook}:{cell}  changed: {_few(one.changed[cell])}" for one in affected for cell in one.cells
+        f"{one.notebook}:{cell}  changed: {few(one.changed[cell])}" for one in affected for cell in one.cells
     ]
-    counts = ((len(affected), "notebook"), (sum(len(one.cells) for one in affected), "cell"))
-    counted = [f"{count} {word}{'' if count == 1 else 's'}" for count, word in counts]
-    return "\n".join([*lines, f"affected: {', '.join(counted)}"])
+    cells = plural(sum(len(one.cells) for one in affected), "cell")
+    return "\n".join([*lines, f"affected: {plural(len(affected), 'notebook')}, {cells}"])
 
 
 _COUNTED = {
@@ -110,12 +109,3 @@ _COUNTED = {
     PlannedAction.UNSUPPORTED: "cannot run here",
     PlannedAction.UNCHANGED: "unchanged",
 }
-
-
-def _few(names: Sequence[str]) -> str:
-    more = len(names) - _NAMED
-    return ", ".join(names[:_NAMED]) + (f" and {more} more" if more > 0 else "")
-
-
-def _as_json(data: object) -> str:
-    return msgspec.json.encode(data).decode()

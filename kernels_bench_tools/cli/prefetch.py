@@ -1,4 +1,4 @@
-"""``kbt prefetch``: fetch hub kernels now, so that cells need no hub."""
+"""``kbt prefetch``: download hub kernels and lock them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import msgspec
 import typer
 
 from kernels_bench_tools.cli import FAILURE
-from kernels_bench_tools.cli.paths import shown
+from kernels_bench_tools.cli.output import note, plural, short_path
 from kernels_bench_tools.errors import KbtError, ProjectError
 from kernels_bench_tools.notebooks.document import read_notebook
 from kernels_bench_tools.notebooks.kernel_calls import find_kernel_calls
@@ -28,23 +28,31 @@ MODULE = "kernels_bench_tools.hub.prefetch"
 def prefetch(
     references: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[REFERENCE]...", help="Such as kernels-community/activation@1."),
+        typer.Argument(
+            metavar="[REFERENCE]...",
+            help="Such as kernels-community/activation@1. [default: those in notebooks]",
+        ),
     ] = None,
     lock: Annotated[
         Path | None,
         typer.Option(
-            "--lock", help="Where to write what was fetched. [default: kernels.lock of the project]"
+            "--lock", metavar="FILE", help="Lock file to write. [default: kernels.lock of the project]"
         ),
     ] = None,
     trust: Annotated[
         list[str] | None,
-        typer.Option("--trust", metavar="ORG", help="A publisher to trust though the hub does not say so."),
+        typer.Option(
+            "--trust",
+            metavar="ORG",
+            help="Publisher to trust although the hub does not list it as trusted. Repeatable.",
+        ),
     ] = None,
 ) -> int:
-    """Fetch hub kernels for this machine and lock them; cells then need no hub. Exit with 2 if one failed.
+    """Download hub kernels and write kernels.lock.
 
-    Without references: every kernel that a notebook's get_kernel("...") names. It runs in this interpreter,
-    whose torch decides which build of a kernel fits.
+    Cells then load these kernels without the hub. Without references, downloads every kernel that a notebook
+    requests with a literal get_kernel("..."). Builds are selected for the torch of this Python interpreter.
+    Exits with 2 if a kernel is not available.
     """
     if lock is None:
         lock = find_project(Path.cwd()).root / LOCK_FILE
@@ -52,7 +60,7 @@ def prefetch(
     if not references:
         wanted = _from_notebooks(list(trust or []))
     if not wanted:
-        print("no notebook asks for a hub kernel by a literal reference", file=sys.stderr)
+        note("no notebook requests a hub kernel with a literal reference")
         return 0
     return _fetch(wanted, lock)
 
@@ -65,13 +73,13 @@ def _describe(fetched: FetchedKernel) -> str:
 
 
 def _from_notebooks(trust: Sequence[str]) -> list[KernelRequest]:
-    """Return what the project's notebooks ask for, once each."""
+    """Return the kernels that the project's notebooks request, once each."""
     project = find_project(Path.cwd())
     found: dict[bytes, KernelRequest] = {}
     for path in project.notebook_paths():
         for call in find_kernel_calls(read_notebook(project, path)):
             if call.reference is None:
-                print(f"{call.where}: its reference is not a literal; left out", file=sys.stderr)
+                note(f"{call.where}: its reference is not a literal; skipped")
                 continue
             try:
                 wanted = msgspec.convert({**call.settings, "reference": call.reference}, KernelRequest)
@@ -83,8 +91,8 @@ def _from_notebooks(trust: Sequence[str]) -> list[KernelRequest]:
 
 
 def _fetch(wanted: Sequence[KernelRequest], lock: Path) -> int:
-    """Fetch in a process of its own, because nothing here imports torch; print a line for each."""
-    # Unlike a cell, it needs the user's token where a kernel is not public.
+    """Fetch in a separate process, because the command does not import torch; print a line for each."""
+    # Unlike a cell, it gets all variables: a kernel that is not public needs the user's token.
     variables = {**os.environ, **cache_variables(os.environ), "PYTHONUNBUFFERED": "1"}
     paths = [variables.get("PYTHONPATH", ""), str(PACKAGE_FOLDER.parent)]
     variables["PYTHONPATH"] = os.pathsep.join(path for path in paths if path)
@@ -95,7 +103,7 @@ def _fetch(wanted: Sequence[KernelRequest], lock: Path) -> int:
         assert process.stdout is not None
         process.stdin.write(msgspec.json.encode(wanted))
         process.stdin.close()
-        print(f"asking the hub for {len(wanted)} kernels", file=sys.stderr)
+        print(f"fetching {plural(len(wanted), 'kernel')} from the hub", file=sys.stderr)
         locked = 0
         for line in process.stdout:
             fetched = msgspec.json.decode(line, type=FetchedKernel)
@@ -103,6 +111,6 @@ def _fetch(wanted: Sequence[KernelRequest], lock: Path) -> int:
             locked += fetched.status == "ok"
         code = process.wait()
     if code not in {0, FAILURE}:
-        raise KbtError("kbt prefetch", "did not end well", "", "What it said is above")
-    print(f"{locked} locked in {shown(lock)}" if locked else "nothing was locked")
+        raise KbtError("kbt prefetch", f"its process ended with exit code {code}", "", "See its output above")
+    print(f"{locked} locked in {short_path(lock)}" if locked else "nothing was locked")
     return code

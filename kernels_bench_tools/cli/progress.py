@@ -1,81 +1,144 @@
-"""Progress on stderr: live on a terminal, plain lines in a log."""
+"""Progress on stderr: a live display on a terminal, else one line per event."""
 
 from __future__ import annotations
 
 import os
 import sys
+import time
+from typing import TYPE_CHECKING
 
 from kernels_bench_tools.run.progress import Progress
 from kernels_bench_tools.schema.build import CellRun
 from kernels_bench_tools.schema.record import Status
 
-# What makes rich take a pipe for a terminal.
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
+# Variables that make rich treat a pipe as a terminal.
 _FORCED = {"FORCE_COLOR", "TTY_COMPATIBLE", "TTY_INTERACTIVE"}
 _MARKS = {Status.OK: "✓", Status.UNSUPPORTED: "–"}
 
 
 def make_progress() -> PlainProgress:
-    """Return what suits stderr: a live display on a terminal, else one line per event."""
+    """Return a live display if stderr is a terminal, else one that prints lines."""
     if not sys.stderr.isatty() and not _FORCED.intersection(os.environ):
         return PlainProgress()  # without rich, whose import takes longer than reading fifty notebooks
-    from kernels_bench_tools.cli.display import LiveProgress, stderr_console
+    from rich.console import Console
 
-    console = stderr_console()
+    console = Console(stderr=True)
     return LiveProgress(console) if console.is_terminal else PlainProgress()
-
-
-def describe(name: str, run: CellRun) -> str:
-    """Return one line that says how a cell ended."""
-    assert run.status is not None
-    mark = _MARKS.get(run.status, "✗")
-    how = "cached" if run.cached else f"{run.seconds:.1f} s"
-    if run.status is Status.OK:
-        return f"{mark} {name}  {how}"
-    if run.status is Status.UNSUPPORTED and run.exit_code is None:
-        return f"{mark} {name}  unsupported: {run.reason}"
-    return f"{mark} {name}  {run.status.value} after {run.seconds:.1f} s: {run.reason}"
-
-
-def running(process: int, processes: int) -> str:
-    """Return in words that a process, counted from 0, of a measuring cell runs."""
-    return "running" if processes == 1 else f"running, process {process + 1} of {processes}"
 
 
 class PlainProgress(Progress):
     """One line per event, for logs and pipes."""
 
     def __enter__(self) -> PlainProgress:
-        """Start showing."""
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Stop showing."""
+        pass
 
     def write(self, line: str) -> None:
-        """Show one line for good."""
+        """Print one line."""
         print(line, file=sys.stderr, flush=True)
 
     def environment_started(self, name: str) -> None:
-        """Say that the packages of a cell are being resolved and installed."""
+        """Print that a cell's packages are being resolved and installed."""
         self.write(f"  {name}  preparing its environment")
 
     def environment_finished(self, name: str, seconds: float, ok: bool) -> None:
-        """Say how that ended."""
+        """Print how that ended."""
         self.write(f"  {name}  environment {'ready' if ok else 'failed'} after {seconds:.1f} s")
 
     def cell_started(self, name: str) -> None:
-        """Say that a cell runs now."""
+        """Print that a cell runs now."""
         self.write(f"  {name}  running")
 
     def process_started(self, name: str, process: int, processes: int) -> None:
-        """Say that one of a measuring cell's processes runs now."""
-        self.write(f"  {name}  {running(process, processes)}")
+        """Print that a process of a measuring cell runs now."""
+        self.write(f"  {name}  {_running(process, processes)}")
 
     def cell_finished(self, name: str, run: CellRun) -> None:
-        """Say how a cell ended; one that was served from the cache says nothing new."""
+        """Print how a cell ended, unless it was unchanged and correct."""
         if not (run.cached and run.status is Status.OK):
-            self.write(describe(name, run))
+            self.write(_describe(name, run))
 
     def note(self, text: str) -> None:
-        """Say something that belongs to no cell."""
+        """Print a text that belongs to no cell."""
         self.write(text)
+
+
+class LiveProgress(PlainProgress):
+    """The running cells with their elapsed times, below the lines of finished ones."""
+
+    def __init__(self, console: Console) -> None:
+        from rich.live import Live
+
+        self._console = console
+        self._active: dict[str, tuple[str, float]] = {}
+        self._live = Live(console=console, get_renderable=self._render, refresh_per_second=8, transient=True)
+
+    def __enter__(self) -> LiveProgress:
+        self._live.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._live.stop()
+
+    def write(self, line: str) -> None:
+        """Print one line above the display."""
+        self._console.print(line, markup=False, highlight=False)
+
+    def environment_started(self, name: str) -> None:
+        """Show that a cell's packages are being resolved and installed."""
+        self._active[name] = ("preparing its environment", time.monotonic())
+
+    def environment_finished(self, name: str, seconds: float, ok: bool) -> None:
+        """Remove it from the display; a failure is printed."""
+        self._active.pop(name, None)
+        if not ok:
+            super().environment_finished(name, seconds, ok)
+
+    def cell_started(self, name: str) -> None:
+        """Show that a cell runs now."""
+        self._active[name] = ("running", time.monotonic())
+
+    def process_started(self, name: str, process: int, processes: int) -> None:
+        """Show that a process of a measuring cell runs now."""
+        self._active[name] = (_running(process, processes), time.monotonic())
+
+    def process_ended(self, name: str) -> None:
+        """Remove it from the display; processes of other cells run before the next one."""
+        self._active.pop(name, None)
+
+    def cell_finished(self, name: str, run: CellRun) -> None:
+        """Replace the cell on the display by a line."""
+        self._active.pop(name, None)
+        super().cell_finished(name, run)
+
+    def _render(self) -> Table:
+        from rich.spinner import Spinner
+        from rich.table import Table
+
+        table = Table.grid(padding=(0, 1))
+        now = time.monotonic()
+        # A copy, because other threads change it while this one draws.
+        for name, (activity, since) in list(self._active.items()):
+            table.add_row(Spinner("dots"), name, activity, f"{now - since:.0f} s")
+        return table
+
+
+def _describe(name: str, run: CellRun) -> str:
+    """Return one line on how a cell ended."""
+    assert run.status is not None
+    mark = _MARKS.get(run.status, "✗")
+    if run.status is Status.OK:
+        return f"{mark} {name}  {'cached' if run.cached else f'{run.seconds:.1f} s'}"
+    if run.status is Status.UNSUPPORTED and run.exit_code is None:
+        return f"{mark} {name}  unsupported: {run.reason}"
+    return f"{mark} {name}  {run.status.value} after {run.seconds:.1f} s: {run.reason}"
+
+
+def _running(process: int, processes: int) -> str:
+    return "running" if processes == 1 else f"running, process {process + 1} of {processes}"

@@ -1,4 +1,4 @@
-"""``kbt record``: keep measurements with the project."""
+"""``kbt record``: copy measured records into the project, to be committed."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from kernels_bench_tools.cli.tables import tell_processes
+from kernels_bench_tools.cli.tables import processes_suffix
 from kernels_bench_tools.errors import ProjectError, RecordError
 from kernels_bench_tools.file_io import read_struct
 from kernels_bench_tools.notebooks.project import Project, find_project, operators
@@ -24,22 +24,23 @@ def record(
     paths: Annotated[
         list[Path] | None,
         typer.Argument(
-            metavar="PATH",
-            help="JSONL files, or folders of them, brought from another machine. "
-            "[default: what the last build left, also if it was interrupted]",
+            metavar="[PATH]...",
+            help="JSONL files, or folders of them, from another machine. "
+            "[default: the records of the last build, even if it was interrupted]",
         ),
     ] = None,
     force: Annotated[
-        bool, typer.Option("--force", help="Replace files whole, also measured rows by failures.")
+        bool, typer.Option("--force", help="Replace whole files, including measured rows by failures.")
     ] = False,
     full: Annotated[
-        bool, typer.Option("--full", help="Keep every sample and digit. [default: 20 samples of each row]")
+        bool, typer.Option("--full", help="Keep all samples and digits. [default: 20 samples per row]")
     ] = False,
 ) -> None:
-    """Copy records to OPERATOR/results/records/DEVICE/IMPLEMENTATION.jsonl, to be committed.
+    """Copy measured records into the project, to be committed.
 
-    Each file holds all processes of one implementation. Only the rows of workloads that are measured now are
-    replaced: what was measured before and is not now, or fails now, is kept, unless --force is given.
+    Writes OPERATOR/results/records/DEVICE/IMPLEMENTATION.jsonl, with the rows of all processes. Only rows of
+    workloads that were measured again are replaced. Rows that were measured before and are missing or failed now
+    are kept, unless --force is given.
     """
     project = find_project(Path.cwd())
     sources = _files(paths) if paths else _last_build(project)
@@ -50,15 +51,15 @@ def record(
         )
     for path, records in sorted(destinations.items()):
         before = read_records(path) if path.is_file() and not force else []
-        kept, taken = _joined(before, records)
+        kept, taken = _merged(before, records)
         if not taken:
-            print(f"kept {project.relative(path)}: nothing of it is measured again (--force replaces it)")
+            print(f"kept {project.relative(path)}: no workload was measured again (--force replaces it)")
             continue
         write_records(path, kept + (taken if full else thin_records(taken)))
         named = {entry.workload for entry in taken} - {""} or {""}
-        told = f"{len(_measured(taken))} of {len(named)} workloads measured{tell_processes(taken)}"
-        beside = len({entry.workload for entry in kept})
-        print(f"{project.relative(path)}: {told}{f', {beside} kept' if beside else ''}")
+        measured = f"{len(_measured(taken))} of {len(named)} workloads measured{processes_suffix(taken)}"
+        others = len({entry.workload for entry in kept})
+        print(f"{project.relative(path)}: {measured}{f', {others} kept' if others else ''}")
 
 
 def _files(paths: Iterable[Path]) -> list[Path]:
@@ -83,7 +84,7 @@ def _last_build(project: Project) -> list[Path]:
         project.root / artifact
         for notebook in read_struct(state, BuildRun).notebooks
         for cell in notebook.cells
-        # Of a cell that was interrupted, not what an earlier build left.
+        # For an interrupted cell, not the artifacts of an earlier build.
         for artifact in cell.unfinished or cell.artifacts.values()
         if artifact.endswith(".jsonl")
     ]
@@ -115,8 +116,8 @@ def _destinations(project: Project, sources: Iterable[Path]) -> Destination:
     return found
 
 
-def _joined(before: list[Record], now: list[Record]) -> tuple[list[Record], list[Record]]:
-    """Return which earlier rows stay, as they are, and which rows of now go beside them."""
+def _merged(before: list[Record], now: list[Record]) -> tuple[list[Record], list[Record]]:
+    """Return the earlier rows that are kept, and the new rows that are added."""
     earlier, again = _measured(before), _measured(now)
     named = {entry.workload for entry in now}
     kept = [
@@ -124,11 +125,11 @@ def _joined(before: list[Record], now: list[Record]) -> tuple[list[Record], list
         for entry in before
         if entry.workload not in again and (entry.workload in earlier or entry.workload not in named | {""})
     ]
-    # Where nothing ran, that is news only for what has never been measured.
+    # A failure is recorded only for a workload that was never measured.
     failures = named - again - earlier - ({""} if earlier else set())
     return kept, [entry for entry in now if entry.workload in again | failures]
 
 
 def _measured(records: Iterable[Record]) -> set[str]:
-    """Return the workloads that ran, in however many processes."""
+    """Return the workloads that ran."""
     return {entry.workload for entry in records if entry.outcome.ran}

@@ -1,17 +1,16 @@
-"""``kbt run``: one notebook, its results beside the baseline's."""
+"""``kbt run``: run notebooks and compare their results with the baseline."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Annotated, Any
 
-import msgspec
 import typer
-from rich.console import Console
 
 from kernels_bench_tools.cli import FAILURE
-from kernels_bench_tools.cli.build import FAILURES, checked_limits, finished_cells, run_cells
+from kernels_bench_tools.cli.build import run_cells
 from kernels_bench_tools.cli.options import (
     Cluster,
     Env,
@@ -26,17 +25,31 @@ from kernels_bench_tools.cli.options import (
     Rerun,
     Strict,
     Workloads,
+    checked_limits,
 )
-from kernels_bench_tools.cli.physics import cell_records, complain_of_impossible
-from kernels_bench_tools.cli.ranking import by_operator, operator_table
-from kernels_bench_tools.cli.tables import comparison_table, count_processes, tell_processes
+from kernels_bench_tools.cli.output import (
+    FAILURES,
+    cell_records,
+    finished_cells,
+    print_json,
+    report_impossible,
+)
+from kernels_bench_tools.cli.tables import comparison_table, count_processes, processes_suffix, table_console
 from kernels_bench_tools.cluster import cluster_executor
 from kernels_bench_tools.notebooks.document import read_notebook
-from kernels_bench_tools.notebooks.project import Project, find_project, operators
+from kernels_bench_tools.notebooks.project import (
+    IMPLEMENTATIONS,
+    Project,
+    find_project,
+    operator_of,
+    operators,
+)
 from kernels_bench_tools.run.build import BuildOptions
 from kernels_bench_tools.schema.build import BuildRun, CellRun, NotebookRun
 from kernels_bench_tools.schema.record import Record
-from kernels_bench_tools.summarize.rows import Comparison, compare_records
+from kernels_bench_tools.summarize.export import text_table
+from kernels_bench_tools.summarize.rows import Comparison, Source, compare_records, whole_record
+from kernels_bench_tools.summarize.summary import summarize
 from kernels_bench_tools.text import title_from_name
 
 
@@ -44,7 +57,8 @@ def run_notebook(
     notebook: Annotated[
         str,
         typer.Argument(
-            metavar="NOTEBOOK[:CELL]", help="A path, OPERATOR/IMPLEMENTATION, or OPERATOR for all of its own."
+            metavar="NOTEBOOK[:CELL]",
+            help="A path, OPERATOR/IMPLEMENTATION, or OPERATOR for all its implementations.",
         ),
     ],
     env: Env = EnvironmentChoice.UV,
@@ -59,23 +73,23 @@ def run_notebook(
     strict: Strict = False,
     json: Json = False,
 ) -> int:
-    """Run one notebook, or one of its cells, and print its results beside the operator's baseline.
+    """Run a notebook and compare it with the baseline.
 
-    Of a whole operator, the ranking of its implementations is printed, and every workload.
+    For an operator, print the ranking of its implementations and the results of each workload.
 
-    Nothing is published; `kbt build` does that, after measuring in more processes. What a build has measured
-    is not measured again. The exit code is 2 if a row is faster than physics allows.
+    Nothing is published. Cells measure in one process unless --processes is given; `kbt build` uses several.
+    Results of an earlier build are reused. Exits with 2 if a result is above the roofline.
     """
     project = find_project(Path.cwd())
-    # A cell may be named behind the path; `rpartition` would cut a path that holds a colon itself.
+    # A cell may be named after the path; `rpartition` would cut a path that contains a colon.
     target, _, cell_id = notebook.partition(":")
     names = [project.relative(path) for path in project.find_notebooks([target])]
-    asked = [f"{name}:{cell_id}" if cell_id else name for name in names]
+    targets = [f"{name}:{cell_id}" if cell_id else name for name in names]
     baselines_of = {name: _baselines_of(project, name) for name in names}
     baselines = {path for paths in baselines_of.values() for path in paths} - set(names)
     options = BuildOptions(
         environment=env.value,
-        rerun=tuple(asked) if rerun else False,
+        rerun=tuple(targets) if rerun else False,
         workloads=workloads,
         mode=mode.value,
         processes=processes,
@@ -83,35 +97,28 @@ def run_notebook(
         **checked_limits(jobs, memory_limit, pass_env),
         quick=True,
     )
-    result = run_cells(project, [*asked, *sorted(baselines)], options)
+    result = run_cells(project, [*targets, *sorted(baselines)], options)
     shown = [
-        (entry, cell)
+        _CellResult(project, result, baselines_of[entry.path], entry, cell)
         for entry in result.notebooks
         if entry.path in names
         for cell in entry.cells
         if cell.status is not None and cell_id in {"", cell.id}
     ]
     if json:
-        data = [_as_data(project, result, baselines_of[entry.path], entry, cell) for entry, cell in shown]
-        print(msgspec.json.encode(data).decode())
+        print_json([one.as_data() for one in shown])
     else:
-        together = by_operator(shown)
-        for operator, theirs in together.items():
-            print(operator_table(project, result, operator, theirs))
-        for entry, cell in shown:
-            if not any((entry, cell) in theirs for theirs in together.values()):
-                _show(project, result, baselines_of[entry.path], entry, cell)
-    concerned = {*names, *baselines}
-    cells = [cell for cell in finished_cells(result) if cell[0].rpartition(":")[0] in concerned]
-    failed = strict and any(cell.status in FAILURES for _, cell in shown)
-    return FAILURE if complain_of_impossible(project, cells) or failed else 0
+        _print_results(shown)
+    compared = {*names, *baselines}
+    cells = [cell for cell in finished_cells(result) if cell[0].rpartition(":")[0] in compared]
+    failed = strict and any(one.cell.status in FAILURES for one in shown)
+    return FAILURE if report_impossible(project, cells) or failed else 0
 
 
 def _baselines_of(project: Project, name: str) -> list[str]:
-    """Return the notebooks that an implementation may be compared with; only itself if it is one.
+    """Return the notebooks that an implementation may be compared with; only itself if it is a baseline.
 
-    An operator of several functions has a baseline for each; which of them an implementation computes, only its
-    records tell.
+    An operator of several functions has a baseline for each; the records state which one an implementation computes.
     """
     path = project.root / name
     paths = next((paths for paths in operators(project).values() if path in paths), [])
@@ -119,57 +126,100 @@ def _baselines_of(project: Project, name: str) -> list[str]:
     return [name] if name in found else found
 
 
-def _comparisons(
-    project: Project, result: BuildRun, baselines: Sequence[str], records: Sequence[Record]
-) -> tuple[str, list[Comparison]]:
-    """Return the baselines' titles and a row per workload of a measuring cell's records."""
-    workloads = {record.workload for record in records}
-    titles, theirs = [], []
-    for other in result.notebooks:
-        if other.path in baselines:
-            found = [record for run in other.cells for record in cell_records(project, run)]
-            # A record without a workload, of a cell that died, may stand for any of them.
-            if len(baselines) == 1 or "" in workloads or any(one.workload in workloads for one in found):
-                titles.append(title_of(other))
-                theirs += found
-    return " or ".join(titles), compare_records(records, theirs)
+@dataclass(frozen=True)
+class _CellResult:
+    """A cell that was run, with what it is compared with."""
+
+    project: Project
+    result: BuildRun
+    baselines: Sequence[str]
+    entry: NotebookRun
+    cell: CellRun
+
+    @property
+    def operator(self) -> str:
+        """The operator that the notebook implements, or empty."""
+        is_implementation = PurePosixPath(self.entry.path).parent.name == IMPLEMENTATIONS
+        return operator_of(self.entry.path) if is_implementation else ""
+
+    def records(self) -> list[Record]:
+        """Return the cell's records."""
+        return list(cell_records(self.project, self.cell))
+
+    def comparisons(self, records: Sequence[Record]) -> tuple[str, list[Comparison]]:
+        """Return the baselines' titles and a row for each workload."""
+        workloads = {record.workload for record in records}
+        titles, theirs = [], []
+        for other in self.result.notebooks:
+            if other.path in self.baselines:
+                found = [record for run in other.cells for record in cell_records(self.project, run)]
+                # A failed cell's record without a workload applies to all of them.
+                if (
+                    len(self.baselines) == 1
+                    or "" in workloads
+                    or any(one.workload in workloads for one in found)
+                ):
+                    titles.append(_title_of(other))
+                    theirs += found
+        return " or ".join(titles), compare_records(records, theirs)
+
+    def as_data(self) -> dict[str, Any]:
+        """Return what ``--json`` prints."""
+        records = self.records()
+        title, rows = self.comparisons(records)
+        return {
+            "cell": f"{self.entry.path}:{self.cell.id}",
+            "status": self.cell.status,
+            "reason": self.cell.reason,
+            "cached": self.cell.cached,
+            "baseline": title,
+            "processes": count_processes(records),
+            "rows": rows,
+        }
+
+    def source(self) -> Source:
+        """Return the records for a ranking; for a cell without any, one with its status."""
+        records, cell = self.records(), self.cell
+        if not records and cell.status is not None:
+            stem = PurePosixPath(self.entry.path).stem
+            records = [whole_record(stem, cell.status, cell.reason, self.result.device)]
+        return Source(records=records, front=self.entry.front)
 
 
-def title_of(notebook: NotebookRun) -> str:
-    """Return what pages and tables call a notebook."""
-    return notebook.front.title or title_from_name(PurePosixPath(notebook.path).stem)
-
-
-def _as_data(
-    project: Project, result: BuildRun, baselines: Sequence[str], entry: NotebookRun, cell: CellRun
-) -> dict[str, Any]:
-    records = list(cell_records(project, cell))
-    title, rows = _comparisons(project, result, baselines, records)
-    return {
-        "cell": f"{entry.path}:{cell.id}",
-        "status": cell.status,
-        "reason": cell.reason,
-        "cached": cell.cached,
-        "baseline": title,
-        "processes": count_processes(records),
-        "rows": rows,
+def _print_results(shown: Sequence[_CellResult]) -> None:
+    """Print a ranking for each operator of which several implementations ran, and a table for each other cell."""
+    groups: dict[str, list[_CellResult]] = {}
+    for one in shown:
+        groups.setdefault(one.operator, []).append(one)
+    ranked = {
+        operator
+        for operator, group in groups.items()
+        if operator and len({one.entry.path for one in group}) > 1
     }
+    for operator in groups:
+        if operator in ranked:
+            sources = [one.source() for one in groups[operator]]
+            title = title_from_name(operator.rpartition("/")[2])
+            print(text_table(summarize(operator, title, sources)))
+    for one in shown:
+        if one.operator not in ranked:
+            _print_comparison(one)
 
 
-def _show(
-    project: Project, result: BuildRun, baselines: Sequence[str], entry: NotebookRun, cell: CellRun
-) -> None:
-    console = Console(highlight=False)
-    if not console.is_terminal:
-        console = Console(highlight=False, width=120)
-    records = list(cell_records(project, cell))
-    title, rows = _comparisons(project, result, baselines, records)
-    heading = f"{title_of(entry)} on {result.device.name}{tell_processes(records)}"
+def _print_comparison(one: _CellResult) -> None:
+    console = table_console(width=120)
+    records = one.records()
+    title, rows = one.comparisons(records)
+    heading = f"{_title_of(one.entry)} on {one.result.device.name}{processes_suffix(records)}"
     console.print(heading, style="bold", markup=False)
     if rows:
         console.print(comparison_table(rows, title))
-    elif cell.stdout:
-        print((project.root / cell.stdout).read_text(encoding="utf-8", errors="replace"), end="")
-    if cell.status in FAILURES:
-        console.print(f"{cell.status}: {cell.reason}", style="red", markup=False)
-        console.print(f"log: {cell.stderr}", markup=False)
+    elif one.cell.stdout:
+        print((one.project.root / one.cell.stdout).read_text(encoding="utf-8", errors="replace"), end="")
+    if one.cell.status in FAILURES:
+        console.print(f"{one.cell.status}: {one.cell.reason}", style="red", markup=False)
+        console.print(f"log: {one.cell.stderr}", markup=False)
+
+
+def _title_of(notebook: NotebookRun) -> str:
+    return notebook.front.title or title_from_name(PurePosixPath(notebook.path).stem)

@@ -1,4 +1,4 @@
-"""``kbt selfcheck``: how good this machine's numbers are."""
+"""``kbt selfcheck``: check the accuracy of measurements on this machine."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import typer
 
 from kernels_bench_tools.cli import FAILURE
 from kernels_bench_tools.cli.options import EnvironmentChoice
-from kernels_bench_tools.cli.paths import shown
+from kernels_bench_tools.cli.output import short_path
 from kernels_bench_tools.errors import KbtError, ProjectError
 from kernels_bench_tools.file_io import read_struct
 from kernels_bench_tools.notebooks.project import find_project
@@ -28,7 +28,7 @@ from kernels_bench_tools.schema.selfcheck import SelfCheck
 
 MODULE = "kernels_bench_tools.selfcheck"
 FOLDER = "selfcheck"
-"""Where the project keeps self-checks, one file per device; the report shows them."""
+"""Folder of self-checks in the project, one file per device; the report shows them."""
 _HEADER = """\
 # /// script
 # requires-python = ">=3.11"
@@ -42,33 +42,41 @@ def selfcheck(
         EnvironmentChoice | None,
         typer.Option(
             "--env",
-            help="`current`: this interpreter's torch. `uv`: a torch that uv fetches. "
-            "[default: current if it has torch]",
+            help="Where torch comes from. `current`: this Python interpreter. `uv`: a new environment. "
+            "[default: `current` if it has torch]",
             show_default=False,
         ),
     ] = None,
-    quick: Annotated[bool, typer.Option("--quick", help="Fewer calls and pairs, 3 processes.")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="Fewer calls and pairs, and 3 processes.")] = False,
     processes: Annotated[
         int | None,
-        typer.Option("--processes", min=0, help="Fresh processes. [default: 10]", show_default=False),
+        typer.Option(
+            "--processes",
+            min=0,
+            metavar="N",
+            help="Number of new processes. [default: 10]",
+            show_default=False,
+        ),
     ] = None,
-    ncu: Annotated[str, typer.Option("--ncu", help="Nsight Compute's program; empty for without.")] = "ncu",
+    ncu: Annotated[
+        str, typer.Option("--ncu", metavar="PROGRAM", help="Nsight Compute; empty to skip it.")
+    ] = "ncu",
     output: Annotated[
         Path | None,
-        typer.Option("--output", "-o", help="Where to write it. [default: selfcheck/DEVICE.json]"),
+        typer.Option("--output", "-o", metavar="FILE", help="Output file. [default: selfcheck/DEVICE.json]"),
     ] = None,
 ) -> int:
-    """Check how good this machine's numbers are; the report shows what came out. Exit with 2 if a check failed.
+    """Check the accuracy of measurements on this machine.
 
-    It times what is known beforehand, the same calls under Nsight Compute and by other tools' methods,
-    and the same calls in several fresh processes.
+    Times calls of known duration, and compares with Nsight Compute, with the methods of other tools, and between
+    processes. The report shows the results. Exits with 2 if a check failed.
     """
     project = find_project(Path.cwd())
     target = output or project.root / FOLDER / f"{current_device().slug}.json"
     arguments = ["--ncu", ncu, "--commit", Checkout(project.root).commit]
     arguments += ["--quick"] if quick else []
     arguments += ["--processes", str(processes)] if processes is not None else []
-    # Kept there if it is ended early: it takes minutes, and what has come out so far is worth having.
+    # Kept there if it is interrupted: it takes minutes, and partial results are useful.
     answer = project.state / "selfcheck.json"
     answer.parent.mkdir(parents=True, exist_ok=True)
     answer.unlink(missing_ok=True)
@@ -78,22 +86,22 @@ def selfcheck(
     _accept(answer, code)
     target.parent.mkdir(parents=True, exist_ok=True)
     target.write_bytes(answer.read_bytes())
-    print(f"\nwritten: {shown(target)}")
+    print(f"\nwritten: {short_path(target)}")
     return code
 
 
 def _accept(answer: Path, code: int) -> None:
-    """Refuse what a process left that did not end as a self-check does."""
+    """Check that the process ended normally and wrote a self-check."""
     if code not in {0, FAILURE} or not answer.is_file():
-        raise KbtError("selfcheck", f"its process ended with exit code {code}", "", "Its output says why")
+        raise KbtError("selfcheck", f"its process ended with exit code {code}", "", "See its output above")
     try:
         read_struct(answer, SelfCheck)
     except msgspec.DecodeError as error:
-        raise KbtError("selfcheck", f"its process left no self-check: {error}") from error
+        raise KbtError("selfcheck", f"its process wrote no valid self-check: {error}") from error
 
 
 def _find_python(env: EnvironmentChoice | None, folder: Path) -> str:
-    """Return a python that has torch."""
+    """Return the path of a Python interpreter with torch."""
     has_torch = importlib.util.find_spec("torch") is not None
     if env is EnvironmentChoice.CURRENT and not has_torch:
         raise ProjectError("--env current", "this interpreter has no torch", "", "Use `--env uv`")
@@ -108,7 +116,7 @@ def _find_python(env: EnvironmentChoice | None, folder: Path) -> str:
 
 
 def _variables(folder: Path) -> dict[str, str]:
-    """Return the variables of a child that imports this very package, and no other from beside it."""
+    """Return environment variables with which a child imports this package, and nothing else next to it."""
     package = folder / "path" / PACKAGE_FOLDER.name
     package.parent.mkdir()
     package.symlink_to(PACKAGE_FOLDER)

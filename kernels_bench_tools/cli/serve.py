@@ -11,22 +11,18 @@ from typing import Annotated
 import typer
 
 from kernels_bench_tools.cli import INTERRUPTED
-from kernels_bench_tools.cli.build import finished_cells, summarize_build
+from kernels_bench_tools.cli.build import run_cells
 from kernels_bench_tools.cli.options import Env, EnvironmentChoice, Paths, Workloads
-from kernels_bench_tools.cli.physics import complain_of_impossible
-from kernels_bench_tools.cli.progress import PlainProgress, make_progress
+from kernels_bench_tools.cli.output import few, finished_cells, note, report_impossible, summarize_build
+from kernels_bench_tools.cli.progress import PlainProgress
 from kernels_bench_tools.errors import KbtError, ProjectError
 from kernels_bench_tools.notebooks.project import find_project
 from kernels_bench_tools.report.output.folder import MANIFEST
 from kernels_bench_tools.report.site import publish
 from kernels_bench_tools.run.build import BuildOptions
-from kernels_bench_tools.run.build import build as run_notebooks
 from kernels_bench_tools.run.locks import project_lock, signals_as_interrupt
 from kernels_bench_tools.serve.server import Server, serving
 from kernels_bench_tools.serve.watch import Watcher
-
-_LISTED = 3
-"""How many changed files a line names."""
 
 
 def serve(
@@ -41,9 +37,9 @@ def serve(
         typer.Option("--no-build", help="Run nothing; show site/ as other commands write it."),
     ] = False,
 ) -> int:
-    """Build, show the report on http://127.0.0.1:PORT, and rebuild it when a file changes. Ctrl-C stops it.
+    """Show the report in a browser and rebuild it when files change.
 
-    After each build, open pages reload and keep their scroll position. Edited prose runs no cell. Errors are shown
+    The address is http://127.0.0.1:PORT; Ctrl-C stops the server. After each build, open pages reload and keep their scroll position. Edited prose runs no cell. Errors are shown
     in the terminal and in the open pages, above the last good report. A file that changes during a build starts
     another build after it.
 
@@ -86,9 +82,7 @@ def _rebuild(root: Path, targets: list[str], options: BuildOptions, server: Serv
         except (KbtError, OSError) as error:
             print(f"kbt: {error}", file=sys.stderr, flush=True)
             server.update(error=str(error))
-        changed = watcher.wait()
-        more = f" and {len(changed) - _LISTED} more" if len(changed) > _LISTED else ""
-        print(f"changed: {', '.join(changed[:_LISTED])}{more}", file=sys.stderr, flush=True)
+        print(f"changed: {few(watcher.wait())}", file=sys.stderr, flush=True)
         options = replace(options, retry=False)
 
 
@@ -99,13 +93,12 @@ def _build(
     project = find_project(root)
     # Held until the pages are written, because another build would replace their artifacts.
     with project_lock(project, PlainProgress()):
-        with make_progress() as progress:
-            result = run_notebooks(project, targets, options, progress)
+        result = run_cells(project, targets, options)
         published = publish(project.root, result, server.site)
     for link in published.dead_links:
         if link not in known_links:
-            print(f"note: broken link: {link}", file=sys.stderr)
+            note(f"broken link: {link}")
     print(summarize_build(result), file=sys.stderr, flush=True)
-    complain_of_impossible(project, finished_cells(result))
+    report_impossible(project, finished_cells(result))
     server.update(new_report=bool(published.written or published.removed))
     return published.dead_links

@@ -1,9 +1,8 @@
-"""``kbt suite``: several operators' kernels as one table, ours beside the baselines."""
+"""``kbt suite``: measure kernels of several operators and compare them with baselines in one table."""
 
 from __future__ import annotations
 
 import os
-import sys
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -11,14 +10,7 @@ from typing import Annotated
 import msgspec
 import typer
 
-from kernels_bench_tools.cli import FAILURE
-from kernels_bench_tools.cli.build import (
-    checked_limits,
-    count_failures,
-    finished_cells,
-    run_cells,
-    summarize_build,
-)
+from kernels_bench_tools.cli.build import finish_build, run_cells
 from kernels_bench_tools.cli.options import (
     Cluster,
     Env,
@@ -31,9 +23,9 @@ from kernels_bench_tools.cli.options import (
     Processes,
     Rerun,
     Strict,
+    checked_limits,
 )
-from kernels_bench_tools.cli.paths import shown
-from kernels_bench_tools.cli.physics import complain_of_impossible
+from kernels_bench_tools.cli.output import print_json, short_path, summarize_build
 from kernels_bench_tools.cli.progress import PlainProgress
 from kernels_bench_tools.cluster import cluster_executor
 from kernels_bench_tools.errors import ProjectError, SuiteError
@@ -52,7 +44,7 @@ REPORT = "suite.json"
 
 
 class DeviceChoice(StrEnum):
-    """What is measured on."""
+    """The device to measure on."""
 
     CUDA = "cuda"
     CPU = "cpu"
@@ -65,11 +57,11 @@ def suite(
     device: Annotated[
         DeviceChoice | None,
         typer.Option(
-            "--device", help="What to measure on. [default: the GPU if there is one]", show_default=False
+            "--device", help="Device to measure on. [default: the GPU if there is one]", show_default=False
         ),
     ] = None,
     full: Annotated[
-        bool, typer.Option("--full", help="Also on a CPU the suite's own shapes, which take hours there.")
+        bool, typer.Option("--full", help="Use the full shapes on a CPU too, which takes hours.")
     ] = False,
     env: Env = EnvironmentChoice.UV,
     rerun: Rerun = False,
@@ -82,11 +74,11 @@ def suite(
     output: Output = None,
     json: Json = False,
 ) -> int:
-    """Measure a suite: kernels of several operators in one table, ours beside the baselines.
+    """Measure a suite of operators and print one table.
 
-    Every implementation of the suite's operators is measured on the suite's workloads; a CPU has smaller ones. The
-    table is printed, and published with the report as a page, as Markdown and as CSV. A kernel that cannot run here
-    is a row that says why. What a build has measured is not measured again.
+    Measures every implementation of the suite's operators on the suite's workloads, which are smaller on a CPU.
+    The table is printed, and published with the report as a page, Markdown and CSV. Failures are listed, with the
+    reason. Results of an earlier build are reused.
     """
     project = find_project(Path.cwd())
     chosen = _find(project, name)
@@ -102,35 +94,33 @@ def suite(
     )
     notebook = f"{FOLDER}/{name}.md"
     targets = [*(f"{operator}/impls" for operator in chosen.operators), notebook]
-    with project_lock(project, PlainProgress()):  # until the pages are made of what the cells left
+    # Held until the pages are written, because another build would replace their artifacts.
+    with project_lock(project, PlainProgress()):
         result = run_cells(project, targets, options)
         published = publish(project.root, result, output or project.root / "site")
     report = _report(project, result, notebook)
     here = [one for one in report.devices if one.slug == result.device.slug]
     report = msgspec.structs.replace(report, devices=here)
     if json:
-        print(msgspec.json.encode(report).decode())
+        print_json(report)
     else:
         print(report_text(report))
         print(summarize_build(result))
-        for link in published.dead_links:
-            print(f"note: a link leads nowhere: {link}", file=sys.stderr)
-        print(shown(published.index.parent / FOLDER / f"{name}.html"))
-    impossible = complain_of_impossible(project, finished_cells(result))
-    return FAILURE if impossible or (strict and count_failures(result)) else 0
+        print(short_path(published.index.parent / FOLDER / f"{name}.html"))
+    return finish_build(project, result, published, strict=strict)
 
 
 def _find(project: Project, name: str) -> Suite:
     folder = project.root / FOLDER
     known = sorted(path.stem for path in folder.glob("*.toml"))
     if name not in known:
-        hint = f"The suites are {', '.join(known)}" if known else f"A suite is a file {FOLDER}/NAME.toml"
+        hint = f"Known suites: {', '.join(known)}" if known else f"A suite is a file {FOLDER}/NAME.toml"
         raise SuiteError(name, "there is no such suite", "", did_you_mean(name, known, hint))
     found = read_suite(folder / f"{name}.toml")
     for operator in found.operators:
         if not (project.root / operator / "impls").is_dir():
             raise SuiteError(
-                f"{name}.toml", f"there is no operator {operator!r}", "", "`kbt list` shows them"
+                f"{name}.toml", f"there is no operator {operator!r}", "", "`kbt list` lists them"
             )
     if not (folder / f"{name}.md").is_file():
         raise SuiteError(f"{FOLDER}/{name}.md", "is missing", "The notebook that reports the suite")
@@ -138,10 +128,10 @@ def _find(project: Project, name: str) -> Suite:
 
 
 def _use(device: DeviceChoice, cluster: str) -> None:
-    """Have this build, and all that it starts, see only such a device."""
+    """Make this process and its children use only such a device."""
     if cluster:
         raise ProjectError(
-            f"--device {device}", "says nothing with --cluster", "", "The workers have their devices"
+            f"--device {device}", "cannot be used with --cluster", "", "The workers' devices are used"
         )
     if device is DeviceChoice.CPU:
         os.environ["CUDA_VISIBLE_DEVICES"] = ""
@@ -150,7 +140,7 @@ def _use(device: DeviceChoice, cluster: str) -> None:
             f"--device {device}",
             "there is no such device here",
             "",
-            "`--device cpu` measures what a CPU can run",
+            "Use `--device cpu`",
         )
 
 
@@ -160,14 +150,16 @@ def _sets(suite: Suite, *, full: bool, cluster: str) -> str:
 
 
 def _report(project: Project, result: BuildRun, notebook: str) -> SuiteReport:
-    """Return what the suite's cell left.
+    """Return the report that the suite's cell wrote.
 
     Raises:
-        SuiteError: It left nothing.
+        SuiteError: It wrote none.
     """
     cells = [cell for entry in result.notebooks if entry.path == notebook for cell in entry.cells]
     for cell in cells:
         if REPORT in cell.artifacts:
             return msgspec.json.decode((project.root / cell.artifacts[REPORT]).read_bytes(), type=SuiteReport)
-    reason = next((cell.reason for cell in cells if cell.reason), f"none of its cells left {REPORT}")
-    raise SuiteError(notebook, reason, "A cell that calls report_suite()", f"`kbt run {notebook}` shows more")
+    reason = next((cell.reason for cell in cells if cell.reason), f"none of its cells wrote {REPORT}")
+    raise SuiteError(
+        notebook, reason, "A cell that calls report_suite()", f"Run `kbt run {notebook}` for details"
+    )

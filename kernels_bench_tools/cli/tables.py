@@ -1,37 +1,55 @@
-"""The table of ``kbt run``: an implementation beside its baseline, within 120 columns."""
+"""Tables of ``kbt run`` and ``kbt list``."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from kernels_bench_tools.cli.output import plural
 from kernels_bench_tools.schema.record import Record, Status
 from kernels_bench_tools.schema.summary import Verdict
 from kernels_bench_tools.summarize.rows import Comparison
 
 
+def table_console(width: int) -> Console:
+    """Return a console for tables, which have ``width`` columns where stdout is not a terminal."""
+    console = Console(highlight=False)
+    return console if console.is_terminal else Console(highlight=False, width=width)
+
+
+def new_table(title: str | None = None) -> Table:
+    """Return a table without borders."""
+    return Table(box=None, pad_edge=False, header_style="bold", title=title, title_justify="left")
+
+
 def count_processes(records: Iterable[Record]) -> int:
-    """Return in how many fresh processes the records were measured."""
+    """Return in how many processes the records were measured."""
     return len({record.process for record in records if record.outcome.ran})
 
 
-def tell_processes(records: Iterable[Record]) -> str:
+def processes_suffix(records: Iterable[Record]) -> str:
     """Return the number of processes as the end of a title; empty if nothing was measured."""
     count = count_processes(records)
-    return f", {count} process{'es' if count > 1 else ''}" if count else ""
+    return f", {plural(count, 'process', 'es')}" if count else ""
+
+
+def status_words(name: str) -> str:
+    """Return a status or a flag as prose."""
+    return "above the roofline" if name == Status.EXCEEDS_PHYSICS else name.replace("_", " ")
 
 
 def comparison_table(rows: Sequence[Comparison], baseline: str) -> Table:
-    """Return a row for each workload.
+    """Return a table with a row for each workload, within 120 columns.
 
     Args:
-        rows: What became of the workloads.
+        rows: An implementation compared with its baseline.
         baseline: Title of the baseline, or empty.
     """
     most = max((row.processes for row in rows if row.median_ms is not None), default=1)
-    table = Table(box=None, pad_edge=False, header_style="bold")
+    table = new_table()
     table.add_column("workload", no_wrap=True)
     table.add_column("median ms [95 %]", justify="right", no_wrap=True)
     table.add_column(f"{baseline or 'baseline'} ms", justify="right")
@@ -41,7 +59,7 @@ def comparison_table(rows: Sequence[Comparison], baseline: str) -> Table:
     for row in rows:
         table.add_row(
             row.workload or "every workload",
-            _with_interval(row.median_ms, row.ci_low_ms, row.ci_high_ms),
+            _median(row.median_ms, row.ci_low_ms, row.ci_high_ms),
             "-" if row.baseline_ms is None else f"{row.baseline_ms:.5g}",
             _speedup(row),
             Text(_verdict(row, most)),
@@ -49,17 +67,12 @@ def comparison_table(rows: Sequence[Comparison], baseline: str) -> Table:
     return table
 
 
-def in_words(name: str) -> str:
-    """Return a status or a flag as people write it."""
-    return name.replace("_", " ")
-
-
 def _verdict(row: Comparison, most: int) -> str:
-    told = row.verdict.value if row.status is Status.OK else f"{in_words(row.status.value)}: {row.reason}"
-    notes = [in_words(flag.value) for flag in row.flags]
+    text = row.verdict.value if row.status is Status.OK else f"{status_words(row.status)}: {row.reason}"
+    notes = [status_words(flag.value) for flag in row.flags]
     if row.median_ms is not None and row.processes < most:
         notes.append(f"{row.processes} of {most} processes")
-    return f"{told} ({', '.join(notes)})" if notes else told
+    return f"{text} ({', '.join(notes)})" if notes else text
 
 
 def _speedup(row: Comparison) -> Text:
@@ -67,15 +80,14 @@ def _speedup(row: Comparison) -> Text:
         return Text("-")
     if row.verdict is Verdict.BASELINE or row.speedup_low is None or row.speedup_high is None:
         return Text(f"{row.speedup:.2f}x")
-    # Two digits hide what the verdict is about where the two are nearly the same.
+    # Two digits hide the difference where the interval is narrow.
     digits = 3 if row.speedup_high - row.speedup_low < 0.02 else 2
     return Text(f"{row.speedup:.{digits}f}x [{row.speedup_low:.{digits}f}, {row.speedup_high:.{digits}f}]")
 
 
-def _with_interval(median: float | None, low: float | None, high: float | None) -> Text:
-    # Text, because rich would read the interval's brackets as markup.
+def _median(median: float | None, low: float | None, high: float | None) -> Text:
+    # Text, because rich would read the brackets of an interval as markup.
     if median is None:
         return Text("-")
-    if low is None or high is None:
-        return Text(f"{median:.5g}")
-    return Text(f"{median:.5g} [{low:.5g}, {high:.5g}]")
+    interval = "" if low is None or high is None else f" [{low:.5g}, {high:.5g}]"
+    return Text(f"{median:.5g}{interval}")

@@ -1,8 +1,7 @@
-"""``kbt upgrade``: newer packages for cells, by moving the date in their headers."""
+"""``kbt upgrade``: newer packages for cells, by changing the date in their headers."""
 
 from __future__ import annotations
 
-import sys
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated
@@ -10,6 +9,7 @@ from typing import Annotated
 import typer
 
 from kernels_bench_tools.cli.options import Paths
+from kernels_bench_tools.cli.output import note, plural
 from kernels_bench_tools.notebooks.project import find_project
 from kernels_bench_tools.notebooks.upgrade import apply_changes, count_undated, find_changes, parse_moment
 
@@ -18,16 +18,18 @@ def upgrade(
     paths: Paths = None,
     to: Annotated[
         str,
-        typer.Option("--to", metavar="DATE", help="Such as 2026-11-20. [default: today]", show_default=False),
+        typer.Option(
+            "--to", metavar="DATE", help="New date, such as 2026-11-20. [default: today]", show_default=False
+        ),
     ] = "",
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Print what would move, and write nothing.")
+        bool, typer.Option("--dry-run", help="Print the changes without writing them.")
     ] = False,
 ) -> None:
-    """Move `exclude-newer` in cells' headers: the date as of which their packages are resolved.
+    """Update the package date (`exclude-newer`) in cell headers.
 
-    Only that line changes. The cells run at the next build, since other packages can give other numbers;
-    `kbt plan` shows which. Version pins such as `torch==2.13.0` stay as they are written.
+    Packages of a cell are resolved as of this date. The changed cells run at the next build; `kbt plan` lists them.
+    Version pins such as `torch==2.13.0` are not changed.
     """
     project = find_project(Path.cwd())
     now = datetime.now(UTC)
@@ -38,9 +40,6 @@ def upgrade(
         apply_changes(changes)
     for change in changes:
         print(f"{change.where}: {change.before} -> {change.after}")
-    verb = "would move" if dry_run else "moved"
-    print(f"{verb} {len(changes)} date{'' if len(changes) == 1 else 's'} to {after}")
+    print(f"{'would change' if dry_run else 'changed'} {plural(len(changes), 'date')} to {after}")
     if undated:
-        print(
-            f"note: {undated} cells install packages without a date. `kbt check` names them.", file=sys.stderr
-        )
+        note(f"{undated} cells install packages without a date; `kbt check` lists them")

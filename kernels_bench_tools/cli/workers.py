@@ -1,4 +1,4 @@
-"""``kbt workers``: this machine's GPUs as workers of a cluster."""
+"""``kbt workers``: start workers of a cluster on this machine."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def workers(
         str,
         typer.Argument(
             metavar="[ADDRESS]",
-            help="A Dask scheduler to join, such as tcp://host:8786. [default: start one here]",
+            help="Dask scheduler to connect to, such as tcp://host:8786. [default: start one here]",
             show_default=False,
         ),
     ] = "",
@@ -26,7 +26,8 @@ def workers(
             "--count",
             "-n",
             min=0,
-            help="How many workers. [default: one per visible GPU; one without GPUs]",
+            metavar="N",
+            help="Number of workers. [default: one per visible GPU, or one]",
             show_default=False,
         ),
     ] = 0,
@@ -35,29 +36,30 @@ def workers(
         typer.Option(
             "--threads",
             min=0,
-            help="Cells that do not measure at once on each worker. [default: its share of the processors]",
+            metavar="N",
+            help="Non-measuring cells to run in parallel on each worker. [default: its share of the cores]",
             show_default=False,
         ),
     ] = 0,
     host: Annotated[
         str,
-        typer.Option("--host", help="Address to listen on. Other machines need one that they can reach."),
+        typer.Option("--host", help="Address to listen on; it must be reachable from the other machines."),
     ] = "127.0.0.1",
     port: Annotated[
-        int, typer.Option("--port", "-p", min=0, max=65535, help="The scheduler's port; 0 takes a free one.")
+        int,
+        typer.Option("--port", "-p", min=0, max=65535, help="Port of the scheduler; 0 for any free port."),
     ] = 8786,
 ) -> None:
-    """Offer this machine to builds: one worker for each GPU, until Ctrl-C.
+    """Start cluster workers on this machine, one per GPU. Ctrl-C stops them.
 
-    Here: `kbt workers`, then elsewhere `kbt build --cluster tcp://host:8786`. On a second machine,
-    `kbt workers tcp://host:8786` joins the first one's scheduler. CUDA_VISIBLE_DEVICES chooses the GPUs. Each
-    worker holds one GPU and its share of the processors; one operator is measured on one worker from its first
-    process to its last, several operators on several workers at the same time. All workers need the same GPU,
-    and the same version of this package. Results go into the cache of whoever builds.
+    Start `kbt workers` here and `kbt build --cluster tcp://host:8786` elsewhere. On a second machine, `kbt workers
+    tcp://host:8786` connects to the scheduler of the first. CUDA_VISIBLE_DEVICES selects the GPUs. All workers need
+    the same GPU model and the same version of this package. Each operator is measured on one worker; several
+    operators are measured in parallel. Results are stored in the cache of the machine that builds.
 
-    **A cluster runs the code that it is sent, as you.** Whoever reaches the scheduler's port can do what you can:
-    listen on 127.0.0.1 (the default) or a private network, or use TLS by Dask's own settings
-    (`DASK_DISTRIBUTED__COMM__TLS__CA_FILE` and so on, with an address that starts with tls://).
+    **Security: anyone who can connect to the scheduler can run code as your user.** Listen on 127.0.0.1 (the
+    default) or on a private network, or use TLS with Dask's settings (`DASK_DISTRIBUTED__COMM__TLS__CA_FILE` and
+    so on, and an address that starts with tls://).
     """
     require_distributed()
     from kernels_bench_tools.cluster.start import WorkerOptions, run_workers, visible_gpus
@@ -70,4 +72,4 @@ def _announce(gpus: list[str], address: str, count: int) -> None:
     what = f"GPU{'s' if count != 1 else ''} {', '.join(gpus[:count])}" if gpus else "no GPU"
     print(f"{count} worker{'s' if count != 1 else ''} ({what}) at {address}", file=sys.stderr)
     print(f"kbt build --cluster {address}", flush=True)
-    print("Ctrl-C ends them.", file=sys.stderr)
+    print("Press Ctrl-C to stop.", file=sys.stderr)

@@ -54,38 +54,34 @@ def covered(kbt_in: Kbt, project: Path, *arguments: str) -> dict[tuple[str, str]
     return {(row["implementation"], row["set"]): row for row in json.loads(done.stdout)["records"]}
 
 
-def test_each_set_is_counted_with_its_processes_and_the_day_of_its_oldest_row(
-    recorded: Path, kbt_in: Kbt
-) -> None:
+def test_each_set_is_listed_with_processes_and_date_of_the_oldest_row(recorded: Path, kbt_in: Kbt) -> None:
     row = covered(kbt_in, recorded)["plain", "default"]
 
     assert (row["measured"], row["workloads"], row["processes"], row["date"]) == (2, 2, 3, "2026-11-19")
-    assert (row["device"], row["mode"], row["earlier_code"]) == ("nvidia-h200", "fwd", False)
+    assert (row["device"], row["mode"], row["stale"]) == ("nvidia-h200", "fwd", False)
 
 
-def test_a_set_that_only_another_implementation_has_is_not_tried(recorded: Path, kbt_in: Kbt) -> None:
+def test_a_set_recorded_only_for_another_implementation_is_not_measured(recorded: Path, kbt_in: Kbt) -> None:
     assert covered(kbt_in, recorded, "softmax/mine")["mine", "large"]["rows"] == 0
 
     told = kbt_in(recorded, "list", "--records").stdout
 
-    (line,) = [line for line in told.splitlines() if "not tried here" in line and "softmax/mine" in line]
+    (line,) = [line for line in told.splitlines() if "not measured" in line and "softmax/mine" in line]
     assert "large" in line
-    assert told.endswith("4 workload sets, 0 of earlier code, 1 not tried here\n")
+    assert told.endswith("4 workload sets, 0 stale, 1 not measured\n")
 
 
-def test_rows_of_an_edited_cell_are_of_earlier_code_and_those_of_edited_prose_are_not(
-    recorded: Path, kbt_in: Kbt
-) -> None:
+def test_records_are_stale_after_an_edit_of_code_but_not_of_prose(recorded: Path, kbt_in: Kbt) -> None:
     write_notebook(recorded, "mine", CODE + "\nprint('faster')")
     plain = recorded / "softmax" / "impls" / "plain.md"
     plain.write_text(plain.read_text().replace("Prose", "Other prose"))
 
     rows = covered(kbt_in, recorded)
 
-    assert [rows[name, "default"]["earlier_code"] for name in ("mine", "plain")] == [True, False]
+    assert [rows[name, "default"]["stale"] for name in ("mine", "plain")] == [True, False]
 
 
-def test_what_was_wrong_in_the_process_that_judges_is_not_measured(recorded: Path, kbt_in: Kbt) -> None:
+def test_an_incorrect_result_in_one_process_does_not_count_as_measured(recorded: Path, kbt_in: Kbt) -> None:
     path = recorded / "softmax" / "results" / "records" / H200.slug / "mine.jsonl"
     wrong = Failure(type="Incorrect", msg="3 NaN on padded rows")
     rows = [
@@ -100,11 +96,11 @@ def test_what_was_wrong_in_the_process_that_judges_is_not_measured(recorded: Pat
     assert row["others"] == {"incorrect": 1}
 
 
-def test_a_device_without_records_is_a_line_that_names_those_with_some(recorded: Path, kbt_in: Kbt) -> None:
+def test_an_unknown_device_is_an_error_that_lists_the_known_ones(recorded: Path, kbt_in: Kbt) -> None:
     done = kbt_in(recorded, "list", "--records", "--device", "t4")
 
     assert done.returncode == 1
     assert done.stderr == (
         "kbt: --device t4: has no records here. Expected: The slug of a device. "
-        "Those with records are nvidia-h200.\n"
+        "Devices with records: nvidia-h200.\n"
     )

@@ -34,7 +34,7 @@ def edit(project: Path) -> None:
     notebook.write_text(notebook.read_text().replace("'hi'", "'hello'"))
 
 
-def test_a_plan_says_what_would_run_and_why(small: Path, kbt_in: Kbt) -> None:
+def test_plan_lists_cells_that_would_run_with_the_reason(small: Path, kbt_in: Kbt) -> None:
     assert kbt_in(small, "plan", *CURRENT).stdout == "2 unchanged\n"
     edit(small)
     done = kbt_in(small, "plan", *CURRENT)
@@ -47,7 +47,7 @@ def test_a_plan_says_what_would_run_and_why(small: Path, kbt_in: Kbt) -> None:
     ]
 
 
-def test_a_plan_can_be_read_by_programs(small: Path, kbt_in: Kbt) -> None:
+def test_plan_as_json(small: Path, kbt_in: Kbt) -> None:
     edit(small)
     data = json.loads(kbt_in(small, "plan", *CURRENT, "--format", "json").stdout)
 
@@ -61,7 +61,7 @@ def test_a_plan_can_be_read_by_programs(small: Path, kbt_in: Kbt) -> None:
     }
 
 
-def test_the_notebooks_that_a_push_affects_are_a_list_for_a_job_matrix(small: Path, kbt_in: Kbt) -> None:
+def test_plan_since_a_revision_as_json_is_a_job_matrix(small: Path, kbt_in: Kbt) -> None:
     assert json.loads(kbt_in(small, "plan", "--since", "HEAD", "--format", "json").stdout) == []
     edit(small)
     first, second = json.loads(kbt_in(small, "plan", "--since", "HEAD", "--format", "json").stdout)
@@ -77,7 +77,7 @@ def test_the_notebooks_that_a_push_affects_are_a_list_for_a_job_matrix(small: Pa
     assert second["notebook"] == "softmax/results/all.md"
 
 
-def test_a_plan_since_a_revision_is_also_for_people(small: Path, kbt_in: Kbt) -> None:
+def test_plan_since_a_revision_as_text(small: Path, kbt_in: Kbt) -> None:
     edit(small)
 
     assert kbt_in(small, "plan", "--since", "HEAD").stdout.splitlines() == [
@@ -97,7 +97,9 @@ def test_a_plan_since_a_revision_is_also_for_people(small: Path, kbt_in: Kbt) ->
         (("upgrade", "--to", "2999-01-01"), "kbt: --to 2999-01-01: is in the future"),
     ],
 )
-def test_a_mistake_is_one_line(bare: Path, kbt_in: Kbt, arguments: tuple[str, ...], said: str) -> None:
+def test_invalid_arguments_are_a_one_line_error(
+    bare: Path, kbt_in: Kbt, arguments: tuple[str, ...], said: str
+) -> None:
     subprocess.run(["git", "init", "-q", str(bare)], check=True)
     done = kbt_in(bare, *arguments)
 
@@ -106,7 +108,7 @@ def test_a_mistake_is_one_line(bare: Path, kbt_in: Kbt, arguments: tuple[str, ..
     assert len(done.stderr.splitlines()) == 1
 
 
-def test_a_damaged_result_is_planned_verified_and_rebuilt(small: Path, kbt_in: Kbt) -> None:
+def test_a_damaged_result_is_found_removed_and_rebuilt(small: Path, kbt_in: Kbt) -> None:
     def damage() -> None:
         for log in small.glob(".kbt/cache/*/stdout.txt"):
             if log.read_text() == "hi\n":
@@ -116,16 +118,16 @@ def test_a_damaged_result_is_planned_verified_and_rebuilt(small: Path, kbt_in: K
     assert f"{CELL}  damaged entry (stdout.txt was changed)" in kbt_in(small, "plan", *CURRENT).stdout
     done = kbt_in(small, "build", *CURRENT)
     assert f"{CELL}: its stored result is damaged (stdout.txt was changed) and is ignored" in done.stderr
-    assert kbt_in(small, "cache", "verify").stdout == "2 results are sound, 0 were removed\n"
+    assert kbt_in(small, "cache", "verify").stdout == "2 results verified, 0 damaged and removed\n"
     damage()
 
     assert kbt_in(small, "cache", "verify").stdout.splitlines() == [
         f"removed {CELL}: stdout.txt was changed",
-        "1 result is sound, 1 was removed",
+        "2 results verified, 1 damaged and removed",
     ]
 
 
-def test_the_cache_is_told_of_and_pruned(small: Path, kbt_in: Kbt) -> None:
+def test_cache_info_and_prune(small: Path, kbt_in: Kbt) -> None:
     edit(small)
     assert kbt_in(small, "build", *CURRENT).returncode == 0
     told = json.loads(kbt_in(small, "cache", "info", "--json").stdout)
@@ -140,7 +142,7 @@ def test_the_cache_is_told_of_and_pruned(small: Path, kbt_in: Kbt) -> None:
     assert kbt_in(small, "plan", *CURRENT).stdout == "2 unchanged\n"
 
 
-def test_an_upgrade_moves_dates_or_only_says_so(bare: Path, kbt_in: Kbt) -> None:
+def test_upgrade_changes_dates_unless_dry_run(bare: Path, kbt_in: Kbt) -> None:
     header = (
         '# /// script\n# dependencies = []\n# [tool.uv]\n# exclude-newer = "2026-01-01T00:00:00Z"\n# ///\n'
     )
@@ -149,8 +151,8 @@ def test_an_upgrade_moves_dates_or_only_says_so(bare: Path, kbt_in: Kbt) -> None
     line = "softmax/impls/plain.md:5: 2026-01-01T00:00:00Z -> 2026-02-03T00:00:00Z\n"
 
     done = kbt_in(bare, "upgrade", "--to", "2026-02-03", "--dry-run")
-    assert done.stdout == f"{line}would move 1 date to 2026-02-03T00:00:00Z\n"
+    assert done.stdout == f"{line}would change 1 date to 2026-02-03T00:00:00Z\n"
     assert "2026-01-01" in notebook.read_text()
     done = kbt_in(bare, "upgrade", "softmax/plain", "--to", "2026-02-03")
-    assert done.stdout == f"{line}moved 1 date to 2026-02-03T00:00:00Z\n"
+    assert done.stdout == f"{line}changed 1 date to 2026-02-03T00:00:00Z\n"
     assert header.replace("2026-01-01", "2026-02-03") in notebook.read_text()

@@ -116,7 +116,7 @@ def test_a_row_faster_than_physics_fails_the_build_that_shows_it(operator: Path,
     assert done.returncode == 2
     said = [line for line in done.stderr.splitlines() if line.startswith("kbt: ")]
     assert said == [
-        f"kbt: softmax/impls/magic.md:benchmark: w{number} is faster than physics allows: 9000 GB/s of 4800 GB/s"
+        f"kbt: softmax/impls/magic.md:benchmark: w{number} is above the roofline: 9000 GB/s of 4800 GB/s"
         for number in range(2)
     ]
     assert (operator / "site" / "softmax" / "impls" / "magic.html").is_file()
@@ -133,8 +133,8 @@ def test_run_fails_for_a_row_faster_than_physics_and_not_for_another_cells(
     done = kbt_in(operator, "run", "softmax/magic", "--env", "current")
 
     assert done.returncode == 2
-    assert "w0 is faster than physics allows" in done.stderr
-    assert "exceeds physics: 9000 GB/s of 4800 GB/s" in done.stdout
+    assert "w0 is above the roofline" in done.stderr
+    assert "above the roofline: 9000 GB/s of 4800 GB/s" in done.stdout
     assert kbt_in(operator, "run", "softmax/mine", "--env", "current").returncode == 0
 
 

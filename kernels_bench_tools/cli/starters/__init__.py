@@ -1,7 +1,4 @@
-"""What ``kbt new operator`` starts an operator from.
-
-The files beside this module, in which ``@NAME@``, ``@TITLE@`` and ``@TODAY@`` are filled in.
-"""
+"""Templates of ``kbt new operator``: files with the placeholders ``@NAME@``, ``@TITLE@`` and ``@TODAY@``."""
 
 from __future__ import annotations
 
@@ -12,18 +9,16 @@ from pathlib import PurePosixPath
 from kernels_bench_tools.text import title_from_name
 
 OPERATORS = PurePosixPath("kernels_bench_tools/operators")
-"""Where the modules of operators are, from the root of a checkout."""
+"""Folder of the operators' modules in a checkout."""
 
 
 def today() -> str:
-    """Return the day as ``exclude-newer`` has it."""
+    """Return today's date in the format of ``exclude-newer``."""
     return datetime.now(UTC).strftime("%Y-%m-%dT00:00:00Z")
 
 
 def operator_files(name: str) -> dict[PurePosixPath, str]:
-    """Return the files of a new operator, by their paths from the root of a checkout.
-
-    They run as they are: the operator computes something simple, and its baseline computes the same.
+    """Return the files of a new operator by their paths in a checkout: a simple operator and its baseline.
 
     Args:
         name: The operator's name, a Python identifier.

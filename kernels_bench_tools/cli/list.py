@@ -1,0 +1,244 @@
+"""``kbt list``: operators and implementations, and what the committed records cover."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, NamedTuple
+
+import msgspec
+import typer
+
+from kernels_bench_tools.cli.options import Json, Paths
+from kernels_bench_tools.cli.output import plural, print_json
+from kernels_bench_tools.cli.tables import count_processes, new_table, status_words, table_console
+from kernels_bench_tools.errors import ProjectError
+from kernels_bench_tools.notebooks.document import Notebook, read_notebook
+from kernels_bench_tools.notebooks.project import find_project, operators
+from kernels_bench_tools.schema.build import FORWARD, has_other_code
+from kernels_bench_tools.schema.record import Record
+from kernels_bench_tools.schema.record_io import read_records
+from kernels_bench_tools.summarize.merge import by_workload, merge
+from kernels_bench_tools.summarize.views import view_of
+from kernels_bench_tools.text import did_you_mean, title_from_name
+
+NOT_MEASURED, STALE = "not measured", "stale"
+_WIDTH = 200
+"""Of tables that go to a pipe, which must not be folded."""
+
+
+class ListedImplementation(msgspec.Struct, kw_only=True):
+    """An implementation in ``kbt list``."""
+
+    operator: str
+    implementation: str
+    title: str
+    family: str
+    baseline: bool
+    requires: list[str]
+    recorded: list[str]
+    """Slugs of the devices that have committed records of it."""
+    notebook: str
+
+
+class Selection(NamedTuple):
+    """What is measured together: a device's slug, a mode and a workload set."""
+
+    device: str
+    mode: str
+    set: str
+
+
+class Coverage(msgspec.Struct, kw_only=True):
+    """The committed records of one implementation on one device, in one mode, for one workload set."""
+
+    operator: str
+    implementation: str
+    device: str
+    mode: str
+    set: str
+    """Empty for records that apply to all workloads."""
+    rows: int = 0
+    """Number of records, of all processes; 0 if it was not measured."""
+    workloads: int = 0
+    """Number of workloads with a record."""
+    measured: int = 0
+    """Number of workloads with a latency that can be ranked."""
+    processes: int = 0
+    date: str = ""
+    """Day of the oldest record."""
+    stale: bool = False
+    """Whether the code of the cell changed after some of it was measured."""
+    others: dict[str, int] = msgspec.field(default_factory=dict)
+    """Number of workloads without a rankable latency, by status."""
+
+    @property
+    def remark(self) -> str:
+        """What is incomplete; empty for nothing."""
+        if not self.rows:
+            return NOT_MEASURED
+        counted = self.workloads > 0
+        others = [f"{count} " * counted + status_words(status) for status, count in self.others.items()]
+        return ", ".join([STALE] * self.stale + others)
+
+
+Recorded = dict[str, dict[Selection, list[Record]]]
+"""The records of an operator, by implementation."""
+
+
+def list_notebooks(
+    paths: Paths = None,
+    records: Annotated[
+        bool,
+        typer.Option(
+            "--records",
+            help="List the committed records by device, mode and workload set, with those that are stale (the code "
+            "changed after they were measured) or not measured.",
+        ),
+    ] = False,
+    device: Annotated[
+        str, typer.Option("--device", metavar="SLUG", help="With --records: only this device.")
+    ] = "",
+    json: Json = False,
+) -> None:
+    """List operators, implementations and committed records."""
+    project = find_project(Path.cwd())
+    wanted = set(project.find_notebooks(paths or []))
+    notebooks = [
+        read_notebook(project, path)
+        for known in operators(project).values()
+        for path in known
+        if path in wanted
+    ]
+    if records:
+        _print_coverage(_on_device(list(find_coverage(notebooks)), device), json)
+        return
+    listed = [_listed(notebook) for notebook in notebooks]
+    others = sorted(project.relative(path) for path in wanted - {notebook.path for notebook in notebooks})
+    if json:
+        print_json({"implementations": listed, "notebooks": others})
+    else:
+        _print_list(listed, others)
+
+
+def find_coverage(notebooks: Iterable[Notebook]) -> Iterator[Coverage]:
+    """Yield what is recorded of these implementations, in their order.
+
+    What is recorded of any implementation of the operator, but not of this one, is yielded with no records.
+
+    Raises:
+        RecordError: A file of records cannot be read.
+    """
+    recorded: dict[Path, Recorded] = {}
+    for notebook in notebooks:
+        folder = notebook.path.parents[1]
+        if folder not in recorded:
+            recorded[folder] = _read(folder)
+        yield from _cover(notebook, recorded[folder])
+
+
+def _read(folder: Path) -> Recorded:
+    """Return the committed records of an operator."""
+    recorded: Recorded = defaultdict(lambda: defaultdict(list))
+    for path in sorted((folder / "results" / "records").glob("*/*.jsonl")):
+        for entry in read_records(path):
+            view = view_of(entry.wl)
+            slug = entry.device.slug if entry.device else ""
+            recorded[path.stem][Selection(slug, view.mode or FORWARD, view.set)].append(entry)
+    return recorded
+
+
+def _cover(notebook: Notebook, recorded: Recorded) -> Iterator[Coverage]:
+    own = recorded[notebook.implementation]
+    code = {cell.id: cell.code for cell in notebook.cells}
+    complete = {selection.device for selection in own if not selection.set}
+    for selection in sorted({one for selections in recorded.values() for one in selections}):
+        row = Coverage(
+            operator=notebook.operator, implementation=notebook.implementation, **selection._asdict()
+        )
+        if selection in own:
+            yield _fill(row, own[selection], code)
+        elif selection.set and selection.device not in complete:
+            yield row
+
+
+def _fill(row: Coverage, entries: Sequence[Record], code: Mapping[str, str]) -> Coverage:
+    processes, whole = by_workload(entries)
+    merged = [merge(each) for each in processes.values()] or ([whole] if whole else [])
+    row.rows = len(entries)
+    row.workloads = len(processes)
+    row.measured = sum(entry.ok for entry in merged)
+    row.processes = count_processes(entries)
+    row.date = min(entry.ts for entry in entries)[:10]
+    origins = {entry.provenance.code_digest: entry.provenance for entry in entries if entry.outcome.ran}
+    row.stale = any(has_other_code(origin, code) for origin in origins.values())
+    row.others = Counter(entry.outcome.value for entry in merged if not entry.ok)
+    return row
+
+
+def _on_device(rows: list[Coverage], device: str) -> list[Coverage]:
+    """Return the rows of one device, all if ``device`` is empty."""
+    known = sorted({row.device for row in rows})
+    if device and device not in known:
+        hint = did_you_mean(device, known, f"Devices with records: {', '.join(known)}" if known else "")
+        raise ProjectError(f"--device {device}", "has no records here", "The slug of a device", hint)
+    return [row for row in rows if device in {"", row.device}]
+
+
+def _print_coverage(rows: list[Coverage], json: bool) -> None:
+    if json:
+        print_json({"records": rows})
+        return
+    console = table_console(_WIDTH)
+    for device in sorted({row.device for row in rows}):
+        table = new_table(title=device)
+        table.add_column("implementation", overflow="fold", min_width=16)
+        for column in ("set", "measured", "processes", "since"):
+            table.add_column(column, no_wrap=True)
+        table.add_column("remark", overflow="fold", min_width=14)
+        for row in rows:
+            if row.device == device:
+                table.add_row(
+                    f"{row.operator}/{row.implementation}",
+                    (row.set or "all") + ("" if row.mode == FORWARD else f" {row.mode}"),
+                    f"{row.measured} of {row.workloads}" if row.workloads else "-",
+                    str(row.processes or "-"),
+                    row.date or "-",
+                    row.remark,
+                )
+        console.print(table, "")
+    stale, missing = sum(row.stale for row in rows), sum(not row.rows for row in rows)
+    print(f"{plural(len(rows), 'workload set')}, {stale} {STALE}, {missing} {NOT_MEASURED}")
+
+
+def _listed(notebook: Notebook) -> ListedImplementation:
+    records = notebook.path.parents[1] / "results" / "records"
+    stem = notebook.implementation
+    return ListedImplementation(
+        operator=notebook.operator,
+        implementation=stem,
+        title=notebook.front.title or title_from_name(stem),
+        family=notebook.front.family,
+        baseline=notebook.front.baseline,
+        requires=notebook.front.requires,
+        recorded=sorted(path.parent.name for path in records.glob(f"*/{stem}.jsonl")),
+        notebook=notebook.name,
+    )
+
+
+def _print_list(listed: list[ListedImplementation], others: list[str]) -> None:
+    table = new_table()
+    for column in ("operator", "implementation", "family", "requires", "records of"):
+        table.add_column(column, overflow="fold")
+    for entry in listed:
+        family = f"{entry.family} (baseline)" if entry.baseline else entry.family
+        requires = " or ".join(entry.requires) or "-"
+        table.add_row(
+            entry.operator, entry.implementation, family, requires, ", ".join(entry.recorded) or "-"
+        )
+    table_console(_WIDTH).print(table)
+    count = len({entry.operator for entry in listed})
+    print(f"\n{plural(count, 'operator')}, {plural(len(listed), 'implementation')}")
+    if others:
+        print("other notebooks: " + ", ".join(others))
