@@ -90,7 +90,7 @@ def test_speedups_carry_their_value_and_interval(field, draw):
     assert (svg.get("data-metric"), svg.get("data-unit")) == ("Speed-up", "x")
 
 
-def test_a_rates_interval_is_that_of_the_time_turned_over(bound, draw):
+def test_the_interval_of_a_rate_is_the_inverted_interval_of_the_time(bound, draw):
     summary = bound()
     point = summary.devices[0].rows[0].points[0]
 
@@ -118,7 +118,7 @@ def _front(values: dict[str, object]) -> FrontMatter:
     return msgspec.convert(values, FrontMatter)
 
 
-def test_a_point_that_has_no_such_number_is_a_gap_and_no_failure(record, draw):
+def test_a_point_without_the_metric_is_a_gap_and_not_a_failure(record, draw):
     launch = record("a", 0.002, wl={"name": "n1", "n": 1}, regime=Regime.LAUNCH)
     summary = summarize("x", "X", [Source(records=[launch, record("a", 0.4, wl={"name": "n2", "n": 2})])])
 
@@ -128,7 +128,7 @@ def test_a_point_that_has_no_such_number_is_a_gap_and_no_failure(record, draw):
     assert [use for use in svg.iter(f"{SVG}use") if use.get("data-status")] == []
 
 
-def test_a_view_that_is_mostly_bound_by_arithmetic_shows_it(bound, draw):
+def test_the_rate_of_a_mostly_compute_bound_view_is_arithmetic(bound, draw):
     arithmetic = bound(
         regime=Regime.COMPUTE, ceiling="matmul_bfloat16", ceilings={"copy": 4000.0, "matmul_bfloat16": 730.0}
     )
@@ -140,11 +140,11 @@ def test_a_view_that_is_mostly_bound_by_arithmetic_shows_it(bound, draw):
     assert "Bandwidth (GB/s)" in texts(draw(bound(), "rate"))
 
 
-def test_the_ceiling_that_binds_is_a_labelled_line(bound, draw):
+def test_the_measured_peak_is_a_labelled_line(bound, draw):
     assert "copy: 4,000 GB/s" in texts(draw(bound(), "rate"))
 
 
-def test_a_mixed_ceiling_follows_from_rate_and_fraction(bound):
+def test_the_peak_of_a_mix_follows_from_rate_and_fraction(bound):
     view = bound(ceiling="mix", fraction=0.5).devices[0]
     rates = sorted(point.gb_per_s for row in view.rows for point in row.points)
     # Both implementations claim half of their ceiling, so the middle of the two is drawn.
@@ -155,13 +155,13 @@ def test_a_mixed_ceiling_follows_from_rate_and_fraction(bound):
     assert line == Line(pytest.approx(at), f"same mix of reads and writes: {at:,.0f} GB/s")
 
 
-def test_without_a_ceiling_there_is_no_line(record):
+def test_without_a_measured_peak_there_is_no_line(record):
     view = summarize("x", "X", [Source(records=[record("a", 0.1)])]).devices[0]
 
     assert metric_of(view, "rate").lines(view) == ()
 
 
-def test_the_fraction_of_the_ceiling_reaches_up_to_one(bound, draw):
+def test_the_axis_of_fractions_includes_one(bound, draw):
     svg = draw(bound(fraction=0.1), "fraction")
 
     assert "measured peak" in texts(svg)
@@ -181,14 +181,14 @@ def test_a_view_without_a_number_has_no_panel(record, draw):
     assert "X · NVIDIA H200 · decode" not in texts(draw(summary, "fraction"))
 
 
-def test_a_chart_without_any_panel_says_so(source, draw):
+def test_a_chart_without_panels_states_that_it_is_empty(source, draw):
     summary = summarize("x", "X", [source("a", [0.1, 0.2])])
 
     assert texts(draw(summary, "speedup")) == ["X: nothing has a speed-up"]
     assert texts(draw(summary, "fraction")) == ["X: nothing has a fraction of peak"]
 
 
-def test_units_that_differ_between_panels_are_said_of_each_series(record, draw):
+def test_each_series_has_its_unit_where_panels_differ(record, draw):
     memory = record("a", 0.1, wl={"name": "w1", "set": "default"}, regime=Regime.HBM)
     work = Work(bytes_read=1, bytes_written=1, flops=10**12)
     arithmetic = record("a", 2.0, wl={"name": "w2", "set": "large"}, regime=Regime.COMPUTE, work=work)
@@ -249,7 +249,7 @@ def test_six_views_of_thirteen_implementations_stay_below_900_kb(record):
     assert len(chart_svg(summary, "latency")) < 900_000
 
 
-def test_an_implementation_that_a_device_has_no_record_of_is_in_its_legends(source, draw):
+def test_an_implementation_without_a_record_of_a_device_is_in_its_legends(source, draw):
     cpu = Device(kind="cpu", name="A CPU", slug="a-cpu")
     sources = [source("old", [0.1, 0.2]), source("old", [1.0], device=cpu), source("new", [2.0], device=cpu)]
 

@@ -92,7 +92,7 @@ def test_it_writes_charts_a_table_and_a_summary(cell, source, capsys):
     assert str(cell.root) not in out
 
 
-def test_a_cell_that_left_nothing_is_a_row_with_its_end(cell, source):
+def test_a_cell_without_records_is_a_row_with_its_status(cell, source):
     cell.need("good", source("good", [1.0], device=CPU).records)
     cell.need("slow", status=Status.TIMEOUT, reason="did not end within 900 s")
     cell.need("silent")
@@ -104,7 +104,7 @@ def test_a_cell_that_left_nothing_is_a_row_with_its_end(cell, source):
     assert rows["slow"].points[0].status is Status.TIMEOUT
 
 
-def test_a_cell_that_failed_keeps_what_it_had_measured(cell, source):
+def test_a_failed_cell_keeps_its_earlier_records(cell, source):
     cell.need("good", source("good", [1.0, 2.0], device=CPU).records)
     partial = source("partial", [1.0], device=CPU).records
     cell.need("partial", partial, status=Status.CRASHED, reason="ended by SIGSEGV")
@@ -114,7 +114,7 @@ def test_a_cell_that_failed_keeps_what_it_had_measured(cell, source):
     assert [point.status for point in row.points] == [Status.OK, Status.CRASHED]
 
 
-def test_a_file_that_cannot_be_read_is_told_and_the_rest_goes_on(cell, source, capsys):
+def test_an_unreadable_file_is_reported_and_the_others_are_summarized(cell, source, capsys):
     good = source("good", [0.1]).records
     cell.file("nvidia-h200/good.jsonl", good)
     cell.file("nvidia-h200/bad.jsonl", good).write_text('{"nonsense": 1}\n{}\n', encoding="utf-8")
@@ -143,7 +143,7 @@ def test_only_implementations_with_a_notebook_are_links(cell, source):
     assert "gone.html" not in svg
 
 
-def test_cells_of_one_notebook_are_told_apart(cell, source):
+def test_cells_of_one_notebook_have_different_ids(cell, source):
     for variant, time in (("default", 0.2), ("autotune", 0.1)):
         records = source("compiled", [time]).records
         cell.need("compiled", records, cell=variant, title="Compiled", family="torch-compile")
@@ -164,14 +164,14 @@ def test_a_name_and_title_can_be_given(cell):
     assert (cell.work / "latency.svg").exists()
 
 
-def test_without_kbt_it_says_how_to_run_it(monkeypatch):
+def test_outside_of_kbt_the_error_names_the_command(monkeypatch):
     monkeypatch.delenv(NEEDS_VARIABLE, raising=False)
 
     with pytest.raises(KbtError, match=r"combine: KBT_NEEDS is not set.*kbt build"):
         combine()
 
 
-def test_needs_that_cannot_be_read_are_an_error_of_ours(monkeypatch, tmp_path):
+def test_unreadable_needs_raise_a_kbt_error(monkeypatch, tmp_path):
     monkeypatch.setenv(NEEDS_VARIABLE, str(tmp_path / "missing.json"))
 
     with pytest.raises(KbtError, match="cannot be read"):
@@ -189,7 +189,7 @@ def test_the_same_records_give_the_same_files(cell, source):
     assert {path.name: path.read_bytes() for path in cell.work.iterdir()} == before
 
 
-def test_the_cell_of_the_notebook_runs_with_what_its_header_names(cell, source):
+def test_the_combine_cell_runs_with_the_dependencies_of_its_header(cell, source):
     cell.need("torch_layer_norm", source("torch_layer_norm", [0.1]).records, baseline=True)
     write_struct(cell.root / "needs.json", cell.needs)
     repository = Path(__file__).resolve().parents[2]
@@ -213,7 +213,7 @@ def test_the_cell_of_the_notebook_runs_with_what_its_header_names(cell, source):
     assert summary.operator == "layer_norm"
 
 
-def test_charts_call_every_operator_what_its_own_page_calls_it():
+def test_charts_and_pages_of_an_operator_have_the_same_title():
     repository = Path(__file__).resolve().parents[2]
     called, titled = {}, {}
     for notebook in repository.glob("*/results/combined_results.md"):

@@ -17,7 +17,7 @@ def test_speedup_is_baseline_over_candidate(record):
     assert (slow.value, slow.verdict) == (0.5, Verdict.SLOWER)
 
 
-def test_a_record_beside_itself_is_the_baseline(record):
+def test_a_record_compared_with_itself_is_the_baseline(record):
     found = compare([record("base", 0.2)], [record("base", 0.2)])
 
     assert (found.value, found.low, found.high, found.verdict) == (1.0, 1.0, 1.0, Verdict.BASELINE)
@@ -42,7 +42,7 @@ def test_a_rerun_of_the_same_implementation_is_not_the_baseline(record):
         (0.0900, 0.0010, Verdict.FASTER),
     ],
 )
-def test_a_verdict_needs_a_real_and_a_relevant_difference(record, p50, half_width, verdict):
+def test_a_verdict_needs_a_significant_and_relevant_difference(record, p50, half_width, verdict):
     ours, base = record("ours", p50, half_width=half_width), record("base", 0.1, half_width=half_width)
 
     assert compare([ours], [base]).verdict is verdict
@@ -83,7 +83,7 @@ def test_kernels_timed_with_and_without_the_profiler_are_compared(record):
     assert compare([fast], [slow]).verdict is Verdict.FASTER
 
 
-def test_different_timers_or_caches_are_never_decided(record):
+def test_different_timers_or_cache_states_are_ambiguous(record):
     base = record("base", 0.1)
     by_clock, hot = record("ours", 0.01), record("ours", 0.01)
     by_clock.lat_ms.timer = Timer.MONOTONIC
@@ -100,7 +100,7 @@ def test_rotated_and_flushed_caches_are_both_cold(record):
     assert compare([rotated], [record("base", 0.1)]).verdict is Verdict.FASTER
 
 
-def test_a_record_for_all_workloads_fills_in_the_missing_ones(source):
+def test_a_record_without_a_workload_holds_for_the_missing_ones(source):
     base = source("base", [0.1, 0.2, 0.3]).records
     ours = [*source("ours", [0.05]).records, *source("ours", status=Status.CRASHED, reason="SIGSEGV").records]
 
@@ -112,7 +112,7 @@ def test_a_record_for_all_workloads_fills_in_the_missing_ones(source):
     assert rows[1].reason == "SIGSEGV"
 
 
-def test_what_never_ran_is_one_row_without_a_workload(source):
+def test_an_implementation_that_never_ran_is_one_row_without_a_workload(source):
     rows = compare_records(source("ours", status=Status.UNSUPPORTED, reason="no card").records, [])
 
     assert [(row.workload, row.status, row.reason) for row in rows] == [("", Status.UNSUPPORTED, "no card")]
@@ -132,7 +132,7 @@ def test_a_reason_is_one_line(record):
     assert len(reason_of(long)) == 300
 
 
-def test_a_wrong_answer_says_how_wrong(record):
+def test_the_reason_of_a_wrong_result_has_its_error(record):
     assert reason_of(record("a", 0.1, status=Status.INCORRECT, absmax=0.25)).endswith("by up to 0.25")
     judged = record("a", 0.1, status=Status.INCORRECT, corr={"reason": "3 NaN"})
     assert reason_of(judged) == "3 NaN"

@@ -91,7 +91,7 @@ def test_a_device_on_which_nothing_ran_still_has_a_line(source):
     assert lines[0]["Reason"] == "needs a card, or two"
 
 
-def test_no_records_leave_the_header():
+def test_without_records_only_the_header_is_written():
     assert table([])[0].startswith("Implementation,Impl ID,Device,Workload,Dtype,")
 
 
@@ -101,7 +101,7 @@ def test_memory_is_in_mebibytes_as_in_the_first_reports(source):
     assert lines[0]["Peak Mem (MB)"] == "3.0"
 
 
-def test_what_the_device_did_has_columns_too(record):
+def test_roofline_quantities_and_flags_have_columns(record):
     one = record(
         "a",
         0.1,

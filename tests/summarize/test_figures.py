@@ -92,7 +92,7 @@ def test_crosses_of_one_workload_stand_side_by_side(summary, svg):
     assert max(Counter(places).values()) == 1
 
 
-def test_what_did_not_run_stays_in_the_legend_with_its_status(svg):
+def test_an_implementation_that_did_not_run_is_in_the_legend_with_its_status(svg):
     label = group(svg, "legend-label--hf-kernels-layer-norm--nvidia-h200")
 
     assert "".join(label.itertext()).strip() == "HF Kernels Layer Norm (unsupported)"
@@ -122,7 +122,7 @@ def test_an_implementation_without_a_page_is_no_link(summary):
     assert {link.get("href") for link in svg.iter(f"{SVG}a")} == {"x.html"}
 
 
-def test_the_chart_says_what_it_shows(svg):
+def test_the_chart_has_a_title(svg):
     texts = [text.text for text in svg.iter(f"{SVG}text")]
 
     assert "Layer Norm · NVIDIA H200" in texts
@@ -164,7 +164,7 @@ def test_a_file_keeps_its_prolog_and_scales(summary):
     assert svg.get("height") is None
 
 
-def test_neutrals_take_the_pages_ink(summary):
+def test_axes_and_texts_have_the_text_colour_of_the_page(summary):
     drawn = latency_svg(summary).decode()
 
     assert "currentColor" in drawn
@@ -195,7 +195,7 @@ def test_two_figures_in_one_page_keep_their_markers_and_ids(field, source):
     assert {target.removeprefix("#") for target in targets} <= set(ids)
 
 
-def test_nothing_refers_to_an_id_that_is_gone(summary):
+def test_every_reference_has_its_id(summary):
     drawn = latency_svg(summary).decode()
     svg = ET.fromstring(drawn)
 
@@ -235,7 +235,7 @@ def test_many_workloads_with_long_labels_are_drawn(record):
     assert len(list(uses)) == len(records)
 
 
-def test_no_records_make_a_chart_that_says_so():
+def test_a_chart_without_records_states_it():
     drawn = latency_svg(summarize("x", "Nothing", []))
 
     assert "Nothing: no records yet" in drawn.decode()

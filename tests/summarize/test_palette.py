@@ -31,7 +31,7 @@ def test_more_lines_than_styles_are_still_drawn():
     assert len(assign_styles({f"kernel_{index}": "" for index in range(40)})) == 40
 
 
-def test_a_failed_family_member_does_not_change_who_has_which_colour():
+def test_a_failed_family_member_does_not_change_colours():
     few = assign_styles({"torch_x": "torch", "triton_x": "triton"})
     more = assign_styles({"torch_x": "torch", "triton_x": "triton", "liger_x": "liger", "hf_x": "hf-kernels"})
 

@@ -83,7 +83,7 @@ def test_order_and_file_of_the_processes_do_not_matter(processes):
     assert one.devices[0].rows[0].points == two.devices[0].rows[0].points
 
 
-def test_of_one_process_the_later_record_counts(processes):
+def test_the_later_record_of_a_process_counts(processes):
     old = processes("a", [0.3, 0.3], ts="2026-01-01")
     new = processes("a", [0.1, 0.1], ts="2026-01-02")
 
@@ -106,7 +106,7 @@ def test_the_verdict_comes_from_the_interval_across_processes(processes):
     assert unsure.low < 1.0 < unsure.high
 
 
-def test_one_process_that_was_lucky_proves_nothing(processes):
+def test_one_fast_process_gives_no_verdict(processes):
     """Narrow intervals within the processes, which hold nothing of how they differ."""
     base = processes("base", [0.100, 0.103, 0.097], spread=0.0001)
     ours = processes("ours", [0.098, 0.101, 0.104], spread=0.0001)
@@ -131,7 +131,7 @@ def test_the_same_implementation_twice_is_the_same(processes):
     assert found.verdict is Verdict.SAME
 
 
-def test_one_process_that_was_wrong_costs_the_rank(processes, record):
+def test_one_incorrect_process_removes_the_rank(processes, record):
     good = processes("a", [0.1, 0.1])
     bad = record("a", 0.1, status=Status.INCORRECT, corr={"reason": "3 NaN"}, process=2)
 
@@ -143,7 +143,7 @@ def test_one_process_that_was_wrong_costs_the_rank(processes, record):
     assert point.p50_ms is not None
 
 
-def test_the_process_that_judges_hard_cases_is_not_set_against_those_that_do_not(processes, record):
+def test_a_failed_edge_case_of_the_first_process_is_not_blamed_on_one_process(processes, record):
     bad = record("a", 0.1, status=Status.INCORRECT, corr={"reason": "on padded rows: 3 NaN"})
     others = processes("a", [0.1, 0.1, 0.1])[1:]
 
@@ -152,7 +152,7 @@ def test_the_process_that_judges_hard_cases_is_not_set_against_those_that_do_not
     assert (point.status, point.reason) == (Status.INCORRECT, "on padded rows: 3 NaN")
 
 
-def test_one_process_that_ran_out_of_memory_leaves_no_latency(processes, record):
+def test_one_process_out_of_memory_removes_the_latency(processes, record):
     bad = record("a", status=Status.OOM, reason="no memory", process=1)
 
     (point,) = row_of(summary_of(a=[*processes("a", [0.1]), bad]), "a").points
@@ -208,7 +208,7 @@ def test_figures_are_medians_over_the_processes(processes):
     assert "99 % of copy" in text_table(device)
 
 
-def test_a_launch_has_no_bandwidth(processes):
+def test_a_launch_bound_call_has_no_bandwidth(processes):
     (record,) = processes("a", [0.002], regime=Regime.LAUNCH)
 
     assert row_of(summary_of(a=[record]), "a").points[0].gb_per_s is None
@@ -235,7 +235,7 @@ def test_the_overall_speedup_has_an_interval(processes, record):
     assert (baseline.speedup, baseline.speedup_low, baseline.speedup_high) == (1.0, 1.0, 1.0)
 
 
-def test_thinned_samples_are_as_sure_as_all_of_them_were():
+def test_thinned_samples_have_the_same_interval():
     generator = np.random.default_rng(0)
     times = np.exp(generator.normal(0, 0.05, 960))
     p50 = float(np.median(times))
@@ -294,7 +294,7 @@ def test_a_whole_report_is_summarized_within_seconds(processes, record):
     assert summary == summarize("op", "Op", sources)
 
 
-def test_one_tick_of_the_devices_clock_is_no_difference(processes):
+def test_a_difference_of_one_clock_tick_is_ambiguous(processes):
     """Kernels of 2 us, of which every sample of every process showed the same tick."""
     base, ours = (processes(name, [p50] * 3, spread=0.0) for name, p50 in (("a", 2.016e-3), ("b", 1.984e-3)))
     slower = processes("c", [2.112e-3] * 3, spread=0.0)

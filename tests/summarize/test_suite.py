@@ -90,7 +90,7 @@ def report(*summaries: Summary, suite: Suite = SUITE) -> SuiteReport:
     return suite_report("two", suite, summaries)
 
 
-def test_ours_stands_beside_the_baseline_and_the_best_of_the_others(summary_of: Summarize) -> None:
+def test_a_row_has_ours_the_baseline_and_the_best_other(summary_of: Summarize) -> None:
     found = report(
         summary_of("layer_norm", NORM, torch=0.4, triton=0.2, liger=0.25),
         summary_of("activation", GELU, torch=0.1, triton=0.2),
@@ -107,7 +107,7 @@ def test_ours_stands_beside_the_baseline_and_the_best_of_the_others(summary_of: 
     assert gelu.best.title == "PyTorch"
 
 
-def test_the_rate_of_a_kernel_that_arithmetic_bounds_is_in_flops(record: MakeRecord) -> None:
+def test_the_rate_of_a_compute_bound_kernel_is_in_flops(record: MakeRecord) -> None:
     wl = {"name": NORM, "set": "trainscale", "dtype": "float16"}
     work = Work(bytes_read=1000, bytes_written=1000, flops=4 * 10**12)
     sources = [
@@ -121,7 +121,7 @@ def test_the_rate_of_a_kernel_that_arithmetic_bounds_is_in_flops(record: MakeRec
     assert row.ours.rate == pytest.approx(400.0)
 
 
-def test_what_cannot_run_is_a_row_that_says_why(summary_of: Summarize) -> None:
+def test_a_failed_implementation_is_a_row_with_its_reason(summary_of: Summarize) -> None:
     (device,) = report(summary_of("layer_norm", NORM, torch=0.4, triton="needs a CUDA device")).devices
     norm, gelu = device.rows
 
@@ -135,7 +135,7 @@ def test_what_cannot_run_is_a_row_that_says_why(summary_of: Summarize) -> None:
     assert NOT_MEASURED in text
 
 
-def test_a_wrong_result_has_no_time_in_a_suite(record: MakeRecord) -> None:
+def test_an_incorrect_result_has_no_time_in_a_suite(record: MakeRecord) -> None:
     wl = {"name": NORM, "set": "trainscale", "dtype": "float16"}
     wrong = record("triton", 0.1, wl=wl, status=Status.INCORRECT, reason="off by 3")
     right = record("torch", 0.4, wl=wl)
@@ -171,7 +171,7 @@ def test_each_device_with_a_record_has_a_table(summary_of: Summarize) -> None:
     assert rows[2]["Our Latency (ms)"] == ""
 
 
-def test_a_cpu_has_rows_of_its_own_and_the_others_where_somebody_tried_them(summary_of: Summarize) -> None:
+def test_a_cpu_has_its_own_rows_and_others_where_measured(summary_of: Summarize) -> None:
     small = SuiteKernel(name="small", operator="layer_norm", workload="cpu_LN")
     suite = msgspec.structs.replace(SUITE, small_workloads="cpu", small=[small])
     gpu = summary_of("layer_norm", NORM, torch=0.4, triton=0.2)
@@ -212,7 +212,7 @@ def test_a_bar_in_a_name_does_not_end_a_cell_of_the_markdown(summary_of: Summari
     assert r"| a \| b | 0.2000 |" in markdown
 
 
-def test_published_rates_are_set_right_by_the_bytes_that_have_to_move(summary_of: Summarize) -> None:
+def test_published_rates_are_recomputed_from_the_bytes_to_move(summary_of: Summarize) -> None:
     norm = PublishedRow(
         ours_ms=1.0, base_ms=4.0, ours_gb_per_s=300.0, base_gb_per_s=75.0, counted_bytes=300_000_000,
         bytes=200_000_000, note="one tensor too many",
@@ -277,7 +277,7 @@ def need(root: Path, summary: Summary | None, status: Status = Status.OK) -> Nee
     )
 
 
-def test_a_cell_leaves_the_tables_and_prints_them(
+def test_a_cell_writes_and_prints_the_tables(
     cell: Needs, summary_of: Summarize, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     summary = summary_of("layer_norm", NORM, torch=0.4, triton=0.2)
@@ -296,7 +296,7 @@ def test_a_cell_leaves_the_tables_and_prints_them(
     assert left.devices[0].rows[0].speedup == pytest.approx(2.0)
 
 
-def test_a_suite_without_records_says_how_to_measure_it(
+def test_a_suite_without_records_names_the_command(
     cell: Needs, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     write_struct(tmp_path / "needs.json", cell)
@@ -306,7 +306,7 @@ def test_a_suite_without_records_says_how_to_measure_it(
     assert "Two: no records. `kbt suite two` measures it" in capsys.readouterr().out
 
 
-def test_outside_of_kbt_it_says_how_to_run_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_outside_of_kbt_the_error_names_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(NEEDS_VARIABLE, raising=False)
 
     with pytest.raises(KbtError, match="Run it with `kbt build`"):
@@ -323,7 +323,7 @@ def test_outside_of_kbt_it_says_how_to_run_it(monkeypatch: pytest.MonkeyPatch) -
         ('title = "x"\nworkloads = "y"\nours = "z"\nkernels = []', "kernels"),
     ],
 )
-def test_a_definition_that_is_none_is_told_in_a_line(text: str, said: str, tmp_path: Path) -> None:
+def test_an_invalid_definition_is_reported_in_one_line(text: str, said: str, tmp_path: Path) -> None:
     path = tmp_path / "two.toml"
     path.write_text(text)
 
@@ -334,6 +334,6 @@ def test_a_definition_that_is_none_is_told_in_a_line(text: str, said: str, tmp_p
     assert "\n" not in str(error.value)
 
 
-def test_a_definition_that_is_missing_is_told_in_a_line(tmp_path: Path) -> None:
+def test_a_missing_definition_is_reported_in_one_line(tmp_path: Path) -> None:
     with pytest.raises(SuiteError, match=r"two\.toml: cannot be read \(No such file or directory\)"):
         read_suite(tmp_path / "two.toml")

@@ -20,7 +20,7 @@ def rows_of(summary, device=0):
     return {row.implementation: row for row in summary.devices[device].rows}
 
 
-def test_the_baseline_is_one_times_as_fast_as_itself(field):
+def test_the_speedup_of_the_baseline_is_one(field):
     for device in summarize("layer_norm", "Layer Norm", field).devices:
         row = next(row for row in device.rows if row.implementation == device.baseline)
 
@@ -65,7 +65,7 @@ def test_without_a_baseline_rows_are_ranked_by_latency(source):
     ]
 
 
-def test_a_baseline_that_failed_divides_nothing(source):
+def test_a_failed_baseline_gives_no_speedups(source):
     sources = [source("base", [None, None], front=BASELINE), source("ours", [0.1, 0.1])]
 
     device = summarize("op", "Op", sources).devices[0]
@@ -97,7 +97,7 @@ def test_every_row_has_a_point_for_every_workload_of_its_device(field):
             assert row.total == len(names)
 
 
-def test_a_crash_keeps_the_finished_workloads_and_names_the_rest(source):
+def test_a_crash_keeps_the_finished_workloads_and_lists_the_others(source):
     crashed = source("ours", status=Status.CRASHED, reason="ended by SIGSEGV").records
     partial = Source(records=[*source("ours", [0.1]).records, *crashed], measured_now=True)
 
@@ -107,7 +107,7 @@ def test_a_crash_keeps_the_finished_workloads_and_names_the_rest(source):
     assert (row.status, row.reason, row.passed) == (Status.CRASHED, "ended by SIGSEGV", 1)
 
 
-def test_a_workload_that_was_left_out_says_so(source):
+def test_a_missing_workload_is_a_point_with_a_reason(source):
     row = rows_of(summarize("op", "Op", [source("base", [0.1, 0.2]), source("ours", [0.1])]))["ours"]
 
     assert (row.points[1].status, row.points[1].reason) == (Status.INVALID, NO_RECORD)
@@ -149,7 +149,7 @@ def test_an_implementation_whose_notebook_is_gone_keeps_its_row(source):
     assert (row.title, row.rank) == ("Old Kernel", 1)
 
 
-def test_front_matter_names_committed_records_too(source):
+def test_front_matter_gives_titles_of_committed_records_too(source):
     sources = [
         source("ours", [0.1], measured_now=False),
         source("ours", device=CPU, front={"title": "Ours!", "family": "triton"}),
@@ -167,7 +167,7 @@ def test_bandwidth_counts_bytes_over_the_median(source):
     assert point.tflop_per_s == pytest.approx(1e9 / 0.5e-3 / 1e12)
 
 
-def test_a_file_of_kernels_benchmarks_is_placed_by_its_environment(tmp_path: Path):
+def test_the_device_of_a_kernels_benchmarks_file_is_read_from_its_environment(tmp_path: Path):
     record = {
         "ts": "2025-12-19T19:44:50Z",
         "run": "0123",
@@ -205,7 +205,7 @@ def test_a_file_of_kernels_benchmarks_is_placed_by_its_environment(tmp_path: Pat
     assert device.workloads[0].axes == {"batch": 16, "seq_len": 2048}
 
 
-def test_an_old_record_without_a_gpu_is_a_cpus(record):
+def test_an_old_record_without_a_gpu_is_of_the_cpu(record):
     old = record("a", 1.0, device=None, wl={"name": "w", "device": "cpu"})
 
     assert summarize("x", "X", [Source(records=[old])]).devices[0].device.kind == "cpu"

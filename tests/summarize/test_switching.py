@@ -21,7 +21,7 @@ def summary(field):
     return summarize("layer_norm", "Layer Norm", field)
 
 
-def test_the_panel_of_each_view_says_all_numbers_that_the_view_has(summary):
+def test_the_panel_of_a_view_has_the_scales_of_all_its_charts(summary):
     drawn = ET.fromstring(chart_svg(summary, "latency"))
     panels = [group for group in drawn.iter(f"{SVG}g") if group.get("class") == "panel"]
 
@@ -60,14 +60,14 @@ def test_a_marker_has_its_numbers_of_every_chart(summary):
 
 
 @pytest.mark.parametrize("found", [[0.001, 5000.0], [0.9, 1.1], [1.0], [3e-7, 4e-7]])
-def test_both_axes_hold_all_numbers_and_are_numbered_more_than_once(found):
+def test_both_axes_include_all_numbers_and_have_two_ticks(found):
     for axis in (linear_axis(found), logarithmic_axis(found)):
         assert axis.low <= min(found) <= max(found) <= axis.high
         assert len(axis.ticks) >= 2
         assert all(axis.low <= tick <= axis.high for tick in axis.ticks)
 
 
-def test_a_workload_is_of_the_regime_of_most_that_passed_it(summary):
+def test_a_workload_has_the_regime_of_most_implementations_that_passed_it(summary):
     view = summary.devices[0]
     for row in view.rows:
         for point in row.points:

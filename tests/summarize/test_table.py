@@ -82,7 +82,7 @@ def test_arithmetic_has_three_significant_digits(record):
     assert ARITHMETIC.print(msgspec.structs.replace(slow, tflop_per_s=688.2)) == "688 TFLOP/s"
 
 
-def test_no_records_are_told():
+def test_a_summary_without_records_states_it():
     assert text_table(summarize("x", "X", [])) == "X: no records.\n"
 
 

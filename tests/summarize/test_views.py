@@ -76,7 +76,7 @@ def test_a_device_with_one_view_does_not_name_it(made):
     assert views == [("cuda", "default", ""), ("cuda", "large", "large"), ("cpu", "", "")]
 
 
-def test_ids_of_series_end_with_the_view_but_in_the_first(made):
+def test_ids_of_series_end_with_the_view_except_in_the_first(made):
     summary = summarize("x", "X", [made("a_b", {("", "default", ""): 0.1, ("", "large", ""): 1.0})])
 
     assert [view.rows[0].slug for view in summary.devices] == ["a-b--nvidia-h200", "a-b--nvidia-h200-large"]
@@ -115,7 +115,7 @@ def test_each_group_has_the_baseline_that_computes_it(made):
     assert found["SwiGLU · default"].rows[0].speedup == pytest.approx(3.0)
 
 
-def test_what_could_not_run_has_a_row_in_every_view_of_the_functions_that_it_computes(made):
+def test_an_implementation_that_did_not_run_has_a_row_in_every_view_of_its_functions(made):
     measured = {(group, name, ""): 0.1 for group in ("GELU", "SwiGLU") for name in ("default", "large")}
     sources = [
         made("all", measured),
@@ -137,7 +137,7 @@ def test_what_could_not_run_has_a_row_in_every_view_of_the_functions_that_it_com
     }
 
 
-def test_a_crash_in_the_middle_is_told_in_the_views_that_were_not_reached(made):
+def test_a_crash_is_reported_in_the_views_that_were_not_reached(made):
     crashed = {"status": Status.CRASHED, "reason": "ended by SIGSEGV"}
     sources = [
         made("base", {("", "default", ""): 0.1, ("", "large", ""): 1.0}),
@@ -151,7 +151,7 @@ def test_a_crash_in_the_middle_is_told_in_the_views_that_were_not_reached(made):
     assert told == (Status.CRASHED, "ended by SIGSEGV", 1)
 
 
-def test_what_measured_only_some_sets_has_no_row_in_the_others(made):
+def test_an_implementation_has_no_row_in_sets_that_it_did_not_measure(made):
     sources = [
         made("base", {("", "default", ""): 0.1, ("", "large", ""): 1.0}),
         made("ours", {("", "default", ""): 0.1}),
@@ -163,7 +163,7 @@ def test_what_measured_only_some_sets_has_no_row_in_the_others(made):
     }
 
 
-def test_functions_that_nothing_ran_here_do_not_stand_among_others(made):
+def test_functions_without_results_on_a_device_have_a_view_of_their_own(made):
     sources = [
         made("swiglu", {("SwiGLU", "default", ""): 0.1}),
         made("gelu", {("GELU", "cpu", ""): 5.0}, device=CPU),
@@ -178,7 +178,7 @@ def test_functions_that_nothing_ran_here_do_not_stand_among_others(made):
     assert (left.workloads, left.rows[0].reason) == ([], "needs a CUDA device")
 
 
-def test_every_implementation_has_a_row_on_every_device_also_where_nobody_tried_it(made):
+def test_every_implementation_has_a_row_on_every_device_also_without_records(made):
     sources = [
         made("base", {("", "default", ""): 0.1, ("", "large", ""): 1.0}),
         made("new", {("", "cpu", ""): 4.0}, device=CPU),
@@ -195,7 +195,7 @@ def test_every_implementation_has_a_row_on_every_device_also_where_nobody_tried_
     assert (new.status, new.reason, new.rank) == (Status.ABSENT, NEVER_RUN, None)
 
 
-def test_all_views_of_a_device_share_its_ceilings(record):
+def test_all_views_of_a_device_share_its_measured_peaks(record):
     records = [
         record("a", 0.1, wl={"name": "w1", "set": "default"}, ceilings={"copy": 4000.0}),
         record("a", 0.1, wl={"name": "w2", "set": "large"}),
@@ -231,7 +231,7 @@ def test_the_function_that_most_implementations_compute_comes_first():
     ]
 
 
-def test_sets_are_ordered_from_the_usual_to_the_special_and_forward_comes_first():
+def test_sets_are_in_a_fixed_order_and_forward_comes_first():
     sets = ["", "zoo", "smoke", "cpu", "decode", "large", "default"]
     views = [View("g", name, mode) for name in sets for mode in ("fwd_bwd", "bwd", "")]
 
@@ -245,7 +245,7 @@ def test_a_forward_pass_is_the_same_view_whether_records_name_the_mode_or_not():
     assert view_of({"name": "w", "set": "large", "mode": "fwd"}) == View("", "large", "")
 
 
-def test_views_whose_titles_read_alike_have_different_keys():
+def test_views_with_similar_titles_have_different_keys():
     views = [View("a"), View("x y"), View("x-y")]
 
     assert [key for _, key in titles_and_keys(views)] == ["", "x-y", "x-y-2"]

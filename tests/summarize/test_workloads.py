@@ -42,7 +42,7 @@ def test_numbers_are_ordered_as_numbers():
     ]
 
 
-def test_switches_and_words_part_the_workloads_before_sizes_order_them():
+def test_workloads_are_sorted_by_truth_values_and_words_before_sizes():
     mixed = [make(n=n, causal=causal) for n in (256, 128) for causal in (True, False)]
 
     assert [(it.axes["causal"], it.axes["n"]) for it in in_order(mixed)] == [
@@ -53,7 +53,7 @@ def test_switches_and_words_part_the_workloads_before_sizes_order_them():
     ]
 
 
-def test_what_identifies_a_run_is_no_axis():
+def test_seed_and_device_are_no_axes():
     found = workload_summary({"name": "w", "n": 2, "dtype": "float32", "device": "cuda", "seed": 0})
 
     assert (found.name, found.dtype, found.axes) == ("w", "float32", {"n": 2})
@@ -62,7 +62,7 @@ def test_what_identifies_a_run_is_no_axis():
 @pytest.mark.parametrize(
     ("name", "title"), [("seq_len", "Seq Length"), ("hidden_dim", "Hidden Dim"), ("batch", "Batch")]
 )
-def test_columns_are_titled_as_the_first_reports_were(name, title):
+def test_column_titles_are_those_of_the_first_reports(name, title):
     assert axis_title(name) == title
 
 
