@@ -10,7 +10,7 @@ import os
 import stat
 import unicodedata
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -58,18 +58,16 @@ def collect_outputs(folder: int, outputs: Sequence[str], artifacts: Path, limit:
     Raises:
         OSError: The disk is full.
     """
-    found = _Found(outputs)
-    found.scan(folder)
-    collected = Collected(refused=found.refused)
+    files, collected = _find(folder, outputs)
     room = limit
-    for name in sorted(found.files, key=lambda name: (found.files[name].st_size, name)):
-        size = found.files[name].st_size
+    for name in sorted(files, key=lambda name: (files[name].st_size, name)):
+        size = files[name].st_size
         if size > room:
-            total = sum(one.st_size for one in found.files.values())
+            total = sum(one.st_size for one in files.values())
             collected.excess = f"its files hold {readable_size(total)}, and {readable_size(limit)} are kept"
             collected.refused[ascii(name)] = f"it holds {readable_size(size)}"
         elif len(collected.kept) == MOST_FILES:
-            collected.excess = f"it wrote {len(found.files)} files, and {MOST_FILES} are kept"
+            collected.excess = f"it wrote {len(files)} files, and {MOST_FILES} are kept"
             break
         else:
             try:
@@ -85,59 +83,45 @@ def collect_outputs(folder: int, outputs: Sequence[str], artifacts: Path, limit:
     return collected
 
 
-class _Found:
-    """The files of a folder that can be kept."""
-
-    def __init__(self, outputs: Sequence[str]) -> None:
-        self.files: dict[str, os.stat_result] = {}
-        self.refused: dict[str, str] = {}
-        self._outputs = outputs
-
-    def scan(self, folder: int) -> None:
-        """Find the files in a folder and its subfolders."""
-        self._scan(folder, "", 0)
-        names = Counter((one.st_dev, one.st_ino) for one in self.files.values())
-        for name, one in list(self.files.items()):
-            if one.st_nlink > names[one.st_dev, one.st_ino]:
-                del self.files[name]
-                self._refuse(name, "it is a hard link to a file elsewhere")
-
-    def _scan(self, folder: int, prefix: str, depth: int) -> None:
-        with os.scandir(folder) as entries:
-            listed = sorted(entries, key=lambda entry: os.fsencode(entry.name))
-        for entry in listed:
-            name = prefix + entry.name
-            if entry.name.startswith(".") or entry.name == "__pycache__":
-                continue
-            try:
-                if entry.is_dir(follow_symlinks=False) and depth < DEEPEST_FOLDER:
-                    self._descend(folder, entry.name, name, depth)
-                else:
-                    self._add(entry, name)
-            except OSError as error:
-                self._refuse(name, f"it cannot be read ({error.strerror})")
-
-    def _descend(self, folder: int, entry: str, name: str, depth: int) -> None:
-        inner = os.open(entry, _NO_LINK | os.O_DIRECTORY, dir_fd=folder)
-        try:
-            self._scan(inner, f"{name}/", depth + 1)
-        finally:
-            os.close(inner)
-
-    def _add(self, entry: os.DirEntry[str], name: str) -> None:
-        seen = entry.stat(follow_symlinks=False)
-        if not self._is_wanted(name):
-            return
-        if why := _why_refused(name, seen.st_mode):
-            self._refuse(name, why)
+def _find(folder: int, outputs: Sequence[str]) -> tuple[dict[str, os.stat_result], Collected]:
+    """Return the files that can be kept, and those that are refused."""
+    files: dict[str, os.stat_result] = {}
+    collected = Collected()
+    for name, found in _scan(folder, outputs):
+        if isinstance(found, str):
+            collected.refused[ascii(name)] = found
         else:
-            self.files[name] = seen
+            files[name] = found
+    names = Counter((one.st_dev, one.st_ino) for one in files.values())
+    for name, one in list(files.items()):
+        if one.st_nlink > names[one.st_dev, one.st_ino]:
+            del files[name]
+            collected.refused[ascii(name)] = "it is a hard link to a file elsewhere"
+    return files, collected
 
-    def _is_wanted(self, name: str) -> bool:
-        return not self._outputs or any(matches(name, output) for output in self._outputs)
 
-    def _refuse(self, name: str, why: str) -> None:
-        self.refused[ascii(name)] = why
+def _scan(
+    folder: int, outputs: Sequence[str], prefix: str = "", depth: int = 0
+) -> Iterator[tuple[str, os.stat_result | str]]:
+    """Yield the name of each file to be kept, with its status or why it is refused."""
+    with os.scandir(folder) as entries:
+        listed = sorted(entries, key=lambda entry: os.fsencode(entry.name))
+    for entry in listed:
+        name = prefix + entry.name
+        if entry.name.startswith(".") or entry.name == "__pycache__":
+            continue
+        try:
+            if entry.is_dir(follow_symlinks=False) and depth < DEEPEST_FOLDER:
+                inner = os.open(entry.name, _NO_LINK | os.O_DIRECTORY, dir_fd=folder)
+                try:
+                    yield from _scan(inner, outputs, f"{name}/", depth + 1)
+                finally:
+                    os.close(inner)
+            elif not outputs or any(matches(name, output) for output in outputs):
+                found = entry.stat(follow_symlinks=False)
+                yield name, _why_refused(name, found.st_mode) or found
+        except OSError as error:
+            yield name, f"it cannot be read ({error.strerror})"
 
 
 def _why_refused(name: str, mode: int) -> str:
