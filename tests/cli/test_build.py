@@ -135,60 +135,47 @@ run_benchmark("layer_norm", candidate)
 """
 
 
-@pytest.mark.parametrize(
-    ("name", "code", "attributes", "status", "reason"),
-    [
-        ("raises", "raise ValueError('no such kernel')", "", Status.ERROR, "no such kernel"),
-        ("exits", "import sys; sys.exit(3)", "", Status.ERROR, "3"),
-        ("hangs", "import time; time.sleep(60)", "timeout=1", Status.TIMEOUT, "1 s"),
-        ("segfaults", "import ctypes; ctypes.string_at(0)", "", Status.CRASHED, "SIGSEGV"),
-        (
-            "prints_garbage",
-            "import os; os.write(1, bytes(range(256)) * 9)\nopen('layer_norm.jsonl', 'wb').write(b'\\xff\\x00{')",
-            "",
-            Status.INVALID,
-            "",
-        ),
-        ("is_wrong", GOOD.format(body="return x", after=""), "", Status.INCORRECT, ""),
-        (
-            "raises_when_called",
-            GOOD.format(body="raise RuntimeError('bad shape')", after=""),
-            "",
-            Status.ERROR,
-            "bad shape",
-        ),
-    ],
+GARBAGE = (
+    "import os; os.write(1, bytes(range(256)) * 9)\nopen('layer_norm.jsonl', 'wb').write(b'\\xff\\x00{')"
 )
-def test_a_broken_implementation_is_one_row_and_nothing_else_is_lost(
-    project: Path, build: Build, name: str, code: str, attributes: str, status: Status, reason: str
-) -> None:
+LAYER_NORM = "return torch.nn.functional.layer_norm(x, x.shape[-1:], weight, bias)"
+KILL = "import os, signal; os.kill(os.getpid(), signal.SIGKILL)"
+BROKEN = {
+    "raises": ("raise ValueError('no such kernel')", Status.ERROR, "no such kernel"),
+    "exits": ("import sys; sys.exit(3)", Status.ERROR, "3"),
+    "hangs": ("import time; time.sleep(60)", Status.TIMEOUT, "1 s"),
+    "segfaults": ("import ctypes; ctypes.string_at(0)", Status.CRASHED, "SIGSEGV"),
+    "prints_garbage": (GARBAGE, Status.INVALID, ""),
+    "is_wrong": (GOOD.format(body="return x", after=""), Status.INCORRECT, ""),
+    "raises_when_called": (
+        GOOD.format(body="raise RuntimeError('bad shape')", after=""),
+        Status.ERROR,
+        "bad shape",
+    ),
+}
+
+
+def test_broken_implementations_are_rows_and_nothing_else_is_lost(project: Path, build: Build) -> None:
     before = rows(project)
-    add_implementation(project, name, code, attributes)
+    for name, (code, _, _) in BROKEN.items():
+        add_implementation(project, name, code, "timeout=1" if name == "hangs" else "")
+    add_implementation(project, "killed_late", GOOD.format(body=LAYER_NORM, after=KILL))
 
     done = build()
 
     assert done.returncode == 0, done.stderr
     assert "Traceback" not in done.stderr
     after = rows(project)
-    assert after[name].status is status
-    assert reason in after[name].reason
-    assert after[name].rank is None
-    assert after[name].speedup is None
-    assert {key: value.points for key, value in after.items() if key != name} == {
-        key: value.points for key, value in before.items()
-    }
-    page = (project / "site" / "layer_norm" / "impls" / f"{name}.html").read_text()
-    assert status.value in page
-
-
-def test_rows_finished_before_a_crash_are_kept(project: Path, build: Build) -> None:
-    after = "import os, signal; os.kill(os.getpid(), signal.SIGKILL)"
-    body = "return torch.nn.functional.layer_norm(x, x.shape[-1:], weight, bias)"
-    add_implementation(project, "dies_late", GOOD.format(body=body, after=after))
-
-    build()
-
-    assert {point.status for point in rows(project)["dies_late"].points} == {Status.OK}
+    for name, (_, status, reason) in BROKEN.items():
+        assert after[name].status is status
+        assert reason in after[name].reason
+        assert after[name].rank is None
+        assert after[name].speedup is None
+        page = (project / "site" / "layer_norm" / "impls" / f"{name}.html").read_text()
+        assert status.value in page
+    assert {key: after[key].points for key in before} == {key: row.points for key, row in before.items()}
+    # Records written before the process was killed are kept.
+    assert {point.status for point in after["killed_late"].points} == {Status.OK}
 
 
 def test_a_failure_is_tried_again_and_strict_says_so(project: Path, build: Build) -> None:
