@@ -1,1 +1,1 @@
-"""Measurements of this project itself, run by hand."""
+"""Benchmarks of this package itself, run by hand."""

@@ -1,4 +1,4 @@
-"""Runs commands, and says how long each took and how much memory it held."""
+"""Time and peak memory of commands."""
 
 from __future__ import annotations
 
@@ -14,38 +14,38 @@ from statistics import median
 
 @dataclass(frozen=True)
 class Cost:
-    """What one command took."""
+    """Time and memory of one run of a command."""
 
     seconds: float
     cpu_seconds: float
-    """Processor time of it and of all that it waited for: what is left of a figure on a busy machine."""
+    """Processor time of it and of the processes that it waited for; comparable on a busy machine, too."""
     peak_mib: float
-    """The most that it, or one of the processes that it waited for, held in memory."""
+    """Largest resident memory of it or of a process that it waited for."""
 
 
 @dataclass(frozen=True)
 class Costs:
-    """The same command several times."""
+    """Several runs of the same command."""
 
     runs: tuple[Cost, ...]
 
     @property
     def seconds(self) -> float:
-        """The median time."""
+        """Median time."""
         return median(run.seconds for run in self.runs)
 
     @property
     def cpu_seconds(self) -> float:
-        """The median processor time."""
+        """Median processor time."""
         return median(run.cpu_seconds for run in self.runs)
 
     @property
     def peak_mib(self) -> float:
-        """The most memory that any of the runs held."""
+        """Maximum memory over the runs."""
         return max(run.peak_mib for run in self.runs)
 
     def __str__(self) -> str:
-        """Return the median with the extremes, such as ``0.31 s (0.30-0.33)``."""
+        """Return the median with minimum and maximum, such as ``0.31 s (0.30-0.33)``."""
         times = sorted(run.seconds for run in self.runs)
         return f"{self.seconds:.2f} s ({times[0]:.2f}-{times[-1]:.2f})"
 
@@ -53,11 +53,11 @@ class Costs:
 def variables(scratch: Path) -> dict[str, str]:
     """Return the environment of every command that is timed.
 
-    Python reads modules from bytecode, as it does for an installed package, and pip's wheel folder serves uv.
+    Modules are read from bytecode, as those of an installed package are, and uv uses pip's wheel folder.
     """
     environ = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     environ["PYTHONPYCACHEPREFIX"] = str(scratch / "bytecode")
-    # uv and uvnote lie beside the interpreter.
+    # uv and uvnote are installed next to the interpreter.
     environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), environ.get("PATH", "")])
     if links := environ.get("PIP_FIND_LINKS"):
         environ.setdefault("UV_FIND_LINKS", links.replace(" ", ","))
@@ -65,13 +65,13 @@ def variables(scratch: Path) -> dict[str, str]:
 
 
 def timed(command: Sequence[str], folder: Path, environ: dict[str, str]) -> Cost:
-    """Run a command to its end and return what it took.
+    """Run a command and return its time and memory.
 
     Raises:
-        SystemExit: It failed; what it said is the message.
+        SystemExit: It failed; the message has the end of its output.
     """
     log = folder / ".output"
-    os.sync()  # what an earlier command left unwritten is not this one's
+    os.sync()  # so that data written by an earlier command is not counted
     with log.open("wb") as file:
         started = time.perf_counter()
         process = subprocess.Popen(command, cwd=folder, env=environ, stdout=file, stderr=file)

@@ -1,18 +1,20 @@
-"""What the pipeline itself costs: builds of generated notebooks whose cells do next to nothing.
+"""Overhead of the pipeline: builds of generated notebooks with trivial cells.
 
-    python benchmarks/pipeline.py                                 # all of it: a quarter of an hour on two cores
-    python benchmarks/pipeline.py --sizes 50,200 --layouts flat   # a part of it
+    python benchmarks/pipeline.py                                 # everything: 15 minutes on two cores
+    python benchmarks/pipeline.py --sizes 50,200 --layouts flat   # a part
     python benchmarks/pipeline.py --json > pipeline.json
 
-How to read the tables. Every figure is the median of ``--repeats`` runs of a whole command, from its start to its
-end, publishing included; the extremes are in parentheses. *Cold* is without ``.kbt`` and ``site``, uv's own cache
-warm. *No-op* is the same command once more. *Edit* is after one notebook's code changed: that cell and the combine
-cell run. *CPU* is the processor time of the command and of all that it starts, which says something on a busy
-machine, too. *Per cell* is cold minus no-op over the number of cells; beside it stands what ``uv run`` alone takes
-for the same scripts, as many at a time as ``kbt`` runs. *Peak* is the largest process of a build, cells included.
-"uvnote main" is what reference measurements of uvnote's main branch (revision of November 2026) gave for trees of
-the same kind on two cores of the same type; it is not on PyPI, so it is not measured here. Stock uvnote from PyPI
-builds single notebooks, and is measured in the same run. Run it on a machine that does nothing else.
+To compare two checkouts, run this file alternately with the Python of each one's environment: it measures the ``kbt``
+that is installed there, and uses nothing else of the package.
+
+Every value is the median of ``--repeats`` runs of a whole command, including publishing, with minimum and maximum in
+parentheses. *Cold* is without ``.kbt`` and ``site``, but with uv's cache. *No-op* repeats the command. *Edit* follows a
+change of one notebook's code: that cell and the combine cell run. *CPU* is the processor time of the command and its
+child processes, which is comparable on a busy machine, too. *Per cell* is cold minus no-op, divided by the number of
+cells; the next column is ``uv run`` alone for the same scripts, with the same parallelism. *Peak* is the largest
+process of a build, including cells. "uvnote main" are reference measurements of uvnote's main branch (November 2026)
+with similar trees on two cores of the same type; it is not on PyPI, so it is not measured here. uvnote from PyPI builds
+single notebooks, and is measured. Use an otherwise idle machine.
 """
 
 from __future__ import annotations
@@ -48,7 +50,7 @@ UVNOTE_MAIN = {
 
 @dataclass(frozen=True)
 class TreeCosts:
-    """One generated tree."""
+    """Results for one generated tree."""
 
     layout: Layout
     size: int
@@ -56,21 +58,21 @@ class TreeCosts:
     noop: Costs
     edit: Costs
     plain: Costs
-    """``uv run`` of the notebooks' scripts, without any notebook runner."""
+    """``uv run`` of the notebooks' scripts, without a notebook runner."""
 
     @property
     def per_cell(self) -> float:
-        """Milliseconds of a build for each cell that runs."""
+        """Milliseconds of a build per cell that runs."""
         return 1000 * (self.cold.seconds - self.noop.seconds) / (self.size + 1)
 
     @property
     def plain_per_cell(self) -> float:
-        """Milliseconds of ``uv run`` for each script."""
+        """Milliseconds of ``uv run`` per script."""
         return 1000 * self.plain.seconds / self.size
 
 
 def time_tree(root: Path, size: int, layout: Layout, repeats: int, environ: dict[str, str]) -> TreeCosts:
-    """Generate a tree, and time builds of it."""
+    """Generate a tree and time builds of it."""
     paths = make_tree(root, size, layout)
     edits = iter(range(1_000_000))
 
@@ -97,12 +99,12 @@ def _after(prepare: Callable[[], None], run: Callable[[], Cost]) -> Cost:
 
 
 def _plain(scripts: list[Path], root: Path, environ: dict[str, str]) -> Cost:
-    """Time ``uv run`` of scripts whose environments exist, as many at a time as there are processors."""
+    """Time ``uv run`` of scripts with existing environments, one per processor at a time."""
     jobs = root / ".scripts"
     jobs.write_text("\n".join(map(str, scripts)) + "\n", encoding="utf-8")
     command = ["xargs", "-a", str(jobs), "-P", str(os.cpu_count() or 1), "-n", "1", "uv", "run", "-q"]
     (root / ".plain").mkdir(exist_ok=True)
-    timed(command, root / ".plain", environ)  # makes the environments
+    timed(command, root / ".plain", environ)  # creates the environments
     return timed(command, root / ".plain", environ)
 
 
@@ -122,14 +124,14 @@ def tree_table(trees: list[TreeCosts]) -> Iterator[str]:
 
 
 def machine() -> str:
-    """Return one line that says where this was measured, and by what."""
+    """Return one line with the machine and the versions."""
     load = f", load average {os.getloadavg()[0]:.1f} at the start"
     versions = f"Python {platform.python_version()}, uv {version('uv')}, uvnote {version('uvnote')}"
     return f"{os.cpu_count()} cores, {platform.system()} {platform.machine()}, {versions}{load}."
 
 
 def main() -> None:
-    """Measure what the command line asks for, and print it."""
+    """Run the benchmarks that the command line selects, and print their results."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -148,7 +150,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="kbt-pipeline-") as name:
         scratch = Path(name).resolve()
         environ = variables(scratch)
-        timed([*KBT, "--help"], scratch, environ)  # so that nothing is compiled while the clock runs
+        timed([*KBT, "--help"], scratch, environ)  # so that bytecode is not compiled in timed runs
         for layout in map(Layout, filter(None, chosen.layouts.split(","))):
             for size in map(int, filter(None, chosen.sizes.split(","))):
                 print(f"{size} notebooks, {layout.value}", file=sys.stderr)

@@ -1,10 +1,11 @@
-"""How long publishing takes: 100 operators x 10 implementations x 20 workloads, 20,000 records. Run by hand.
+"""Time of publishing 100 operators x 10 implementations x 20 workloads, 20,000 records.
 
     python benchmarks/render.py [--operators 100] [--implementations 10] [--workloads 20]
 
-Records go through the real combine path once; its figures are drawn once and serve every operator. Then publishing is
-timed in fresh processes: everything, nothing changed, one operator changed, and half as many operators, which tells
-whether the time is linear. Memory is the largest of all processes that render.
+Records are combined once, and all operators share the charts of the first. Then publishing is timed in new processes:
+half of the operators (to see whether time is linear), all, nothing changed, and one operator changed. Memory is that
+of the largest process. To compare with another checkout, run that checkout's own benchmarks/render.py: it writes the
+same project.
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ FIRST = "operator_000"
 
 
 def make_record(operator: str, number: int, workload: int, chance: random.Random) -> Record:
-    """A record of the size that real ones have."""
+    """Return a record of realistic size."""
     median = 0.01 * (1 + workload) ** 1.5 / (1 + 0.1 * number) * chance.uniform(0.99, 1.01)
     times = [round(median * chance.uniform(0.995, 1.005), 6) for _ in range(20)]
     moved = 10_000_000 * (1 + workload)
@@ -83,7 +84,7 @@ def make_record(operator: str, number: int, workload: int, chance: random.Random
 
 
 def front(number: int) -> FrontMatter:
-    """What an implementation's notebook says of itself."""
+    """Front matter of an implementation's notebook."""
     return FrontMatter(
         title=f"Kernel {number}",
         description=f"The implementation of origin {number}, as its project ships it.",
@@ -93,7 +94,7 @@ def front(number: int) -> FrontMatter:
 
 
 def implementation(operator: str, number: int) -> NotebookRun:
-    """An implementation's notebook as a build leaves it."""
+    """Return an implementation's notebook as a build describes it."""
     records = f".kbt/cache/{operator}/{number}/records.jsonl"
     log = f".kbt/cache/{operator}/{number}/stdout.txt"
     cell = CellRun(
@@ -106,7 +107,7 @@ def implementation(operator: str, number: int) -> NotebookRun:
 
 
 def combine_cell(operator: str, names: list[str]) -> CellRun:
-    """The cell that combined."""
+    """Return the combine cell."""
     folder = f".kbt/cache/{operator}/combine"
     return CellRun(
         id="combine", code="from kernels_bench_tools import combine\n\ncombine()\n", line=9, status=Status.OK,
@@ -115,7 +116,7 @@ def combine_cell(operator: str, names: list[str]) -> CellRun:
 
 
 def write_operator(root: Path, operator: str, implementations: int, workloads: int) -> None:
-    """Write an operator's records and logs."""
+    """Write the records and logs of an operator."""
     chance = random.Random(operator)
     for number in range(implementations):
         folder = root / f".kbt/cache/{operator}/{number}"
@@ -128,7 +129,7 @@ def write_operator(root: Path, operator: str, implementations: int, workloads: i
 
 
 def combine(root: Path, operator: str, implementations: int) -> None:
-    """Run the real ``combine()`` on an operator's records, as its cell would."""
+    """Run ``combine()`` on an operator's records, as its cell does."""
     folder = root / f".kbt/cache/{operator}/combine"
     folder.mkdir(parents=True)
     needs = Needs(
@@ -150,7 +151,7 @@ def combine(root: Path, operator: str, implementations: int) -> None:
 
 
 def copy_combined(root: Path, operator: str) -> None:
-    """Give an operator the first one's figures, and a summary of its own: nothing in it may be shared by chance."""
+    """Give an operator the charts of the first one, and a summary with different times."""
     source, folder = (root / f".kbt/cache/{name}/combine" for name in (FIRST, operator))
     shutil.copytree(source, folder)
     summary = read_struct(folder / "summary.json", Summary)
@@ -165,7 +166,7 @@ def copy_combined(root: Path, operator: str) -> None:
 
 
 def make_project(root: Path, operators: int, implementations: int, workloads: int) -> None:
-    """Write a project as a build of it leaves it."""
+    """Write a project with the results of a build."""
     names = [f"operator_{number:03d}" for number in range(operators)]
     for name in names:
         write_operator(root, name, implementations, workloads)
@@ -176,7 +177,7 @@ def make_project(root: Path, operators: int, implementations: int, workloads: in
 
 
 def make_build(names: list[str], implementations: int, files: list[str], shown: str) -> BuildRun:
-    """The build of all operators."""
+    """Return the build of all operators."""
     notebooks = [
         NotebookRun(
             path="index.md",
@@ -202,16 +203,16 @@ def make_build(names: list[str], implementations: int, files: list[str], shown: 
 
 
 def first_operators(build: BuildRun, count: int) -> BuildRun:
-    """A build of the first operators alone."""
+    """Return a build of the first ``count`` operators."""
     kept = {f"operator_{number:03d}" for number in range(count)}
     notebooks = [one for one in build.notebooks if one.path == "index.md" or one.path.split("/")[0] in kept]
     return msgspec.structs.replace(build, notebooks=notebooks)
 
 
 def timed(root: Path, site: str, operators: int) -> dict[str, float]:
-    """Publish in a fresh process, and return its seconds, pages and megabytes."""
+    """Publish in a new process; return its seconds, number of files and megabytes."""
     command = [sys.executable, __file__, "--publish", str(root), site, str(operators)]
-    # Compiled modules are kept, as those of an installed package are, also where the environment forbids it.
+    # Bytecode is kept, as for an installed package, even if the environment disables it.
     environment = {**os.environ, "PYTHONPYCACHEPREFIX": str(root / "pyc")}
     environment.pop("PYTHONDONTWRITEBYTECODE", None)
     done = subprocess.run(command, check=True, capture_output=True, text=True, env=environment)
@@ -219,7 +220,7 @@ def timed(root: Path, site: str, operators: int) -> dict[str, float]:
 
 
 def publish_once(root: Path, site: str, operators: int) -> None:
-    """What the fresh process does."""
+    """Publish and print the measurements, in the new process."""
     start = time.perf_counter()
     from kernels_bench_tools.report.site import publish
 
@@ -243,16 +244,16 @@ def publish_once(root: Path, site: str, operators: int) -> None:
 
 
 def change_one_operator(root: Path) -> None:
-    """Let one operator have been measured again."""
+    """Change the timestamps of one operator's results."""
     path = root / f".kbt/cache/{FIRST}/combine/summary.json"
     days = [b"2026-11-20T10:", b"2026-11-21T10:"]
     data = path.read_bytes()
-    # To and fro, so that a project that is kept changes each time.
+    # Alternately, so that a kept project changes each time.
     path.write_bytes(data.replace(*days) if days[0] in data else data.replace(*reversed(days)))
 
 
 def report(root: Path, operators: int) -> None:
-    """Print what each kind of build took."""
+    """Time each kind of build and print the results."""
 
     def line(what: str, found: dict[str, float]) -> None:
         print(
@@ -268,7 +269,7 @@ def report(root: Path, operators: int) -> None:
 
 
 def main() -> None:
-    """Make the project and time it."""
+    """Create the project and time its publication."""
     if sys.argv[1:2] == ["--publish"]:
         publish_once(Path(sys.argv[2]), sys.argv[3], int(sys.argv[4]))
         return
@@ -279,7 +280,7 @@ def main() -> None:
     parser.add_argument("--implementations", type=int, default=10)
     parser.add_argument("--workloads", type=int, default=20)
     parser.add_argument(
-        "--keep", type=Path, help="folder to make the project in, and to use again if it is there"
+        "--keep", type=Path, help="folder of the project; created if it does not exist, else used again"
     )
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as temporary:

@@ -1,4 +1,4 @@
-"""Single notebooks, built by kbt, by stock uvnote from PyPI, and their scripts by ``uv run`` alone."""
+"""Single notebooks built by kbt and by uvnote from PyPI, and their scripts run by ``uv run``."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ SINGLES = {
     "prints-110-MB": HEADER
     + "import sys\nline = 'x' * 99 + chr(10)\nfor _ in range(1100):\n    sys.stdout.write(line * 1000)\n",
 }
-"""What the only cell of each notebook holds."""
+"""Code of the only cell of each notebook."""
 
 
 @dataclass(frozen=True)
 class SingleCosts:
-    """One notebook of one cell."""
+    """Results for one notebook with one cell."""
 
     kind: str
     cold: Costs
@@ -39,10 +39,10 @@ class SingleCosts:
     uvnote_cold: Costs
     uvnote_noop: Costs
     plain: Costs
-    """``uv run`` of the script, whose environment exists."""
+    """``uv run`` of the script, with an existing environment."""
 
     def row(self) -> str:
-        """Return it as a line of a Markdown table."""
+        """Return a row of a Markdown table."""
         peak = max(self.cold.peak_mib, self.noop.peak_mib)
         theirs = max(self.uvnote_cold.peak_mib, self.uvnote_noop.peak_mib)
         return (
@@ -52,7 +52,7 @@ class SingleCosts:
 
 
 def time_single(root: Path, kind: str, repeats: int, environ: dict[str, str]) -> SingleCosts:
-    """Write one of ``SINGLES`` as a notebook, and time builds of it."""
+    """Write one of ``SINGLES`` as a notebook and time builds of it."""
     root.mkdir(parents=True)
     (root / "pyproject.toml").write_text('[tool.kbt]\ntitle = "One notebook"\n', encoding="utf-8")
     (root / "n.md").write_text(f"# One notebook\n\n```python id=cell\n{SINGLES[kind]}```\n", encoding="utf-8")
@@ -71,7 +71,7 @@ def time_single(root: Path, kind: str, repeats: int, environ: dict[str, str]) ->
     kbt = [sys.executable, "-m", "kernels_bench_tools", "build"]
     uvnote = [str(Path(sys.executable).with_name("uvnote")), "build", "n.md", "-o", "theirs"]
     plain = ["uv", "run", "-q", str(script)]
-    timed(plain, root, environ)  # fills uv's cache, which all three may use
+    timed(plain, root, environ)  # fills uv's cache for all three
     ours = costs(kbt, cold=True), costs(kbt, cold=False)
     theirs = costs(uvnote, cold=True), costs(uvnote, cold=False)
     return SingleCosts(kind, *ours, *theirs, costs(plain, cold=False))

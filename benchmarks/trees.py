@@ -1,8 +1,8 @@
-"""Makes projects of many small notebooks, to time builds of them and to break builds of them.
+"""Generated projects of many small notebooks, for benchmarks and for tests that interrupt builds.
 
-Every tree has ``count`` notebooks whose cells need nothing but Python, and one combine cell over all of them.
-Three layouts differ in what has made notebook runners slow or wrong before: equal cell ids in one folder,
-an id of its own for each cell, and many folders.
+Every tree has ``count`` notebooks whose cells need only Python, and one combine cell over all of them. The layouts
+cover what has made notebook runners slow or wrong: the same cell id in all notebooks of a folder, different ids, and
+many folders.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ from enum import StrEnum
 from pathlib import Path
 
 HEADER = '# /// script\n# requires-python = ">=3.11"\n# dependencies = []\n# ///\n'
-"""What each cell asks for: Python alone, so that a build's own time is what shows."""
+"""Header of each cell: only Python, so that the time is that of the build itself."""
 
 FOLDERS = 20
-"""How many folders ``Layout.FOLDERS`` spreads its notebooks over."""
+"""Number of folders in ``Layout.FOLDERS``."""
 
 _CELL = """{header}import json
 numbers = [{number} * step for step in range(10)]
@@ -47,24 +47,24 @@ title: {title}
 
 
 class Layout(StrEnum):
-    """How the notebooks of a tree are laid out."""
+    """Folders and cell ids of a tree."""
 
     FLAT = "flat"
-    """One folder, and the same cell id in all notebooks, as operators have it."""
+    """One folder, and the same cell id in all notebooks, as in operators."""
     UNIQUE = "unique"
-    """One folder, and a cell id of its own for each notebook."""
+    """One folder, and a different cell id in each notebook."""
     FOLDERS = "folders"
     """Twenty folders, and the same cell id in all notebooks."""
 
 
 def make_tree(root: Path, count: int, layout: Layout = Layout.FLAT, header: str = HEADER) -> list[Path]:
-    """Write a project of ``count`` notebooks and a combine cell; return the notebooks' files, combine last.
+    """Write a project of ``count`` notebooks and a combine cell; return the files, the combine notebook last.
 
     Args:
-        root: Folder of the project; made if it does not exist.
-        count: How many notebooks, without the combine notebook.
-        layout: Where they lie, and what their cells are called.
-        header: What comes before the code of each cell.
+        root: Folder of the project; created if it does not exist.
+        count: Number of notebooks without the combine notebook.
+        layout: Folders and cell ids.
+        header: PEP 723 header of each cell.
     """
     root.mkdir(parents=True, exist_ok=True)
     (root / "pyproject.toml").write_text('[tool.kbt]\ntitle = "A generated tree"\n', encoding="utf-8")
@@ -87,7 +87,7 @@ def make_tree(root: Path, count: int, layout: Layout = Layout.FLAT, header: str 
 def write_notebook(
     path: Path, number: int, layout: Layout = Layout.FLAT, header: str = HEADER, edit: str = ""
 ) -> None:
-    """Write one notebook of a tree; ``edit`` is added to its code, as somebody's change."""
+    """Write one notebook of a tree; ``edit`` is appended to its code."""
     path.parent.mkdir(parents=True, exist_ok=True)
     text = _NOTEBOOK.format(
         title=f"Notebook {number}",
