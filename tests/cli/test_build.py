@@ -53,7 +53,7 @@ def test_the_report_shows_every_implementation(built: Path) -> None:
     assert (built / "site" / "index.html").is_file()
 
 
-def test_what_cannot_run_here_is_in_the_table_and_the_chart_with_its_reason(built: Path) -> None:
+def test_unsupported_implementations_are_in_table_and_chart_with_the_reason(built: Path) -> None:
     if current_device().kind == "cuda":
         pytest.skip("Triton runs here")
     page = (built / "site" / "layer_norm" / "index.html").read_text()
@@ -178,7 +178,7 @@ def test_broken_implementations_are_rows_and_nothing_else_is_lost(project: Path,
     assert {point.status for point in after["killed_late"].points} == {Status.OK}
 
 
-def test_a_failure_is_tried_again_and_strict_says_so(project: Path, build: Build) -> None:
+def test_a_failed_cell_runs_again_and_strict_exits_with_2(project: Path, build: Build) -> None:
     add_implementation(project, "fails", "raise SystemExit(1)")
 
     assert build("--strict").returncode == 2

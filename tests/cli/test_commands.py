@@ -35,7 +35,7 @@ def test_run_prints_median_interval_baseline_and_verdict(kbt: Kbt) -> None:
     assert re.search(r"\b(faster|slower|same|ambiguous)\b", done.stdout)
 
 
-def test_run_of_the_baseline_says_that_it_is_the_baseline(kbt: Kbt) -> None:
+def test_run_of_the_baseline_marks_it_as_the_baseline(kbt: Kbt) -> None:
     done = kbt("run", "layer_norm/impls/torch_layer_norm.md", *SMOKE)
 
     assert done.returncode == 0, done.stderr
@@ -72,13 +72,13 @@ def test_run_as_json_has_the_records(kbt: Kbt) -> None:
         (("build", "--jobs", "two"), ("--jobs", "kbt build --help")),
     ],
 )
-def test_a_mistake_is_one_line_that_says_what_to_do(
+def test_a_user_mistake_is_a_one_line_error_with_a_remedy(
     kbt: Kbt, arguments: tuple[str, ...], parts: tuple[str, ...]
 ) -> None:
     assert_one_line(kbt(*arguments), *parts)
 
 
-def test_an_unknown_workload_set_is_said_in_the_row(kbt: Kbt) -> None:
+def test_an_unknown_workload_set_is_reported_in_the_row(kbt: Kbt) -> None:
     done = kbt("run", "layer_norm/torch_layer_norm", "--env", "current", "--workloads", "smok")
 
     assert "smok" in done.stdout + done.stderr
@@ -175,7 +175,7 @@ def test_a_project_without_a_report_cannot_be_served(bare: Path, kbt_in: Kbt) ->
 @pytest.mark.parametrize(
     "verb", ["build", "run", "list", "check", "new", "record", "serve", "clean", "selfcheck"]
 )
-def test_every_verb_explains_itself(verb: str, bare: Path, kbt_in: Kbt) -> None:
+def test_every_verb_has_help(verb: str, bare: Path, kbt_in: Kbt) -> None:
     done = kbt_in(bare, verb, "--help")
 
     assert done.returncode == 0, done.stderr

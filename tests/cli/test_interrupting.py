@@ -64,7 +64,7 @@ def record(folder: Path) -> str:
     return done.stdout
 
 
-def test_an_interrupted_build_says_so_keeps_what_was_finished_and_goes_on(tmp_path: Path) -> None:
+def test_an_interrupted_build_keeps_finished_results_and_continues(tmp_path: Path) -> None:
     (tmp_path / "pyproject.toml").write_text('[tool.kbt]\ntitle = "T"\n')
     (tmp_path / "a.md").write_text("```python id=quick outputs=x.txt\nopen('x.txt', 'w').write('1')\n```\n")
     slow = waiting(tmp_path / "begun")
@@ -72,7 +72,7 @@ def test_an_interrupted_build_says_so_keeps_what_was_finished_and_goes_on(tmp_pa
 
     said = interrupt_build(tmp_path, tmp_path / "begun")
 
-    assert "kbt: interrupted. What was finished is kept. Run the same command to go on." in said
+    assert "kbt: interrupted. Finished results are kept. Run the same command to continue." in said
     assert "Traceback" not in said
     (tmp_path / "b.md").write_text("```python id=slow needs=./a.md:quick\nprint(1)\n```\n")
     again = subprocess.run(BUILD, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=True)

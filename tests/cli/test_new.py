@@ -90,7 +90,7 @@ def test_the_combined_results_of_a_new_operator_are_those_of_every_operator(proj
     assert cell(project / "softmax" / name) == cell(ROOT / "cross_entropy" / name)
 
 
-def test_a_wrong_implementation_of_a_new_operator_is_called_wrong(project: Path, kbt: Kbt) -> None:
+def test_a_wrong_implementation_of_a_new_operator_is_incorrect(project: Path, kbt: Kbt) -> None:
     kbt("new", "operator", "softmax")
     path = project / "softmax" / "impls" / "torch_softmax.md"
     path.write_text(path.read_text().replace("return 2 * x", "return 2.001 * x"))
@@ -128,11 +128,11 @@ def test_an_operator_needs_a_checkout_of_the_package(bare: Path, kbt_in: Kbt) ->
 
     done = kbt_in(bare, "new", "operator", "gather")
 
-    assert_one_line(done, "operators/gather.py", "does not hold the package", "kbt new operator gather")
+    assert_one_line(done, "operators/gather.py", "does not contain the package", "kbt new operator gather")
     assert files(bare) == before
 
 
-def test_help_tells_what_is_written_and_where(bare: Path, kbt_in: Kbt) -> None:
+def test_help_of_new_operator_lists_the_files(bare: Path, kbt_in: Kbt) -> None:
     told = " ".join(kbt_in(bare, "new", "operator", "--help").stdout.replace("│", " ").split())
 
     for part in ("kernels_bench_tools/operators/NAME.py", "baseline", "softmax", "2x"):

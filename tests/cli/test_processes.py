@@ -63,7 +63,7 @@ def recorded(project: Path, name: str = "plain") -> Path:
     return path
 
 
-def test_a_build_says_which_process_runs_and_runs_each_in_turn(operator: Path, kbt_in: Kbt) -> None:
+def test_processes_of_several_cells_are_interleaved(operator: Path, kbt_in: Kbt) -> None:
     done = kbt_in(operator, "build", "--env", "current", "--processes", "3")
 
     assert done.returncode == 0, done.stderr
@@ -108,7 +108,7 @@ def test_run_of_a_whole_operator_prints_its_ranking_and_what_did_not_run(operato
     assert any("elsewhere" in line and "unsupported: needs" in line for line in lines)
 
 
-def test_a_row_faster_than_physics_fails_the_build_that_shows_it(operator: Path, kbt_in: Kbt) -> None:
+def test_a_row_above_the_roofline_is_published_and_fails_the_build(operator: Path, kbt_in: Kbt) -> None:
     write_implementation(operator, "magic", **IMPOSSIBLE)
 
     done = kbt_in(operator, "build", "--env", "current", "--processes", "2")
@@ -125,9 +125,7 @@ def test_a_row_faster_than_physics_fails_the_build_that_shows_it(operator: Path,
     assert all(cell["cached"] for cell in json.loads(again.stdout)["cells"])
 
 
-def test_run_fails_for_a_row_faster_than_physics_and_not_for_another_cells(
-    operator: Path, kbt_in: Kbt
-) -> None:
+def test_run_fails_only_for_its_own_rows_above_the_roofline(operator: Path, kbt_in: Kbt) -> None:
     write_implementation(operator, "magic", **IMPOSSIBLE)
 
     done = kbt_in(operator, "run", "softmax/magic", "--env", "current")

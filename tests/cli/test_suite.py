@@ -51,7 +51,7 @@ def measured(project: Path) -> str:
     return done.stdout
 
 
-def test_it_prints_the_table_and_what_cannot_run_says_why(measured: str) -> None:
+def test_the_table_lists_unsupported_kernels_with_the_reason(measured: str) -> None:
     lines = measured.splitlines()
     assert "FINAL BENCHMARK REPORT" in lines[1]
     row = next(line for line in lines if "LayerNorm (S=32)" in line)
@@ -72,7 +72,7 @@ def test_it_publishes_a_page_markdown_and_csv(measured: str, project: Path) -> N
 
 
 @pytest.mark.usefixtures("measured")
-def test_again_nothing_runs_and_the_same_is_printed_as_data(project: Path) -> None:
+def test_a_second_run_runs_nothing_and_prints_json(project: Path) -> None:
     done = run_kbt(project, "suite", "one", "--device", "cpu", "--env", "current", "--json")
 
     assert done.returncode == 0
@@ -89,7 +89,7 @@ def test_again_nothing_runs_and_the_same_is_printed_as_data(project: Path) -> No
         (["one", "--device", "cuda"], "kbt: --device cuda: there is no such device here."),
         (
             ["one", "--device", "cpu", "--cluster", "tcp://x:1"],
-            "kbt: --device cpu: says nothing with --cluster.",
+            "kbt: --device cpu: cannot be used with --cluster.",
         ),
     ],
 )
@@ -101,7 +101,7 @@ def test_a_mistake_is_one_line(project: Path, arguments: list[str], said: str) -
     assert done.stderr.count("\n") == 1
 
 
-def test_a_suite_of_an_unknown_operator_is_told_before_anything_runs(project: Path) -> None:
+def test_an_unknown_operator_in_a_suite_is_an_error_before_cells_run(project: Path) -> None:
     text = DEFINITION.replace('operator = "layer_norm"', 'operator = "layer_nrom"')
     (project / "suites" / "wrong.toml").write_text(text)
 

@@ -46,5 +46,5 @@ def test_calls_are_found_with_their_lines_and_settings(tmp_path: Path) -> None:
     assert found[3].reference is None
 
 
-def test_a_call_without_a_pin_is_told_from_one_that_has_one_or_needs_none(tmp_path: Path) -> None:
+def test_a_call_without_a_pin_is_found(tmp_path: Path) -> None:
     assert [call.is_pinned for call in calls(tmp_path)] == [True, True, False, True, True]

@@ -78,7 +78,7 @@ def test_the_lock_holds_commit_build_and_files_and_no_path_of_this_machine(place
     assert str(place.folder) not in (place.folder / "own.lock").read_text()
 
 
-def test_a_lock_holds_a_branch_where_it_was(place: Place) -> None:
+def test_a_locked_branch_stays_at_its_commit(place: Place) -> None:
     place.hub.publish(place.repo, place.make("one", factor=3), "main")
     place.prefetch(f"{place.repo}@main")
     place.hub.publish(place.repo, place.make("two", factor=5), "main")
@@ -119,14 +119,14 @@ def test_files_that_are_not_the_locked_ones_are_refused(place: Place) -> None:
     assert "layers.py" in outcome.reason
 
 
-def test_a_lock_is_no_trust(place: Place) -> None:
+def test_a_lock_does_not_replace_the_allow_list(place: Place) -> None:
     place.hub.publish("some-org/scale", place.make(), "v1")
     assert place.prefetch("some-org/scale@1", trust=["some-org"])["code"] == 0
 
     assert place.load("some-org/scale@1").status == HubStatus.UNTRUSTED_PUBLISHER
 
 
-def test_one_that_fails_is_a_line_and_keeps_what_was_locked(place: Place) -> None:
+def test_a_failed_request_keeps_its_entry_in_the_lock(place: Place) -> None:
     place.hub.publish(place.repo, place.make(), "v1")
     place.prefetch(f"{place.repo}@1")
     before = (place.folder / "kernels.lock").read_bytes()
@@ -155,7 +155,7 @@ def test_what_a_kernel_depends_on_is_locked_with_it(place: Place) -> None:
     ("text", "what"),
     [("[]", "is not a lock file"), ("{", "is not a lock file"), ('{"format": 2}', "has the format 2")],
 )
-def test_a_lock_that_is_none_of_ours_is_said_so(place: Place, text: str, what: str) -> None:
+def test_a_lock_file_of_another_format_is_an_error(place: Place, text: str, what: str) -> None:
     (place.folder / "kernels.lock").write_text(text)
 
     outcome = place.load(f"{place.repo}@1")
@@ -172,7 +172,7 @@ def test_a_bad_reference_is_the_user_s_mistake(place: Place) -> None:
     assert "is not a reference to a kernel" in done["stderr"]
 
 
-def test_kbt_says_in_a_line_what_cannot_be_had(place: Place) -> None:
+def test_an_unavailable_kernel_is_a_line_with_its_status(place: Place) -> None:
     place.hub.close()
 
     done = run_kbt(place, f"{place.repo}@1")

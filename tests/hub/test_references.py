@@ -26,9 +26,7 @@ COMMIT = "0123456789" * 4
         ("a/with.dots@3", "3", "", ""),
     ],
 )
-def test_a_reference_says_repository_pin_and_what_of_it(
-    text: str, pin: str, layer: str, function: str
-) -> None:
+def test_references_are_parsed(text: str, pin: str, layer: str, function: str) -> None:
     reference = parse_reference(text)
 
     assert reference.repo == text.partition("@")[0]
@@ -45,7 +43,7 @@ def test_a_reference_says_repository_pin_and_what_of_it(
         ("./", "./", "", ""),
     ],
 )
-def test_a_folder_is_a_reference_too(text: str, folder: str, layer: str, function: str) -> None:
+def test_folder_references_are_parsed(text: str, folder: str, layer: str, function: str) -> None:
     reference = parse_reference(text)
 
     assert (reference.folder, reference.layer, reference.function) == (folder, layer, function)
@@ -76,7 +74,7 @@ def test_the_keyword_forms_mean_the_same() -> None:
         "a/b@-1",
     ],
 )
-def test_a_string_of_no_form_names_the_forms(text: str) -> None:
+def test_an_invalid_reference_is_an_error_that_lists_the_forms(text: str) -> None:
     with pytest.raises(KbtError) as caught:
         get_kernel(text)
 
@@ -107,7 +105,7 @@ def test_bounds_admit_what_lies_within_them() -> None:
     assert [version for version in range(6) if reference.admits(version)] == [1, 3]
 
 
-def test_trust_is_a_list_of_names_never_a_switch() -> None:
+def test_trust_must_be_a_list_of_names() -> None:
     for trust in (True, "org", [1]):
         with pytest.raises(KbtError, match="not an allow-list"):
             get_kernel("a/b@1", trust=trust)

@@ -34,7 +34,7 @@ def test_a_whole_commit_needs_no_list_of_names(place: Place) -> None:
     assert not any(line.endswith("/refs") for line in place.hub.log)
 
 
-def test_a_constraint_takes_the_newest_version_that_has_a_build_here_and_says_what_it_skipped(
+def test_a_constraint_takes_the_newest_version_with_a_build_and_notes_skipped_ones(
     place: Place,
 ) -> None:
     place.hub.publish(place.repo, place.make("one", factor=3), "v1")
@@ -63,7 +63,7 @@ def test_a_kernel_that_was_renamed_is_followed(place: Place) -> None:
     assert place.load("kernels-community/old-scale@1").status == HubStatus.OK
 
 
-def test_what_the_hub_answered_for_a_version_is_not_asked_again(place: Place) -> None:
+def test_a_version_is_resolved_on_the_hub_once(place: Place) -> None:
     place.hub.publish(place.repo, place.make(), "v1")
     place.load(f"{place.repo}@1")
     place.hub.log.clear()
@@ -74,7 +74,7 @@ def test_what_the_hub_answered_for_a_version_is_not_asked_again(place: Place) ->
     assert place.hub.log == []
 
 
-def test_a_branch_is_asked_for_again_because_it_moves(place: Place) -> None:
+def test_a_branch_is_resolved_on_the_hub_each_time(place: Place) -> None:
     place.hub.publish(place.repo, place.make("one", factor=3), "main")
     first = place.load(f"{place.repo}@main")
     place.hub.publish(place.repo, place.make("two", factor=5), "main")
@@ -84,14 +84,14 @@ def test_a_branch_is_asked_for_again_because_it_moves(place: Place) -> None:
     assert (first.value, second.value) == (3, 5)
 
 
-def test_a_cache_that_others_filled_is_no_reason_to_trust_while_the_hub_can_be_asked(place: Place) -> None:
+def test_a_cached_kernel_of_an_untrusted_publisher_is_refused_online(place: Place) -> None:
     place.seed(place.make(), repo="some-org/scale")
     place.hub.publish("some-org/scale", place.make(), "v1")
 
     assert place.load("some-org/scale@1").status == HubStatus.UNTRUSTED_PUBLISHER
 
 
-def test_offline_the_cache_serves_without_a_request(place: Place) -> None:
+def test_offline_the_cache_is_used_without_a_request(place: Place) -> None:
     place.seed(place.make(), "v1", "main")
     pins = ("1", "v1", ">=1", "main", "c0ffee" * 6 + "0000", "c0ffeec0ff")
 
@@ -128,7 +128,7 @@ def test_a_cached_pin_is_used_when_the_hub_fails_and_a_note_says_so(place: Place
     assert outcome.loaded[0]["notes"][0].startswith("taken from the local cache: the hub did not answer: ")
 
 
-def test_when_the_hub_is_down_and_the_cache_has_another_version_the_hub_is_the_trouble(place: Place) -> None:
+def test_hub_down_with_another_version_cached_is_hub_unreachable(place: Place) -> None:
     place.seed(place.make(), "v2")
     place.hub.close()
 

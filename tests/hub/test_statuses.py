@@ -30,7 +30,7 @@ def test_a_kernel_loads_and_computes(place: Place) -> None:
 
 @covers(HubStatus.DISABLED)
 @pytest.mark.parametrize("value", ["0", "off", "NO", "False"])
-def test_switched_off_nothing_is_imported_and_nobody_is_asked(place: Place, value: str) -> None:
+def test_switched_off_nothing_is_imported_or_requested(place: Place, value: str) -> None:
     place.hub.publish(place.repo, place.make(), "v1")
 
     outcome = place.load(f"{place.repo}@1", USE_HUB_KERNELS=value)
@@ -42,7 +42,7 @@ def test_switched_off_nothing_is_imported_and_nobody_is_asked(place: Place, valu
 
 
 @covers(HubStatus.HUB_UNREACHABLE)
-def test_a_hub_that_is_down_is_unreachable_and_no_matter_of_trust(place: Place) -> None:
+def test_a_hub_that_is_down_is_unreachable_not_untrusted(place: Place) -> None:
     place.hub.close()
 
     outcome = place.load(f"{place.repo}@1")
@@ -51,7 +51,7 @@ def test_a_hub_that_is_down_is_unreachable_and_no_matter_of_trust(place: Place) 
     assert outcome.reason == "the hub cannot be reached: [Errno 111] Connection refused"
 
 
-def test_a_commit_of_a_hub_that_is_down_is_unreachable_and_no_matter_of_trust(place: Place) -> None:
+def test_a_commit_on_a_hub_that_is_down_is_unreachable_not_untrusted(place: Place) -> None:
     place.hub.close()
 
     outcome = place.load(f"{place.repo}@{'ab' * 20}")
@@ -67,7 +67,7 @@ def test_a_name_that_does_not_resolve_is_unreachable(place: Place) -> None:
 
 
 @pytest.mark.parametrize("mode", ["silent", "silent-downloads"])
-def test_a_silent_hub_is_given_up_at_the_deadline(place: Place, mode: str) -> None:
+def test_a_hub_without_an_answer_is_abandoned_at_the_deadline(place: Place, mode: str) -> None:
     place.hub.publish(place.repo, place.make(), "v1")
     place.hub.mode = mode
     # Imported before, because the deadline is the hub's and not Python's.
@@ -84,7 +84,7 @@ def test_a_silent_hub_is_given_up_at_the_deadline(place: Place, mode: str) -> No
 
 @covers(HubStatus.HUB_ERROR)
 @pytest.mark.parametrize("mode", ["500", "429"])
-def test_an_error_of_the_hub_is_told_with_its_code(place: Place, mode: str) -> None:
+def test_an_error_of_the_hub_is_reported_with_its_code(place: Place, mode: str) -> None:
     place.hub.mode = mode
 
     outcome = place.load(f"{place.repo}@1")
@@ -121,7 +121,7 @@ def test_offline_the_versions_that_are_there_are_named(place: Place) -> None:
 
 
 @covers(HubStatus.CACHE_INCOMPLETE)
-def test_a_lost_file_is_named_when_nobody_can_supply_it(place: Place) -> None:
+def test_a_missing_file_is_named_offline(place: Place) -> None:
     place.hub.publish(place.repo, place.make(), "v1")
     place.load(f"{place.repo}@1")
     next(place.cache.rglob("snapshots/*/build/torch-cpu/layers.py")).unlink()
@@ -132,7 +132,7 @@ def test_a_lost_file_is_named_when_nobody_can_supply_it(place: Place) -> None:
     assert outcome.reason == f"the local copy of {place.repo} lacks layers.py"
 
 
-def test_a_lost_file_is_fetched_again_where_there_is_a_hub(place: Place) -> None:
+def test_a_missing_file_is_downloaded_again(place: Place) -> None:
     place.hub.publish(place.repo, place.make(), "v1")
     place.load(f"{place.repo}@1")
     next(place.cache.rglob("snapshots/*/build/torch-cpu/layers.py")).unlink()
@@ -140,7 +140,7 @@ def test_a_lost_file_is_fetched_again_where_there_is_a_hub(place: Place) -> None
     assert place.load(f"{place.repo}@1").status == HubStatus.OK
 
 
-def test_a_dangling_link_of_a_cache_is_a_lost_file(place: Place) -> None:
+def test_a_dangling_link_in_the_cache_is_a_missing_file(place: Place) -> None:
     snapshot = place.seed(place.make())
     (snapshot / "build/torch-cpu/layers.py").unlink()
     (snapshot / "build/torch-cpu/layers.py").symlink_to("../../../../blobs/none")
@@ -183,7 +183,7 @@ def test_a_file_that_changed_since_its_download_is_refused_also_without_a_publis
 
 
 @covers(HubStatus.NO_SUCH_REPO)
-def test_a_kernel_that_the_hub_has_not_got(place: Place) -> None:
+def test_an_unknown_kernel(place: Place) -> None:
     outcome = place.load("kernels-community/none@1")
 
     assert outcome.status == HubStatus.NO_SUCH_REPO
@@ -191,7 +191,7 @@ def test_a_kernel_that_the_hub_has_not_got(place: Place) -> None:
 
 
 @covers(HubStatus.NO_SUCH_REVISION)
-def test_a_revision_that_the_kernel_has_not_got(place: Place) -> None:
+def test_an_unknown_revision(place: Place) -> None:
     place.hub.publish(place.repo, place.make(), "v1")
 
     outcome = place.load(f"{place.repo}@no-branch", f"{place.repo}@{'ab' * 20}")
@@ -200,7 +200,7 @@ def test_a_revision_that_the_kernel_has_not_got(place: Place) -> None:
 
 
 @covers(HubStatus.NO_SUCH_VERSION)
-def test_a_version_that_the_kernel_has_not_got(place: Place) -> None:
+def test_an_unknown_version(place: Place) -> None:
     place.hub.publish(place.repo, place.make(), "v1")
     place.hub.publish(place.repo, place.make("second", version=2), "v2", "main")
     pins = ["3", ">=3", ">2,<2"]
@@ -228,7 +228,7 @@ def test_an_untrusted_publisher_is_refused_before_anything_is_downloaded(
 
 
 @pytest.mark.parametrize("trust", ["some-org", "some-org/scale"])
-def test_an_allow_list_lets_its_publisher_in(place: Place, trust: str) -> None:
+def test_an_allow_list_admits_its_publisher(place: Place, trust: str) -> None:
     place.hub.publish("some-org/scale", place.make(), "v1")
 
     allowed = place.load({"reference": "some-org/scale@1", "trust": [trust]})
@@ -239,7 +239,7 @@ def test_an_allow_list_lets_its_publisher_in(place: Place, trust: str) -> None:
 
 
 @covers(HubStatus.NO_BUILD_FOR_SYSTEM)
-def test_a_kernel_without_a_build_for_this_system_says_why_of_each(place: Place) -> None:
+def test_a_kernel_without_a_build_for_this_system_lists_the_reasons(place: Place) -> None:
     place.make(variant="torch-cuda")
     place.hub.publish(place.repo, place.make(variant="torch25-cxx11-cpu-mips-linux"), "v1")
 
@@ -253,7 +253,7 @@ def test_a_kernel_without_a_build_for_this_system_says_why_of_each(place: Place)
 
 
 @covers(HubStatus.ARCH_UNSUPPORTED)
-def test_a_build_for_another_card_is_refused_before_it_is_imported(place: Place) -> None:
+def test_a_build_for_another_gpu_is_refused_before_its_import(place: Place) -> None:
     code = "raise SystemExit('a build for another card ends the process')"
     archs = {"backend": {"type": "cuda", "archs": ["10.0a"]}}
     place.hub.publish(place.repo, place.make(metadata=archs, code=code), "v1")
@@ -342,7 +342,7 @@ def test_two_builds_with_one_id_do_not_mix_in_a_process(place: Place) -> None:
 
 
 @covers(HubStatus.NO_SUCH_LAYER)
-def test_a_layer_or_function_that_is_not_there_names_those_that_are(place: Place) -> None:
+def test_an_unknown_layer_or_function_lists_the_known_ones(place: Place) -> None:
     place.hub.publish(place.repo, place.make(), "v1")
 
     layer = place.load(f"{place.repo}@1:Missing")
