@@ -7,14 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
-from markupsafe import Markup, escape
+from markupsafe import Markup
 
-from kernels_bench_tools.report.cards import DeviceCard, device_card
 from kernels_bench_tools.report.operators import OperatorReport
-from kernels_bench_tools.report.page import Page
 from kernels_bench_tools.report.paths import device_page
-from kernels_bench_tools.report.provenance import Origin, view_origins
 from kernels_bench_tools.report.rows import DeviceResults
+from kernels_bench_tools.report.sparklines import sentinel_sparkline
 from kernels_bench_tools.schema.device import Device
 from kernels_bench_tools.schema.record_io import RecordHead, read_heads
 from kernels_bench_tools.schema.summary import DeviceSummary
@@ -53,18 +51,6 @@ class PeakRange:
 
 
 @dataclass(frozen=True)
-class OperatorOnDevice:
-    """An operator in the table of a device."""
-
-    title: str
-    card: DeviceCard
-    origin: Origin | None
-    """None if nothing was measured."""
-    implementations: int
-    workloads: int
-
-
-@dataclass(frozen=True)
 class ReportDevice:
     """A device of the report, with its operators."""
 
@@ -87,20 +73,6 @@ def find_devices(operators: Iterable[OperatorReport]) -> list[ReportDevice]:
             found.setdefault(device.device.slug, []).append((operator, device))
     devices = [ReportDevice(pairs[0][1].device, device_page(slug), pairs) for slug, pairs in found.items()]
     return sorted(devices, key=lambda one: (one.device.kind == "cpu", one.device.slug))
-
-
-def operators_on(device: ReportDevice, page: Page) -> list[OperatorOnDevice]:
-    """Return the operators of a device, with links from ``page``."""
-    return [
-        OperatorOnDevice(
-            title=operator.title,
-            card=device_card(operator, results, page),
-            origin=next(iter(view_origins(results.views)), None),
-            implementations=len({row.implementation for view in results.views for row in view.rows}),
-            workloads=sum(len(view.workloads) for view in results.views),
-        )
-        for operator, results in device.operators
-    ]
 
 
 def measured_peaks(device: ReportDevice) -> list[PeakRange]:
@@ -160,26 +132,6 @@ def sentinel_histories(readings: Sequence[RecordHead]) -> list[SentinelHistory]:
         ]
         if series:
             values = [value for _, value in series]
-            chart = _history_chart(name, series[:: -(-len(series) // _MAX_MARKS)])
+            chart = sentinel_sparkline(name, series[:: -(-len(series) // _MAX_MARKS)])
             found.append(SentinelHistory(name, len(series), median(values), min(values), max(values), chart))
     return found
-
-
-def _history_chart(name: str, series: Sequence[tuple[str, float]]) -> Markup:
-    """Return a chart of the processes' medians over time, with a band of 2 % around the median of all."""
-    width, height = 320, 60
-    values = [value for _, value in series]
-    middle = median(values)
-    reach = max(0.02, *(abs(value / middle - 1) for value in values))
-    across = (width - 12) / max(1, len(series) - 1)
-    marks = "".join(
-        f"M{6 + number * across:.1f} {height / 2 - (value / middle - 1) / reach * (height / 2 - 5):.1f}h0"
-        for number, value in enumerate(values)
-    )
-    band = 0.02 / reach * (height / 2 - 5)
-    label = escape(f"{name} from {series[0][0][:10]} to {series[-1][0][:10]}, process by process")
-    return Markup(  # noqa: S704 - numbers, and a label that was escaped
-        f'<svg class="spark dots" viewBox="0 0 {width} {height}" role="img" aria-label="{label}">'
-        f'<rect class="band" x="0" y="{height / 2 - band:.1f}" width="{width}" height="{2 * band:.1f}"/>'
-        f'<path class="best" d="{marks}"/></svg>'
-    )

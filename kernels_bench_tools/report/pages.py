@@ -11,7 +11,6 @@ from markupsafe import Markup
 
 from kernels_bench_tools.report import devices, matrix, selfchecks
 from kernels_bench_tools.report.artifacts import Artifact, notebook_artifacts
-from kernels_bench_tools.report.cards import operator_card
 from kernels_bench_tools.report.cells import (
     OPERATORS,
     Body,
@@ -42,6 +41,7 @@ from kernels_bench_tools.report.paths import matrix_page as matrix_path
 from kernels_bench_tools.report.provenance import origins, view_origins
 from kernels_bench_tools.report.sections import (
     OperatorSection,
+    device_section,
     front_section,
     implementation_sections,
     implementation_urls,
@@ -60,7 +60,6 @@ def front_page(site: Site) -> str:
     if not any(part.kind == OPERATORS for part in parts):
         parts.append(PagePart(OPERATORS))
     sections = [front_section(operator, page) for operator in site.operators]
-    cards = [operator_card(operator, page) for operator in site.operators]
     return render(
         site,
         "index.html.j2",
@@ -69,7 +68,7 @@ def front_page(site: Site) -> str:
         body,
         parts=parts,
         operators=sections,
-        cards={section.id: card for section, card in zip(sections, cards, strict=True)},
+        by_id={section.id: section for section in sections},
         contents=_contents(body.parts, sections),
         changes=changes_since(site.previous, site.operators, page) if site.previous else None,
         commit=site.build.project.commit,
@@ -235,7 +234,10 @@ def device_page(site: Site, device: ReportDevice) -> str:
         origins=view_origins(device.views),
         device=device.device,
         facts=devices.environment_facts(device),
-        operators=devices.operators_on(device, page),
+        operators=[
+            (operator, device_section(operator, results, page), next(iter(view_origins(results.views)), None))
+            for operator, results in device.operators
+        ],
         peaks=devices.measured_peaks(device),
         sentinels=devices.sentinel_histories(site.readings.get(device.device.slug, ())),
         # The device's anchor on the page of the self-checks.

@@ -128,6 +128,13 @@ def verdict_counts(row: Row) -> list[tuple[int, Verdict]]:
     return [(count, verdict) for verdict, count in counts.most_common()]
 
 
+def speedup_bars(view: DeviceSummary) -> dict[str, int]:
+    """Return by implementation the length of its speed-up's bar, in percent of the longest."""
+    found = {row.implementation: row.speedup for row in view.rows if row.rank is not None and row.speedup}
+    longest = max(found.values(), default=1.0)
+    return {name: max(1, round(100 * value / longest)) for name, value in found.items()}
+
+
 def families(rows: Iterable[Row]) -> list[str]:
     """Return the families of the rows by name; ``other``, for rows without one, comes last."""
     found = sorted({row.family for row in rows}, key=lambda family: (not family, family))

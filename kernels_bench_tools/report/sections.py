@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 
 from markupsafe import Markup
 
@@ -13,6 +14,7 @@ from kernels_bench_tools.report.labels import Label, status_label
 from kernels_bench_tools.report.operators import OperatorReport, implementation_id, notebook_title
 from kernels_bench_tools.report.page import Page
 from kernels_bench_tools.report.paths import operator_records, page_path
+from kernels_bench_tools.report.provenance import measured_days
 from kernels_bench_tools.report.rows import (
     DeviceResults,
     fastest,
@@ -36,6 +38,7 @@ class ViewSection:
 
     id: str
     """Anchor of the view; the device's for its first view."""
+    url: str
     title: str
     summary: DeviceSummary
     baseline: str
@@ -43,8 +46,13 @@ class ViewSection:
     fastest: Row | None
     passed: int
     """Implementations that passed all of the view's workloads."""
-    chart: Markup | None = None
+    chart: Markup | None
     """The view's panel of the latency chart."""
+
+    @property
+    def is_baseline_fastest(self) -> bool:
+        """Whether the baseline has rank 1."""
+        return self.fastest is not None and self.fastest.implementation == self.summary.baseline
 
 
 @dataclass(frozen=True)
@@ -52,8 +60,24 @@ class DeviceSection:
     """A device and its views."""
 
     id: str
-    device: Device
+    url: str
+    results: DeviceResults
     views: Sequence[ViewSection]
+
+    @property
+    def device(self) -> Device:
+        """The device."""
+        return self.results.device
+
+    @property
+    def leading(self) -> list[ViewSection]:
+        """The first view of each of the operator's functions."""
+        return [view for view in self.views if any(view.summary is one for one in self.results.leading)]
+
+    @property
+    def measured(self) -> str:
+        """Days of measurement, as printed."""
+        return measured_days(row for view in self.results.views for row in view.rows)
 
     @property
     def baselines(self) -> list[str]:
@@ -149,7 +173,7 @@ def operator_section(operator: OperatorReport, page: Page) -> OperatorSection:
         charts[view_slug(operator.views[0])] = shown.figure
     known = {view_slug(view) for view in operator.views}
     return replace(
-        _section(operator.on(page.path), page, heading, page.unique_id, charts),
+        _section(operator, operator.on(page.path), page, heading, page.unique_id, charts),
         chart=shown,
         other_panels=[panel for panel in shown.panels if panel.view not in known] if shown else [],
         figures=[image(figure, page) for figure in operator.figures if figure is not chart],
@@ -159,16 +183,18 @@ def operator_section(operator: OperatorReport, page: Page) -> OperatorSection:
 
 def front_section(operator: OperatorReport, page: Page) -> OperatorSection:
     """Return an operator on the front page: its implementations, without charts and downloads."""
-    return _section(operator, page, page.heading_id(operator.title), str, {})
+    return _section(operator, operator, page, page.heading_id(operator.title), str, {})
 
 
 def _section(
     operator: OperatorReport,
+    shown: OperatorReport,
     page: Page,
     heading: str,
     give_id: GiveId,
     charts: Mapping[str, Markup],
 ) -> OperatorSection:
+    """Return an operator with those of its views that ``shown`` has."""
     urls = implementation_urls(operator, page)
     return OperatorSection(
         id=heading,
@@ -177,10 +203,10 @@ def _section(
         url=page.url(operator.page),
         problem=operator.problem,
         combined=[(notebook_title(one), page.url(page_path(one.path))) for one in operator.combined],
-        devices=[_device(device, give_id, charts) for device in operator.devices],
-        implementations=list(_implementations(operator, urls)),
+        devices=[device_section(operator, device, page, give_id, charts) for device in shown.devices],
+        implementations=list(_implementations(shown, urls)),
         urls=urls,
-        stale={row.slug for view in operator.views for row in view.rows if operator.is_stale(row)},
+        stale={row.slug for view in shown.views for row in view.rows if operator.is_stale(row)},
     )
 
 
@@ -189,11 +215,31 @@ def implementation_urls(operator: OperatorReport, page: Page) -> dict[str, str]:
     return {implementation_id(one): page.url(page_path(one.path)) for one in operator.implementations}
 
 
-def _device(device: DeviceResults, give_id: GiveId, charts: Mapping[str, Markup]) -> DeviceSection:
+def device_section(
+    operator: OperatorReport,
+    device: DeviceResults,
+    page: Page,
+    give_id: GiveId = str,
+    charts: Mapping[str, Markup] = MappingProxyType({}),
+) -> DeviceSection:
+    """Return the results of a device.
+
+    Args:
+        operator: The operator that they are of.
+        device: The results.
+        page: The page that shows them.
+        give_id: Reserves the ids of the sections.
+        charts: Panels of the latency chart by the slugs of their views.
+    """
     identifier = give_id(device.device.slug)
+
+    def url(view: DeviceSummary, anchor: str) -> str:
+        return f"{page.url(operator.page_of(view))}#{anchor}"
+
     views = [
         ViewSection(
             id=give_id(view_slug(view)) if view.key else identifier,
+            url=url(view, view_slug(view)),
             title=view_title(view),
             summary=view,
             baseline=row_title(view, view.baseline),
@@ -203,7 +249,7 @@ def _device(device: DeviceResults, give_id: GiveId, charts: Mapping[str, Markup]
         )
         for view in device.views
     ]
-    return DeviceSection(identifier, device.device, views)
+    return DeviceSection(identifier, url(device.views[0], device.device.slug), device, views)
 
 
 def _implementations(operator: OperatorReport, urls: Mapping[str, str]) -> Iterator[ImplementationEntry]:

@@ -7,7 +7,7 @@ from functools import cache
 from jinja2 import Environment, FileSystemBytecodeCache, FileSystemLoader, StrictUndefined
 
 from kernels_bench_tools import text
-from kernels_bench_tools.report import cells, labels, provenance, rows
+from kernels_bench_tools.report import cells, labels, provenance, rows, sparklines
 from kernels_bench_tools.report.output.keys import digest, program_key
 from kernels_bench_tools.report.paths import template_folder
 
@@ -62,6 +62,8 @@ def environment() -> Environment:
         compute_bound=rows.compute_bound,
         typical_latency=rows.typical_latency,
         verdict_counts=rows.verdict_counts,
+        speedup_bars=rows.speedup_bars,
+        sparkline=sparklines.latency_sparkline,
         families=rows.families,
         charts=rows.charts,
         chart_texts=rows.chart_texts,
