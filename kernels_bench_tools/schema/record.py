@@ -73,119 +73,84 @@ class CacheState(StrEnum):
 
 
 class Flag(StrEnum):
-    """An observation about a measurement; pages and tables show its texts. A flag of ``REJECTING`` excludes it from ranking."""
+    """An observation about a measurement, with its texts. A flag of ``REJECTING`` excludes it from ranking."""
 
     label: str
-    """One to three words, for a tag."""
-    clause: str
-    """For a reason: completes a sentence about the implementation."""
+    """A few words, for tags and reasons."""
     meaning: str
     """What was observed."""
 
-    def __new__(cls, value: str, label: str, clause: str, meaning: str) -> Self:
-        """Make the flag of this value in records, with its texts."""
+    def __new__(cls, value: str, label: str, meaning: str) -> Self:
+        """Make the flag that is ``value`` in records."""
         flag = str.__new__(cls, value)
-        flag._value_ = value
-        flag.label, flag.clause, flag.meaning = label, clause, meaning
+        flag._value_, flag.label, flag.meaning = value, label, meaning
         return flag
 
     STREAM_ESCAPE = (
         "stream_escape",
         "work outside the call",
-        "did work outside the timed call",
         "work ran on the device outside the call that launched it",
     )
     THREAD_INJECTION = (
         "thread_injection",
         "thread left running",
-        "left a thread or process running",
         "the call started a thread or process that outlived it",
     )
     LAZY_OUTPUT = (
         "lazy_output",
         "lazy output",
-        "returned something other than a plain tensor",
         "the output is not a plain tensor with its own memory on the device",
     )
     TIMER_TAMPER = (
         "timer_tamper",
         "timer replaced",
-        "replaced functions that it is timed with",
         "functions that the harness measures with were replaced",
     )
     STALE_OUTPUT = (
         "stale_output",
         "stale output",
-        "returned a stale output",
         "the output did not change with the inputs, or the output of a timed call was wrong",
     )
-    INPUT_MUTATED = ("input_mutated", "inputs changed", "changed its inputs", "a call changed its inputs")
+    INPUT_MUTATED = "input_mutated", "inputs changed", "a call changed its inputs"
     ALIASED_OUTPUT = (
         "aliased_output",
         "output aliased",
-        "its output shares memory",
         "the output shares memory with an input or an earlier output",
     )
     PRECISION = (
         "precision",
-        "less precise",
         "less precise than torch",
         "the error exceeds twice that of torch's own operator in the same type",
     )
     NONDETERMINISTIC = (
         "nondeterministic",
         "not deterministic",
-        "not deterministic",
         "two calls with the same inputs gave different bits",
     )
-    FALLBACK = (
-        "fallback",
-        "fallback",
-        "ran other kernels than it declares",
-        "none of the kernels that it declares was launched",
-    )
-    HOST_BOUND = (
-        "host_bound",
-        "host-bound",
-        "host-bound",
-        "submitting a call takes longer than the device needs for it",
-    )
+    FALLBACK = "fallback", "fallback to other kernels", "none of the kernels that it declares was launched"
+    HOST_BOUND = "host_bound", "host-bound", "submitting a call takes longer than the device needs for it"
     NEAR_FLOOR = (
         "near_floor",
-        "near launch overhead",
         "near launch overhead",
         "the time is less than five times that of an empty kernel",
     )
     TIMER_DISAGREEMENT = (
         "timer_disagreement",
         "timers disagree",
-        "timers disagree",
         "CUDA events take longer than the kernels by more than an event pair costs",
     )
     PROFILER_SLOWED = (
         "profiler_slowed",
-        "slowed by profiler",
-        "timed without the profiler",
+        "timed without profiler",
         "the profiler slows its kernels down, so it was timed with CUDA events instead",
     )
-    DRIFT = (
-        "drift",
-        "drift",
-        "drifted",
-        "the last third of the samples differs from the first by more than 1 %",
-    )
-    BIMODAL = ("bimodal", "bimodal", "two groups of times", "the samples fall into two groups")
-    THROTTLED = (
-        "throttled",
-        "throttled",
-        "throttled",
-        "the device lowered its clocks because of power or heat",
-    )
-    NEIGHBOUR = ("neighbour", "shared device", "shared the device", "another process used the device")
+    DRIFT = "drift", "drift", "the last third of the samples differs from the first by more than 1 %"
+    BIMODAL = "bimodal", "bimodal", "the samples fall into two groups"
+    THROTTLED = "throttled", "throttled", "the device lowered its clocks because of power or heat"
+    NEIGHBOUR = "neighbour", "shared device", "another process used the device"
     SENTINEL = (
         "sentinel",
         "device speed differs",
-        "device speed differed between processes",
         "reference kernels ran at another speed than in the other processes, also when repeated",
     )
 

@@ -218,7 +218,7 @@ def _largest(values: Iterable[_Number | None]) -> _Number | None:
 
 def flag_words(flags: Iterable[Flag]) -> str:
     """Return the flags' labels in one line; empty for none."""
-    return ", ".join(flag.clause for flag in flags)
+    return ", ".join(flag.label for flag in flags)
 
 
 def reason_of(record: Record) -> str:

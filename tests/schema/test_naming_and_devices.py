@@ -17,11 +17,11 @@ def test_a_slug_is_safe_in_ids_and_urls(text: str, slug: str) -> None:
     assert slugify(text) == slug
 
 
-def test_a_series_is_an_implementation_on_a_device() -> None:
+def test_a_series_slug_has_implementation_and_device() -> None:
     assert series_slug("torch_layer_norm", "nvidia-h200") == "torch-layer-norm--nvidia-h200"
 
 
-def test_variables_are_spelled_as_uvnote_spells_them() -> None:
+def test_environment_keys_are_spelled_as_in_uvnote() -> None:
     assert environment_key("flash-attn.2") == "FLASH_ATTN_2"
 
 
@@ -29,7 +29,7 @@ def test_a_title_can_be_made_from_a_file_name() -> None:
     assert title_from_name("torch_layer-norm") == "Torch Layer Norm"
 
 
-def test_the_cpu_has_a_name_and_its_cores() -> None:
+def test_the_cpu_device_has_a_name_and_its_number_of_cores() -> None:
     device = cpu_device()
 
     assert device.kind == "cpu"
@@ -37,7 +37,7 @@ def test_the_cpu_has_a_name_and_its_cores() -> None:
     assert device.slug == slugify(device.name)
 
 
-def test_hiding_every_card_leaves_the_cpu(tmp_path: Path) -> None:
+def test_the_device_is_the_cpu_if_all_gpus_are_hidden(tmp_path: Path) -> None:
     fake = tmp_path / "nvidia-smi"
     fake.write_text("#!/bin/sh\necho 'NVIDIA H200, 580.1'\n")
     fake.chmod(0o755)
@@ -56,11 +56,11 @@ def test_hiding_every_card_leaves_the_cpu(tmp_path: Path) -> None:
     assert slug("").split()[0] == cpu_device().slug
 
 
-def test_a_card_and_its_driver_are_told_apart() -> None:
+def test_a_gpu_has_a_name_and_a_driver() -> None:
     assert cuda_device("NVIDIA H200", "580").slug == cuda_device("NVIDIA H200", "581").slug
 
 
-def test_a_message_says_where_what_expected_and_what_to_do() -> None:
+def test_an_error_message_has_where_what_expected_and_remedy() -> None:
     error = KbtError("a.md:3", "unknown key 'titel'", "One of title, author", "Did you mean 'title'?")
 
     assert str(error) == "a.md:3: unknown key 'titel'. Expected: One of title, author. Did you mean 'title'?"

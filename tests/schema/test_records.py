@@ -31,7 +31,7 @@ def record(**changes: object) -> Record:
     return Record(**(fields | changes))  # type: ignore[arg-type]
 
 
-def test_a_record_survives_the_file(tmp_path: Path) -> None:
+def test_written_records_are_read_back(tmp_path: Path) -> None:
     path = tmp_path / "deep" / "a.jsonl"
     records = [record(), record(lat_ms=None, ok=False, status=Status.OOM, err=Failure(type="E", msg="m"))]
 
@@ -40,7 +40,7 @@ def test_a_record_survives_the_file(tmp_path: Path) -> None:
     assert read_records(path) == records
 
 
-def test_a_last_line_cut_off_with_its_writer_loses_that_line_only(tmp_path: Path) -> None:
+def test_an_incomplete_last_line_is_ignored(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
     append_record(path, record(impl="whole"))
     append_record(path, record(impl="cut"))
@@ -49,7 +49,7 @@ def test_a_last_line_cut_off_with_its_writer_loses_that_line_only(tmp_path: Path
     assert [read.impl for read in read_records(path)] == ["whole"]
 
 
-def test_a_broken_line_in_the_middle_is_named_with_its_number(tmp_path: Path) -> None:
+def test_an_invalid_line_is_an_error_with_its_number(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
     append_record(path, record())
     with path.open("ab") as file:
@@ -60,7 +60,7 @@ def test_a_broken_line_in_the_middle_is_named_with_its_number(tmp_path: Path) ->
         read_records(path)
 
 
-def test_an_unknown_field_is_refused_by_name(tmp_path: Path) -> None:
+def test_an_unknown_field_is_an_error_with_its_name(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
     path.write_text('{"ts": "", "run": "", "impl": "", "latncy": 1}\n{"ts": "", "run": "", "impl": ""}\n')
 
@@ -78,7 +78,7 @@ def test_an_unknown_field_is_refused_by_name(tmp_path: Path) -> None:
         {"schema": 99},
     ],
 )
-def test_a_record_cannot_contradict_itself(changes: dict[str, object]) -> None:
+def test_a_record_with_inconsistent_fields_is_an_error(changes: dict[str, object]) -> None:
     with pytest.raises(ValueError, match=r"contradict|newer"):
         record(**changes)
 
@@ -116,7 +116,7 @@ def test_a_line_of_kernels_benchmarks_loads(ok: bool, error: object, expected: S
 
 
 @pytest.mark.parametrize("stem", PUBLISHED)
-def test_the_published_schema_is_the_one_that_the_types_have(stem: str) -> None:
+def test_the_published_schema_is_current(stem: str) -> None:
     published = (ROOT / "docs" / f"{stem}.schema.json").read_text()
 
     assert published == schema_text(PUBLISHED[stem]), "run `just schema`"
@@ -131,7 +131,7 @@ def test_the_committed_records_fit_the_published_schema() -> None:
             validate(json.loads(line))
 
 
-def test_a_committed_record_names_kernels_without_their_namespaces_and_keeps_fewer_samples_for_many() -> None:
+def test_thin_records_have_short_kernel_names_and_fewer_samples() -> None:
     line = next(
         line
         for line in (ROOT / "rotary/results/records/nvidia-h200/torch_rotary.jsonl").read_text().splitlines()

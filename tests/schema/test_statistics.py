@@ -31,7 +31,7 @@ from kernels_bench_tools.stats import (
         (400, (180, 221)),
     ],
 )
-def test_the_ranks_are_the_published_ones(n: int, ranks: tuple[int, int]) -> None:
+def test_interval_ranks_are_the_published_ones(n: int, ranks: tuple[int, int]) -> None:
     assert interval_ranks(n) == ranks
 
 
@@ -40,7 +40,7 @@ def test_too_few_samples_have_no_interval(n: int) -> None:
     assert median_interval([1.0] * n) is None
 
 
-def test_the_interval_holds_the_median_as_often_as_it_says() -> None:
+def test_the_interval_covers_the_median_with_its_confidence() -> None:
     generator = np.random.default_rng(0)
     draws = generator.lognormal(size=(4000, 31))
 
@@ -89,7 +89,7 @@ def processes(
         *((count, 0.003, within) for count in (2, 3, 5, 10) for within in (0.001, 0.01)),
     ],
 )
-def test_the_interval_across_processes_holds_the_truth_as_often_as_it_says(
+def test_the_interval_across_processes_covers_the_true_value_with_its_confidence(
     count: int, between: float, within: float
 ) -> None:
     generator = np.random.default_rng(count)
@@ -103,7 +103,7 @@ def test_the_interval_across_processes_holds_the_truth_as_often_as_it_says(
     assert hits >= 930
 
 
-def test_resampling_three_processes_would_be_wrong_too_often() -> None:
+def test_a_bootstrap_over_three_processes_covers_too_little() -> None:
     """Why the interval is Student's: what it does better than the bootstrap that it replaces."""
     generator = np.random.default_rng(0)
     hits = {"bootstrap": 0, "ours": 0}
@@ -121,7 +121,7 @@ def test_resampling_three_processes_would_be_wrong_too_often() -> None:
 
 
 @pytest.mark.parametrize("counts", [(3, 3), (3, 5), (1, 1)])
-def test_the_interval_of_a_ratio_holds_the_truth_as_often_as_it_says(counts: tuple[int, int]) -> None:
+def test_the_interval_of_a_ratio_covers_the_true_value_with_its_confidence(counts: tuple[int, int]) -> None:
     generator = np.random.default_rng(sum(counts))
     between = 0.0 if min(counts) == 1 else 0.003
 
@@ -137,7 +137,7 @@ def test_the_interval_of_a_ratio_holds_the_truth_as_often_as_it_says(counts: tup
     assert hits >= 930
 
 
-def test_two_percent_are_found_with_three_processes_each() -> None:
+def test_three_processes_suffice_to_detect_two_percent() -> None:
     generator = np.random.default_rng(0)
 
     found = 0
@@ -150,7 +150,7 @@ def test_two_percent_are_found_with_three_processes_each() -> None:
     assert found >= 0.95 * 400
 
 
-def test_what_slows_both_down_cancels() -> None:
+def test_common_disturbances_cancel_in_ratios() -> None:
     generator = np.random.default_rng(0)
     shared = np.exp(generator.normal(0, 0.05, (5, 1)))
     base, ours = (
@@ -166,13 +166,13 @@ def test_what_slows_both_down_cancels() -> None:
     assert alone.high - alone.low > 0.05
 
 
-def test_the_figure_is_the_median_of_the_processes_medians() -> None:
+def test_the_estimate_is_the_median_of_the_processes_medians() -> None:
     found = hierarchical_median([[1.0] * 9, [2.0] * 90, [9.0] * 900])
 
     assert found.value == pytest.approx(2.0)
 
 
-def test_processes_that_agree_by_chance_are_not_surer_than_their_samples() -> None:
+def test_the_interval_is_at_least_as_wide_as_the_variation_within_processes_implies() -> None:
     generator = np.random.default_rng(0)
     group = np.exp(generator.normal(0, 0.01, 30)).tolist()
     alone = hierarchical_median([group])
@@ -188,7 +188,7 @@ def test_one_process_has_the_interval_of_its_order_statistics() -> None:
     assert hierarchical_median([samples])[1:] == median_interval(samples)
 
 
-def test_five_samples_know_no_interval() -> None:
+def test_five_samples_have_no_interval() -> None:
     found = hierarchical_median([[1.0] * 5])
 
     assert not found.known
@@ -211,7 +211,7 @@ def test_an_interval_across_processes_needs_positive_samples_of_each(groups: lis
         hierarchical_median(groups)
 
 
-def test_the_mean_over_workloads_holds_the_truth_when_processes_are_slow_on_all_of_them() -> None:
+def test_the_mean_over_workloads_covers_the_true_value_if_slow_processes_are_slow_on_all() -> None:
     generator = np.random.default_rng(0)
     hits = {"by process": 0, "independent": 0}
     for _ in range(500):
@@ -228,7 +228,7 @@ def test_the_mean_over_workloads_holds_the_truth_when_processes_are_slow_on_all_
     assert hits["independent"] < hits["by process"]
 
 
-def test_independent_workloads_make_the_mean_surer() -> None:
+def test_independent_workloads_narrow_the_interval_of_the_mean() -> None:
     ratio = Estimate(2.0, 1.96, 2.04)
 
     found = geometric_mean_interval([ratio] * 4)
@@ -240,7 +240,7 @@ def test_independent_workloads_make_the_mean_surer() -> None:
 @pytest.mark.parametrize(
     ("freedom", "factor"), [(1, 12.706), (2, 4.303), (9, 2.262), (11, 2.201), (20, 2.086), (100, 1.984)]
 )
-def test_students_factors_are_the_published_ones(freedom: int, factor: float) -> None:
+def test_students_quantiles_are_the_published_ones(freedom: int, factor: float) -> None:
     assert student(freedom) == pytest.approx(factor, rel=1e-3)
 
 
@@ -254,7 +254,7 @@ def test_the_tail_is_the_99th_percentile() -> None:
     assert tail_ratio([1.0] * 19) is None
 
 
-def test_an_alternating_kernel_has_two_groups() -> None:
+def test_an_alternating_kernel_is_bimodal() -> None:
     generator = np.random.default_rng(0)
     samples = np.where(np.arange(60) % 2, 1.0, 1.06) * np.exp(generator.normal(0, 0.003, 60))
 
@@ -262,7 +262,7 @@ def test_an_alternating_kernel_has_two_groups() -> None:
     assert is_bimodal([1.0, 1.2] * 15)
 
 
-def test_outliers_and_noise_are_not_two_groups() -> None:
+def test_outliers_and_noise_are_not_bimodal() -> None:
     generator = np.random.default_rng(0)
     steady = np.exp(generator.normal(0, 0.002, 60)).tolist()
     noisy = generator.normal(0, 0.08, (200, 30))
@@ -274,7 +274,7 @@ def test_outliers_and_noise_are_not_two_groups() -> None:
     assert sum(is_bimodal(np.exp(row).tolist()) for row in noisy) <= 4
 
 
-def test_a_clock_that_ticks_does_not_make_the_median_jump() -> None:
+def test_one_sample_does_not_change_the_grouped_median_by_a_tick() -> None:
     generator = np.random.default_rng(0)
     true = generator.normal(10.03, 0.02, 4001)
     seen = np.rint(true / 0.032) * 0.032

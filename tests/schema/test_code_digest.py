@@ -24,12 +24,12 @@ CODE = "import torch\n\n\ndef f(x):\n    return x\n"
         CODE.replace("\n\n\n", "\n"),
     ],
 )
-def test_header_comments_and_blanks_are_not_part_of_a_cell_s_code(same):
+def test_header_comments_and_blanks_do_not_change_the_code_digest(same):
     assert code_digest(same) == code_digest(CODE)
 
 
 @pytest.mark.parametrize("other", [CODE.replace("x)", "y)"), CODE.replace("    return", "  return"), ""])
-def test_other_code_has_another_digest(other):
+def test_changed_code_has_another_digest(other):
     assert code_digest(other) != code_digest(CODE)
 
 
@@ -42,9 +42,9 @@ def test_other_code_has_another_digest(other):
         ('x = f"{y}# a"', 'x = f"{y}# b"'),
     ],
 )
-def test_what_looks_like_a_comment_or_an_empty_line_within_a_string_is_code(one, other):
+def test_comments_and_empty_lines_in_strings_are_code(one, other):
     assert code_digest(one) != code_digest(other)
 
 
-def test_code_that_does_not_parse_has_a_digest_too():
+def test_code_that_does_not_parse_has_a_digest():
     assert code_digest("x = (") != code_digest("x = [")
