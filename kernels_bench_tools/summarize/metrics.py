@@ -152,9 +152,9 @@ def metric_infos(view: DeviceSummary) -> list[MetricInfo]:
     return [metric.info() for metric in sorted(shown, key=lambda metric: not metric.chart)]
 
 
-def metric_of(view: DeviceSummary, chart: str) -> Metric:
-    """Return the metric that a view's panel of a chart shows."""
-    return next(metric for metric in shown_metrics(passed_points(view)) if metric.chart == chart)
+def view_metrics(view: DeviceSummary) -> dict[str, Metric]:
+    """Return the metric that a view shows in each chart, by the chart's name."""
+    return {metric.chart: metric for metric in shown_metrics(passed_points(view)) if metric.chart}
 
 
 def _latency(record: Record) -> float | None:

@@ -9,7 +9,7 @@ from kernels_bench_tools.schema.build import FrontMatter
 from kernels_bench_tools.schema.device import Device
 from kernels_bench_tools.schema.record import Regime, Roofline, Status, Work
 from kernels_bench_tools.summarize.chart.figure import chart_svg, shows
-from kernels_bench_tools.summarize.metrics import Line, chart_names, metric_of
+from kernels_bench_tools.summarize.metrics import Line, chart_names, view_metrics
 from kernels_bench_tools.summarize.rows import Source
 from kernels_bench_tools.summarize.summary import summarize
 
@@ -150,7 +150,7 @@ def test_the_peak_of_a_mix_follows_from_rate_and_fraction(bound):
     # Both implementations claim half of their ceiling, so the middle of the two is drawn.
     at = (rates[0] + rates[-1]) / 2 / 0.5
 
-    (line,) = metric_of(view, "rate").lines(view)
+    (line,) = view_metrics(view)["rate"].lines(view)
 
     assert line == Line(pytest.approx(at), f"same mix of reads and writes: {at:,.0f} GB/s")
 
@@ -158,7 +158,7 @@ def test_the_peak_of_a_mix_follows_from_rate_and_fraction(bound):
 def test_without_a_measured_peak_there_is_no_line(record):
     view = summarize("x", "X", [Source(records=[record("a", 0.1)])]).devices[0]
 
-    assert metric_of(view, "rate").lines(view) == ()
+    assert view_metrics(view)["rate"].lines(view) == ()
 
 
 def test_the_axis_of_fractions_includes_one(bound, draw):

@@ -34,7 +34,7 @@ from kernels_bench_tools.summarize.chart.svg import (
     panel_group,
     refuse_same_slugs,
 )
-from kernels_bench_tools.summarize.metrics import LATENCY, Metric, chart_names, chart_title, metric_of
+from kernels_bench_tools.summarize.metrics import LATENCY, Metric, chart_title, view_metrics
 from kernels_bench_tools.text import slugify, times, times_interval
 
 _STYLE = {
@@ -77,11 +77,15 @@ def chart_svg(summary: Summary, chart: str, pages: Mapping[str, str] | None = No
     name = slugify(f"{summary.operator} {chart}")
     styles = _styles(summary)
     views = [view for view in summary.devices if shows(view, chart)]
-    series = [[_series(view, row, chart, pages) for row in view.rows] for view in views]
+    metrics = [view_metrics(view) for view in views]
+    series = [
+        [_series(view, row, chart, found, pages) for row in view.rows]
+        for view, found in zip(views, metrics, strict=True)
+    ]
     refuse_same_slugs(one for panel in series for one in panel)
     panels = [
-        _panel(summary, view, chart, styles, f"{name}-{at}", rows)
-        for at, (view, rows) in enumerate(zip(views, series, strict=True))
+        _panel(summary, view, found[chart], styles, f"{name}-{at}", rows)
+        for at, (view, found, rows) in enumerate(zip(views, metrics, series, strict=True))
     ]
     title = chart_title(chart)
     empty = f"{summary.title}: " + (f"nothing has a {title}" if summary.devices else "no records yet")
@@ -94,7 +98,7 @@ def shows(view: DeviceSummary, chart: str) -> bool:
     """Return whether a chart has a panel of the view: the chart of latencies of every view, others where there is a number."""
     if chart == LATENCY.chart:
         return True
-    metric = metric_of(view, chart)
+    metric = view_metrics(view)[chart]
     return any(metric.estimate(point) is not None for row in view.rows for point in row.points)
 
 
@@ -111,14 +115,13 @@ def _styles(summary: Summary) -> dict[str, Style]:
 def _panel(
     summary: Summary,
     view: DeviceSummary,
-    chart: str,
+    metric: Metric,
     styles: Mapping[str, Style],
     prefix: str,
     series: list[Series],
 ) -> ET.Element:
-    name = slugify(f"{summary.operator} {chart}")
+    name = slugify(f"{summary.operator} {metric.chart}")
     key = "-".join(filter(None, (view.device.slug, view.key)))
-    metric = metric_of(view, chart)
     style = _STYLE | {"svg.hashsalt": prefix, "svg.id": prefix}
     with matplotlib.style.context(["default", style]), warnings.catch_warnings():
         # A glyph that the measuring font lacks is drawn in the reader's font.
@@ -131,7 +134,7 @@ def _panel(
         "title": view_title(view),
         "label": printable(f"{summary.title} · {view_title(view)}: {metric.title.lower()} by workload"),
     }
-    if chart == LATENCY.chart and has_axes(view):
+    if metric is LATENCY and has_axes(view):
         data["box"] = " ".join(f"{72 * edge:.6g}" for edge in plot_box(view))
         data["scales"] = scales_json(view)
     return panel_group(drawn.getvalue(), prefix, f"panel--{name}--{key}", data, series)
@@ -142,7 +145,8 @@ def scales_json(view: DeviceSummary) -> str:
 
     With them and the markers' ``data-all`` a page redraws the panel for another metric or scale.
     """
-    found = [_scale(view, metric_of(view, chart)) if shows(view, chart) else None for chart in chart_names()]
+    metrics = view_metrics(view)
+    found = [_scale(view, metric) if shows(view, chart) else None for chart, metric in metrics.items()]
     return json.dumps(found, ensure_ascii=False, separators=(",", ":"))
 
 
@@ -172,18 +176,23 @@ def _short(value: float) -> float:
     return int(short) if short.is_integer() else short
 
 
-def _series(view: DeviceSummary, row: Row, chart: str, pages: Mapping[str, str] | None) -> Series:
-    metric = metric_of(view, chart)
+def _series(
+    view: DeviceSummary,
+    row: Row,
+    chart: str,
+    metrics: Mapping[str, Metric],
+    pages: Mapping[str, str] | None,
+) -> Series:
+    metric = metrics[chart]
     page = f"../impls/{row.implementation}.html" if pages is None else pages.get(row.implementation, "")
     found = [(point, metric.estimate(point)) for point in row.points] if row.passed else []
-    others = [metric_of(view, name) for name in chart_names()] if chart == LATENCY.chart else []
     points = []
     for at, (point, estimate) in enumerate(found):
         if estimate is not None:
             numbers = dict(zip(("value", "low", "high"), _numbers(estimate, 6), strict=False))
             points.append({"at": str(at), "workload": printable(point.workload), **numbers})
-            if others:
-                all_numbers = (_numbers(other.estimate(point), 4) for other in others)
+            if metric is LATENCY:
+                all_numbers = (_numbers(other.estimate(point), 4) for other in metrics.values())
                 points[-1]["all"] = ";".join(" ".join(numbers) for numbers in all_numbers)
     return Series(
         slug=row.slug,
