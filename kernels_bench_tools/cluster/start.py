@@ -39,7 +39,8 @@ class WorkerOptions:
     count: int = 0
     """How many workers; 0 for one per visible GPU, or one where there is none."""
     threads: int = 0
-    """How many cells that do not measure run at once on each worker; 0 for its share of the processors."""
+    """How many cells that do not measure run at once on each worker, rounded down to a power of two; 0 for its share of
+    the processors."""
     gpus: list[str] = field(default_factory=list)
     """What ``CUDA_VISIBLE_DEVICES`` is on each worker; empty on a machine without GPUs."""
 
