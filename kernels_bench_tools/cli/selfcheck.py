@@ -47,7 +47,9 @@ def selfcheck(
             show_default=False,
         ),
     ] = None,
-    quick: Annotated[bool, typer.Option("--quick", help="Fewer calls and pairs, and 3 processes.")] = False,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Fewer calls, 3 processes; slowdowns are not tested.")
+    ] = False,
     processes: Annotated[
         int | None,
         typer.Option(

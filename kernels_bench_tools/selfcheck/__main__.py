@@ -57,8 +57,14 @@ def _parser() -> argparse.ArgumentParser:
         description="Time calls with known results on the current device, and write the checks.",
     )
     parser.add_argument("--output", type=Path, default=Path("selfcheck.json"))
-    parser.add_argument("--quick", action="store_true", help="fewer calls, fewer pairs, 3 processes")
-    parser.add_argument("--processes", type=int, help="fresh processes [default: 10]; 0 for none")
+    parser.add_argument(
+        "--quick", action="store_true", help="fewer calls and 3 processes; slowdowns are not tested"
+    )
+    parser.add_argument(
+        "--processes",
+        type=int,
+        help="fresh processes [default: 10]; 0 for none; slowdowns are tested from 6 on",
+    )
     parser.add_argument("--ncu", default="ncu", help="path of Nsight Compute; empty to skip it")
     parser.add_argument("--commit", default="", help="the commit that is checked out")
     parser.add_argument("--child", choices=("ncu", "series"), help=argparse.SUPPRESS)

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import median
 
 import numpy as np
-import torch
 
 from kernels_bench_tools.schema.selfcheck import Check
-from kernels_bench_tools.selfcheck.cases import SLOWDOWNS, Case, slowed_case
-from kernels_bench_tools.selfcheck.processes import ProcessSeries, time_with_new_inputs, warm_up
+from kernels_bench_tools.selfcheck.cases import slowed_case
+from kernels_bench_tools.selfcheck.processes import ProcessSeries
 from kernels_bench_tools.stats import Groups, hierarchical_median, ratio_interval, widened
 
 # The report's rule for "faster" and "slower": summarize/ cannot be imported here.
@@ -28,20 +27,6 @@ NEEDED = {1: 0.5, 2: 0.95, 5: 0.95}
 """Slowdown in percent to the share of pairs in which it must be detected."""
 CPU_NEEDED = {5: 0.5}
 PAIRS = 50
-
-
-@dataclass(frozen=True)
-class Rounds:
-    """What one process measures if there are fewer than ``ENOUGH_PROCESSES``."""
-
-    same_pairs: int
-    slow_pairs: int
-    calls: int
-    """Per turn and side."""
-
-
-CUDA_ROUNDS = Rounds(10, 8, 30)
-CPU_ROUNDS = Rounds(6, 4, 20)
 
 
 @dataclass(frozen=True)
@@ -63,36 +48,20 @@ class Pairs:
     """How they were made, as a sentence."""
 
 
-def detection_checks(
-    series: Mapping[str, Sequence[ProcessSeries]], device: str, report: Callable[[str], None]
-) -> Iterator[Check]:
+def detection_checks(series: Mapping[str, Sequence[ProcessSeries]], device: str) -> Iterator[Check]:
     """Yield a check of the same function twice, and one for each slowdown.
 
     Args:
-        series: Times in fresh processes. With fewer than ``ENOUGH_PROCESSES``, this process measures the pairs.
+        series: Times of each case in each fresh process; without ``ENOUGH_PROCESSES`` there are no checks.
         device: The device.
-        report: Called with the name of each step.
     """
-    cuda = device.startswith("cuda")
-    rounds = CUDA_ROUNDS if cuda else CPU_ROUNDS
-    enough = min(map(len, series.values()), default=0) >= ENOUGH_PROCESSES
-    plain = slowed_case(device)
-    report("the same function twice")
-    with torch.no_grad():
-        if not enough:
-            warm_up(device)
-            yield check_same(pairs_of_rounds(plain, plain, device, rounds.same_pairs, rounds.calls), device)
-        else:
-            yield check_same(pairs_of_processes(series, [(name, name) for name in series], PAIRS), device)
-        needed = NEEDED if cuda else CPU_NEEDED
-        for percent in (one for one in SLOWDOWNS if one in needed):
-            report(f"a slowdown of {percent} %")
-            slow = slowed_case(device, percent)
-            if enough:
-                pairs = pairs_of_processes(series, [(slow.name, plain.name)], PAIRS)
-            else:
-                pairs = pairs_of_rounds(slow, plain, device, rounds.slow_pairs, rounds.calls)
-            yield check_slowdown(pairs, device, percent, needed[percent])
+    if min(map(len, series.values()), default=0) < ENOUGH_PROCESSES:
+        return
+    yield check_same(pairs_of_processes(series, [(name, name) for name in series]), device)
+    plain = slowed_case(device).name
+    for percent, needed in (NEEDED if device.startswith("cuda") else CPU_NEEDED).items():
+        pairs = pairs_of_processes(series, [(slowed_case(device, percent).name, plain)])
+        yield check_slowdown(pairs, device, percent, needed)
 
 
 def check_same(pairs: Pairs, device: str) -> Check:
@@ -142,7 +111,7 @@ def _centre(groups: Groups) -> float:
 
 
 def pairs_of_processes(
-    series: Mapping[str, Sequence[ProcessSeries]], cases: Sequence[tuple[str, str]], count: int
+    series: Mapping[str, Sequence[ProcessSeries]], cases: Sequence[tuple[str, str]], count: int = PAIRS
 ) -> Pairs:
     """Return pairs of times from different fresh processes, as the report compares them.
 
@@ -164,27 +133,3 @@ def pairs_of_processes(
         f"Each pair is {PER_SIDE} fresh processes beside {PER_SIDE} others, chosen at random from {processes}"
     )
     return Pairs(pairs, f"{how}: different pairs share some processes, so they are not independent.")
-
-
-def pairs_of_rounds(candidate: Case, baseline: Case, device: str, count: int, calls: int) -> Pairs:
-    """Return pairs that this process measures in the order A B, B A, A B, with new inputs each time.
-
-    They do not include other differences between processes, such as clocks.
-
-    Args:
-        candidate: One case.
-        baseline: The other case.
-        device: Their device.
-        count: Number of pairs.
-        calls: Number of timed calls per side and turn.
-    """
-    source = np.random.default_rng(0)
-    pairs = []
-    for _ in range(count):
-        sides: tuple[list[list[float]], list[list[float]]] = ([], [])
-        for turn in range(PER_SIDE):
-            for side in (0, 1) if turn % 2 == 0 else (1, 0):
-                sides[side].append(time_with_new_inputs((candidate, baseline)[side], device, source, calls))
-        pairs.append(Pair(candidate.name, *sides))
-    how = f"In one process, with fewer than {ENOUGH_PROCESSES} fresh ones: each pair is {PER_SIDE} turns of both"
-    return Pairs(pairs, f"{how}, with buffers allocated for each turn.")

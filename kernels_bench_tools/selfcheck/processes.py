@@ -10,22 +10,18 @@ from pathlib import Path
 from statistics import fmean, stdev
 
 import msgspec
-import numpy as np
 import torch
 
 from kernels_bench_tools.measure.timing.caches import CUDA_INPUT_SETS
 from kernels_bench_tools.measure.timing.measure import measure
-from kernels_bench_tools.selfcheck.cases import Case, repeated_cases, slowed_case
-from kernels_bench_tools.selfcheck.timers import make_draw, repeat, wait
+from kernels_bench_tools.selfcheck.cases import repeated_cases, slowed_case
+from kernels_bench_tools.selfcheck.timers import repeat, wait
 
 MAX_SAMPLES = 30
 """Samples of a record with a steady kernel, which has converged then."""
 WARM_UP_SECONDS = 0.8
 """Before the first case, since an idle GPU takes a while to raise its clocks."""
 CPU_WARM_UP_SECONDS = 0.1
-SHORT_WARM_UP_SECONDS = 0.05
-"""For a device that was busy before."""
-MAX_SPACERS = 7
 
 
 class ProcessSeries(msgspec.Struct, frozen=True):
@@ -83,26 +79,6 @@ def warm_up(device: str) -> None:
         wait(device)
 
     repeat(some, WARM_UP_SECONDS if device.startswith("cuda") else CPU_WARM_UP_SECONDS)
-
-
-def time_with_new_inputs(case: Case, device: str, source: np.random.Generator, calls: int) -> list[float]:
-    """Return the microseconds of ``calls`` calls of a case, with newly allocated inputs.
-
-    The speed of a GPU's memory depends on the address: two buffers may differ by 1 %. Up to ``MAX_SPACERS`` other
-    buffers are allocated first, so that the allocator does not return the same addresses again.
-
-    Args:
-        case: The case to time.
-        device: Its device.
-        source: Determines addresses and values.
-        calls: Number of timed calls.
-    """
-    if device.startswith("cuda"):
-        torch.cuda.empty_cache()  # otherwise the previous buffers are used again
-    _spacers = case.input_sets(device, 0, int(source.integers(MAX_SPACERS + 1)))
-    first, *more = case.input_sets(device, int(source.integers(2**31)), CUDA_INPUT_SETS)
-    draw = make_draw(case.function, first, device, more_inputs=more, warm_up_seconds=SHORT_WARM_UP_SECONDS)
-    return draw(calls)
 
 
 def thinned(samples: list[float], most: int = MAX_SAMPLES) -> list[float]:

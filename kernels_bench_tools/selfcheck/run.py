@@ -45,7 +45,7 @@ class SelfCheckOptions:
     device: str
     quick: bool = False
     processes: int = 10
-    """Fresh processes. Below two they are not compared; below six, pairs are measured in one process."""
+    """Fresh processes. They are compared from two on; slowdowns are detected from six on."""
     ncu: str = "ncu"
     """Path of Nsight Compute; empty to skip it."""
     commit: str = ""
@@ -113,5 +113,5 @@ def _agreement_checks(found: Agreements, options: SelfCheckOptions, report: Repo
         add_processes(found, series)
         if any(kernel.variation is not None for kernel in found.kernels):
             yield check_processes(found.kernels, options.device)
-    yield from detection_checks(series, options.device, report)
+    yield from detection_checks(series, options.device)
     yield check_cost(found.seconds)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
-from itertools import cycle, pairwise
+from itertools import pairwise
 from statistics import median
 from time import perf_counter, perf_counter_ns
 from typing import Any
@@ -28,6 +28,7 @@ from kernels_bench_tools.selfcheck.cases import Case, find_cases
 Draw = Callable[[int], list[float]]
 """A function that times the given number of further calls, in microseconds."""
 WARM_UP_SECONDS = 0.1
+"""Time to call a function before it is timed, so that the clocks are up."""
 _ATTEMPTS = 3
 CYCLES = tuple(round(10 ** (exponent / 4)) for exponent in range(16, 33))
 """Four decades: about 5 us to 50 ms at 2 GHz."""
@@ -52,8 +53,6 @@ def make_draw(
     device: str,
     *,
     cold: bool = True,
-    more_inputs: Sequence[Inputs] = (),
-    warm_up_seconds: float = WARM_UP_SECONDS,
 ) -> Draw:
     """Return a function that times calls: by their kernels on CUDA, else by the host's clock.
 
@@ -62,16 +61,15 @@ def make_draw(
         inputs: Its arguments.
         device: Their device.
         cold: Whether to flush the caches before each call on CUDA.
-        more_inputs: Further arguments; calls rotate through all of them.
-        warm_up_seconds: Time to call it before, so that the clocks are up.
     """
     if device.startswith("cuda"):
-        timer = CudaTimer(function, inputs, device, cold=cold, more_inputs=more_inputs)
-        repeat(lambda: timer.by_events(10), warm_up_seconds)
-        return _cuda_draw(timer)
-    turn = cycle([inputs, *more_inputs])
-    repeat(lambda: function(*next(turn)), warm_up_seconds)
-    return lambda count: [host_us(partial(function, *next(turn))) for _ in range(count)]
+        timer = CudaTimer(function, inputs, device, cold=cold)
+        repeat(lambda: timer.by_events(10), WARM_UP_SECONDS)
+        retry(lambda: timer.by_kernels(1), _ATTEMPTS)  # the first session initializes the profiler
+        return lambda n: [call.ms * 1e3 for call in retry(lambda: timer.by_kernels(n), _ATTEMPTS)]
+    call = partial(function, *inputs)
+    repeat(call, WARM_UP_SECONDS)
+    return lambda n: [host_us(call) for _ in range(n)]
 
 
 def repeat(call: Callable[[], Any], seconds: float) -> None:
@@ -79,14 +77,6 @@ def repeat(call: Callable[[], Any], seconds: float) -> None:
     end = perf_counter() + seconds
     while perf_counter() < end:
         call()
-
-
-def _cuda_draw(timer: CudaTimer) -> Draw:
-    def draw(count: int) -> list[float]:
-        return [call.ms * 1e3 for call in retry(lambda: timer.by_kernels(count), _ATTEMPTS)]
-
-    draw(1)  # the first session initializes the profiler
-    return draw
 
 
 def host_us(call: Callable[[], Any]) -> float:

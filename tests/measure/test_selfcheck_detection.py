@@ -4,19 +4,16 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from itertools import groupby
 from pathlib import Path
 
 import msgspec
 import numpy as np
 import pytest
-import torch
 
-from kernels_bench_tools.measure.timing.caches import CUDA_INPUT_SETS
 from kernels_bench_tools.measure.timing.sampling import Call, summarize
 from kernels_bench_tools.schema.record import CacheState, Record, Timer
 from kernels_bench_tools.schema.summary import Verdict
-from kernels_bench_tools.selfcheck.cases import Case, repeated_cases, slowed_case
+from kernels_bench_tools.selfcheck.cases import repeated_cases, slowed_case
 from kernels_bench_tools.selfcheck.detection import (
     PER_SIDE,
     Pair,
@@ -24,10 +21,9 @@ from kernels_bench_tools.selfcheck.detection import (
     check_same,
     check_slowdown,
     pairs_of_processes,
-    pairs_of_rounds,
     verdict,
 )
-from kernels_bench_tools.selfcheck.processes import ProcessSeries, run_child, thinned, time_with_new_inputs
+from kernels_bench_tools.selfcheck.processes import ProcessSeries, run_child, thinned
 from kernels_bench_tools.stats import Groups
 from kernels_bench_tools.summarize.compare import compare
 
@@ -143,33 +139,6 @@ def test_pairs_use_distinct_processes_and_all_cases() -> None:
     assert sorted(Counter(one.name for one in pairs.pairs).values()) == [16, 17, 17]
     assert len({str(one) for one in pairs.pairs}) > 45
     assert "from 10: different pairs share some processes" in pairs.how
-
-
-def test_without_enough_processes_one_process_alternates_the_sides() -> None:
-    turns: list[str] = []
-
-    def noting(name: str) -> Case:
-        return Case(name, lambda _: turns.append(name), ((100,),), torch.float32)
-
-    pairs = pairs_of_rounds(noting("a"), noting("b"), "cpu", 1, 5)
-
-    assert [name for name, _ in groupby(turns)] == ["a", "b", "a", "b"]  # A B, B A, A B
-    assert [len(pairs.pairs[0].candidate), len(pairs.pairs[0].baseline)] == [PER_SIDE, PER_SIDE]
-    assert "In one process" in pairs.how
-
-
-def test_calls_rotate_through_three_new_sets_of_inputs() -> None:
-    seen: list[float] = []
-    case = Case("noting", lambda x: seen.append(float(x[0])), ((100,),), torch.float32)
-    source = np.random.default_rng(0)
-
-    time_with_new_inputs(case, "cpu", source, 5)
-    first = set(seen)
-    seen.clear()
-    time_with_new_inputs(case, "cpu", source, 5)
-
-    assert len(first) == len(set(seen)) == CUDA_INPUT_SETS
-    assert not first & set(seen)
 
 
 def test_a_process_times_every_repeated_case(tmp_path: Path) -> None:
