@@ -1,1 +1,1 @@
-"""MEASURE: what runs inside a cell. Only this layer imports torch."""
+"""MEASURE: runs inside cells. Only this layer imports torch."""

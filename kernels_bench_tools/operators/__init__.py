@@ -1,1 +1,1 @@
-"""MEASURE: one module for each operator; it defines ``OPERATOR`` and is found by its name."""
+"""MEASURE: one module for each operator, found by its name; it defines ``OPERATOR``."""

@@ -1,1 +1,1 @@
-"""MEASURE: how accurate the timings of this machine are, from calls whose result is known."""
+"""MEASURE: accuracy of the timings on this machine, from calls with known results."""

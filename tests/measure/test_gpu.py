@@ -73,7 +73,7 @@ def test_a_cold_call_is_not_faster_than_memory() -> None:
 
     ms = timed(lambda x: x.clone(), x).latency.p50
 
-    assert 2 * x.numel() * 2 / ms / 1e6 < 10_000  # GB/s: twice what any card of today has
+    assert 2 * x.numel() * 2 / ms / 1e6 < 10_000  # GB/s: twice what any current GPU has
 
 
 def test_a_small_input_is_slower_cold_than_hot() -> None:

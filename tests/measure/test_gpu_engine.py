@@ -257,6 +257,6 @@ def test_kernels_that_the_profiler_slows_down_are_timed_without_it() -> None:
         timer = CudaTimer(compiled, (x, weight, bias), "cuda")
         alone = median(call.ms for call in timer.by_events(60))
 
-    # The profiler would add 4 to 6 %; the card's own clocks move by up to 1 % from one series to the next.
+    # The profiler would add 4 to 6 %; the GPU's own clocks move by up to 1 % from one series to the next.
     assert found.latency.p50 == pytest.approx(alone, rel=0.02)
     assert (Flag.PROFILER_SLOWED in found.flags) == (found.latency.timer is Timer.EVENTS)

@@ -121,7 +121,7 @@ def test_a_function_replaced_in_a_call_is_detected(layer_norm: Operator) -> None
 
 
 def test_a_gigabyte_is_checked_in_less_than_a_second(layer_norm: Operator) -> None:
-    """0.7 s are wanted on an H200; other cards have less bandwidth in float64."""
+    """0.7 s are wanted on an H200; other GPUs have less bandwidth in float64."""
     workload = layer_norm.workloads("default")[-1]
     inputs = layer_norm.inputs(workload, "cuda", 0)
     guard = Guard("cuda")

@@ -52,7 +52,7 @@ def test_peaks_repeat_within_three_percent_and_matmuls_within_ten(peaks: dict[st
 
     assert set(again) == set(peaks)
     ratios = {name: again[name] / peaks[name] for name in peaks}
-    # A card that has just been at work slows large matmuls down for power; memory does not care.
+    # A GPU that was just busy slows large matmuls down for power, but not memory.
     matmuls = {name for name in ratios if name.startswith("matmul")}
     assert all(abs(ratios[name] - 1) < 0.1 for name in matmuls), ratios
     assert all(abs(ratios[name] - 1) < 0.03 for name in ratios.keys() - matmuls), ratios

@@ -110,7 +110,7 @@ def test_a_replay_in_the_timed_phase_is_detected_in_any_kept_output(layer_norm: 
     kept[2] = (sets[2], function(*sets[2]))
 
     assert guard.check_outputs(layer_norm, kept) == [Flag.STALE_OUTPUT]
-    assert guard.check_outputs(layer_norm, kept) == []  # told once
+    assert guard.check_outputs(layer_norm, kept) == []  # reported once
 
 
 def test_a_wrong_implementation_is_incorrect_not_stale(layer_norm: Operator) -> None:

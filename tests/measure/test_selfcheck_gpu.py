@@ -84,7 +84,7 @@ def test_fresh_processes_agree_and_detect_two_percent() -> None:
     plain, slow = slowed_case("cuda").name, slowed_case("cuda", 2).name
     medians = [one.median_us for one in series[plain]]
     pairs = pairs_of_processes(series, [(slow, plain)], 50)
-    # A card whose memory is twice as fast is still in the range.
+    # A GPU whose memory is twice as fast is still in the range.
     assert 40 < median(medians) < 400
     assert (variation(medians) or 1) <= 0.003, medians
 

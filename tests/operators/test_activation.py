@@ -71,7 +71,7 @@ def right(x: Tensor, approximate: str = "") -> Tensor:
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("group", GROUPS)
-def test_the_formula_is_right_in_every_type_and_on_every_edge_case(
+def test_the_formula_is_correct_in_every_dtype_and_edge_case(
     activation: Operator, group: str, dtype: str
 ) -> None:
     verdict = judge(activation, group, dtype, right)
@@ -86,7 +86,7 @@ def test_the_formula_is_right_in_every_type_and_on_every_edge_case(
 @pytest.mark.parametrize(
     ("name", "group"), [("torch_swiglu", "SwiGLU"), *(("torch_gelu", g) for g in GROUPS[1:])]
 )
-def test_the_baselines_are_right(activation: Operator, name: str, group: str, dtype: str) -> None:
+def test_the_baselines_are_correct(activation: Operator, name: str, group: str, dtype: str) -> None:
     verdict = judge(activation, group, dtype, function_of("activation", name))
 
     assert verdict.ok, verdict.reason
@@ -96,7 +96,7 @@ def test_the_baselines_are_right(activation: Operator, name: str, group: str, dt
 @pytest.mark.parametrize(
     ("name", "group"), [("torch_compiled_swiglu", "SwiGLU"), ("torch_compiled_gelu", "GELU (tanh)")]
 )
-def test_what_torch_compile_is_given_is_right(activation: Operator, name: str, group: str) -> None:
+def test_the_compiled_functions_are_correct(activation: Operator, name: str, group: str) -> None:
     assert judge(activation, group, "float32", function_of("activation", name)).ok
 
 
@@ -126,18 +126,18 @@ WRONG_GELU: dict[str, Callable[[Tensor, str], Tensor]] = {
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("wrong", WRONG_SWIGLU)
-def test_a_wrong_swiglu_is_called_wrong(activation: Operator, wrong: str, dtype: str) -> None:
+def test_a_wrong_swiglu_is_incorrect(activation: Operator, wrong: str, dtype: str) -> None:
     assert not judge(activation, "SwiGLU", dtype, WRONG_SWIGLU[wrong]).ok
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("group", GROUPS[1:])
 @pytest.mark.parametrize("wrong", WRONG_GELU)
-def test_a_wrong_gelu_is_called_wrong(activation: Operator, wrong: str, group: str, dtype: str) -> None:
+def test_a_wrong_gelu_is_incorrect(activation: Operator, wrong: str, group: str, dtype: str) -> None:
     assert not judge(activation, group, dtype, WRONG_GELU[wrong]).ok
 
 
-def test_a_kernel_whose_exponential_overflows_is_called_wrong(activation: Operator) -> None:
+def test_an_overflowing_exponential_is_incorrect(activation: Operator) -> None:
     def careless(x: Tensor) -> Tensor:
         gate, up = x.float().chunk(2, dim=-1)
         return (gate * gate.exp() / (1 + gate.exp()) * up).to(x.dtype)
@@ -197,7 +197,7 @@ def test_the_slices_cover_the_outputs(
     assert torch.allclose(joined, whole, rtol=1e-6, atol=1e-7)
 
 
-def test_torch_compile_meets_no_more_layouts_than_it_keeps(activation: Operator) -> None:
+def test_layouts_do_not_exceed_torch_compile_s_limit(activation: Operator) -> None:
     """Beyond its limit it would run eagerly, and its row would show another implementation."""
     for workload in activation.workloads("default,decode"):
         smaller = activation.smaller(workload)
@@ -211,13 +211,13 @@ def test_torch_compile_meets_no_more_layouts_than_it_keeps(activation: Operator)
 @pytest.mark.parametrize(
     ("name", "groups"), [("triton_swiglu", "SwiGLU"), ("triton_gelu", "GELU (erf), GELU (tanh)")]
 )
-def test_our_kernels_are_right_in_the_interpreter(
+def test_our_kernels_are_correct_in_the_interpreter(
     interpret: Callable[..., None], name: str, groups: str
 ) -> None:
     interpret(code_of("activation", name), textwrap.dedent(INTERPRETED), name, prints=groups)
 
 
-def test_our_gelus_are_the_number_itself_at_infinity_and_no_number_of_none(
+def test_our_gelus_keep_infinity_and_nan(
     interpret: Callable[..., None],
 ) -> None:
     script = """
@@ -264,7 +264,7 @@ def test_a_new_implementation_is_compared_with_the_baseline_of_its_function(tmp_
     assert "--from starts from torch_swiglu" in kbt("new", "implementation", "activation/other")
 
 
-def test_the_combined_results_are_made_as_those_of_every_operator() -> None:
+def test_the_combined_results_are_made_like_those_of_every_operator() -> None:
     def cell(operator: str) -> str:
         text = (ROOT / operator / "results" / "combined_results.md").read_text(encoding="utf-8")
         return re.sub(r'combine\(title=".*"\)', "combine()", text[text.index("```python") :])

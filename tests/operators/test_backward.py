@@ -109,7 +109,7 @@ print(judged)
 
 
 @pytest.mark.parametrize(("operator", "name"), SIZES)
-def test_our_gradients_are_right_in_the_interpreter(
+def test_our_gradients_are_correct_in_the_interpreter(
     interpret: Callable[..., None], operator: str, name: str
 ) -> None:
     sizes = SIZES[operator, name]
@@ -152,8 +152,8 @@ def rotary_gradients(
 
 
 def cross_entropy_gradient(logits: Tensor, target: Tensor, upstream: Tensor) -> Tensor:
-    told = torch.zeros_like(logits).scatter(1, target[:, None], 1.0)
-    return (logits.softmax(-1) - told) * upstream[:, None]
+    one_hot = torch.zeros_like(logits).scatter(1, target[:, None], 1.0)
+    return (logits.softmax(-1) - one_hot) * upstream[:, None]
 
 
 FORMULAS: list[tuple[str, str, Callable[..., Any]]] = [
@@ -187,7 +187,7 @@ def in_float32(function: Callable[..., Any]) -> Callable[..., Any]:
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
 @pytest.mark.parametrize(("operator", "group", "formula"), FORMULAS)
-def test_the_formulas_of_the_notebooks_are_right(
+def test_the_formulas_of_the_notebooks_are_correct(
     operator: str, group: str, formula: Callable[..., Any], dtype: str
 ) -> None:
     verdict = judge_gradients(operator, group, dtype, in_float32(formula))
@@ -240,7 +240,7 @@ WRONG: dict[str, tuple[str, str, Callable[..., Any]]] = {
 
 
 @pytest.mark.parametrize("wrong", WRONG)
-def test_a_wrong_gradient_is_called_wrong(wrong: str) -> None:
+def test_a_wrong_gradient_is_incorrect(wrong: str) -> None:
     operator, group, function = WRONG[wrong]
 
     assert not judge_gradients(operator, group, "float32", in_float32(function)).ok

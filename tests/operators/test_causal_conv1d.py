@@ -56,7 +56,7 @@ def right(x: Tensor, weight: Tensor, bias: Tensor, activation: str | None) -> Te
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
 @pytest.mark.parametrize("name", ["smoke_B2_D8_S32_W4", "B2_D64_S128_W2", "decode_B1_D8192_S1_W4"])
-def test_torch_is_right_in_every_type_and_on_every_edge_case(name: str, dtype: str) -> None:
+def test_torch_is_correct_in_every_dtype_and_edge_case(name: str, dtype: str) -> None:
     workload = replace(OPERATOR.smaller(WORKLOADS[name]), dtype=dtype)
 
     verdict = judge(run_cell("causal_conv1d", "torch_causal_conv1d")["torch_causal_conv1d"], workload)
@@ -68,7 +68,7 @@ def test_torch_is_right_in_every_type_and_on_every_edge_case(name: str, dtype: s
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_the_formula_of_the_compiled_notebook_is_right(dtype: str) -> None:
+def test_the_formula_of_the_compiled_notebook_is_correct(dtype: str) -> None:
     function = run_cell("causal_conv1d", "torch_compiled_causal_conv1d")["torch_compiled_causal_conv1d"]
 
     verdict = judge(function, replace(SMOKE, dtype=dtype))
@@ -77,7 +77,7 @@ def test_the_formula_of_the_compiled_notebook_is_right(dtype: str) -> None:
     assert verdict.flags == []
 
 
-def test_the_hub_kernel_is_given_the_activation_by_name() -> None:
+def test_the_hub_kernel_gets_the_activation_by_name() -> None:
     def causal_conv1d_fn(
         x: Tensor,
         weight: Tensor,
@@ -101,7 +101,7 @@ def test_the_hub_kernel_is_given_the_activation_by_name() -> None:
         assert verdict.ok, verdict.reason
 
 
-def test_the_triton_kernel_is_right_in_the_interpreter(interpret: Callable[..., None]) -> None:
+def test_the_triton_kernel_is_correct_in_the_interpreter(interpret: Callable[..., None]) -> None:
     interpret(code_of("causal_conv1d", "triton_causal_conv1d"), INTERPRETED)
 
 
@@ -134,7 +134,7 @@ def last_column_forgotten(x: Tensor, weight: Tensor, bias: Tensor, activation: s
     ],
     ids=["leak", "last", "taps reversed", "looks ahead", "no bias", "no SiLU", "GELU", "first tap", "zeros"],
 )
-def test_a_wrong_convolution_is_called_wrong(wrong: Callable[..., Any], dtype: str) -> None:
+def test_a_wrong_convolution_is_incorrect(wrong: Callable[..., Any], dtype: str) -> None:
     assert not judge(wrong, replace(SMOKE, dtype=dtype)).ok
 
 

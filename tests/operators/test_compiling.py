@@ -1,4 +1,4 @@
-"""Our kernels compile for a Hopper card, which the interpreter says nothing about: here without one, down to machine code."""
+"""Our kernels compile for a Hopper GPU, without one: the interpreter does not show that."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from implementations import code_of
 
-# Launches end before they begin: Triton is told of a card, and every kernel goes as far as ptxas.
+# Nothing is launched: Triton compiles for a given GPU, and every kernel goes through ptxas.
 PRELUDE = """
 import sys
 sys.path.insert(0, ".")
@@ -94,7 +94,7 @@ cell.triton_fp8_quant(x(2, 20000), 1, 20000)
 
 
 @pytest.mark.parametrize(("operator", "name"), CALLS)
-def test_every_kernel_compiles_for_a_hopper_card(tmp_path: Path, operator: str, name: str) -> None:
+def test_every_kernel_compiles_for_a_hopper_gpu(tmp_path: Path, operator: str, name: str) -> None:
     pytest.importorskip("triton")
     code = code_of(operator, name)
     (tmp_path / "cell.py").write_text(code, encoding="utf-8")

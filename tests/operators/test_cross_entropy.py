@@ -75,18 +75,18 @@ def cross_entropy() -> Operator:
 
 def right(logits: Tensor, target: Tensor, gradients: bool = False) -> Any:
     """The formulas written out, computed in float32."""
-    told = target != -100
+    counted = target != -100
     shifted = logits.float() - logits.float().amax(-1, keepdim=True)
     total = shifted.exp().sum(-1)
     one_hot = functional.one_hot(target.clamp(min=0), logits.shape[1]).bool()
-    loss = torch.where(told, total.log() - shifted[one_hot], 0.0)
-    gradient = (shifted.exp() / total[:, None] - one_hot.float()) * told[:, None]
+    loss = torch.where(counted, total.log() - shifted[one_hot], 0.0)
+    gradient = (shifted.exp() / total[:, None] - one_hot.float()) * counted[:, None]
     return (loss, gradient.to(logits.dtype)) if gradients else loss
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("group", GROUPS)
-def test_the_formula_is_right_in_every_type_and_on_every_edge_case(
+def test_the_formula_is_correct_in_every_dtype_and_edge_case(
     cross_entropy: Operator, group: str, dtype: str
 ) -> None:
     verdict = judge(cross_entropy, group, dtype, right)
@@ -102,7 +102,9 @@ def test_the_formula_is_right_in_every_type_and_on_every_edge_case(
 @pytest.mark.parametrize(
     "name", ["torch_cross_entropy", "torch_eager_cross_entropy", "torch_compiled_cross_entropy"]
 )
-def test_what_torch_runs_is_right(cross_entropy: Operator, name: str, group: str, dtype: str) -> None:
+def test_torch_s_implementations_are_correct(
+    cross_entropy: Operator, name: str, group: str, dtype: str
+) -> None:
     verdict = judge(cross_entropy, group, dtype, function_of("cross_entropy", name))
     rounds_log_probabilities = name == "torch_cross_entropy" and dtype != "float32"
 
@@ -132,7 +134,7 @@ WRONG: dict[str, Callable[..., Any]] = {
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("wrong", WRONG)
-def test_a_wrong_loss_is_called_wrong(cross_entropy: Operator, wrong: str, dtype: str) -> None:
+def test_a_wrong_loss_is_incorrect(cross_entropy: Operator, wrong: str, dtype: str) -> None:
     assert not judge(cross_entropy, "Forward", dtype, WRONG[wrong]).ok
 
 
@@ -148,7 +150,7 @@ WRONG_GRADIENTS: dict[str, Callable[[Tensor, Tensor, Tensor], Tensor]] = {
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("wrong", WRONG_GRADIENTS)
-def test_a_wrong_gradient_is_called_wrong(cross_entropy: Operator, wrong: str, dtype: str) -> None:
+def test_a_wrong_gradient_is_incorrect(cross_entropy: Operator, wrong: str, dtype: str) -> None:
     def function(logits: Tensor, target: Tensor, _: bool) -> Any:
         loss, gradient = right(logits, target, True)
         return loss, WRONG_GRADIENTS[wrong](gradient, logits, target)
@@ -156,7 +158,7 @@ def test_a_wrong_gradient_is_called_wrong(cross_entropy: Operator, wrong: str, d
     assert not judge(cross_entropy, "Forward with gradients", dtype, function).ok
 
 
-def test_a_gradient_may_take_the_place_of_the_logits_and_a_loss_may_not(cross_entropy: Operator) -> None:
+def test_gradients_may_overwrite_the_logits_but_losses_may_not(cross_entropy: Operator) -> None:
     def in_place(logits: Tensor, target: Tensor, gradients: bool = False) -> Any:
         loss, gradient = right(logits, target, True)
         logits.copy_(gradient)
@@ -194,7 +196,7 @@ def test_a_backward_pass_reads_the_logits_and_writes_their_gradient(cross_entrop
     assert (counted.bytes_written, counted.flops) == (8 * 1000 * 4, 8 * 1000 * 3)
 
 
-def test_trainscale_has_the_shapes_of_its_suite_and_is_measured_when_asked_for(
+def test_trainscale_has_its_suite_s_shapes_and_is_not_a_default_set(
     cross_entropy: Operator,
 ) -> None:
     names = [one.name for name in cross_entropy.workload_sets for one in cross_entropy.workloads(name)]
@@ -229,5 +231,5 @@ def test_the_slices_cover_the_outputs(
     )
 
 
-def test_our_kernels_are_right_in_the_interpreter(interpret: Callable[..., None]) -> None:
+def test_our_kernels_are_correct_in_the_interpreter(interpret: Callable[..., None]) -> None:
     interpret(code_of("cross_entropy", "triton_cross_entropy"), INTERPRETED)

@@ -123,7 +123,7 @@ def test_slices_cover_the_output_once_and_agree_with_the_whole(
         "flex_attention",
     ],
 )
-def test_what_runs_on_a_cpu_is_right(name: str, workload: Workload) -> None:
+def test_cpu_implementations_are_correct(name: str, workload: Workload) -> None:
     if name in NEEDS_COMPILER and not shutil.which("g++"):
         pytest.skip("needs a C++ compiler")
 
@@ -139,21 +139,21 @@ def test_what_runs_on_a_cpu_is_right(name: str, workload: Workload) -> None:
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
-def test_the_baseline_is_right_in_half_precision(dtype: str) -> None:
+def test_the_baseline_is_correct_in_half_precision(dtype: str) -> None:
     verdict = judge(implementation("flash_attention"), attention(113, 113, 2, 2, causal=True, dtype=dtype))
 
     assert verdict.ok, verdict.reason
     assert not verdict.flags
 
 
-def test_a_mask_that_counts_from_the_first_key_is_refused_where_it_would_differ() -> None:
+def test_a_mask_aligned_to_the_first_key_is_refused_where_it_differs() -> None:
     verdict = judge(implementation("math_attention"), attention(70, 70, 2, 2, causal=True))
 
     assert verdict.corr["refused"] == ["batch 1, 7 queries, 113 keys"]
     assert "first key" in verdict.corr["refusal"]
 
 
-def test_the_triton_kernel_is_right_in_the_interpreter(interpret: Callable[..., None]) -> None:
+def test_the_triton_kernel_is_correct_in_the_interpreter(interpret: Callable[..., None]) -> None:
     interpret(code_of("flash_attn", "triton_attention"), INTERPRETED)
 
 
@@ -185,21 +185,21 @@ WRONG: dict[str, tuple[Callable[..., Any], Workload]] = {
 
 
 @pytest.mark.parametrize("name", WRONG)
-def test_wrong_attention_is_called_wrong(name: str) -> None:
+def test_wrong_attention_is_incorrect(name: str) -> None:
     function, workload = WRONG[name]
 
     assert not judge(function, workload).ok
     assert judge(right, workload).ok
 
 
-def test_exponentials_of_whole_scores_are_found_out_by_large_ones() -> None:
+def test_exponentials_without_a_maximum_fail_on_large_scores() -> None:
     verdict = judge(naive, attention(64, 64, 2, 2))
 
     assert verdict.reason.startswith("on queries x30: it has NaN or infinity")
 
 
 @pytest.mark.parametrize("kv_heads", [4, 2])
-def test_gradients_are_judged_too(kv_heads: int) -> None:
+def test_gradients_are_checked_too(kv_heads: int) -> None:
     backward = in_mode(OPERATOR, "bwd")
     workload = attention(40, 40, 4, kv_heads, causal=True)
 
@@ -231,14 +231,14 @@ def test_the_default_workloads_are_those_of_kernels_benchmarks() -> None:
     assert not any(workload.axes["causal"] for workload in workloads)
 
 
-def test_workloads_have_every_axis_and_a_name_of_their_own() -> None:
+def test_workloads_have_every_axis_and_unique_names() -> None:
     names = [workload.name for workload in WORKLOADS]
 
     assert len(set(names)) == len(names)
     assert all(tuple(workload.axes) == OPERATOR.axes for workload in WORKLOADS)
 
 
-def test_a_smaller_workload_ends_within_a_block_where_the_large_one_does() -> None:
+def test_a_smaller_workload_has_the_same_length_modulo_the_block() -> None:
     for workload in WORKLOADS:
         smaller = OPERATOR.smaller(workload).axes
         queries, keys = int(smaller["seq_len"]), int(smaller["kv_len"])
@@ -249,7 +249,7 @@ def test_a_smaller_workload_ends_within_a_block_where_the_large_one_does() -> No
         }
 
 
-def test_a_call_that_torch_has_no_kernel_for_is_unsupported_with_torchs_reason() -> None:
+def test_a_call_without_a_torch_kernel_is_unsupported_with_torch_s_reason() -> None:
     from kernels_bench_tools import Unsupported
 
     inputs = OPERATOR.inputs(SMOKE, "cpu", 0)
@@ -259,7 +259,7 @@ def test_a_call_that_torch_has_no_kernel_for_is_unsupported_with_torchs_reason()
             implementation(name)(*inputs)
 
 
-def test_sage_attention_leaves_its_callers_keys_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sage_attention_does_not_change_its_keys(monkeypatch: pytest.MonkeyPatch) -> None:
     def centring_in_place(q: Tensor, k: Tensor, v: Tensor, **options: Any) -> Tensor:
         if options.get("smooth_k", True):
             k -= k.mean(dim=1, keepdim=True)

@@ -93,7 +93,7 @@ def right(x: Tensor, height: int, width: int) -> tuple[Tensor, Tensor]:
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("group", GROUPS)
-def test_the_formula_is_right_in_every_type_and_on_every_edge_case(
+def test_the_formula_is_correct_in_every_dtype_and_edge_case(
     fp8_quant: Operator, group: str, dtype: str
 ) -> None:
     verdict = judge(fp8_quant, group, dtype, right)
@@ -107,7 +107,7 @@ def test_the_formula_is_right_in_every_type_and_on_every_edge_case(
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("group", GROUPS)
 @pytest.mark.parametrize("name", ["torch_fp8_quant", "torch_compiled_fp8_quant"])
-def test_what_torch_runs_is_right(fp8_quant: Operator, name: str, group: str, dtype: str) -> None:
+def test_torch_s_implementations_are_correct(fp8_quant: Operator, name: str, group: str, dtype: str) -> None:
     verdict = judge(fp8_quant, group, dtype, function_of("fp8_quant", name))
 
     assert verdict.ok, verdict.reason
@@ -151,13 +151,11 @@ WRONG: dict[str, Callable[..., Any]] = {
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("group", GROUPS)
 @pytest.mark.parametrize("wrong", WRONG)
-def test_a_wrong_quantization_is_called_wrong(
-    fp8_quant: Operator, wrong: str, group: str, dtype: str
-) -> None:
+def test_a_wrong_quantization_is_incorrect(fp8_quant: Operator, wrong: str, group: str, dtype: str) -> None:
     assert not judge(fp8_quant, group, dtype, WRONG[wrong]).ok
 
 
-def test_either_neighbour_of_a_tie_is_right(fp8_quant: Operator) -> None:
+def test_both_neighbours_of_a_tie_are_correct(fp8_quant: Operator) -> None:
     x = torch.tensor([[448.0, 17.0, -17.0, 19.0]])  # 17 and 19 lie between 16, 18 and 20
     for values in ([448, 16, -16, 20], [448, 18, -18, 18]):
         found = torch.tensor([values], dtype=torch.float32).to(FP8), torch.ones(1, 1)
@@ -179,7 +177,7 @@ def test_bytes_and_operations_are_counted_from_the_tensors(fp8_quant: Operator) 
     assert work("Blocks of 128x128") == (numbers * 2, numbers + 2 * 5 * 4, numbers * 4)
 
 
-def test_trainscale_has_the_shapes_of_its_suite_and_is_measured_when_asked_for(fp8_quant: Operator) -> None:
+def test_trainscale_has_its_suite_s_shapes_and_is_not_a_default_set(fp8_quant: Operator) -> None:
     names = [one.name for name in fp8_quant.workload_sets for one in fp8_quant.workloads(name)]
     found = fp8_quant.workloads("trainscale")
 
@@ -210,5 +208,5 @@ def test_a_device_without_e4m3_is_unsupported(name: str, monkeypatch: pytest.Mon
         names["load"]()
 
 
-def test_our_kernels_are_right_in_the_interpreter(interpret: Callable[..., None]) -> None:
+def test_our_kernels_are_correct_in_the_interpreter(interpret: Callable[..., None]) -> None:
     interpret(code_of("fp8_quant", "triton_fp8_quant"), INTERPRETED)

@@ -1,4 +1,4 @@
-"""Attention in Gluon, which nothing interprets: what a CPU can show of it, and on a Hopper card whether it is right."""
+"""Attention in Gluon, which nothing interprets: what a CPU can show of it, and on a Hopper GPU whether it is right."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_other_tensors_are_copied_and_keep_their_values(cell: ModuleType, layout
         ((1, 4, 2, 64), HALF, "no key"),
     ],
 )
-def test_what_it_is_not_written_for_is_refused_with_the_reason(
+def test_unsupported_inputs_are_refused_with_the_reason(
     cell: ModuleType, shape: tuple[int, ...], dtype: torch.dtype, reason: str
 ) -> None:
     q = tokens(shape[0], 8, *shape[2:], dtype=dtype)
@@ -91,7 +91,7 @@ def test_what_it_is_not_written_for_is_refused_with_the_reason(
 
 @pytest.mark.gpu
 @pytest.mark.skipif(
-    not torch.cuda.is_available() or torch.cuda.get_device_capability()[0] != 9, reason="needs a Hopper card"
+    not torch.cuda.is_available() or torch.cuda.get_device_capability()[0] != 9, reason="needs a Hopper GPU"
 )
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
 @pytest.mark.parametrize("head_dim", [64, 128])
@@ -110,7 +110,7 @@ def test_what_it_is_not_written_for_is_refused_with_the_reason(
         (1, 64, 8192, 32, 8, False),
     ],
 )
-def test_it_is_right_on_a_hopper_card_and_the_same_again(
+def test_it_is_correct_and_deterministic_on_a_hopper_gpu(
     cell: ModuleType,
     batch: int,
     queries: int,

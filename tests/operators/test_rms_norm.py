@@ -85,7 +85,7 @@ def right(x: Tensor, weight: Tensor, residual: Tensor | None = None, eps: float 
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("group", GROUPS)
-def test_the_formula_is_right_in_every_type_and_on_every_edge_case(
+def test_the_formula_is_correct_in_every_dtype_and_edge_case(
     rms_norm: Operator, group: str, dtype: str
 ) -> None:
     verdict = judge(rms_norm, group, dtype, right)
@@ -99,7 +99,7 @@ def test_the_formula_is_right_in_every_type_and_on_every_edge_case(
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("group", GROUPS)
 @pytest.mark.parametrize("name", ["torch_rms_norm", "torch_eager_rms_norm", "torch_compiled_rms_norm"])
-def test_what_torch_runs_is_right(rms_norm: Operator, name: str, group: str, dtype: str) -> None:
+def test_torch_s_implementations_are_correct(rms_norm: Operator, name: str, group: str, dtype: str) -> None:
     verdict = judge(rms_norm, group, dtype, function_of("rms_norm", name))
 
     assert verdict.ok, verdict.reason
@@ -121,7 +121,7 @@ WRONG: dict[str, Callable[..., Tensor]] = {
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("wrong", WRONG)
-def test_a_wrong_norm_is_called_wrong(rms_norm: Operator, wrong: str, dtype: str) -> None:
+def test_a_wrong_norm_is_incorrect(rms_norm: Operator, wrong: str, dtype: str) -> None:
     assert not judge(rms_norm, "RMSNorm", dtype, WRONG[wrong]).ok
 
 
@@ -135,7 +135,7 @@ def test_a_wrong_norm_is_called_wrong(rms_norm: Operator, wrong: str, dtype: str
     ],
     ids=["one output", "the residual left out", "the old residual", "all zero"],
 )
-def test_a_wrong_sum_is_called_wrong(rms_norm: Operator, wrong: Callable[..., Any]) -> None:
+def test_a_wrong_sum_is_incorrect(rms_norm: Operator, wrong: Callable[..., Any]) -> None:
     assert not judge(rms_norm, "RMSNorm with residual", "bfloat16", wrong).ok
 
 
@@ -150,7 +150,7 @@ def test_bytes_and_operations_are_counted_from_the_tensors(rms_norm: Operator) -
     assert work("RMSNorm with residual") == (numbers * 4 + 256 * 2, numbers * 4, numbers * 5)
 
 
-def test_trainscale_has_the_shapes_of_its_suite_and_is_measured_when_asked_for(rms_norm: Operator) -> None:
+def test_trainscale_has_its_suite_s_shapes_and_is_not_a_default_set(rms_norm: Operator) -> None:
     found = rms_norm.workloads("trainscale")
     names = [workload.name for name in rms_norm.workload_sets for workload in rms_norm.workloads(name)]
 
@@ -175,7 +175,7 @@ def test_a_backward_mode_has_the_function_without_a_residual_only(rms_norm: Oper
         in_mode(rms_norm.for_workload(smoke_workload(rms_norm, GROUPS[1], "float32")), mode)
 
 
-def test_torch_compile_meets_no_more_layouts_than_it_keeps(rms_norm: Operator) -> None:
+def test_layouts_do_not_exceed_torch_compile_s_limit(rms_norm: Operator) -> None:
     for workload in rms_norm.workloads("smoke"):
         smaller = rms_norm.smaller(workload)
         inputs = rms_norm.inputs(smaller, "cpu", 0)
@@ -186,5 +186,5 @@ def test_torch_compile_meets_no_more_layouts_than_it_keeps(rms_norm: Operator) -
         assert len(layouts) + 1 <= torch._dynamo.config.recompile_limit
 
 
-def test_our_kernels_are_right_in_the_interpreter(interpret: Callable[..., None]) -> None:
+def test_our_kernels_are_correct_in_the_interpreter(interpret: Callable[..., None]) -> None:
     interpret(code_of("rms_norm", "triton_rms_norm"), INTERPRETED)

@@ -53,7 +53,7 @@ def right(q: Tensor, k: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tenso
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
 @pytest.mark.parametrize("workload", SMALL, ids=lambda workload: workload.name)
-def test_torch_is_right_in_every_type_and_on_every_edge_case(workload: Workload, dtype: str) -> None:
+def test_torch_is_correct_in_every_dtype_and_edge_case(workload: Workload, dtype: str) -> None:
     verdict = judge(run_cell("rotary", "torch_rotary")["torch_rotary"], replace(workload, dtype=dtype))
 
     assert verdict.ok, verdict.reason
@@ -62,13 +62,13 @@ def test_torch_is_right_in_every_type_and_on_every_edge_case(workload: Workload,
     assert "refused" not in verdict.corr
 
 
-def test_the_formula_of_the_compiled_notebook_is_right() -> None:
+def test_the_formula_of_the_compiled_notebook_is_correct() -> None:
     verdict = judge(run_cell("rotary", "torch_compiled_rotary")["torch_compiled_rotary"])
 
     assert verdict.ok, verdict.reason
 
 
-def test_the_hub_kernel_is_given_halves_and_new_memory() -> None:
+def test_the_hub_kernel_gets_halves_and_new_memory() -> None:
     def apply_rotary(
         x1: Tensor, x2: Tensor, cos: Tensor, sin: Tensor, out1: Tensor, out2: Tensor, conj: bool
     ) -> None:
@@ -88,7 +88,7 @@ def test_the_hub_kernel_is_given_halves_and_new_memory() -> None:
     assert verdict.flags == []
 
 
-def test_the_triton_kernel_is_right_in_the_interpreter(interpret: Callable[..., None]) -> None:
+def test_the_triton_kernel_is_correct_in_the_interpreter(interpret: Callable[..., None]) -> None:
     interpret(code_of("rotary", "triton_rotary"), INTERPRETED)
 
 
@@ -132,7 +132,7 @@ def last_token_forgotten(q: Tensor, k: Tensor, cos: Tensor, sin: Tensor) -> tupl
         "q only",
     ],
 )
-def test_a_wrong_rotation_is_called_wrong(wrong: Callable[..., Any], dtype: str) -> None:
+def test_a_wrong_rotation_is_incorrect(wrong: Callable[..., Any], dtype: str) -> None:
     assert not judge(wrong, replace(SMALL[0], dtype=dtype)).ok
 
 
@@ -160,7 +160,7 @@ def test_work_counts_both_tensors_and_the_tables_once() -> None:
     assert work.flops == numbers // 2 * 6
 
 
-def test_a_backward_pass_reads_gradients_and_tables_but_not_what_was_rotated() -> None:
+def test_a_backward_pass_reads_gradients_and_tables_only() -> None:
     backward = in_mode(OPERATOR, "bwd")
     inputs = backward.inputs(SMALL[0], "cpu", 0)
     q, k, cos, sin, *_ = inputs

@@ -33,7 +33,7 @@ def test_the_suite_has_every_workload_of_its_set() -> None:
 
 
 @pytest.mark.parametrize("kernel", PUBLISHED, ids=lambda kernel: kernel.workload)
-def test_the_bytes_that_have_to_move_are_those_that_the_operator_counts(kernel: SuiteKernel) -> None:
+def test_the_suite_s_bytes_are_those_of_the_operator(kernel: SuiteKernel) -> None:
     operator = find_operator(kernel.operator)
     (workload,) = (one for one in operator.workloads(SUITE.workloads) if one.name == kernel.workload)
     operator = operator.for_workload(workload)
@@ -43,7 +43,7 @@ def test_the_bytes_that_have_to_move_are_those_that_the_operator_counts(kernel: 
     written = work.bytes_written
     if (
         kernel.operator == "fp8_quant"
-    ):  # that card has no FP8 and stored 16-bit numbers, and a scale for each row
+    ):  # that GPU has no FP8 and stored 16-bit numbers, and a scale for each row
         written = 2 * inputs[0].numel() + 4 * len(inputs[0])
 
     assert kernel.published is not None
@@ -53,14 +53,14 @@ def test_the_bytes_that_have_to_move_are_those_that_the_operator_counts(kernel: 
 
 
 @pytest.mark.parametrize("kernel", PUBLISHED, ids=lambda kernel: kernel.workload)
-def test_the_printed_rate_is_what_the_counted_bytes_come_to(kernel: SuiteKernel) -> None:
+def test_the_printed_rate_follows_from_the_counted_bytes(kernel: SuiteKernel) -> None:
     row = kernel.published
     assert row is not None
     for ms, printed in ((row.ours_ms, row.ours_gb_per_s), (row.base_ms, row.base_gb_per_s)):
         assert row.counted_bytes / ms / 1e6 == pytest.approx(printed, rel=1e-3)
 
 
-def test_no_rate_at_the_true_bytes_exceeds_what_a_copy_reached() -> None:
+def test_no_rate_exceeds_the_copy_peak() -> None:
     copy = SUITE.published_copy
     assert copy == pytest.approx(242.2, abs=0.2)
     for kernel in PUBLISHED:

@@ -1,1 +1,1 @@
-"""Whether an implementation's outputs are right, checked before it is timed."""
+"""Correctness of an implementation's outputs, checked before it is timed."""

@@ -33,20 +33,19 @@ class _Expected(NamedTuple):
     allowed: Tensor
 
 
-def compare(output: Any, operator: Operator, inputs: Inputs, *, baseline: bool = True) -> OutputComparison:
+def compare(output: Any, operator: Operator, inputs: Inputs) -> OutputComparison:
     """Return the errors of ``output``, and of the baseline if the operator has one that runs here.
 
     Args:
         output: The result of an implementation.
         operator: Its operator.
         inputs: The inputs of the call, unchanged.
-        baseline: Whether to compute the errors of torch's operator too.
 
     Raises:
         WrongResultError: An output is missing, has another dtype, shape or device, or has NaN.
     """
     actual = require_outputs(output, operator, inputs)
-    theirs = _baseline(operator, inputs) if baseline else None
+    theirs = _baseline(operator, inputs)
     compared = [
         OutputErrors(
             found=ErrorStats(),

@@ -1,1 +1,1 @@
-"""Whether a time belongs to the work that was asked for."""
+"""Integrity checks of outputs, memory, threads and timers."""
