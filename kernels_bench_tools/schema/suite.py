@@ -41,7 +41,7 @@ class SuiteKernel(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     published: PublishedRow | None = None
 
 
-class Published(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+class PublishedSource(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     """Source of the published results."""
 
     device: str
@@ -56,7 +56,7 @@ class Suite(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     """Workload set of its rows."""
     ours: str
     """Family of the implementations that are compared with the baselines."""
-    published: Published | None = None
+    published: PublishedSource | None = None
     kernel: list[SuiteKernel]
     small_workloads: str = ""
     """Smaller workload set for CPUs; empty to use ``workloads`` there."""

@@ -16,8 +16,8 @@ from kernels_bench_tools.schema.build import NEEDS_VARIABLE, FrontMatter, Need, 
 from kernels_bench_tools.schema.device import Device, cuda_device
 from kernels_bench_tools.schema.record import Record, Regime, Roofline, Status, Work
 from kernels_bench_tools.schema.suite import (
-    Published,
     PublishedRow,
+    PublishedSource,
     Suite,
     SuiteKernel,
     SuiteReport,
@@ -226,7 +226,7 @@ def test_published_rates_are_recomputed_from_the_bytes_to_move(summary_of: Summa
         for kernel, row in zip(SUITE.kernel, (norm, copied), strict=True)
     ]
     suite = msgspec.structs.replace(
-        SUITE, kernel=kernels, published=Published(device="Tesla T4", source="a page")
+        SUITE, kernel=kernels, published=PublishedSource(device="Tesla T4", source="a page")
     )
     found = report(summary_of("layer_norm", NORM, torch=0.4, triton=0.2), suite=suite)
 
