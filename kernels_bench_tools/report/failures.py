@@ -34,7 +34,7 @@ ORDER = [
 
 
 @dataclass(frozen=True)
-class Failure:
+class FailedResult:
     """One failed result: an implementation on one workload, or a row without workloads."""
 
     operator: OperatorReport
@@ -53,7 +53,7 @@ class FailureGroup:
     """The most frequent wording."""
     variants: int
     """Number of other wordings, such as with other numbers."""
-    rows: Sequence[Sequence[Failure]]
+    rows: Sequence[Sequence[FailedResult]]
     """The failures by operator, implementation and device."""
 
     @property
@@ -64,21 +64,21 @@ class FailureGroup:
 
 def failure_groups(operators: Iterable[OperatorReport], page: Page) -> list[FailureGroup]:
     """Return the failures by reason: in the order of their status, then of their number of workloads."""
-    found: dict[tuple[Status, str], list[Failure]] = {}
+    found: dict[tuple[Status, str], list[FailedResult]] = {}
     for failure in _failures(operators):
         found.setdefault((failure.point.status, _kind(failure)), []).append(failure)
     ordered = sorted(found.items(), key=lambda item: (ORDER.index(item[0][0]), -len(item[1]), item[0][1]))
     return [_group(status, failures, page) for (status, _), failures in ordered]
 
 
-def _kind(failure: Failure) -> str:
+def _kind(failure: FailedResult) -> str:
     """Return what equal reasons share: their code, or their beginning without its numbers."""
     reason = failure.point.reason or failure.row.reason
     code = _CODE.search(reason)
     return code[0] if code else _NUMBER.sub("#", reason)[:_COMPARED]
 
 
-def _failures(operators: Iterable[OperatorReport]) -> Iterable[Failure]:
+def _failures(operators: Iterable[OperatorReport]) -> Iterable[FailedResult]:
     for operator in operators:
         for view in operator.views:
             for row in view.rows:
@@ -86,12 +86,12 @@ def _failures(operators: Iterable[OperatorReport]) -> Iterable[Failure]:
                 whole = Point(workload="", status=row.status, reason=row.reason)
                 for point in row.points or [whole]:
                     if point.status is not Status.OK:
-                        yield Failure(operator, view, row, point)
+                        yield FailedResult(operator, view, row, point)
 
 
-def _group(status: Status, failures: Sequence[Failure], page: Page) -> FailureGroup:
+def _group(status: Status, failures: Sequence[FailedResult], page: Page) -> FailureGroup:
     reasons = Counter(failure.point.reason or failure.row.reason for failure in failures)
-    by_row: dict[tuple[str, str, str], list[Failure]] = {}
+    by_row: dict[tuple[str, str, str], list[FailedResult]] = {}
     for one in failures:
         key = (one.operator.folder, one.row.implementation, one.view.device.slug)
         by_row.setdefault(key, []).append(one)
