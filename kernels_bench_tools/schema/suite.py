@@ -1,4 +1,4 @@
-"""Suites: workloads of several operators that are reported together, optionally beside published results.
+"""Suites: workloads of several operators that are reported together.
 
 A suite is a TOML file next to the notebook that reports it. Times are milliseconds.
 """
@@ -13,23 +13,6 @@ from kernels_bench_tools.errors import SuiteError
 from kernels_bench_tools.schema.record import Status
 
 
-class PublishedRow(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """Published results of one kernel, and the bytes that it has to move."""
-
-    ours_ms: float
-    base_ms: float
-    ours_gb_per_s: float
-    """As published."""
-    base_gb_per_s: float
-    counted_bytes: int
-    """Bytes that the published rate was computed from."""
-    bytes: int
-    """Bytes that a call has to move at least."""
-    base_copies_bytes: int = 0
-    """Bytes that the baseline moves, if it is a copy: its rate is a measured peak."""
-    note: str = ""
-
-
 class SuiteKernel(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     """One row of a suite."""
 
@@ -38,14 +21,6 @@ class SuiteKernel(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     """Folder of the operator."""
     workload: str
     """Name of the workload in the suite's workload set."""
-    published: PublishedRow | None = None
-
-
-class PublishedSource(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """Source of the published results."""
-
-    device: str
-    source: str
 
 
 class Suite(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
@@ -56,7 +31,6 @@ class Suite(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     """Workload set of its rows."""
     ours: str
     """Family of the implementations that are compared with the baselines."""
-    published: PublishedSource | None = None
     kernel: list[SuiteKernel]
     small_workloads: str = ""
     """Smaller workload set for CPUs; empty to use ``workloads`` there."""
@@ -85,17 +59,6 @@ class Suite(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     def operators(self) -> list[str]:
         """The operators, in order of first appearance."""
         return list(dict.fromkeys(kernel.operator for kernel in [*self.kernel, *self.small]))
-
-    @property
-    def published_copy(self) -> float | None:
-        """Published rate of a copy in GB/s, median over the rows that have one; None if there are none."""
-        rates = sorted(
-            row.base_copies_bytes / row.base_ms / 1e6
-            for row in (kernel.published for kernel in self.kernel)
-            if row is not None and row.base_copies_bytes
-        )
-        middle = len(rates) // 2
-        return (rates[middle] + rates[~middle]) / 2 if rates else None
 
 
 class SuiteEntry(msgspec.Struct, kw_only=True):

@@ -15,7 +15,6 @@ from kernels_bench_tools.schema.build import Needs
 from kernels_bench_tools.schema.device import Device
 from kernels_bench_tools.schema.record import Regime, Status
 from kernels_bench_tools.schema.suite import (
-    PublishedRow,
     Suite,
     SuiteDevice,
     SuiteEntry,
@@ -48,8 +47,8 @@ _NO_ENTRY = SuiteEntry(implementation="", title="")
 def report_suite(definition: str) -> SuiteReport:
     """Report a suite from the summaries of the combine cells that this cell needs.
 
-    Writes ``report.csv``, ``report.md`` and ``suite.json`` into the working directory, and ``published.csv`` and
-    ``published.md`` where the suite has published figures; prints the table of each device.
+    Writes ``report.csv``, ``report.md`` and ``suite.json`` into the working directory, and prints the table of each
+    device.
 
     Args:
         definition: The suite's TOML file, one of the files that this cell needs.
@@ -60,12 +59,8 @@ def report_suite(definition: str) -> SuiteReport:
     needs = read_needs("report_suite")
     suite = read_suite(_definition(needs, definition))
     report = suite_report(PurePosixPath(definition).stem, suite, _summaries(needs))
-    files = {"report.csv": report_csv(report), "report.md": report_markdown(report)}
-    if suite.published:
-        files["published.csv"] = published_csv(suite, report)
-        files["published.md"] = published_markdown(suite, report)
-    for name, text in files.items():
-        Path(name).write_text(text, encoding="utf-8", newline="")
+    Path("report.csv").write_text(report_csv(report), encoding="utf-8", newline="")
+    Path("report.md").write_text(report_markdown(report), encoding="utf-8", newline="")
     write_struct(Path("suite.json"), report)
     print(report_text(report))
     return report
@@ -245,75 +240,3 @@ def _values(device: SuiteDevice, row: SuiteRow) -> list[Value]:
         *(ours.title, base.title, row.ceiling, device.name, row.operator, row.workload),
         *(ours.status, row.reason),
     ]
-
-
-def published_csv(suite: Suite, report: SuiteReport) -> str:
-    """Return published figures of the suite, recomputed from the bytes that a call has to move, beside our GPUs', as CSV."""
-    header, rows = _published_table(suite, report)
-    return csv_text(header, rows)
-
-
-def published_markdown(suite: Suite, report: SuiteReport) -> str:
-    """Return the published figures without the baseline's columns as Markdown."""
-    header, rows = _published_table(suite, report)
-    shown = [index for index, name in enumerate(header) if "Base" not in name][:-1]
-    texts = [[_published_text(header[index], row[index]) for index in shown] for row in rows]
-    return markdown_table(
-        [header[index] for index in shown], texts, [str(row[-1]) for row in rows], {"Kernel"}
-    )
-
-
-def _published_table(suite: Suite, report: SuiteReport) -> tuple[list[str], list[list[Value]]]:
-    assert suite.published is not None
-    copy = suite.published_copy
-    names = {kernel.workload for kernel in suite.kernel}
-    devices = [device for device in report.devices if _has_times(device, names)]
-    there = suite.published.device
-    header = [
-        *("Kernel", f"{there}: Our Latency (ms)", "Printed (GB/s)", "Counted (MB)", "Has to Move (MB)"),
-        *("Rate (GB/s)", "Of a Copy There"),
-        *(f"{there}: Base Latency (ms)", "Base Printed (GB/s)", "Base Rate (GB/s)"),
-        *(
-            f"{device.name}: {what}"
-            for device in devices
-            for what in ("Our Latency (ms)", "Rate (GB/s)", "Of Ceiling")
-        ),
-        "Note",
-    ]
-    rows: list[list[Value]] = []
-    for kernel in suite.kernel:
-        if kernel.published:
-            here = [value for device in devices for value in _device_values(device, kernel.workload)]
-            rows.append([kernel.name, *_published(kernel.published, copy), *here, kernel.published.note])
-    return header, rows
-
-
-def _published_text(column: str, value: Value) -> str:
-    """Return a value for the Markdown table: four digits of a time, whole rates and sizes, fractions in percent."""
-    if value is None:
-        return MISSING
-    if not isinstance(value, float | int):
-        return str(value)
-    if column.endswith("(ms)"):
-        return milliseconds(value)
-    return f"{value:.1%}" if column.startswith("Of ") or column.endswith("Of Ceiling") else f"{value:,.0f}"
-
-
-def _published(row: PublishedRow, copy: float | None) -> list[Value]:
-    rate = row.bytes / row.ours_ms / 1e6
-    base = (row.base_copies_bytes or row.bytes) / row.base_ms / 1e6
-    return [
-        *(row.ours_ms, row.ours_gb_per_s, row.counted_bytes / 1e6, row.bytes / 1e6),
-        *(rate, rate / copy if copy else None),
-        *(row.base_ms, row.base_gb_per_s, base),
-    ]
-
-
-def _has_times(device: SuiteDevice, workloads: set[str]) -> bool:
-    return any(row.ours and row.ours.p50_ms for row in device.rows if row.workload in workloads)
-
-
-def _device_values(device: SuiteDevice, workload: str) -> list[Value]:
-    row = next(row for row in device.rows if row.workload == workload)
-    ours = row.ours or _NO_ENTRY
-    return [ours.p50_ms, ours.rate, row.fraction]

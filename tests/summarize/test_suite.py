@@ -16,8 +16,6 @@ from kernels_bench_tools.schema.build import NEEDS_VARIABLE, FrontMatter, Need, 
 from kernels_bench_tools.schema.device import Device, cuda_device
 from kernels_bench_tools.schema.record import Record, Regime, Roofline, Status, Work
 from kernels_bench_tools.schema.suite import (
-    PublishedRow,
-    PublishedSource,
     Suite,
     SuiteKernel,
     SuiteReport,
@@ -27,8 +25,6 @@ from kernels_bench_tools.schema.summary import Summary
 from kernels_bench_tools.summarize.rows import Source
 from kernels_bench_tools.summarize.suite import (
     NOT_MEASURED,
-    published_csv,
-    published_markdown,
     report_csv,
     report_markdown,
     report_suite,
@@ -210,42 +206,6 @@ def test_a_bar_in_a_name_does_not_end_a_cell_of_the_markdown(summary_of: Summari
     markdown = report_markdown(report(summary_of("layer_norm", NORM, torch=0.4, triton=0.2), suite=suite))
 
     assert r"| a \| b | 0.2000 |" in markdown
-
-
-def test_published_rates_are_recomputed_from_the_bytes_to_move(summary_of: Summarize) -> None:
-    norm = PublishedRow(
-        ours_ms=1.0, base_ms=4.0, ours_gb_per_s=300.0, base_gb_per_s=75.0, counted_bytes=300_000_000,
-        bytes=200_000_000, note="one tensor too many",
-    )  # fmt: skip
-    copied = PublishedRow(
-        ours_ms=2.0, base_ms=1.0, ours_gb_per_s=1.0, base_gb_per_s=1.0, counted_bytes=1, bytes=150_000_000,
-        base_copies_bytes=250_000_000,
-    )  # fmt: skip
-    kernels = [
-        msgspec.structs.replace(kernel, published=row)
-        for kernel, row in zip(SUITE.kernel, (norm, copied), strict=True)
-    ]
-    suite = msgspec.structs.replace(
-        SUITE, kernel=kernels, published=PublishedSource(device="Tesla T4", source="a page")
-    )
-    found = report(summary_of("layer_norm", NORM, torch=0.4, triton=0.2), suite=suite)
-
-    first, second = csv.DictReader(published_csv(suite, found).splitlines())
-
-    assert suite.published_copy == pytest.approx(250.0)
-    assert (first["Printed (GB/s)"], first["Rate (GB/s)"], first["Of a Copy There"]) == (
-        "300.0",
-        "200.0",
-        "0.8",
-    )
-    assert first["NVIDIA H200: Our Latency (ms)"] == "0.2"
-    assert first["Note"] == "one tensor too many"
-    markdown = published_markdown(suite, found).splitlines()
-    assert "| 1.000 | 300 | 300 | 200 | 200 | 80.0% | 0.2000 | 5,369 | 97.0% | 1 |" in markdown[2]
-    assert markdown[3].endswith("| – | – | – |  |")
-    assert markdown[-1] == "1. one tensor too many"
-    assert (second["Rate (GB/s)"], second["Base Rate (GB/s)"]) == ("75.0", "250.0")
-    assert second["NVIDIA H200: Our Latency (ms)"] == ""
 
 
 @pytest.fixture
