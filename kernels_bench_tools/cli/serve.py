@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
@@ -33,8 +32,7 @@ def serve(
     env: Env = EnvironmentChoice.UV,
     workloads: Workloads = "",
     no_build: Annotated[
-        bool,
-        typer.Option("--no-build", help="Run nothing; show site/ as other commands write it."),
+        bool, typer.Option("--no-build", help="Run nothing; show site/ as other commands write it.")
     ] = False,
 ) -> int:
     """Show the report in a browser and rebuild it when files change.
@@ -54,31 +52,23 @@ def serve(
     try:
         with signals_as_interrupt(), serving(port, site) as server:
             print(server.url, flush=True)
-            if no_build:
-                _follow(site, server)
-            else:
-                _rebuild(project.root, paths or [], options, server)
+            watcher = Watcher(site) if no_build else None
+            while watcher and watcher.wait():
+                server.update(new_report=True)
+            _rebuild(project.root, paths or [], options, server)
     except KeyboardInterrupt:
         print("kbt: interrupted. Finished results are kept; the report is in site/.", file=sys.stderr)
     return INTERRUPTED
-
-
-def _follow(site: Path, server: Server) -> None:
-    """Reload open pages when another command changes the site, until interrupted."""
-    watcher = Watcher(site)
-    while watcher.wait():
-        server.update(new_report=True)
 
 
 def _rebuild(root: Path, targets: list[str], options: BuildOptions, server: Server) -> None:
     """Build now and after each change, until interrupted."""
     # Created before the first build, so that changes during it are found.
     watcher = Watcher(root, lambda folder: folder == server.site or (folder / MANIFEST).is_file())
-    known_links: Sequence[str] = ()
     while True:
         server.update(busy="Building …")
         try:
-            known_links = _build(root, targets, options, server, known_links)
+            _build(root, targets, options, server)
         except (KbtError, OSError) as error:
             print(f"kbt: {error}", file=sys.stderr, flush=True)
             server.update(error=str(error))
@@ -86,19 +76,14 @@ def _rebuild(root: Path, targets: list[str], options: BuildOptions, server: Serv
         options = replace(options, retry=False)
 
 
-def _build(
-    root: Path, targets: list[str], options: BuildOptions, server: Server, known_links: Sequence[str]
-) -> Sequence[str]:
-    """Build and publish once; return the dead links, of which only those not in ``known_links`` are printed."""
+def _build(root: Path, targets: list[str], options: BuildOptions, server: Server) -> None:
     project = find_project(root)
     # Held until the pages are written, because another build would replace their artifacts.
     with project_lock(project, PlainProgress()):
         result = run_cells(project, targets, options)
         published = publish(project.root, result, server.site)
     for link in published.dead_links:
-        if link not in known_links:
-            note(f"broken link: {link}")
+        note(f"broken link: {link}")
     print(summarize_build(result), file=sys.stderr, flush=True)
     report_impossible(project, finished_cells(result))
     server.update(new_report=bool(published.written or published.removed))
-    return published.dead_links

@@ -1,8 +1,4 @@
-"""Find out which files of a folder have changed, by comparing them at intervals.
-
-Polling needs no limits of the system to be raised, works on network drives, and sees a file that was replaced by
-another.
-"""
+"""Watching a folder by comparing its files at intervals, which needs no system limits and works on network drives."""
 
 from __future__ import annotations
 
@@ -14,22 +10,13 @@ from pathlib import Path
 _SKIPPED_FOLDERS = {"node_modules", "__pycache__"}
 _TEMPORARY = ("~", ".pyc", ".swp", ".swx", ".tmp", ".part")
 """Suffixes of files that editors and interpreters write for themselves."""
-_INTERVAL_S = 0.5
-_SETTLE_S, _LONGEST_S = 0.1, 1.6
-"""Writers may finish: wait until nothing has changed for the first, but no longer than the second."""
-
-Snapshot = dict[str, tuple[int, int, int]]
-"""Path within the folder to modification time, size and inode."""
+_INTERVAL_S, _SETTLE_S = 0.5, 0.2
 
 
 class Watcher:
-    """Report changed files of a folder, counted from the moment of construction.
+    """Reports changed files below ``root``, counted from the moment of construction.
 
-    Hidden files and folders, virtual environments and output are ignored.
-
-    Args:
-        root: The folder.
-        is_output: Whether a folder below it is written by builds, and is to be ignored.
+    Hidden files and folders, virtual environments and folders that ``is_output`` are ignored.
     """
 
     def __init__(self, root: Path, is_output: Callable[[Path], bool] = lambda _: False) -> None:
@@ -39,32 +26,29 @@ class Watcher:
 
     def wait(self) -> list[str]:
         """Return the paths of files written or removed since the last call, sorted; wait until there are any."""
-        while (now := self._snapshot()) == self._seen:
-            time.sleep(_INTERVAL_S)
-        deadline = time.monotonic() + _LONGEST_S
-        while time.monotonic() < deadline:
-            time.sleep(_SETTLE_S)
-            before, now = now, self._snapshot()
-            if now == before:
-                break
-        changed = sorted({path for path, _ in self._seen.items() ^ now.items()})
-        self._seen = now
-        return changed
+        while True:
+            while self._snapshot() == self._seen:
+                time.sleep(_INTERVAL_S)
+            time.sleep(_SETTLE_S)  # a program may be writing several files
+            before, self._seen = self._seen, self._snapshot()
+            if before != self._seen:
+                return sorted({path for path, _ in before.items() ^ self._seen.items()})
 
-    def _snapshot(self) -> Snapshot:
-        files: Snapshot = {}
-        for folder, inside, names in os.walk(self.root):
-            here = Path(folder)
-            inside[:] = [name for name in inside if self._is_watched(here / name)]
+    def _snapshot(self) -> dict[str, tuple[int, int, int]]:
+        """Return the path of each file within the folder, with its modification time, size and inode."""
+        files = {}
+        for parent, folders, names in os.walk(self.root):
+            folders[:] = [name for name in folders if self._is_watched(Path(parent, name))]
             for name in names:
                 if name.startswith((".", "#")) or name.endswith(_TEMPORARY):
                     continue
+                path = Path(parent, name)
                 try:
-                    found = (here / name).stat()
+                    found = path.stat()
                 except OSError:  # removed meanwhile, or a dangling link
                     continue
-                path = (here / name).relative_to(self.root).as_posix()
-                files[path] = (found.st_mtime_ns, found.st_size, found.st_ino)
+                key = path.relative_to(self.root).as_posix()
+                files[key] = (found.st_mtime_ns, found.st_size, found.st_ino)
         return files
 
     def _is_watched(self, folder: Path) -> bool:

@@ -426,5 +426,5 @@ def test_a_port_in_use_is_a_one_line_error(shown: Served, root: Path) -> None:
     done = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False, timeout=PATIENCE)
 
     assert done.returncode == 1
-    assert done.stderr.startswith(f"kbt: port {shown.port}: is in use.")
+    assert done.stderr.startswith(f"kbt: port {shown.port}: cannot be used (Address already in use).")
     assert done.stderr.count("\n") == 1
