@@ -42,52 +42,45 @@ class MemoryWatch:
         self._limit = limit
         self._next = 0.0
         self.used = 0
-        """Bytes that the processes used when that was over the limit."""
+        """Bytes that the processes used, if that was more than the limit."""
 
     def excess(self) -> bool:
         """Return whether the processes use more than the limit."""
         import psutil
 
-        now = time.monotonic()
-        if now < self._next:
+        if not self._limit or time.monotonic() < self._next:
             return False
-        self._next = now + _INTERVAL_SECONDS
+        self._next = time.monotonic() + _INTERVAL_SECONDS
         machine = psutil.virtual_memory()
         if machine.total - machine.available < self._limit:  # all processes of the machine together use less
             return False
         members = self._members()
-        if sum(_used(one, exact=False) for one in members) <= self._limit:
-            return False
-        used = sum(_used(one, exact=True) for one in members)
-        self.used = used if used > self._limit else 0
+        # The exact value takes longer to find out.
+        if sum(_used(one) for one in members) > self._limit:
+            used = sum(_used(one, exact=True) for one in members)
+            self.used = used if used > self._limit else 0
         return self.used > 0
 
-    def _members(self) -> list[Process]:
+    def _members(self) -> set[Process]:
         """Return the processes of the session, and their descendants in other sessions."""
         import psutil
 
-        members = {one.pid: one for one in psutil.process_iter() if _session(one.pid) == self._leader}
-        for one in list(members.values()):
+        members = set()
+        for one in psutil.process_iter():
             try:
-                members |= {child.pid: child for child in one.children(recursive=True)}
-            except psutil.Error:
+                if os.getsid(one.pid) == self._leader:
+                    members |= {one, *one.children(recursive=True)}
+            except (OSError, psutil.Error):  # it has ended
                 continue
-        return list(members.values())
+        return members
 
 
-def _session(pid: int) -> int:
-    try:
-        return os.getsid(pid)
-    except OSError:
-        return -1
-
-
-def _used(process: Process, *, exact: bool) -> int:
-    """Return the memory of a process; if ``exact``, shared pages count once, which takes longer to find out."""
+def _used(process: Process, *, exact: bool = False) -> int:
+    """Return the memory of a process; if ``exact``, shared pages count once."""
     import psutil
 
     try:
         info = process.memory_full_info() if exact else process.memory_info()
         return int(getattr(info, "pss", info.rss))  # only Linux has pss
     except psutil.Error:  # it has ended, or is not ours
-        return _used(process, exact=False) if exact else 0
+        return _used(process) if exact else 0

@@ -43,7 +43,6 @@ class Reaper:
         _remove_abandoned_folders()
         self.pid = os.getpid()
         self.owner = owner_name()
-        """The value of ``OWNER_VARIABLE``."""
         self.folder = Path(tempfile.mkdtemp(prefix=f"{_FOLDER_PREFIX}{self.owner}-")).resolve()
         """Where cells have their folders."""
         # In a session of its own, so that Ctrl-C does not reach it.
@@ -80,10 +79,7 @@ def reaper() -> Reaper:
 
 
 def owner_name() -> str:
-    """Return a name of this process that no other process of this machine has until it is restarted.
-
-    A process id alone is used again, and is another process in another container.
-    """
+    """Return a unique name of this process: ids are used again, and differ between containers."""
     return f"{os.getpid()}-{_start_time(os.getpid())}-{_namespace()}"
 
 
@@ -127,16 +123,14 @@ def _kill_all(find: Callable[[], Iterable[int]]) -> int:
 
 
 def _find(name: str, wanted: Callable[[str], bool]) -> Iterator[int]:
-    start = os.fsencode(name) + b"="
+    start = b"\0" + os.fsencode(name) + b"="
     for pid in _pids():
         try:
-            variables = _variables(pid)
+            _, found, rest = (b"\0" + _variables(pid)).partition(start)
         except OSError:
             continue
-        if start in variables and pid != os.getpid():
-            values = [one[len(start) :] for one in variables.split(b"\0") if one.startswith(start)]
-            if any(wanted(os.fsdecode(value)) for value in values):
-                yield pid
+        if found and pid != os.getpid() and wanted(os.fsdecode(rest.partition(b"\0")[0])):
+            yield pid
 
 
 def _find_session(leader: int) -> Iterator[int]:
@@ -158,16 +152,13 @@ def _variables(pid: int) -> bytes:
     """Return a process's variables. They are empty for a moment while it executes another program."""
     for _ in range(_ROUNDS):
         variables = _read(pid, "environ")
-        if variables or _read(pid, "cmdline") or _has_no_memory(pid):
+        if variables or _read(pid, "cmdline"):
+            break
+        fields = _stat(pid)
+        if fields[0] in {b"Z", b"X"} or int(fields[6]) & (_EXITING | _KERNEL_THREAD):
             break
         time.sleep(_EXEC_SECONDS)
     return variables
-
-
-def _has_no_memory(pid: int) -> bool:
-    """Return whether a process is a zombie, is ending, or is a thread of the kernel, and has no variables."""
-    fields = _stat(pid)
-    return fields[0] in {b"Z", b"X"} or bool(int(fields[6]) & (_EXITING | _KERNEL_THREAD))
 
 
 def _stat(pid: int) -> list[bytes]:
@@ -198,12 +189,8 @@ def _namespace() -> str:
 
 def _remove_abandoned_folders() -> None:
     for folder in Path(tempfile.gettempdir()).glob(f"{_FOLDER_PREFIX}*-*-*-*"):
-        try:
-            own = folder.lstat().st_uid == os.getuid() and not folder.is_symlink()
-        except OSError:
-            continue
         owner = folder.name.removeprefix(_FOLDER_PREFIX).rpartition("-")[0]
-        if own and is_abandoned(owner):
+        if is_abandoned(owner):  # rmtree removes neither links nor folders of other users
             shutil.rmtree(folder, ignore_errors=True)
 
 

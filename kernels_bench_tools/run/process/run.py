@@ -79,16 +79,9 @@ class Processes:
     ) -> Exit:
         """Run a command to its end, then kill every process that it has left.
 
-        Args:
-            command: Program and arguments.
-            folder: Its working directory.
-            variables: Its environment variables, but for ``OWNER_VARIABLE``.
-            stdout: File for its standard output; the middle of a long one is removed.
-            stderr: File for its standard error, likewise.
-            timeout: Seconds after which it is ended.
-            marker: A variable and its value that identify processes which left the session.
-            watch: Called repeatedly while it runs, and once after.
-            memory_limit: Bytes that it may use together with its descendants; 0 for no limit.
+        The middle of a long log is removed. ``marker`` is a variable and its value that identify processes which
+        left the session. ``watch`` is called repeatedly while the command runs, and once after. ``memory_limit`` is
+        for the command and its descendants together, in bytes; 0 for none.
 
         Raises:
             InterruptedBuildError: :meth:`interrupt` was called.
@@ -108,13 +101,13 @@ class Processes:
                     return Stop.TIMEOUT
                 if any(log.stat().st_size > LOG_LIMIT for log in (stdout, stderr)):
                     return Stop.OUTPUT
-                if memory_limit and memory.excess():
+                if memory.excess():
                     return Stop.MEMORY
                 watch()
                 return None
 
             try:
-                stop = _wait(process, check, started + timeout)
+                stop = _wait(process, check)
                 if stop is not None:
                     _end(process, gently=stop is not Stop.MEMORY)
                 seconds = time.monotonic() - started
@@ -215,24 +208,22 @@ def _has_ended(process: subprocess.Popen[bytes]) -> bool:
     return os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
 
 
-def _wait(process: subprocess.Popen[bytes], check: Callable[[], Stop | None], deadline: float) -> Stop | None:
+def _wait(process: subprocess.Popen[bytes], check: Callable[[], Stop | None]) -> Stop | None:
     """Wait until the process has ended, or ``check`` returns why it must be ended."""
     with _sleeper(process.pid) as sleep:
         while not _has_ended(process):
-            stop = check()
-            if stop is not None:
+            if stop := check():
                 return stop
-            sleep(min(_CHECK_SECONDS, max(0.0, deadline - time.monotonic())))
+            sleep(_CHECK_SECONDS)
     return None
 
 
 def _end(process: subprocess.Popen[bytes], *, gently: bool) -> None:
-    """Kill the process; if ``gently``, send SIGTERM first."""
+    """Kill the process; if ``gently``, send SIGTERM and give it time, since the caller kills the rest."""
     _signal_group(process, signal.SIGTERM if gently else signal.SIGKILL)
-    deadline = time.monotonic() + _GRACE_SECONDS
-    with _sleeper(process.pid) as sleep:
-        while gently and not _has_ended(process) and time.monotonic() < deadline:
-            sleep(_CHECK_SECONDS)
+    if gently:
+        deadline = time.monotonic() + _GRACE_SECONDS
+        _wait(process, lambda: Stop.TIMEOUT if time.monotonic() >= deadline else None)
 
 
 def _signal_group(process: subprocess.Popen[bytes], number: signal.Signals) -> None:
