@@ -12,12 +12,12 @@ import typer
 
 from kernels_bench_tools.cli.options import Json, Paths
 from kernels_bench_tools.cli.output import plural, print_json
-from kernels_bench_tools.cli.tables import count_processes, new_table, status_words, table_console
+from kernels_bench_tools.cli.tables import count_processes, new_table, table_console
 from kernels_bench_tools.errors import ProjectError
 from kernels_bench_tools.notebooks.document import Notebook, read_notebook
 from kernels_bench_tools.notebooks.project import find_project, operators
 from kernels_bench_tools.schema.build import FORWARD, has_other_code
-from kernels_bench_tools.schema.record import Record
+from kernels_bench_tools.schema.record import Record, Status
 from kernels_bench_tools.schema.record_io import read_records
 from kernels_bench_tools.summarize.merge import by_workload, merge
 from kernels_bench_tools.summarize.views import view_of
@@ -79,7 +79,7 @@ class Coverage(msgspec.Struct, kw_only=True):
         if not self.rows:
             return NOT_MEASURED
         counted = self.workloads > 0
-        others = [f"{count} " * counted + status_words(status) for status, count in self.others.items()]
+        others = [f"{count} " * counted + Status(status).label for status, count in self.others.items()]
         return ", ".join([STALE] * self.stale + others)
 
 

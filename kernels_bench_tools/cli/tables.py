@@ -36,11 +36,6 @@ def processes_suffix(records: Iterable[Record]) -> str:
     return f", {plural(count, 'process', 'es')}" if count else ""
 
 
-def status_words(name: str) -> str:
-    """Return a status or a flag as prose."""
-    return "above the roofline" if name == Status.EXCEEDS_PHYSICS else name.replace("_", " ")
-
-
 def comparison_table(rows: Sequence[Comparison], baseline: str) -> Table:
     """Return a table with a row for each workload, within 120 columns.
 
@@ -68,8 +63,8 @@ def comparison_table(rows: Sequence[Comparison], baseline: str) -> Table:
 
 
 def _verdict(row: Comparison, most: int) -> str:
-    text = row.verdict.value if row.status is Status.OK else f"{status_words(row.status)}: {row.reason}"
-    notes = [status_words(flag.value) for flag in row.flags]
+    text = row.verdict.value if row.status is Status.OK else f"{row.status.label}: {row.reason}"
+    notes = [flag.label for flag in row.flags]
     if row.median_ms is not None and row.processes < most:
         notes.append(f"{row.processes} of {most} processes")
     return f"{text} ({', '.join(notes)})" if notes else text

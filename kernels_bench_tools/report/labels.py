@@ -1,11 +1,11 @@
-"""Labels of statuses, verdicts and other closed sets: a glyph and words, so that colour is never the only sign."""
+"""Labels of statuses and verdicts, a glyph and words, so that colour is never the only sign."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from kernels_bench_tools.schema.record import CacheState, Status, Timer
+from kernels_bench_tools.schema.record import Status
 from kernels_bench_tools.schema.summary import Verdict
 
 
@@ -18,19 +18,14 @@ class Label(NamedTuple):
 
 
 _STATUS = {
-    None: Label("○", "not run", "muted"),
-    Status.OK: Label("✓", "ok", "good"),
-    Status.INCORRECT: Label("≠", "incorrect", "bad"),
-    Status.EXCEEDS_PHYSICS: Label("≫", "above the roofline", "bad"),
-    Status.REJECTED: Label("⊗", "rejected", "bad"),
-    Status.ERROR: Label("✗", "error", "bad"),
-    Status.OOM: Label("✗", "out of memory", "bad"),
-    Status.TIMEOUT: Label("✗", "timeout", "bad"),
-    Status.CRASHED: Label("✗", "crashed", "bad"),
-    Status.UNSUPPORTED: Label("⊘", "unsupported", "muted"),
-    Status.INVALID: Label("✗", "invalid output", "bad"),
-    Status.ABSENT: Label("○", "not measured", "muted"),
+    Status.OK: ("✓", "good"),
+    Status.INCORRECT: ("≠", "bad"),
+    Status.EXCEEDS_PHYSICS: ("≫", "bad"),
+    Status.REJECTED: ("⊗", "bad"),
+    Status.UNSUPPORTED: ("⊘", "muted"),
+    Status.ABSENT: ("○", "muted"),
 }
+"""Glyph and class of each status; a cross for all others."""
 _VERDICT = {
     Verdict.BASELINE: Label("●", "baseline", "muted"),
     Verdict.FASTER: Label("▲", "faster", "good"),
@@ -39,23 +34,14 @@ _VERDICT = {
     Verdict.AMBIGUOUS: Label("≈", "ambiguous", "plain"),
     Verdict.NONE: Label("–", "not comparable", "muted"),
 }
-TIMERS: Mapping[Timer, str] = {
-    Timer.CUPTI: "CUPTI",
-    Timer.EVENTS: "events",
-    Timer.MONOTONIC: "host clock",
-    Timer.UNKNOWN: "unknown",
-}
-CACHES: Mapping[CacheState, str] = {
-    CacheState.READ_FLUSH: "cold, flushed",
-    CacheState.ROTATED: "cold, rotated inputs",
-    CacheState.HOT: "hot",
-    CacheState.UNKNOWN: "unknown",
-}
 
 
 def status_label(status: Status | None) -> Label:
     """Return the label of a status; None is a cell that has not run."""
-    return _STATUS[status]
+    if status is None:
+        return Label("○", "not run", "muted")
+    glyph, tone = _STATUS.get(status, ("✗", "bad"))
+    return Label(glyph, status.label, tone)
 
 
 def check_label(passed: bool) -> Label:

@@ -52,8 +52,6 @@ def environment() -> Environment:
         status=labels.status_label,
         passed=labels.check_label,
         verdict=labels.verdict_label,
-        timer=labels.TIMERS.__getitem__,
-        cache=labels.CACHES.__getitem__,
         peak=labels.peak_name,
         peak_unit=labels.peak_unit,
         sorted_peaks=labels.sorted_peaks,

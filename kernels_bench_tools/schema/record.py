@@ -17,20 +17,32 @@ SCHEMA = 1
 """Version of the record format that this package writes; it reads this version and all older ones."""
 
 
-class Status(StrEnum):
+class _Labelled(StrEnum):
+    """Values of a field, each with its words in tables and charts where they differ from the value."""
+
+    label: str
+
+    def __new__(cls, value: str, label: str = "") -> Self:
+        """Make the member that is ``value`` in records."""
+        member = str.__new__(cls, value)
+        member._value_, member.label = value, label or value
+        return member
+
+
+class Status(_Labelled):
     """How a measurement ended. The first four have a latency; only ``ok`` can be ranked."""
 
     OK = "ok"
     """Ran, and agreed with the reference."""
     INCORRECT = "incorrect"
     """Ran, and failed the correctness check."""
-    EXCEEDS_PHYSICS = "exceeds_physics"
+    EXCEEDS_PHYSICS = "exceeds_physics", "above the roofline"
     """Ran, and its time is above the roofline: faster than the device can move its bytes or do its arithmetic."""
     REJECTED = "rejected"
     """Ran, and its time is not that of the work it claims, for the reason in its flags."""
     ERROR = "error"
     """Raised an exception, or its process exited with a code other than 0."""
-    OOM = "oom"
+    OOM = "oom", "out of memory"
     """Ran out of memory."""
     TIMEOUT = "timeout"
     """Exceeded its cell's time limit."""
@@ -38,9 +50,9 @@ class Status(StrEnum):
     """Its process was ended by a signal, such as a segmentation fault."""
     UNSUPPORTED = "unsupported"
     """Cannot run here: no such device, package, build or network."""
-    INVALID = "invalid"
+    INVALID = "invalid", "invalid output"
     """Its process succeeded without writing readable records."""
-    ABSENT = "absent"
+    ABSENT = "absent", "not measured"
     """Not measured on this device. In summaries only, never in a record."""
 
     @property
@@ -49,24 +61,24 @@ class Status(StrEnum):
         return self in {Status.OK, Status.INCORRECT, Status.EXCEEDS_PHYSICS, Status.REJECTED}
 
 
-class Timer(StrEnum):
+class Timer(_Labelled):
     """What measured the time."""
 
-    CUPTI = "cupti"
+    CUPTI = "cupti", "CUPTI"
     """Durations of the kernels as the device counted them, summed per call."""
     EVENTS = "events"
     """A pair of device events around the call."""
-    MONOTONIC = "monotonic"
+    MONOTONIC = "monotonic", "host clock"
     """The host's monotonic clock around the call."""
     UNKNOWN = "unknown"
 
 
-class CacheState(StrEnum):
+class CacheState(_Labelled):
     """State of the last-level cache at the start of a timed call."""
 
-    READ_FLUSH = "read_flush"
+    READ_FLUSH = "read_flush", "cold, flushed"
     """Cold and clean: a buffer larger than the cache was read before each call."""
-    ROTATED = "rotated"
+    ROTATED = "rotated", "cold, rotated inputs"
     """Cold: successive calls use different input sets that together exceed the cache."""
     HOT = "hot"
     UNKNOWN = "unknown"
@@ -170,33 +182,19 @@ REJECTING = frozenset(
 """Flags with which a record is ``rejected``: its time is not that of the work it claims."""
 
 
-class Regime(StrEnum):
+class Regime(_Labelled):
     """What limits the speed of a workload on a device."""
 
-    LAUNCH = "launch"
+    LAUNCH = "launch", "launch-bound"
     """Less than five times an empty kernel: launch overhead dominates."""
-    L2 = "l2"
+    L2 = "l2", "in cache"
     """Its bytes fit into half of the last-level cache."""
-    TRANSITION = "transition"
+    TRANSITION = "transition", "cache and memory"
     """Between the cache and memory."""
-    HBM = "hbm"
+    HBM = "hbm", "memory-bound"
     """More than four times the last-level cache: memory bandwidth."""
-    COMPUTE = "compute"
+    COMPUTE = "compute", "compute-bound"
     """More arithmetic per byte than the measured ridge."""
-
-    @property
-    def label(self) -> str:
-        """Its name in tables and charts."""
-        return _REGIME_LABELS[self]
-
-
-_REGIME_LABELS = {
-    Regime.LAUNCH: "launch-bound",
-    Regime.L2: "in cache",
-    Regime.TRANSITION: "cache and memory",
-    Regime.HBM: "memory-bound",
-    Regime.COMPUTE: "compute-bound",
-}
 
 
 class Latency(msgspec.Struct, kw_only=True):

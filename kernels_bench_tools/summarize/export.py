@@ -126,7 +126,7 @@ def _point_line(title: str, point: Point) -> list[str]:
 
 
 def _outcome(status: Status, reason: str) -> str:
-    return f"{status.value}: {reason}" if reason else status.value
+    return f"{status.label}: {reason}" if reason else status.label
 
 
 def aligned(lines: Sequence[Sequence[str]], right: set[int]) -> str:

@@ -239,7 +239,7 @@ def reason_of(record: Record) -> str:
             return one_line(reason)
         error = "" if record.absmax is None else f", by up to {record.absmax:.3g}"
         return f"differs from the reference{error}"
-    return f"{record.outcome.value}, without a recorded reason"
+    return f"{record.outcome.label}, without a recorded reason"
 
 
 def one_line(text: str, limit: int = 300) -> str:

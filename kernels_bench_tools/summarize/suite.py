@@ -185,7 +185,7 @@ def _reason(ours: SuiteEntry | None, base: SuiteEntry | None, family: str) -> st
     failed = ours if ours.p50_ms is None else base
     if failed is None or failed.status is None:
         return "no baseline passed"
-    return f"{failed.title}: {failed.status.value}" + (f", {failed.reason}" if failed.reason else "")
+    return f"{failed.title}: {failed.status.label}" + (f", {failed.reason}" if failed.reason else "")
 
 
 def report_text(report: SuiteReport) -> str:

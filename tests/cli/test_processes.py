@@ -91,7 +91,7 @@ def test_run_shows_processes_flags_and_interval_within_120_columns(operator: Pat
     assert "running" not in after.stderr
     assert as_data[0]["processes"] == 3
     row = next(line for line in after.stdout.splitlines() if line.startswith("w0"))
-    assert "(near floor, drift)" in row
+    assert "(near launch overhead, drift)" in row
     assert re.search(r"\d \[[\d.]+, [\d.]+\]", row)
     assert max(map(len, after.stdout.splitlines())) <= 120
 

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import pytest
-
-from kernels_bench_tools.report.labels import CACHES, TIMERS, status_label
 from kernels_bench_tools.report.site import publish
 from kernels_bench_tools.schema.build import FrontMatter, NotebookRun, Prose
-from kernels_bench_tools.schema.record import CacheState, Status, Timer
 
 PAGE = "selfcheck.html"
 
@@ -67,12 +63,3 @@ def test_a_notebook_of_the_same_name_is_not_overwritten(sample, read_page):
     sample.build.notebooks.append(notebook)
     publish(sample.root, sample.build, sample.root / "site")
     assert "My own words." in read_page(sample.root / "site", PAGE).text
-
-
-@pytest.mark.parametrize(("kind", "labels"), [(Timer, TIMERS), (CacheState, CACHES)])
-def test_every_value_of_an_enum_has_a_label(kind, labels):
-    assert set(kind) == set(labels)
-
-
-def test_every_status_has_a_label():
-    assert all(status_label(status).word for status in Status)

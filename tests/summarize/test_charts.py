@@ -253,4 +253,4 @@ def test_an_implementation_without_a_record_of_a_device_is_in_its_legends(source
     cpu = Device(kind="cpu", name="A CPU", slug="a-cpu")
     sources = [source("old", [0.1, 0.2]), source("old", [1.0], device=cpu), source("new", [2.0], device=cpu)]
 
-    assert "New (not measured here)" in texts(draw(summarize("x", "X", sources), "latency"))
+    assert "New (not measured)" in texts(draw(summarize("x", "X", sources), "latency"))

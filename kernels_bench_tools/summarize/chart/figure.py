@@ -229,4 +229,4 @@ def _note(row: Row) -> str:
         return "baseline"
     if row.speedup is not None:
         return f"speed-up {times(row.speedup)} {times_interval(row.speedup_low, row.speedup_high)}".rstrip()
-    return ": ".join(filter(None, [row.status.value.replace("_", " "), row.reason]))
+    return ": ".join(filter(None, [row.status.label, row.reason]))

@@ -14,7 +14,7 @@ from matplotlib.patches import PathPatch
 from matplotlib.path import Path
 from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator
 
-from kernels_bench_tools.schema.record import Regime, Status
+from kernels_bench_tools.schema.record import Regime
 from kernels_bench_tools.schema.summary import DeviceSummary, Estimate, Point, Row, WorkloadSummary
 from kernels_bench_tools.summarize.chart.palette import Style
 from kernels_bench_tools.summarize.metrics import Line, Metric, has_passed
@@ -32,19 +32,14 @@ _LONGEST_TITLE, _LONGEST_TICK = 46, 26
 _TICK_LINE, _TILTED_LINE, _TILT = 0.17, 0.26, 60
 _CROSS = 0.14
 """Distance of the crosses of one workload."""
-_STATUS = {
-    Status.INVALID: "invalid output",
-    Status.ABSENT: "not measured here",
-    Status.EXCEEDS_PHYSICS: "above the roofline",
+_SHADES = {
+    Regime.LAUNCH: 0.13,
+    Regime.L2: 0.09,
+    Regime.TRANSITION: 0.06,
+    Regime.HBM: 0.03,
+    Regime.COMPUTE: 0.0,
 }
-_REGIMES = {
-    Regime.LAUNCH: ("launch-bound", 0.13),
-    Regime.L2: ("in cache", 0.09),
-    Regime.TRANSITION: ("cache and memory", 0.06),
-    Regime.HBM: ("memory-bound", 0.03),
-    Regime.COMPUTE: ("compute-bound", 0.0),
-}
-"""Label and opacity of the span of each regime."""
+"""Opacity of the span of each regime."""
 
 
 def printable(text: str) -> str:
@@ -247,14 +242,13 @@ def _draw_regimes(axes: Any, view: DeviceSummary) -> None:
     for regime, run in groupby(enumerate(regimes(view)), key=lambda pair: pair[1]):
         if regime is None:
             continue
-        label, opacity = _REGIMES[regime]
         places = [at for at, _ in run]
         start, end = max(places[0] - 0.5, -0.4), min(places[-1] + 0.5, len(view.workloads) - 0.6)
-        if opacity:
+        if opacity := _SHADES[regime]:
             axes.axvspan(start, end, facecolor=ink, alpha=opacity, linewidth=0, zorder=0, clip_on=False)
-        short = label.replace("-bound", "").replace("cache and memory", "mixed").removeprefix("in ")
+        short = regime.label.replace("-bound", "").replace("cache and memory", "mixed").removeprefix("in ")
         room = (end - start) * _slot(view.workloads) - 0.1
-        text = next((text for text in (label, short) if len(text) * _WORD_LETTER <= room), "")
+        text = next((text for text in (regime.label, short) if len(text) * _WORD_LETTER <= room), "")
         style = {"ha": "center", "va": "top", "fontsize": 8.5, "alpha": 0.8, "zorder": 1}
         axes.text((start + end) / 2, 0.985, text, transform=axes.get_xaxis_transform(), **style)
 
@@ -333,7 +327,7 @@ def _legend_columns(view: DeviceSummary) -> int:
 def _legend_text(row: Row, view: DeviceSummary) -> str:
     title = _cut(printable(row.title), _LONGEST_TITLE)
     if not row.passed:
-        return f"{title} ({_STATUS.get(row.status, row.status.value)})"
+        return f"{title} ({row.status.label})"
     notes = ["baseline"] if row.implementation == view.baseline else []
     notes += [f"{row.passed} of {row.total} ok"] if row.passed < row.total else []
     return f"{title} ({', '.join(notes)})" if notes else title
