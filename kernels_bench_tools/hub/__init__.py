@@ -3,8 +3,7 @@
 kernel      get_kernel: a reference becomes a module, layer or function in this process
 reference   the syntax of references
 resolve     which build a reference means: override, lock, cache, hub, in this order
-store       the local cache: snapshots, builds, digests of their files
-lock        the file kernels.lock
+store       the file kernels.lock, and the local cache: snapshots, builds, digests of their files
 status      HubStatus and HubError; classification of exceptions
 prefetch    the process that `kbt prefetch` starts
 

@@ -19,8 +19,8 @@ OFF_VALUES = {"0", "OFF", "NO", "FALSE"}
 DEADLINE, DEADLINE_S = "KBT_HUB_DEADLINE_S", 60.0
 DEVICES = ("cuda", "rocm", "xpu", "mps", "npu", "cpu")
 
-_loaded: dict[Path, tuple[HubKernel, str]] = {}
-"""Folder of a build to its description and its metadata's id. Modules belong to the process, and so does this."""
+_loaded: dict[Path, ResolvedKernel] = {}
+"""The kernels that this process has loaded, by the folder of their build."""
 
 
 def get_kernel(
@@ -49,10 +49,7 @@ def get_kernel(
             an ``Unsupported``: inside ``load`` of ``run_benchmark`` it becomes records with this reason.
         KbtError: The reference, or another argument, is wrong.
     """
-    choices = reference if isinstance(reference, Mapping) else {"": reference}
-    parsed = {kind: parse_reference(text, version, revision) for kind, text in choices.items()}
-    _check_arguments(parsed, trust)
-    chosen, options = prepare(parsed, trust, backend, deadline_s)
+    chosen, options = prepare(reference, version, revision, trust, backend, deadline_s)
     try:
         module = _load(chosen, options)
     except (Unsupported, KbtError):
@@ -64,27 +61,32 @@ def get_kernel(
 
 def loaded_kernels() -> list[HubKernel]:
     """Return the kernels that :func:`get_kernel` has loaded in this process, including their dependencies."""
-    return [kernel for kernel, _ in _loaded.values()]
+    return [kernel.info for kernel in _loaded.values()]
 
 
 def prepare(
-    parsed: Mapping[str, KernelReference],
+    reference: str | Mapping[str, str],
+    version: int | str | None,
+    revision: str | None,
     trust: Sequence[str],
     backend: str | None = None,
     deadline_s: float | None = None,
 ) -> tuple[KernelReference, ResolveOptions]:
-    """Return the reference for this process's device, and how to resolve it.
-
-    Args:
-        parsed: Reference by kind of device; ``""`` stands for every device.
-        trust: See :func:`get_kernel`.
-        backend: See :func:`get_kernel`.
-        deadline_s: See :func:`get_kernel`.
+    """Return the reference for this process's device, and how to resolve it; the arguments of :func:`get_kernel`.
 
     Raises:
         HubError: Hub kernels are switched off, a package is missing, or there is no reference for this device.
-        KbtError: The deadline is not a positive number.
+        KbtError: An argument is wrong.
     """
+    choices = reference if isinstance(reference, Mapping) else {"": reference}
+    parsed = {kind: parse_reference(text, version, revision) for kind, text in choices.items()}
+    unknown = sorted(kind for kind in parsed if kind and kind not in DEVICES)
+    if unknown or not parsed:
+        what = f"names the device {unknown[0]!r}" if unknown else "names no device"
+        raise KbtError("get_kernel({...})", what, ", ".join(DEVICES))
+    if isinstance(trust, str) or not (isinstance(trust, Sequence) and all(isinstance(x, str) for x in trust)):
+        expected = 'a list such as ["org", "org/repo"]'
+        raise KbtError(f"get_kernel(trust={trust!r})", "is not an allow-list", expected)
     seconds = _find_deadline(deadline_s)
     switch = os.environ.get(SWITCH, "").strip()
     if switch.upper() in OFF_VALUES:
@@ -110,18 +112,6 @@ def dependency_reference(kernel: Any) -> KernelReference:
     return parse_reference(kernel.repo_id, getattr(pin, "version", None), getattr(pin, "revision", None))
 
 
-def _check_arguments(parsed: Mapping[str, KernelReference], trust: Sequence[str]) -> None:
-    unknown = sorted(kind for kind in parsed if kind and kind not in DEVICES)
-    if unknown or not parsed:
-        what = f"names the device {unknown[0]!r}" if unknown else "names no device"
-        raise KbtError("get_kernel({...})", what, ", ".join(DEVICES))
-    is_list = isinstance(trust, Sequence) and not isinstance(trust, str)
-    if not is_list or not all(isinstance(name, str) for name in trust):
-        raise KbtError(
-            f"get_kernel(trust={trust!r})", "is not an allow-list", 'a list such as ["org", "org/repo"]'
-        )
-
-
 def _find_deadline(given: float | None) -> float:
     value = os.environ.get(DEADLINE, "").strip() or DEADLINE_S if given is None else given
     try:
@@ -144,8 +134,7 @@ def _current_device() -> str:
     if torch.cuda.is_available():
         return "rocm" if torch.version.hip else "cuda"
     for kind in ("xpu", "mps", "npu"):
-        module = getattr(torch, kind, None)
-        if module is not None and hasattr(module, "is_available") and module.is_available():
+        if getattr(getattr(torch, kind, None), "is_available", bool)():
             return kind
     return "cpu"
 
@@ -166,8 +155,7 @@ def _load(reference: KernelReference, options: ResolveOptions) -> Any:
         # The architecture is checked before the import: a build for another GPU can end the process.
         metadata_validator=AllValidator(validators=[*default_metadata_validators(), ArchValidator()]),
     )
-    for one in resolver.found:
-        _loaded[one.build.variant_path] = (one.info, one.build.metadata.id)
+    _loaded.update({one.build.variant_path: one for one in resolver.found})
     return module
 
 
@@ -183,9 +171,9 @@ class _Resolver:
         """Return a build on this disk; the first call is for the requested kernel."""
         found = resolve(dependency_reference(kernel) if self.found else self._root, self._options)
         name = found.build.metadata.id
-        for folder, (_, known) in _loaded.items():
+        for folder, known in _loaded.items():
             # The imports inside a second build with the same id would get the modules of the first one.
-            if known == name and folder != found.build.variant_path:
+            if known.build.metadata.id == name and folder != found.build.variant_path:
                 reason = (
                     f"another build called {name} is loaded in this process; compare them in two notebooks"
                 )

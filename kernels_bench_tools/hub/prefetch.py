@@ -14,20 +14,16 @@ import msgspec
 
 from kernels_bench_tools.errors import KbtError
 from kernels_bench_tools.hub.kernel import dependency_reference, prepare
-from kernels_bench_tools.hub.lock import KernelsLock, read_lock, write_lock
-from kernels_bench_tools.hub.reference import parse_reference
 from kernels_bench_tools.hub.resolve import resolve_on_hub
 from kernels_bench_tools.hub.status import HubError, HubStatus
+from kernels_bench_tools.hub.store import KernelsLock, read_lock, write_lock
 from kernels_bench_tools.schema.hub import FetchedKernel, KernelRequest
 
 
 def main(path: Path) -> int:
-    """Fetch the kernels named on stdin and lock them in ``path``.
+    """Lock the kernels named on stdin in ``path``; return 0 if all are available, 2 if not, 1 for a mistake.
 
     A kernel that is not available keeps its entry in the lock.
-
-    Returns:
-        0 if all are available, 2 if not, 1 for a mistake of the user.
     """
     try:
         requests = msgspec.json.decode(sys.stdin.buffer.read(), type=list[KernelRequest])
@@ -47,11 +43,9 @@ def main(path: Path) -> int:
 
 def fetch(request: KernelRequest, lock: KernelsLock) -> Iterator[FetchedKernel]:
     """Fetch a kernel and its dependencies, add them to ``lock``, and yield how each ended."""
-    choices = request.reference if isinstance(request.reference, dict) else {"": request.reference}
-    parsed = {k: parse_reference(text, request.version, request.revision) for k, text in choices.items()}
     name = str(request.reference)
     try:
-        chosen, options = prepare(parsed, request.trust)
+        chosen, options = prepare(request.reference, request.version, request.revision, request.trust)
         queue, seen = [chosen], set[str]()
         while queue:
             reference = queue.pop(0)
@@ -62,13 +56,9 @@ def fetch(request: KernelRequest, lock: KernelsLock) -> Iterator[FetchedKernel]:
             found, answer = resolve_on_hub(reference, options)
             lock.add(answer)
             queue += [dependency_reference(one) for one in found.build.metadata.kernel_depends]
-            info = found.info
+            commit, variant, notes = found.info.commit, found.info.variant, found.info.notes
             yield FetchedKernel(
-                reference=name,
-                status=HubStatus.OK,
-                commit=info.commit,
-                variant=info.variant,
-                notes=info.notes,
+                reference=name, status=HubStatus.OK, commit=commit, variant=variant, notes=notes
             )
     except HubError as error:
         yield FetchedKernel(reference=name, status=error.status, reason=error.reason)

@@ -4,21 +4,22 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, wait
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import msgspec
 
 from kernels_bench_tools.errors import KbtError
-from kernels_bench_tools.hub.lock import LockedKernel, base_folder, read_lock
 from kernels_bench_tools.hub.reference import KernelReference, parse_reference
 from kernels_bench_tools.hub.status import HubError, HubStatus, classify
 from kernels_bench_tools.hub.store import (
+    LockedKernel,
     cache_folder,
     cached_commits,
     cached_names,
@@ -27,6 +28,7 @@ from kernels_bench_tools.hub.store import (
     digest_build,
     downloaded_bytes,
     read_answers,
+    read_lock,
     save_answer,
     snapshot_folder,
 )
@@ -34,6 +36,7 @@ from kernels_bench_tools.schema.hub import find_lock
 from kernels_bench_tools.schema.record import HubKernel
 
 if TYPE_CHECKING:
+    from huggingface_hub import HfApi
     from kernels.resolver import LocalKernel
 
 ALLOW_LIST = "allow-list"
@@ -58,11 +61,9 @@ class ResolveOptions:
         return repo in self.trust or repo.partition("/")[0] in self.trust
 
 
-@dataclass(frozen=True)
-class ResolvedKernel:
+class ResolvedKernel(NamedTuple):
     """A build on this disk with checked files, and its description for the record."""
 
-    reference: KernelReference
     build: LocalKernel
     info: HubKernel
 
@@ -76,11 +77,13 @@ def resolve(reference: KernelReference, options: ResolveOptions) -> ResolvedKern
     """
     if folder := _override(reference):
         return _from_folder(reference, folder, options)
-    path = find_lock(base_folder())
+    path = find_lock(_base_folder())
     locked = read_lock(path).find(reference) if path else None
     if locked is not None:
-        return _from_lock(reference, locked, options)
-    return _from_answer(reference, options) or _from_hub(reference, options)
+        return _from_known(reference, locked, "lock", options) or _download_locked(reference, locked, options)
+    earlier = read_answers(reference.repo).find(reference) if reference.is_fixed else None
+    found = _from_known(reference, earlier, "cache", options) if earlier else None
+    return found or _from_hub(reference, options)
 
 
 def resolve_on_hub(
@@ -93,20 +96,20 @@ def resolve_on_hub(
     """
     if _is_offline():
         raise HubError(HubStatus.HUB_UNREACHABLE, "the hub is switched off (HF_HUB_OFFLINE)")
-
-    def download() -> tuple[LocalKernel, LockedKernel]:
-        try:
-            return _download(reference, options)
-        except Exception as error:
-            raise classify(error, reference.repo, HubStatus.HUB_ERROR) from error
-
-    build, answer = _with_deadline(options.deadline_s, download, lambda: downloaded_bytes(reference.repo))
+    try:
+        build, answer = _with_deadline(
+            options.deadline_s,
+            lambda: _download(reference, options),
+            lambda: downloaded_bytes(reference.repo),
+        )
+    except Exception as error:
+        raise classify(error, reference.repo, HubStatus.HUB_ERROR) from error
     return _checked(reference, build, "hub", answer), answer
 
 
 def _override(reference: KernelReference) -> Path | None:
     if reference.folder:
-        return base_folder() / Path(reference.folder).expanduser()
+        return _base_folder() / Path(reference.folder).expanduser()
     text = os.environ.get(OVERRIDES, "")
     for entry in text.split(":") if text else []:
         repo, equals, folder = entry.partition("=")
@@ -118,10 +121,9 @@ def _override(reference: KernelReference) -> Path | None:
 
 
 def _from_folder(reference: KernelReference, folder: Path, options: ResolveOptions) -> ResolvedKernel:
-    name = reference.repo or reference.folder
     if not folder.is_dir():
         raise KbtError(f"get_kernel({reference.text!r})", f"there is no folder {folder}", "a kernel's folder")
-    build = choose_build(folder, name, options.backend)
+    build = choose_build(folder, reference.repo or reference.folder, options.backend)
     found = _checked(reference, build, "override", None, trusted="local")
     if reference.version not in (None, build.metadata.version):
         note = f"version {reference.version} was requested; this folder has {build.metadata.version}"
@@ -129,42 +131,34 @@ def _from_folder(reference: KernelReference, folder: Path, options: ResolveOptio
     return found
 
 
-def _from_lock(reference: KernelReference, locked: LockedKernel, options: ResolveOptions) -> ResolvedKernel:
-    """Return the locked commit, from disk if it is there."""
-    if locked.trusted == ALLOW_LIST and not options.allows(locked.repo):
-        publisher = locked.repo.partition("/")[0]
+def _from_known(
+    reference: KernelReference, known: LockedKernel, origin: str, options: ResolveOptions
+) -> ResolvedKernel | None:
+    """Return the commit in a lock or in an earlier answer of the hub, or None if the hub has to supply files."""
+    if known.trusted == ALLOW_LIST and not options.allows(known.repo):
+        publisher = known.repo.partition("/")[0]
         reason = (
-            f"{publisher} was trusted by an allow-list when it was locked, and trust= does not name it now"
+            f"{publisher} was trusted by an allow-list when it was resolved, and trust= does not name it now"
         )
         raise HubError(HubStatus.UNTRUSTED_PUBLISHER, reason)
-    if snapshot_folder(locked.repo, locked.commit).is_dir():
+    if snapshot_folder(known.repo, known.commit).is_dir():
         try:
-            return _from_disk(reference, locked.commit, "lock", locked, options)
+            return _from_disk(reference, known.commit, origin, known, options)
         except HubError as error:
+            # The hub may supply missing files, or a build for another torch; changed files are an error.
             if error.status is HubStatus.FILES_CHANGED or _is_offline():
                 raise
+    return None
+
+
+def _download_locked(
+    reference: KernelReference, locked: LockedKernel, options: ResolveOptions
+) -> ResolvedKernel:
     if _is_offline():
         reason = f"{reference.name} is locked to {locked.commit[:12]}, which is not in the local cache"
         raise HubError(HubStatus.NOT_IN_CACHE, f"{reason}, and the hub is switched off")
     found, answer = resolve_on_hub(parse_reference(locked.repo, revision=locked.commit), options)
-    expected = msgspec.structs.replace(locked, trusted=answer.trusted)
-    return _checked(reference, found.build, "lock", expected)
-
-
-def _from_answer(reference: KernelReference, options: ResolveOptions) -> ResolvedKernel | None:
-    """Return the hub's earlier answer to the same reference, if it is in the cache and still valid."""
-    answer = read_answers(reference.repo).find(reference) if reference.is_fixed else None
-    if answer is None or (answer.trusted == ALLOW_LIST and not options.allows(answer.repo)):
-        return None
-    if not snapshot_folder(answer.repo, answer.commit).is_dir():
-        return None
-    try:
-        return _from_disk(reference, answer.commit, "cache", answer, options)
-    except HubError as error:
-        # The hub may supply missing files, or a build for another torch; changed files are an error.
-        if error.status is HubStatus.FILES_CHANGED:
-            raise
-        return None
+    return _checked(reference, found.build, "lock", msgspec.structs.replace(locked, trusted=answer.trusted))
 
 
 def _from_hub(reference: KernelReference, options: ResolveOptions) -> ResolvedKernel:
@@ -186,7 +180,7 @@ def _from_hub(reference: KernelReference, options: ResolveOptions) -> ResolvedKe
 
 def _from_cache(reference: KernelReference, options: ResolveOptions, why: str) -> ResolvedKernel:
     """Return the newest usable build in the cache, with a note that states why the hub was not used."""
-    rejections: list[HubError] = []
+    rejection: HubError | None = None
     for commit in cached_commits(reference):
         answer = read_answers(reference.repo).find(reference)
         known = answer if answer is not None and answer.commit == commit else None
@@ -195,12 +189,12 @@ def _from_cache(reference: KernelReference, options: ResolveOptions, why: str) -
         except HubError as error:
             if error.status is HubStatus.FILES_CHANGED:
                 raise
-            rejections.append(error)
+            rejection = rejection or error
             continue
         found.info.notes.append(f"taken from the local cache: {why}")
         return found
-    if rejections:
-        raise rejections[0]
+    if rejection:
+        raise rejection
     there = ", ".join(cached_names(reference.repo))
     what = f"{reference.name} is not in the local cache" + (f" (which has {there})" if there else "")
     raise HubError(HubStatus.NOT_IN_CACHE, f"{what}, and {why}")
@@ -242,7 +236,7 @@ def _checked(
         trusted=(known.trusted if known else "") or trusted,
         notes=list(known.notes) if known else [],
     )
-    return ResolvedKernel(reference, build, info)
+    return ResolvedKernel(build, info)
 
 
 def _is_offline() -> bool:
@@ -259,8 +253,7 @@ def _download(reference: KernelReference, options: ResolveOptions) -> tuple[Loca
     repo, api = reference.repo, _get_hf_api()
     allowed = options.allows(repo)
     _check_trust_remote_code(repo, local_files_only=False, trust_remote_code=[repo] if allowed else False)
-    skipped: list[str] = []
-    rejections: list[HubError] = []
+    rejections: dict[int | None, HubError] = {}
     for revision, version in _candidates(reference, api):
         try:
             remote = resolve_hub_kernel(repo, api=api, backend=options.backend, revision=revision)
@@ -268,8 +261,7 @@ def _download(reference: KernelReference, options: ResolveOptions) -> tuple[Loca
             found = classify(error, repo, HubStatus.HUB_ERROR)
             if found.status is not HubStatus.NO_BUILD_FOR_SYSTEM or not reference.bounds:
                 raise found from error
-            skipped.append(f"version {version} was skipped: {found.status}")
-            rejections.append(found)
+            rejections[version] = found
             continue
         # The folder names the full commit, also where a short one was requested.
         snapshot = remote.install(api=api).variant_path.parents[1]
@@ -283,44 +275,38 @@ def _download(reference: KernelReference, options: ResolveOptions) -> tuple[Loca
             version=version,
             trusted=ALLOW_LIST if allowed else "publisher",
             builds={build.variant_str: digest_build(build)},
-            notes=skipped,
+            notes=[f"version {skipped} was skipped: {why.status}" for skipped, why in rejections.items()],
         )
         save_answer(answer)
         return build, answer
     reason = f"none of the versions that {reference.pin} admits fits this system: "
-    raise HubError(HubStatus.NO_BUILD_FOR_SYSTEM, reason + "; ".join(one.reason for one in rejections))
+    raise HubError(
+        HubStatus.NO_BUILD_FOR_SYSTEM, reason + "; ".join(why.reason for why in rejections.values())
+    )
 
 
-def _candidates(reference: KernelReference, api: Any) -> Iterator[tuple[str, int | None]]:
-    """Yield the commits that a reference may mean, with their versions, the newest version first."""
+def _candidates(reference: KernelReference, api: HfApi) -> list[tuple[str, int | None]]:
+    """Return the commits that a reference may mean, with their versions, the newest version first."""
     if reference.revision and reference.is_fixed:
-        yield reference.revision, None
-        return
+        return [(reference.revision, None)]
     refs = api.list_repo_refs(reference.repo, repo_type="kernel")
     if reference.revision:
-        named = {ref.name: str(ref.target_commit) for ref in (*refs.tags, *refs.branches)}
-        yield named.get(reference.revision, reference.revision), None
-        return
-    names = {ref.name: str(ref.target_commit) for ref in refs.branches}
-    versions = {int(name[1:]): commit for name, commit in names.items() if re.fullmatch(r"v\d+", name)}
-    wanted = sorted((version for version in versions if reference.admits(version)), reverse=True)
+        named = {ref.name: ref.target_commit for ref in (*refs.tags, *refs.branches)}
+        return [(named.get(reference.revision, reference.revision), None)]
+    versions = {int(x.name[1:]): x.target_commit for x in refs.branches if re.fullmatch(r"v\d+", x.name)}
+    wanted = sorted(filter(reference.admits, versions), reverse=True)
     if not wanted:
         there = ", ".join(map(str, sorted(versions))) or "none"
         reason = f"{reference.repo} has no version {reference.pin}; its versions: {there}"
         raise HubError(HubStatus.NO_SUCH_VERSION, reason)
-    yield from ((versions[version], version) for version in wanted)
+    return [(versions[version], version) for version in wanted]
 
 
 def _with_deadline(deadline_s: float, work: Callable[[], T], progress: Callable[[], int]) -> T:
-    """Return what ``work`` returns, or raise what it raises.
+    """Return what ``work`` returns; give up after ``deadline_s`` seconds in which ``progress`` returned the same.
 
     It runs in a daemon thread, which is abandoned if the hub does not answer: the client has no timeout, and a
     signal would not interrupt a name lookup.
-
-    Args:
-        deadline_s: Seconds without progress after which to give up.
-        work: The requests to the hub.
-        progress: How many bytes have arrived; a download that makes progress is not interrupted.
 
     Raises:
         HubError: The hub did not answer in time.
@@ -343,3 +329,13 @@ def _with_deadline(deadline_s: float, work: Callable[[], T], progress: Callable[
         if (arrived := progress()) != seen:
             seen, since = arrived, time.monotonic()
     return future.result()
+
+
+def _base_folder() -> Path:
+    """Return the folder that relative paths refer to: the notebook's in a cell, else the current one."""
+    script = getattr(sys.modules.get("__main__"), "__file__", None)
+    if script:
+        folder = Path(script).absolute().parent
+        if folder.parts[-2:] == (".kbt", "cells"):
+            return folder.parents[1]
+    return Path.cwd()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import socket
 from collections.abc import Iterator
 from enum import StrEnum
 
@@ -58,22 +57,11 @@ class HubError(Unsupported):
         super().__init__(f"{reason} [{status}]")
 
 
-# Class names, because huggingface_hub has changed its HTTP library before.
-_UNREACHABLE = {
-    "ConnectError",
-    "ConnectTimeout",
-    "ReadTimeout",
-    "ReadError",
-    "WriteError",
-    "PoolTimeout",
-    "ProxyError",
-    "RemoteProtocolError",
-}
+# Names of classes or their bases, because huggingface_hub has changed its HTTP library before.
+_UNREACHABLE = {"TransportError", "ConnectionError", "TimeoutError", "gaierror"}
 _BY_CLASS = {
     "RepositoryNotFoundError": (HubStatus.NO_SUCH_REPO, "the hub has no kernel {repo}, or it is not public"),
-    "GatedRepoError": (HubStatus.NO_SUCH_REPO, "the hub has no kernel {repo}, or it is not public"),
     "RevisionNotFoundError": (HubStatus.NO_SUCH_REVISION, "the hub has no such revision of {repo}"),
-    "EntryNotFoundError": (HubStatus.NO_BUILD_FOR_SYSTEM, "{repo} has no builds at all"),
     "RemoteEntryNotFoundError": (HubStatus.NO_BUILD_FOR_SYSTEM, "{repo} has no builds at all"),
 }
 _BY_MESSAGE = {
@@ -92,36 +80,25 @@ def classify(error: Exception, repo: str, otherwise: HubStatus) -> HubError:
     """Return the meaning of ``error``, found in its chain of causes.
 
     The outermost message can mislead: if the hub is unreachable, ``kernels`` reports that the publisher could not
-    be verified, and advises to trust it.
-
-    Args:
-        error: What was raised.
-        repo: The requested kernel, for the reason.
-        otherwise: The status of an unknown exception.
+    be verified, and advises to trust it. An unknown exception gets the status ``otherwise``.
     """
     if isinstance(error, HubError):
         return error
     chain = list(_chain(error))
-    return (
-        _from_network(chain)
-        or _from_response(chain, repo)
-        or _from_message(error, repo)
-        or HubError(otherwise, _unknown(error, repo, otherwise))
-    )
+    if unreachable := [link for link in chain if _UNREACHABLE & _class_names(link)]:
+        return HubError(HubStatus.HUB_UNREACHABLE, f"the hub cannot be reached: {_one_line(unreachable[-1])}")
+    if found := _from_response(chain, repo) or _from_message(error, repo):
+        return found
+    what = f"{type(error).__name__}: {_one_line(error)}"
+    if otherwise is HubStatus.HUB_ERROR:
+        return HubError(otherwise, f"the hub's answer for {repo} cannot be used: {what}")
+    return HubError(otherwise, f"{repo} does not load: {what}")
 
 
 def missing_package(name: str | None, repo: str = "") -> HubError:
     """Return the error for a Python package that is not installed."""
     reason = f"needs the package {name!r}, which is not installed in this environment"
     return HubError(HubStatus.MISSING_DEPENDENCY, f"{repo} {reason}".strip())
-
-
-def _from_network(chain: list[BaseException]) -> HubError | None:
-    known = (ConnectionError, TimeoutError, socket.gaierror)
-    found = [link for link in chain if isinstance(link, known) or type(link).__name__ in _UNREACHABLE]
-    if not found:
-        return None
-    return HubError(HubStatus.HUB_UNREACHABLE, f"the hub cannot be reached: {_one_line(found[-1])}")
 
 
 def _from_response(chain: list[BaseException], repo: str) -> HubError | None:
@@ -133,7 +110,7 @@ def _from_response(chain: list[BaseException], repo: str) -> HubError | None:
         publisher = repo.partition("/")[0]
         reason = f"the hub does not list {publisher} as a trusted publisher, and trust= does not name it"
         return HubError(HubStatus.UNTRUSTED_PUBLISHER, reason)
-    names = {type(link).__name__ for link in chain}
+    names = set[str]().union(*map(_class_names, chain))
     for name, (status, reason) in _BY_CLASS.items():
         if name in names:
             return HubError(status, reason.format(repo=repo))
@@ -162,11 +139,8 @@ def _from_message(error: Exception, repo: str) -> HubError | None:
     return None
 
 
-def _unknown(error: Exception, repo: str, otherwise: HubStatus) -> str:
-    what = f"{type(error).__name__}: {_one_line(error)}"
-    if otherwise is HubStatus.HUB_ERROR:
-        return f"the hub's answer for {repo} cannot be used: {what}"
-    return f"{repo} does not load: {what}"
+def _class_names(error: BaseException) -> set[str]:
+    return {kind.__name__ for kind in type(error).__mro__}
 
 
 def _one_line(error: BaseException) -> str:

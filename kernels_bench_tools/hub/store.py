@@ -1,4 +1,4 @@
-"""The local cache of the hub: snapshots, the hub's answers, and builds with the digests of their files.
+"""The file ``kernels.lock``, and the local cache: snapshots, the hub's answers, and the digests of builds.
 
 ``kernels`` writes no ``refs/v1`` when it downloads version 1, and its offline mode rejects a snapshot that has one
 build only. So the hub's answers are kept beside the snapshots, and builds are read from their folders.
@@ -9,14 +9,14 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from kernels_bench_tools.errors import KbtError
-from kernels_bench_tools.file_io import file_digest
-from kernels_bench_tools.hub.lock import KernelsLock, LockedBuild, LockedKernel, read_lock, write_lock
+from kernels_bench_tools.file_io import file_digest, write_atomically
 from kernels_bench_tools.hub.reference import KernelReference
 from kernels_bench_tools.hub.status import HubError, HubStatus, classify
 
@@ -26,6 +26,79 @@ if TYPE_CHECKING:
 ANSWERS = "kbt-answers.json"
 """File in a kernel's folder of the cache: the hub's answers, in the format of a lock."""
 _SHORT_COMMIT = re.compile(r"[0-9a-f]{7,40}")
+
+
+class LockedBuild(msgspec.Struct, kw_only=True):
+    """A build as it was when it was downloaded."""
+
+    digest: str
+    """SHA-256 over its files."""
+    files: dict[str, str]
+    """Path within the build to SHA-256."""
+
+
+class LockedKernel(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """What a reference meant when it was resolved on the hub."""
+
+    repo: str
+    pin: str
+    """Normalized version, constraint or revision."""
+    commit: str
+    snapshot: str = ""
+    """Folder of the commit's files, relative to the hub's cache, with ``/``."""
+    version: int | None = None
+    trusted: str = ""
+    """``publisher`` or ``allow-list``."""
+    builds: dict[str, LockedBuild] = msgspec.field(default_factory=dict)
+    """Build name to its files; machines of different kinds add theirs."""
+    notes: list[str] = msgspec.field(default_factory=list)
+
+
+class KernelsLock(msgspec.Struct, kw_only=True):
+    """The content of a lock file."""
+
+    format: int = 1
+    kernels: list[LockedKernel] = msgspec.field(default_factory=list)
+
+    def find(self, reference: KernelReference) -> LockedKernel | None:
+        """Return the entry for ``reference``, by its pin or its commit; None if there is none."""
+        for kernel in self.kernels:
+            if kernel.repo == reference.repo and reference.pin in (kernel.pin, kernel.commit):
+                return kernel
+        return None
+
+    def add(self, new: LockedKernel) -> None:
+        """Add an entry in place of the one with its pin; builds of the same commit are kept."""
+        for old in self.kernels:
+            if (old.repo, old.commit) == (new.repo, new.commit):
+                new.builds = {**old.builds, **new.builds}
+        others = [old for old in self.kernels if (old.repo, old.pin) != (new.repo, new.pin)]
+        self.kernels = sorted([*others, new], key=lambda kernel: (kernel.repo, kernel.pin))
+
+
+def read_lock(path: Path) -> KernelsLock:
+    """Read a lock file; a ``KbtError`` states why it cannot be read."""
+    remedy = "Write it with `kbt prefetch`"
+    try:
+        lock = msgspec.json.decode(path.read_bytes(), type=KernelsLock)
+    except OSError as error:
+        raise KbtError(str(path), f"cannot be read ({error.strerror})", "", remedy) from None
+    except msgspec.DecodeError as error:
+        expected = "a lock file of kbt (`kernels lock` writes another format)"
+        raise KbtError(str(path), f"is not a lock file ({error})", expected, remedy) from None
+    if lock.format != 1:
+        raise KbtError(str(path), f"has the format {lock.format}", "format 1", remedy)
+    return lock
+
+
+def write_lock(path: Path, lock: KernelsLock) -> None:
+    """Write a lock file atomically."""
+    data = msgspec.json.format(msgspec.json.encode(lock, order="deterministic"), indent=1) + b"\n"
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(path, data)
+    except OSError as error:
+        raise KbtError(str(path), f"cannot be written ({error.strerror})") from None
 
 
 def cache_folder() -> Path:
@@ -42,11 +115,10 @@ def snapshot_folder(repo: str, commit: str) -> Path:
 
 def downloaded_bytes(repo: str) -> int:
     """Return how many bytes of a kernel have arrived, including unfinished files."""
-    total = 0
-    with suppress(OSError):  # nothing yet, or a file that was just renamed
-        for entry in os.scandir(_kernel_folder(repo) / "blobs"):
-            total += entry.stat().st_size
-    return total
+    try:
+        return sum(entry.stat().st_size for entry in os.scandir(_kernel_folder(repo) / "blobs"))
+    except OSError:  # nothing yet, or a file that was just renamed
+        return 0
 
 
 def cached_commits(reference: KernelReference) -> list[str]:
@@ -88,12 +160,7 @@ def save_answer(answer: LockedKernel) -> None:
 
 
 def choose_build(folder: Path, repo: str, backend: str | None = None) -> LocalKernel:
-    """Return the build in ``folder`` that fits this system best.
-
-    Args:
-        folder: A snapshot, a kernel's repository, or one build.
-        repo: The kernel, for reasons.
-        backend: ``"cpu"`` for a CPU build where torch was built for another backend.
+    """Return the build that fits this system best in a snapshot, a kernel's repository, or the folder of a build.
 
     Raises:
         HubError: No build fits, files are missing, or its metadata cannot be read.
@@ -123,16 +190,12 @@ def digest_build(build: LocalKernel) -> LockedBuild:
         name = path.relative_to(build.variant_path).as_posix()
         if path.is_file() and not _is_bytecode(name):
             files[name] = file_digest(path)
-    return LockedBuild(digest=_digest_of(files), files=files)
+    lines = "".join(f"{name}\0{digest}\n" for name, digest in sorted(files.items()))
+    return LockedBuild(digest=hashlib.sha256(lines.encode()).hexdigest(), files=files)
 
 
 def check_files(build: LocalKernel, repo: str, expected: LockedBuild | None) -> str:
-    """Return the digest over a build's files after checking each of them.
-
-    Args:
-        build: The build.
-        repo: The kernel, for reasons.
-        expected: The files when it was downloaded or locked; None if unknown.
+    """Return the digest over a build's files, after checking them against those that were downloaded or locked.
 
     Raises:
         HubError: A file was changed, added or removed; it is named.
@@ -149,7 +212,6 @@ def check_files(build: LocalKernel, repo: str, expected: LockedBuild | None) -> 
 
 
 def _check_published_digest(build: LocalKernel, repo: str) -> None:
-    """Compare with the digest in the build's metadata, if it has one."""
     published = build.metadata.digest
     if published is None:
         return
@@ -162,11 +224,6 @@ def _check_published_digest(build: LocalKernel, repo: str) -> None:
         changed = sorted(name for name in names if not _is_bytecode(name))
         if changed:
             raise _changed(repo, build, changed, "when it was published") from error
-
-
-def _digest_of(files: Mapping[str, str]) -> str:
-    lines = "".join(f"{name}\0{digest}\n" for name, digest in sorted(files.items()))
-    return hashlib.sha256(lines.encode()).hexdigest()
 
 
 def _is_bytecode(name: str) -> bool:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from kernels_bench_tools.hub import HubStatus
-from kernels_bench_tools.hub.lock import read_lock
+from kernels_bench_tools.hub.store import read_lock
 from kernels_bench_tools.schema.hub import find_lock
 
 Place = Any
