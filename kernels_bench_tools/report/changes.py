@@ -14,9 +14,7 @@ from kernels_bench_tools.errors import ProjectError
 from kernels_bench_tools.report.labels import Label
 from kernels_bench_tools.report.operators import OperatorReport
 from kernels_bench_tools.report.page import Page
-from kernels_bench_tools.report.provenance import day
-from kernels_bench_tools.report.rows import view_slug, view_title
-from kernels_bench_tools.report.sections import implementation_urls
+from kernels_bench_tools.report.rows import day, view_title
 from kernels_bench_tools.schema.record import Status
 from kernels_bench_tools.schema.summary import (
     SMALLEST_EFFECT,
@@ -122,10 +120,10 @@ def _points(operators: Iterable[tuple[str, Iterable[DeviceSummary]]]) -> _Points
 
 def _current(before: _Points, operators: Sequence[OperatorReport], page: Page) -> Iterator[Change]:
     for operator in operators:
-        urls = implementation_urls(operator, page)
+        urls = operator.urls(page)
         for view in operator.views:
             place = f"{operator.title}, {view.device.name}, {view_title(view)}"
-            place_url = f"{page.url(operator.page_of(view))}#{view_slug(view)}"
+            place_url = operator.view_url(view, page)
             for row in view.rows:
                 old = [
                     before.get((operator.folder, view.device.slug, row.implementation, point.workload))

@@ -25,7 +25,7 @@ from kernels_bench_tools.report.paths import (
     matrix_page,
     page_path,
 )
-from kernels_bench_tools.report.provenance import Origin
+from kernels_bench_tools.report.rows import Origin
 from kernels_bench_tools.report.selfchecks import SelfChecks
 from kernels_bench_tools.schema.build import BuildRun, FrontMatter, NotebookRun
 from kernels_bench_tools.schema.record_io import RecordHead

@@ -13,9 +13,10 @@ import msgspec
 
 from kernels_bench_tools.file_io import read_struct
 from kernels_bench_tools.report.artifacts import Artifact, notebook_artifacts
-from kernels_bench_tools.report.labels import status_label
+from kernels_bench_tools.report.labels import Label, status_label
+from kernels_bench_tools.report.page import Page
 from kernels_bench_tools.report.paths import SitePaths, backward_page, page_path
-from kernels_bench_tools.report.rows import DeviceResults, by_device, is_forward
+from kernels_bench_tools.report.rows import DeviceResults, ViewRow, by_device, is_forward, view_slug
 from kernels_bench_tools.schema.build import CellRun, NotebookRun, Prose, has_other_code
 from kernels_bench_tools.schema.summary import DeviceSummary, Row, Summary
 from kernels_bench_tools.text import title_from_name
@@ -23,6 +24,39 @@ from kernels_bench_tools.text import title_from_name
 IMPLEMENTATIONS, RESULTS = "impls", "results"
 LATENCY = "latency.svg"
 _ORDER = re.compile(r"^!\[operators:([^\]\n]*)\]", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Implementation:
+    """An implementation of an operator: its notebook and its rows, one of which may be missing."""
+
+    id: str
+    notebook: NotebookRun | None
+    """None if the project no longer has it."""
+    rows: Sequence[ViewRow]
+
+    @property
+    def title(self) -> str:
+        """Its title."""
+        if self.rows:
+            return self.rows[0][1].title
+        return notebook_title(self.notebook) if self.notebook else self.id
+
+    @property
+    def description(self) -> str:
+        """Its description."""
+        if self.notebook:
+            return self.notebook.front.description
+        return self.rows[0][1].description if self.rows else ""
+
+    @property
+    def status(self) -> tuple[Label, str]:
+        """Status and reason of the first cell that failed, else of the first cell."""
+        cells = [cell for cell in self.notebook.cells if not cell.commented] if self.notebook else []
+        if not cells:
+            return status_label(None), ""
+        shown = next((cell for cell in cells if cell.status is not None and not cell.status.ran), cells[0])
+        return status_label(shown.status), shown.reason
 
 
 @dataclass(frozen=True)
@@ -88,7 +122,7 @@ class OperatorReport:
 
     def is_stale(self, row: Row) -> bool:
         """Whether the code of a row's cell changed after it was measured; False if that is not known."""
-        notebook = self.notebook(row.implementation)
+        notebook = self.notebooks.get(row.implementation)
         cells = notebook.cells if notebook else []
         return has_other_code(row.provenance, {cell.id: cell.code for cell in cells})
 
@@ -96,21 +130,37 @@ class OperatorReport:
         """Whether a notebook of this operator combines its results."""
         return posixpath.dirname(notebook.path) == posixpath.join(self.folder, RESULTS)
 
-    def notebook(self, implementation: str) -> NotebookRun | None:
-        """Return the notebook of an implementation; None if the project no longer has it."""
-        path = posixpath.join(self.folder, IMPLEMENTATIONS, f"{implementation}.md")
-        return next((notebook for notebook in self.implementations if notebook.path == path), None)
+    @cached_property
+    def notebooks(self) -> Mapping[str, NotebookRun]:
+        """The notebook of each implementation that the project still has."""
+        return {implementation_id(notebook): notebook for notebook in self.implementations}
 
-    def implementation_page(self, implementation: str) -> str:
-        """Return the site path of an implementation's page; empty if the project no longer has its notebook."""
-        notebook = self.notebook(implementation)
-        return page_path(notebook.path) if notebook else ""
+    def urls(self, page: Page) -> dict[str, str]:
+        """Return the URL of each implementation's page."""
+        return {name: page.url(page_path(notebook.path)) for name, notebook in self.notebooks.items()}
 
-    def rows(self, implementation: str) -> list[tuple[DeviceSummary, Row]]:
+    def view_url(self, view: DeviceSummary, page: Page) -> str:
+        """Return the URL of a view."""
+        return f"{page.url(self.page_of(view))}#{view_slug(view)}"
+
+    @cached_property
+    def anchors(self) -> set[str]:
+        """Ids of its devices and views, which are the same on every page that shows them."""
+        return {view.device.slug for view in self.views} | {view_slug(view) for view in self.views}
+
+    def rows(self, implementation: str) -> list[ViewRow]:
         """Return the rows of an implementation, view by view."""
         return [
             (view, row) for view in self.views for row in view.rows if row.implementation == implementation
         ]
+
+    @property
+    def entries(self) -> list[Implementation]:
+        """All implementations: the fastest of the first view first, those without results last."""
+        rows = [row for view in self.views for row in view.rows]
+        ranked = [row.implementation for row in rows if row.rank is not None]
+        names = dict.fromkeys([*ranked, *(row.implementation for row in rows), *self.notebooks])
+        return [Implementation(name, self.notebooks.get(name), self.rows(name)) for name in names]
 
 
 def implementation_id(notebook: NotebookRun) -> str:

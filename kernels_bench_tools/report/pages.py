@@ -4,13 +4,21 @@ from __future__ import annotations
 
 import json
 import posixpath
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence, Set
+from dataclasses import replace
 from itertools import zip_longest
 
 from markupsafe import Markup
 
-from kernels_bench_tools.report import devices, matrix, selfchecks
-from kernels_bench_tools.report.artifacts import Artifact, notebook_artifacts
+from kernels_bench_tools.report import devices, selfchecks
+from kernels_bench_tools.report.artifacts import (
+    Artifact,
+    ArtifactPreview,
+    figure_preview,
+    image,
+    link,
+    notebook_artifacts,
+)
 from kernels_bench_tools.report.cells import (
     OPERATORS,
     Body,
@@ -26,7 +34,7 @@ from kernels_bench_tools.report.details import device_details
 from kernels_bench_tools.report.devices import ReportDevice
 from kernels_bench_tools.report.failures import failure_groups
 from kernels_bench_tools.report.layout import Site, blank_notebook, render
-from kernels_bench_tools.report.operators import OperatorReport, implementation_id
+from kernels_bench_tools.report.operators import OperatorReport, implementation_id, notebook_title
 from kernels_bench_tools.report.page import Page
 from kernels_bench_tools.report.paths import (
     DEVICES,
@@ -34,19 +42,12 @@ from kernels_bench_tools.report.paths import (
     NOT_FOUND,
     SELFCHECK,
     STATUS,
+    operator_records,
     page_path,
 )
 from kernels_bench_tools.report.paths import backward_page as backward_path
 from kernels_bench_tools.report.paths import matrix_page as matrix_path
-from kernels_bench_tools.report.provenance import origins, view_origins
-from kernels_bench_tools.report.sections import (
-    OperatorSection,
-    device_section,
-    front_section,
-    implementation_sections,
-    implementation_urls,
-    operator_section,
-)
+from kernels_bench_tools.report.rows import MATRIX_STEPS, origins, rows_by_device, view_origins, view_slug
 from kernels_bench_tools.schema.build import FrontMatter, NotebookRun
 from kernels_bench_tools.schema.record import REJECTING, Flag
 
@@ -59,7 +60,7 @@ def front_page(site: Site) -> str:
     parts = builder.parts(body.parts)
     if not any(part.kind == OPERATORS for part in parts):
         parts.append(PagePart(OPERATORS))
-    sections = [front_section(operator, page) for operator in site.operators]
+    sections = {page.heading_id(operator.title): operator for operator in site.operators}
     return render(
         site,
         "index.html.j2",
@@ -68,7 +69,6 @@ def front_page(site: Site) -> str:
         body,
         parts=parts,
         operators=sections,
-        by_id={section.id: section for section in sections},
         contents=_contents(body.parts, sections),
         changes=changes_since(site.previous, site.operators, page) if site.previous else None,
         commit=site.build.project.commit,
@@ -76,10 +76,10 @@ def front_page(site: Site) -> str:
     )
 
 
-def _contents(parts: Sequence[Part], operators: Sequence[OperatorSection]) -> list[Heading]:
+def _contents(parts: Sequence[Part], operators: Mapping[str, OperatorReport]) -> list[Heading]:
     """Return the front page's chapters in their order, without the heading of the contents themselves."""
     chapters: list[Heading] = []
-    sections = [Heading(operator.id, operator.title) for operator in operators]
+    sections = [Heading(heading, operator.title) for heading, operator in operators.items()]
     placed = False
     for part, after in zip_longest(parts, parts[1:]):
         if isinstance(part, Html) and part.heading and after != Placeholder("contents"):
@@ -93,7 +93,7 @@ def _contents(parts: Sequence[Part], operators: Sequence[OperatorSection]) -> li
 def operator_page(site: Site, operator: OperatorReport) -> str:
     """Return an operator's page: its description and the results on each device."""
     notebook = operator.index or _empty_notebook(operator.folder, operator.title)
-    page, builder, body = _open(site, notebook)
+    page, builder, body = _open(site, notebook, operator.anchors)
     parts = builder.parts(body.parts)
     if not any(part.kind == "results" for part in parts):
         # Results come after the introduction, before any chapter.
@@ -103,7 +103,7 @@ def operator_page(site: Site, operator: OperatorReport) -> str:
 
 def backward_page(site: Site, operator: OperatorReport) -> str:
     """Return the page of an operator's backward passes."""
-    page = Page(backward_path(operator.folder), site.links)
+    page = Page(backward_path(operator.folder), site.links, {"main", *operator.anchors})
     notebook = blank_notebook(
         f"{operator.title}: backward",
         "Results of the backward pass, which is timed separately from the forward pass.",
@@ -119,6 +119,11 @@ def _operator_page(
     body: Body | None,
     parts: Sequence[PagePart],
 ) -> str:
+    shown = operator.on(page.path)
+    chart = _chart(operator, page)
+    charts = {panel.view: panel.figure for panel in chart.panels} if chart else {}
+    if chart and chart.figure is not None and len(operator.views) == 1:
+        charts[view_slug(operator.views[0])] = chart.figure
     return render(
         site,
         "operator.html.j2",
@@ -126,10 +131,32 @@ def _operator_page(
         notebook,
         body,
         owner=operator,
-        origins=view_origins(operator.on(page.path).views),
+        origins=view_origins(shown.views),
         parts=parts,
-        operator=operator_section(operator, page),
+        operator=shown,
+        urls=operator.urls(page),
+        latency=chart,
+        charts=charts,
+        other_panels=[panel for panel in chart.panels if panel.view not in operator.anchors] if chart else [],
+        figures=[image(figure, page) for figure in operator.figures if figure is not operator.chart],
+        downloads=[*(link(artifact, page) for artifact in operator.artifacts), _records(operator, page)],
+        combined=[(notebook_title(one), page.url(page_path(one.path))) for one in operator.combined],
     )
+
+
+def _chart(operator: OperatorReport, page: Page) -> ArtifactPreview | None:
+    """Return the latency chart with the panels of this page."""
+    if operator.chart is None:
+        return None
+    elsewhere = {view_slug(view) for view in operator.views if operator.page_of(view) != page.path}
+    found = figure_preview(operator.chart, page, elsewhere)
+    return replace(found, data=[*found.data, _records(operator, page)])
+
+
+def _records(operator: OperatorReport, page: Page) -> ArtifactPreview:
+    # The file is written together with the page, so its size is not known yet.
+    url = page.url(operator_records(operator.folder))
+    return ArtifactPreview("records.jsonl", url, "all records", "file")
 
 
 def matrix_page(site: Site, operator: OperatorReport) -> str:
@@ -139,7 +166,6 @@ def matrix_page(site: Site, operator: OperatorReport) -> str:
         f"{operator.title}: matrix",
         "Every workload by every implementation, as a multiple of the workload's fastest correct time.",
     )
-    urls = implementation_urls(operator, page)
     return render(
         site,
         "matrix.html.j2",
@@ -147,18 +173,15 @@ def matrix_page(site: Site, operator: OperatorReport) -> str:
         notebook,
         owner=operator,
         origins=view_origins(operator.views),
-        operator_url=page.url(operator.page),
-        matrices=[
-            (device.device, [matrix.view_matrix(view, urls) for view in device.views])
-            for device in operator.devices
-        ],
-        steps=matrix.STEPS,
+        operator=operator,
+        urls=operator.urls(page),
+        steps=MATRIX_STEPS,
     )
 
 
 def implementation_page(site: Site, operator: OperatorReport, notebook: NotebookRun) -> str:
     """Return an implementation's page: its results, how to reproduce them, and its notebook."""
-    page, builder, body = _open(site, notebook)
+    page, builder, body = _open(site, notebook, operator.anchors)
     implementation = implementation_id(notebook)
     rows = operator.rows(implementation)
     committed = [file for file in operator.record_files if file.stem == implementation]
@@ -171,7 +194,7 @@ def implementation_page(site: Site, operator: OperatorReport, notebook: Notebook
         owner=operator,
         origins=origins(rows),
         parts=builder.parts(body.parts),
-        devices=implementation_sections(rows, page.unique_id),
+        devices=rows_by_device(rows),
         operator=operator,
         titles={row.implementation: row.title for view in operator.views for row in view.rows},
         details=device_details(committed, builder.artifacts),
@@ -235,7 +258,7 @@ def device_page(site: Site, device: ReportDevice) -> str:
         device=device.device,
         facts=devices.environment_facts(device),
         operators=[
-            (operator, device_section(operator, results, page), next(iter(view_origins(results.views)), None))
+            (operator, results, next(iter(view_origins(results.views)), None))
             for operator, results in device.operators
         ],
         peaks=devices.measured_peaks(device),
@@ -314,11 +337,12 @@ def highlighting_styles() -> str:
     return highlight_styles()
 
 
-def _open(site: Site, notebook: NotebookRun) -> tuple[Page, PartBuilder, Body]:
-    """Return the page of a notebook, the builder of its parts, and its text."""
+def _open(site: Site, notebook: NotebookRun, ids: Set[str] = frozenset()) -> tuple[Page, PartBuilder, Body]:
+    """Return the page of a notebook, the builder of its parts, and its text, whose headings do not get these ids."""
     from kernels_bench_tools.report.prose import render_notebook  # imports markdown-it and Pygments
 
-    page = Page(site.paths.pages.get(notebook.path, page_path(notebook.path)), site.links)
+    path = site.paths.pages.get(notebook.path, page_path(notebook.path))
+    page = Page(path, site.links, {"main", *ids})
     body = render_notebook(notebook, page, raw_html=site.build.project.raw_html)
     artifacts = list(notebook_artifacts(site.root, site.paths, notebook))
     return page, PartBuilder(page, site.root, site.paths, notebook, artifacts), body

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import inf
 
 from kernels_bench_tools.schema.device import Device
-from kernels_bench_tools.schema.record import Flag, Regime, Status
+from kernels_bench_tools.schema.record import Environment, Flag, Regime, Status
 from kernels_bench_tools.schema.summary import (
     DeviceSummary,
     Estimate,
@@ -18,6 +19,14 @@ from kernels_bench_tools.schema.summary import (
     WorkloadSummary,
     geometric_mean,
 )
+from kernels_bench_tools.text import decimals
+
+MATRIX_STEPS = (1.02, 1.1, 1.25, 1.5, 2.0, 4.0)
+"""Upper bounds of the shades of a matrix, except the last one."""
+
+
+ViewRow = tuple[DeviceSummary, Row]
+"""A row and the view that it is in."""
 
 
 @dataclass(frozen=True)
@@ -35,6 +44,16 @@ class DeviceResults:
             first.setdefault(function_of(view), view)
         return list(first.values())
 
+    @property
+    def rows(self) -> list[Row]:
+        """The rows of all views."""
+        return [row for view in self.views for row in view.rows]
+
+    @property
+    def baselines(self) -> list[str]:
+        """Titles of the views' baselines, each once."""
+        return list(dict.fromkeys(filter(None, map(baseline_title, self.views))))
+
 
 def by_device(summaries: Iterable[DeviceSummary]) -> list[DeviceResults]:
     """Return the devices in their order, each with its views."""
@@ -42,6 +61,14 @@ def by_device(summaries: Iterable[DeviceSummary]) -> list[DeviceResults]:
     for summary in summaries:
         found.setdefault(summary.device.slug, []).append(summary)
     return [DeviceResults(views[0].device, views) for views in found.values()]
+
+
+def rows_by_device(rows: Iterable[ViewRow]) -> list[tuple[Device, list[ViewRow]]]:
+    """Return the devices in the order of the rows, each with its rows."""
+    found: dict[str, list[ViewRow]] = {}
+    for view, row in rows:
+        found.setdefault(view.device.slug, []).append((view, row))
+    return [(pairs[0][0].device, pairs) for pairs in found.values()]
 
 
 def function_of(view: DeviceSummary) -> str:
@@ -75,9 +102,9 @@ def passed_rows(view: DeviceSummary) -> int:
     return sum(row.status is Status.OK for row in view.rows)
 
 
-def row_title(view: DeviceSummary, implementation: str) -> str:
-    """Return the title of an implementation, or its id if the view has no row of it."""
-    return next((row.title for row in view.rows if row.implementation == implementation), implementation)
+def baseline_title(view: DeviceSummary) -> str:
+    """Return the title of the baseline, or its id if the view has no row of it; empty if there is none."""
+    return next((row.title for row in view.rows if row.implementation == view.baseline), view.baseline)
 
 
 def compute_bound(view: DeviceSummary) -> bool:
@@ -197,3 +224,90 @@ def process_count(points: Iterable[Point]) -> str:
         return ""
     number = str(counts[0]) if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
     return f"{number} process{'es' if counts[-1] != 1 else ''}"
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Origin of a page's numbers from one device."""
+
+    device: Device
+    measured: str
+    """Days of measurement, as printed; empty if not recorded."""
+    software: str
+    """Driver and versions, as printed."""
+    commits: list[tuple[str, str]]
+    """Commit, and ``with uncommitted changes`` or nothing."""
+
+
+def origins(rows: Iterable[ViewRow]) -> list[Origin]:
+    """Return the origin of rows, one for each device in the order of the rows."""
+    return [_origin(device, [row for _, row in pairs]) for device, pairs in rows_by_device(rows)]
+
+
+def view_origins(views: Iterable[DeviceSummary]) -> list[Origin]:
+    """Return the origin of all rows of these views."""
+    return origins((view, row) for view in views for row in view.rows)
+
+
+def day(timestamp: str) -> str:
+    """Return the day of a timestamp, UTC; empty for none.
+
+    >>> day("2026-11-20T23:50:09.350+00:00")
+    '2026-11-20'
+    """
+    return timestamp[:10]
+
+
+def measured_days(rows: Iterable[Row]) -> str:
+    """Return the first and last day on which rows were measured: ``2026-11-18 to 2026-11-20``; empty for none."""
+    days = sorted({day(point.measured) for row in rows for point in row.points if point.measured})
+    return " to ".join(dict.fromkeys(days[:1] + days[-1:]))
+
+
+def latest(views: Iterable[DeviceSummary]) -> str:
+    """Return the timestamp of the most recent record; empty if there is none."""
+    return max((point.measured for view in views for row in view.rows for point in row.points), default="")
+
+
+def _origin(device: Device, rows: Sequence[Row]) -> Origin:
+    def versions(name: str, pick: Callable[[Environment], str]) -> str:
+        found = sorted({pick(row.environment) for row in rows} - {""})
+        return f"{name} {', '.join(found)}" if found else ""
+
+    software = [
+        f"driver {device.driver}" if device.driver else versions("driver", lambda it: it.driver),
+        versions("CUDA", lambda it: it.cuda),
+        versions("torch", lambda it: it.torch),
+        versions("triton", lambda it: it.triton),
+        versions("kernels", lambda it: it.kernels),
+    ]
+    commits = {
+        (row.provenance.commit, "with uncommitted changes" if row.provenance.dirty else "")
+        for row in rows
+        if row.provenance.commit
+    }
+    return Origin(device, measured_days(rows), " · ".join(filter(None, software)), sorted(commits))
+
+
+def environment_row(rows: Sequence[Row]) -> Row:
+    """Return the row whose environment a page shows: the first that ran, else the first."""
+    return next((row for row in rows if any(point.status.ran for point in row.points)), rows[0])
+
+
+def matrix_ratio(point: Point, fastest: float | None) -> float | None:
+    """Return a point's time over the fastest correct one; None unless both are correct."""
+    return point.p50_ms / fastest if point.status is Status.OK and point.p50_ms and fastest else None
+
+
+def matrix_shade(ratio: float) -> int:
+    """Return the shade of a ratio.
+
+    >>> matrix_shade(1.0), matrix_shade(1.3), matrix_shade(2.0), matrix_shade(80.0)
+    (0, 3, 4, 6)
+    """
+    return bisect_left(MATRIX_STEPS, round(ratio, 2))
+
+
+def ratio_text(ratio: float) -> str:
+    """Return a ratio of times with three digits, and two decimals at most."""
+    return f"{ratio:,.{min(2, decimals(ratio, 3))}f}"

@@ -39,7 +39,7 @@ from kernels_bench_tools.report.paths import (
     operator_records,
     static_files,
 )
-from kernels_bench_tools.report.provenance import latest
+from kernels_bench_tools.report.rows import latest
 from kernels_bench_tools.report.selfchecks import find_selfchecks, read_selfchecks
 from kernels_bench_tools.schema.build import BuildRun, NotebookRun
 from kernels_bench_tools.schema.record_io import read_heads

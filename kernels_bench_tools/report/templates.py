@@ -7,7 +7,7 @@ from functools import cache
 from jinja2 import Environment, FileSystemBytecodeCache, FileSystemLoader, StrictUndefined
 
 from kernels_bench_tools import text
-from kernels_bench_tools.report import cells, labels, provenance, rows, sparklines
+from kernels_bench_tools.report import cells, labels, rows, sparklines
 from kernels_bench_tools.report.output.keys import digest, program_key
 from kernels_bench_tools.report.paths import template_folder
 
@@ -47,7 +47,7 @@ def environment() -> Environment:
         number=text.number,
         size=text.size,
         sortable=text.sortable,
-        day=provenance.day,
+        day=rows.day,
         terminal=cells.plain_text,
         status=labels.status_label,
         passed=labels.check_label,
@@ -55,6 +55,16 @@ def environment() -> Environment:
         peak=labels.peak_name,
         peak_unit=labels.peak_unit,
         sorted_peaks=labels.sorted_peaks,
+        view_slug=rows.view_slug,
+        view_title=rows.view_title,
+        baseline_title=rows.baseline_title,
+        fastest=rows.fastest,
+        passed_rows=rows.passed_rows,
+        measured_days=rows.measured_days,
+        environment_row=rows.environment_row,
+        matrix_ratio=rows.matrix_ratio,
+        matrix_shade=rows.matrix_shade,
+        ratio=rows.ratio_text,
         measured_rows=rows.measured_rows,
         by_workload=rows.by_workload,
         compute_bound=rows.compute_bound,
