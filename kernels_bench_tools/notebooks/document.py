@@ -65,11 +65,7 @@ class Notebook:
 
 
 def read_notebook(project: Project, path: Path) -> Notebook:
-    """Return the notebook at ``path``.
-
-    Raises:
-        NotebookError: The first error in it, with file and line.
-    """
+    """Return the notebook at ``path``; raise the first error in it."""
     notebook = survey_notebook(project, path)
     if notebook.problems:
         raise notebook.problems[0]
@@ -90,19 +86,19 @@ def survey_notebook(project: Project, path: Path) -> Notebook:
         problems.append(NotebookError(f"{name}:{line}", "is not UTF-8", "", "Save the file as UTF-8"))
     # Not splitlines(), which also splits at form feeds and U+2028.
     lines = text.split("\n")
-    front = read_front_matter(name, lines)
-    body = lines[front.body :]
+    front, before, front_problems = read_front_matter(name, lines)
+    body = lines[before:]
     fences = find_fences(body)
-    blocks = list(_blocks(project, name, fences, body, front.body, problems))
+    blocks = list(_blocks(project, name, fences, body, before, problems))
     return Notebook(
         path=path,
         name=name,
         text=text,
         digest=hashlib.sha256(data).hexdigest(),
-        front=front.front,
+        front=front,
         blocks=blocks,
-        problems=[*front.problems, *problems, *_duplicates(name, blocks)],
-        nested=[front.body + fence.start + 1 for fence in fences if fence.is_python and fence.nested],
+        problems=[*front_problems, *problems, *_duplicates(name, blocks)],
+        nested=[before + fence.start + 1 for fence in fences if fence.is_python and fence.nested],
     )
 
 

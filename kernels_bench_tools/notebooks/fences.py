@@ -39,7 +39,7 @@ def find_fences(lines: Sequence[str]) -> list[Fence]:
     """
     rest, commented = list(lines), list[Fence]()
     while True:
-        tokens = _block_tokens(rest)
+        tokens = _parser().parse("\n".join(rest))
         opening = _first_commented(rest, tokens)
         if opening is None:
             break
@@ -48,10 +48,6 @@ def find_fences(lines: Sequence[str]) -> list[Fence]:
             rest[line] = ""
     fences = [_fence(token, rest) for token in tokens if token.type == "fence"]
     return sorted([*fences, *commented], key=lambda fence: fence.start)
-
-
-def _block_tokens(lines: Sequence[str]) -> list[Token]:
-    return _parser().parse("\n".join(lines))
 
 
 @cache

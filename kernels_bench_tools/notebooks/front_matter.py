@@ -6,7 +6,7 @@ import os
 import platform
 import reprlib
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 import yaml
@@ -49,30 +49,24 @@ _EXPECTED = {
 }
 
 
-class FrontMatterBlock(NamedTuple):
-    """The front matter of a notebook, and the errors in it."""
+def read_front_matter(where: str, lines: Sequence[str]) -> tuple[FrontMatter, int, list[NotebookError]]:
+    """Return the front matter of a notebook's ``lines``, the number of lines before its body, and the errors.
 
-    front: FrontMatter
-    body: int
-    """Number of lines before the notebook's body."""
-    problems: list[NotebookError]
-
-
-def read_front_matter(where: str, lines: Sequence[str]) -> FrontMatterBlock:
-    """Return the front matter of a notebook, called ``where`` in messages, from all of its lines."""
+    The notebook is called ``where`` in messages.
+    """
     if not lines or lines[0].strip() != "---":
-        return FrontMatterBlock(FrontMatter(), 0, [])
+        return FrontMatter(), 0, []
     end = next((number for number, line in enumerate(lines[1:], 1) if line.strip() == "---"), None)
     if end is None:
         error = NotebookError(f"{where}:1", "the front matter is not closed", "A line `---` that ends it")
-        return FrontMatterBlock(FrontMatter(), 0, [error])
+        return FrontMatter(), 0, [error]
     block = lines[: end + 1]
     try:
         data = _load(where, block)
     except NotebookError as error:
-        return FrontMatterBlock(FrontMatter(), end + 1, [error])
+        return FrontMatter(), end + 1, [error]
     valid = {key: value for key, value in data.items() if key in _TYPES and _fits(value, _TYPES[key])}
-    return FrontMatterBlock(_front_matter(valid), end + 1, _check_keys(where, block, data))
+    return _front_matter(valid), end + 1, _check_keys(where, block, data)
 
 
 def unmet_requirement(front: FrontMatter, device: Device) -> str:

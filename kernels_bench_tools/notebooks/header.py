@@ -45,6 +45,15 @@ def split_header(code: str) -> tuple[str, str]:
     return code[: block.start()] + code[block.end() + 1 :], block["content"]
 
 
+def header_lines(code: str) -> range:
+    """Return the numbers of the lines of a script's header, counted from 0, without its first and last."""
+    block = _BLOCK.search(code + "\n")
+    if block is None:
+        return range(0)
+    first = code.count("\n", 0, block.start("content"))
+    return range(first, first + block["content"].count("\n"))
+
+
 def uv_settings(header: dict[str, Any] | None) -> dict[str, Any]:
     """Return ``[tool.uv]`` of a header; empty if it has none."""
     tool = (header or {}).get("tool")

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from typing import Any
 
 import msgspec
 
@@ -12,8 +10,6 @@ from kernels_bench_tools.errors import ProjectError
 
 ARTIFACT_LIMIT = 2**30
 """Bytes of outputs that are kept of a cell, by default."""
-POLICY_SETTINGS = ("memory_limit", "artifact_limit", "pass_env")
-"""Settings of ``[tool.kbt]`` that are read here."""
 
 _SIZE = re.compile(r"(?P<number>\d+(?:\.\d+)?)\s*(?P<unit>[KMGT]?)(?:i?B)?", re.IGNORECASE)
 _VARIABLE = re.compile(r"[A-Za-z_]\w*", re.ASCII)
@@ -39,28 +35,11 @@ class CellPolicy(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-def read_policy(where: str, settings: Mapping[str, Any]) -> CellPolicy:
-    """Return the policy from a project's settings.
-
-    Raises:
-        ProjectError: One of ``POLICY_SETTINGS`` is wrong.
-    """
-    names = settings.get("pass_env", [])
-    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-        raise ProjectError(where, "pass_env is wrong", "A list of variables' names")
-    sizes = {key: str(settings[key]) for key in ("memory_limit", "artifact_limit") if key in settings}
-    limits = {key: read_size(f"{where} {key}", text) for key, text in sizes.items()}
-    return CellPolicy(**limits, pass_env=check_variable_names(f"{where} pass_env", tuple(names)))
-
-
 def read_size(where: str, text: str) -> int:
     """Return a size in bytes; K, M, G and T are powers of 1024.
 
     >>> read_size("memory_limit", "1.5GB")
     1610612736
-
-    Raises:
-        ProjectError: It is not a size, or less than one byte.
     """
     match = _SIZE.fullmatch(text.strip())
     size = int(float(match["number"]) * _UNITS[match["unit"].upper()]) if match else 0
@@ -70,11 +49,7 @@ def read_size(where: str, text: str) -> int:
 
 
 def check_variable_names(where: str, names: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the names unchanged.
-
-    Raises:
-        ProjectError: One is not a valid name of a variable.
-    """
+    """Return the names; raise a ``ProjectError`` if one is not valid for a variable."""
     for name in names:
         if not _VARIABLE.fullmatch(name):
             raise ProjectError(where, f"{name!r} is not a variable's name", "A name such as HF_TOKEN")

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import msgspec
 
 from kernels_bench_tools.errors import ProjectError
-from kernels_bench_tools.notebooks.limits import POLICY_SETTINGS, CellPolicy, read_policy, read_size
+from kernels_bench_tools.notebooks.limits import CellPolicy, check_variable_names, read_size
 from kernels_bench_tools.notebooks.paths import matches
 from kernels_bench_tools.text import did_you_mean, title_from_name
 
@@ -27,12 +27,14 @@ _SETTINGS: dict[str, tuple[Any, str]] = {
     "notebooks": (list[_GLOB], "A list of globs"),
     "raw_html": (bool, "true or false"),
     "cache_size": (str, "A string"),
-    **dict.fromkeys(POLICY_SETTINGS, (Any, "")),  # read_policy checks them
+    "memory_limit": (str | int, "A number of bytes, such as 16GB"),
+    "artifact_limit": (str | int, "A number of bytes, such as 800MB"),
+    "pass_env": (list[str], "A list of variables' names"),
 }
+_SIZES = ("cache_size", "memory_limit", "artifact_limit")
 _SKIPPED_FOLDERS = {"node_modules", "__pycache__"}
 # Not notebooks unless the project's globs match them.
 _DOCUMENTS = {"readme.md", "changelog.md", "contributing.md", "license.md", "docs"}
-_NOT_NOTEBOOKS_AT_ROOT = {"site"}
 
 
 @dataclass(frozen=True)
@@ -58,37 +60,22 @@ class Project:
         return self.root / STATE_FOLDER
 
     def relative(self, path: Path) -> str:
-        """Return ``path`` relative to the root, with ``/``.
-
-        Raises:
-            ProjectError: It is outside the project.
-        """
-        try:
-            return path.relative_to(self.root).as_posix()
-        except ValueError:
-            pass
-        try:
-            return path.resolve().relative_to(self.root).as_posix()
-        except ValueError:
-            raise ProjectError(str(path), f"is outside the project {self.root}") from None
+        """Return ``path`` relative to the root, with ``/``; a path outside is a ``ProjectError``."""
+        inside = path if path.is_relative_to(self.root) else path.resolve()
+        if not inside.is_relative_to(self.root):
+            raise ProjectError(str(path), f"is outside the project {self.root}")
+        return inside.relative_to(self.root).as_posix()
 
     def notebook_paths(self) -> list[Path]:
-        """Return the notebooks, sorted by name.
-
-        Hidden folders, environments, ``node_modules``, ``site`` and linked folders are skipped.
-        """
+        """Return the notebooks, sorted; hidden folders, environments, output and linked folders are skipped."""
         names = (name for name in _markdown_files(self.root) if self._is_notebook(name))
         return [self.root / name for name in sorted(names)]
 
     def find_notebooks(self, targets: Sequence[str]) -> list[Path]:
         """Return the notebooks that ``targets`` select, sorted; all without targets.
 
-        Args:
-            targets: Each a path from the current folder or the root (a file, or a folder for all in it),
-                ``OPERATOR/IMPLEMENTATION``, or the id of an operator.
-
-        Raises:
-            ProjectError: A target matches no notebook.
+        Each is a path from the current folder or the root (a file, or a folder for all in it),
+        ``OPERATOR/IMPLEMENTATION``, or the id of an operator. One that matches nothing is a ``ProjectError``.
         """
         known = self.notebook_paths()
         if not targets:
@@ -109,7 +96,7 @@ class Project:
                 break
         if not found:
             operator, _, implementation = target.strip("/").rpartition("/")
-            short = self.root / operator / "impls" / f"{implementation}.md"
+            short = self.root / operator / IMPLEMENTATIONS / f"{implementation}.md"
             found = [one for one in known if one == short and operator]
         if not found:
             raise self._not_found(target, known)
@@ -190,14 +177,17 @@ def _project(root: Path, settings: dict[str, Any]) -> Project:
             msgspec.convert(value, kind)
         except msgspec.ValidationError:
             raise ProjectError(where, f"{key} is wrong", expected) from None
+    sizes = {"cache_size": DEFAULT_CACHE_SIZE} | {key: settings[key] for key in _SIZES if key in settings}
+    limits = {key: read_size(f"{where} {key}", str(size)) for key, size in sizes.items()}
+    variables = check_variable_names(f"{where} pass_env", tuple(settings.get("pass_env", ())))
     return Project(
         root=root,
         title=settings.get("title") or title_from_name(root.name),
         repository=settings.get("repository", "").rstrip("/"),
         patterns=tuple(settings.get("notebooks", ())),
         raw_html=settings.get("raw_html", False),
-        cache_size=read_size(f"{where} cache_size", settings.get("cache_size", DEFAULT_CACHE_SIZE)),
-        policy=read_policy(where, settings),
+        cache_size=limits.pop("cache_size"),
+        policy=CellPolicy(**limits, pass_env=variables),
     )
 
 
@@ -211,11 +201,8 @@ def _markdown_files(root: Path) -> Iterator[str]:
 
 
 def _is_searched(folder: Path, root: Path) -> bool:
-    if folder.name.startswith(".") or folder.name in _SKIPPED_FOLDERS:
-        return False
-    if folder.parent == root and folder.name in _NOT_NOTEBOOKS_AT_ROOT:
-        return False
-    return not (folder / "pyvenv.cfg").exists()
+    skipped = folder.name.startswith(".") or folder.name in _SKIPPED_FOLDERS or folder == root / "site"
+    return not skipped and not (folder / "pyvenv.cfg").exists()
 
 
 def _stays_inside(path: Path, root: Path) -> bool:
