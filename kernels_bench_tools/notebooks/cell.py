@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from uvnote.parser import CodeCell, generate_cell_id, parse_attributes
 
@@ -15,21 +15,10 @@ from kernels_bench_tools.notebooks.paths import is_pattern, join
 from kernels_bench_tools.notebooks.project import Project
 from kernels_bench_tools.text import did_you_mean
 
-ATTRIBUTES = (
-    "id",
-    "deps",
-    "outputs",
-    "needs",
-    "depends",
-    "collapse-code",
-    "collapse-output",
-    "collapsed",
-    "timeout",
-    "script",
-)
+_FLAGS = ("collapse-code", "collapse-output", "collapsed")
+ATTRIBUTES = ("id", "deps", "outputs", "needs", "depends", *_FLAGS, "timeout", "script")
 _SAFE_ID = re.compile(r"\w[\w.-]*")
 _TIMEOUT_DIGITS = 7
-_FLAGS = ("collapse-code", "collapse-output", "collapsed")
 
 Report = Callable[..., None]
 """Adds a ``NotebookError``: what is wrong, what was expected, what to do."""
@@ -56,10 +45,16 @@ class Cell(CodeCell):  # type: ignore[misc]  # uvnote has no types
     """File that holds the code, as written in the notebook."""
     file_line: int = 0
     """Line number of the opening fence in the file."""
-    local_needs: list[str] = field(default_factory=list)
-    """Needed cells of this notebook."""
-    references: list[str] = field(default_factory=list)
-    """Needs outside this notebook, as written: ``path.md``, ``path.md:cell``, or a path of data files."""
+
+    @property
+    def local_needs(self) -> list[str]:
+        """Needed cells of this notebook."""
+        return [need for need in self.needs if not is_reference(need)]
+
+    @property
+    def references(self) -> list[str]:
+        """Needs outside this notebook, as written: ``path.md``, ``path.md:cell``, or a path of data files."""
+        return [need for need in self.needs if is_reference(need)]
 
     @property
     def measures(self) -> bool:
@@ -75,14 +70,9 @@ def is_reference(need: str) -> bool:
 def read_cell(
     project: Project, name: str, fence: Fence, offset: int, problems: list[NotebookError]
 ) -> Cell | None:
-    """Return the cell of a python fence, or None if the fence is empty.
+    """Return the cell of a python fence, or None if it is empty; append errors to ``problems``.
 
-    Args:
-        project: The project, which must contain the file of ``script=``.
-        name: The notebook's name.
-        fence: The fence.
-        offset: Number of lines before the notebook's body.
-        problems: Errors are appended to it.
+    ``offset`` is the number of lines before the notebook's body.
     """
     where = f"{name}:{offset + fence.start + 1}"
 
@@ -111,8 +101,6 @@ def read_cell(
         script=script,
         file_line=offset + fence.start + 1,
     )
-    cell.local_needs = [need for need in cell.needs if not is_reference(need)]
-    cell.references = [need for need in cell.needs if is_reference(need)]
     _check_values(cell, attributes, report)
     return cell
 

@@ -16,11 +16,7 @@ _BLOCK = re.compile(r"(?m)^# /// script[ \t]*$\n(?P<content>(?:^#(?:| .*)$\n)+?)
 
 
 def read_header(code: str) -> dict[str, Any] | None:
-    """Return the metadata in a script's header, or None if it has none.
-
-    Raises:
-        ValueError: There is more than one header, or it is not TOML; the message is one line.
-    """
+    """Return the metadata in a script's header, or None; a ``ValueError`` has a message of one line."""
     blocks = list(_BLOCK.finditer(code + "\n"))
     if not blocks:
         return None

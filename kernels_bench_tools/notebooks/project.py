@@ -118,10 +118,7 @@ def find_project(start: Path) -> Project:
     """Return the project that contains ``start``, a folder or a file.
 
     Its root is the nearest parent folder whose ``pyproject.toml`` has ``[tool.kbt]``, else the nearest with
-    ``.git``, else ``start`` itself.
-
-    Raises:
-        ProjectError: A ``pyproject.toml`` cannot be read, or its settings are wrong.
+    ``.git``, else ``start`` itself. Invalid settings are a ``ProjectError``.
     """
     start = start.resolve()
     folder = start.parent if start.is_file() else start

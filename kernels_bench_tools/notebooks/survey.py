@@ -42,8 +42,7 @@ class Survey:
 
     def raise_problems(self, names: Iterable[str]) -> None:
         """Raise a ``NotebooksError`` if there is any error in these notebooks."""
-        problems = self.problems(names)
-        if problems:
+        if problems := self.problems(names):
             raise NotebooksError(problems)
 
 
@@ -80,13 +79,7 @@ def select_notebooks(project: Project, survey: Survey, targets: Sequence[str]) -
 def select_cells(project: Project, survey: Survey, targets: Sequence[str]) -> list[CellName]:
     """Return the cells that ``targets`` select; all without targets.
 
-    Args:
-        project: The project.
-        survey: Its notebooks.
-        targets: Those of :meth:`Project.find_notebooks`; ``:CELL`` after one selects a single cell.
-
-    Raises:
-        ProjectError: A target matches nothing.
+    Each is one of :meth:`Project.find_notebooks`, and may end with ``:CELL``; one that matches nothing is an error.
     """
     if not targets:
         return list(survey.graph.nodes)

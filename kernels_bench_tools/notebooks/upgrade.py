@@ -65,10 +65,7 @@ def parse_moment(text: str, now: datetime) -> str:
 def find_changes(project: Project, targets: Sequence[str], after: str) -> list[DateChange]:
     """Return the headers of the selected notebooks, or of all, whose date is not ``after``.
 
-    Raises:
-        NotebooksError: The notebooks have errors.
-        NotebookError: A date does not have a line of its own.
-        ProjectError: A target matches nothing.
+    A date that does not have a line of its own is a ``NotebookError``.
     """
     cells = _selected_cells(project, targets)
     found = (change for notebook, cell in cells for change in _changes(project, notebook, cell, after))

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -108,11 +109,7 @@ class Draft(_EntryFolder):
             (self.folder / log).touch()
 
     def finish(self, result: StoredResult) -> bool:
-        """Write the result with the digests of its artifacts, and the list of all digests.
-
-        Returns:
-            Whether it has been synced to the disk.
-        """
+        """Write the result and the list of digests; return whether the entry has been synced to the disk."""
         digests = dict(_digests(self.folder))
         prefix = f"{self.artifacts.name}/"
         result.artifacts = {n.removeprefix(prefix): d for n, d in digests.items() if n.startswith(prefix)}
@@ -140,19 +137,16 @@ def read_entry(folder: Path) -> Entry | None:
     try:
         _check_files(folder, (folder / _DIGESTS).read_bytes())
         result = read_struct(folder / _RESULT, StoredResult)
+        return Entry(folder, result) if result.format == FORMAT else None
     except FileNotFoundError:
         flaw = f"{_DIGESTS} is missing"
     except OSError as error:
         flaw = f"{_DIGESTS} cannot be read ({error.strerror})"
     except msgspec.MsgspecError as error:
         flaw = f"{_RESULT} is not a result ({error})"
-    else:
-        return Entry(folder, result) if result.format == FORMAT else None
-    try:
+    with suppress(OSError, msgspec.MsgspecError, UnicodeDecodeError):
         if read_struct(folder / _RESULT, _Format).format != FORMAT:
             return None
-    except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
-        pass
     raise DamagedEntryError(flaw)
 
 

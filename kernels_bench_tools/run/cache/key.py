@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -35,38 +36,25 @@ _DIGITS = 32
 """Length of the digest of a part; all of them are stored with every result."""
 
 
+@dataclass
 class Fingerprints:
-    """Computes the keys of one build's cells.
+    """Computes the keys of one build's cells."""
 
-    Args:
-        project: The project.
-        graph: Its cells.
-        device: The device that cells run on.
-        environment: The environment that cells run in.
-        workloads: Names of workload sets, for cells that measure.
-        mode: One of ``MODES``, for cells that measure.
-        package: The folder that contains this package, which cells in the current environment import.
-    """
+    project: Project
+    graph: Graph
+    device: Device
+    environment: CellEnvironment
+    workloads: str = ""
+    """Names of workload sets, for cells that measure."""
+    mode: str = FORWARD
+    """One of ``MODES``, for cells that measure."""
+    package: Path = PACKAGE_FOLDER.parent
+    """The folder that contains this package, which cells in the current environment import."""
+    _made: dict[str, dict[str, str]] = field(default_factory=dict, init=False)
 
-    def __init__(
-        self,
-        project: Project,
-        graph: Graph,
-        device: Device,
-        environment: CellEnvironment,
-        workloads: str = "",
-        mode: str = FORWARD,
-        *,
-        package: Path = PACKAGE_FOLDER.parent,
-    ) -> None:
-        self.project = project
-        self.graph = graph
-        self.device = device
-        self.environment = environment
-        self.workloads = workloads
-        self.mode = mode
-        self._sources = Sources(package)
-        self._made: dict[str, dict[str, str]] = {}
+    @cached_property
+    def _sources(self) -> Sources:
+        return Sources(self.package)
 
     def key(self, node: Node, results: Mapping[CellName, Entry], processes: int = 1) -> str:
         """Return the key of a cell whose needs have ``results`` and which, if it measures, has ``processes``."""
@@ -118,7 +106,8 @@ class Fingerprints:
             values |= {"processes": processes}
             values |= {f"variable {name}": value for name, value in number_variables(os.environ).items()}
         if _HUB_CALL in cell.code:
-            values |= {LOCK_FILE: _lock_digest(node.notebook.path.parent)}
+            lock = find_lock(node.notebook.path.parent)
+            values |= {LOCK_FILE: file_digest(lock) if lock is not None and lock.is_file() else ""}
             values |= {"USE_HUB_KERNELS": os.environ.get("USE_HUB_KERNELS", "")}
         return values
 
@@ -134,11 +123,6 @@ class Fingerprints:
         seen: list[Any] = [result.status, result.reason, result.artifacts]
         # A cell gets the front matter of the other notebooks that it needs.
         return _digest(seen if name in node.local else [*seen, self.graph.nodes[name].notebook.front])
-
-
-def _lock_digest(folder: Path) -> str:
-    lock = find_lock(folder)
-    return file_digest(lock) if lock is not None and lock.is_file() else ""
 
 
 def _digest(value: Any) -> str:

@@ -58,12 +58,8 @@ def prune_cache(cache: CellCache, limit: int) -> list[StoredEntry]:
 def verify_cache(cache: CellCache, on_progress: Callable[[int, int], None]) -> dict[str, str]:
     """Check every entry, and remove those that are damaged or of another version. The lock must be held.
 
-    Args:
-        cache: The cache.
-        on_progress: Called with the number of entries checked, and of all.
-
-    Returns:
-        The cell, or the key, of each removed entry to what is wrong with it.
+    Return the cell, or the key, of each removed entry with what is wrong with it. ``on_progress`` is called with the
+    number of entries checked, and of all.
     """
     removed = {}
     folders = cache.entries()

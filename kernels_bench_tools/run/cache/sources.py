@@ -11,7 +11,7 @@ import os
 import re
 import tomllib
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -37,23 +37,18 @@ class _Importer:
     extras: tuple[str, ...]
 
 
+@dataclass(frozen=True)
 class Sources:
-    """Computes the digests of local packages, each once.
+    """Computes the digests of local packages, each once."""
 
-    Args:
-        package: The folder that contains this package.
-    """
-
-    def __init__(self, package: Path) -> None:
-        self.package = package
-        self._known: dict[tuple[Path, _Importer], str] = {}
+    package: Path
+    """The folder that contains this package."""
+    _known: dict[tuple[Path, _Importer], str] = field(default_factory=dict)
 
     def of(self, node: Node, current: bool) -> Iterator[tuple[str, Path, str]]:
         """Yield name, path and digest of each local package that a cell may import.
 
-        Args:
-            node: The cell.
-            current: Whether it runs in the current environment, which always has this package.
+        This package is always one if the cell runs in the ``current`` environment.
         """
         header = read_header(node.cell.code)
         importer = _importer(node, header)

@@ -11,7 +11,7 @@ import shutil
 import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import msgspec
@@ -36,25 +36,18 @@ _RESUMABLE_SECONDS = 24 * 3600
 """Age up to which the processes of an interrupted session are used by the next one."""
 
 
-class _LastResults(msgspec.Struct, kw_only=True):
-    """The key of each cell's last result."""
-
+class _LastResults(msgspec.Struct):
     keys: dict[str, str] = msgspec.field(default_factory=dict)
-
-
-def _ignore(_: str) -> None:
-    """Do nothing."""
+    """The key of each cell's last result."""
 
 
 class CellCache:
     """The entries of one project. Only the build that holds the project's lock may change them.
 
-    Args:
-        state: The project's state folder.
-        note: Called with a message for each damaged entry.
+    ``state`` is the project's state folder; ``note`` is called with a message for each damaged entry.
     """
 
-    def __init__(self, state: Path, note: Callable[[str], None] = _ignore) -> None:
+    def __init__(self, state: Path, note: Callable[[str], object] = lambda _: None) -> None:
         self.state = state
         self.folder = state / "cache"
         self.damaged: dict[str, str] = {}
@@ -118,11 +111,7 @@ class CellCache:
             write_struct(self._last_path, self._last)
 
     def draft(self) -> Draft:
-        """Return an empty entry.
-
-        Raises:
-            ProjectError: The disk is full or read-only.
-        """
+        """Return an empty entry; a full or read-only disk is a ``ProjectError``."""
         with self._writing():
             ignore_folder(self.state)
             draft = Draft(self._unused_path())
@@ -134,11 +123,7 @@ class CellCache:
         shutil.rmtree(draft.folder, ignore_errors=True)
 
     def commit(self, draft: Draft, key: str, result: StoredResult) -> Entry:
-        """Finish a draft, and make it the entry of ``key``.
-
-        Raises:
-            ProjectError: The disk is full or read-only.
-        """
+        """Finish a draft, and make it the entry of ``key``; a full or read-only disk is a ``ProjectError``."""
         final = self.folder / key
         with self._writing():
             synced = draft.finish(result)
@@ -171,10 +156,8 @@ class CellCache:
         """Remove an entry atomically."""
         self._known.pop(key, None)
         unused = self._unused_path()
-        try:
+        with suppress(FileNotFoundError):
             (self.folder / key).rename(unused)
-        except FileNotFoundError:
-            return
         shutil.rmtree(unused, ignore_errors=True)
 
     def entries(self) -> list[Path]:
@@ -191,10 +174,8 @@ class CellCache:
         try:
             yield
         except OSError as error:
-            what, remedy = (
-                f"cannot be written ({error.strerror})",
-                "Free disk space, or run `kbt cache prune`",
-            )
+            what = f"cannot be written ({error.strerror})"
+            remedy = "Free disk space, or run `kbt cache prune`"
             raise ProjectError(str(self.folder), what, "", remedy) from error
 
     @staticmethod

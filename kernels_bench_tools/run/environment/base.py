@@ -161,11 +161,7 @@ class CurrentEnvironment:
 
 
 def find_environment(name: str) -> CellEnvironment:
-    """Return the environment called ``name``.
-
-    Raises:
-        ProjectError: The name is unknown, or uv is not installed.
-    """
+    """Return the environment called ``name``; that it is unknown, or uv not installed, is a ``ProjectError``."""
     kinds: dict[str, type[CellEnvironment]] = {"uv": UvEnvironment, "current": CurrentEnvironment}
     if name not in kinds:
         raise ProjectError(f"environment {name!r}", "there is no such environment", "uv or current")
@@ -173,11 +169,7 @@ def find_environment(name: str) -> CellEnvironment:
 
 
 def find_uv() -> str:
-    """Return the path of uv: that of its package, else the one on ``PATH``.
-
-    Raises:
-        ProjectError: It is not installed.
-    """
+    """Return the path of uv: that of its package, else the one on ``PATH``."""
     try:
         from uv import find_uv_bin
 
