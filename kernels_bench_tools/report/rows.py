@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from math import inf
 
 from kernels_bench_tools.schema.device import Device
-from kernels_bench_tools.schema.record import Environment, Flag, Regime, Status
+from kernels_bench_tools.schema.record import Environment, Flag, Status
 from kernels_bench_tools.schema.summary import (
     DeviceSummary,
     Estimate,
@@ -105,12 +105,6 @@ def passed_rows(view: DeviceSummary) -> int:
 def baseline_title(view: DeviceSummary) -> str:
     """Return the title of the baseline, or its id if the view has no row of it; empty if there is none."""
     return next((row.title for row in view.rows if row.implementation == view.baseline), view.baseline)
-
-
-def compute_bound(view: DeviceSummary) -> bool:
-    """Whether most points are compute-bound, so that TFLOP/s is shown instead of GB/s."""
-    regimes = [point.regime for row in view.rows for point in row.points if point.regime is not None]
-    return 2 * sum(regime is Regime.COMPUTE for regime in regimes) > len(regimes)
 
 
 def measured_rows(view: DeviceSummary) -> list[Row]:

@@ -67,7 +67,6 @@ def environment() -> Environment:
         ratio=rows.ratio_text,
         measured_rows=rows.measured_rows,
         by_workload=rows.by_workload,
-        compute_bound=rows.compute_bound,
         typical_latency=rows.typical_latency,
         verdict_counts=rows.verdict_counts,
         speedup_bars=rows.speedup_bars,

@@ -232,7 +232,9 @@ def test_an_implementation_page_shows_results_environment_and_command(pages):
         "120",
     ):
         assert fact in page.text, fact
-    assert "1.62× [1.607, 1.630] ▲ faster in cache 94 % of copy" in row_of(page, "records", "N2048_D4096")
+    assert "1.62× [1.607, 1.630] ▲ faster in cache 19,440 94 % of copy" in row_of(
+        page, "records", "N2048_D4096"
+    )
 
 
 def test_an_implementation_page_shows_its_own_code_output_and_exit(pages, sample_site):

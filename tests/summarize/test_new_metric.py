@@ -1,4 +1,4 @@
-"""A metric is one entry: with it, every table, chart and ranking has the metric."""
+"""A metric is one entry: with it, every table, chart and page has the metric."""
 
 from __future__ import annotations
 
@@ -6,9 +6,13 @@ import csv
 import io
 from xml.etree import ElementTree as ET
 
+import msgspec
 import pytest
 
-from kernels_bench_tools.report.rows import charts, largest
+from kernels_bench_tools.file_io import write_struct
+from kernels_bench_tools.report.rows import charts
+from kernels_bench_tools.report.site import publish
+from kernels_bench_tools.schema.summary import Summary
 from kernels_bench_tools.summarize import metrics
 from kernels_bench_tools.summarize.chart.figure import chart_svg
 from kernels_bench_tools.summarize.export import latency_csv, text_table
@@ -54,10 +58,21 @@ def test_it_is_a_chart(summary):
     assert "Calls (1/s)" in [text.text for text in drawn.iter() if text.tag.endswith("text")]
 
 
-def test_pages_have_a_column_and_a_switch(summary):
-    (view,) = summary.devices
-    (info,) = (metric for metric in view.metrics if metric.name == "calls_per_s")
+def test_pages_have_a_column_and_a_switch(summary, sample):
+    (shown,) = summary.devices
+    (info,) = (metric for metric in shown.metrics if metric.name == "calls_per_s")
+    file = sample.artifact("summary.json")
+    published = msgspec.json.decode(file.read_bytes(), type=Summary)
+    for view in published.devices:
+        view.metrics.append(info)
+        for point in (point for row in view.rows for point in row.points):
+            point.more = {"calls_per_s": 2_500}
+    write_struct(file, published)
 
-    assert (info.title, info.unit, info.ranking) == ("Calls", "1/s", True)
-    assert largest(view.rows[0], info.name) == pytest.approx(10_000)
+    publish(sample.root, sample.build, sample.root / "site")
+
+    for page in ("index.html", "impls/triton_layer_norm.html"):
+        text = (sample.root / "site" / "layer_norm" / page).read_text(encoding="utf-8")
+        assert 'Calls<span class="unit">1/s' in text
+        assert ">2,500</td>" in text
     assert charts(summary.devices)[-1] == ("calls", "calls")
