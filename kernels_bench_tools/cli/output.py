@@ -85,12 +85,7 @@ def cell_records(project: Project, cell: CellRun) -> Iterator[Record]:
 
 
 def report_impossible(project: Project, cells: Iterable[tuple[str, CellRun]]) -> int:
-    """Print each row above the roofline on stderr, and return how many there are.
-
-    Args:
-        project: The project.
-        cells: ``notebook:cell`` and run of each cell.
-    """
+    """Print each row above the roofline on stderr, and return how many there are."""
     found = {
         (name, record.workload): record.err.msg if record.err else "no reason recorded"
         for name, cell in cells

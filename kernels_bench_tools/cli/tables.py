@@ -37,12 +37,7 @@ def processes_suffix(records: Iterable[Record]) -> str:
 
 
 def comparison_table(rows: Sequence[Comparison], baseline: str) -> Table:
-    """Return a table with a row for each workload, within 120 columns.
-
-    Args:
-        rows: An implementation compared with its baseline.
-        baseline: Title of the baseline, or empty.
-    """
+    """Return a table with a row for each workload, within 120 columns."""
     most = max((row.processes for row in rows if row.median_ms is not None), default=1)
     table = new_table()
     table.add_column("workload", no_wrap=True)

@@ -46,12 +46,8 @@ def inline_chart(
 ) -> tuple[list[ChartPanel], Markup | None]:
     """Return the panels of a chart as elements of a page; of an SVG file without panels the whole of it.
 
-    Args:
-        data: The SVG file.
-        label: Its name if it has no title of its own.
-        unique_id: Returns an id that the page does not have yet.
-        relink: Returns the link of the page for a link of the file, or None for one without a target.
-        elsewhere: Views whose panels are left out.
+    Panels of views in ``elsewhere`` are left out. ``label`` names a file without a title. ``relink`` returns the link
+    of the page for a link of the file, or None for one without a target.
 
     Raises:
         ValueError: It is not SVG, or declares entities.

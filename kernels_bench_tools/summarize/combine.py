@@ -53,10 +53,7 @@ def combine(operator: str = "", *, title: str = "") -> Summary:
 
 
 def read_needs(caller: str) -> Needs:
-    """Return the cells and files that this cell needs.
-
-    Args:
-        caller: The function that the cell called, for messages.
+    """Return the cells and files that this cell needs; errors name the function ``caller``.
 
     Raises:
         KbtError: The cell was not started by ``kbt``, or its needs cannot be read.

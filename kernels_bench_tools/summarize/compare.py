@@ -38,12 +38,7 @@ class Speedup(msgspec.Struct, kw_only=True, frozen=True):
 
 
 def compare(candidate: Sequence[Record], baseline: Sequence[Record]) -> Speedup:
-    """Return the speed-up of a candidate over the baseline on the same workload and device.
-
-    Args:
-        candidate: Its records, one for each process.
-        baseline: The baseline's; the candidate's own if it is the baseline, which gives exactly 1.
-    """
+    """Return the speed-up of a candidate over the baseline on the same workload and device, exactly 1 if it is the baseline."""
     records = [*candidate, *baseline]
     if not candidate or not baseline or any(record.outcome is not Status.OK for record in records):
         return Speedup()
@@ -92,12 +87,9 @@ def _quantities(records: Iterable[Record]) -> set[tuple[Timer, bool]]:
 def overall_speedup(
     points: Sequence[Point], pairs: Sequence[tuple[Sequence[Record], Sequence[Record]]]
 ) -> Estimate | None:
-    """Return the geometric mean of the speed-ups and its interval; None without any.
+    """Return the geometric mean of the points' speed-ups and its interval; None without any.
 
-    Args:
-        points: One for each workload; those without a speed-up do not count.
-        pairs: For each workload that counts, the candidate's and the baseline's records, one for each process. They give
-            the interval where all workloads have the same processes.
+    The candidate's and the baseline's records of each workload give the interval where all have the same processes.
     """
     ratios = [
         Estimate(point.speedup, point.speedup_low or 0.0, point.speedup_high or float("inf"))

@@ -145,13 +145,9 @@ def aligned(lines: Sequence[Sequence[str]], right: set[int]) -> str:
 def markdown_table(
     header: Sequence[str], rows: Iterable[Sequence[str]], notes: Sequence[str], left: Collection[str]
 ) -> str:
-    """Return a Markdown table whose notes are numbered and listed below it.
+    """Return a Markdown table with a note for each row (empty for none): they are numbered and listed below it.
 
-    Args:
-        header: Titles of the columns, without that of the notes.
-        rows: Their texts.
-        notes: One for each row, empty for none.
-        left: Columns of text, which are aligned to the left.
+    Columns whose titles are in ``left`` are aligned to the left.
     """
     numbers = {note: str(number) for number, note in enumerate(dict.fromkeys(filter(None, notes)), 1)}
     lines = [[*header, "Note"]]

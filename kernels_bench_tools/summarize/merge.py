@@ -111,12 +111,9 @@ def samples(latency: Latency) -> Sequence[float]:
 
 
 def merge(records: Sequence[Record]) -> Record:
-    """Return one record for all processes: medians of their figures, and the worst of their outcomes.
+    """Return one record for all processes of a workload: medians of their figures, and the worst of their outcomes.
 
     Other fields, such as the environment, are those of the first process.
-
-    Args:
-        records: Of one implementation, device and workload, at least one.
     """
     if len(records) == 1:
         return records[0]

@@ -134,13 +134,7 @@ def _groups(kept: Mapping[tuple[str, str], Sequence[Record]]) -> dict[str, list[
 
 
 def _views(records: Sequence[Record], groups: Sequence[str], measured: set[View]) -> set[View]:
-    """Return the views of a device in which an implementation has a row, at least one.
-
-    Args:
-        records: Its records on the device.
-        groups: The groups that it computes; empty where no record names one.
-        measured: The views that the device has workloads of.
-    """
+    """Return the views of a device in which an implementation of these groups has a row, at least one."""
     own = {view_of(record.wl) for record in records if record.workload}
     if all(record.workload for record in records):
         return own
@@ -196,15 +190,7 @@ def make_row(
     baseline: ViewRecords | None,
     key: str,
 ) -> Row:
-    """Return the row of an implementation in a view, without its rank.
-
-    Args:
-        found: Its records.
-        implementation: Its title and description.
-        workloads: Those of the view.
-        baseline: The records of the view's baseline.
-        key: Key of the view.
-    """
+    """Return the row of an implementation in the view with this key, without its rank."""
     points = [_point(workload.name, found, baseline) for workload in workloads]
     status, reason = _outcome(found, points)
     shared = [point.workload for point in points if point.speedup is not None]
@@ -313,10 +299,6 @@ def compare_records(records: Sequence[Record], baseline: Sequence[Record]) -> li
 
     A candidate's record without a workload holds for every workload without a record. Without such a record, workloads
     that only the baseline has are left out.
-
-    Args:
-        records: The candidate's records on one device, of all its processes.
-        baseline: The baseline's on the same device; the candidate's own if it is the baseline.
     """
     ours, theirs = (_merged(side) for side in (records, baseline))
     names = list(ours.processes)

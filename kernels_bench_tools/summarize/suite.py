@@ -87,13 +87,7 @@ def _summaries(needs: Needs) -> list[Summary]:
 
 
 def suite_report(name: str, suite: Suite, summaries: Iterable[Summary]) -> SuiteReport:
-    """Return the suite's rows on each device that has a record of it, in the order of the summaries' devices.
-
-    Args:
-        name: Of the suite.
-        suite: Its definition.
-        summaries: Those of the operators; others are ignored.
-    """
+    """Return the suite's rows on each device that has a record of it, in the order of the summaries' devices."""
     views = _views(suite, summaries)
     return SuiteReport(
         name=name,

@@ -23,13 +23,7 @@ from kernels_bench_tools.summarize.views import in_order, titles_and_keys, workl
 
 
 def summarize(operator: str, title: str, sources: Sequence[Source]) -> Summary:
-    """Return the summary of an operator's records.
-
-    Args:
-        operator: Its name, such as ``"layer_norm"``.
-        title: Title of its charts.
-        sources: The records; without any, the summary has no devices.
-    """
+    """Return the summary of an operator's records; without any, it has no devices."""
     known = implementations(sources)
     devices = groupby(group_records(sources), key=lambda found: found.device.slug)
     return Summary(
@@ -105,10 +99,6 @@ def ranked(rows: Sequence[Row], baseline: str) -> list[Row]:
     A row is ranked if it passed every workload that the baseline passed, by its speed-up; without a baseline, if it
     passed every workload that any row passed, by its latency. Rows that passed fewer workloads follow, then those that
     passed none.
-
-    Args:
-        rows: The rows of one view.
-        baseline: Id of the implementation that divides the speed-ups, or empty.
     """
     required_of = [row for row in rows if row.implementation == baseline] if baseline else rows
     needed = {point.workload for row in required_of for point in row.points if point.status is Status.OK}

@@ -44,9 +44,6 @@ def group_order(implementations: Iterable[Sequence[str]]) -> list[str]:
 
     The group that most implementations compute comes first. Ties keep the order in which an implementation of several
     groups has them, else they are sorted by name.
-
-    Args:
-        implementations: For each implementation its groups, in the order of its workloads; in any order.
     """
     known = sorted(implementations, key=lambda groups: (-len(groups), groups))
     seen = list(dict.fromkeys(group for groups in known for group in groups))

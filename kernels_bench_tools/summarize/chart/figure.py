@@ -63,13 +63,8 @@ def chart_svg(summary: Summary, chart: str, pages: Mapping[str, str] | None = No
     Each view is a group ``panel--<chart>--<device>-<view>`` with its size in ``data-size``. Each of its rows is a group
     ``series--<slug>`` (``Row.slug``), also one without a point; its markers have ``data-workload``, ``data-value`` and
     the interval, the group ``data-metric`` and ``data-unit``. Failed workloads of an implementation that passed others
-    are crosses on the x-axis, with ``data-status`` and ``data-reason``.
-
-    Args:
-        summary: What to draw.
-        chart: Name of the chart, one of ``chart_names()``.
-        pages: URL of each implementation's page for the links; without an entry there is no link. None links each to
-            ``../impls/<implementation>.html``.
+    are crosses on the x-axis, with ``data-status`` and ``data-reason``. Lines and labels link to the implementation's
+    page in ``pages``, if it has one there; without ``pages`` to ``../impls/<implementation>.html``.
 
     Raises:
         RecordError: Two implementations of a device have the same slug.

@@ -47,12 +47,7 @@ def assign_styles(
 
     Of the implementations of a known family in one panel, the first has the family's style, the same for every
     operator, and others its colour with other dashes and another marker. The rest have a style that follows from
-    their id, or the next free one.
-
-    Args:
-        families: Implementation id to family.
-        together: The implementations of each panel; None if all are in one.
-        first: Implementations that come before others of their family: the baselines.
+    their id, or the next free one. ``first`` come before others of their family: the baselines.
     """
     panels = [families.keys()] if together is None else together
     slots: dict[str, int] = {}

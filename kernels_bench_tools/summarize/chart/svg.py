@@ -74,14 +74,9 @@ def refuse_same_slugs(series: Iterable[Series]) -> None:
 def panel_group(
     drawn: bytes, prefix: str, identifier: str, data: Mapping[str, str], series: Sequence[Series]
 ) -> ET.Element:
-    """Return a panel as a group with its size in ``data-size``.
+    """Return a figure of ``draw_panel``, as matplotlib wrote it, as a group with its size in ``data-size``.
 
-    Args:
-        drawn: The figure as matplotlib wrote it, with the ``gid`` of each artist that ``draw_panel`` names.
-        prefix: Begins the ids of shapes, unique among the panels of a page.
-        identifier: Id of the group.
-        data: Its ``data-`` attributes.
-        series: Every series that was drawn, also those without a point.
+    The prefix of the ids of shapes is unique among the panels of a page. ``series`` includes those without a point.
     """
     root = ET.fromstring(drawn)  # noqa: S314 - written by matplotlib in this process
     _drop_namespaces(root)
@@ -103,14 +98,7 @@ def panel_group(
 
 
 def figure_svg(identifier: str, title: str, panels: Sequence[ET.Element], empty: str) -> bytes:
-    """Return the panels, one below the other, as an SVG file.
-
-    Args:
-        identifier: Of the figure.
-        title: Its title for readers who cannot see it.
-        panels: What it shows.
-        empty: Text of a figure without panels.
-    """
+    """Return the panels, one below the other, as an SVG file; without panels it shows the text ``empty``."""
     root = ET.Element("svg", {"xmlns": _SVG, "id": identifier, "class": "figure", "role": "img"})
     root.attrib |= {"font-family": "system-ui, sans-serif", "font-size": "9.5px", "fill": "currentColor"}
     root.attrib |= {"stroke-linejoin": "round"}
