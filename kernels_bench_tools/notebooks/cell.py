@@ -11,8 +11,7 @@ from uvnote.parser import CodeCell, generate_cell_id, parse_attributes
 from kernels_bench_tools.errors import NotebookError
 from kernels_bench_tools.notebooks.fences import Fence
 from kernels_bench_tools.notebooks.header import read_header
-from kernels_bench_tools.notebooks.paths import is_pattern, join
-from kernels_bench_tools.notebooks.project import Project
+from kernels_bench_tools.notebooks.project import Project, is_pattern, join_path
 from kernels_bench_tools.text import did_you_mean
 
 _FLAGS = ("collapse-code", "collapse-output", "collapsed")
@@ -123,7 +122,7 @@ def _seconds(text: str | None, report: Report) -> int | None:
 
 
 def _script_text(project: Project, name: str, script: str, report: Report) -> str:
-    inside = join(name.rpartition("/")[0], script)
+    inside = join_path(name.rpartition("/")[0], script)
     path = project.root / inside if inside else None
     if path is None or not path.resolve().is_relative_to(project.root.resolve()):
         shown = script.replace("\0", "\ufffd")

@@ -11,8 +11,7 @@ from typing import NamedTuple
 from kernels_bench_tools.errors import NotebookError
 from kernels_bench_tools.notebooks.cell import Cell
 from kernels_bench_tools.notebooks.document import Notebook
-from kernels_bench_tools.notebooks.paths import is_pattern, join, matches
-from kernels_bench_tools.notebooks.project import Project
+from kernels_bench_tools.notebooks.project import Project, is_pattern, join_path, matches
 from kernels_bench_tools.text import did_you_mean
 
 
@@ -120,14 +119,14 @@ def _cycle_error(node: Node, cycle: list[CellName]) -> tuple[str, NotebookError]
     return node.name.notebook, NotebookError(where, what, "", "Remove one of these needs")
 
 
+@dataclass
 class _Resolver:
     """Resolves the ``needs=`` of one cell."""
 
-    def __init__(self, project: Project, notebooks: Mapping[str, Notebook], graph: Graph, node: Node) -> None:
-        self.project = project
-        self.notebooks = notebooks
-        self.graph = graph
-        self.node = node
+    project: Project
+    notebooks: Mapping[str, Notebook]
+    graph: Graph
+    node: Node
 
     def resolve(self) -> Iterator[NotebookError]:
         """Fill the node; yield an error for each need that cannot be resolved."""
@@ -135,7 +134,7 @@ class _Resolver:
             yield from self._local(need)
         for reference in self.node.cell.references:
             path, _, cell = reference.partition(":")
-            name = join(self.node.notebook.folder, path)
+            name = join_path(self.node.notebook.folder, path)
             if name is None:
                 expected = "A path within it, relative to the notebook's folder"
                 yield self._error(reference, "leaves the project", expected)
@@ -157,7 +156,7 @@ class _Resolver:
     def _local(self, need: str) -> Iterator[NotebookError]:
         name = CellName(self.node.name.notebook, need)
         if name in self.graph.nodes:
-            _add(self.node.local, name)
+            self.node.local = list(dict.fromkeys([*self.node.local, name]))
             return
         known = [one.cell for one in self._cells_of(name.notebook)]
         commented = any(cell.id == need for cell in self.node.notebook.cells if cell.commented)
@@ -185,9 +184,8 @@ class _Resolver:
         cells = self._cells_of(notebook)
         if not cell:
             self.node.whole[notebook] = cells
-        for one in cells:
-            if not cell or one.cell == cell:
-                _add(self.node.foreign, one)
+        wanted = [one for one in cells if not cell or one.cell == cell]
+        self.node.foreign = list(dict.fromkeys([*self.node.foreign, *wanted]))
 
     def _data(self, reference: str, name: str) -> Iterator[NotebookError]:
         if is_pattern(name):
@@ -201,8 +199,3 @@ class _Resolver:
     def _is_data(self, path: Path) -> bool:
         hidden = any(part.startswith(".") for part in path.relative_to(self.project.root).parts)
         return path.is_file() and not hidden and path.resolve().is_relative_to(self.project.root.resolve())
-
-
-def _add(names: list[CellName], name: CellName) -> None:
-    if name not in names:
-        names.append(name)

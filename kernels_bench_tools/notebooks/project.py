@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import posixpath
 import tomllib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,7 +15,6 @@ import msgspec
 
 from kernels_bench_tools.errors import ProjectError
 from kernels_bench_tools.notebooks.limits import CellPolicy, check_variable_names, read_size
-from kernels_bench_tools.notebooks.paths import matches
 from kernels_bench_tools.text import did_you_mean, title_from_name
 
 STATE_FOLDER = ".kbt"
@@ -147,6 +148,40 @@ def operator_of(notebook: str) -> str:
     """
     *folders, kind, _ = ["", *notebook.split("/")]
     return "/".join(folders).strip("/") if kind in {IMPLEMENTATIONS, RESULTS} else ""
+
+
+def is_pattern(name: str) -> bool:
+    """Return whether ``name`` is a glob."""
+    return any(character in name for character in "*?[")
+
+
+def matches(name: str, pattern: str) -> bool:
+    """Return whether a path matches a glob, in which ``**`` matches any number of folders.
+
+    >>> matches("index.md", "**/*.md"), matches("a/b.md", "*.md")
+    (True, False)
+    """
+    return _matches(name.split("/"), pattern.split("/"))
+
+
+def _matches(names: Sequence[str], patterns: Sequence[str]) -> bool:
+    if not patterns:
+        return not names
+    if patterns[0] == "**":
+        return any(_matches(names[skip:], patterns[1:]) for skip in range(len(names) + 1))
+    return bool(names) and fnmatchcase(names[0], patterns[0]) and _matches(names[1:], patterns[1:])
+
+
+def join_path(folder: str, name: str) -> str | None:
+    r"""Return ``name``, relative to ``folder``, as a path from the root; None if it is invalid or leaves the root.
+
+    >>> join_path("a/results", "../impls/*.md"), join_path("a", "../../x"), join_path("a", "x\0y")
+    ('a/impls/*.md', None, None)
+    """
+    if name.startswith("/") or "\0" in name:
+        return None
+    joined = posixpath.normpath(posixpath.join(folder, name))
+    return None if joined == ".." or joined.startswith("../") else joined
 
 
 def _settings(path: Path) -> dict[str, Any] | None:

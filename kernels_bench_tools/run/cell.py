@@ -20,7 +20,6 @@ from kernels_bench_tools.run.cache.entry import Draft, Entry, StoredResult
 from kernels_bench_tools.run.cell_outputs import Collected, collect_outputs, open_folder
 from kernels_bench_tools.run.cell_records import add_failure, check_records
 from kernels_bench_tools.run.environment.base import CellEnvironment, Prepared
-from kernels_bench_tools.run.environment.variables import passed_variables
 from kernels_bench_tools.run.log_text import failure_from_log, hide_paths, is_out_of_memory, last_line
 from kernels_bench_tools.run.process.memory import default_memory_limit
 from kernels_bench_tools.run.process.reaper import reaper
@@ -96,7 +95,7 @@ def run_cell(
         home = base / "home"
         home.mkdir()
         inputs = write_inputs(base)
-        passed = passed_variables(os.environ, task.policy.pass_env)
+        passed = {name: os.environ[name] for name in task.policy.pass_env if name in os.environ}
         end = processes.run(
             [python, str(task.node.notebook.script_path(task.cell))],
             folder=work,

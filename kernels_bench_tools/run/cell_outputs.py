@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from kernels_bench_tools.notebooks.paths import is_pattern, matches
+from kernels_bench_tools.notebooks.project import is_pattern, matches
 from kernels_bench_tools.text import size as readable_size
 
 MOST_FILES = 10_000

@@ -12,7 +12,7 @@ from pathlib import Path
 import msgspec
 
 from kernels_bench_tools.errors import RecordError
-from kernels_bench_tools.notebooks.paths import is_pattern
+from kernels_bench_tools.notebooks.project import is_pattern
 from kernels_bench_tools.run.cache.entry import Draft, StoredResult
 from kernels_bench_tools.schema.build import CellContext
 from kernels_bench_tools.schema.device import Device

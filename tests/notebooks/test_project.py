@@ -3,8 +3,7 @@ from pathlib import Path
 import pytest
 
 from kernels_bench_tools.errors import ProjectError
-from kernels_bench_tools.notebooks.paths import matches
-from kernels_bench_tools.notebooks.project import find_project, operator_of, operators
+from kernels_bench_tools.notebooks.project import find_project, matches, operator_of, operators
 
 
 def names(root: Path) -> list[str]:

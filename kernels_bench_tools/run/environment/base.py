@@ -58,23 +58,18 @@ class CellEnvironment(Protocol):
 
     def identity(self) -> list[str]:
         """Return what can change results, for the cell cache, without paths of this machine."""
-        ...
 
     def script(self, cell: Cell) -> str:
         """Return the text of the script that is run."""
-        ...
 
     def shared_script(self, code: str, script: Path, root: Path, state: Path) -> Path:
         """Return the script to prepare for the cell whose ``script`` is ``code``: a shared one, or its own."""
-        ...
 
     def prepare(self, script: Path, log: Path, processes: Processes) -> Prepared:
         """Make the environment of a script, with the output in ``log``."""
-        ...
 
     def variables(self, home: Path) -> dict[str, str]:
         """Return the environment variables of a cell whose home is ``home``."""
-        ...
 
 
 class UvEnvironment:

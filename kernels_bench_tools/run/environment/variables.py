@@ -9,7 +9,7 @@ import getpass
 import os
 import re
 import tempfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 
@@ -53,11 +53,6 @@ _NO_RESULT = re.compile(
 def allowed_variables(environ: Mapping[str, str]) -> dict[str, str]:
     """Return the user's variables that every cell is given."""
     return {name: value for name, value in environ.items() if _is_allowed(name, value)}
-
-
-def passed_variables(environ: Mapping[str, str], names: Iterable[str]) -> dict[str, str]:
-    """Return the variables that the user passes on explicitly, as far as they are set."""
-    return {name: environ[name] for name in names if name in environ}
 
 
 def number_variables(environ: Mapping[str, str]) -> dict[str, str]:
@@ -106,9 +101,10 @@ def cell_variables(environ: Mapping[str, str], home: Path) -> dict[str, str]:
 def cache_variables(environ: Mapping[str, str]) -> dict[str, str]:
     """Return the variables of the caches that cells share with the user's other programs."""
     cache, user = _cache_home(environ), _home(environ)
+    data = Path(environ.get("XDG_DATA_HOME") or user / ".local" / "share")
     shared = {
         "UV_CACHE_DIR": cache / "uv",
-        "UV_PYTHON_INSTALL_DIR": _data_home(environ) / "uv" / "python",
+        "UV_PYTHON_INSTALL_DIR": data / "uv" / "python",
         "HF_HOME": cache / "huggingface",
         "TRITON_CACHE_DIR": user / ".triton" / "cache",
         "TORCHINDUCTOR_CACHE_DIR": Path(tempfile.gettempdir()) / f"torchinductor_{_user_name()}",
@@ -142,10 +138,6 @@ def _home(environ: Mapping[str, str]) -> Path:
 
 def _cache_home(environ: Mapping[str, str]) -> Path:
     return Path(environ.get("XDG_CACHE_HOME") or _home(environ) / ".cache")
-
-
-def _data_home(environ: Mapping[str, str]) -> Path:
-    return Path(environ.get("XDG_DATA_HOME") or _home(environ) / ".local" / "share")
 
 
 def _user_name() -> str:
