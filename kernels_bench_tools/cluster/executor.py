@@ -7,43 +7,40 @@ measure takes a share, so that nothing runs beside a measurement, of this build 
 from __future__ import annotations
 
 import logging
-import os
-import socket
 import threading
 import time
 import uuid
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from concurrent.futures import CancelledError, ThreadPoolExecutor
+from collections.abc import Sequence
+from concurrent.futures import CancelledError
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 import dask
 from distributed import Client
 from distributed.scheduler import KilledWorker
 
-from kernels_bench_tools.cluster.payload import DEVICE, harness_digest, pack, runner_digest
-from kernels_bench_tools.cluster.worker import (
-    CellFiles,
-    RemoteEnvironment,
-    WorkerInfo,
-    describe_worker,
-    run_shipment,
+from kernels_bench_tools.cluster.payload import (
+    DEVICE,
+    PackedEntry,
+    code_digest,
+    pack,
+    runner_digest,
+    write_files,
 )
+from kernels_bench_tools.cluster.worker import WorkerInfo, describe_worker, run_shipment
 from kernels_bench_tools.errors import ProjectError
-from kernels_bench_tools.notebooks.graph import CellName, Node
+from kernels_bench_tools.notebooks.graph import CellName
 from kernels_bench_tools.notebooks.project import Project
-from kernels_bench_tools.run.cache.entry import Draft, StoredResult
+from kernels_bench_tools.run.cache.entry import StoredResult
 from kernels_bench_tools.run.cell import CellTask, finish
-from kernels_bench_tools.run.environment.base import CellEnvironment, Prepared, find_environment
+from kernels_bench_tools.run.environment.base import Prepared
 from kernels_bench_tools.run.process.run import InterruptedBuildError
 from kernels_bench_tools.run.progress import Progress
 from kernels_bench_tools.run.session import Session
 from kernels_bench_tools.schema.record import Failure, Status
 
-CONNECT_SECONDS = 8
+CONNECT_SECONDS = 5
 """How long a scheduler may take to answer."""
 ARRIVAL_SECONDS = 10.0
 """How long a build waits for the first worker."""
@@ -53,10 +50,6 @@ MAX_LOSSES = 3
 """A cell that was running as often as this when its worker was lost is the cause."""
 
 _POLL_SECONDS = 0.1
-
-
-class WorkerLostError(Exception):
-    """The worker of an attempt is gone."""
 
 
 @dataclass
@@ -75,13 +68,7 @@ class _Attempt:
 
 
 class ClusterExecutor:
-    """The workers of a Dask scheduler.
-
-    Args:
-        address: The scheduler's, such as ``tcp://host:8786``.
-        project: The project.
-        environment: ``"uv"`` or ``"current"``, on the workers.
-        progress: Receives each step.
+    """The workers of the Dask scheduler at ``address``, such as ``tcp://host:8786``.
 
     Raises:
         ProjectError: No scheduler answers, or its workers cannot run this build's cells.
@@ -92,7 +79,7 @@ class ClusterExecutor:
     def __init__(self, address: str, project: Project, environment: str, progress: Progress) -> None:
         self._address = address
         self._project = project
-        self._environment = environment
+        self.environment = environment
         self._progress = progress
         self._topic = f"kbt-{uuid.uuid4().hex}"
         self._stopped = threading.Event()
@@ -114,22 +101,15 @@ class ClusterExecutor:
             raise
         infos = [info for info in self._workers.values() if info is not None]
         self.device = infos[0].device
-        self.environment: CellEnvironment = RemoteEnvironment(
-            find_environment(environment), infos[0].identity
-        )
+        self.identity = lambda: infos[0].identity
         # A power of two, since the scheduler adds and subtracts shares.
         self._slots = 1 << (min(info.threads for info in infos).bit_length() - 1)
         self.jobs = self._slots * len(infos)
         self.sessions = len(infos)
 
-    def prepare(
-        self,
-        nodes: Sequence[Node],
-        logs: Mapping[CellName, Path],  # noqa: ARG002
-        pool: ThreadPoolExecutor,  # noqa: ARG002
-    ) -> dict[CellName, Prepared]:
+    def prepare(self, *_: object, **__: object) -> dict[CellName, Prepared]:
         """Do nothing: a worker makes the environments of the cells that it runs."""
-        return {node.name: Prepared() for node in nodes}
+        return {}
 
     def run(self, task: CellTask) -> StoredResult:
         """Run a cell that does not measure."""
@@ -150,13 +130,9 @@ class ClusterExecutor:
         self._client.close(timeout=2)
 
     def _run(self, tasks: Sequence[CellTask], group: str) -> dict[CellName, StoredResult]:
-        """Run cells on one worker, and again on another one when that is lost.
+        """Run the cells of a session, or one that does not measure, on one worker; on another when that is lost.
 
         A cell that was running at each of ``MAX_LOSSES`` losses has crashed; the others run without it.
-
-        Args:
-            tasks: The cells.
-            group: What identifies a session; empty for a cell that does not measure.
         """
         waiting = {str(task.node.name): task for task in tasks}
         losses: Counter[str] = Counter()
@@ -169,13 +145,13 @@ class ClusterExecutor:
             attempt = _Attempt([used] if used in usable else usable, group)
             # After a loss a cell runs alone, so that the cause is known.
             share = 1.0 if group or losses else 1.0 / self._slots
-            try:
-                for name, (result, files) in self._try(attempt, list(waiting.values()), share).items():
-                    _write_files(waiting[name].draft, files)
+            entries = self._try(attempt, list(waiting.values()), share)
+            if entries is not None:
+                for name, (result, files) in entries.items():
+                    write_files(waiting[name].draft.folder, files)
                     results[waiting[name].node.name] = result
                 return results
-            except WorkerLostError:
-                losses[attempt.cell] += 1
+            losses[attempt.cell] += 1
             count, where = losses[attempt.cell], f"worker {attempt.worker or attempt.candidates[0]} was lost"
             if attempt.cell:
                 where += f" while {attempt.cell} ran"
@@ -190,15 +166,11 @@ class ClusterExecutor:
                 results[task.node.name] = finish(task, Status.CRASHED, failure)
         return results
 
-    def _try(self, attempt: _Attempt, tasks: Sequence[CellTask], share: float) -> dict[str, CellFiles]:
-        """Run cells on a worker, and return their results and files.
-
-        Raises:
-            InterruptedBuildError: The build was interrupted.
-            WorkerLostError: The worker is gone.
-            ProjectError: The scheduler is gone.
-        """
-        shipment = pack(self._project, self._environment, tasks)
+    def _try(
+        self, attempt: _Attempt, tasks: Sequence[CellTask], share: float
+    ) -> dict[str, PackedEntry] | None:
+        """Run cells on a worker, and return their results and files; None if the worker was lost."""
+        shipment = pack(self._project, self.environment, tasks)
         self._attempts[shipment.attempt] = attempt
         future = self._client.submit(
             run_shipment,
@@ -215,14 +187,14 @@ class ClusterExecutor:
             while not future.done():
                 self._check()
                 if attempt.worker in self._lost or self._lost.issuperset(attempt.candidates):
-                    raise WorkerLostError
+                    return None
                 attempt.changed.wait(_POLL_SECONDS)
                 attempt.changed.clear()
-            results: dict[str, CellFiles] = future.result()
-            return results
+            entries: dict[str, PackedEntry] = future.result()
+            return entries
         except (KilledWorker, InterruptedBuildError):
             self._check()
-            raise WorkerLostError from None  # the worker closes, and has ended what it ran
+            return None  # the worker closes, and has ended what it ran
         except CancelledError:
             self._check()
             raise self._scheduler_gone() from None
@@ -296,7 +268,7 @@ class ClusterExecutor:
         first = not self._workers
         try:
             answers = self._client.run(
-                describe_worker, self._environment, workers=addresses, on_error="return"
+                describe_worker, self.environment, workers=addresses, on_error="return"
             )
         except (OSError, ValueError, TimeoutError):  # a worker was lost meanwhile
             return
@@ -325,12 +297,9 @@ class ClusterExecutor:
         if not answer.has_device:
             hint = f"Start it with `kbt workers`, or with `--resources {DEVICE}=1`"
             raise ProjectError(where, f"has no resource {DEVICE!r}", "", hint)
-        same, remedy = "the same code on all sides", "Update it there, and start it again"
-        if answer.runner != runner_digest():
-            raise ProjectError(where, "runs another version of kernels-bench-tools", same, remedy)
-        # Cells in environments of their own install the harness that their headers ask for.
-        if self._environment == "current" and answer.harness != harness_digest():
-            raise ProjectError(where, "has another version of the harness", same, remedy)
+        if answer.code != code_digest(self.environment, runner_digest()):
+            what, same = "has another version of kernels-bench-tools", "the same code on all sides"
+            raise ProjectError(where, what, same, "Update it there, and start it again")
         known = ((other, info) for other, info in self._workers.items() if info is not None)
         other, first = next(known, (address, answer))
         if answer.device != first.device:
@@ -340,9 +309,8 @@ class ClusterExecutor:
         if answer.identity != first.identity:
             unequal = sorted(set(answer.identity) ^ set(first.identity))
             what = f"its workers {other} and {address} differ in {', '.join(unequal[:5])}"
-            raise ProjectError(
-                cluster, what, "the same environment", "Install the same packages on all workers"
-            )
+            remedy = "Install the same packages on all workers"
+            raise ProjectError(cluster, what, "the same environment", remedy)
         return answer
 
 
@@ -351,12 +319,8 @@ def _connect(address: str) -> Any:
     for name in ("distributed", "distributed.client"):  # Dask sets the level of each
         logging.getLogger(name).setLevel(logging.CRITICAL + 1)
     dask.config.set({"distributed.admin.large-graph-warning-threshold": "1GB"})
-    parts = urlsplit(address)
     make: Any = Client  # Dask's functions have no types
     try:
-        if parts.scheme in {"tcp", "tls"} and parts.hostname and parts.port:
-            # Fails at once if nothing listens; Dask would retry.
-            socket.create_connection((parts.hostname, parts.port), timeout=CONNECT_SECONDS).close()
         return make(address, timeout=CONNECT_SECONDS, set_as_default=False, name="kbt")
     except (OSError, ValueError, TypeError) as error:
         message = (str(error).splitlines() or [type(error).__name__])[0].rstrip(".")
@@ -370,13 +334,3 @@ def _connect(address: str) -> Any:
 
 def _device(info: WorkerInfo) -> str:
     return f"{info.device.name}{f' (driver {info.device.driver})' if info.device.driver else ''}"
-
-
-def _write_files(draft: Draft, files: Mapping[str, bytes]) -> None:
-    """Write what a worker sent into a cell's draft."""
-    for name, data in files.items():
-        path = draft.folder / name
-        if not Path(os.path.normpath(path)).is_relative_to(draft.folder):
-            raise ProjectError(name, "is not a path within a cell's results")
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(data)

@@ -6,7 +6,7 @@ import hashlib
 import os
 import socket
 import uuid
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -16,7 +16,7 @@ from kernels_bench_tools.notebooks.graph import CellName, Node
 from kernels_bench_tools.notebooks.header import path_sources, read_header
 from kernels_bench_tools.notebooks.limits import CellPolicy
 from kernels_bench_tools.notebooks.project import Project
-from kernels_bench_tools.run.cache.entry import StoredResult
+from kernels_bench_tools.run.cache.entry import LOGS, Entry, StoredResult
 from kernels_bench_tools.run.cache.sources import source_files
 from kernels_bench_tools.run.cell import CellTask
 from kernels_bench_tools.run.environment.base import PACKAGE_FOLDER
@@ -36,16 +36,11 @@ _PACKAGE_PARTS = ("pyproject.toml", "README.md", "LICENSE", PACKAGE_FOLDER.name,
 """What this package is built from, in its own checkout."""
 
 
-@dataclass(frozen=True)
-class File:
-    """A file to be written on a worker."""
+Files = dict[str, tuple[bytes, int]]
+"""Content and mode of files, by their absolute path on the client without the leading slash."""
 
-    content: bytes
-    executable: bool = False
-
-
-Files = dict[str, File]
-"""Files by their absolute path on the client, without the leading slash."""
+PackedEntry = tuple[StoredResult, dict[str, bytes]]
+"""The result of a cell, and its logs and artifacts by their path in an entry of the cache."""
 
 
 @dataclass(frozen=True)
@@ -63,10 +58,8 @@ class Shipment:
     """The context of the first cell: workloads, mode, number of processes and commit are those of all cells."""
     policy: CellPolicy
     """What the cells may use; the values of variables that they are passed are the worker's own."""
-    needed: dict[CellName, tuple[str, StoredResult]]
-    """Key and result of each needed cell."""
-    artifacts: dict[str, bytes]
-    """Artifacts of needed cells, by their path in the cell cache."""
+    needed: dict[CellName, tuple[str, PackedEntry]]
+    """Key and entry of each needed cell."""
     sources: Files
     """What the headers of the cells read from the client's disk, and settings of uv."""
     inputs: Files
@@ -88,9 +81,8 @@ class Shipment:
     def tree(self) -> str:
         """Digest of the sources and where they come from: cells with the same one share environments."""
         digest = hashlib.sha256(f"{self.client}\0{self.root}\n".encode())
-        for path, file in sorted(self.sources.items()):
-            content = hashlib.sha256(file.content).hexdigest()
-            digest.update(os.fsencode(f"{path}\0{content}{file.executable}\n"))
+        for path, (content, mode) in sorted(self.sources.items()):
+            digest.update(os.fsencode(f"{path}\0{hashlib.sha256(content).hexdigest()}{mode}\n"))
         return digest.hexdigest()
 
 
@@ -104,10 +96,9 @@ def pack(project: Project, environment: str, tasks: Sequence[CellTask]) -> Shipm
     needed = {name: tasks[0].results[name] for node in nodes.values() for name in node.needs}
     data = {path for node in nodes.values() for path in node.files}
     lock = find_lock(tasks[0].node.notebook.path.parent)
-    if lock is not None and lock.is_file():
-        data.add(lock := lock.resolve())
-    else:
-        lock = None
+    lock = lock.resolve() if lock is not None and lock.is_file() else None
+    if lock:
+        data.add(lock)
     return Shipment(
         project=project,
         environment=environment,
@@ -115,12 +106,7 @@ def pack(project: Project, environment: str, tasks: Sequence[CellTask]) -> Shipm
         nodes=[*nodes.values(), *(tasks[0].graph.nodes[name] for name in needed if name not in nodes)],
         context=tasks[0].context,
         policy=tasks[0].policy,
-        needed={name: (entry.key, entry.result) for name, entry in needed.items()},
-        artifacts={
-            f"{entry.key}/artifacts/{name}": (entry.artifacts / name).read_bytes()
-            for entry in needed.values()
-            for name in entry.result.artifacts
-        },
+        needed={name: (entry.key, pack_entry(entry)) for name, entry in needed.items()},
         sources=_sources(project, nodes.values()) if environment == "uv" else {},
         inputs={rootless(path): _read(path) for path in data},
         lock=rootless(lock) if lock else "",
@@ -135,42 +121,55 @@ def rootless(path: Path) -> str:
 
 def _sources(project: Project, nodes: Iterable[Node]) -> Files:
     files: Files = {}
-    read: set[Path] = set()
+    sources: set[Path] = set()
     for node in nodes:
         folders = [one for one in node.notebook.path.parents if one.is_relative_to(project.root)]
         settings = [one / name for one in folders for name in _UV_SETTINGS if (one / name).is_file()]
         files |= {rootless(path): _read(path) for path in settings}
         script = node.notebook.script_path(node.cell)
-        for written in path_sources(read_header(node.cell.code)).values():
-            source = Path(os.path.normpath(script.parent / written))
-            if source not in read:
-                files |= _read_source(source)
-                read.add(source)
+        written = path_sources(read_header(node.cell.code)).values()
+        sources |= {Path(os.path.normpath(script.parent / path)) for path in written}
+    for source in sources:
+        files |= _read_source(source)
     return files
 
 
 def _read_source(source: Path) -> Files:
+    own = (source / PACKAGE_FOLDER.name / "__init__.py").is_file()
     found: Files = {}
     size = 0
-    own = (source / PACKAGE_FOLDER.name / "__init__.py").is_file()
-    for path in _package_files(source) if own else source_files(source):
-        size += path.stat().st_size
-        if size > SOURCES_LIMIT:
-            what = f"holds more than {SOURCES_LIMIT // 2**20} MiB, too much to send to a worker"
-            raise ProjectError(str(source), what, "A package's folder", "Remove what is not source")
-        found[rootless(path)] = _read(path)
+    for part in [source / part for part in _PACKAGE_PARTS] if own else [source]:
+        for path in source_files(part):
+            size += path.stat().st_size
+            if size > SOURCES_LIMIT:
+                what = f"holds more than {SOURCES_LIMIT // 2**20} MiB, too much to send to a worker"
+                raise ProjectError(str(source), what, "A package's folder", "Remove what is not source")
+            found[rootless(path)] = _read(path)
     return found
 
 
-def _package_files(checkout: Path) -> Iterator[Path]:
-    for part in (checkout / part for part in _PACKAGE_PARTS):
-        for path in [part] if part.is_file() else part.rglob("*"):
-            if path.is_file() and "__pycache__" not in path.parts:
-                yield path
+def _read(path: Path) -> tuple[bytes, int]:
+    return path.read_bytes(), 0o755 if os.access(path, os.X_OK) else 0o644
 
 
-def _read(path: Path) -> File:
-    return File(path.read_bytes(), os.access(path, os.X_OK))
+def pack_entry(entry: Entry) -> PackedEntry:
+    """Return an entry of the cache as it is sent."""
+    names = [*LOGS, *(f"{entry.artifacts.name}/{name}" for name in entry.result.artifacts)]
+    return entry.result, {name: (entry.folder / name).read_bytes() for name in names}
+
+
+def write_files(folder: Path, files: Mapping[str, bytes]) -> None:
+    """Write the files of an entry that was sent.
+
+    Raises:
+        ProjectError: A path leads out of ``folder``.
+    """
+    for name, data in files.items():
+        path = folder / name
+        if not Path(os.path.normpath(path)).is_relative_to(folder):
+            raise ProjectError(name, "is not a path within a cell's results")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(data)
 
 
 def runner_digest() -> str:
@@ -178,10 +177,15 @@ def runner_digest() -> str:
     return _package_digest("*.py", "schema/*.py", "notebooks/*.py", "run/**/*.py", "cluster/*.py")
 
 
-def harness_digest() -> str:
-    """Return a digest of the code of this package that cells import, as it is on the disk now."""
+def code_digest(environment: str, runner: str) -> str:
+    """Return a digest of the code of this package that affects results: ``runner``, and what cells import.
+
+    Cells in environments of their own import the package that their headers ask for.
+    """
+    if environment == "uv":
+        return runner
     parts = ("schema", "hub", "measure", "operators", "summarize")
-    return _package_digest("*.py", *(f"{part}/**/*.py" for part in parts))
+    return runner + _package_digest("*.py", *(f"{part}/**/*.py" for part in parts))
 
 
 def _package_digest(*patterns: str) -> str:

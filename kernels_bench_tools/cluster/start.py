@@ -17,7 +17,6 @@ from typing import Any
 import dask
 from distributed import Nanny, Scheduler, Status
 
-from kernels_bench_tools.cluster.affinity import CPUS_VARIABLE, split_cpus
 from kernels_bench_tools.cluster.payload import DEVICE
 from kernels_bench_tools.errors import ProjectError
 
@@ -55,18 +54,15 @@ def visible_gpus() -> list[str]:
         return []
     query = [smi, "--query-gpu=index", "--format=csv,noheader"]
     try:
-        output = subprocess.run(query, capture_output=True, text=True, timeout=30, check=True).stdout
+        return subprocess.run(query, capture_output=True, text=True, timeout=30, check=True).stdout.split()
     except (OSError, subprocess.SubprocessError):
         return []
-    return output.split()
 
 
 def run_workers(options: WorkerOptions, started: Callable[[str, int], None]) -> None:
     """Run workers until Ctrl-C, SIGTERM or SIGHUP, or until they have all ended.
 
-    Args:
-        options: Which workers.
-        started: Called with the scheduler's address and the number of workers once they run.
+    ``started`` is called with the scheduler's address and the number of workers once they run.
 
     Raises:
         ProjectError: They cannot be started.
@@ -86,7 +82,14 @@ async def _host(options: WorkerOptions, started: Callable[[str, int], None]) -> 
         address = options.scheduler or await _start_scheduler(options, stack)
         arguments = nanny_arguments(options)
         nannies = [Nanny(address, local_directory=folder, **one) for one in arguments]
-        await _join(nannies, address, stack)
+        for nanny in nannies:
+            stack.push_async_callback(nanny.close, timeout=5)
+        try:
+            await asyncio.wait_for(asyncio.gather(*nannies), JOIN_SECONDS)
+        except (OSError, ValueError, RuntimeError, TimeoutError) as error:
+            what = f"workers cannot join it ({str(error).splitlines()[0] if str(error) else 'no answer'})"
+            expected = "the address of a Dask scheduler, such as tcp://host:8786"
+            raise ProjectError(f"cluster {address}", what, expected) from None
         started(address, len(nannies))
         while not over.is_set() and any(nanny.status in _ALIVE for nanny in nannies):
             with suppress(TimeoutError):
@@ -106,42 +109,34 @@ async def _start_scheduler(options: WorkerOptions, stack: AsyncExitStack) -> str
     return str(scheduler.address)
 
 
-async def _join(nannies: list[Nanny], address: str, stack: AsyncExitStack) -> None:
-    for nanny in nannies:
-        stack.push_async_callback(nanny.close, timeout=5)
-    try:
-        await asyncio.wait_for(asyncio.gather(*nannies), JOIN_SECONDS)
-    except (OSError, ValueError, RuntimeError, TimeoutError) as error:
-        what = f"workers cannot join it ({str(error).splitlines()[0] if str(error) else 'no answer'})"
-        expected = "the address of a Dask scheduler, such as tcp://host:8786"
-        raise ProjectError(f"cluster {address}", what, expected) from None
-
-
 def nanny_arguments(options: WorkerOptions) -> list[dict[str, Any]]:
     """Return the arguments of each worker: with one GPU and a share of the processors, or without a GPU."""
     count = options.count or len(options.gpus) or 1
     if options.gpus and count > len(options.gpus):
         what = f"more than the {len(options.gpus)} GPUs that are visible"
         raise ProjectError(f"--count {count}", what, "one worker for each GPU at most")
-    shares = split_cpus(count)
+    cpus = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else range(os.cpu_count() or 1)
     arguments = []
     for number in range(count):
-        variables = {}
+        # Adjacent processors, at least one for each worker.
+        start, end = number * len(cpus) // count, (number + 1) * len(cpus) // count
+        share = cpus[start:end] or [cpus[number % len(cpus)]]
+        # Without GPUs the processors are the device: every worker uses all of them, and one session runs at a time.
+        own: dict[str, Any] = {}
         if options.gpus:
-            # Without GPUs the processors are the device: every worker uses all of them, and one session runs at a time.
-            variables = {"CUDA_VISIBLE_DEVICES": options.gpus[number], CPUS_VARIABLE: shares[number]}
+            own["env"] = {"CUDA_VISIBLE_DEVICES": options.gpus[number]}
+            own["preload"] = [f"import os; os.sched_setaffinity(0, {list(share)})"]
         arguments.append(
             {
-                "nthreads": options.threads or max(1, len(shares[number].split(","))),
+                "nthreads": options.threads or len(share),
                 "resources": {DEVICE: 1},
                 "host": options.host,
-                "env": variables,
                 "name": f"{os.uname().nodename}-{number}",
                 "memory_limit": 0,  # cells have a limit of their own
-                "preload": ["kernels_bench_tools.cluster.affinity"],
                 "dashboard": False,
                 "silence_logs": logging.ERROR,
                 "death_timeout": JOIN_SECONDS,
+                **own,
             }
         )
     return arguments

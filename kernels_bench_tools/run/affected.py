@@ -80,7 +80,7 @@ class _Tree:
 
 def _fingerprints(project: Project, survey: Survey, environment: str, package: Path) -> Fingerprints:
     kind = find_environment(environment)
-    return Fingerprints(project, survey.graph, current_device(), kind, package=package)
+    return Fingerprints(project, survey.graph, current_device(), environment, kind.identity, package=package)
 
 
 def _earlier_tree(project: Project, repository: Repository, top: Path, environment: str) -> _Tree | None:

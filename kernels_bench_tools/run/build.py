@@ -152,17 +152,19 @@ def _build(
     cache, checkout = CellCache(project.state, progress.note), Checkout(project.root)
     cache.sweep()
     execution = Execution(
-        project=project,
-        graph=survey.graph,
         executor=executor,
-        workloads=options.workloads,
-        mode=options.mode,
+        fingerprints=Fingerprints(
+            project,
+            survey.graph,
+            device,
+            executor.environment,
+            executor.identity,
+            options.workloads,
+            options.mode,
+        ),
         process_count=options.process_count(device.kind),
         thorough_count=options.thorough_count(device.kind),
         cache=cache,
-        fingerprints=Fingerprints(
-            project, survey.graph, device, executor.environment, options.workloads, options.mode
-        ),
         checkout=checkout,
         progress=progress,
         policy=project.policy.with_options(options.memory_limit, options.pass_env),

@@ -15,68 +15,13 @@ from kernels_bench_tools.notebooks.graph import CellName, Node
 from kernels_bench_tools.notebooks.project import Project
 from kernels_bench_tools.run.cache.entry import Entry
 from kernels_bench_tools.run.cell import CellTask
-from kernels_bench_tools.run.git import Checkout, Revision
-from kernels_bench_tools.schema.build import (
-    CONTEXT_VARIABLE,
-    FORWARD,
-    NEEDS_VARIABLE,
-    CellContext,
-    Need,
-    Needs,
-    code_digest,
-)
+from kernels_bench_tools.schema.build import CONTEXT_VARIABLE, NEEDS_VARIABLE, Need, Needs
 from kernels_bench_tools.schema.record import Status
 from kernels_bench_tools.text import environment_key
 
 
-def cell_context(
-    node: Node,
-    environment: str,
-    workloads: str,
-    checkout: Checkout | Revision,
-    *,
-    mode: str = FORWARD,
-    process: int = 0,
-    processes: int = 1,
-) -> CellContext:
-    """Return the context of one process of a cell.
-
-    Args:
-        node: The cell.
-        environment: ``"uv"`` or ``"current"``.
-        workloads: Names of workload sets, for a cell that measures.
-        checkout: The state of the repository.
-        mode: One of ``MODES``, for a cell that measures.
-        process: The number of the process, from 0.
-        processes: How many processes measure the cell.
-    """
-    notebook = node.notebook
-    return CellContext(
-        operator=notebook.operator,
-        implementation=notebook.implementation,
-        notebook=notebook.name,
-        notebook_digest=notebook.digest,
-        cell=node.cell.id,
-        code_digest=code_digest(node.cell.code),
-        commit=checkout.commit,
-        dirty=checkout.dirty,
-        environment=environment,
-        workloads=workloads if node.cell.measures else "",
-        mode=mode if node.cell.measures else FORWARD,
-        family=notebook.front.family,
-        process=process,
-        processes=processes,
-    )
-
-
 def write_inputs(folder: Path, project: Project, task: CellTask) -> dict[str, str]:
-    """Write the inputs of a cell into ``folder``; return the variables that name them.
-
-    Args:
-        folder: A folder of this run alone, but not the cell's current folder.
-        project: The project.
-        task: The cell.
-    """
+    """Write the inputs of a cell into a folder of this run alone; return the variables that name them."""
     write_struct(folder / "context.json", task.context)
     write_struct(folder / "needs.json", _needs(project, task))
     return {

@@ -47,13 +47,9 @@ def open_folder(path: Path) -> int:
 
 
 def collect_outputs(folder: int, outputs: Sequence[str], artifacts: Path, limit: int) -> Collected:
-    """Copy the outputs of a cell into ``artifacts``.
+    """Copy the outputs of a cell into ``artifacts``: at most ``limit`` bytes, small files first.
 
-    Args:
-        folder: The cell's folder, from :func:`open_folder`.
-        outputs: Names and globs of the files to keep; empty for all that are not hidden.
-        artifacts: Where to put it.
-        limit: Bytes that are kept in total; small files are kept first.
+    ``folder`` is the cell's, from :func:`open_folder`; without ``outputs``, all files are kept that are not hidden.
 
     Raises:
         OSError: The disk is full.

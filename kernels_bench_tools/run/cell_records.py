@@ -30,12 +30,7 @@ class ProcessRun:
 
 
 def check_records(folder: Path, outputs: Sequence[str]) -> str:
-    """Return what is wrong with the record files in ``folder``; empty if nothing is.
-
-    Args:
-        folder: The cell's artifacts.
-        outputs: Its ``outputs=``.
-    """
+    """Return what is wrong with the record files among the artifacts in ``folder``; empty if nothing is."""
     for output in (output for output in outputs if output.endswith(".jsonl")):
         paths = sorted(folder.glob(output))
         if not paths:
@@ -60,23 +55,14 @@ def measured_nothing(folder: Path) -> bool:
 def add_failure(
     folder: Path,
     outputs: Sequence[str],
-    *,
     context: CellContext,
     device: Device,
     status: Status,
     failure: Failure,
 ) -> None:
-    """Append the reason of a failure to the cell's record file, and drop lines that are no records.
+    """Append the reason of a failure to the cell's record file in ``folder``, and drop lines that are no records.
 
     The added record has no workload: it stands for all workloads that have no record.
-
-    Args:
-        folder: The cell's artifacts.
-        outputs: Its ``outputs=``, one of which ends in ``.jsonl``.
-        context: The cell's context.
-        device: The device of this build.
-        status: How the cell ended.
-        failure: Why.
     """
     path = folder / _file_name(folder, outputs, context)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -100,16 +86,9 @@ def add_failure(
 
 
 def merge_processes(draft: Draft, runs: Sequence[ProcessRun], processes: int, seconds: float) -> StoredResult:
-    """Merge the processes of a cell into one draft; return the cell's result.
+    """Merge the runs of a cell, in order, into one draft; return the result of the first that failed, if one did.
 
-    Records of all processes are kept in the order of the processes; other outputs are those of the first. The
-    result is that of the first process that failed, if one did.
-
-    Args:
-        draft: The cell's own draft.
-        runs: At least one process, in order.
-        processes: How many were to be run.
-        seconds: How long they took together.
+    Records of all processes are kept in the order of the processes; other outputs are those of the first.
     """
     folders = [run.draft.artifacts for run in runs]
     _merge_records(draft.artifacts, folders)
@@ -140,23 +119,14 @@ def _merge_records(target: Path, folders: Sequence[Path]) -> None:
 
 def _merge_logs(path: Path, logs: Sequence[Path], processes: int) -> None:
     """Write the logs one after the other, separated by a line with the number of the process."""
-    if not any(log.stat().st_size for log in logs):
-        return  # an empty log is not shown
-    with path.open("wb") as file:
-        for number, log in enumerate(logs, start=1):
-            if number > 1:
-                file.write(f"--- process {number} of {processes}\n".encode())
-            with log.open("rb") as source:
-                shutil.copyfileobj(source, file)
-            if number < len(logs) and not _ends_with_line_feed(log):
-                file.write(b"\n")
-
-
-def _ends_with_line_feed(path: Path) -> bool:
-    with path.open("rb") as file:
-        size = path.stat().st_size
-        file.seek(max(0, size - 1))
-        return size == 0 or file.read(1) == b"\n"
+    merged = b""
+    for number, log in enumerate(logs, start=1):
+        if number > 1:
+            line_feed = b"" if not merged or merged.endswith(b"\n") else b"\n"
+            merged += line_feed + f"--- process {number} of {processes}\n".encode()
+        merged += log.read_bytes()
+    if any(log.stat().st_size for log in logs):  # an empty log is not shown
+        path.write_bytes(merged)
 
 
 def _file_name(folder: Path, outputs: Sequence[str], context: CellContext) -> str:

@@ -2,25 +2,31 @@
 
 from __future__ import annotations
 
+import os
+import tempfile
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from pathlib import Path
 from typing import Protocol
 
 from kernels_bench_tools.notebooks.graph import CellName, Node
 from kernels_bench_tools.notebooks.project import Project
 from kernels_bench_tools.run.cache.entry import StoredResult
-from kernels_bench_tools.run.cell import CellTask, finish, run_cell
+from kernels_bench_tools.run.cell import DEFAULT_TIMEOUT_SECONDS, CellTask, conclude, finish
 from kernels_bench_tools.run.cell_inputs import write_inputs
+from kernels_bench_tools.run.cell_outputs import Collected, collect_outputs, open_folder
 from kernels_bench_tools.run.environment.base import CellEnvironment, Prepared
 from kernels_bench_tools.run.environment.prepare import Preparation
 from kernels_bench_tools.run.locks import device_lock
+from kernels_bench_tools.run.log_text import hide_paths
 from kernels_bench_tools.run.process.logs import Tail
+from kernels_bench_tools.run.process.memory import default_memory_limit
+from kernels_bench_tools.run.process.reaper import reaper
 from kernels_bench_tools.run.process.run import Processes
 from kernels_bench_tools.run.progress import Progress
 from kernels_bench_tools.run.session import Session
+from kernels_bench_tools.schema.build import CONTEXT_VARIABLE
 from kernels_bench_tools.schema.device import Device
 from kernels_bench_tools.schema.record import Failure, Status
 
@@ -29,7 +35,8 @@ class Executor(Protocol):
     """Runs the cells of one build. Its methods raise ``InterruptedBuildError`` after :meth:`interrupt`."""
 
     device: Device
-    environment: CellEnvironment
+    environment: str
+    """``"uv"`` or ``"current"``."""
     jobs: int
     """How many cells that do not measure can run at once."""
     sessions: int
@@ -37,40 +44,32 @@ class Executor(Protocol):
     parallel_sessions: bool
     """Whether other cells may be started while a session runs."""
 
+    def identity(self) -> list[str]:
+        """Return what of the environment can change results."""
+
     def prepare(
         self, nodes: Sequence[Node], logs: Mapping[CellName, Path], pool: ThreadPoolExecutor
     ) -> dict[CellName, Prepared]:
         """Make the environments of cells, as far as that is possible before they are assigned to a device."""
-        ...
 
     def run(self, task: CellTask) -> StoredResult:
         """Run a cell that does not measure, and put its outputs and logs into the task's draft."""
-        ...
 
     def measure(self, session: Session) -> None:
         """Run a session on one device, with nothing else on it."""
-        ...
 
     def interrupt(self) -> None:
         """End everything that runs, and start nothing more."""
-        ...
 
     def close(self) -> None:
         """Release what the executor holds."""
-        ...
 
 
 class LocalExecutor:
     """This machine: one device, and nothing runs beside a measurement.
 
-    Args:
-        project: The project.
-        device: What cells run on.
-        environment: The kind of environment that cells run in.
-        jobs: How many cells that do not measure run at once.
-        progress: Receives what the executor does.
-        hidden: Folders whose paths are replaced in logs; the project's folder if not given.
-        wait_progress: Receives a note when the device is in use by another build; ``progress`` if not given.
+    On a worker of a cluster, ``hidden`` are the folders whose paths are replaced in logs, ``variables`` are those of
+    the client, and ``wait_progress`` receives the note that the device is in use.
     """
 
     sessions = 1
@@ -85,16 +84,20 @@ class LocalExecutor:
         progress: Progress,
         *,
         hidden: Mapping[Path, str] | None = None,
+        variables: Mapping[str, str] | None = None,
         wait_progress: Progress | None = None,
     ) -> None:
         self.device = device
-        self.environment = environment
+        self.environment = environment.name
+        self.identity = environment.identity
         self.jobs = jobs
-        self.processes = Processes()
+        self._processes = Processes()
         self._project = project
+        self._cell_variables = environment.variables
         self._hidden = {project.root: ""} if hidden is None else hidden
+        self._variables = variables or {}
         self._wait_progress = wait_progress or progress
-        self._preparation = Preparation(project, environment, self.processes, progress, self._hidden)
+        self._preparation = Preparation(project, environment, self._processes, progress, self._hidden)
         self._stopped = threading.Event()
 
     def prepare(
@@ -109,28 +112,54 @@ class LocalExecutor:
             session.run(self.run)
 
     def run(self, task: CellTask) -> StoredResult:
-        """Run one process of a cell."""
+        """Run one process of a cell in an empty folder."""
         tail = Tail([task.draft.stdout, task.draft.stderr], task.on_output)
         try:
             prepared = self._preparation.renew(task.prepared, task.node.name, task.draft.environment_log)
             if prepared.reason:
                 return finish(task, Status.ERROR, Failure(type="Resolution", msg=prepared.reason))
-            return run_cell(
-                task,
-                python=prepared.python,
-                environment=self.environment,
-                write_inputs=partial(write_inputs, project=self._project, task=task),
-                hidden=self._hidden,
-                processes=self.processes,
-                watch=tail.look,
-            )
+            with tempfile.TemporaryDirectory(dir=reaper().folder, ignore_cleanup_errors=True) as folder:
+                return self._run(task, prepared.python, Path(folder), tail.look)
         except OSError as error:
             return finish(task, Status.ERROR, Failure(type=type(error).__name__, msg=str(error)))
+
+    def _run(self, task: CellTask, python: str, folder: Path, watch: Callable[[], None]) -> StoredResult:
+        work, home = folder / "work", folder / "home"
+        work.mkdir()
+        home.mkdir()
+        work_fd = open_folder(work)
+        try:
+            inputs = write_inputs(folder, self._project, task)
+            passed = {name: os.environ[name] for name in task.policy.pass_env if name in os.environ}
+            end = self._processes.run(
+                [python, str(task.node.notebook.script_path(task.cell))],
+                folder=work,
+                variables={**self._cell_variables(home), **self._variables, **passed, **inputs},
+                stdout=task.draft.stdout,
+                stderr=task.draft.stderr,
+                timeout=task.cell.timeout or DEFAULT_TIMEOUT_SECONDS,
+                marker=(CONTEXT_VARIABLE, inputs[CONTEXT_VARIABLE]),
+                watch=watch,
+                memory_limit=task.policy.memory_limit or default_memory_limit(),
+            )
+            collected = _collect(task, work_fd)
+        finally:
+            os.close(work_fd)
+        for log in (task.draft.stdout, task.draft.stderr):
+            hide_paths(log, {work: "", home: "~", **self._hidden})
+        return conclude(task, end, collected)
 
     def interrupt(self) -> None:
         """End everything that runs, and start nothing more."""
         self._stopped.set()
-        self.processes.interrupt()
+        self._processes.interrupt()
 
     def close(self) -> None:
         """Do nothing: this machine has nothing to release."""
+
+
+def _collect(task: CellTask, folder: int) -> Collected:
+    try:
+        return collect_outputs(folder, task.cell.outputs, task.draft.artifacts, task.policy.artifact_limit)
+    except OSError as error:  # usually a full disk; what was copied before is complete
+        return Collected(excess=f"its files cannot be kept: {error.strerror or error}")

@@ -36,11 +36,9 @@ def hide_paths(log: Path, folders: Mapping[Path, str]) -> None:
 
 
 def without_paths(text: bytes, folders: Mapping[Path, str]) -> bytes:
-    """Return a text without paths of this machine, since logs are published and compared.
+    """Return a text with folders replaced, by ``~`` for example, since logs are published and compared.
 
-    Args:
-        text: The text.
-        folders: Folder to its replacement, such as ``~``; with an empty one, paths become relative to it.
+    With an empty replacement, paths become relative to the folder.
     """
     for folder, name in folders.items():
         path = re.escape(os.fsencode(folder))
@@ -66,18 +64,13 @@ def failure_from_log(log: Path) -> Failure:
 
 def is_out_of_memory(failure: Failure) -> bool:
     """Return whether a process ran out of memory, on the host or on a device."""
-    return failure.type in _OUT_OF_MEMORY or any(
-        message in failure.msg for message in _OUT_OF_MEMORY_MESSAGES
-    )
+    return failure.type in _OUT_OF_MEMORY or any(text in failure.msg for text in _OUT_OF_MEMORY_MESSAGES)
 
 
 def last_line(logs: Sequence[Path]) -> str:
-    """Return the last line that a process printed; empty if it printed nothing.
+    """Return the last line in the logs of a process, of the first log that has one; empty if none has.
 
     After a crash, this is the line of code where it happened, if Python printed it.
-
-    Args:
-        logs: Its standard error, then its standard output.
     """
     for log in logs:
         lines = [line.strip() for line in _tail(log) if line.strip()]

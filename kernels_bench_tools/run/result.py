@@ -18,14 +18,7 @@ from kernels_bench_tools.schema.build import BuildRun, CellRun, NotebookRun, Pro
 
 
 def describe_cell(project: Project, cell: Cell, entry: Entry | None, cached: bool) -> CellRun:
-    """Return a cell as pages show it.
-
-    Args:
-        project: The project; paths are relative to its root.
-        cell: The cell.
-        entry: Its last result, if it has one.
-        cached: Whether this build did not run it.
-    """
+    """Return a cell and its last result as pages show it; ``cached`` is whether this build did not run it."""
     run = CellRun(
         id=cell.id,
         code=cell.code,

@@ -17,12 +17,10 @@ from pathlib import Path
 from kernels_bench_tools.notebooks.front_matter import unmet_requirement
 from kernels_bench_tools.notebooks.graph import CellName, Graph, Node
 from kernels_bench_tools.notebooks.limits import CellPolicy
-from kernels_bench_tools.notebooks.project import Project
 from kernels_bench_tools.run.cache.entry import Draft, Entry, StoredResult
 from kernels_bench_tools.run.cache.key import Fingerprints
 from kernels_bench_tools.run.cache.store import CellCache
 from kernels_bench_tools.run.cell import CellTask, finish
-from kernels_bench_tools.run.cell_inputs import cell_context
 from kernels_bench_tools.run.environment.base import Prepared
 from kernels_bench_tools.run.executor import Executor
 from kernels_bench_tools.run.git import Checkout, Revision
@@ -30,6 +28,7 @@ from kernels_bench_tools.run.process.run import wait_for
 from kernels_bench_tools.run.progress import Progress
 from kernels_bench_tools.run.result import describe_cell
 from kernels_bench_tools.run.session import Session
+from kernels_bench_tools.schema.build import FORWARD, CellContext, code_digest
 from kernels_bench_tools.schema.record import Failure, Status
 
 UNKNOWN_SECONDS = 1.0
@@ -37,15 +36,10 @@ UNKNOWN_SECONDS = 1.0
 
 
 class ReadyQueue:
-    """The cells of a build that can start, the one with the longest remaining path first.
+    """Those of ``cells`` that can start, the one with the longest remaining path first.
 
-    The length of a path is in seconds of earlier builds; equal cells come in the order of the graph. So the order
-    is the same on every machine with the same history.
-
-    Args:
-        graph: All cells.
-        cells: Those to run, in a possible order. What else they need has ended already.
-        seconds: How long cells took when they last ran, as far as known.
+    ``cells`` are in a possible order, and what else they need has ended. The length of a path is in seconds of
+    earlier builds, as far as known; equal cells come in the order of ``cells``.
     """
 
     def __init__(self, graph: Graph, cells: Sequence[CellName], seconds: Mapping[CellName, float]) -> None:
@@ -91,15 +85,12 @@ def _remaining_seconds(
 class Execution:
     """The running part of a build."""
 
-    project: Project
-    graph: Graph
     executor: Executor
-    workloads: str
-    mode: str
+    fingerprints: Fingerprints
+    """Also the project, its graph, and what cells that measure are to measure."""
     process_count: int
     """In how many fresh processes each cell that measures is run."""
     cache: CellCache
-    fingerprints: Fingerprints
     checkout: Checkout | Revision
     progress: Progress
     policy: CellPolicy
@@ -123,12 +114,13 @@ class Execution:
     _sessions: list[Session] = field(default_factory=list)
     """Every session that was started."""
 
-    def run(self, cells: Sequence[CellName], rerun: set[CellName]) -> None:
-        """Bring all cells to a result.
+    @property
+    def graph(self) -> Graph:
+        """All cells."""
+        return self.fingerprints.graph
 
-        Args:
-            cells: The cells, with everything that they need, in a possible order.
-            rerun: Those to run although their results are known.
+    def run(self, cells: Sequence[CellName], rerun: set[CellName]) -> None:
+        """Bring all cells, with everything that they need, to a result; run those of ``rerun`` in any case.
 
         Raises:
             KeyboardInterrupt: The build was interrupted: all processes were ended, finished results are kept.
@@ -284,14 +276,22 @@ class Execution:
                 self.unfinished[name] = [draft.artifacts for draft in drafts]
 
     def _task(self, node: Node, draft: Draft, process: int = 0) -> CellTask:
-        context = cell_context(
-            node,
-            self.executor.environment.name,
-            self.workloads,
-            self.checkout,
-            mode=self.mode,
+        notebook, cell = node.notebook, node.cell
+        context = CellContext(
+            operator=notebook.operator,
+            implementation=notebook.implementation,
+            notebook=notebook.name,
+            notebook_digest=notebook.digest,
+            cell=cell.id,
+            code_digest=code_digest(cell.code),
+            commit=self.checkout.commit,
+            dirty=self.checkout.dirty,
+            environment=self.executor.environment,
+            workloads=self.fingerprints.workloads if cell.measures else "",
+            mode=self.fingerprints.mode if cell.measures else FORWARD,
+            family=notebook.front.family,
             process=process,
-            processes=self.process_count if node.cell.measures else 1,
+            processes=self.process_count if cell.measures else 1,
         )
         return CellTask(
             node=node,
@@ -318,5 +318,7 @@ class Execution:
     def _settle(self, name: CellName, entry: Entry) -> None:
         self.results[name] = entry
         self.cache.remember(name, entry)
-        run = describe_cell(self.project, self.graph.nodes[name].cell, entry, cached=name not in self.ran)
+        run = describe_cell(
+            self.fingerprints.project, self.graph.nodes[name].cell, entry, cached=name not in self.ran
+        )
         self.progress.cell_finished(str(name), run)

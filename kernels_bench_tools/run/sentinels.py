@@ -45,11 +45,7 @@ class Deviation:
 
 
 def read_times(folder: Path) -> dict[str, list[float]]:
-    """Return the sentinels of one process; empty if its records have none.
-
-    Args:
-        folder: The process's artifacts.
-    """
+    """Return the sentinels in the artifacts of one process; empty if its records have none."""
     longest: dict[tuple[str, str], list[float]] = {}
     for _, records in _files(folder):
         for record in records:
@@ -65,14 +61,10 @@ def read_times(folder: Path) -> dict[str, list[float]]:
 
 
 def find_deviations(session: Sequence[Times], limit: float) -> list[Deviation | None]:
-    """Return, for each process, the sentinel that deviates the most; None if none does.
+    """Return, for each process of a session, the sentinel that deviates the most; None if none does.
 
     The expected value is the median of the session. With fewer than ``FEWEST_PROCESSES``, a process's last value
-    is compared with its first instead.
-
-    Args:
-        session: The sentinels of each process of one session on one device.
-        limit: The share by which a value may differ.
+    is compared with its first instead. ``limit`` is the share by which a value may differ.
     """
     return [_worst(times, session, limit) for times in session]
 
@@ -93,11 +85,7 @@ def _worst(times: Times, session: Sequence[Times], limit: float) -> Deviation | 
 
 
 def flag_records(folder: Path) -> None:
-    """Add ``Flag.SENTINEL`` to the records of a process that have measurements.
-
-    Args:
-        folder: The process's artifacts.
-    """
+    """Add ``Flag.SENTINEL`` to the records in the artifacts of a process that have measurements."""
     for path, records in _files(folder):
         for record in records:
             if record.outcome.ran and Flag.SENTINEL not in record.flags:

@@ -62,11 +62,7 @@ class Session:
         return [node.name for node in self.nodes]
 
     def run(self, execute: Callable[[CellTask], StoredResult]) -> None:
-        """Measure all cells; a process with deviating sentinels is run once more.
-
-        Args:
-            execute: Runs one process to its end.
-        """
+        """Measure all cells; a process with deviating sentinels is run once more."""
         for cell, process in process_order(self.names, self.processes):
             if not self._is_over(cell):
                 self._run_process(execute, cell, process, resume=cell not in self.rerun)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -22,7 +22,7 @@ from kernels_bench_tools.notebooks.header import split_header
 from kernels_bench_tools.notebooks.project import Project
 from kernels_bench_tools.run.cache.entry import FORMAT, Entry
 from kernels_bench_tools.run.cache.sources import Sources
-from kernels_bench_tools.run.environment.base import PACKAGE_FOLDER, CellEnvironment
+from kernels_bench_tools.run.environment.base import PACKAGE_FOLDER
 from kernels_bench_tools.run.environment.variables import number_variables
 from kernels_bench_tools.schema.build import FORWARD
 from kernels_bench_tools.schema.device import Device
@@ -43,7 +43,10 @@ class Fingerprints:
     project: Project
     graph: Graph
     device: Device
-    environment: CellEnvironment
+    environment: str
+    """``"uv"`` or ``"current"``."""
+    identity: Callable[[], list[str]]
+    """Returns what of the environment can change results."""
     workloads: str = ""
     """Names of workload sets, for cells that measure."""
     mode: str = FORWARD
@@ -112,11 +115,11 @@ class Fingerprints:
         return values
 
     def _source_digests(self, node: Node) -> Iterator[tuple[str, Path, str]]:
-        return self._sources.of(node, self.environment.name == "current")
+        return self._sources.of(node, self.environment == "current")
 
     @cached_property
     def _identity(self) -> list[str]:
-        return self.environment.identity()
+        return self.identity()
 
     def _upstream(self, node: Node, name: CellName, results: Mapping[CellName, Entry]) -> str:
         result = results[name].result
