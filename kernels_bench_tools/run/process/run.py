@@ -8,9 +8,8 @@ import signal
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ALL_COMPLETED, FIRST_COMPLETED, Future, wait
-from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
@@ -185,22 +184,6 @@ def _restrain(pid: int) -> None:
         return
 
 
-@contextmanager
-def _sleeper(pid: int) -> Iterator[Callable[[float], object]]:
-    """Yield a function that sleeps for some seconds, or until the process ends."""
-    try:
-        file = os.pidfd_open(pid)
-    except (AttributeError, OSError):  # not Linux
-        yield lambda seconds: time.sleep(min(seconds, 0.01))
-        return
-    poll = select.poll()
-    poll.register(file, select.POLLIN)
-    try:
-        yield lambda seconds: poll.poll(1000 * seconds)
-    finally:
-        os.close(file)
-
-
 def _has_ended(process: subprocess.Popen[bytes]) -> bool:
     """Return whether a process has ended, without releasing its number."""
     if not hasattr(os, "waitid"):
@@ -209,12 +192,21 @@ def _has_ended(process: subprocess.Popen[bytes]) -> bool:
 
 
 def _wait(process: subprocess.Popen[bytes], check: Callable[[], Stop | None]) -> Stop | None:
-    """Wait until the process has ended, or ``check`` returns why it must be ended."""
-    with _sleeper(process.pid) as sleep:
+    """Wait until the process has ended, or ``check``, called repeatedly, returns why it must be ended."""
+    poll, file, seconds = select.poll(), -1, _CHECK_SECONDS
+    try:
+        file = os.pidfd_open(process.pid)
+        poll.register(file, select.POLLIN)
+    except (AttributeError, OSError):  # not Linux: check more often
+        seconds = 0.01
+    try:
         while not _has_ended(process):
             if stop := check():
                 return stop
-            sleep(_CHECK_SECONDS)
+            poll.poll(1000 * seconds)
+    finally:
+        if file >= 0:
+            os.close(file)
     return None
 
 
