@@ -10,8 +10,9 @@ from rich.text import Text
 
 from kernels_bench_tools.cli.output import plural
 from kernels_bench_tools.schema.record import Record, Status
-from kernels_bench_tools.schema.summary import Verdict
+from kernels_bench_tools.summarize.metrics import speedup_with_interval
 from kernels_bench_tools.summarize.rows import Comparison
+from kernels_bench_tools.text import interval, milliseconds
 
 
 def table_console(width: int) -> Console:
@@ -49,9 +50,9 @@ def comparison_table(rows: Sequence[Comparison], baseline: str) -> Table:
     for row in rows:
         table.add_row(
             row.workload or "every workload",
-            _median(row.median_ms, row.ci_low_ms, row.ci_high_ms),
-            "-" if row.baseline_ms is None else f"{row.baseline_ms:.5g}",
-            _speedup(row),
+            _median(row),
+            milliseconds(row.baseline_ms),
+            Text(speedup_with_interval(row.speedup, row.speedup_low, row.speedup_high)),
             Text(_verdict(row, most)),
         )
     return table
@@ -65,19 +66,7 @@ def _verdict(row: Comparison, most: int) -> str:
     return f"{text} ({', '.join(notes)})" if notes else text
 
 
-def _speedup(row: Comparison) -> Text:
-    if row.speedup is None:
-        return Text("-")
-    if row.verdict is Verdict.BASELINE or row.speedup_low is None or row.speedup_high is None:
-        return Text(f"{row.speedup:.2f}x")
-    # Two digits hide the difference where the interval is narrow.
-    digits = 3 if row.speedup_high - row.speedup_low < 0.02 else 2
-    return Text(f"{row.speedup:.{digits}f}x [{row.speedup_low:.{digits}f}, {row.speedup_high:.{digits}f}]")
-
-
-def _median(median: float | None, low: float | None, high: float | None) -> Text:
+def _median(row: Comparison) -> Text:
     # Text, because rich would read the brackets of an interval as markup.
-    if median is None:
-        return Text("-")
-    interval = "" if low is None or high is None else f" [{low:.5g}, {high:.5g}]"
-    return Text(f"{median:.5g}{interval}")
+    bounds = interval(row.ci_low_ms, row.ci_high_ms, row.median_ms)
+    return Text(f"{milliseconds(row.median_ms)} {bounds}".rstrip())
