@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -32,28 +32,17 @@ class Heading:
 
 
 @dataclass(frozen=True)
-class Html:
-    """Rendered prose, of one chapter at most."""
+class Part:
+    """A part of a notebook's text: rendered prose of one chapter at most, a cell, or a placeholder."""
 
-    html: Markup
+    kind: str
+    """``html``, ``cell``, or a placeholder: ``artifact``, ``contents``, ``operators`` or ``results``."""
+    html: Markup | None = None
     heading: Heading | None = None
-    """The heading that it begins with."""
-
-
-@dataclass(frozen=True)
-class Placeholder:
-    """A line ``![operators]`` or ``![artifact:latency.svg]``."""
-
-    name: str
-    """For ``![operators: layer_norm, rotary]`` without the colon and what follows it."""
-
-    @property
-    def artifact(self) -> str:
-        """Name of the artifact; empty for any other placeholder."""
-        return self.name.removeprefix("artifact:") if self.name.startswith("artifact:") else ""
-
-
-Part = Html | Placeholder | CellRun
+    """The heading that the prose begins with."""
+    cell: CellRun | None = None
+    name: str = ""
+    """Of an artifact."""
 
 
 @dataclass
@@ -68,7 +57,7 @@ class Body:
     def introduction(self) -> int:
         """Return how many parts come before the first chapter or cell."""
         for index, part in enumerate(self.parts):
-            if isinstance(part, CellRun) or (isinstance(part, Html) and part.heading):
+            if part.cell or part.heading:
                 return index
         return len(self.parts)
 
@@ -135,19 +124,8 @@ class CellSection:
 
 
 @dataclass(frozen=True)
-class PagePart:
-    """One part of a page; at most one of the fields after ``kind`` is set."""
-
-    kind: str
-    """``html``, ``cell``, ``artifact``, or a placeholder: ``contents``, ``operators`` or ``results``."""
-    html: Markup | None = None
-    cell: CellSection | None = None
-    artifact: ArtifactPreview | None = None
-
-
-@dataclass(frozen=True)
-class PartBuilder:
-    """Builds the parts of one page."""
+class CellViews:
+    """Makes what a page shows of a notebook's cells and artifacts."""
 
     page: Page
     root: Path
@@ -155,26 +133,13 @@ class PartBuilder:
     notebook: NotebookRun
     artifacts: Sequence[Artifact]
 
-    def parts(self, parts: Iterable[Part]) -> list[PagePart]:
-        """Return the parts of a page for the parts of a notebook, in their order."""
-        return [self._part(part) for part in parts]
+    def preview(self, name: str) -> ArtifactPreview:
+        """Return the artifact of this name."""
+        found = [artifact for artifact in self.artifacts if artifact.name == name]
+        return preview(found[-1], self.page) if found else missing(name)
 
-    def _part(self, part: Part) -> PagePart:
-        if isinstance(part, CellRun):
-            return PagePart("cell", cell=self._cell(part))
-        if isinstance(part, Html):
-            return PagePart("html", html=part.html)
-        return self._placeholder(part)
-
-    def _placeholder(self, part: Placeholder) -> PagePart:
-        if not part.artifact:
-            return PagePart(part.name)
-        found = [artifact for artifact in self.artifacts if artifact.name == part.artifact]
-        if found:
-            return PagePart("artifact", artifact=preview(found[-1], self.page))
-        return PagePart("artifact", artifact=missing(part.artifact))
-
-    def _cell(self, cell: CellRun) -> CellSection:
+    def cell(self, cell: CellRun) -> CellSection:
+        """Return a cell with its code, logs and artifacts."""
         from kernels_bench_tools.report.prose import highlighted  # imports Pygments
 
         artifacts = [artifact for artifact in self.artifacts if artifact.cell == cell.id]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from enum import IntEnum
+from enum import Enum
 from pathlib import Path
 from typing import TypeAlias
 
@@ -32,25 +32,15 @@ _Points: TypeAlias = Mapping[tuple[str, str, str, str], Point]
 """By operator, slug of the device, implementation and workload."""
 
 
-class ChangeKind(IntEnum):
+class ChangeKind(Enum):
     """What changed about a row, the most important first."""
 
-    FAILS = 0
-    SLOWER = 1
-    FASTER = 2
-    PASSES = 3
-    NEW = 4
-    GONE = 5
-
-
-_LABELS = {
-    ChangeKind.FAILS: Label("✗", "fails now", "bad"),
-    ChangeKind.SLOWER: Label("▼", "slower", "bad"),
-    ChangeKind.FASTER: Label("▲", "faster", "good"),
-    ChangeKind.PASSES: Label("✓", "passes now", "good"),
-    ChangeKind.NEW: Label("+", "new", "good"),
-    ChangeKind.GONE: Label("−", "gone", "muted"),
-}
+    FAILS = Label("✗", "fails now", "bad")
+    SLOWER = Label("▼", "slower", "bad")
+    FASTER = Label("▲", "faster", "good")
+    PASSES = Label("✓", "passes now", "good")
+    NEW = Label("+", "new", "good")
+    GONE = Label("−", "gone", "muted")
 
 
 @dataclass(frozen=True)
@@ -66,11 +56,6 @@ class Change:
     """Operator, device and view."""
     place_url: str
     detail: str = ""
-
-    @property
-    def label(self) -> Label:
-        """Glyph and words of its kind."""
-        return _LABELS[self.kind]
 
 
 @dataclass(frozen=True)
@@ -103,7 +88,7 @@ def changes_since(previous: Report, operators: Sequence[OperatorReport], page: P
     before = _points((one.operator, one.devices) for one in previous.operators)
     found = sorted(
         [*_current(before, operators, page), *_gone(previous, operators, page)],
-        key=lambda change: (change.kind, change.place, change.title),
+        key=lambda change: (list(ChangeKind).index(change.kind), change.place, change.title),
     )
     return ReportChanges(day(previous.measured), found[:MAX_SHOWN], max(0, len(found) - MAX_SHOWN))
 

@@ -41,16 +41,6 @@ class SentinelHistory:
 
 
 @dataclass(frozen=True)
-class PeakRange:
-    """A measured peak of a device over all operators."""
-
-    name: str
-    median: float
-    low: float
-    high: float
-
-
-@dataclass(frozen=True)
 class ReportDevice:
     """A device of the report, with its operators."""
 
@@ -75,13 +65,13 @@ def find_devices(operators: Iterable[OperatorReport]) -> list[ReportDevice]:
     return sorted(devices, key=lambda one: (one.device.kind == "cpu", one.device.slug))
 
 
-def measured_peaks(device: ReportDevice) -> list[PeakRange]:
-    """Return the measured peaks of a device, over all operators."""
+def measured_peaks(device: ReportDevice) -> list[tuple[str, float, float, float]]:
+    """Return name, median, minimum and maximum of each measured peak of a device over all operators."""
     values: dict[str, list[float]] = {}
     for view in device.views:
         for name, value in view.ceilings.items():
             values.setdefault(name, []).append(value)
-    return [PeakRange(name, median(them), min(them), max(them)) for name, them in sorted(values.items())]
+    return [(name, median(them), min(them), max(them)) for name, them in sorted(values.items())]
 
 
 def environment_facts(device: ReportDevice) -> list[tuple[str, str]]:

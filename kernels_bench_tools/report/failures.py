@@ -18,19 +18,6 @@ _CODE = re.compile(r"\[[a-z][a-z-]+\]$")
 """The code at the end of some reasons: ``[hub-unreachable]``."""
 _COMPARED = 120
 """Characters of a reason that are compared; later ones are details such as shapes."""
-ORDER = [
-    Status.INCORRECT,
-    Status.EXCEEDS_PHYSICS,
-    Status.REJECTED,
-    Status.ERROR,
-    Status.CRASHED,
-    Status.TIMEOUT,
-    Status.OOM,
-    Status.INVALID,
-    Status.UNSUPPORTED,
-    Status.ABSENT,
-]
-"""Failures of the implementation come before those of the machine."""
 
 
 @dataclass(frozen=True)
@@ -67,8 +54,13 @@ def failure_groups(operators: Iterable[OperatorReport], page: Page) -> list[Fail
     found: dict[tuple[Status, str], list[FailedResult]] = {}
     for failure in _failures(operators):
         found.setdefault((failure.point.status, _kind(failure)), []).append(failure)
-    ordered = sorted(found.items(), key=lambda item: (ORDER.index(item[0][0]), -len(item[1]), item[0][1]))
+    ordered = sorted(found.items(), key=lambda item: (_place(item[0][0]), -len(item[1]), item[0][1]))
     return [_group(status, failures, page) for (status, _), failures in ordered]
+
+
+def _place(status: Status) -> tuple[bool, int]:
+    """Return the place of a status: failures of the implementation come before those of the machine."""
+    return status in {Status.UNSUPPORTED, Status.ABSENT}, list(Status).index(status)
 
 
 def _kind(failure: FailedResult) -> str:

@@ -116,6 +116,7 @@ def render(
             # "</" in a string or comment would end the style element.
             custom_css=notebook.front.custom_css.replace("</", "<\\/"),
             title=notebook_title(notebook) if notebook.path != "index.md" else project.title,
+            parts=body.parts if body else [],
             heading=title or notebook_title(notebook),
             heading_id=(body.title_id if body else "") or page.heading_id("top"),
             crumbs=[(one[0], page.url(one[1])) for one in above if one and one[1] != page.path],

@@ -22,12 +22,9 @@ from kernels_bench_tools.report.artifacts import (
 from kernels_bench_tools.report.cells import (
     OPERATORS,
     Body,
+    CellViews,
     Heading,
-    Html,
-    PagePart,
     Part,
-    PartBuilder,
-    Placeholder,
 )
 from kernels_bench_tools.report.changes import changes_since
 from kernels_bench_tools.report.details import device_details
@@ -56,10 +53,9 @@ def front_page(site: Site) -> str:
     """Return the front page: its prose, the contents and a section for each operator."""
     notebook = next((one for one in site.build.notebooks if one.path == "index.md"), None)
     notebook = notebook or _empty_notebook("", site.build.project.title)
-    page, builder, body = _open(site, notebook)
-    parts = builder.parts(body.parts)
-    if not any(part.kind == OPERATORS for part in parts):
-        parts.append(PagePart(OPERATORS))
+    page, views, body = _open(site, notebook)
+    if not any(part.kind == OPERATORS for part in body.parts):
+        body.parts.append(Part(OPERATORS))
     sections = {page.heading_id(operator.title): operator for operator in site.operators}
     return render(
         site,
@@ -67,7 +63,7 @@ def front_page(site: Site) -> str:
         page,
         notebook,
         body,
-        parts=parts,
+        cell_views=views,
         operators=sections,
         contents=_contents(body.parts, sections),
         changes=changes_since(site.previous, site.operators, page) if site.previous else None,
@@ -80,25 +76,22 @@ def _contents(parts: Sequence[Part], operators: Mapping[str, OperatorReport]) ->
     """Return the front page's chapters in their order, without the heading of the contents themselves."""
     chapters: list[Heading] = []
     sections = [Heading(heading, operator.title) for heading, operator in operators.items()]
-    placed = False
     for part, after in zip_longest(parts, parts[1:]):
-        if isinstance(part, Html) and part.heading and after != Placeholder("contents"):
+        if part.heading and (after is None or after.kind != "contents"):
             chapters.append(part.heading)
-        elif part == Placeholder(OPERATORS):
+        elif part.kind == OPERATORS:
             chapters += sections
-            placed = True
-    return chapters if placed else chapters + sections
+    return chapters
 
 
 def operator_page(site: Site, operator: OperatorReport) -> str:
     """Return an operator's page: its description and the results on each device."""
     notebook = operator.index or _empty_notebook(operator.folder, operator.title)
-    page, builder, body = _open(site, notebook, operator.anchors)
-    parts = builder.parts(body.parts)
-    if not any(part.kind == "results" for part in parts):
+    page, views, body = _open(site, notebook, operator.anchors)
+    if not any(part.kind == "results" for part in body.parts):
         # Results come after the introduction, before any chapter.
-        parts.insert(body.introduction(), PagePart("results"))
-    return _operator_page(site, operator, page, notebook, body, parts)
+        body.parts.insert(body.introduction(), Part("results"))
+    return _operator_page(site, operator, page, notebook, body, views)
 
 
 def backward_page(site: Site, operator: OperatorReport) -> str:
@@ -108,7 +101,7 @@ def backward_page(site: Site, operator: OperatorReport) -> str:
         f"{operator.title}: backward",
         "Results of the backward pass, which is timed separately from the forward pass.",
     )
-    return _operator_page(site, operator, page, notebook, None, [PagePart("results")])
+    return _operator_page(site, operator, page, notebook, Body(parts=[Part("results")]))
 
 
 def _operator_page(
@@ -116,8 +109,8 @@ def _operator_page(
     operator: OperatorReport,
     page: Page,
     notebook: NotebookRun,
-    body: Body | None,
-    parts: Sequence[PagePart],
+    body: Body,
+    views: CellViews | None = None,
 ) -> str:
     shown = operator.on(page.path)
     chart = _chart(operator, page)
@@ -132,7 +125,7 @@ def _operator_page(
         body,
         owner=operator,
         origins=view_origins(shown.views),
-        parts=parts,
+        cell_views=views,
         operator=shown,
         urls=operator.urls(page),
         latency=chart,
@@ -181,7 +174,7 @@ def matrix_page(site: Site, operator: OperatorReport) -> str:
 
 def implementation_page(site: Site, operator: OperatorReport, notebook: NotebookRun) -> str:
     """Return an implementation's page: its results, how to reproduce them, and its notebook."""
-    page, builder, body = _open(site, notebook, operator.anchors)
+    page, views, body = _open(site, notebook, operator.anchors)
     implementation = implementation_id(notebook)
     rows = operator.rows(implementation)
     committed = [file for file in operator.record_files if file.stem == implementation]
@@ -193,17 +186,17 @@ def implementation_page(site: Site, operator: OperatorReport, notebook: Notebook
         body,
         owner=operator,
         origins=origins(rows),
-        parts=builder.parts(body.parts),
+        cell_views=views,
         devices=rows_by_device(rows),
         operator=operator,
         titles={row.implementation: row.title for view in operator.views for row in view.rows},
-        details=device_details(committed, builder.artifacts),
+        details=device_details(committed, views.artifacts),
     )
 
 
 def notebook_page(site: Site, notebook: NotebookRun) -> str:
     """Return the page of any other notebook, such as one that combines an operator's results."""
-    page, builder, body = _open(site, notebook)
+    page, views, body = _open(site, notebook)
     operator = site.operator_of(notebook.path)
     combines = operator is not None and operator.is_combined(notebook)
     return render(
@@ -214,7 +207,7 @@ def notebook_page(site: Site, notebook: NotebookRun) -> str:
         body,
         owner=operator,
         origins=view_origins(operator.views) if combines and operator else [],
-        parts=builder.parts(body.parts),
+        cell_views=views,
         operator=operator,
     )
 
@@ -337,15 +330,15 @@ def highlighting_styles() -> str:
     return highlight_styles()
 
 
-def _open(site: Site, notebook: NotebookRun, ids: Set[str] = frozenset()) -> tuple[Page, PartBuilder, Body]:
-    """Return the page of a notebook, the builder of its parts, and its text, whose headings do not get these ids."""
+def _open(site: Site, notebook: NotebookRun, ids: Set[str] = frozenset()) -> tuple[Page, CellViews, Body]:
+    """Return the page of a notebook, its cells, and its text, whose headings do not get these ids."""
     from kernels_bench_tools.report.prose import render_notebook  # imports markdown-it and Pygments
 
     path = site.paths.pages.get(notebook.path, page_path(notebook.path))
     page = Page(path, site.links, {"main", *ids})
     body = render_notebook(notebook, page, raw_html=site.build.project.raw_html)
     artifacts = list(notebook_artifacts(site.root, site.paths, notebook))
-    return page, PartBuilder(page, site.root, site.paths, notebook, artifacts), body
+    return page, CellViews(page, site.root, site.paths, notebook, artifacts), body
 
 
 def _empty_notebook(folder: str, title: str) -> NotebookRun:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from functools import cache
 from typing import Any
@@ -22,7 +22,7 @@ from pygments.lexer import Lexer
 from pygments.lexers import get_lexer_by_name
 from pygments.util import ClassNotFound
 
-from kernels_bench_tools.report.cells import OPERATORS, Body, Heading, Html, Part, Placeholder
+from kernels_bench_tools.report.cells import OPERATORS, Body, Heading, Part
 from kernels_bench_tools.report.page import Page
 from kernels_bench_tools.schema.build import CellRun, NotebookRun, Prose
 
@@ -34,7 +34,10 @@ _ARTIFACT_RULES = [
 """Without links, images and HTML: a cell must not add those to a page."""
 _DARK, _LIGHT = "github-dark", "default"
 """Styles of Pygments."""
-_TABLE = '<div class="scroll" tabindex="0" role="group" aria-label="Table">\n<table>\n'
+_TABLE_RULES = {
+    "table_open": '<div class="scroll" tabindex="0" role="group" aria-label="Table">\n<table>\n',
+    "table_close": "</table>\n</div>\n",
+}
 
 
 _page: ContextVar[Page] = ContextVar("page")
@@ -67,7 +70,7 @@ def render_notebook(notebook: NotebookRun, page: Page, *, raw_html: bool = False
     _demote(prose)
     for stream in streams:
         if isinstance(stream, CellRun):
-            body.parts.append(stream)
+            body.parts.append(Part("cell", cell=stream))
         else:
             body.parts.extend(_parts(stream, markdown, env))
     return body
@@ -86,9 +89,13 @@ def _markdown(raw_html: bool) -> MarkdownIt:
     markdown.inline.ruler.before("image", "placeholder", _placeholder)
     markdown.core.ruler.push("links", lambda state: _rewrite_links(state.tokens, _page.get()))
     markdown.add_render_rule("placeholder", _inline_placeholder)
-    markdown.add_render_rule("table_open", lambda *_: _TABLE)
-    markdown.add_render_rule("table_close", lambda *_: "</table>\n</div>\n")
+    _replace_tags(markdown, _TABLE_RULES)
     return markdown
+
+
+def _replace_tags(markdown: MarkdownIt, tags: Mapping[str, str]) -> None:
+    for name, html in tags.items():
+        markdown.add_render_rule(name, lambda *_, html=html: html)
 
 
 def _fence(code: str, language: str, _attributes: str) -> str:
@@ -159,7 +166,7 @@ def _parts(tokens: list[Token], markdown: MarkdownIt, env: dict[str, Any]) -> It
         if chunk:
             # Raw HTML is the author's own.
             html = Markup(markdown.renderer.render(chunk, markdown.options, env))  # noqa: S704
-            yield Html(html, _heading(chunk))
+            yield Part("html", html=html, heading=_heading(chunk))
             chunk.clear()
 
     index = 0
@@ -177,9 +184,10 @@ def _parts(tokens: list[Token], markdown: MarkdownIt, env: dict[str, Any]) -> It
     yield from flush()
 
 
-def _placeholder_of(text: str) -> Placeholder:
+def _placeholder_of(text: str) -> Part:
     """Return a placeholder; the order of the operators was read by :func:`find_operators`."""
-    return Placeholder(OPERATORS if text.startswith(f"{OPERATORS}:") else text)
+    kind, _, name = text.partition(":")
+    return Part(kind, name="" if kind == OPERATORS else name)
 
 
 def _standing_alone(tokens: Sequence[Token], index: int) -> list[str]:
@@ -212,13 +220,8 @@ def render_markdown(text: str) -> Markup:
 @cache
 def _artifact_markdown() -> MarkdownIt:
     markdown = MarkdownIt("zero").enable(_ARTIFACT_RULES)
-    markdown.add_render_rule("heading_open", lambda *_: '<p class="artifact-heading">')
-    markdown.add_render_rule("heading_close", lambda *_: "</p>\n")
-    markdown.add_render_rule(
-        "table_open",
-        lambda *_: _TABLE,
-    )
-    markdown.add_render_rule("table_close", lambda *_: "</table>\n</div>\n")
+    headings = {"heading_open": '<p class="artifact-heading">', "heading_close": "</p>\n"}
+    _replace_tags(markdown, headings | _TABLE_RULES)
     return markdown
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from pathlib import Path
 
@@ -84,13 +84,7 @@ def plan_site(root: Path, build: BuildRun, previous: Report | None = None) -> tu
         files.update(_cell_files(root, paths, notebook))
     files |= static_files()
     devices = find_devices(operators)
-    # All paths are known before a page is rendered: each page may link to all others.
-    known = {
-        *files,
-        *paths.pages.values(),
-        *_generated_paths(operators),
-        *(device.path for device in devices),
-    }
+    known = {*files, *paths.pages.values()}
     site = Site(
         build=build,
         root=root,
@@ -102,20 +96,13 @@ def plan_site(root: Path, build: BuildRun, previous: Report | None = None) -> tu
         selfchecks=read_selfchecks(root),
         previous=previous,
     )
-    files |= _rendered_files(site, digest(*sorted(known)))
+    renderers = _renderers(site)
+    # All paths are known before a page is rendered: each page may link to all others.
+    known.update(renderers)
+    base = _base_key(site, known)
+    for path, (key, render) in renderers.items():
+        files[path] = RenderedFile(digest(base, key), partial(_encoded, render))
     return site, files
-
-
-def _generated_paths(operators: Sequence[OperatorReport]) -> Iterator[str]:
-    """Yield the site paths of pages and files without a notebook."""
-    yield from (FRONT, SELFCHECK, DEVICES, METHOD, STATUS, NOT_FOUND, REPORT, HIGHLIGHTING)
-    for operator in operators:
-        yield operator.page
-        yield operator_records(operator.folder)
-        if operator.views:
-            yield matrix_page(operator.folder)
-        if operator.has_backward_page:
-            yield backward_page(operator.folder)
 
 
 def _cell_files(root: Path, paths: SitePaths, notebook: NotebookRun) -> Iterator[tuple[str, Content]]:
@@ -131,22 +118,25 @@ def _cell_files(root: Path, paths: SitePaths, notebook: NotebookRun) -> Iterator
 _Renderer = Callable[[], str | bytes]
 
 
-def _rendered_files(site: Site, structure: str) -> dict[str, RenderedFile]:
-    """Return the files that are rendered, by site path.
-
-    The pages of an operator share one key, and those of the whole site another; any other notebook and figure has the
-    key of its notebook. All of them include the list of the site's paths, because pages link to each other.
-    """
+def _base_key(site: Site, paths: Iterable[str]) -> str:
+    """Return the part of all keys that is the same: it has the site's paths, because pages link to each other."""
     project = site.build.project
     devices = (part for one in site.devices for part in (one.device.name, one.path))
-    base = digest(
-        program_key(), structure, project.title, project.repository, str(project.raw_html), *devices
+    return digest(
+        program_key(), *sorted(paths), project.title, project.repository, str(project.raw_html), *devices
     )
-    found: dict[str, RenderedFile] = {}
+
+
+def _renderers(site: Site) -> dict[str, tuple[str, _Renderer]]:
+    """Return by site path the key of each file that is rendered, and how it is rendered.
+
+    The pages of an operator share one key, and those of the whole site another; any other notebook and figure has the
+    key of its notebook.
+    """
+    found: dict[str, tuple[str, _Renderer]] = {}
 
     def add(key: str, renderers: Iterable[tuple[str, _Renderer]]) -> None:
-        for path, render in renderers:
-            found[path] = RenderedFile(digest(base, key), partial(_encoded, render))
+        found.update((path, (key, render)) for path, render in renderers)
 
     notebooks = {one.path: notebook_key(site.root, one) for one in site.build.notebooks}
     operators = {one.folder: operator_key(site.root, one, notebooks) for one in site.operators}
@@ -155,7 +145,7 @@ def _rendered_files(site: Site, structure: str) -> dict[str, RenderedFile]:
         *notebooks.values(),
         files_key(site.root, find_selfchecks(site.root)),
         msgspec.json.encode(site.previous),
-        project.commit,
+        site.build.project.commit,
     )
     add(everything, _site_pages(site))
     for operator in site.operators:
