@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -32,43 +33,27 @@ class Checkout:
 
     @cached_property
     def commit(self) -> str:
-        """The commit's full name, read without starting git; empty if there is none."""
+        """The commit's full name; empty if there is none."""
         if named := os.environ.get("KBT_COMMIT"):
             return named
-        git = next((one / ".git" for one in (self.root, *self.root.parents) if (one / ".git").exists()), None)
-        try:
-            return _head(git) if git else ""
-        except (OSError, UnicodeDecodeError):
-            return ""
+        # Also in a folder of another user, such as one that is mounted into a container.
+        found = self._output("-c", "safe.directory=*", "rev-parse", "--verify", "--quiet", "HEAD")
+        return (found or b"").decode().strip()
 
     @cached_property
     def dirty(self) -> bool | None:
-        """Whether there are uncommitted changes; None if unknown. This starts git, so read it only when a cell runs."""
+        """Whether there are uncommitted changes; None if unknown. Read it only when a cell runs: it takes a while."""
         if not self.commit or os.environ.get("KBT_COMMIT"):
             return None
-        command = ["git", "-C", str(self.root), "status", "--porcelain"]
+        output = self._output("status", "--porcelain")
+        return None if output is None else bool(output.strip())
+
+    def _output(self, *arguments: str) -> bytes | None:
         try:
-            output = subprocess.run(command, capture_output=True, timeout=60, check=True).stdout
+            done = _run_git(self.root, arguments)
         except (OSError, subprocess.SubprocessError):
             return None
-        return bool(output.strip())
-
-
-def _head(git: Path) -> str:
-    if git.is_file():  # a worktree or a submodule: the file names the real folder
-        git = git.parent / git.read_text(encoding="utf-8").partition(":")[2].strip()
-    head = (git / "HEAD").read_text(encoding="utf-8").strip()
-    if not head.startswith("ref:"):
-        return head
-    name = head.removeprefix("ref:").strip()
-    shared = git / "commondir"
-    common = git / shared.read_text(encoding="utf-8").strip() if shared.exists() else git
-    for folder in (git, common):
-        if (folder / name).is_file():
-            return (folder / name).read_text(encoding="utf-8").strip()
-    packed = common / "packed-refs"
-    lines = packed.read_text(encoding="utf-8").splitlines() if packed.exists() else []
-    return next((line.split()[0] for line in lines if line.endswith(f" {name}")), "")
+        return done.stdout if done.returncode == 0 else None
 
 
 class Repository:
@@ -108,9 +93,9 @@ class Repository:
 
     def check_out(self, commit: str, folder: Path) -> None:
         """Write the files of ``commit`` into an empty folder; the repository is not changed."""
-        index = {"GIT_INDEX_FILE": str(folder.parent / f"{folder.name}.index")}
+        index = str(folder.parent / f"{folder.name}.index")
         for command in (["read-tree", commit], ["checkout-index", "--all", f"--prefix={folder}/"]):
-            done = self._git(*command, folder=self.top, variables=index)
+            done = self._git("-C", str(self.top), *command, GIT_INDEX_FILE=index)
             if done.returncode:
                 raise ProjectError(f"revision {commit}", f"cannot be read ({_message(done)})")
 
@@ -120,19 +105,21 @@ class Repository:
             raise ProjectError(str(self.top), f"git cannot list the changes ({_message(done)})")
         return [name for name in done.stdout.split(b"\0") if name]
 
-    def _git(
-        self, *arguments: str, folder: Path | None = None, variables: dict[str, str] | None = None
-    ) -> subprocess.CompletedProcess[bytes]:
-        # GIT_OPTIONAL_LOCKS: not even the index is refreshed.
-        environment = os.environ | {"GIT_OPTIONAL_LOCKS": "0", "LC_ALL": "C"} | (variables or {})
-        command = ["git", "-C", str(folder or self._folder), *arguments]
+    def _git(self, *arguments: str, **variables: str) -> subprocess.CompletedProcess[bytes]:
         try:
-            return subprocess.run(
-                command, env=environment, capture_output=True, timeout=_SECONDS, check=False
-            )
+            return _run_git(self._folder, arguments, variables)
         except (OSError, subprocess.SubprocessError) as error:
             remedy = "Install git, or plan without `--since`"
             raise ProjectError("git", f"cannot be run ({error})", "", remedy) from None
+
+
+def _run_git(
+    folder: Path, arguments: Sequence[str], variables: Mapping[str, str] | None = None
+) -> subprocess.CompletedProcess[bytes]:
+    # GIT_OPTIONAL_LOCKS: not even the index is refreshed.
+    environment = os.environ | {"GIT_OPTIONAL_LOCKS": "0", "LC_ALL": "C"} | dict(variables or {})
+    command = ["git", "-C", str(folder), *arguments]
+    return subprocess.run(command, env=environment, capture_output=True, timeout=_SECONDS, check=False)
 
 
 def _message(done: subprocess.CompletedProcess[bytes]) -> str:
