@@ -74,8 +74,6 @@ class ClusterExecutor:
         ProjectError: No scheduler answers, or its workers cannot run this build's cells.
     """
 
-    parallel_sessions = True
-
     def __init__(self, address: str, project: Project, environment: str, progress: Progress) -> None:
         self._address = address
         self._project = project

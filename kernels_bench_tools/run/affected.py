@@ -41,13 +41,8 @@ def find_affected(
 ) -> list[AffectedNotebook]:
     """Return the notebooks with cells that changed since ``revision``, or that need cells which did.
 
-    Files are compared as they are on the disk, committed or not. Nothing runs, and nothing is written.
-
-    Args:
-        project: The project.
-        targets: The notebooks to consider, with those that they need; none for all.
-        revision: A commit, branch or tag.
-        environment: ``"uv"`` or ``"current"``.
+    Files are compared as they are on the disk, committed or not. Nothing runs, and nothing is written. Only
+    ``targets`` and the notebooks that they need are considered; without targets, all are.
 
     Raises:
         NotebooksError: Something is wrong with the notebooks concerned.
@@ -63,7 +58,7 @@ def find_affected(
         earlier = Path(folder).resolve() / "tree"
         earlier.mkdir()
         repository.check_out(commit, earlier)
-        now = _Tree(project, survey, _fingerprints(project, survey, environment, PACKAGE_FOLDER.parent))
+        now = _tree(project, survey, environment, PACKAGE_FOLDER.parent)
         before = _earlier_tree(project, repository, earlier, environment)
         changed = _changed_cells(now, before, cells, files)
     return _by_notebook(survey, cells, changed)
@@ -78,9 +73,11 @@ class _Tree:
     fingerprints: Fingerprints
 
 
-def _fingerprints(project: Project, survey: Survey, environment: str, package: Path) -> Fingerprints:
-    kind = find_environment(environment)
-    return Fingerprints(project, survey.graph, current_device(), environment, kind.identity, package=package)
+def _tree(project: Project, survey: Survey, environment: str, package: Path) -> _Tree:
+    identity = find_environment(environment).identity
+    device = current_device()
+    prints = Fingerprints(project, survey.graph, device, environment, identity, package=package)
+    return _Tree(project, survey, prints)
 
 
 def _earlier_tree(project: Project, repository: Repository, top: Path, environment: str) -> _Tree | None:
@@ -95,7 +92,7 @@ def _earlier_tree(project: Project, repository: Repository, top: Path, environme
         survey = survey_project(found)
     except KbtError:
         return None
-    return _Tree(found, survey, _fingerprints(found, survey, environment, package))
+    return _tree(found, survey, environment, package)
 
 
 def _changed_cells(

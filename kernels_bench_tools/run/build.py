@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from kernels_bench_tools.errors import ProjectError
 from kernels_bench_tools.notebooks.cell import Cell
@@ -35,11 +35,7 @@ REPORT_NAME = "build.json"
 
 ExecutorFactory = Callable[[Project, str, Progress], Executor]
 """Makes an executor for a project, the name of an environment and a progress."""
-
-
-def default_jobs() -> int:
-    """Return how many cells that do not measure run at once: one per processor, 2 to 8."""
-    return max(2, min(8, os.cpu_count() or 1))
+_Selection = tuple[Survey, list[CellName], set[CellName]]
 
 
 @dataclass(frozen=True)
@@ -54,7 +50,7 @@ class BuildOptions:
     """Names of workload sets for cells that measure, comma-separated; empty for the device's default."""
     mode: str = FORWARD
     """One of ``MODES``."""
-    jobs: int = field(default_factory=default_jobs)
+    jobs: int = os.cpu_count() or 1
     """How many environments are made, and cells that do not measure are run, at once."""
     processes: int = 0
     """In how many fresh processes each cell that measures is run; 0 for ``DEFAULT_PROCESSES``, or for one
@@ -79,10 +75,10 @@ class BuildOptions:
 
     def thorough_count(self, kind: str) -> int:
         """Return the larger number of processes whose known results are used as well, or 0."""
-        count, thorough = self.process_count(kind), max(DEFAULT_PROCESSES.values())
-        return (
-            thorough if not self.processes and self.workloads != QUICK_WORKLOADS and thorough > count else 0
-        )
+        if self.processes or self.workloads == QUICK_WORKLOADS:
+            return 0
+        thorough = max(DEFAULT_PROCESSES.values())
+        return thorough if thorough > self.process_count(kind) else 0
 
 
 def build(project: Project, targets: Sequence[str], options: BuildOptions, progress: Progress) -> BuildRun:
@@ -126,15 +122,8 @@ def build(project: Project, targets: Sequence[str], options: BuildOptions, progr
             executor.close()
 
 
-@dataclass(frozen=True)
-class _Selection:
-    survey: Survey
-    cells: list[CellName]
-    """The targets and what they need, in a possible order."""
-    rerun: set[CellName]
-
-
 def _select(project: Project, targets: Sequence[str], options: BuildOptions) -> _Selection:
+    """Return the notebooks, the selected cells with what they need in a possible order, and those to run again."""
     survey = survey_project(project)
     selected = select_cells(project, survey, targets)
     rerun = set(selected) if options.rerun is True else set[CellName]()
@@ -142,13 +131,14 @@ def _select(project: Project, targets: Sequence[str], options: BuildOptions) -> 
         rerun = set(select_cells(project, survey, options.rerun))
     cells = survey.graph.closure([*selected, *rerun])
     survey.raise_problems({*select_notebooks(project, survey, targets), *(name.notebook for name in cells)})
-    return _Selection(survey, cells, rerun)
+    return survey, cells, rerun
 
 
 def _build(
     project: Project, selection: _Selection, options: BuildOptions, progress: Progress, executor: Executor
 ) -> BuildRun:
-    survey, device = selection.survey, executor.device
+    survey, cells, rerun = selection
+    device = executor.device
     cache, checkout = CellCache(project.state, progress.note), Checkout(project.root)
     cache.sweep()
     execution = Execution(
@@ -171,7 +161,7 @@ def _build(
         retry=options.retry,
     )
     try:
-        execution.run(selection.cells, selection.rerun)
+        execution.run(cells, rerun)
     finally:
         if not survey.problems():
             cache.forget_all_but(survey.graph.nodes)

@@ -49,11 +49,6 @@ class CellTask:
     """Called with each line that it prints."""
 
     @property
-    def name(self) -> str:
-        """``NOTEBOOK:CELL``."""
-        return str(self.node.name)
-
-    @property
     def cell(self) -> Cell:
         """The cell."""
         return self.node.cell
@@ -88,7 +83,7 @@ def finish(
     if failure is not None and task.cell.measures:
         add_failure(task.draft.artifacts, task.cell.outputs, task.context, task.device, status, failure)
     return StoredResult(
-        cell=task.name,
+        cell=str(task.node.name),
         status=status,
         reason=_reason(status, failure),
         seconds=round(seconds, 3),

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import stat
-import unicodedata
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -23,9 +22,6 @@ LONGEST_NAME, LONGEST_PATH = 200, 1000
 """Bytes. File systems allow 255 and 4096, but copies have prefixes and suffixes."""
 _CHUNK = 2**20
 _NO_LINK = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-# Control characters, surrogates, line and paragraph separators; then those that change the writing direction.
-_UNPRINTABLE = frozenset({"Cc", "Cs", "Zl", "Zp"})
-_DIRECTION_MARKS = frozenset("\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
 
 
 @dataclass
@@ -127,7 +123,7 @@ def _why_refused(name: str, mode: int) -> str:
         return f"it is more than {DEEPEST_FOLDER} folders deep"
     if not stat.S_ISREG(mode):
         return "it is not a regular file"
-    if any(unicodedata.category(one) in _UNPRINTABLE or one in _DIRECTION_MARKS for one in name):
+    if not name.isprintable():  # also marks that change the writing direction
         return "its name has characters that cannot be shown"
     if len(os.fsencode(name)) > LONGEST_PATH or len(os.fsencode(name.rpartition("/")[2])) > LONGEST_NAME:
         return "its name is too long"

@@ -40,9 +40,7 @@ class Executor(Protocol):
     jobs: int
     """How many cells that do not measure can run at once."""
     sessions: int
-    """How many sessions can run at once."""
-    parallel_sessions: bool
-    """Whether other cells may be started while a session runs."""
+    """How many sessions can run beside other cells; 0 for one session with nothing beside it."""
 
     def identity(self) -> list[str]:
         """Return what of the environment can change results."""
@@ -72,8 +70,7 @@ class LocalExecutor:
     the client, and ``wait_progress`` receives the note that the device is in use.
     """
 
-    sessions = 1
-    parallel_sessions = False
+    sessions = 0
 
     def __init__(
         self,

@@ -22,10 +22,6 @@ from kernels_bench_tools.text import slugify
 _POLL_SECONDS = 0.25
 
 
-def _never() -> bool:
-    return False
-
-
 @contextmanager
 def project_lock(project: Project, progress: Progress) -> Iterator[bool]:
     """Let one build at a time change a project's state; yield whether it had to wait for another.
@@ -40,7 +36,7 @@ def project_lock(project: Project, progress: Progress) -> Iterator[bool]:
 
 
 @contextmanager
-def device_lock(slug: str, progress: Progress, stopped: Callable[[], bool] = _never) -> Iterator[None]:
+def device_lock(slug: str, progress: Progress, stopped: Callable[[], bool]) -> Iterator[None]:
     """Let one cell at a time measure on a device, among all builds of this user.
 
     GPUs of one machine are distinguished by ``CUDA_VISIBLE_DEVICES``.
@@ -58,7 +54,7 @@ def device_lock(slug: str, progress: Progress, stopped: Callable[[], bool] = _ne
 
 @contextmanager
 def _held(
-    path: Path, waiting: str, progress: Progress, stopped: Callable[[], bool] = _never
+    path: Path, waiting: str, progress: Progress, stopped: Callable[[], bool] = lambda: False
 ) -> Iterator[bool]:
     lock = FileLock(path, is_singleton=True)
     waited = False

@@ -128,8 +128,7 @@ class Execution:
         self._rerun = rerun
         stale = [name for name in cells if not self._settle_without_running(name)]
         try:
-            sessions = self.executor.sessions if self.executor.parallel_sessions else 0
-            with ThreadPoolExecutor(self.executor.jobs + sessions) as pool:
+            with ThreadPoolExecutor(self.executor.jobs + self.executor.sessions) as pool:
                 try:
                     self._prepare(stale, pool)
                     self._run_all(stale, pool)
@@ -213,10 +212,8 @@ class Execution:
 
     def _start_sessions(self, ready: list[CellName], pool: ThreadPoolExecutor) -> list[CellName]:
         """Start as many sessions as the executor can run; return the cells that have to wait."""
-        executor, running = self.executor, self._running_sessions
-        while len(running) < executor.sessions and (
-            executor.parallel_sessions or not (self._running or running)
-        ):
+        most, running = self.executor.sessions, self._running_sessions
+        while len(running) < most or not (most or self._running or running):
             busy = {self._group(session.names[0]) for session in running.values()}
             group = next((group for group in map(self._group, ready) if group not in busy), None)
             if group is None:
@@ -224,7 +221,7 @@ class Execution:
             # By name, not by duration: the order in a session is the same in every build.
             session = self._session(sorted(name for name in ready if self._group(name) == group))
             self._sessions.append(session)
-            running[pool.submit(executor.measure, session)] = session
+            running[pool.submit(self.executor.measure, session)] = session
             ready = [name for name in ready if self._group(name) != group]
         return ready
 
