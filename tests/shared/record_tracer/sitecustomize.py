@@ -1,0 +1,68 @@
+"""Write down which modules of this package a record passes through: Python imports this at its start, from PYTHONPATH.
+
+A module counts when one of its functions is given, or returns, a record or what a record becomes: itself, in a
+collection, or in a field of a dataclass. Of the modules that publish, only what the operator's page calls counts,
+and what reads the summary. Each process appends to a file of its own beside this one.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+PACKAGE = "kernels_bench_tools"
+CARRIERS = {"Latency", "Record", "Row", "Point", "DeviceSummary", "Summary"}
+PAGE, READER = f"{PACKAGE}.report.pages", f"{PACKAGE}.report.operators"
+FOLDER = Path(__file__).parent
+seen: set[str] = set()
+
+
+def carries(value: Any, depth: int = 2) -> bool:
+    """Return whether a value is a record or what it becomes, or holds one."""
+    kind = type(value)
+    ours = kind.__module__.startswith(PACKAGE)
+    if ours and kind.__name__ in CARRIERS:
+        return True
+    if not depth:
+        return False
+    if kind in {list, tuple}:
+        return any(carries(one, depth - 1) for one in value[:2])
+    if kind is dict:
+        return any(carries(one, depth - 1) for one in list(value.values())[:2])
+    fields = getattr(kind, "__dataclass_fields__", {}) if ours else {}
+    return any(carries(getattr(value, name, None), depth - 1) for name in fields)
+
+
+def for_another_page(frame: FrameType) -> bool:
+    """Return whether a frame publishes something else than the operator's page."""
+    module = frame.f_globals["__name__"]
+    if not module.startswith(f"{PACKAGE}.report") or module == READER:
+        return False
+    caller: FrameType | None = frame
+    while caller is not None:
+        if caller.f_code.co_name == "operator_page" and caller.f_globals["__name__"] == PAGE:
+            return False
+        caller = caller.f_back
+    return True
+
+
+def look(frame: FrameType, event: str, value: Any) -> None:
+    """Note the module of a call or a return that carries a record."""
+    module = frame.f_globals.get("__name__") or ""
+    if event not in {"call", "return"} or module in seen or not module.startswith(PACKAGE):
+        return
+    code = frame.f_code
+    names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+    values = [frame.f_locals.get(name) for name in names] if event == "call" else [value]
+    if any(map(carries, values)) and not for_another_page(frame):
+        seen.add(module)
+        with (FOLDER / f"{os.getpid()}.modules").open("a") as file:
+            file.write(f"{module}\n")
+
+
+sys.setprofile(look)
+threading.setprofile(look)

@@ -1,0 +1,39 @@
+"""The life of a record: the modules that it passes from the call that measures it to a number on its operator's page."""
+
+import re
+import shutil
+from pathlib import Path
+
+from projects import ROOT, copy_project, run_kbt
+
+TRACER = ROOT / "tests/shared/record_tracer/sitecustomize.py"
+MOST = 25
+
+
+def listed_modules() -> set[str]:
+    """Return the modules that CONTRIBUTING lists as the life of a record."""
+    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    section = text.partition("\n## The life of a record\n")[2].partition("\n## ")[0]
+    paths = re.findall(r"`([a-z_/]+)\.py`", section)
+    return {f"kernels_bench_tools.{path.replace('/', '.')}" for path in paths}
+
+
+def test_a_record_passes_the_modules_that_contributing_lists(tmp_path: Path) -> None:
+    project = copy_project(tmp_path / "project")
+    for notebook in (project / "layer_norm/impls").glob("*.md"):
+        if notebook.stem != "torch_layer_norm":
+            notebook.unlink()
+    tracer = tmp_path / "tracer"
+    tracer.mkdir()
+    shutil.copy(TRACER, tracer)
+
+    done = run_kbt(
+        project,
+        *("build", "layer_norm", "--env", "current", "--workloads", "smoke"),
+        PYTHONPATH=str(tracer),
+    )
+
+    assert done.returncode == 0, done.stderr
+    passed = {line for file in tracer.glob("*.modules") for line in file.read_text().split()}
+    assert "\n".join(sorted(passed)) == "\n".join(sorted(listed_modules()))
+    assert len(passed) <= MOST
