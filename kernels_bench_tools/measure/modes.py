@@ -42,13 +42,7 @@ class TimedFunction:
 
 
 def timed_function(operator: Operator, function: Callable[..., Any], mode: str) -> TimedFunction:
-    """Return what is timed of an implementation.
-
-    Args:
-        operator: The forward operator.
-        function: The implementation.
-        mode: One of ``MODES``.
-    """
+    """Return what is timed of an implementation of the forward operator, in one of ``MODES``."""
     if mode == FORWARD:
         return TimedFunction(function, _unchanged)
     passes = _Passes(operator, function)
@@ -63,9 +57,6 @@ def in_mode(operator: Operator, mode: str) -> Operator:
     Its inputs are followed by a random gradient for each output. Its reference and baseline are the forward ones
     with autograd. Groups without gradients have no workloads. Edge cases are checked in forward mode only: a bound
     for the gradient's error is not known where a forward result is extreme.
-
-    Raises:
-        OperatorError: There is no such mode, or the operator has no gradients.
     """
     if mode not in MODES:
         raise OperatorError(f"mode {mode!r}", "is not known", f"One of {', '.join(MODES)}")

@@ -175,15 +175,7 @@ class Operator:
         return ",".join(name for name in wanted if name in self.workload_sets)
 
     def workloads(self, names: str, only: Mapping[str, Any] | None = None) -> list[Workload]:
-        """Return the workloads of sets, in order.
-
-        Args:
-            names: Names of sets, comma-separated.
-            only: Axis to its value or values; other workloads are left out.
-
-        Raises:
-            OperatorError: There is no such set or axis, or no workload is left.
-        """
+        """Return the workloads of sets, comma-separated, in order; of those, with these values of an axis only."""
         found = []
         for name in filter(None, map(str.strip, names.split(","))):
             if name not in self.workload_sets:
@@ -247,11 +239,7 @@ def size_in_bytes(value: Any) -> int:
 
 
 def find_operator(name: str) -> Operator:
-    """Return the operator of the module ``kernels_bench_tools.operators.<name>``.
-
-    Raises:
-        OperatorError: There is no such module.
-    """
+    """Return the operator of the module ``kernels_bench_tools.operators.<name>``."""
     package = "kernels_bench_tools.operators"
     known = [module.name for module in pkgutil.iter_modules(import_module(package).__path__)]
     if name not in known:

@@ -20,11 +20,7 @@ _COLUMNS = (
 
 
 class ResultTable:
-    """Prints one line per workload: its name before it runs, its figures after.
-
-    Args:
-        names: Names of the workloads.
-    """
+    """Prints one line per workload: its name before it runs, its figures after."""
 
     def __init__(self, names: Sequence[str]) -> None:
         self._width = max(len(name) for name in (*names, "workload"))

@@ -127,11 +127,7 @@ def _timing_tags(trial: Trial) -> dict[str, str]:
 
 
 class RecordFile:
-    """The records of one run: each is appended at once, and all are completed at the end.
-
-    Args:
-        path: The file; records of other runs in it are kept.
-    """
+    """The records of one run: each is appended to the file at once, and all are completed at the end."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -150,13 +146,9 @@ class RecordFile:
         return record
 
     def complete(self, sentinels: Mapping[str, Sequence[float]], peaks: Mapping[str, float]) -> list[Record]:
-        """Add what the process measured once, after its last workload; return all records.
+        """Add what the process measured once; return all records. The file is replaced atomically.
 
-        The file is replaced atomically.
-
-        Args:
-            sentinels: Sentinel kernel to its milliseconds before and after, for every record.
-            peaks: The device's measured peaks, for the first record.
+        ``sentinels`` are milliseconds before and after the workloads, for every record; ``peaks`` are for the first one.
         """
         complete = [
             with_session(record, sentinels, {} if number else peaks)

@@ -80,12 +80,7 @@ class BenchmarkSession:
 
 @contextmanager
 def open_session(device: str, *, peaks: bool) -> Iterator[BenchmarkSession]:
-    """Yield a session; load the implementation within it.
-
-    Args:
-        device: ``"cuda"`` or ``"cpu"``.
-        peaks: Whether to measure the device's peaks, which takes about a second.
-    """
+    """Yield a session; load the implementation within it. Measuring the peaks takes about a second."""
     # Before the guard is made: the sampler is a process, and the profiler starts threads.
     with ClockSampler(gpu_uuid(device)) as clocks:
         sentinels = {name: [ms] for name, ms in _sentinels(device).items()}

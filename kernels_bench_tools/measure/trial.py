@@ -64,16 +64,9 @@ def run_trial(
 ) -> Trial:
     """Call, check and time ``function`` on one workload; an exception becomes the trial's status.
 
-    An implementation that is incorrect or rejected is timed too: its latency is shown without a rank.
-
-    Args:
-        operator: The forward operator.
-        workload: A workload of this mode.
-        function: The implementation.
-        session: The session of this process.
-        mode: ``"fwd"``, ``"bwd"`` or ``"fwd_bwd"``.
-        process: Number of the process among those that measure this implementation; each has other inputs.
-        kernels: Regular expression that the name of some launched kernel must match; empty for any.
+    An implementation that is incorrect or rejected is timed too: its latency is shown without a rank. The operator is
+    the forward one. Each ``process`` has other inputs. ``kernels`` is a regular expression that the name of some
+    launched kernel must match; empty for any.
     """
     workload = replace(workload, seed=workload.seed + PROCESS_SEEDS * process)
     trial = Trial(status=Status.OK, seed=workload.seed)
@@ -123,11 +116,7 @@ def decide(
 ) -> tuple[Status, Failure | None]:
     """Return the status of an implementation that ran, and why it is not ``ok``.
 
-    Args:
-        wrong: Why its result is wrong; empty if it is correct.
-        above_roofline: Why its time is impossible; empty if it is possible.
-        flags: All flags; those in ``REJECTING`` count here.
-        reasons: A sentence for each flag that has one.
+    ``wrong`` and ``above_roofline`` are reasons, empty if there is none. Flags in ``REJECTING`` count.
     """
     if wrong:
         return Status.INCORRECT, Failure(type="WrongResult", msg=wrong)

@@ -34,11 +34,9 @@ SMOKE: Sizes = ((16, 256),)
 
 
 def reference(x: Tensor, approximate: str = "") -> Tensor:
-    """Return SwiGLU of ``x`` (tokens, 2 * hidden_dim), or GELU of ``x`` (tokens, hidden_dim).
+    """Return SwiGLU of ``x`` (tokens, 2 * hidden_dim), whose first half of the columns is the gate.
 
-    Args:
-        x: The first half of SwiGLU's columns is the gate.
-        approximate: ``"tanh"`` or ``"none"`` for GELU; empty for SwiGLU.
+    With ``approximate``, ``"tanh"`` or ``"none"``, return GELU of ``x`` (tokens, hidden_dim).
     """
     if approximate:
         return functional.gelu(x, approximate=approximate)

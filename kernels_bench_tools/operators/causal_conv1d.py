@@ -24,11 +24,7 @@ ODD_SHAPES = ((1, 3, 1025, 4), (2, 5, 1, 4), (3, 70, 2, 3), (2, 7, 131, 2))
 def reference(x: Tensor, weight: Tensor, bias: Tensor, activation: str | None = None) -> Tensor:
     """Return ``bias + sum(weight[:, j] * x[..., t - (width - 1) + j])`` for every time ``t``, activated.
 
-    Args:
-        x: (..., dim, seq_len); zero before its first element.
-        weight: (dim, width).
-        bias: (dim,).
-        activation: ``"silu"``, or None for none.
+    ``x`` is (..., dim, seq_len), and zero before its first element; ``weight`` (dim, width); ``bias`` (dim,).
     """
     width, seq_len = weight.shape[1], x.shape[-1]
     padded = F.pad(x, (width - 1, 0))

@@ -45,9 +45,7 @@ Sizes = tuple[tuple[int, int], ...]
 def losses(logits: Tensor, target: Tensor) -> Tensor:
     """Return ``log(sum(exp(logits))) - logits[target]`` for each token, at least in float32.
 
-    Args:
-        logits: (tokens, vocabulary).
-        target: (tokens), int64; -100 for tokens to ignore.
+    ``logits`` are (tokens, vocabulary); ``target`` is int64, -100 for tokens to ignore.
     """
     wide = logits if logits.dtype == torch.float64 else logits.float()
     return functional.cross_entropy(wide, target, reduction="none", ignore_index=IGNORED)

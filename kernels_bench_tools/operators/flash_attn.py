@@ -22,11 +22,8 @@ FEW_QUERIES = 7
 def reference(q: Tensor, k: Tensor, v: Tensor, causal: bool) -> Tensor:
     """Return ``softmax(q k^T / sqrt(D)) v`` for each head.
 
-    Args:
-        q: (batch, seq_len, heads, head_dim).
-        k: (batch, kv_len, kv_heads, head_dim); query head h uses key head ``h // (heads // kv_heads)``.
-        v: Like ``k``.
-        causal: Whether query i attends to keys up to ``i + kv_len - seq_len`` only.
+    ``q`` is (batch, seq_len, heads, head_dim), ``k`` and ``v`` (batch, kv_len, kv_heads, head_dim); query head h uses
+    key head ``h // (heads // kv_heads)``. Causal: query i attends to keys up to ``i + kv_len - seq_len`` only.
     """
     scores = torch.einsum("bihd,bjhd->bhij", q, _for_each_head(k, q)) * q.shape[-1] ** -0.5
     if causal:
@@ -38,8 +35,7 @@ def reference(q: Tensor, k: Tensor, v: Tensor, causal: bool) -> Tensor:
 def torch_attention(q: Tensor, k: Tensor, v: Tensor, causal: bool) -> Tensor:
     """Compute :func:`reference` with torch, by the backend that torch selects.
 
-    Raises:
-        NotImplementedError: Causal with ``kv_len != seq_len``: torch aligns the mask to the first key.
+    Causal with ``kv_len != seq_len`` is not supported: torch aligns the mask to the first key.
     """
     if causal and q.shape[1] != k.shape[1]:
         raise NotImplementedError("torch aligns the causal mask to the first key")

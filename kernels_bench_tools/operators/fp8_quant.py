@@ -38,10 +38,7 @@ Sizes = tuple[tuple[int, int], ...]
 def reference(x: Tensor, block_rows: int, block_columns: int) -> tuple[Tensor, Tensor]:
     """Return ``x / scale``, not rounded to FP8, and each block's ``scale = max(|x|) / 448``.
 
-    Args:
-        x: (tokens, hidden_dim).
-        block_rows: Rows of a block; the last one may have fewer.
-        block_columns: Columns of a block.
+    The last rows and columns of ``x`` (tokens, hidden_dim) may be part of smaller blocks.
     """
     rows, columns = x.shape
     below, beside = -rows % block_rows, -columns % block_columns

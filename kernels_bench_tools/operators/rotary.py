@@ -24,11 +24,7 @@ ODD_SHAPES = ((1, 3, 5, 5, 80), (3, 1, 6, 2, 34), (2, 7, 3, 1, 96))
 def reference(q: Tensor, k: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor]:
     """Rotate each pair (left half, right half) of every head by the angle of its token and column.
 
-    Args:
-        q: (batch, seq_len, heads, head_dim).
-        k: (batch, seq_len, kv_heads, head_dim).
-        cos: (seq_len, head_dim / 2).
-        sin: (seq_len, head_dim / 2).
+    ``q`` and ``k`` are (batch, seq_len, heads or kv_heads, head_dim); ``cos`` and ``sin`` (seq_len, head_dim / 2).
     """
     cos, sin = cos[:, None], sin[:, None]
 

@@ -128,8 +128,8 @@ def allowed_us(ncu_us: float) -> float:
 def check_ncu(kernels: Sequence[KernelAgreement], *, quick: bool) -> Check:
     """Check that enough of our times agree with ncu's without its overhead; list the others.
 
-    Under ncu every kernel takes about a microsecond longer than by CUPTI, also an empty one, because it is started
-    alone. The difference for an empty kernel is subtracted, once for each kernel.
+    Under ncu every kernel, also an empty one, takes about a microsecond longer than by CUPTI. The difference for an
+    empty kernel is subtracted, once for each kernel.
     """
     known = [(kernel, truth) for kernel in kernels if (truth := kernel.truth_us) and truth >= MIN_KERNEL_US]
     apart = {kernel.name: kernel.ours_us / truth - 1 for kernel, truth in known}

@@ -49,12 +49,7 @@ class Pairs:
 
 
 def detection_checks(series: Mapping[str, Sequence[ProcessSeries]], device: str) -> Iterator[Check]:
-    """Yield a check of the same function twice, and one for each slowdown.
-
-    Args:
-        series: Times of each case in each fresh process; without ``ENOUGH_PROCESSES`` there are no checks.
-        device: The device.
-    """
+    """Yield a check of the same function twice, and one for each slowdown; none with too few processes."""
     if min(map(len, series.values()), default=0) < ENOUGH_PROCESSES:
         return
     yield check_same(pairs_of_processes(series, [(name, name) for name in series]), device)
@@ -113,13 +108,7 @@ def _centre(groups: Groups) -> float:
 def pairs_of_processes(
     series: Mapping[str, Sequence[ProcessSeries]], cases: Sequence[tuple[str, str]], count: int = PAIRS
 ) -> Pairs:
-    """Return pairs of times from different fresh processes, as the report compares them.
-
-    Args:
-        series: Times of each case in each process; at least ``ENOUGH_PROCESSES``.
-        cases: Candidate and baseline; the pairs are spread evenly over them.
-        count: Number of pairs.
-    """
+    """Return pairs of times from different fresh processes, spread evenly over (candidate, baseline) cases."""
     source = np.random.default_rng(0)
     pairs, processes = [], 0
     for number in range(count):

@@ -42,15 +42,8 @@ class NcuTimes:
 def run_ncu(single: Sequence[str], several: Sequence[str], ncu: str, timeout: float = 300) -> NcuTimes:
     """Return the times of the cases, and of an empty kernel, under ``ncu``.
 
-    Args:
-        single: Names of the cases that launch one kernel per call. ncu flushes the caches before each kernel.
-        several: Names of the cases that launch several. These are flushed once per call, by a read and not by ncu,
-            since a kernel may find the results of the previous one in the cache.
-        ncu: Path of the program.
-        timeout: Seconds for each of the two runs.
-
-    Raises:
-        NcuError: It is not installed, may not read the counters, or lost kernels.
+    It flushes the caches before each kernel of the cases with a single one. Those with several are flushed once per
+    call by a read, since a kernel may find the results of the previous one in the cache. Raises ``NcuError``.
     """
     empty = EMPTY_KERNEL.name
     alone = _run([empty, *(name for name in single if name != empty)], "all", ncu, timeout)
@@ -100,13 +93,8 @@ def split_cases(
 ) -> dict[str, float]:
     """Return the median over calls of the summed microseconds, for each case.
 
-    Args:
-        kernels: Name and microseconds, in the order of launch; a separator stands before each case.
-        names: The cases, in the order they were run.
-        calls: How often each was called.
-
-    Raises:
-        NcuError: The number of cases, or of a case's kernels, does not match.
+    ``kernels`` are in the order of launch, with a separator before each case. Raises ``NcuError`` if their number, or
+    that of the cases, does not match.
     """
     groups: list[list[float]] = []
     for name, us in kernels:

@@ -54,14 +54,7 @@ def make_draw(
     *,
     cold: bool = True,
 ) -> Draw:
-    """Return a function that times calls: by their kernels on CUDA, else by the host's clock.
-
-    Args:
-        function: The function to call.
-        inputs: Its arguments.
-        device: Their device.
-        cold: Whether to flush the caches before each call on CUDA.
-    """
+    """Return a function that times calls: by their kernels on CUDA, flushed if ``cold``, else by the host's clock."""
     if device.startswith("cuda"):
         timer = CudaTimer(function, inputs, device, cold=cold)
         repeat(lambda: timer.by_events(10), WARM_UP_SECONDS)

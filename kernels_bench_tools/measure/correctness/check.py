@@ -64,15 +64,8 @@ def check(
     """Compare ``function`` with the reference, and its error with that of torch's operator.
 
     Checks the workload's inputs, twice, with poisoned memory; then other seeds and the edge cases on the operator's
-    smaller version of the workload. An exception on an edge case is noted as refused, and is no error. Exceptions on
-    the workload's inputs are raised. Inputs are copied for each call; the reference is computed after it.
-
-    Args:
-        operator: The operator.
-        workload: The problem size.
-        function: The implementation.
-        inputs: The workload's inputs.
-        known: Earlier results of the same function on smaller workloads; added to.
+    smaller version of the workload, whose results are taken from ``known`` and added to it. An exception on an edge
+    case is noted as refused, and is no error. Exceptions on the workload's inputs are raised.
     """
     operator = operator.for_workload(workload)
     tolerance = operator.tolerance_of(operator.outputs[0], inputs)

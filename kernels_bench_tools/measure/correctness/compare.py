@@ -36,13 +36,7 @@ class _Expected(NamedTuple):
 def compare(output: Any, operator: Operator, inputs: Inputs) -> OutputComparison:
     """Return the errors of ``output``, and of the baseline if the operator has one that runs here.
 
-    Args:
-        output: The result of an implementation.
-        operator: Its operator.
-        inputs: The inputs of the call, unchanged.
-
-    Raises:
-        WrongResultError: An output is missing, has another dtype, shape or device, or has NaN.
+    Raises ``WrongResultError`` if an output is missing, has another dtype, shape or device, or has NaN.
     """
     actual = require_outputs(output, operator, inputs)
     theirs = _baseline(operator, inputs)
@@ -75,11 +69,7 @@ def is_plausible(
 ) -> bool:
     """Return whether an output follows from the inputs, apart from lost digits; cheaper than ``compare``.
 
-    Args:
-        output: The result of an implementation.
-        operator: Its operator.
-        inputs: The inputs of the call.
-        choose: Whether to compare the slice of this number; all by default.
+    ``choose`` selects the slices to compare by number; all by default.
     """
     try:
         actual = require_outputs(output, operator, inputs)
@@ -132,8 +122,8 @@ def _baseline(operator: Operator, inputs: Inputs) -> tuple[Tensor, ...] | None:
 def _expected(operator: Operator, inputs: Inputs, inputs_slice: Inputs) -> Iterator[_Expected]:
     """Yield the reference and the allowed errors of a slice, for each output.
 
-    Some inputs magnify rounding errors, such as a row whose mean is far from 0, for any implementation that
-    computes in float32. By how much is measured: the reference is computed again with rounded inputs.
+    Inputs such as a row whose mean is far from 0 magnify rounding errors in float32. By how much is measured: the
+    reference is computed again with rounded inputs.
     """
     exact = tuple(_in_float64(value) for value in inputs_slice)
     expected = tensors_of(operator.reference(*exact))

@@ -64,15 +64,9 @@ class ErrorStats:
         return self.ratio <= HARD_CAP or self.absmax <= ROUNDING_LIKE * self.largest
 
     def add(self, actual: Tensor, expected: Tensor, allowed: Tensor) -> None:
-        """Add some elements of the output.
+        """Add elements of the output; all three tensors are in float64 and of one shape.
 
-        Args:
-            actual: The output, in float64.
-            expected: The reference, in float64, of the same shape.
-            allowed: The tolerance at each element.
-
-        Raises:
-            WrongResultError: NaN or infinity at other places than in the reference.
+        Raises ``WrongResultError`` for NaN or infinity at other places than in the reference.
         """
         if not expected.numel():
             return

@@ -31,14 +31,7 @@ class _Process(ctypes.Structure):
 
 
 class Gpu:
-    """A GPU in NVML.
-
-    Args:
-        uuid: As ``nvidia-smi -L`` prints it, with ``GPU-``.
-
-    Raises:
-        OSError: NVML is not installed, or does not list the GPU.
-    """
+    """A GPU in NVML, by its UUID with ``GPU-``; raises ``OSError`` if NVML is missing or does not list it."""
 
     def __init__(self, uuid: str) -> None:
         self._nvml = ctypes.CDLL("libnvidia-ml.so.1")

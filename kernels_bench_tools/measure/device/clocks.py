@@ -81,13 +81,9 @@ class ClockWindow:
 
 
 class ClockSampler:
-    """Samples a GPU from another process, during a ``with`` block. Changes no settings.
+    """Samples the GPU of this UUID (with ``GPU-``) from another process, during a ``with`` block.
 
-    Without NVML, or for an unknown GPU, there are no samples.
-
-    Args:
-        uuid: The GPU's UUID, with ``GPU-``; empty to sample nothing.
-        command: Command to run instead of the reader.
+    Without a UUID or NVML there are no samples. Changes no settings. ``command`` replaces the reader.
     """
 
     def __init__(self, uuid: str, command: Sequence[str] = ()) -> None:

@@ -1,7 +1,4 @@
-"""Measured peaks of the device: memory traffic in four mixes, and matmuls in each dtype.
-
-They are measured like implementations, by the same timer after the same flush.
-"""
+"""Measured peaks of the device, by the timer of implementations: memory traffic in four mixes, matmuls by dtype."""
 
 from __future__ import annotations
 
@@ -41,9 +38,6 @@ def measure_peaks(device: str) -> dict[str, float]:
     ``read``, ``write``, ``copy`` (as much read as written) and ``triad`` (twice as much) move buffers far larger
     than the cache, in the fastest of several ways. ``matmul_<dtype>`` multiplies random square matrices. What the
     device does not support is left out. Takes about a second on a CUDA device and half a second on a CPU.
-
-    Args:
-        device: ``"cuda"`` or ``"cpu"``.
     """
     with torch.no_grad():
         if not device.startswith("cuda"):

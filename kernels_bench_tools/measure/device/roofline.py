@@ -57,14 +57,8 @@ def assess(
 ) -> RooflineResult:
     """Return what bounds a call, how close it is to that bound, and whether its time is above the roofline.
 
-    Args:
-        work: The least work of one call.
-        ms: The median time of one call with cold caches.
-        dtype: Name of the torch dtype it computes in.
-        peaks: Result of ``measure_peaks`` on the device, in the same process.
-        null_ms: Time of an empty kernel; 0 if unknown.
-        cache_bytes: Size of the last-level cache; 0 if unknown.
-        margin: ``TRAFFIC_MARGIN``, or ``CPU_MARGIN`` on a CPU.
+    ``peaks`` are those that this process measured. ``null_ms`` (an empty kernel) and ``cache_bytes`` (the
+    last-level cache) are 0 if unknown.
     """
     regime = find_regime(work, ms, dtype, peaks, null_ms=null_ms, cache_bytes=cache_bytes)
     above = _impossible(work, ms, dtype, peaks, null_ms=null_ms, cache_bytes=cache_bytes, margin=margin)

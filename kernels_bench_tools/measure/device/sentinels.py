@@ -1,7 +1,6 @@
 """Sentinels: reference kernels that every process times before and after its workloads.
 
-Implementations are measured in separate processes, minutes apart. If a plain copy takes longer in one of them, the
-device was slower then, and its figures are not comparable.
+If a plain copy takes longer in one of the processes, the device was slower then, and its figures are not comparable.
 """
 
 from __future__ import annotations
@@ -28,9 +27,6 @@ def measure_sentinels(device: str) -> dict[str, float]:
     On a CUDA device they copy 1 GiB (256 MiB if memory is short), multiply 4096 x 4096 matrices in half
     precision, and write one number; on a CPU they copy four caches, multiply 512 x 512 in float32, and write one
     number. Takes about 0.3 s, plus the start of the profiler.
-
-    Args:
-        device: ``"cuda"`` or ``"cpu"``.
     """
     with torch.no_grad():
         if not device.startswith("cuda"):
@@ -56,8 +52,8 @@ def _on_cuda(device: str) -> dict[str, float]:
 def _one_at_a_time(call: Operation, device: str) -> float:
     """Return the median device time in ms of calls that are far apart.
 
-    Matmuls back to back draw so much power that a GPU lowers its clocks within milliseconds, by 8 % on an H200.
-    Each call has a profiler session of its own, which leaves the GPU idle in between.
+    Matmuls back to back draw so much power that an H200's clocks fall by 8 % within milliseconds. Each call has a
+    profiler session of its own, which leaves the GPU idle in between.
     """
     timer = CudaTimer(call, (), device)
     return median(timer.by_kernels(1)[0].ms for _ in range(_MATMULS))

@@ -1,7 +1,6 @@
 """Integrity checks: does the measured time belong to the work that the implementation claims to do?
 
-Each check detects a way in which a measurement was gamed, or went wrong by mistake. They make further calls,
-which are not timed.
+The checks make further calls, which are not timed.
 """
 
 from __future__ import annotations
@@ -67,9 +66,6 @@ class Guard:
     """Integrity checks of one process's implementation. Make it before the implementation is loaded.
 
     Each flag is returned once, by the check that found it.
-
-    Args:
-        device: ``"cuda"`` or ``"cpu"``.
     """
 
     def __init__(self, device: str) -> None:
@@ -85,17 +81,10 @@ class Guard:
     def inspect(
         self, operator: Operator, workload: Workload, function: Callable[..., Any], inputs: Inputs
     ) -> list[Flag]:
-        """Call ``function`` some ten times untimed, on inputs that change in place between calls.
+        """Call ``function`` some ten times untimed, on copies of the inputs that change in place between calls.
 
-        Args:
-            operator: The operator.
-            workload: The problem size of the inputs.
-            function: The implementation.
-            inputs: The workload's inputs; copied, never passed on.
-
-        Returns:
-            Flags: ``lazy_output``, ``thread_injection``, ``aliased_output``, ``input_mutated``, ``stale_output``,
-            ``timer_tamper``.
+        Returns ``lazy_output``, ``thread_injection``, ``aliased_output``, ``input_mutated``, ``stale_output`` or
+        ``timer_tamper``.
         """
         self.reasons, self._correct, self._remembered = {}, True, []
         # At new addresses, so that results cached by address are from here.
@@ -113,17 +102,10 @@ class Guard:
         self._remembered = [(inputs, _fingerprints(inputs)) for inputs in input_sets]
 
     def check_outputs(self, operator: Operator, kept: Iterable[tuple[Inputs, Any]]) -> list[Flag]:
-        """Compare outputs of timed calls with the reference.
+        """Compare outputs of timed calls with the reference; ``kept`` has the inputs as they were before each call.
 
-        An implementation that failed the correctness check gets no further flag for wrong outputs.
-
-        Args:
-            operator: The operator.
-            kept: Inputs of a call as they were before it, and its output. An operator that works in place needs
-                copies.
-
-        Returns:
-            ``stale_output`` if an output is wrong, ``lazy_output``, ``input_mutated`` if remembered inputs changed.
+        An implementation that failed the correctness check gets no further flag for wrong outputs. Returns
+        ``stale_output`` if an output is wrong, ``lazy_output``, or ``input_mutated`` if remembered inputs changed.
         """
         before = set(self.reasons)
         for inputs, bits in self._remembered:
@@ -141,11 +123,7 @@ class Guard:
         return [flag for flag in self.reasons if flag not in before]
 
     def finish(self) -> list[Flag]:
-        """Check threads, processes and timers again. Call it after timing.
-
-        Returns:
-            ``thread_injection`` or ``timer_tamper`` if found only now.
-        """
+        """Check threads, processes and timers again, after timing; return ``thread_injection``, ``timer_tamper``."""
         before = set(self.reasons)
         now = take_snapshot()
         # Compiling again for the timed calls may start idle pool threads.

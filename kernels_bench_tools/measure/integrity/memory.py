@@ -34,9 +34,6 @@ def fingerprint(value: Tensor) -> int:
     """Return 64 bits that change with any element's value or position.
 
     A sum weighted by position: a plain sum misses exchanged elements. Computed in one pass, in chunks of 32 MiB.
-
-    Args:
-        value: Any shape, dtype and strides.
     """
     whole = _as_integers(value)
     sums = []
@@ -82,13 +79,9 @@ def _as_integers(value: Tensor) -> Tensor:
 
 
 def lazy_reason(output: Any, device: torch.device) -> str:
-    """Return why an output may be computed only when it is read; empty for a plain tensor.
+    """Return why an output may be computed only when it is read; empty for a plain tensor on ``device``.
 
     A value that is no tensor is not lazy but wrong, and fails the correctness check.
-
-    Args:
-        output: The result of an implementation.
-        device: The device of its inputs.
     """
     if not isinstance(output, Tensor):
         return ""
@@ -125,14 +118,10 @@ def storage_address(value: Any) -> int:
 
 
 def poison_memory(like: Tensor) -> None:
-    """Fill the memory that the next outputs are likely to get with NaN.
+    """Fill the memory that the next outputs like this tensor are likely to get with NaN.
 
-    A kernel that skips elements, or a function that computes nothing, then returns NaN instead of the previous
-    call's correct result. Allocators hand out recently freed blocks, so blocks of the output's size are allocated,
-    filled and freed; memory that an implementation still holds is not touched.
-
-    Args:
-        like: A tensor of the output's shape, strides, dtype and device; not changed.
+    A kernel that skips elements then returns NaN instead of the previous call's correct result. Allocators hand out
+    recently freed blocks, so blocks of this size are filled and freed; memory in use is not touched.
     """
     if not like.numel():
         return

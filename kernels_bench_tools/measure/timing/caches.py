@@ -29,9 +29,7 @@ KEPT_SHARE = 0.1
 def input_set_count(set_bytes: int, device: str) -> int:
     """Return how many input sets calls rotate through; on the CPU, enough to make each call cold.
 
-    Args:
-        set_bytes: Bytes that one call reads and writes.
-        device: ``"cuda"`` or ``"cpu"``.
+    ``set_bytes`` are the bytes that one call reads and writes.
     """
     size = max(set_bytes, 1)
     fitting = int(FREE_MEMORY_SHARE * free_bytes(device)) // size

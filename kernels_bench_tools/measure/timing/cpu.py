@@ -15,12 +15,7 @@ from kernels_bench_tools.schema.record import CacheState
 
 
 class CpuTimer:
-    """Times calls of one function.
-
-    Args:
-        function: The implementation.
-        input_sets: Its arguments; calls rotate through them.
-    """
+    """Times calls of one function, which rotate through the input sets."""
 
     def __init__(self, function: Callable[..., Any], input_sets: Sequence[Inputs]) -> None:
         self._function = function

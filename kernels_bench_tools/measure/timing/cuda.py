@@ -42,11 +42,7 @@ _SANE_MHZ = range(100, 5000)
 
 
 class ReadFlush:
-    """Evicts the L2 cache by reading, which leaves clean lines, without write-backs during the call.
-
-    Args:
-        device: A CUDA device.
-    """
+    """Evicts the L2 cache by reading, which leaves clean lines, without write-backs during the call."""
 
     def __init__(self, device: str) -> None:
         l2_bytes: int = torch.cuda.get_device_properties(device).L2_cache_size
@@ -59,14 +55,9 @@ class ReadFlush:
 
 
 class CudaTimer:
-    """Times calls of one function on the current stream.
+    """Times calls of one function on the current stream; calls rotate through all input sets.
 
-    Args:
-        function: The implementation.
-        inputs: Its arguments.
-        device: Their CUDA device.
-        cold: Whether to flush the L2 cache before each call.
-        more_inputs: Further input sets; calls rotate through all of them.
+    ``cold`` flushes the L2 cache before each call.
     """
 
     def __init__(
@@ -113,9 +104,7 @@ class CudaTimer:
     def by_kernels(self, count: int) -> list[Call]:
         """Time ``count`` calls by the durations of their kernels.
 
-        Raises:
-            MarkersMissingError: The profiler lost activities.
-            NoKernelError: A call launched nothing.
+        Raises ``MarkersMissingError`` if the profiler lost activities, ``NoKernelError`` if a call launched nothing.
         """
         return self._split(record_activities(lambda: self._bracketed(count)), count).calls
 

@@ -104,19 +104,11 @@ def split_calls(activities: Sequence[Activity], calls: int) -> list[Call]:
 
 
 def split_batch(activities: Sequence[Activity], calls: int, own: Mapping[str, int] | None = None) -> Batch:
-    """Return the activities of each call, and those that escaped.
+    """Return the activities of each call, and those that escaped. ``activities`` are in order of start time.
 
     An activity escapes from the timed stream if it starts before the opening marker has ended, runs after the
-    closing marker has started, or belongs to no call and is not the harness's own.
-
-    Args:
-        activities: All activities, by start time.
-        calls: Number of calls, each between an opening and a closing marker.
-        own: The harness's activities outside of calls: name to largest number.
-
-    Raises:
-        MarkersMissingError: The number of markers does not match.
-        NoKernelError: There was nothing between two markers.
+    closing marker has started, or belongs to no call and is not the harness's own: ``own`` has the largest number
+    of each name. Raises ``MarkersMissingError`` if markers are missing, ``NoKernelError`` if a call has no activity.
     """
     brackets, outside = _brackets(activities)
     markers = sum(MARKER in activity.name for activity in activities)

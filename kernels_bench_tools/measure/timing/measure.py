@@ -73,15 +73,8 @@ def measure(
 ) -> TimingResult:
     """Time ``function`` on a CUDA device by its kernels, on other devices by the host's clock.
 
-    Args:
-        function: The implementation, already compiled.
-        input_sets: Arguments with different values; calls rotate through them.
-        device: ``"cuda"`` or ``"cpu"``.
-        clocks: Sampler of the device's clocks; without it only the in-band clock is known.
-        limits: When to stop; by default those of the device.
-
-    Raises:
-        NoKernelError: It launched nothing on the CUDA device.
+    The function is already compiled; calls rotate through the input sets. Without a sampler of the clocks only the
+    in-band clock is known. Raises ``NoKernelError`` if it launched nothing on the CUDA device.
     """
     if device.startswith("cuda"):
         sampler = clocks or no_sampler()
@@ -208,8 +201,7 @@ def profiler_slows(events_ms: float, kernels_ms: float) -> bool:
 
     On an H200, some kernels run 2 to 6 % slower in a profiler session (Inductor's and Liger's for layer_norm), others
     do not (torch's own). Events outside of a session, Nsight Compute, and calls back to back between one pair of
-    events agree within 1 %. Events only add time and the profiler only slows kernels down, so the smaller time is
-    closer.
+    events agree within 1 %.
     """
     return events_ms < (1 - SLOWED_SHARE) * kernels_ms
 

@@ -38,15 +38,9 @@ def measure_quantities(
     kernels: int,
     by_events: bool = False,
 ) -> Quantities:
-    """Measure the other quantities of a CUDA call.
+    """Measure the other quantities of a warm CUDA function, whose calls launch so many kernels.
 
-    Args:
-        function: The implementation, already warm.
-        inputs: The input set of all these calls.
-        device: A CUDA device.
-        device_ms: Approximate device time of one call.
-        kernels: Number of kernels that one call launches.
-        by_events: Whether to use events, for kernels that the profiler slows down.
+    ``device_ms`` is approximate. ``by_events`` is for kernels that the profiler slows down.
     """
     hot = CudaTimer(function, inputs, device, cold=False)
     call_seconds = (device_ms + hot.submit_ms) / 1e3

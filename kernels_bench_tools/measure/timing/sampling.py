@@ -101,8 +101,7 @@ def warm_up(draw: Draw, limits: SamplingLimits, window: int = 10) -> WarmUp:
 def sample(draw: Draw, limits: SamplingLimits, seconds_per_call: float) -> tuple[list[Call], str]:
     """Time calls until the median has converged or a limit is reached.
 
-    Returns:
-        The calls in order, and the stop reason: ``"converged"``, ``"max_samples"`` or ``"max_seconds"``.
+    Returns the calls in order, and the stop reason: ``"converged"``, ``"max_samples"`` or ``"max_seconds"``.
     """
     start = perf_counter()
     calls: list[Call] = []
