@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -18,6 +18,14 @@ SLICE_ELEMENTS = 1 << 24
 """Elements in a slice of rows: 134 MB in float64, of which a reference holds a few."""
 
 
+def random_tensors(
+    shapes: Iterable[Sequence[int]], dtype: torch.dtype, device: str | torch.device, seed: int
+) -> tuple[Tensor, ...]:
+    """Return normally distributed tensors of these shapes, all from one generator."""
+    generator = torch.Generator(device=device).manual_seed(seed)
+    return tuple(torch.randn(shape, generator=generator, device=device, dtype=dtype) for shape in shapes)
+
+
 def constant_rows(x: Tensor, value: float = 3.0) -> Tensor:
     """Return a tensor like ``x`` in which all elements are equal: variances are 0, maxima tie."""
     return torch.full_like(x, value)
@@ -27,9 +35,6 @@ def spikes(x: Tensor) -> Tensor:
     """Return ``x / 100`` with one large element per row, in varying columns.
 
     In the last rows it is in the last columns, which a kernel that stops too early never reads.
-
-    Args:
-        x: Floating point, at least one axis.
     """
     small = x * 1e-2
     rows = small.reshape(-1, x.shape[-1])  # a copy that shares no memory with x
@@ -48,12 +53,7 @@ def transposed(x: Tensor, axis: int = 0) -> Tensor:
 
 
 def padded_rows(x: Tensor, columns: int = 8) -> Tensor:
-    """Return ``x``'s values with unused memory, full of NaN, between the rows.
-
-    Args:
-        x: Floating point, at least one axis.
-        columns: Unused elements after each row.
-    """
+    """Return ``x``'s values with so many unused columns, full of NaN, between the rows in memory."""
     wide = torch.full((*x.shape[:-1], x.shape[-1] + columns), float("nan"), dtype=x.dtype, device=x.device)
     wide[..., : x.shape[-1]] = x
     return wide[..., : x.shape[-1]]
@@ -72,11 +72,7 @@ def limit_axes(workload: Workload, **limits: int) -> Workload:
 
 
 def row_slices(inputs: Inputs) -> Iterator[tuple[slice, Inputs]]:
-    """Yield slices of rows, of every tensor among the inputs.
-
-    Args:
-        inputs: ``(rows, columns)``, tensors with as many rows, and values that are passed on as they are.
-    """
+    """Yield slices of rows, of every tensor among the inputs; other values are passed on as they are."""
     rows = max(1, SLICE_ELEMENTS // inputs[0].shape[-1])
     for start in range(0, len(inputs[0]), rows):
         part = slice(start, start + rows)

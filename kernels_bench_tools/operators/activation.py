@@ -10,14 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from kernels_bench_tools.measure.inputs import (
-    limit_axes,
-    padded_rows,
-    row_slices,
-    spikes,
-    transposed,
-    with_axes,
-)
+from kernels_bench_tools.measure import inputs as helpers
 from kernels_bench_tools.measure.operator import Inputs, Operator, Tolerance, Workload, dtype_tolerance
 
 GROUPS = {"swiglu": "SwiGLU", "gelu_tanh": "GELU (tanh)", "gelu": "GELU (erf)"}
@@ -48,9 +41,8 @@ def make_inputs(workload: Workload, device: str | torch.device, seed: int) -> In
     """Return ``(x,)`` for SwiGLU, ``(x, approximate)`` for GELU; ``x`` is normally distributed."""
     approximate = APPROXIMATE[str(workload.axes["function"])]
     shape = (int(workload.axes["tokens"]), int(workload.axes["hidden_dim"]) * (1 if approximate else 2))
-    generator = torch.Generator(device=device).manual_seed(seed)
-    x = torch.randn(shape, generator=generator, device=device, dtype=workload.torch_dtype)
-    return (x, approximate) if approximate else (x,)
+    x = helpers.random_tensors([shape], workload.torch_dtype, device, seed)
+    return (*x, approximate) if approximate else x
 
 
 def edge_cases(workload: Workload, inputs: Inputs) -> Iterator[tuple[str, Inputs]]:
@@ -60,11 +52,11 @@ def edge_cases(workload: Workload, inputs: Inputs) -> Iterator[tuple[str, Inputs
     if not rest:
         stretch[:, x.shape[-1] // 2 :] = 1.0  # SwiGLU: the gate only, so that the result fits into float16
     yield "large values", (x * stretch, *rest)  # exp and x³ overflow, the result does not
-    yield "spikes", (spikes(x), *rest)
-    yield "column-major", (transposed(x), *rest)
-    yield "padded rows", (padded_rows(x), *rest)
+    yield "spikes", (helpers.spikes(x), *rest)
+    yield "column-major", (helpers.transposed(x), *rest)
+    yield "padded rows", (helpers.padded_rows(x), *rest)
     for number, (tokens, hidden_dim) in enumerate((*ODD_SIZES, (1, workload.axes["hidden_dim"]))):
-        odd = with_axes(workload, tokens=tokens, hidden_dim=hidden_dim)
+        odd = helpers.with_axes(workload, tokens=tokens, hidden_dim=hidden_dim)
         yield f"shape {tokens}x{hidden_dim}", make_inputs(odd, x.device, workload.seed + 1000 + number)
 
 
@@ -114,11 +106,11 @@ OPERATOR = Operator(
     inputs=make_inputs,
     reference=reference,
     flops=count_flops,
-    slices=row_slices,
+    slices=helpers.row_slices,
     edge_cases=edge_cases,
     tolerance=tolerance,
     baseline=reference,  # called with the workload's dtype
-    smaller=partial(limit_axes, tokens=64),
+    smaller=partial(helpers.limit_axes, tokens=64),
     gradients=(0,),
-    gradient_slices=row_slices,
+    gradient_slices=helpers.row_slices,
 )

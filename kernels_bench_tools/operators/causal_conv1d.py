@@ -10,14 +10,12 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F  # noqa: N812 - its usual name
 
-from kernels_bench_tools.measure.inputs import constant_rows, limit_axes, padded_rows, spikes, transposed
+from kernels_bench_tools.measure import inputs as helpers
 from kernels_bench_tools.measure.operator import Inputs, Operator, Workload
 
 AXES = ("batch", "dim", "seq_len", "width", "activation")
 FLOPS_OF_SILU = 4
 """Negate, exponential, add, divide."""
-SLICE_ELEMENTS = 2**24
-"""Elements of ``x`` that are checked at a time: 128 MiB in float64."""
 ODD_SHAPES = ((1, 3, 1025, 4), (2, 5, 1, 4), (3, 70, 2, 3), (2, 7, 131, 2))
 
 
@@ -52,11 +50,11 @@ def edge_cases(workload: Workload, inputs: Inputs) -> Iterator[tuple[str, Inputs
     impulse[..., 0] = 1
     yield "impulse at the start", (impulse, *others)  # returns the taps in order
     yield "impulse at the end", (impulse.flip(-1), *others)  # returns the last tap only
-    yield "constant rows", (constant_rows(x), *others)  # fewer taps at the start
-    yield "spikes", (spikes(x), *others)  # in a row's last columns: must not reach the next row
+    yield "constant rows", (helpers.constant_rows(x), *others)  # fewer taps at the start
+    yield "spikes", (helpers.spikes(x), *others)  # in a row's last columns: must not reach the next row
     yield "values x100", (x * 100, *others)  # SiLU's exponential overflows
-    yield "channels last", (transposed(x, 1), *others)
-    yield "padded rows", (padded_rows(x), *others)
+    yield "channels last", (helpers.transposed(x, 1), *others)
+    yield "padded rows", (helpers.padded_rows(x), *others)
     for number, shape in enumerate(ODD_SHAPES):
         seed = workload.seed + 1000 + number
         name = f"shape {'x'.join(map(str, shape[:3]))} width {shape[3]}"
@@ -66,7 +64,7 @@ def edge_cases(workload: Workload, inputs: Inputs) -> Iterator[tuple[str, Inputs
 def channel_slices(inputs: Inputs) -> Iterator[tuple[Any, Inputs]]:
     """Yield slices of channels, each with all batch entries."""
     x, weight, bias, activation = inputs
-    step = max(SLICE_ELEMENTS // max(x[:, :1].numel(), 1), 1)
+    step = max(helpers.SLICE_ELEMENTS // max(x[:, :1].numel(), 1), 1)
     for start in range(0, x.shape[1], step):
         part = slice(start, start + step)
         yield (slice(None), part), (x[:, part], weight[part], bias[part], activation)
@@ -86,10 +84,8 @@ def _random(
     shape: Any, activation: str | None, dtype: torch.dtype, device: torch.device | str, seed: int
 ) -> Inputs:
     batch, dim, seq_len, width = shape
-    generator = torch.Generator(device=device).manual_seed(seed)
     shapes = ((batch, dim, seq_len), (dim, width), (dim,))
-    tensors = (torch.randn(s, generator=generator, device=device, dtype=dtype) for s in shapes)
-    return (*tensors, activation)
+    return (*helpers.random_tensors(shapes, dtype, device, seed), activation)
 
 
 def _workload(dtype: str, activation: str, prefix: str, *extents: int) -> Workload:
@@ -124,6 +120,6 @@ OPERATOR = Operator(
     slices=channel_slices,
     edge_cases=edge_cases,
     baseline=torch_causal_conv1d,
-    smaller=partial(limit_axes, batch=2, dim=32, seq_len=2100),  # rows of more than one block
+    smaller=partial(helpers.limit_axes, batch=2, dim=32, seq_len=2100),  # rows of more than one block
     gradients=(0, 1, 2),
 )

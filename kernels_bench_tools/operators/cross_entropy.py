@@ -10,15 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from kernels_bench_tools.measure.inputs import (
-    constant_rows,
-    limit_axes,
-    padded_rows,
-    row_slices,
-    spikes,
-    transposed,
-    with_axes,
-)
+from kernels_bench_tools.measure import inputs as helpers
 from kernels_bench_tools.measure.operator import (
     Inputs,
     Operator,
@@ -78,18 +70,18 @@ def edge_cases(workload: Workload, inputs: Inputs) -> Iterator[tuple[str, Inputs
     ascending = torch.arange(last + 1, device=x.device) * (64 / (last + 1)) - 32
     yield "large logits", (x * 100, target, *rest)  # exp overflows unless the maximum is subtracted
     yield "ascending logits", (x + ascending.to(x.dtype), target, *rest)  # the maximum comes last
-    yield "equal logits", (constant_rows(x), target, *rest)
-    yield "spikes", (spikes(x), target, *rest)
+    yield "equal logits", (helpers.constant_rows(x), target, *rest)
+    yield "spikes", (helpers.spikes(x), target, *rest)
     odd_rows = torch.arange(len(x), device=x.device) % 2
     yield "ignored tokens", (x, torch.where(odd_rows == 0, IGNORED, target), *rest)
     yield "first and last class", (x, odd_rows * last, *rest)
     unused = x.clone()
     unused[:, -(last // 16) - 1 :] = float("-inf")  # a vocabulary padded to a round number
     yield "unused classes", (unused, target.clamp(max=last - last // 16 - 1), *rest)
-    yield "column-major", (transposed(x), target, *rest)
-    yield "padded rows", (padded_rows(x), target, *rest)
+    yield "column-major", (helpers.transposed(x), target, *rest)
+    yield "padded rows", (helpers.padded_rows(x), target, *rest)
     for number, (tokens, vocabulary) in enumerate(ODD_SIZES):
-        odd = with_axes(workload, tokens=tokens, vocabulary=vocabulary)
+        odd = helpers.with_axes(workload, tokens=tokens, vocabulary=vocabulary)
         yield f"shape {tokens}x{vocabulary}", make_inputs(odd, x.device, workload.seed + 1000 + number)
 
 
@@ -139,13 +131,13 @@ OPERATOR = Operator(
     reference=losses,
     flops=lambda inputs: FORWARD_FLOPS * inputs[0].numel(),
     outputs=(_LOSS,),
-    slices=row_slices,
+    slices=helpers.row_slices,
     edge_cases=edge_cases,
     tolerance=gradient_tolerance,
     baseline=losses,  # called with the workload's dtype
-    smaller=partial(limit_axes, tokens=64),
+    smaller=partial(helpers.limit_axes, tokens=64),
     gradients=(0,),
-    gradient_slices=row_slices,
+    gradient_slices=helpers.row_slices,
     backward_flops=GRADIENT_FLOPS / FORWARD_FLOPS,
     variants={
         GROUPS["gradients"]: {

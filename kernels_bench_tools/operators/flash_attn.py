@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from kernels_bench_tools.measure.inputs import constant_rows, padded_rows, transposed, with_axes
+from kernels_bench_tools.measure import inputs as helpers
 from kernels_bench_tools.measure.operator import Inputs, Operator, Tolerance, Workload, dtype_tolerance
 
 AXES = ("batch", "seq_len", "kv_len", "heads", "kv_heads", "head_dim", "causal")
@@ -104,9 +104,9 @@ def edge_cases(workload: Workload, inputs: Inputs) -> Iterator[tuple[str, Inputs
     yield "queries x30", (q * 30, k, v, causal)  # exp overflows unless the maximum is subtracted
     yield "dominating keys", (q, _with_dominating_keys(k), v, causal)  # the maximum comes late
     yield "equal keys", (q, k[:, :1].expand_as(k).contiguous(), v, causal)  # the plain mean of v
-    yield "equal values", (q, k, constant_rows(v), causal)  # weights sum to 1
-    yield "heads first in memory", (*(transposed(value, 1) for value in (q, k, v)), causal)
-    yield "padded heads", (*(padded_rows(value) for value in (q, k, v)), causal)
+    yield "equal values", (q, k, helpers.constant_rows(v), causal)  # weights sum to 1
+    yield "heads first in memory", (*(helpers.transposed(value, 1) for value in (q, k, v)), causal)
+    yield "padded heads", (*(helpers.padded_rows(value) for value in (q, k, v)), causal)
     for number, (batch, queries) in enumerate(((2, ODD_LENGTH), (1, FEW_QUERIES))):
         case = _random(workload, batch, queries, ODD_LENGTH, q.device, workload.seed + 1000 + number)
         yield f"batch {batch}, {queries} queries, {ODD_LENGTH} keys", case
@@ -120,7 +120,7 @@ def shorter(workload: Workload) -> Workload:
     lengths = {axis: int(workload.axes[axis]) for axis in ("seq_len", "kv_len")}
     if lengths["seq_len"] >= SHORT:
         lengths = {axis: SHORT + length % SHORT for axis, length in lengths.items()}
-    return with_axes(workload, **lengths, batch=1)
+    return helpers.with_axes(workload, **lengths, batch=1)
 
 
 def _for_each_head(keys: Tensor, q: Tensor) -> Tensor:
@@ -136,13 +136,11 @@ def _with_dominating_keys(k: Tensor) -> Tensor:
 def _random(
     workload: Workload, batch: int, queries: int, keys: int, device: torch.device | str, seed: int
 ) -> Inputs:
-    axes, dtype = workload.axes, workload.torch_dtype
-    generator = torch.Generator(device=device).manual_seed(seed)
-    shapes = [(queries, int(axes["heads"])), *[(keys, int(axes["kv_heads"]))] * 2]
-    return *(
-        torch.randn((batch, *shape, int(axes["head_dim"])), generator=generator, device=device, dtype=dtype)
-        for shape in shapes
-    ), bool(axes["causal"])
+    axes = workload.axes
+    query = (batch, queries, int(axes["heads"]), int(axes["head_dim"]))
+    key = (batch, keys, int(axes["kv_heads"]), int(axes["head_dim"]))
+    tensors = helpers.random_tensors((query, key, key), workload.torch_dtype, device, seed)
+    return *tensors, bool(axes["causal"])
 
 
 def _workload(

@@ -10,15 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from kernels_bench_tools.measure.inputs import (
-    constant_rows,
-    limit_axes,
-    padded_rows,
-    row_slices,
-    spikes,
-    transposed,
-    with_axes,
-)
+from kernels_bench_tools.measure import inputs as helpers
 from kernels_bench_tools.measure.operator import Inputs, Operator, Output, Tolerance, Workload, one_slice
 
 AXES = ("function", "tokens", "hidden_dim")
@@ -57,10 +49,9 @@ def torch_quantize(x: Tensor, block_rows: int, block_columns: int) -> tuple[Tens
 def make_inputs(workload: Workload, device: str | torch.device, seed: int) -> Inputs:
     """Return ``x`` (normal), and the rows and columns of a block."""
     tokens, hidden_dim = int(workload.axes["tokens"]), int(workload.axes["hidden_dim"])
-    generator = torch.Generator(device=device).manual_seed(seed)
-    x = torch.randn((tokens, hidden_dim), generator=generator, device=device, dtype=workload.torch_dtype)
+    x = helpers.random_tensors([(tokens, hidden_dim)], workload.torch_dtype, device, seed)
     blocks = {"row": (1, hidden_dim), "block": (1, BLOCK), "tile": (BLOCK, BLOCK)}
-    return x, *blocks[str(workload.axes["function"])]
+    return *x, *blocks[str(workload.axes["function"])]
 
 
 def edge_cases(workload: Workload, inputs: Inputs) -> Iterator[tuple[str, Inputs]]:
@@ -71,12 +62,12 @@ def edge_cases(workload: Workload, inputs: Inputs) -> Iterator[tuple[str, Inputs
     yield "zero blocks", (zeros, *block)  # 0 / 0
     yield "tiny values", (x * 1e-3, *block)
     yield "large values", (x * 1e4, *block)
-    yield "equal values", (constant_rows(x), *block)  # all become the largest value of e4m3
-    yield "spikes", (spikes(x), *block)  # the others lose most digits, or become 0
-    yield "column-major", (transposed(x), *block)
-    yield "padded rows", (padded_rows(x), *block)
+    yield "equal values", (helpers.constant_rows(x), *block)  # all become the largest value of e4m3
+    yield "spikes", (helpers.spikes(x), *block)  # the others lose most digits, or become 0
+    yield "column-major", (helpers.transposed(x), *block)
+    yield "padded rows", (helpers.padded_rows(x), *block)
     for number, (tokens, hidden_dim) in enumerate(ODD_SIZES):
-        odd = with_axes(workload, tokens=tokens, hidden_dim=hidden_dim)
+        odd = helpers.with_axes(workload, tokens=tokens, hidden_dim=hidden_dim)
         yield f"shape {tokens}x{hidden_dim}", make_inputs(odd, x.device, workload.seed + 1000 + number)
 
 
@@ -88,9 +79,8 @@ def tolerance(dtype: torch.dtype) -> Tolerance:
     """
     if dtype == torch.float8_e4m3fn:
         return Tolerance(rtol=1.01 / 16, atol=1.01 * 2**-10)
-    return Tolerance(
-        rtol=8 * torch.finfo(torch.float32).eps, atol=SMALLEST
-    )  # zeros: any tiny scale is correct
+    # For zeros any tiny scale is correct.
+    return Tolerance(rtol=8 * torch.finfo(torch.float32).eps, atol=SMALLEST)
 
 
 def _workloads(dtype: str, prefix: str, sizes: Sizes) -> list[Workload]:
@@ -120,10 +110,10 @@ OPERATOR = Operator(
     reference=reference,
     flops=lambda inputs: FLOPS_PER_ELEMENT * inputs[0].numel(),
     outputs=(Output("values", "float8_e4m3fn"), Output("scale", "float32")),
-    slices=row_slices,
+    slices=helpers.row_slices,
     edge_cases=edge_cases,
     tolerance=tolerance,
     baseline=torch_quantize,
-    smaller=partial(limit_axes, tokens=192),  # one and a half tiles
+    smaller=partial(helpers.limit_axes, tokens=192),  # one and a half tiles
     variants={GROUPS["tile"]: {"slices": one_slice}},  # rows of values and of scales differ
 )

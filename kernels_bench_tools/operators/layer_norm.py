@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 
 import torch
 from torch import Tensor
 
-from kernels_bench_tools.measure.inputs import (
-    batch_slices,
-    constant_rows,
-    limit_axes,
-    padded_rows,
-    spikes,
-    transposed,
-)
+from kernels_bench_tools.measure import inputs as helpers
 from kernels_bench_tools.measure.operator import Inputs, Operator, Workload
 
+AXES = ("batch", "seq_len", "hidden_dim")
 EPSILON = 1e-5
 FLOPS_PER_ELEMENT = 7
 """Sum; difference, square and sum for the variance; scale, weight and bias."""
@@ -31,8 +25,7 @@ def reference(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
 
 def make_inputs(workload: Workload, device: str, seed: int) -> Inputs:
     """Return random ``x`` (batch, seq_len, hidden_dim), ``weight`` and ``bias`` (hidden_dim)."""
-    batch, seq_len, hidden_dim = (int(workload.axes[axis]) for axis in ("batch", "seq_len", "hidden_dim"))
-    shape = (batch, seq_len, hidden_dim)
+    shape = [int(workload.axes[axis]) for axis in AXES]
     return _random(shape, workload.torch_dtype, device, seed)
 
 
@@ -41,34 +34,31 @@ def edge_cases(workload: Workload, inputs: Inputs) -> Iterator[tuple[str, Inputs
     x, weight, bias = inputs
     yield "large offset", (x + 300, weight, bias)  # the variance as E[x²] - mean² cancels
     yield "tiny values", (x * 1e-3, weight, bias)  # eps matters
-    yield "constant rows", (constant_rows(x), weight, bias)  # the variance is 0
+    yield "constant rows", (helpers.constant_rows(x), weight, bias)  # the variance is 0
     yield "values x100", (x * 100, weight, bias)  # eps does not matter
     yield "large values", (x * 1e4, weight, bias)  # their squares overflow float16
-    yield "spikes", (spikes(x), weight, bias)
-    yield "transposed", (transposed(x), weight, bias)
-    yield "padded rows", (padded_rows(x), weight, bias)
+    yield "spikes", (helpers.spikes(x), weight, bias)
+    yield "transposed", (helpers.transposed(x), weight, bias)
+    yield "padded rows", (helpers.padded_rows(x), weight, bias)
     for number, shape in enumerate((*ODD_SHAPES, (1, 1, x.shape[-1]))):
         case = _random(shape, workload.torch_dtype, x.device, workload.seed + 1000 + number)
         yield f"shape {'x'.join(map(str, shape))}", case
 
 
-def _random(shape: tuple[int, int, int], dtype: torch.dtype, device: torch.device | str, seed: int) -> Inputs:
+def _random(shape: Sequence[int], dtype: torch.dtype, device: torch.device | str, seed: int) -> Inputs:
     # Weight and bias are not ones and zeros, so that a kernel that ignores them fails.
-    generator = torch.Generator(device=device).manual_seed(seed)
-    x = torch.randn(shape, generator=generator, device=device, dtype=dtype)
-    weight, bias = torch.randn((2, shape[-1]), generator=generator, device=device, dtype=dtype)
+    x, (weight, bias) = helpers.random_tensors([shape, (2, shape[-1])], dtype, device, seed)
     return x, weight.clone(), bias.clone()
 
 
 def _workload(name: str, batch: int, seq_len: int, hidden_dim: int, dtype: str) -> Workload:
-    axes = {"batch": batch, "seq_len": seq_len, "hidden_dim": hidden_dim}
-    return Workload(name=name, axes=axes, dtype=dtype)
+    return Workload(name=name, axes=dict(zip(AXES, (batch, seq_len, hidden_dim), strict=True)), dtype=dtype)
 
 
 OPERATOR = Operator(
     name="layer_norm",
     title="Layer Normalization",
-    axes=("batch", "seq_len", "hidden_dim"),
+    axes=AXES,
     workload_sets={
         # Sizes of huggingface/kernels-benchmarks.
         "default": [
@@ -87,9 +77,9 @@ OPERATOR = Operator(
     inputs=make_inputs,
     reference=reference,
     flops=lambda inputs: FLOPS_PER_ELEMENT * inputs[0].numel(),
-    slices=batch_slices,
+    slices=helpers.batch_slices,
     edge_cases=edge_cases,
     baseline=reference,  # called with the workload's dtype
-    smaller=partial(limit_axes, batch=4, seq_len=64),
+    smaller=partial(helpers.limit_axes, batch=4, seq_len=64),
     gradients=(0, 1, 2),
 )

@@ -9,14 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from kernels_bench_tools.measure.inputs import (
-    batch_slices,
-    constant_rows,
-    limit_axes,
-    padded_rows,
-    spikes,
-    transposed,
-)
+from kernels_bench_tools.measure import inputs as helpers
 from kernels_bench_tools.measure.operator import Inputs, Operator, Output, Outputs, Workload
 
 AXES = ("function", "batch", "seq_len", "hidden_dim")
@@ -53,11 +46,11 @@ def edge_cases(workload: Workload, inputs: Inputs) -> Iterator[tuple[str, Inputs
     # eps is as large as the mean square
     yield "tiny values", (x * 1e-3, weight, *(value * 1e-3 for value in rest))
     yield "zero rows", (torch.zeros_like(x), weight, *map(torch.zeros_like, rest))  # the mean square is eps
-    yield "constant rows", (constant_rows(x), weight, *rest)
+    yield "constant rows", (helpers.constant_rows(x), weight, *rest)
     yield "large values", (x * 1e4, weight, *rest)  # their squares overflow float16
-    yield "spikes", (spikes(x), weight, *rest)
-    yield "transposed", (transposed(x), weight, *map(transposed, rest))
-    yield "padded rows", (padded_rows(x), weight, *map(padded_rows, rest))
+    yield "spikes", (helpers.spikes(x), weight, *rest)
+    yield "transposed", (helpers.transposed(x), weight, *map(helpers.transposed, rest))
+    yield "padded rows", (helpers.padded_rows(x), weight, *map(helpers.padded_rows, rest))
     for number, shape in enumerate((*ODD_SHAPES, (1, 1, x.shape[-1]))):
         case = _random(workload, shape, x.device, workload.seed + 1000 + number)
         yield f"shape {'x'.join(map(str, shape))}", case
@@ -71,13 +64,9 @@ def count_flops(inputs: Inputs) -> int:
 
 def _random(workload: Workload, shape: tuple[int, ...], device: Any, seed: int) -> Inputs:
     # The weight is not all ones, so that a kernel that ignores it fails.
-    generator = torch.Generator(device=device).manual_seed(seed)
     count = 2 if workload.axes["function"] == "add_rms_norm" else 1
-    x, *rest = (
-        torch.randn(shape, generator=generator, device=device, dtype=workload.torch_dtype)
-        for _ in range(count)
-    )
-    weight = torch.randn(shape[-1], generator=generator, device=device, dtype=workload.torch_dtype)
+    shapes = [*[shape] * count, shape[-1:]]
+    x, *rest, weight = helpers.random_tensors(shapes, workload.torch_dtype, device, seed)
     return x, weight, *rest
 
 
@@ -117,10 +106,10 @@ OPERATOR = Operator(
     inputs=make_inputs,
     reference=reference,
     flops=count_flops,
-    slices=batch_slices,
+    slices=helpers.batch_slices,
     edge_cases=edge_cases,
     baseline=reference,  # called with the workload's dtype
-    smaller=partial(limit_axes, batch=4, seq_len=64),
+    smaller=partial(helpers.limit_axes, batch=4, seq_len=64),
     gradients=(0, 1),
     # With a residual, the bytes of a backward pass depend on what the forward pass saved: no backward mode.
     variants={GROUPS["add_rms_norm"]: {"outputs": (Output("out"), Output("residual")), "gradients": ()}},

@@ -10,14 +10,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from kernels_bench_tools.measure.inputs import limit_axes, padded_rows, spikes, transposed
+from kernels_bench_tools.measure.inputs import SLICE_ELEMENTS, limit_axes, padded_rows, spikes, transposed
 from kernels_bench_tools.measure.operator import Inputs, Operator, Output, Workload
 
 AXES = ("batch", "seq_len", "heads", "kv_heads", "head_dim")
 FLOPS_PER_ELEMENT = 3
 """Per pair: four products, a difference and a sum."""
-SLICE_ELEMENTS = 2**24
-"""Elements of ``q`` that are checked at a time: 128 MiB in float64."""
 ODD_SHAPES = ((1, 3, 5, 5, 80), (3, 1, 6, 2, 34), (2, 7, 3, 1, 96))
 
 

@@ -3,17 +3,29 @@
 from __future__ import annotations
 
 import argparse
+import shutil
 import sys
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from time import perf_counter
 
-from kernels_bench_tools.file_io import write_struct
-from kernels_bench_tools.measure.device.environment import torch_device
-from kernels_bench_tools.schema.selfcheck import KernelAgreement, SelfCheck
-from kernels_bench_tools.selfcheck import ncu, processes
+import torch
 
-QUICK_PROCESSES = 3
+from kernels_bench_tools.file_io import write_struct
+from kernels_bench_tools.measure.device.environment import (
+    describe_device,
+    describe_environment,
+    torch_device,
+)
+from kernels_bench_tools.measure.device.peaks import measure_peaks
+from kernels_bench_tools.schema.selfcheck import Check, KernelAgreement, SelfCheck
+from kernels_bench_tools.selfcheck import agreement, ncu, processes, timers
+from kernels_bench_tools.selfcheck.cases import find_cases
+
+Report = Callable[[str], None]
+"""Called with the name of each step."""
+QUICK_PROCESSES, PROCESSES = 3, 10
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -25,30 +37,17 @@ def main(arguments: list[str] | None = None) -> int:
     if options.child == "series":
         processes.run_child(torch_device(), options.output, quick=options.quick, process=options.process)
         return 0
-    from kernels_bench_tools.selfcheck.run import SelfCheckOptions, run_selfcheck
-
-    count = options.processes if options.processes is not None else QUICK_PROCESSES if options.quick else 10
-    wanted = SelfCheckOptions(
-        device=torch_device(),
-        quick=options.quick,
-        processes=count,
-        ncu=options.ncu,
-        commit=options.commit,
-    )
-    for found in run_selfcheck(wanted, _make_report()):
-        write_struct(options.output, found)
-    print("\n".join(table_lines(found)))
-    return 0 if all(check.passed for check in found.checks) else 2
-
-
-def _make_report() -> Callable[[str], None]:
-    """Return a function that prints a step and the time since the start."""
+    if options.processes is None:
+        options.processes = QUICK_PROCESSES if options.quick else PROCESSES
     start = perf_counter()
 
     def report(step: str) -> None:
         print(f"… {step} ({perf_counter() - start:.0f} s)", file=sys.stderr, flush=True)
 
-    return report
+    for found in run_selfcheck(torch_device(), options, report):
+        write_struct(options.output, found)
+    print("\n".join(table_lines(found)))
+    return 0 if all(check.passed for check in found.checks) else 2
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -60,11 +59,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--quick", action="store_true", help="fewer calls and 3 processes; slowdowns are not tested"
     )
-    parser.add_argument(
-        "--processes",
-        type=int,
-        help="fresh processes [default: 10]; 0 for none; slowdowns are tested from 6 on",
-    )
+    processes_help = "fresh processes [default: 10]; 0 for none; slowdowns are tested from 6 on"
+    parser.add_argument("--processes", type=int, help=processes_help)
     parser.add_argument("--ncu", default="ncu", help="path of Nsight Compute; empty to skip it")
     parser.add_argument("--commit", default="", help="the commit that is checked out")
     parser.add_argument("--child", choices=("ncu", "series"), help=argparse.SUPPRESS)
@@ -72,6 +68,71 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--names", nargs="*", default=[], help=argparse.SUPPRESS)
     parser.add_argument("--flush", action="store_true", help=argparse.SUPPRESS)
     return parser
+
+
+def run_selfcheck(device: str, options: argparse.Namespace, report: Report) -> Iterator[SelfCheck]:
+    """Run the checks on one device, and yield the result so far after each; the last one is complete."""
+    described = describe_device(device)
+    with torch.no_grad():
+        report("floors")
+        floors = timers.measure_floors(device)
+        basic = _basic_checks(device, report, quick=options.quick)
+        checks = [timers.check_floors(floors, device), *basic]
+    report("peaks")
+    peaks = measure_peaks(device)
+    found = agreement.measure_cases(find_cases(device, quick=options.quick), device, report)
+    so_far = SelfCheck(
+        ts=datetime.now(UTC).isoformat(timespec="seconds"),
+        device=described,
+        env=describe_environment(described, device),
+        commit=options.commit,
+        checks=checks,
+        kernels=found.kernels,
+        floors_us={name: float(f"{us:.4g}") for name, us in floors.items()},
+        ceilings={name: float(f"{rate:.5g}") for name, rate in peaks.items()},
+    )
+    yield so_far
+    for check in _agreement_checks(found, device, options, report):
+        checks.append(check)
+        yield so_far
+
+
+def _basic_checks(device: str, report: Report, *, quick: bool) -> Iterator[Check]:
+    steps = {"linearity": timers.check_linearity}
+    if device.startswith("cuda"):
+        steps |= {
+            "copies": timers.check_copies,
+            "a slow host": timers.check_slow_host,
+            "cold and hot caches": timers.check_cold_and_hot,
+        }
+        if not quick:
+            steps["flushes"] = timers.check_flushes
+    for name, check in steps.items():
+        report(name)
+        yield check(device)
+
+
+def _agreement_checks(
+    found: agreement.Agreements, device: str, options: argparse.Namespace, report: Report
+) -> Iterator[Check]:
+    if device.startswith("cuda"):
+        torch.cuda.empty_cache()  # frees memory for the child processes
+        if options.ncu:
+            report("Nsight Compute")
+            try:
+                agreement.add_ncu(found.kernels, shutil.which(options.ncu) or options.ncu)
+                yield agreement.check_ncu(found.kernels, quick=options.quick)
+            except ncu.NcuError as error:
+                report(f"Nsight Compute is not available: {error}")
+    series: dict[str, list[processes.ProcessSeries]] = {}
+    if options.processes > 1:
+        report(f"{options.processes} fresh processes")
+        series = processes.series_of_processes(options.processes, quick=options.quick)
+        agreement.add_processes(found.kernels, series)
+        if any(kernel.variation is not None for kernel in found.kernels):
+            yield agreement.check_processes(found.kernels, device)
+    yield from processes.detection_checks(series, device)
+    yield agreement.check_cost(found.seconds)
 
 
 def table_lines(check: SelfCheck) -> Iterator[str]:

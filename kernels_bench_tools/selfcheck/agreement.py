@@ -15,7 +15,7 @@ from kernels_bench_tools.measure.operator import Inputs
 from kernels_bench_tools.measure.timing.measure import measure
 from kernels_bench_tools.schema.selfcheck import Check, KernelAgreement
 from kernels_bench_tools.selfcheck.cases import EMPTY_KERNEL, Case
-from kernels_bench_tools.selfcheck.ncu import NcuError, run_ncu
+from kernels_bench_tools.selfcheck.ncu import run_ncu
 from kernels_bench_tools.selfcheck.processes import ProcessSeries, variation
 from kernels_bench_tools.selfcheck.timers import make_draw
 
@@ -32,7 +32,6 @@ class Agreements:
     kernels: list[KernelAgreement] = field(default_factory=list)
     seconds: list[float] = field(default_factory=list)
     """Wall-clock time of our measurement of each case."""
-    ncu_problem: str = ""
 
 
 def measure_cases(cases: Sequence[Case], device: str, report: Callable[[str], None]) -> Agreements:
@@ -41,30 +40,27 @@ def measure_cases(cases: Sequence[Case], device: str, report: Callable[[str], No
     with torch.no_grad():
         for case in cases:
             report(case.name)
-            agreement, seconds = _measure_case(case, device)
-            found.kernels.append(agreement)
-            found.seconds.append(seconds)
+            sets = case.input_sets(device)
+            start = perf_counter()
+            measured = measure(case.function, sets, device)
+            found.seconds.append(perf_counter() - start)
+            hot = make_draw(case.function, sets[0], device, cold=False)
+            latency = measured.latency
+            found.kernels.append(
+                KernelAgreement(
+                    name=case.name,
+                    ours_us=latency.p50 * 1e3,
+                    ci_low_us=(latency.p50 if latency.ci_low is None else latency.ci_low) * 1e3,
+                    ci_high_us=(latency.p50 if latency.ci_high is None else latency.ci_high) * 1e3,
+                    kernels=sum(kernel.count for kernel in measured.kernels),
+                    hot_us=median(hot(30)),
+                    methods=other_methods(case.function, sets[0], device),
+                )
+            )
+            del sets, measured, hot  # before the memory is freed
             if device.startswith("cuda"):
                 torch.cuda.empty_cache()
     return found
-
-
-def _measure_case(case: Case, device: str) -> tuple[KernelAgreement, float]:
-    sets = case.input_sets(device)
-    start = perf_counter()
-    measured = measure(case.function, sets, device)
-    seconds = perf_counter() - start
-    hot = make_draw(case.function, sets[0], device, cold=False)
-    latency = measured.latency
-    return KernelAgreement(
-        name=case.name,
-        ours_us=latency.p50 * 1e3,
-        ci_low_us=(latency.p50 if latency.ci_low is None else latency.ci_low) * 1e3,
-        ci_high_us=(latency.p50 if latency.ci_high is None else latency.ci_high) * 1e3,
-        kernels=sum(kernel.count for kernel in measured.kernels),
-        hot_us=median(hot(30)),
-        methods=other_methods(case.function, sets[0], device),
-    ), seconds
 
 
 def other_methods(function: Callable[..., Any], inputs: Inputs, device: str) -> dict[str, float]:
@@ -77,7 +73,8 @@ def other_methods(function: Callable[..., Any], inputs: Inputs, device: str) -> 
     def call() -> Any:
         return function(*inputs)
 
-    found = {"timer": _timer_us(call)}
+    timer = Timer(stmt="call()", globals={"call": call}, num_threads=torch.get_num_threads())
+    found = {"timer": median(timer.timeit(1).mean for _ in range(5)) * 1e6}
     if device.startswith("cuda"):
         try:
             from triton import testing
@@ -92,37 +89,23 @@ def other_methods(function: Callable[..., Any], inputs: Inputs, device: str) -> 
     return found
 
 
-def _timer_us(call: Callable[[], Any]) -> float:
-    timer = Timer(stmt="call()", globals={"call": call}, num_threads=torch.get_num_threads())
-    return median(timer.timeit(1).mean for _ in range(5)) * 1e6
-
-
-def add_ncu(found: Agreements, ncu: str) -> None:
-    """Add the times of ``ncu``, or why it is not available."""
-    single = [kernel.name for kernel in found.kernels if kernel.kernels == 1]
-    several = [kernel.name for kernel in found.kernels if kernel.kernels > 1]
-    try:
-        times = run_ncu(single, several, ncu)
-    except NcuError as error:
-        found.ncu_problem = str(error)
-        return
-    empty_us = next((kernel.ours_us for kernel in found.kernels if kernel.name == EMPTY_KERNEL.name), 0.0)
-    for kernel in found.kernels:
+def add_ncu(kernels: Sequence[KernelAgreement], ncu: str) -> None:
+    """Add the times of ``ncu``; raise ``NcuError`` if it is not available."""
+    single = [kernel.name for kernel in kernels if kernel.kernels == 1]
+    several = [kernel.name for kernel in kernels if kernel.kernels > 1]
+    times = run_ncu(single, several, ncu)
+    empty_us = next((kernel.ours_us for kernel in kernels if kernel.name == EMPTY_KERNEL.name), 0.0)
+    for kernel in kernels:
         kernel.ncu_us = times.calls.get(kernel.name)
         empty_by_ncu = times.empty_single if kernel.kernels == 1 else times.empty_several
         kernel.ncu_overhead_us = kernel.kernels * (empty_by_ncu - empty_us)
 
 
-def add_processes(found: Agreements, series: Mapping[str, Sequence[ProcessSeries]]) -> None:
+def add_processes(kernels: Sequence[KernelAgreement], series: Mapping[str, Sequence[ProcessSeries]]) -> None:
     """Add the medians of fresh processes."""
-    for kernel in found.kernels:
+    for kernel in kernels:
         kernel.process_medians_us = [one.median_us for one in series.get(kernel.name, ())]
         kernel.variation = variation(kernel.process_medians_us)
-
-
-def allowed_us(ncu_us: float) -> float:
-    """Return the allowed difference between our time and ncu's, in microseconds."""
-    return max(0.3, 0.02 * ncu_us)
 
 
 def check_ncu(kernels: Sequence[KernelAgreement], *, quick: bool) -> Check:
@@ -133,7 +116,7 @@ def check_ncu(kernels: Sequence[KernelAgreement], *, quick: bool) -> Check:
     """
     known = [(kernel, truth) for kernel in kernels if (truth := kernel.truth_us) and truth >= MIN_KERNEL_US]
     apart = {kernel.name: kernel.ours_us / truth - 1 for kernel, truth in known}
-    wide = [kernel.name for kernel, truth in known if abs(kernel.ours_us - truth) > allowed_us(truth)]
+    wide = [kernel.name for kernel, truth in known if abs(kernel.ours_us - truth) > max(0.3, 0.02 * truth)]
     within = [abs(apart[kernel.name]) for kernel, _ in known if kernel.name not in wide]
     needed = 1 if quick else MIN_KERNELS
     return Check(

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
+from kernels_bench_tools.measure.inputs import random_tensors
 from kernels_bench_tools.measure.operator import Inputs, size_in_bytes
 from kernels_bench_tools.measure.timing.caches import input_set_count
+from kernels_bench_tools.operators import layer_norm, rms_norm, rotary
 
 SLOWDOWNS = (1, 2, 5)
 """Additional work in percent, of :func:`slowed_case`."""
@@ -35,10 +37,7 @@ class Case:
 
     def inputs(self, device: str, seed: int = 0) -> Inputs:
         """Return the arguments on ``device``."""
-        generator = torch.Generator(device=device).manual_seed(seed)
-        return tuple(
-            torch.randn(shape, generator=generator, device=device, dtype=self.dtype) for shape in self.shapes
-        )
+        return random_tensors(self.shapes, self.dtype, device, seed)
 
     def input_sets(self, device: str, seed: int = 0, most: int | None = None) -> list[Inputs]:
         """Return as many sets of arguments as for a record, ``most`` at most."""
@@ -91,13 +90,14 @@ def _cuda_cases() -> Iterator[Case]:
     yield from _rotary_cases()
     for rows, width in ((512, 4096), (8192, 4096), (32768, 4096), (65536, 8192)):
         shapes = ((rows, width), (width,), (width,))
-        yield Case(f"layer_norm {rows}x{width}", layer_norm, shapes, across_processes=rows <= 32768)
+        yield Case(f"layer_norm {rows}x{width}", layer_norm.reference, shapes, across_processes=rows <= 32768)
     shapes = ((65536, 4096), (4096,), (4096,))
     yield Case("layer_norm 65536x4096 compiled", compiled_layer_norm, shapes)
+    softmax = partial(torch.softmax, dim=-1)
     yield Case("softmax 4096x4096", softmax, ((4096, 4096),), across_processes=True)
     yield Case("softmax 8192x32768", softmax, ((8192, 32768),))
-    yield Case("rms_norm 512x4096", rms_norm, ((512, 4096), (4096,)))
-    yield Case("rms_norm 32768x4096", rms_norm, ((32768, 4096), (4096,)))
+    yield Case("rms_norm 512x4096", rms_norm.reference, ((512, 4096), (4096,)))
+    yield Case("rms_norm 32768x4096", rms_norm.reference, ((32768, 4096), (4096,)))
     for size in (1024, 4096, 8192):
         yield Case(f"matmul {size}^3", torch.matmul, ((size, size),) * 2, across_processes=size == 4096)
     yield Case("SDPA flash 1x24x4224x128", flash_attention, ((1, 24, 4224, 128),) * 3, across_processes=True)
@@ -116,18 +116,18 @@ def _rotary_cases() -> Iterator[Case]:
         (8, 8192, 32, 128, torch.float32),
     )
     for batch, tokens, heads, width, dtype in sizes:
-        half = (tokens, 1, width // 2)
+        half = (tokens, width // 2)
         shapes = ((batch, tokens, heads, width), (batch, tokens, heads, width), half, half)
         kind = "bf16" if dtype is torch.bfloat16 else "fp32"
         name = f"rotary {batch}x{tokens}x{heads}x{width} {kind}"
-        yield Case(name, rotary, shapes, dtype, across_processes=tokens in {128, 2048})
+        yield Case(name, rotary.reference, shapes, dtype, across_processes=tokens in {128, 2048})
 
 
 def _cpu_cases() -> Iterator[Case]:
     yield Case("SiLU 128x1536", functional.silu, ((128, 1536),), torch.float32)
     yield Case(
         "layer_norm 512x1024",
-        layer_norm,
+        layer_norm.reference,
         ((512, 1024), (1024,), (1024,)),
         torch.float32,
         across_processes=True,
@@ -140,39 +140,14 @@ def swiglu(gate: Tensor, up: Tensor) -> Tensor:
     return functional.silu(gate) * up
 
 
-def rotary(query: Tensor, key: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor]:
-    """Rotate the halves of the last axis of query and key: many kernels."""
-    return _rotated(query, cos, sin), _rotated(key, cos, sin)
-
-
-def _rotated(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    first, second = x.chunk(2, dim=-1)
-    return torch.cat((first * cos - second * sin, first * sin + second * cos), dim=-1)
-
-
 def compiled_layer_norm(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    """Compute :func:`layer_norm` by Inductor's kernel, which torch's profiler slows down."""
+    """Compute layer norm by Inductor's kernel, which torch's profiler slows down."""
     return _compiled()(x, weight, bias)
 
 
 @cache
 def _compiled() -> Callable[..., Tensor]:
-    return torch.compile(layer_norm, dynamic=False)
-
-
-def layer_norm(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    """Normalize the rows of ``x``."""
-    return functional.layer_norm(x, x.shape[-1:], weight, bias, 1e-5)
-
-
-def rms_norm(x: Tensor, weight: Tensor) -> Tensor:
-    """Scale the rows of ``x`` to a root mean square of 1."""
-    return functional.rms_norm(x, x.shape[-1:], weight, 1e-6)
-
-
-def softmax(x: Tensor) -> Tensor:
-    """Return the softmax of each row."""
-    return torch.softmax(x, dim=-1)
+    return torch.compile(layer_norm.reference, dynamic=False)
 
 
 def flash_attention(query: Tensor, key: Tensor, value: Tensor) -> Tensor:

@@ -29,14 +29,11 @@ class NcuError(Exception):
 
 @dataclass(frozen=True)
 class NcuTimes:
-    """Times by ncu, in microseconds."""
+    """Times by ncu in microseconds: medians of the cases' calls, and of the empty kernel measured in both ways."""
 
     calls: dict[str, float]
-    """Median over calls of the summed kernels, for each case."""
     empty_single: float
-    """The empty kernel, measured like cases with one kernel."""
     empty_several: float
-    """The empty kernel, measured like cases with several kernels."""
 
 
 def run_ncu(single: Sequence[str], several: Sequence[str], ncu: str, timeout: float = 300) -> NcuTimes:

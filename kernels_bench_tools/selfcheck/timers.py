@@ -20,7 +20,7 @@ from kernels_bench_tools.measure.timing.cupti import (
     MarkersMissingError,
     record_activities,
     retry,
-    split_calls,
+    split_batch,
 )
 from kernels_bench_tools.schema.selfcheck import Check
 from kernels_bench_tools.selfcheck.cases import Case, find_cases
@@ -47,13 +47,7 @@ _MARKER_CYCLES = 300_000
 _MAX_SETS = 256
 
 
-def make_draw(
-    function: Callable[..., Any],
-    inputs: Inputs,
-    device: str,
-    *,
-    cold: bool = True,
-) -> Draw:
+def make_draw(function: Callable[..., Any], inputs: Inputs, device: str, *, cold: bool = True) -> Draw:
     """Return a function that times calls: by their kernels on CUDA, flushed if ``cold``, else by the host's clock."""
     if device.startswith("cuda"):
         timer = CudaTimer(function, inputs, device, cold=cold)
@@ -131,7 +125,7 @@ def _spin_us(cycles: Sequence[int]) -> list[float]:
     return [median(durations[index :: len(cycles)]) for index in range(len(cycles))]
 
 
-def _recorded_us(batch: Callable[[], None], count: int) -> list[float]:
+def _recorded_us(batch: Callable[[], Any], count: int) -> list[float]:
     """Return the microseconds of each of the ``count`` kernels that ``batch`` launches, in order."""
 
     def durations() -> list[float]:
@@ -172,15 +166,10 @@ def measure_floors(device: str) -> dict[str, float]:
         end.record()
     wait(device)
     floors["empty_event_pair"] = median(start.elapsed_time(end) for start, end in pairs) * 1e3
-    floors["null_kernel"] = median(_recorded_us(_launch_nothing, 100))
+    floors["null_kernel"] = median(_recorded_us(lambda: [torch.cuda._sleep(0) for _ in range(100)], 100))
     floors["null_kernel_submit"] = median(host_us(lambda: torch.cuda._sleep(0)) for _ in range(100))
     floors["null_kernel_e2e"] = end_to_end_us(lambda: torch.cuda._sleep(0), device, 100)
     return floors
-
-
-def _launch_nothing() -> None:
-    for _ in range(100):
-        torch.cuda._sleep(0)
 
 
 def check_floors(floors: dict[str, float], device: str) -> Check:
@@ -300,5 +289,5 @@ def _median_us(function: Callable[..., Any], sets: list[Inputs], flush: Callable
             torch.cuda._sleep(1)
 
     batch()
-    calls = retry(lambda: split_calls(record_activities(batch), count), _ATTEMPTS)
+    calls = retry(lambda: split_batch(record_activities(batch), count).calls, _ATTEMPTS)
     return median(call.ms for call in calls[count // 2 :]) * 1e3  # without the first round of all sets

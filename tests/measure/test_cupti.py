@@ -8,7 +8,6 @@ from kernels_bench_tools.measure.timing.cupti import (
     NoKernelError,
     kernel_table,
     split_batch,
-    split_calls,
 )
 
 MARK = "at::cuda::(anonymous namespace)::spin_kernel(long)"
@@ -29,47 +28,47 @@ def one_call(start: int) -> list[Activity]:
 
 
 def test_a_call_has_the_activities_that_start_between_its_markers() -> None:
-    calls = split_calls([*one_call(0), *one_call(100_000), *activities(("flush", 200_000, 50_000))], 2)
+    calls = split_batch([*one_call(0), *one_call(100_000), *activities(("flush", 200_000, 50_000))], 2).calls
 
     assert [call.ms for call in calls] == pytest.approx([0.007, 0.007])
     assert [call.kernels for call in calls] == [(("first", 0.003), ("second", 0.004))] * 2
 
 
 def test_the_span_includes_gaps_between_kernels() -> None:
-    (call,) = split_calls(one_call(0), 1)
+    (call,) = split_batch(one_call(0), 1).calls
 
     assert call.ms == pytest.approx(0.007)
     assert call.span_ms == pytest.approx(0.008)
 
 
 def test_a_flush_is_never_among_the_kernels() -> None:
-    calls = split_calls([*one_call(0), *one_call(100_000)], 2)
+    calls = split_batch([*one_call(0), *one_call(100_000)], 2).calls
 
     assert {kernel.name for kernel in kernel_table(calls)} == {"first", "second"}
 
 
 def test_a_kernel_that_overlaps_the_opening_marker_counts() -> None:
-    (call,) = split_calls(activities((MARK, 0, 100), ("beside", 50, 10), (MARK, 200, 1)), 1)
+    (call,) = split_batch(activities((MARK, 0, 100), ("beside", 50, 10), (MARK, 200, 1)), 1).calls
 
     assert call.kernels == (("beside", 1e-5),)
 
 
 def test_a_missing_marker_is_an_error() -> None:
     with pytest.raises(MarkersMissingError, match="3 of 4 markers"):
-        split_calls([*one_call(0), *one_call(100_000)[:-1]], 2)
+        split_batch([*one_call(0), *one_call(100_000)[:-1]], 2)
 
 
 def test_a_call_without_kernels_is_an_error() -> None:
     empty = activities((MARK, 0, 100), (MARK, 200, 1))
 
     with pytest.raises(NoKernelError, match="1 of 2 calls launched no kernel"):
-        split_calls([*empty, *one_call(1_000)], 2)
+        split_batch([*empty, *one_call(1_000)], 2)
 
 
 def test_the_kernel_table_sums_the_launches_of_one_call() -> None:
     twice = activities((MARK, 0, 1), ("k", 10, 1_000_000), ("k", 20, 2_000_000), (MARK, 30, 1))
 
-    (kernel,) = kernel_table(split_calls(twice, 1))
+    (kernel,) = kernel_table(split_batch(twice, 1).calls)
 
     assert (kernel.name, kernel.count, kernel.ms) == ("k", 2, pytest.approx(3.0))
 

@@ -15,13 +15,11 @@ from kernels_bench_tools.schema.selfcheck import SelfCheck
 from kernels_bench_tools.selfcheck.__main__ import main
 from kernels_bench_tools.selfcheck.agreement import other_methods
 from kernels_bench_tools.selfcheck.cases import find_cases, slowed_case
-from kernels_bench_tools.selfcheck.detection import (
+from kernels_bench_tools.selfcheck.ncu import NcuError, run_ncu
+from kernels_bench_tools.selfcheck.processes import (
     ENOUGH_PROCESSES,
     check_slowdown,
     pairs_of_processes,
-)
-from kernels_bench_tools.selfcheck.ncu import NcuError, run_ncu
-from kernels_bench_tools.selfcheck.processes import (
     series_of_processes,
     variation,
 )

@@ -98,11 +98,6 @@ def _is_work(event: Any) -> bool:
     return event.name() not in _NO_WORK_NAMES and (kind is None or kind() not in _NO_WORK)
 
 
-def split_calls(activities: Sequence[Activity], calls: int) -> list[Call]:
-    """Return the activities of each call; see :func:`split_batch`."""
-    return split_batch(activities, calls).calls
-
-
 def split_batch(activities: Sequence[Activity], calls: int, own: Mapping[str, int] | None = None) -> Batch:
     """Return the activities of each call, and those that escaped. ``activities`` are in order of start time.
 
