@@ -15,14 +15,7 @@ import torch._functorch.config as functorch
 from torch import Tensor
 
 from kernels_bench_tools.errors import OperatorError, Unsupported
-from kernels_bench_tools.measure.operator import (
-    Inputs,
-    Operator,
-    Output,
-    Workload,
-    no_edge_cases,
-    tensors_of,
-)
+from kernels_bench_tools.measure.operator import Inputs, Operator, Output, Workload, no_edge_cases, tensors_of
 from kernels_bench_tools.schema.build import FORWARD, MODES
 
 _GRADIENT_SEED = 7919
@@ -89,7 +82,6 @@ def in_mode(operator: Operator, mode: str) -> Operator:
 
 
 def _fields_in_mode(operator: Operator, mode: str) -> dict[str, Any]:
-    """Return the fields of an operator that differ in this mode."""
     both = mode == "fwd_bwd"
     gradients = tuple(Output(f"gradient of input {number + 1}") for number in operator.gradients)
     return {

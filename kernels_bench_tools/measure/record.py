@@ -22,13 +22,7 @@ from kernels_bench_tools.measure.operator import Workload
 from kernels_bench_tools.measure.trial import Trial
 from kernels_bench_tools.schema.build import CellContext
 from kernels_bench_tools.schema.device import Device
-from kernels_bench_tools.schema.record import (
-    SCHEMA,
-    FirstCall,
-    Kernel,
-    Record,
-    Status,
-)
+from kernels_bench_tools.schema.record import SCHEMA, FirstCall, Kernel, Record, Status
 from kernels_bench_tools.schema.record_io import append_record, write_records
 
 DIGITS = 5
@@ -62,13 +56,14 @@ def make_record(info: RunInfo, workload: Workload, trial: Trial) -> Record:
         first_ms=trial.compile_ms,
         second_ms=trial.second_ms,
     )
+    affinity = describe_affinity() if info.device.kind == "cpu" else ""
     return Record(
         schema=SCHEMA,
         ts=datetime.now(UTC).isoformat(timespec="milliseconds"),
         run=info.run,
         op=info.operator,
         impl=info.implementation,
-        tags={**info.tags, **_cpu_tags(info.device), **_timing_tags(trial)},
+        tags={**info.tags, **({"affinity": affinity} if affinity else {}), **_timing_tags(trial)},
         wl=workload.describe(info.device.kind),
         env=describe_environment(info.device, info.torch_name),
         device=info.device,
@@ -109,11 +104,6 @@ def rounded(value: Any, digits: int = DIGITS) -> Any:
 
 def _short(kernel: Kernel) -> Kernel:
     return replace(rounded(kernel), name=kernel.name[:MAX_KERNEL_NAME])
-
-
-def _cpu_tags(device: Device) -> dict[str, str]:
-    affinity = describe_affinity() if device.kind == "cpu" else ""
-    return {"affinity": affinity} if affinity else {}
 
 
 def _timing_tags(trial: Trial) -> dict[str, str]:

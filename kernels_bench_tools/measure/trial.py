@@ -166,7 +166,9 @@ def _run(
     kept.clear()
     found.kept.clear()  # frees the memory of several calls
     trial.add(guard.finish())
-    trial.add(_launch_flags(found, session.null_ms) + _fallback_flags(found.kernels, kernels))
+    if found.latency.p50 < LAUNCH_FACTOR * session.null_ms:
+        trial.add([Flag.NEAR_FLOOR])
+    trial.add(_fallback_flags(found.kernels, kernels))
     trial.roofline = session.assess(trial.work, found.latency.p50, workload.dtype)
     reasons = {
         Flag.STREAM_ESCAPE: found.note,
@@ -174,10 +176,6 @@ def _run(
     } | guard.reasons
     trial.status, trial.failure = decide(trial.correctness.reason, trial.roofline.above, trial.flags, reasons)
     trial.peak_bytes = _peak_bytes(timed.run, prepared[0], device)
-
-
-def _launch_flags(found: TimingResult, null_ms: float) -> list[Flag]:
-    return [Flag.NEAR_FLOOR] if found.latency.p50 < LAUNCH_FACTOR * null_ms else []
 
 
 def _fallback_flags(launched: Sequence[Kernel], declared: str) -> list[Flag]:

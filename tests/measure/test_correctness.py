@@ -10,12 +10,12 @@ from torch import Tensor
 from torch.nn.functional import layer_norm as truth
 
 from kernels_bench_tools.measure.correctness.check import Correctness, SmallerResults, check
-from kernels_bench_tools.measure.correctness.compare import compare
-from kernels_bench_tools.measure.correctness.errors import (
+from kernels_bench_tools.measure.correctness.compare import (
     ErrorStats,
     OutputComparison,
     OutputErrors,
     WrongResultError,
+    compare,
 )
 from kernels_bench_tools.measure.operator import Operator, Workload
 from kernels_bench_tools.schema.record import Flag

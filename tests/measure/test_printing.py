@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from kernels_bench_tools.measure.printing import ResultTable
+from kernels_bench_tools.measure.harness import ResultTable
 from kernels_bench_tools.schema.record import (
     Failure,
     Flag,

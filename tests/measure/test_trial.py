@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kernels_bench_tools.measure.device.clocks import no_sampler
+from kernels_bench_tools.measure.device.clocks import ClockSampler
 from kernels_bench_tools.measure.integrity.guard import Guard
 from kernels_bench_tools.measure.operator import Operator
 from kernels_bench_tools.measure.session import BenchmarkSession
@@ -17,7 +17,7 @@ from kernels_bench_tools.schema.record import Status
 @pytest.fixture
 def session() -> BenchmarkSession:
     return BenchmarkSession(
-        device="cpu", clocks=no_sampler(), guard=Guard("cpu"), peaks={"matmul_float32": 1e-3}
+        device="cpu", clocks=ClockSampler(""), guard=Guard("cpu"), peaks={"matmul_float32": 1e-3}
     )
 
 

@@ -9,8 +9,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from kernels_bench_tools.measure.correctness.compare import compare, require_outputs
-from kernels_bench_tools.measure.correctness.errors import OutputComparison, WrongResultError
+from kernels_bench_tools.measure.correctness.compare import (
+    OutputComparison,
+    WrongResultError,
+    compare,
+    require_outputs,
+)
 from kernels_bench_tools.measure.integrity.memory import fingerprint, poison_memory, same_bits
 from kernels_bench_tools.measure.operator import Inputs, Operator, Workload
 from kernels_bench_tools.schema.record import Flag
@@ -46,12 +50,8 @@ class Correctness:
             self.add(flag)
 
 
-@dataclass
-class SmallerResults:
-    """Results on smaller workloads that passed: several workloads often share one."""
-
-    found: dict[tuple[Any, ...], Correctness] = field(default_factory=dict)
-    """By the smaller workload's fields."""
+SmallerResults = dict[tuple[Any, ...], Correctness]
+"""Results on smaller workloads that passed, by their fields: several workloads often share one."""
 
 
 def check(
@@ -75,7 +75,7 @@ def check(
     try:
         _check_workload(result, operator, function, inputs)
         device = str(inputs[0].device)
-        result.merge(_on_smaller(operator, workload, function, device, known or SmallerResults()))
+        result.merge(_on_smaller(operator, workload, function, device, {} if known is None else known))
     except WrongResultError as wrong:
         result.reason = str(wrong)
         corr["reason"] = result.reason[:_MAX_REASON]
@@ -119,15 +119,15 @@ def _on_smaller(
     """Return the result on the smaller workload, computed now or for an earlier workload with the same one."""
     smaller = operator.smaller(workload)
     key = (smaller.mode, smaller.group, smaller.dtype, smaller.seed, *smaller.axes.items())
-    if key in known.found:
-        return known.found[key]
+    if key in known:
+        return known[key]
     result = Correctness(ok=True, corr={"cases": 0})
     for seed in range(workload.seed + 1, workload.seed + 1 + SMALL_SEEDS):
         _check_case(result, operator, function, f"seed {seed}", operator.inputs(smaller, device, seed), True)
     for name, case in operator.edge_cases(smaller, operator.inputs(smaller, device, workload.seed)):
         # Precision is not compared on edge cases: torch's operator may lose fewer digits there by chance.
         _check_case(result, operator, function, name, case, False)
-    known.found[key] = result
+    known[key] = result
     return result
 
 

@@ -141,11 +141,6 @@ class ClockSampler:
         return found
 
 
-def no_sampler() -> ClockSampler:
-    """Return a sampler without samples."""
-    return ClockSampler("")
-
-
 def summarize_clocks(samples: Sequence[ClockSample], in_band_mhz: int = 0) -> Clocks | None:
     """Summarize the samples while the device was busy; None if nothing is known."""
     busy: Sequence[Any] = [one for one in samples if IDLE not in one.reasons] or samples

@@ -7,7 +7,6 @@ import platform
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping
 from functools import cache
 from importlib import metadata
 
@@ -17,6 +16,8 @@ from msgspec.structs import replace
 from kernels_bench_tools.schema.build import CellContext
 from kernels_bench_tools.schema.device import Device, cpu_device, cuda_device
 from kernels_bench_tools.schema.record import Environment, Provenance
+
+_distributions = cache(metadata.packages_distributions)
 
 
 def torch_device() -> str:
@@ -96,12 +97,6 @@ def gpu_uuid(device: str) -> str:
         return ""
     uuid = getattr(torch.cuda.get_device_properties(device), "uuid", None)
     return f"GPU-{uuid}" if uuid is not None else ""
-
-
-@cache
-def _distributions() -> Mapping[str, list[str]]:
-    """Return top-level modules and their distributions."""
-    return metadata.packages_distributions()
 
 
 @cache

@@ -77,7 +77,6 @@ def cpu_buffer_bytes() -> int:
 
 
 def _best_ms(calls: Sequence[Operation], device: str) -> float:
-    """Return the time of the fastest of several equivalent operations."""
     if device.startswith("cuda"):
         return min(median_ms(call, device) for call in calls)
     # The minimum, since other processes disturb a CPU.
@@ -161,7 +160,6 @@ def _float8_matmul(size: int, device: str) -> Operation:
 
 @contextmanager
 def _tf32() -> Iterator[None]:
-    """Use TF32 for float32 matmuls."""
     before = torch.get_float32_matmul_precision()
     with warnings.catch_warnings():
         # Some releases recommend another function, which others do not have.

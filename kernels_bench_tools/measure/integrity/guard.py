@@ -203,7 +203,6 @@ class Guard:
 
 
 def _addresses(output: Any) -> frozenset[int]:
-    """Return the addresses of the outputs' memory, of those that have any."""
     return frozenset(filter(None, map(storage_address, tensors_of(output))))
 
 

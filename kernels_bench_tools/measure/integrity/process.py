@@ -57,7 +57,11 @@ class Bindings:
     def replaced(self) -> list[str]:
         """Return the names that have another value or other code now."""
         now = dict(_bindings(self._owners))
-        names = {name for name, bound in self._bound.items() if not _same(bound, now.get(name))}
+        names = {
+            name
+            for name, bound in self._bound.items()
+            if name not in now or bound.value is not now[name].value or bound.code is not now[name].code
+        }
         return sorted(names | {name for name in now.keys() - self._bound.keys() if now[name].of_class})
 
 
@@ -91,10 +95,6 @@ def _bindings(owners: list[tuple[str, Any, tuple[str, ...]]]) -> Iterator[tuple[
         for name, value in () if names else tuple(vars(owner).items()):
             if isinstance(value, _KINDS):
                 yield f"{title}.{name}", Binding(value, getattr(value, "__code__", None), of_class)
-
-
-def _same(before: Binding, after: Binding | None) -> bool:
-    return after is not None and before.value is after.value and before.code is after.code
 
 
 @dataclass(frozen=True)

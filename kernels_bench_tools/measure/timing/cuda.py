@@ -154,7 +154,6 @@ class CudaTimer:
             _idle(self.idle_seconds)
 
     def _idle_needed(self) -> float:
-        """Return the seconds of idle time before each call."""
         start, end = _Event(enable_timing=True), _Event(enable_timing=True)
         _synchronize()
         start.record()

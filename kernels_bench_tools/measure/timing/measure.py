@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from statistics import median
 from typing import Any
 
-from kernels_bench_tools.measure.device.clocks import ClockSampler, clock_flags, no_sampler
+from kernels_bench_tools.measure.device.clocks import ClockSampler, clock_flags
 from kernels_bench_tools.measure.operator import Inputs
 from kernels_bench_tools.measure.timing.cpu import CpuTimer
 from kernels_bench_tools.measure.timing.cuda import CudaTimer
@@ -77,7 +77,7 @@ def measure(
     in-band clock is known. Raises ``NoKernelError`` if it launched nothing on the CUDA device.
     """
     if device.startswith("cuda"):
-        sampler = clocks or no_sampler()
+        sampler = clocks or ClockSampler("")
         return _CudaMeasurement(function, input_sets, device, limits or CUDA_LIMITS).run(sampler)
     return _measure_cpu(function, input_sets, limits or CPU_LIMITS)
 
