@@ -72,11 +72,7 @@ def find_app(arguments: Sequence[str]) -> typer.Typer:
 
 
 def make_app(verbs: Iterable[str]) -> typer.Typer:
-    """Return the command with these verbs.
-
-    Raises:
-        ModuleNotFoundError: A package of the extra `report` is missing.
-    """
+    """Return the command with these verbs."""
     app = typer.Typer(
         name="kbt",
         no_args_is_help=True,
@@ -121,15 +117,10 @@ def run(app: typer.Typer, arguments: Sequence[str]) -> int:
     except OSError as error:
         if error.errno not in _DISK_FULL:
             raise
-        print(f"kbt: {_disk_mistake(error)}", file=sys.stderr)
+        where = str(error.filename2 or error.filename or "the disk")
+        remedy = "Free some space and run the same command again. Finished results are kept"
+        print("kbt:", KbtError(where, f"cannot be written ({error.strerror})", "", remedy), file=sys.stderr)
         return USER_MISTAKE
-
-
-def _disk_mistake(error: OSError) -> KbtError:
-    """Return the error for a disk that is full or not writable."""
-    where = str(error.filename2 or error.filename or "the disk")
-    remedy = "Free some space and run the same command again. Finished results are kept"
-    return KbtError(where, f"cannot be written ({error.strerror})", "", remedy)
 
 
 def _show_usage_mistake(error: typer.TyperException) -> int:

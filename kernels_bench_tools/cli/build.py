@@ -8,24 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from kernels_bench_tools.cli import FAILURE
-from kernels_bench_tools.cli.options import (
-    Cluster,
-    Env,
-    EnvironmentChoice,
-    Jobs,
-    Json,
-    MemoryLimit,
-    Mode,
-    ModeChoice,
-    Output,
-    PassEnv,
-    Paths,
-    Processes,
-    Rerun,
-    Strict,
-    Workloads,
-    checked_limits,
-)
+from kernels_bench_tools.cli import options as opt
 from kernels_bench_tools.cli.output import (
     count_failures,
     finished_cells,
@@ -48,18 +31,18 @@ from kernels_bench_tools.schema.build import BuildRun
 
 
 def build(
-    paths: Paths = None,
-    env: Env = EnvironmentChoice.UV,
-    rerun: Rerun = False,
-    workloads: Workloads = "",
-    mode: Mode = ModeChoice.FWD,
-    jobs: Jobs = 0,
-    processes: Processes = 0,
-    cluster: Cluster = "",
-    memory_limit: MemoryLimit = "",
-    pass_env: PassEnv = None,
-    strict: Strict = False,
-    output: Output = None,
+    paths: opt.Paths = None,
+    env: opt.Env = opt.EnvironmentChoice.UV,
+    rerun: opt.Rerun = False,
+    workloads: opt.Workloads = "",
+    mode: opt.Mode = opt.ModeChoice.FWD,
+    jobs: opt.Jobs = 0,
+    processes: opt.Processes = 0,
+    cluster: opt.Cluster = "",
+    memory_limit: opt.MemoryLimit = "",
+    pass_env: opt.PassEnv = None,
+    strict: opt.Strict = False,
+    output: opt.Output = None,
     previous: Annotated[
         Path | None,
         typer.Option(
@@ -68,7 +51,7 @@ def build(
             help="report.json of an earlier report; the front page lists what has changed since.",
         ),
     ] = None,
-    json: Json = False,
+    json: opt.Json = False,
 ) -> int:
     """Run cells whose inputs changed, then publish the report.
 
@@ -86,7 +69,7 @@ def build(
         mode=mode.value,
         processes=processes,
         executor=cluster_executor(cluster),
-        **checked_limits(jobs, memory_limit, pass_env),
+        **opt.checked_limits(jobs, memory_limit, pass_env),
     )
     # Held until the pages are written, because another build would replace their artifacts.
     with project_lock(project, PlainProgress()):

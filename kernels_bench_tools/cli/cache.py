@@ -1,4 +1,4 @@
-"""``kbt cache``: inspect, prune and verify the stored results of cells."""
+"""``kbt cache``: inspect and prune the stored results of cells."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from kernels_bench_tools.cli.output import note, plural, print_json
 from kernels_bench_tools.cli.progress import make_progress
 from kernels_bench_tools.notebooks.limits import read_size
 from kernels_bench_tools.notebooks.project import find_project
-from kernels_bench_tools.run.cache.prune import StoredEntry, list_entries, prune_cache, verify_cache
+from kernels_bench_tools.run.cache.prune import StoredEntry, list_entries, prune_cache
 from kernels_bench_tools.run.cache.store import CellCache
 from kernels_bench_tools.run.locks import project_lock
 from kernels_bench_tools.text import size as readable_size
 
 cache = typer.Typer(
     no_args_is_help=True,
-    help="""Inspect, prune and verify the stored results of cells.
+    help="""Inspect and prune the stored results of cells.
 
     Results are stored in `.kbt/cache` by a key of all inputs of the cell; a build runs a cell only if there is no
     result for its key. `.kbt` can be deleted: the next build then runs every cell.
@@ -64,7 +64,6 @@ def prune(
             metavar="SIZE",
             help="Maximum size of all results, such as 5G; 0 keeps only those that the report uses. "
             "[default: `cache_size` of `[tool.kbt]`, or 10 GB]",
-            show_default=False,
         ),
     ] = "",
 ) -> None:
@@ -83,28 +82,6 @@ def prune(
     print(f"kept {plural(len(left), 'result')}, {readable_size(_size(left))}")
     if _size(left) > limit:
         note(f"this is more than {readable_size(limit)}, and all of it is in use")
-
-
-@cache.command("verify")
-def verify() -> None:
-    """Check the digests of all stored files, and remove damaged results.
-
-    The next build runs their cells again.
-    """
-    project = find_project(Path.cwd())
-    with make_progress() as progress, project_lock(project, progress):
-        store = CellCache(project.state)
-        store.sweep()
-        count = len(store.entries())
-
-        def report(done: int, of: int) -> None:
-            if done % 1000 == 0 and done < of:
-                progress.note(f"{done} of {of} results are verified")
-
-        removed = verify_cache(store, report)
-    for name, flaw in removed.items():
-        print(f"removed {name}: {flaw}")
-    print(f"{plural(count, 'result')} verified, {len(removed)} damaged and removed")
 
 
 def _size(entries: list[StoredEntry]) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import msgspec
 import typer
@@ -26,20 +26,6 @@ from kernels_bench_tools.text import did_you_mean, title_from_name
 NOT_MEASURED, STALE = "not measured", "stale"
 _WIDTH = 200
 """Of tables that go to a pipe, which must not be folded."""
-
-
-class ListedImplementation(msgspec.Struct, kw_only=True):
-    """An implementation in ``kbt list``."""
-
-    operator: str
-    implementation: str
-    title: str
-    family: str
-    baseline: bool
-    requires: list[str]
-    recorded: list[str]
-    """Slugs of the devices that have committed records of it."""
-    notebook: str
 
 
 class Selection(NamedTuple):
@@ -73,15 +59,6 @@ class Coverage(msgspec.Struct, kw_only=True):
     others: dict[str, int] = msgspec.field(default_factory=dict)
     """Number of workloads without a rankable latency, by status."""
 
-    @property
-    def remark(self) -> str:
-        """What is incomplete; empty for nothing."""
-        if not self.rows:
-            return NOT_MEASURED
-        counted = self.workloads > 0
-        others = [f"{count} " * counted + Status(status).label for status, count in self.others.items()]
-        return ", ".join([STALE] * self.stale + others)
-
 
 Recorded = dict[str, dict[Selection, list[Record]]]
 """The records of an operator, by implementation."""
@@ -105,17 +82,13 @@ def list_notebooks(
     """List operators, implementations and committed records."""
     project = find_project(Path.cwd())
     wanted = set(project.find_notebooks(paths or []))
-    notebooks = [
-        read_notebook(project, path)
-        for known in operators(project).values()
-        for path in known
-        if path in wanted
-    ]
+    found = [path for known in operators(project).values() for path in known if path in wanted]
+    notebooks = [read_notebook(project, path) for path in found]
     if records:
         _print_coverage(_on_device(list(find_coverage(notebooks)), device), json)
         return
-    listed = [_listed(notebook) for notebook in notebooks]
-    others = sorted(project.relative(path) for path in wanted - {notebook.path for notebook in notebooks})
+    listed = [_describe(notebook) for notebook in notebooks]
+    others = sorted(project.relative(path) for path in wanted.difference(found))
     if json:
         print_json({"implementations": listed, "notebooks": others})
     else:
@@ -123,30 +96,22 @@ def list_notebooks(
 
 
 def find_coverage(notebooks: Iterable[Notebook]) -> Iterator[Coverage]:
-    """Yield what is recorded of these implementations, in their order.
+    """Yield what is recorded of these implementations.
 
-    What is recorded of any implementation of the operator, but not of this one, is yielded with no records.
-
-    Raises:
-        RecordError: A file of records cannot be read.
+    What is recorded of another implementation of the operator only is yielded with no rows.
     """
     recorded: dict[Path, Recorded] = {}
     for notebook in notebooks:
-        folder = notebook.path.parents[1]
+        folder = notebook.path.parents[1] / "results" / "records"
         if folder not in recorded:
-            recorded[folder] = _read(folder)
+            recorded[folder] = defaultdict(lambda: defaultdict(list))
+            for path in sorted(folder.glob("*/*.jsonl")):
+                for entry in read_records(path):
+                    view = view_of(entry.wl)
+                    slug = entry.device.slug if entry.device else ""
+                    selection = Selection(slug, view.mode or FORWARD, view.set)
+                    recorded[folder][path.stem][selection].append(entry)
         yield from _cover(notebook, recorded[folder])
-
-
-def _read(folder: Path) -> Recorded:
-    """Return the committed records of an operator."""
-    recorded: Recorded = defaultdict(lambda: defaultdict(list))
-    for path in sorted((folder / "results" / "records").glob("*/*.jsonl")):
-        for entry in read_records(path):
-            view = view_of(entry.wl)
-            slug = entry.device.slug if entry.device else ""
-            recorded[path.stem][Selection(slug, view.mode or FORWARD, view.set)].append(entry)
-    return recorded
 
 
 def _cover(notebook: Notebook, recorded: Recorded) -> Iterator[Coverage]:
@@ -205,40 +170,48 @@ def _print_coverage(rows: list[Coverage], json: bool) -> None:
                     f"{row.measured} of {row.workloads}" if row.workloads else "-",
                     str(row.processes or "-"),
                     row.date or "-",
-                    row.remark,
+                    _remark(row),
                 )
         console.print(table, "")
     stale, missing = sum(row.stale for row in rows), sum(not row.rows for row in rows)
     print(f"{plural(len(rows), 'workload set')}, {stale} {STALE}, {missing} {NOT_MEASURED}")
 
 
-def _listed(notebook: Notebook) -> ListedImplementation:
+def _remark(row: Coverage) -> str:
+    """Return what is incomplete; empty for nothing."""
+    if not row.rows:
+        return NOT_MEASURED
+    counted = row.workloads > 0
+    others = [f"{count} " * counted + Status(status).label for status, count in row.others.items()]
+    return ", ".join([STALE] * row.stale + others)
+
+
+def _describe(notebook: Notebook) -> dict[str, Any]:
+    """Return an implementation as ``--json`` prints it; ``recorded`` are the devices with committed records."""
     records = notebook.path.parents[1] / "results" / "records"
-    stem = notebook.implementation
-    return ListedImplementation(
-        operator=notebook.operator,
-        implementation=stem,
-        title=notebook.front.title or title_from_name(stem),
-        family=notebook.front.family,
-        baseline=notebook.front.baseline,
-        requires=notebook.front.requires,
-        recorded=sorted(path.parent.name for path in records.glob(f"*/{stem}.jsonl")),
-        notebook=notebook.name,
-    )
+    stem, front = notebook.implementation, notebook.front
+    return {
+        "operator": notebook.operator,
+        "implementation": stem,
+        "title": front.title or title_from_name(stem),
+        "family": front.family,
+        "baseline": front.baseline,
+        "requires": front.requires,
+        "recorded": sorted(path.parent.name for path in records.glob(f"*/{stem}.jsonl")),
+        "notebook": notebook.name,
+    }
 
 
-def _print_list(listed: list[ListedImplementation], others: list[str]) -> None:
+def _print_list(listed: list[dict[str, Any]], others: list[str]) -> None:
     table = new_table()
     for column in ("operator", "implementation", "family", "requires", "records of"):
         table.add_column(column, overflow="fold")
     for entry in listed:
-        family = f"{entry.family} (baseline)" if entry.baseline else entry.family
-        requires = " or ".join(entry.requires) or "-"
-        table.add_row(
-            entry.operator, entry.implementation, family, requires, ", ".join(entry.recorded) or "-"
-        )
+        family = entry["family"] + (" (baseline)" if entry["baseline"] else "")
+        requires, recorded = " or ".join(entry["requires"]), ", ".join(entry["recorded"])
+        table.add_row(entry["operator"], entry["implementation"], family, requires or "-", recorded or "-")
     table_console(_WIDTH).print(table)
-    count = len({entry.operator for entry in listed})
+    count = len({entry["operator"] for entry in listed})
     print(f"\n{plural(count, 'operator')}, {plural(len(listed), 'implementation')}")
     if others:
         print("other notebooks: " + ", ".join(others))

@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import keyword
 import re
-from pathlib import Path
+from datetime import UTC, datetime
+from pathlib import Path, PurePosixPath
 from typing import Annotated
 
 import typer
 
-from kernels_bench_tools.cli.starters import OPERATORS, operator_files, today
 from kernels_bench_tools.errors import ProjectError
 from kernels_bench_tools.notebooks.document import Notebook, read_notebook
 from kernels_bench_tools.notebooks.project import Project, find_project, operators
 from kernels_bench_tools.text import did_you_mean, title_from_name
+
+OPERATORS = PurePosixPath("kernels_bench_tools/operators")
+"""Folder of the operators' modules in a checkout."""
+_STARTERS = Path(__file__).parent / "starters"
+"""Files of a new operator, with the placeholders ``@NAME@``, ``@TITLE@`` and ``@TODAY@``."""
 
 new = typer.Typer(no_args_is_help=True, help="Create an implementation or an operator.")
 
@@ -61,7 +66,6 @@ def new_implementation(
             "--from",
             metavar="IMPLEMENTATION",
             help="Implementation of the operator to copy. [default: its baseline]",
-            show_default=False,
         ),
     ] = "",
 ) -> None:
@@ -102,7 +106,7 @@ def new_operator(
     """
     project = find_project(Path.cwd())
     _check_operator(project, name)
-    made = {project.root / path: text for path, text in operator_files(name).items()}
+    made = {project.root / path: text for path, text in _operator_files(name).items()}
     for path, text in made.items():
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")
@@ -111,11 +115,7 @@ def new_operator(
 
 
 def _check_operator(project: Project, name: str) -> None:
-    """Check that an operator of this name can be added.
-
-    Raises:
-        ProjectError: The name is invalid or taken, or the project does not contain the package.
-    """
+    """Raise ``ProjectError`` if the name is invalid or taken, or the project does not contain the package."""
     reserved = keyword.iskeyword(name) or name in _NEVER_OPERATORS
     if not _NAME.fullmatch(name) or reserved:
         what = "is reserved" if reserved else "is not a name for an operator"
@@ -133,11 +133,7 @@ def _check_operator(project: Project, name: str) -> None:
 
 
 def _origin(project: Project, operator: str, asked: str) -> tuple[Notebook, list[str]]:
-    """Return the notebook to copy, and the names of the other baselines.
-
-    Raises:
-        ProjectError: There is no such operator or implementation.
-    """
+    """Return the notebook to copy, and the names of the other baselines."""
     known = operators(project)
     if operator not in known:
         raise ProjectError(
@@ -154,9 +150,8 @@ def _origin(project: Project, operator: str, asked: str) -> tuple[Notebook, list
             f"One of {', '.join(notebooks)}",
             did_you_mean(asked, list(notebooks), ""),
         )
-    baselines = [stem for stem, notebook in notebooks.items() if notebook.front.baseline] or list(notebooks)[
-        :1
-    ]
+    baselines = [stem for stem, notebook in notebooks.items() if notebook.front.baseline]
+    baselines = baselines or list(notebooks)[:1]
     return notebooks[asked or baselines[0]], [] if asked else baselines[1:]
 
 
@@ -172,5 +167,29 @@ def _notebook_text(start: Notebook, operator: str, stem: str) -> str:
         operator=operator,
         cell=cell.id,
         outputs=",".join(cell.outputs),
-        code=_PIN.sub(rf'\g<1>"{today()}"', cell.code.rstrip("\n")),
+        code=_PIN.sub(rf'\g<1>"{_today()}"', cell.code.rstrip("\n")),
     )
+
+
+def _today() -> str:
+    """Return today's date in the format of ``exclude-newer``."""
+    return datetime.now(UTC).strftime("%Y-%m-%dT00:00:00Z")
+
+
+def _operator_files(name: str) -> dict[PurePosixPath, str]:
+    """Return the files of a new operator by their paths in a checkout: a simple operator and its baseline."""
+    folder = PurePosixPath(name)
+    starters = {
+        OPERATORS / f"{name}.py": "operator.py",
+        folder / "index.md": "index.md",
+        folder / "impls" / f"torch_{name}.md": "baseline.md",
+        folder / "results" / "combined_results.md": "combined_results.md",
+    }
+    return {path: _filled(starter, name) for path, starter in starters.items()}
+
+
+def _filled(starter: str, name: str) -> str:
+    text = (_STARTERS / f"{starter}.txt").read_text(encoding="utf-8")
+    for mark, value in (("@NAME@", name), ("@TITLE@", title_from_name(name)), ("@TODAY@", _today())):
+        text = text.replace(mark, value)
+    return text

@@ -47,7 +47,6 @@ Workloads = Annotated[
         metavar="SETS",
         help="Workload sets to measure, such as `smoke` or `default,decode`. "
         "[default: `default,large,decode` on a GPU, `cpu` on a CPU]",
-        show_default=False,
     ),
 ]
 Mode = Annotated[
@@ -86,7 +85,6 @@ Cluster = Annotated[
         metavar="ADDRESS",
         help="Run cells on the workers of a Dask scheduler, such as tcp://host:8786 (see `kbt workers`). Results are "
         "stored in this project's cache.",
-        show_default=False,
     ),
 ]
 Rerun = Annotated[
@@ -99,7 +97,6 @@ MemoryLimit = Annotated[
         metavar="SIZE",
         help="Memory limit for all processes of a cell, such as `16GB`. A cell over the limit is stopped with status "
         "`oom`. [default: `memory_limit` of \\[tool.kbt], or 90 % of the machine's memory]",
-        show_default=False,
     ),
 ]
 PassEnv = Annotated[
@@ -120,11 +117,7 @@ Output = Annotated[
 
 
 def checked_limits(jobs: int, memory_limit: str, pass_env: Sequence[str] | None) -> dict[str, Any]:
-    """Return the fields of ``BuildOptions`` for these three options.
-
-    Raises:
-        ProjectError: One of them is invalid.
-    """
+    """Return the fields of ``BuildOptions`` for these three options."""
     return {
         "jobs": jobs or os.cpu_count() or 1,
         "memory_limit": read_size("--memory-limit", memory_limit) if memory_limit else 0,

@@ -10,15 +10,7 @@ from typing import Annotated
 
 import typer
 
-from kernels_bench_tools.cli.options import (
-    Env,
-    EnvironmentChoice,
-    Mode,
-    ModeChoice,
-    Paths,
-    Processes,
-    Workloads,
-)
+from kernels_bench_tools.cli import options as opt
 from kernels_bench_tools.cli.output import few, plural, print_json
 from kernels_bench_tools.notebooks.project import find_project
 from kernels_bench_tools.run.affected import AffectedNotebook, find_affected
@@ -34,7 +26,7 @@ class Format(StrEnum):
 
 
 def plan(
-    paths: Paths = None,
+    paths: opt.Paths = None,
     since: Annotated[
         str,
         typer.Option(
@@ -44,10 +36,10 @@ def plan(
             "As JSON, a list for `strategy.matrix.include` of a GitHub workflow.",
         ),
     ] = "",
-    env: Env = EnvironmentChoice.UV,
-    workloads: Workloads = "",
-    mode: Mode = ModeChoice.FWD,
-    processes: Processes = 0,
+    env: opt.Env = opt.EnvironmentChoice.UV,
+    workloads: opt.Workloads = "",
+    mode: opt.Mode = opt.ModeChoice.FWD,
+    processes: opt.Processes = 0,
     output: Annotated[Format, typer.Option("--format", help="Output format.")] = Format.TEXT,
 ) -> None:
     """Show which cells a build would run, and why.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-import time
 from typing import TYPE_CHECKING
 
 from kernels_bench_tools.run.progress import Progress
@@ -13,7 +12,7 @@ from kernels_bench_tools.schema.record import Status
 
 if TYPE_CHECKING:
     from rich.console import Console
-    from rich.table import Table
+    from rich.progress import TaskID
 
 # Variables that make rich treat a pipe as a terminal.
 _FORCED = {"FORCE_COLOR", "TTY_COMPATIBLE", "TTY_INTERACTIVE"}
@@ -73,11 +72,11 @@ class LiveProgress(PlainProgress):
     """The running cells with their elapsed times, below the lines of finished ones."""
 
     def __init__(self, console: Console) -> None:
-        from rich.live import Live
+        from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-        self._console = console
-        self._active: dict[str, tuple[str, float]] = {}
-        self._live = Live(console=console, get_renderable=self._render, refresh_per_second=8, transient=True)
+        columns = SpinnerColumn(), TextColumn("{task.description}", markup=False), TimeElapsedColumn()
+        self._live = Progress(*columns, console=console, transient=True)
+        self._active: dict[str, TaskID] = {}
 
     def __enter__(self) -> LiveProgress:
         self._live.start()
@@ -88,45 +87,39 @@ class LiveProgress(PlainProgress):
 
     def write(self, line: str) -> None:
         """Print one line above the display."""
-        self._console.print(line, markup=False, highlight=False)
+        self._live.console.print(line, markup=False, highlight=False)
 
     def environment_started(self, name: str) -> None:
         """Show that a cell's packages are being resolved and installed."""
-        self._active[name] = ("preparing its environment", time.monotonic())
+        self._show(name, "preparing its environment")
 
     def environment_finished(self, name: str, seconds: float, ok: bool) -> None:
         """Remove it from the display; a failure is printed."""
-        self._active.pop(name, None)
+        self.process_ended(name)
         if not ok:
             super().environment_finished(name, seconds, ok)
 
     def cell_started(self, name: str) -> None:
         """Show that a cell runs now."""
-        self._active[name] = ("running", time.monotonic())
+        self._show(name, "running")
 
     def process_started(self, name: str, process: int, processes: int) -> None:
         """Show that a process of a measuring cell runs now."""
-        self._active[name] = (_running(process, processes), time.monotonic())
+        self._show(name, _running(process, processes))
 
     def process_ended(self, name: str) -> None:
         """Remove it from the display; processes of other cells run before the next one."""
-        self._active.pop(name, None)
+        if name in self._active:
+            self._live.remove_task(self._active.pop(name))
 
     def cell_finished(self, name: str, run: CellRun) -> None:
         """Replace the cell on the display by a line."""
-        self._active.pop(name, None)
+        self.process_ended(name)
         super().cell_finished(name, run)
 
-    def _render(self) -> Table:
-        from rich.spinner import Spinner
-        from rich.table import Table
-
-        table = Table.grid(padding=(0, 1))
-        now = time.monotonic()
-        # A copy, because other threads change it while this one draws.
-        for name, (activity, since) in list(self._active.items()):
-            table.add_row(Spinner("dots"), name, activity, f"{now - since:.0f} s")
-        return table
+    def _show(self, name: str, activity: str) -> None:
+        self.process_ended(name)
+        self._active[name] = self._live.add_task(f"{name} {activity}", total=None)
 
 
 def _describe(name: str, run: CellRun) -> str:

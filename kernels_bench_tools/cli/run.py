@@ -4,29 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path, PurePosixPath
 from typing import Annotated, Any
 
 import typer
 
 from kernels_bench_tools.cli import FAILURE
+from kernels_bench_tools.cli import options as opt
 from kernels_bench_tools.cli.build import run_cells
-from kernels_bench_tools.cli.options import (
-    Cluster,
-    Env,
-    EnvironmentChoice,
-    Jobs,
-    Json,
-    MemoryLimit,
-    Mode,
-    ModeChoice,
-    PassEnv,
-    Processes,
-    Rerun,
-    Strict,
-    Workloads,
-    checked_limits,
-)
 from kernels_bench_tools.cli.output import (
     FAILURES,
     cell_records,
@@ -52,26 +38,22 @@ from kernels_bench_tools.summarize.rows import Comparison, Source, compare_recor
 from kernels_bench_tools.summarize.summary import summarize
 from kernels_bench_tools.text import title_from_name
 
+_NOTEBOOK_HELP = "A path, OPERATOR/IMPLEMENTATION, or OPERATOR for all its implementations."
+
 
 def run_notebook(
-    notebook: Annotated[
-        str,
-        typer.Argument(
-            metavar="NOTEBOOK[:CELL]",
-            help="A path, OPERATOR/IMPLEMENTATION, or OPERATOR for all its implementations.",
-        ),
-    ],
-    env: Env = EnvironmentChoice.UV,
-    rerun: Rerun = False,
-    workloads: Workloads = "",
-    mode: Mode = ModeChoice.FWD,
-    jobs: Jobs = 0,
-    processes: Processes = 0,
-    cluster: Cluster = "",
-    memory_limit: MemoryLimit = "",
-    pass_env: PassEnv = None,
-    strict: Strict = False,
-    json: Json = False,
+    notebook: Annotated[str, typer.Argument(metavar="NOTEBOOK[:CELL]", help=_NOTEBOOK_HELP)],
+    env: opt.Env = opt.EnvironmentChoice.UV,
+    rerun: opt.Rerun = False,
+    workloads: opt.Workloads = "",
+    mode: opt.Mode = opt.ModeChoice.FWD,
+    jobs: opt.Jobs = 0,
+    processes: opt.Processes = 0,
+    cluster: opt.Cluster = "",
+    memory_limit: opt.MemoryLimit = "",
+    pass_env: opt.PassEnv = None,
+    strict: opt.Strict = False,
+    json: opt.Json = False,
 ) -> int:
     """Run a notebook and compare it with the baseline.
 
@@ -94,7 +76,7 @@ def run_notebook(
         mode=mode.value,
         processes=processes,
         executor=cluster_executor(cluster),
-        **checked_limits(jobs, memory_limit, pass_env),
+        **opt.checked_limits(jobs, memory_limit, pass_env),
         quick=True,
     )
     result = run_cells(project, [*targets, *sorted(baselines)], options)
@@ -126,7 +108,7 @@ def _baselines_of(project: Project, name: str) -> list[str]:
     return [name] if name in found else found
 
 
-@dataclass(frozen=True)
+@dataclass
 class _CellResult:
     """A cell that was run, with what it is compared with."""
 
@@ -142,44 +124,41 @@ class _CellResult:
         is_implementation = PurePosixPath(self.entry.path).parent.name == IMPLEMENTATIONS
         return operator_of(self.entry.path) if is_implementation else ""
 
+    @cached_property
     def records(self) -> list[Record]:
-        """Return the cell's records."""
+        """The cell's records."""
         return list(cell_records(self.project, self.cell))
 
-    def comparisons(self, records: Sequence[Record]) -> tuple[str, list[Comparison]]:
+    def comparisons(self) -> tuple[str, list[Comparison]]:
         """Return the baselines' titles and a row for each workload."""
-        workloads = {record.workload for record in records}
+        workloads = {record.workload for record in self.records}
         titles, theirs = [], []
         for other in self.result.notebooks:
-            if other.path in self.baselines:
-                found = [record for run in other.cells for record in cell_records(self.project, run)]
-                # A failed cell's record without a workload applies to all of them.
-                if (
-                    len(self.baselines) == 1
-                    or "" in workloads
-                    or any(one.workload in workloads for one in found)
-                ):
-                    titles.append(_title_of(other))
-                    theirs += found
-        return " or ".join(titles), compare_records(records, theirs)
+            if other.path not in self.baselines:
+                continue
+            found = [record for run in other.cells for record in cell_records(self.project, run)]
+            # A failed cell's record without a workload applies to all of them.
+            if len(self.baselines) == 1 or workloads & {"", *(one.workload for one in found)}:
+                titles.append(_title_of(other))
+                theirs += found
+        return " or ".join(titles), compare_records(self.records, theirs)
 
     def as_data(self) -> dict[str, Any]:
         """Return what ``--json`` prints."""
-        records = self.records()
-        title, rows = self.comparisons(records)
+        title, rows = self.comparisons()
         return {
             "cell": f"{self.entry.path}:{self.cell.id}",
             "status": self.cell.status,
             "reason": self.cell.reason,
             "cached": self.cell.cached,
             "baseline": title,
-            "processes": count_processes(records),
+            "processes": count_processes(self.records),
             "rows": rows,
         }
 
     def source(self) -> Source:
         """Return the records for a ranking; for a cell without any, one with its status."""
-        records, cell = self.records(), self.cell
+        records, cell = self.records, self.cell
         if not records and cell.status is not None:
             stem = PurePosixPath(self.entry.path).stem
             records = [whole_record(stem, cell.status, cell.reason, self.result.device)]
@@ -188,29 +167,22 @@ class _CellResult:
 
 def _print_results(shown: Sequence[_CellResult]) -> None:
     """Print a ranking for each operator of which several implementations ran, and a table for each other cell."""
-    groups: dict[str, list[_CellResult]] = {}
-    for one in shown:
-        groups.setdefault(one.operator, []).append(one)
-    ranked = {
-        operator
-        for operator, group in groups.items()
-        if operator and len({one.entry.path for one in group}) > 1
-    }
-    for operator in groups:
-        if operator in ranked:
-            sources = [one.source() for one in groups[operator]]
-            title = title_from_name(operator.rpartition("/")[2])
-            print(text_table(summarize(operator, title, sources)))
-    for one in shown:
-        if one.operator not in ranked:
-            _print_comparison(one)
+    single: list[_CellResult] = []
+    for operator in dict.fromkeys(one.operator for one in shown):
+        group = [one for one in shown if one.operator == operator]
+        if not operator or len({one.entry.path for one in group}) == 1:
+            single += group
+            continue
+        title = title_from_name(operator.rpartition("/")[2])
+        print(text_table(summarize(operator, title, [one.source() for one in group])))
+    for one in single:
+        _print_comparison(one)
 
 
 def _print_comparison(one: _CellResult) -> None:
     console = table_console(width=120)
-    records = one.records()
-    title, rows = one.comparisons(records)
-    heading = f"{_title_of(one.entry)} on {one.result.device.name}{processes_suffix(records)}"
+    title, rows = one.comparisons()
+    heading = f"{_title_of(one.entry)} on {one.result.device.name}{processes_suffix(one.records)}"
     console.print(heading, style="bold", markup=False)
     if rows:
         console.print(comparison_table(rows, title))

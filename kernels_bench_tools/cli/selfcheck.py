@@ -44,7 +44,6 @@ def selfcheck(
             "--env",
             help="Where torch comes from. `current`: this Python interpreter. `uv`: a new environment. "
             "[default: `current` if it has torch]",
-            show_default=False,
         ),
     ] = None,
     quick: Annotated[
@@ -52,13 +51,7 @@ def selfcheck(
     ] = False,
     processes: Annotated[
         int | None,
-        typer.Option(
-            "--processes",
-            min=0,
-            metavar="N",
-            help="Number of new processes. [default: 10]",
-            show_default=False,
-        ),
+        typer.Option("--processes", min=0, metavar="N", help="Number of new processes. [default: 10]"),
     ] = None,
     ncu: Annotated[
         str, typer.Option("--ncu", metavar="PROGRAM", help="Nsight Compute; empty to skip it.")

@@ -17,10 +17,7 @@ from kernels_bench_tools.notebooks.upgrade import apply_changes, count_undated, 
 def upgrade(
     paths: Paths = None,
     to: Annotated[
-        str,
-        typer.Option(
-            "--to", metavar="DATE", help="New date, such as 2026-11-20. [default: today]", show_default=False
-        ),
+        str, typer.Option("--to", metavar="DATE", help="New date, such as 2026-11-20. [default: today]")
     ] = "",
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Print the changes without writing them.")

@@ -17,7 +17,6 @@ def workers(
         typer.Argument(
             metavar="[ADDRESS]",
             help="Dask scheduler to connect to, such as tcp://host:8786. [default: start one here]",
-            show_default=False,
         ),
     ] = "",
     count: Annotated[

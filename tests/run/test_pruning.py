@@ -8,7 +8,7 @@ import pytest
 from kernels_bench_tools.errors import ProjectError
 from kernels_bench_tools.notebooks.project import find_project
 from kernels_bench_tools.run.cache.entry import StoredResult
-from kernels_bench_tools.run.cache.prune import list_entries, prune_cache, verify_cache
+from kernels_bench_tools.run.cache.prune import list_entries, prune_cache
 from kernels_bench_tools.run.cache.store import CellCache, process_key
 from kernels_bench_tools.schema.record import Status
 
@@ -104,21 +104,6 @@ def test_old_processes_of_sessions_are_removed(workspace):
     cache.sweep()
 
     assert not entry.folder.exists()
-
-
-def test_verify_removes_damaged_entries_and_names_their_cells(workspace):
-    write(workspace, "a", "m.md")
-    write(workspace, "b", "n.md")
-    workspace.build()
-    log = workspace.project.state / "cache" / last_key(workspace) / "stderr.txt"
-    log.write_text("x")
-    looked = []
-    removed = verify_cache(CellCache(workspace.project.state), lambda done, of: looked.append((done, of)))
-
-    assert removed == {"n.md:a": "stderr.txt was changed"}
-    assert looked == [(1, 2), (2, 2)]
-    assert workspace.build().started == ["n.md:a"]
-    assert workspace.recorder.notes == []
 
 
 @pytest.mark.parametrize("size", ['"many"', "12", '"-1G"', '""'])

@@ -1,11 +1,10 @@
-"""Listing, verifying and pruning the cell cache."""
+"""Listing and pruning the cell cache."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
-from kernels_bench_tools.run.cache.entry import DamagedEntryError, folder_size, read_entry
+from kernels_bench_tools.run.cache.entry import folder_size
 from kernels_bench_tools.run.cache.store import CellCache, is_process
 
 
@@ -52,26 +51,4 @@ def prune_cache(cache: CellCache, limit: int) -> list[StoredEntry]:
             cache.drop(entry.key)
             removed.append(entry)
             excess -= entry.size
-    return removed
-
-
-def verify_cache(cache: CellCache, on_progress: Callable[[int, int], None]) -> dict[str, str]:
-    """Check every entry, and remove those that are damaged or of another version. The lock must be held.
-
-    Return the cell, or the key, of each removed entry with what is wrong with it. ``on_progress`` is called with the
-    number of entries checked, and of all.
-    """
-    removed = {}
-    folders = cache.entries()
-    for number, folder in enumerate(folders, start=1):
-        flaw = ""
-        try:
-            if read_entry(folder) is None:
-                flaw = "made by another version of kbt"
-        except DamagedEntryError as error:
-            flaw = str(error)
-        if flaw:
-            removed[cache.owner(folder.name) or f"entry {folder.name[:12]}"] = flaw
-            cache.drop(folder.name)
-        on_progress(number, len(folders))
     return removed
