@@ -6,7 +6,7 @@ import os
 from collections.abc import Sequence
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -18,14 +18,6 @@ class EnvironmentChoice(StrEnum):
 
     UV = "uv"
     CURRENT = "current"
-
-
-class ModeChoice(StrEnum):
-    """What is timed."""
-
-    FWD = "fwd"
-    BWD = "bwd"
-    FWD_BWD = "fwd_bwd"
 
 
 Paths = Annotated[
@@ -50,7 +42,7 @@ Workloads = Annotated[
     ),
 ]
 Mode = Annotated[
-    ModeChoice,
+    Literal["fwd", "bwd", "fwd_bwd"],
     typer.Option(
         "--mode",
         help="What to time. `fwd`: forward pass. `bwd`: backward pass only. `fwd_bwd`: both together.",

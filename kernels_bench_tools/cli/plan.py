@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -16,13 +15,6 @@ from kernels_bench_tools.notebooks.project import find_project
 from kernels_bench_tools.run.affected import AffectedNotebook, find_affected
 from kernels_bench_tools.run.build import BuildOptions
 from kernels_bench_tools.run.plan import CellPlan, PlannedAction, plan_build
-
-
-class Format(StrEnum):
-    """Output format."""
-
-    TEXT = "text"
-    JSON = "json"
 
 
 def plan(
@@ -38,9 +30,9 @@ def plan(
     ] = "",
     env: opt.Env = opt.EnvironmentChoice.UV,
     workloads: opt.Workloads = "",
-    mode: opt.Mode = opt.ModeChoice.FWD,
+    mode: opt.Mode = "fwd",
     processes: opt.Processes = 0,
-    output: Annotated[Format, typer.Option("--format", help="Output format.")] = Format.TEXT,
+    output: Annotated[Literal["text", "json"], typer.Option("--format", help="Output format.")] = "text",
 ) -> None:
     """Show which cells a build would run, and why.
 
@@ -51,14 +43,14 @@ def plan(
     project = find_project(Path.cwd())
     if since:
         affected = find_affected(project, paths or [], since, env.value)
-        if output is Format.JSON:
+        if output == "json":
             print_json(affected)
         else:
             print(_describe_affected(affected))
         return
-    options = BuildOptions(environment=env.value, workloads=workloads, mode=mode.value, processes=processes)
+    options = BuildOptions(environment=env.value, workloads=workloads, mode=mode, processes=processes)
     cells = plan_build(project, paths or [], options)
-    if output is Format.JSON:
+    if output == "json":
         counts = {action.value: 0 for action in PlannedAction} | Counter(cell.action.value for cell in cells)
         print_json({"counts": counts, "cells": cells})
     else:

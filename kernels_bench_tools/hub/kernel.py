@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -159,25 +160,25 @@ def _load(reference: KernelReference, options: ResolveOptions) -> Any:
     return module
 
 
+@dataclass
 class _Resolver:
     """A resolver for ``kernels`` that finds a kernel and its dependencies by :func:`resolve`."""
 
-    def __init__(self, root: KernelReference, options: ResolveOptions) -> None:
-        self.found: list[ResolvedKernel] = []
-        self._root = root
-        self._options = options
+    root: KernelReference
+    options: ResolveOptions
+    found: list[ResolvedKernel] = field(default_factory=list)
 
     def resolve(self, *, api: Any, backend: str | None, kernel: Any) -> Any:  # noqa: ARG002
         """Return a build on this disk; the first call is for the requested kernel."""
-        found = resolve(dependency_reference(kernel) if self.found else self._root, self._options)
+        found = resolve(dependency_reference(kernel) if self.found else self.root, self.options)
         name = found.build.metadata.id
-        for folder, known in _loaded.items():
-            # The imports inside a second build with the same id would get the modules of the first one.
-            if known.build.metadata.id == name and folder != found.build.variant_path:
-                reason = (
-                    f"another build called {name} is loaded in this process; compare them in two notebooks"
-                )
-                raise HubError(HubStatus.IMPORT_FAILED, reason)
+        # The imports inside a second build with the same id would get the modules of the first one.
+        if any(
+            other.build.metadata.id == name and folder != found.build.variant_path
+            for folder, other in _loaded.items()
+        ):
+            reason = f"another build called {name} is loaded in this process; compare them in two notebooks"
+            raise HubError(HubStatus.IMPORT_FAILED, reason)
         self.found.append(found)
         return found.build
 
@@ -187,8 +188,6 @@ def _select(module: Any, reference: KernelReference) -> Any:
     if not name:
         return module
     holder = getattr(module, "layers", None) if reference.layer else module
-    if holder is None:
-        raise HubError(HubStatus.NO_SUCH_LAYER, f"{reference.name} has no layers")
     if not hasattr(holder, name):
         kind = "layer" if reference.layer else "function"
         there = ", ".join(sorted(one for one in dir(holder) if not one.startswith("_"))[:12]) or "none"

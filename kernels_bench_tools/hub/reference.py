@@ -83,16 +83,7 @@ class KernelReference:
 def parse_reference(
     text: str, version: int | str | None = None, revision: str | None = None
 ) -> KernelReference:
-    """Parse a reference.
-
-    Args:
-        text: One of :data:`FORMS`; without a pin if one of the others is given.
-        version: A major version or a constraint such as ``">=1,<3"``.
-        revision: A branch, tag or commit.
-
-    Raises:
-        KbtError: It has none of the forms, no pin, or two.
-    """
+    """Parse a reference; a ``KbtError`` states that it has none of the :data:`FORMS`, no pin, or two."""
     if not isinstance(text, str):
         raise _mistake(text, "is not a string")
     is_folder = text.startswith((".", "/", "~"))
@@ -111,22 +102,17 @@ def parse_reference(
     if len(given) > 1:
         raise _mistake(text, "has more than one version or revision", "Keep one of them")
     found = KernelReference(text=text, repo=match["repo"], layer=layer, function=function)
-    return _with_pin(found, given[0], as_version=revision is None, as_revision=version is None)
-
-
-def _with_pin(
-    reference: KernelReference, pin: object, *, as_version: bool, as_revision: bool
-) -> KernelReference:
-    if not isinstance(pin, bool) and isinstance(pin, int | str):
-        written = str(pin)
+    pin = given[0]
+    written = str(pin) if isinstance(pin, int | str) and not isinstance(pin, bool) else ""
+    if revision is None:
+        if number := _VERSION.fullmatch(written):
+            return replace(found, version=int(number[1]))
         bounds = [_BOUND.fullmatch(part) for part in written.split(",")]
-        if as_version and (match := _VERSION.fullmatch(written)):
-            return replace(reference, version=int(match[1]))
-        if as_version and all(bounds):
-            return replace(reference, bounds=tuple((one[1], int(one[2])) for one in bounds if one))
-        if as_revision and _REVISION.fullmatch(written):
-            return replace(reference, revision=written)
-    raise _mistake(reference.text, f"has {pin!r} for a version or revision")
+        if all(bounds):
+            return replace(found, bounds=tuple((one[1], int(one[2])) for one in bounds if one))
+    if version is None and _REVISION.fullmatch(written):
+        return replace(found, revision=written)
+    raise _mistake(text, f"has {pin!r} for a version or revision")
 
 
 def _mistake(text: object, what: str, remedy: str = "") -> KbtError:

@@ -195,7 +195,7 @@ def _from_cache(reference: KernelReference, options: ResolveOptions, why: str) -
         return found
     if rejection:
         raise rejection
-    there = ", ".join(cached_names(reference.repo))
+    there = ", ".join(sorted(cached_names(reference.repo)))
     what = f"{reference.name} is not in the local cache" + (f" (which has {there})" if there else "")
     raise HubError(HubStatus.NOT_IN_CACHE, f"{what}, and {why}")
 

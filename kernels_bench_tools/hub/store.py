@@ -124,23 +124,14 @@ def downloaded_bytes(repo: str) -> int:
 def cached_commits(reference: KernelReference) -> list[str]:
     """Return the commits in the cache that ``reference`` may mean, the newest version first."""
     repo, revision = reference.repo, reference.revision
-    named = _named_commits(repo)
+    named = cached_names(repo)
     if not revision:
         versions = {int(name[1:]): commit for name, commit in named.items() if re.fullmatch(r"v\d+", name)}
-        found = [versions[version] for version in sorted(versions, reverse=True) if reference.admits(version)]
-    elif revision in named:
-        found = [named[revision]]
-    else:
-        snapshots = (_kernel_folder(repo) / "snapshots").glob("*")
-        found = [path.name for path in snapshots if path.name.startswith(revision)]
-        if len(found) > 1 or not _SHORT_COMMIT.fullmatch(revision):
-            return []
-    return [commit for commit in found if snapshot_folder(repo, commit).is_dir()]
-
-
-def cached_names(repo: str) -> list[str]:
-    """Return the versions and branches of a kernel that are in the cache."""
-    return sorted(name for name, c in _named_commits(repo).items() if snapshot_folder(repo, c).is_dir())
+        return [versions[version] for version in sorted(versions, reverse=True) if reference.admits(version)]
+    if revision in named or not _SHORT_COMMIT.fullmatch(revision):
+        return [named[revision]] if revision in named else []
+    found = [path.name for path in snapshot_folder(repo, "").glob(f"{revision}*")]
+    return found if len(found) == 1 else []
 
 
 def read_answers(repo: str) -> KernelsLock:
@@ -248,8 +239,8 @@ def _kernel_folder(repo: str) -> Path:
     return cache_folder() / f"kernels--{repo.replace('/', '--')}"
 
 
-def _named_commits(repo: str) -> dict[str, str]:
-    """Return the branches, tags and versions in the cache: name to commit."""
+def cached_names(repo: str) -> dict[str, str]:
+    """Return the branches, tags and versions in the cache, and their commits."""
     named = {}
     for kernel in read_answers(repo).kernels:
         named[kernel.pin] = kernel.commit
@@ -259,4 +250,4 @@ def _named_commits(repo: str) -> dict[str, str]:
     for path in refs.rglob("*"):
         if path.is_file():
             named.setdefault(path.relative_to(refs).as_posix(), path.read_text(encoding="utf-8").strip())
-    return named
+    return {name: commit for name, commit in named.items() if snapshot_folder(repo, commit).is_dir()}

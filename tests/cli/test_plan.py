@@ -108,7 +108,7 @@ def test_invalid_arguments_are_a_one_line_error(
     assert len(done.stderr.splitlines()) == 1
 
 
-def test_a_damaged_result_is_found_removed_and_rebuilt(small: Path, kbt_in: Kbt) -> None:
+def test_a_damaged_result_is_found_and_rebuilt(small: Path, kbt_in: Kbt) -> None:
     def damage() -> None:
         for log in small.glob(".kbt/cache/*/stdout.txt"):
             if log.read_text() == "hi\n":
@@ -118,13 +118,7 @@ def test_a_damaged_result_is_found_removed_and_rebuilt(small: Path, kbt_in: Kbt)
     assert f"{CELL}  damaged entry (stdout.txt was changed)" in kbt_in(small, "plan", *CURRENT).stdout
     done = kbt_in(small, "build", *CURRENT)
     assert f"{CELL}: its stored result is damaged (stdout.txt was changed) and is ignored" in done.stderr
-    assert kbt_in(small, "cache", "verify").stdout == "2 results verified, 0 damaged and removed\n"
-    damage()
-
-    assert kbt_in(small, "cache", "verify").stdout.splitlines() == [
-        f"removed {CELL}: stdout.txt was changed",
-        "2 results verified, 1 damaged and removed",
-    ]
+    assert kbt_in(small, "plan", *CURRENT).stdout == "2 unchanged\n"
 
 
 def test_cache_info_and_prune(small: Path, kbt_in: Kbt) -> None:
