@@ -73,12 +73,7 @@ def prepare(
     backend: str | None = None,
     deadline_s: float | None = None,
 ) -> tuple[KernelReference, ResolveOptions]:
-    """Return the reference for this process's device, and how to resolve it; the arguments of :func:`get_kernel`.
-
-    Raises:
-        HubError: Hub kernels are switched off, a package is missing, or there is no reference for this device.
-        KbtError: An argument is wrong.
-    """
+    """Return the reference for this process's device, and how to resolve it; the arguments of :func:`get_kernel`."""
     choices = reference if isinstance(reference, Mapping) else {"": reference}
     parsed = {kind: parse_reference(text, version, revision) for kind, text in choices.items()}
     unknown = sorted(kind for kind in parsed if kind and kind not in DEVICES)

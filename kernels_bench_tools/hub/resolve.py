@@ -69,12 +69,7 @@ class ResolvedKernel(NamedTuple):
 
 
 def resolve(reference: KernelReference, options: ResolveOptions) -> ResolvedKernel:
-    """Return the build that ``reference`` means here, with its files checked.
-
-    Raises:
-        HubError: It is not available; the status and the reason state why.
-        KbtError: A setting of the user is wrong.
-    """
+    """Return the build that ``reference`` means here, with its files checked."""
     if folder := _override(reference):
         return _from_folder(reference, folder, options)
     path = find_lock(_base_folder())
@@ -89,11 +84,7 @@ def resolve(reference: KernelReference, options: ResolveOptions) -> ResolvedKern
 def resolve_on_hub(
     reference: KernelReference, options: ResolveOptions
 ) -> tuple[ResolvedKernel, LockedKernel]:
-    """Return what ``reference`` means on the hub now, regardless of lock and cache, and its entry for a lock.
-
-    Raises:
-        HubError: It is not available.
-    """
+    """Return what ``reference`` means on the hub now, regardless of lock and cache, and its entry for a lock."""
     if _is_offline():
         raise HubError(HubStatus.HUB_UNREACHABLE, "the hub is switched off (HF_HUB_OFFLINE)")
     try:
@@ -307,9 +298,6 @@ def _with_deadline(deadline_s: float, work: Callable[[], T], progress: Callable[
 
     It runs in a daemon thread, which is abandoned if the hub does not answer: the client has no timeout, and a
     signal would not interrupt a name lookup.
-
-    Raises:
-        HubError: The hub did not answer in time.
     """
     future: Future[T] = Future()
 

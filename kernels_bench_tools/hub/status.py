@@ -44,12 +44,7 @@ class HubStatus(StrEnum):
 
 
 class HubError(Unsupported):
-    """A kernel is not available.
-
-    Args:
-        status: How the request ended.
-        reason: The cause in one line, without a full stop.
-    """
+    """A kernel is not available; ``reason`` is one line without a full stop."""
 
     def __init__(self, status: HubStatus, reason: str) -> None:
         self.status = status

@@ -151,11 +151,7 @@ def save_answer(answer: LockedKernel) -> None:
 
 
 def choose_build(folder: Path, repo: str, backend: str | None = None) -> LocalKernel:
-    """Return the build that fits this system best in a snapshot, a kernel's repository, or the folder of a build.
-
-    Raises:
-        HubError: No build fits, files are missing, or its metadata cannot be read.
-    """
+    """Return the build that fits this system best in a snapshot, a kernel's repository, or the folder of a build."""
     from kernels.resolver import resolve_local_kernel
 
     try:
@@ -186,11 +182,7 @@ def digest_build(build: LocalKernel) -> LockedBuild:
 
 
 def check_files(build: LocalKernel, repo: str, expected: LockedBuild | None) -> str:
-    """Return the digest over a build's files, after checking them against those that were downloaded or locked.
-
-    Raises:
-        HubError: A file was changed, added or removed; it is named.
-    """
+    """Return the digest over a build's files, after checking them against those that were downloaded or locked."""
     now = digest_build(build)
     if expected is not None:
         if missing := sorted(expected.files.keys() - now.files.keys()):
