@@ -14,7 +14,7 @@ def listed_modules() -> set[str]:
     """Return the modules that CONTRIBUTING lists as the life of a record."""
     text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
     section = text.partition("\n## The life of a record\n")[2].partition("\n## ")[0]
-    paths = re.findall(r"`([a-z_/]+)\.py`", section)
+    paths = [path for path in re.findall(r"`([a-z_/]+)\.py`", section) if not path.startswith("tests/")]
     return {f"kernels_bench_tools.{path.replace('/', '.')}" for path in paths}
 
 

@@ -261,7 +261,7 @@ def test_a_new_implementation_is_compared_with_the_baseline_of_its_function(tmp_
     assert cell["baseline"] == "PyTorch SwiGLU"
     assert [row["workload"] for row in cell["rows"]] == ["smoke_SwiGLU_T16_D256"]
     assert all(row["baseline_ms"] > 0 for row in cell["rows"])
-    assert "--from starts from torch_swiglu" in kbt("new", "implementation", "activation/other")
+    assert "use --from to copy torch_swiglu" in kbt("new", "implementation", "activation/other")
 
 
 def test_the_combined_results_are_made_like_those_of_every_operator() -> None:

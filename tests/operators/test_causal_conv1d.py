@@ -158,7 +158,7 @@ def test_work_counts_each_tensor_once_and_the_activation() -> None:
 
 
 def test_the_slices_cover_the_output(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kernels_bench_tools.operators.causal_conv1d.SLICE_ELEMENTS", 2 * 32 * 3)
+    monkeypatch.setattr("kernels_bench_tools.measure.inputs.SLICE_ELEMENTS", 2 * 32 * 3)
     inputs = OPERATOR.inputs(SMOKE, "cpu", 0)
     whole = right(*inputs)
     joined = torch.full_like(whole, float("nan"))
