@@ -180,7 +180,7 @@ def runner_digest() -> str:
 def code_digest(environment: str, runner: str) -> str:
     """Return a digest of the code of this package that affects results: ``runner``, and what cells import.
 
-    Cells in environments of their own import the package that their headers ask for.
+    Cells in environments of their own import the package that their headers name.
     """
     if environment == "uv":
         return runner

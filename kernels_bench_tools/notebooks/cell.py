@@ -1,4 +1,8 @@
-"""Cells: fences that run, with their attributes and code."""
+"""Cells: fences that run, with their attributes and code.
+
+An attribute is a name in ``ATTRIBUTES``, a field of ``Cell``, and its value in ``read_cell``; if it can change the
+cell's result, it is also part of the key (``run/cache/key.py``).
+"""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from kernels_bench_tools.report.site import publish
 
 
 class Opened:
-    """A page, and what it asked for and complained of since it was opened."""
+    """A page, with its requests and errors since it was opened."""
 
     def __init__(self, page: Page, site: Path) -> None:
         self.page = page

@@ -18,7 +18,7 @@ sys.path.pop(0)
 
 @dataclass
 class Place:
-    """A folder to work in, with a cache of its own and a hub that may be asked."""
+    """A folder to work in, with a cache of its own and a hub that may be queried."""
 
     folder: Path
     hub: FakeHub

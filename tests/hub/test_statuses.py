@@ -257,7 +257,7 @@ def test_a_build_for_another_gpu_is_refused_before_its_import(place: Place) -> N
     code = "raise SystemExit('a build for another card ends the process')"
     archs = {"backend": {"type": "cuda", "archs": ["10.0a"]}}
     place.hub.publish(place.repo, place.make(metadata=archs, code=code), "v1")
-    # There is no card here: torch is told that it has one.
+    # There is no GPU here: torch is made to report one.
     before = "import torch\ntorch.version.cuda = '13.0'\ntorch.cuda.is_available = lambda: True\n"
     before += "torch.cuda.get_device_capability = lambda *_: (9, 0)\n"
 

@@ -1,4 +1,4 @@
-"""An operator with several views on a device: found, told apart, and not a wall."""
+"""An operator with several views on a device: each is found, distinguished and shown briefly."""
 
 from __future__ import annotations
 

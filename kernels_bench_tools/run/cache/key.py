@@ -2,6 +2,7 @@
 
 Prose, paths of this machine and the rest of the project are not part of it: after editing them, or moving the
 checkout, no cell runs again. A key is made of named parts, so that ``kbt plan`` can report which of them changed.
+``run/environment/variables.py`` lists the environment variables that are part of it.
 """
 
 from __future__ import annotations

@@ -7,8 +7,8 @@ from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
 COLOURS = ("#0072B2", "#E69F00", "#009E73", "#56B4E9", "#CC79A7", "#D55E00", "#8A6FDF", "#8C6D31")
-"""Okabe and Ito's, told apart by colour-blind readers, but for black, which is the ink, and yellow, which cannot be
-seen on white; a violet and a brown instead, for which markers and dashes help."""
+"""Okabe and Ito's, which colour-blind readers can distinguish, without black, the colour of text, and yellow, which is
+invisible on white; a violet and a brown instead, which markers and dashes distinguish."""
 MARKERS = ("o", "s", "^", "D", "v", "P", "p", "*", "h", "<", "X", ">", "d")
 DASHES = ("-", (0, (5, 1.5)), (0, (1.5, 1.5)), (0, (5, 1.5, 1.5, 1.5)))
 
