@@ -37,10 +37,10 @@ NOT_MEASURED = "not measured on this device"
 HEADING = "FINAL BENCHMARK REPORT"
 _COLUMNS = (
     *("Kernel", "Our Latency (ms)", "Base Latency (ms)", "Speedup", "Metric", "Our Perf", "Base Perf"),
-    *("Of Peak", "Best Other", "Best Other (ms)"),
+    *("Of Ceiling", "Best Other", "Best Other (ms)"),
 )
 _TEXT_COLUMNS = {"Kernel", "Metric", "Best Other"}
-_CSV_COLUMNS = ("Ours", "Base", "Peak", "Device", "Operator", "Workload", "Status", "Reason")
+_CSV_COLUMNS = ("Ours", "Base", "Ceiling", "Device", "Operator", "Workload", "Status", "Reason")
 _NO_ENTRY = SuiteEntry(implementation="", title="")
 
 
