@@ -109,3 +109,11 @@ def test_all_layers_except_measure_import_without_torch() -> None:
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
 
     assert done.returncode == 0, done.stderr
+
+
+def test_report_suite_needs_no_matplotlib() -> None:
+    program = "import sys\nsys.modules['matplotlib'] = None\nfrom kernels_bench_tools import report_suite"
+
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+
+    assert done.returncode == 0, done.stderr

@@ -16,7 +16,6 @@ from kernels_bench_tools.schema.build import NEEDS_VARIABLE, Need, Needs
 from kernels_bench_tools.schema.record import Record, Status
 from kernels_bench_tools.schema.record_io import read_records
 from kernels_bench_tools.schema.summary import Summary
-from kernels_bench_tools.summarize.chart.figure import chart_svg
 from kernels_bench_tools.summarize.export import latency_csv, text_table
 from kernels_bench_tools.summarize.metrics import chart_names
 from kernels_bench_tools.summarize.rows import Source, whole_record
@@ -37,6 +36,9 @@ def combine(operator: str = "", *, title: str = "") -> Summary:
     Raises:
         KbtError: The cell was not started by ``kbt``.
     """
+    # Loads matplotlib, which the cell of a suite does not have.
+    from kernels_bench_tools.summarize.chart.figure import chart_svg
+
     needs = read_needs("combine")
     operator = operator or _operator(needs.notebook)
     sources = [*_cell_sources(needs), *_file_sources(needs)]
