@@ -10,12 +10,7 @@ default:
     @just --list
 
 # Run what CI runs: lint, types, tests, browser tests, a build of the report.
-check: lint types test-and-report
-
-# Both wait for processes of their own, so side by side they take less time.
-[parallel]
-[private]
-test-and-report: test report
+check: lint types test report
 
 # Check style and formatting.
 lint:
