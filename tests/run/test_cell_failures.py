@@ -108,7 +108,11 @@ def test_each_failure_is_a_status_with_the_last_line_and_the_next_cell_runs(work
 
 
 def test_a_crash_leaves_no_folder_or_core_file(workspace):
-    workspace.cell("n.md", "import resource, os; print(resource.getrlimit(resource.RLIMIT_CORE)); os.abort()")
+    # The limit is set right after the start of the process.
+    workspace.cell(
+        "n.md",
+        "import resource, os, time; time.sleep(1); print(resource.getrlimit(resource.RLIMIT_CORE)); os.abort()",
+    )
     workspace.build()
 
     assert workspace.text(workspace.result("n.md").stdout) == "(0, 0)\n"
