@@ -135,6 +135,11 @@ class OperatorReport:
         """The notebook of each implementation that the project still has."""
         return {implementation_id(notebook): notebook for notebook in self.implementations}
 
+    def records_of(self, notebook: NotebookRun) -> list[Path]:
+        """Return the files of an implementation's committed records."""
+        name = f"{implementation_id(notebook)}.jsonl"
+        return [file for file in self.record_files if file.name == name]
+
     def urls(self, page: Page) -> dict[str, str]:
         """Return the URL of each implementation's page."""
         return {name: page.url(page_path(notebook.path)) for name, notebook in self.notebooks.items()}

@@ -175,9 +175,7 @@ def matrix_page(site: Site, operator: OperatorReport) -> str:
 def implementation_page(site: Site, operator: OperatorReport, notebook: NotebookRun) -> str:
     """Return an implementation's page: its results, how to reproduce them, and its notebook."""
     page, views, body = _open(site, notebook, operator.anchors)
-    implementation = implementation_id(notebook)
-    rows = operator.rows(implementation)
-    committed = [file for file in operator.record_files if file.stem == implementation]
+    rows = operator.rows(implementation_id(notebook))
     return render(
         site,
         "implementation.html.j2",
@@ -190,7 +188,7 @@ def implementation_page(site: Site, operator: OperatorReport, notebook: Notebook
         devices=rows_by_device(rows),
         operator=operator,
         titles={row.implementation: row.title for view in operator.views for row in view.rows},
-        details=device_details(committed, views.artifacts),
+        details=device_details(operator.records_of(notebook), views.artifacts),
     )
 
 

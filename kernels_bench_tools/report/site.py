@@ -19,7 +19,7 @@ from kernels_bench_tools.report.output.keys import (
     digest,
     files_key,
     notebook_key,
-    operator_key,
+    operator_keys,
     program_key,
 )
 from kernels_bench_tools.report.output.parallel import RenderedFile
@@ -130,8 +130,8 @@ def _base_key(site: Site, paths: Iterable[str]) -> str:
 def _renderers(site: Site) -> dict[str, tuple[str, _Renderer]]:
     """Return by site path the key of each file that is rendered, and how it is rendered.
 
-    The pages of an operator share one key, and those of the whole site another; any other notebook and figure has the
-    key of its notebook.
+    Pages of the whole site share one key, and an operator's pages another. The page of an implementation has the key of
+    its notebook and of the operator's results; any other notebook and figure has that of its notebook.
     """
     found: dict[str, tuple[str, _Renderer]] = {}
 
@@ -139,9 +139,9 @@ def _renderers(site: Site) -> dict[str, tuple[str, _Renderer]]:
         found.update((path, (key, render)) for path, render in renderers)
 
     notebooks = {one.path: notebook_key(site.root, one) for one in site.build.notebooks}
-    operators = {one.folder: operator_key(site.root, one, notebooks) for one in site.operators}
+    operators = {one.folder: operator_keys(site.root, one, notebooks) for one in site.operators}
     everything = digest(
-        *operators.values(),
+        *(keys.operator for keys in operators.values()),
         *notebooks.values(),
         files_key(site.root, find_selfchecks(site.root)),
         msgspec.json.encode(site.previous),
@@ -149,7 +149,11 @@ def _renderers(site: Site) -> dict[str, tuple[str, _Renderer]]:
     )
     add(everything, _site_pages(site))
     for operator in site.operators:
-        add(operators[operator.folder], _operator_pages(site, operator))
+        keys = operators[operator.folder]
+        add(keys.operator, _operator_pages(site, operator))
+        for notebook in operator.implementations:
+            page = partial(pages.implementation_page, site, operator, notebook)
+            add(keys.implementations[notebook.path], [(site.paths.pages[notebook.path], page)])
     for artifact in site.artifacts:
         if artifact.suffix == "svg" and artifact.exists:
             render = partial(pages.figure_file, site, artifact)
@@ -159,7 +163,7 @@ def _renderers(site: Site) -> dict[str, tuple[str, _Renderer]]:
         path, owner = site.paths.pages[notebook.path], site.operator_of(notebook.path)
         # A notebook replaces a generated page of the same path.
         if path not in own:
-            key = digest(notebooks[notebook.path], operators[owner.folder] if owner else "")
+            key = digest(notebooks[notebook.path], operators[owner.folder].operator if owner else "")
             add(key, [(path, partial(pages.notebook_page, site, notebook))])
     return found
 
@@ -196,9 +200,6 @@ def _operator_pages(site: Site, operator: OperatorReport) -> Iterator[tuple[str,
         yield matrix_page(operator.folder), partial(pages.matrix_page, site, operator)
     if operator.has_backward_page:
         yield backward_page(operator.folder), partial(pages.backward_page, site, operator)
-    for notebook in operator.implementations:
-        render = partial(pages.implementation_page, site, operator, notebook)
-        yield site.paths.pages[notebook.path], render
     for notebook in operator.combined:
         yield site.paths.pages[notebook.path], partial(pages.notebook_page, site, notebook)
 

@@ -50,6 +50,15 @@ def test_a_change_renders_no_page_of_another_operator(sample, rendered):
     assert rendered.count("implementation_page") == rendered.count("operator_page") == 1
 
 
+def test_a_change_of_an_implementation_renders_no_page_of_another_one(sample, rendered):
+    publish(sample.root, sample.build, sample.root / "site")
+    assert rendered.count("implementation_page") > 1
+    rendered.clear()
+    sample.notebook(TRITON).blocks.append(Prose(text="New.\n"))
+    publish(sample.root, sample.build, sample.root / "site")
+    assert rendered.count("implementation_page") == 1
+
+
 def test_incremental_builds_give_the_same_site_as_a_full_build(sample):
     def contents(folder):
         return {path.relative_to(folder): path.read_bytes() for path in folder.rglob("*") if path.is_file()}

@@ -7,6 +7,7 @@ from functools import cache
 from hashlib import blake2b
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 
@@ -77,11 +78,22 @@ def notebook_key(root: Path, notebook: NotebookRun) -> str:
     return digest(text, *(file_key(f"{root}/{path}") for path in files))
 
 
-def operator_key(root: Path, operator: OperatorReport, notebooks: Mapping[str, str]) -> str:
-    """Return the key of everything that the pages of an operator show, given the keys of all notebooks by path."""
-    own = [*operator.implementations, *operator.combined, *([operator.index] if operator.index else [])]
-    return digest(
-        operator.folder,
-        *(notebooks[notebook.path] for notebook in own),
-        files_key(root, operator.record_files),
-    )
+class OperatorKeys(NamedTuple):
+    """Keys of an operator's pages."""
+
+    operator: str
+    """Of the pages that show all implementations."""
+    implementations: Mapping[str, str]
+    """Of each implementation's page, by the path of its notebook."""
+
+
+def operator_keys(root: Path, operator: OperatorReport, notebooks: Mapping[str, str]) -> OperatorKeys:
+    """Return the keys of an operator's pages, given the keys of all notebooks by path."""
+    shared = [*operator.combined, *([operator.index] if operator.index else [])]
+    results = digest(operator.folder, *(notebooks[notebook.path] for notebook in shared))
+    implementations = {
+        one.path: digest(results, notebooks[one.path], files_key(root, operator.records_of(one)))
+        for one in operator.implementations
+    }
+    everything = digest(results, *implementations.values(), files_key(root, operator.record_files))
+    return OperatorKeys(everything, implementations)
