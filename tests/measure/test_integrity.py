@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -19,6 +20,7 @@ from torch import Tensor
 from kernels_bench_tools.measure.correctness import compare as compare_module
 from kernels_bench_tools.measure.correctness.check import Correctness, check
 from kernels_bench_tools.measure.integrity.guard import TRUST, Guard
+from kernels_bench_tools.measure.integrity.process import Bindings
 from kernels_bench_tools.measure.operator import Operator, Workload
 from kernels_bench_tools.schema.record import REJECTING, Flag
 
@@ -79,6 +81,16 @@ def test_compiled_code_gets_no_flag(layer_norm: Operator) -> None:
 
     assert verdict.ok, verdict.reason
     assert not found, guard.reasons
+
+
+def test_what_the_compiler_adds_to_a_module_is_no_replaced_function(layer_norm: Operator) -> None:
+    torch.compile(layer_norm.reference, backend="eager")(torch.ones(2, 4), torch.ones(4), torch.ones(4))
+    module = sys.modules[layer_norm.reference.__module__]
+    assert any(name.startswith("__compiled_fn_") for name in vars(module))
+    bindings = Bindings()
+    torch._dynamo.reset()
+
+    assert bindings.replaced() == []
 
 
 def test_an_operator_that_declares_it_may_work_in_place(layer_norm: Operator) -> None:

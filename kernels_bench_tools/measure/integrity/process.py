@@ -28,6 +28,8 @@ _CHECKED_OPERATIONS = (
 )
 """Functions and methods of torch that the comparison of outputs uses."""
 _OURS = "kernels_bench_tools"
+_OF_COMPILER = ("__compiled_fn_", "__resume_at_")
+"""Names that torch.compile adds to the module of a function, and removes when it is reset."""
 
 _TASKS = Path("/proc/self/task")
 _BACKGROUND = (_OURS, "_inductor", "resource_tracker")
@@ -93,7 +95,7 @@ def _bindings(owners: list[tuple[str, Any, tuple[str, ...]]]) -> Iterator[tuple[
             value = getattr_static(owner, name, None)
             yield f"{title}.{name}", Binding(value, getattr(value, "__code__", None), of_class)
         for name, value in () if names else tuple(vars(owner).items()):
-            if isinstance(value, _KINDS):
+            if isinstance(value, _KINDS) and not name.startswith(_OF_COMPILER):
                 yield f"{title}.{name}", Binding(value, getattr(value, "__code__", None), of_class)
 
 
