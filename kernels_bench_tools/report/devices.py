@@ -14,6 +14,7 @@ from kernels_bench_tools.report.paths import device_page
 from kernels_bench_tools.report.rows import DeviceResults
 from kernels_bench_tools.report.sparklines import sentinel_sparkline
 from kernels_bench_tools.schema.device import Device
+from kernels_bench_tools.schema.record import Environment
 from kernels_bench_tools.schema.record_io import RecordHead, read_heads
 from kernels_bench_tools.schema.summary import DeviceSummary
 from kernels_bench_tools.text import size
@@ -74,19 +75,19 @@ def measured_peaks(device: ReportDevice) -> list[tuple[str, float, float, float]
     return [(name, median(them), min(them), max(them)) for name, them in sorted(values.items())]
 
 
-def environment_facts(device: ReportDevice) -> list[tuple[str, str]]:
-    """Return the environment of the device: every value in its records, each once."""
-    found: dict[str, dict[str, None]] = {}
-    for one in (row.environment for view in device.views for row in view.rows):
+def environment_facts(device: Device, environments: Iterable[Environment]) -> list[tuple[str, str]]:
+    """Return what is known of environments of a device: every value, each once."""
+    found: dict[str, set[str]] = {}
+    for one in environments:
         facts = {
+            "Driver": one.driver or device.driver,
+            "CUDA": one.cuda,
             "Compute capability": one.sm,
             "L2 cache": size(one.l2_bytes) if one.l2_bytes else "",
             "SM clock after a measurement": f"{one.sm_clock_mhz} MHz" if one.sm_clock_mhz else "",
             "Memory clock": f"{one.memory_clock_mhz} MHz" if one.memory_clock_mhz else "",
             "CPU": one.cpu,
             "Threads": str(one.threads or ""),
-            "Driver": one.driver,
-            "CUDA": one.cuda,
             "torch": one.torch,
             "triton": one.triton,
             "kernels": one.kernels,
@@ -95,7 +96,7 @@ def environment_facts(device: ReportDevice) -> list[tuple[str, str]]:
         }
         for name, value in facts.items():
             if value:
-                found.setdefault(name, {})[value] = None
+                found.setdefault(name, set()).add(value)
     return [(name, ", ".join(sorted(values))) for name, values in found.items()]
 
 

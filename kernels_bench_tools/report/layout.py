@@ -7,32 +7,20 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from kernels_bench_tools.report import paths
 from kernels_bench_tools.report.artifacts import Artifact
+from kernels_bench_tools.report.cells import Body
 from kernels_bench_tools.report.devices import ReportDevice, read_readings
 from kernels_bench_tools.report.operators import IMPLEMENTATIONS, RESULTS, OperatorReport, notebook_title
 from kernels_bench_tools.report.page import Links, Page
-from kernels_bench_tools.report.paths import (
-    DEVICES,
-    FRONT,
-    METHOD,
-    REPORT,
-    SELFCHECK,
-    STATUS,
-    SitePaths,
-    backward_page,
-    matrix_page,
-    page_path,
-)
+from kernels_bench_tools.report.paths import SitePaths
 from kernels_bench_tools.report.rows import Origin
 from kernels_bench_tools.report.selfchecks import SelfChecks
 from kernels_bench_tools.schema.build import BuildRun, FrontMatter, NotebookRun
 from kernels_bench_tools.schema.record_io import RecordHead
 from kernels_bench_tools.schema.summary import Report
-
-if TYPE_CHECKING:
-    from kernels_bench_tools.report.cells import Body
 
 
 @dataclass(frozen=True)
@@ -88,47 +76,37 @@ def render(
 ) -> str:
     """Return the HTML of a page.
 
-    Args:
-        site: The site that it belongs to.
-        template: Name of its template.
-        page: Its path and links.
-        notebook: The notebook that it shows, or a blank one.
-        body: The notebook's text, if it has any.
-        owner: The operator that the page belongs to.
-        parent: Title and site path of another page in the breadcrumbs.
-        origins: Where its numbers come from.
-        context: Other variables of the template.
+    ``notebook`` is the one that it shows, or a blank one, and ``body`` its text. ``owner`` is the operator that the page
+    belongs to, and ``parent`` the title and site path of another page in the breadcrumbs. ``context`` has the other
+    variables of the template.
     """
     # A build in which nothing changed need not import Jinja.
     from kernels_bench_tools.report.templates import environment
 
     project = site.build.project
-    above = [(project.title, FRONT), (owner.title, owner.page) if owner else parent]
-    title = body.title if body else None
-    return (
-        environment()
-        .get_template(template)
-        .render(
-            project=project,
-            page=page,
-            front=notebook.front,
-            notebook=notebook.path,
-            # "</" in a string or comment would end the style element.
-            custom_css=notebook.front.custom_css.replace("</", "<\\/"),
-            title=notebook_title(notebook) if notebook.path != "index.md" else project.title,
-            parts=body.parts if body else [],
-            heading=title or notebook_title(notebook),
-            heading_id=(body.title_id if body else "") or page.heading_id("top"),
-            crumbs=[(one[0], page.url(one[1])) for one in above if one and one[1] != page.path],
-            origins=origins,
-            selfcheck_url=page.url(SELFCHECK),
-            method_url=page.url(METHOD),
-            source=site.links.source(notebook.path) if notebook.digest else "",
-            related=_related(page, owner),
-            navigation=_navigation(site, page),
-            **context,
-        )
-    )
+    above = [(project.title, paths.FRONT), (owner.title, owner.page) if owner else parent]
+    body = body or Body()
+    common = {
+        "project": project,
+        "page": page,
+        "front": notebook.front,
+        "notebook": notebook.path,
+        # "</" in a string or comment would end the style element.
+        "custom_css": notebook.front.custom_css.replace("</", "<\\/"),
+        "title": notebook_title(notebook) if notebook.path != "index.md" else project.title,
+        "parts": body.parts,
+        "heading": body.title or notebook_title(notebook),
+        "heading_id": body.title_id or page.heading_id("top"),
+        "crumbs": [(one[0], page.url(one[1])) for one in above if one and one[1] != page.path],
+        "origins": origins,
+        "operator": owner,
+        "selfcheck_url": page.url(paths.SELFCHECK),
+        "method_url": page.url(paths.METHOD),
+        "source": site.links.source(notebook.path) if notebook.digest else "",
+        "related": _related(page, owner),
+        "navigation": _navigation(site, page),
+    }
+    return environment().get_template(template).render(common | context)
 
 
 def _related(page: Page, owner: OperatorReport | None) -> list[tuple[str, str, bool]]:
@@ -137,10 +115,10 @@ def _related(page: Page, owner: OperatorReport | None) -> list[tuple[str, str, b
         return []
     pages = [("Ranking", owner.page)]
     if owner.has_backward_page:
-        pages.append(("Backward", backward_page(owner.folder)))
+        pages.append(("Backward", paths.backward_page(owner.folder)))
     if owner.views:
-        pages.append(("Matrix", matrix_page(owner.folder)))
-    pages += [(_short_title(notebook, owner), page_path(notebook.path)) for notebook in owner.combined]
+        pages.append(("Matrix", paths.matrix_page(owner.folder)))
+    pages += [(_short_title(notebook, owner), paths.page_path(notebook.path)) for notebook in owner.combined]
     return [(label, page.url(path), path == page.path) for label, path in pages]
 
 
@@ -151,8 +129,8 @@ def _short_title(notebook: NotebookRun, owner: OperatorReport) -> str:
 
 
 def _navigation(site: Site, page: Page) -> list[tuple[str, str, bool]]:
-    pages = [("Report", FRONT), ("Method", METHOD), ("Accuracy", SELFCHECK)]
-    pages += [("Failures", STATUS), ("Devices", DEVICES)]
+    pages = [("Report", paths.FRONT), ("Method", paths.METHOD), ("Accuracy", paths.SELFCHECK)]
+    pages += [("Failures", paths.STATUS), ("Devices", paths.DEVICES)]
     pages += [(one.device.name, one.path) for one in site.devices]
-    pages.append((REPORT, REPORT))
+    pages.append((paths.REPORT, paths.REPORT))
     return [(label, page.url(path), path == page.path) for label, path in pages]

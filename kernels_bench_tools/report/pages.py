@@ -2,30 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import posixpath
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import replace
 from itertools import zip_longest
 
-from markupsafe import Markup
-
-from kernels_bench_tools.report import devices, selfchecks
-from kernels_bench_tools.report.artifacts import (
-    Artifact,
-    ArtifactPreview,
-    figure_preview,
-    image,
-    link,
-    notebook_artifacts,
-)
-from kernels_bench_tools.report.cells import (
-    OPERATORS,
-    Body,
-    CellViews,
-    Heading,
-    Part,
-)
+from kernels_bench_tools.report import artifacts, devices, paths, selfchecks
+from kernels_bench_tools.report.artifacts import Artifact, ArtifactPreview
+from kernels_bench_tools.report.cells import OPERATORS, Body, CellViews, Heading, Part
 from kernels_bench_tools.report.changes import changes_since
 from kernels_bench_tools.report.details import device_details
 from kernels_bench_tools.report.devices import ReportDevice
@@ -33,17 +17,6 @@ from kernels_bench_tools.report.failures import failure_groups
 from kernels_bench_tools.report.layout import Site, blank_notebook, render
 from kernels_bench_tools.report.operators import OperatorReport, implementation_id, notebook_title
 from kernels_bench_tools.report.page import Page
-from kernels_bench_tools.report.paths import (
-    DEVICES,
-    METHOD,
-    NOT_FOUND,
-    SELFCHECK,
-    STATUS,
-    operator_records,
-    page_path,
-)
-from kernels_bench_tools.report.paths import backward_page as backward_path
-from kernels_bench_tools.report.paths import matrix_page as matrix_path
 from kernels_bench_tools.report.rows import MATRIX_STEPS, origins, rows_by_device, view_origins, view_slug
 from kernels_bench_tools.schema.build import FrontMatter, NotebookRun
 from kernels_bench_tools.schema.record import REJECTING, Flag
@@ -96,7 +69,7 @@ def operator_page(site: Site, operator: OperatorReport) -> str:
 
 def backward_page(site: Site, operator: OperatorReport) -> str:
     """Return the page of an operator's backward passes."""
-    page = Page(backward_path(operator.folder), site.links, {"main", *operator.anchors})
+    page = Page(paths.backward_page(operator.folder), site.links, {"main", *operator.anchors})
     notebook = blank_notebook(
         f"{operator.title}: backward",
         "Results of the backward pass, which is timed separately from the forward pass.",
@@ -131,9 +104,14 @@ def _operator_page(
         latency=chart,
         charts=charts,
         other_panels=[panel for panel in chart.panels if panel.view not in operator.anchors] if chart else [],
-        figures=[image(figure, page) for figure in operator.figures if figure is not operator.chart],
-        downloads=[*(link(artifact, page) for artifact in operator.artifacts), _records(operator, page)],
-        combined=[(notebook_title(one), page.url(page_path(one.path))) for one in operator.combined],
+        figures=[
+            artifacts.image(figure, page) for figure in operator.figures if figure is not operator.chart
+        ],
+        downloads=[
+            *(artifacts.link(artifact, page) for artifact in operator.artifacts),
+            _records(operator, page),
+        ],
+        combined=[(notebook_title(one), page.url(paths.page_path(one.path))) for one in operator.combined],
     )
 
 
@@ -142,31 +120,29 @@ def _chart(operator: OperatorReport, page: Page) -> ArtifactPreview | None:
     if operator.chart is None:
         return None
     elsewhere = {view_slug(view) for view in operator.views if operator.page_of(view) != page.path}
-    found = figure_preview(operator.chart, page, elsewhere)
+    found = artifacts.figure_preview(operator.chart, page, elsewhere)
     return replace(found, data=[*found.data, _records(operator, page)])
 
 
 def _records(operator: OperatorReport, page: Page) -> ArtifactPreview:
     # The file is written together with the page, so its size is not known yet.
-    url = page.url(operator_records(operator.folder))
+    url = page.url(paths.operator_records(operator.folder))
     return ArtifactPreview("records.jsonl", url, "all records", "file")
 
 
 def matrix_page(site: Site, operator: OperatorReport) -> str:
     """Return the page of an operator's matrices."""
-    page = Page(matrix_path(operator.folder), site.links)
-    notebook = blank_notebook(
-        f"{operator.title}: matrix",
-        "Every workload by every implementation, as a multiple of the workload's fastest correct time.",
-    )
+    page = Page(paths.matrix_page(operator.folder), site.links)
     return render(
         site,
         "matrix.html.j2",
         page,
-        notebook,
+        blank_notebook(
+            f"{operator.title}: matrix",
+            "Every workload by every implementation, as a multiple of the workload's fastest correct time.",
+        ),
         owner=operator,
         origins=view_origins(operator.views),
-        operator=operator,
         urls=operator.urls(page),
         steps=MATRIX_STEPS,
     )
@@ -186,7 +162,6 @@ def implementation_page(site: Site, operator: OperatorReport, notebook: Notebook
         origins=origins(rows),
         cell_views=views,
         devices=rows_by_device(rows),
-        operator=operator,
         titles={row.implementation: row.title for view in operator.views for row in view.rows},
         details=device_details(operator.records_of(notebook), views.artifacts),
     )
@@ -206,52 +181,38 @@ def notebook_page(site: Site, notebook: NotebookRun) -> str:
         owner=operator,
         origins=view_origins(operator.views) if combines and operator else [],
         cell_views=views,
-        operator=operator,
     )
 
 
 def selfcheck_page(site: Site) -> str:
     """Return the page of the project's self-checks."""
-    page = Page(SELFCHECK, site.links)
-    return render(
-        site,
-        "selfcheck.html.j2",
-        page,
-        blank_notebook(selfchecks.TITLE, selfchecks.DESCRIPTION),
-        selfchecks=site.selfchecks,
-        heading_ids=[page.heading_id(f"device-{one.check.device.slug}") for one in site.selfchecks.sections],
-    )
+    notebook = blank_notebook(selfchecks.TITLE, selfchecks.DESCRIPTION)
+    page = Page(paths.SELFCHECK, site.links)
+    return render(site, "selfcheck.html.j2", page, notebook, selfchecks=site.selfchecks)
 
 
 def devices_page(site: Site) -> str:
     """Return the list of devices."""
-    page = Page(DEVICES, site.links)
     notebook = blank_notebook("Devices", "The machines on which this report's numbers were measured.")
-    found = [(device, page.url(device.path), view_origins(device.views)) for device in site.devices]
-    return render(site, "devices.html.j2", page, notebook, devices=found)
+    return render(site, "devices.html.j2", Page(paths.DEVICES, site.links), notebook, devices=site.devices)
 
 
 def device_page(site: Site, device: ReportDevice) -> str:
     """Return the page of a device."""
-    page = Page(device.path, site.links)
-    notebook = blank_notebook(
-        device.device.name,
-        "Environment, measured peaks, stability, and the operators measured on this device.",
-    )
     checked = any(one.check.device.slug == device.device.slug for one in site.selfchecks.sections)
     return render(
         site,
         "device.html.j2",
-        page,
-        notebook,
-        parent=("Devices", DEVICES),
+        Page(device.path, site.links),
+        blank_notebook(
+            device.device.name,
+            "Environment, measured peaks, stability, and the operators measured on this device.",
+        ),
+        parent=("Devices", paths.DEVICES),
         origins=view_origins(device.views),
         device=device.device,
-        facts=devices.environment_facts(device),
-        operators=[
-            (operator, results, next(iter(view_origins(results.views)), None))
-            for operator, results in device.operators
-        ],
+        environments=[row.environment for view in device.views for row in view.rows],
+        operators=device.operators,
         peaks=devices.measured_peaks(device),
         sentinels=devices.sentinel_histories(site.readings.get(device.device.slug, ())),
         # The device's anchor on the page of the self-checks.
@@ -261,13 +222,12 @@ def device_page(site: Site, device: ReportDevice) -> str:
 
 def method_page(site: Site) -> str:
     """Return the page that explains how times are measured and what each term means."""
-    page = Page(METHOD, site.links)
     notebook = blank_notebook("Method", "What is timed, how, and what each term of this report means.")
     documented = (site.root / "docs/measuring.md").is_file()
     return render(
         site,
         "method.html.j2",
-        page,
+        Page(paths.METHOD, site.links),
         notebook,
         flags=[(flag, flag in REJECTING) for flag in Flag],
         documented=site.links.source("docs/measuring.md") if documented else "",
@@ -276,17 +236,16 @@ def method_page(site: Site) -> str:
 
 def status_page(site: Site) -> str:
     """Return the page of all failures, by reason."""
-    page = Page(STATUS, site.links)
-    notebook = blank_notebook("Failures", "All failures over all operators and devices, with the reason.")
+    page = Page(paths.STATUS, site.links)
     views = [view for operator in site.operators for view in operator.views]
     return render(
         site,
         "status.html.j2",
         page,
-        notebook,
+        blank_notebook("Failures", "All failures over all operators and devices, with the reason."),
         origins=view_origins(views),
         groups=failure_groups(site.operators, page),
-        problems=[(operator.title, page.url(operator.page), operator.problem) for operator in site.operators],
+        operators=site.operators,
         total=sum(len(row.points) for view in views for row in view.rows),
     )
 
@@ -296,47 +255,38 @@ def not_found_page(site: Site) -> str:
 
     It is shown at any depth. Its script finds the root from the folders of the site and corrects the links.
     """
-    from kernels_bench_tools.report.templates import environment
-
-    page = Page(NOT_FOUND, site.links)
-    folders = {posixpath.dirname(path) for path in site.paths.pages.values()}
-    # "<" in a folder's name must not end the script.
-    data = json.dumps(sorted(folders - {""}, key=lambda it: (-len(it), it))).replace("<", "\\u003c")
-    return (
-        environment()
-        .get_template("404.html.j2")
-        .render(
-            project=site.build.project,
-            page=page,
-            folders=Markup(data),  # noqa: S704 - JSON without "<"
-            operators=[(operator.title, page.url(operator.page)) for operator in site.operators],
-        )
+    folders = {posixpath.dirname(path) for path in site.paths.pages.values()} - {""}
+    return render(
+        site,
+        "404.html.j2",
+        Page(paths.NOT_FOUND, site.links),
+        blank_notebook("Page not found"),
+        folders=sorted(folders, key=lambda it: (-len(it), it)),
+        operators=site.operators,
     )
 
 
 def figure_file(site: Site, artifact: Artifact) -> bytes:
     """Return a figure with links relative to its place in the site."""
-    from kernels_bench_tools.report.artifacts import relinked
-
-    return relinked(artifact, site.links)
+    return artifacts.relinked(artifact, site.links)
 
 
 def highlighting_styles() -> str:
     """Return the style sheet of code."""
-    from kernels_bench_tools.report.prose import highlight_styles
+    from kernels_bench_tools.report.prose import highlight_styles  # imports markdown-it and Pygments
 
     return highlight_styles()
 
 
 def _open(site: Site, notebook: NotebookRun, ids: Set[str] = frozenset()) -> tuple[Page, CellViews, Body]:
     """Return the page of a notebook, its cells, and its text, whose headings do not get these ids."""
-    from kernels_bench_tools.report.prose import render_notebook  # imports markdown-it and Pygments
+    from kernels_bench_tools.report.prose import render_notebook  # slow, as above
 
-    path = site.paths.pages.get(notebook.path, page_path(notebook.path))
+    path = site.paths.pages.get(notebook.path, paths.page_path(notebook.path))
     page = Page(path, site.links, {"main", *ids})
     body = render_notebook(notebook, page, raw_html=site.build.project.raw_html)
-    artifacts = list(notebook_artifacts(site.root, site.paths, notebook))
-    return page, CellViews(page, site.root, site.paths, notebook, artifacts), body
+    written = list(artifacts.notebook_artifacts(site.root, site.paths, notebook))
+    return page, CellViews(page, site.root, site.paths, notebook, written), body
 
 
 def _empty_notebook(folder: str, title: str) -> NotebookRun:

@@ -7,7 +7,7 @@ from functools import cache
 from jinja2 import Environment, FileSystemBytecodeCache, FileSystemLoader, StrictUndefined
 
 from kernels_bench_tools import text
-from kernels_bench_tools.report import cells, labels, rows, sparklines
+from kernels_bench_tools.report import cells, devices, labels, rows, sparklines
 from kernels_bench_tools.report.output.keys import digest, program_key
 from kernels_bench_tools.report.paths import template_folder
 
@@ -60,6 +60,8 @@ def environment() -> Environment:
         baseline_title=rows.baseline_title,
         fastest=rows.fastest,
         passed_rows=rows.passed_rows,
+        environment_facts=devices.environment_facts,
+        view_origins=rows.view_origins,
         measured_days=rows.measured_days,
         environment_row=rows.environment_row,
         matrix_ratio=rows.matrix_ratio,
