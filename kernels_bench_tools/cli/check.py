@@ -8,8 +8,8 @@ from pathlib import Path
 from kernels_bench_tools.cli import USER_MISTAKE
 from kernels_bench_tools.cli.options import Json
 from kernels_bench_tools.cli.output import note, print_json
-from kernels_bench_tools.notebooks.check import check_advice, check_project
 from kernels_bench_tools.notebooks.project import find_project
+from kernels_bench_tools.notebooks.survey import survey_project
 
 
 def check(json: Json = False) -> int:
@@ -17,9 +17,8 @@ def check(json: Json = False) -> int:
 
     Checks front matter, cells, attributes and needs. Exits with 1 if there are problems.
     """
-    project = find_project(Path.cwd())
-    problems = check_project(project)
-    advice = check_advice(project)
+    survey = survey_project(find_project(Path.cwd()))
+    problems, advice = survey.problems(), survey.advice()
     if json:
         print_json({"problems": [str(problem) for problem in problems], "advice": advice})
         return USER_MISTAKE if problems else 0
@@ -27,5 +26,5 @@ def check(json: Json = False) -> int:
         print(problem, file=sys.stderr)
     for text in advice:
         note(text)
-    print(f"{len(project.notebook_paths())} notebooks, {len(problems)} problems, {len(advice)} notes")
+    print(f"{len(survey.notebooks)} notebooks, {len(problems)} problems, {len(advice)} notes")
     return USER_MISTAKE if problems else 0

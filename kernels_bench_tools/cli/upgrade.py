@@ -11,7 +11,7 @@ import typer
 from kernels_bench_tools.cli.options import Paths
 from kernels_bench_tools.cli.output import note, plural
 from kernels_bench_tools.notebooks.project import find_project
-from kernels_bench_tools.notebooks.upgrade import apply_changes, count_undated, find_changes, parse_moment
+from kernels_bench_tools.notebooks.upgrade import apply_changes, find_changes, parse_moment
 
 
 def upgrade(
@@ -31,8 +31,7 @@ def upgrade(
     project = find_project(Path.cwd())
     now = datetime.now(UTC)
     after = parse_moment(to or f"{now:%Y-%m-%d}", now)
-    changes = find_changes(project, paths or [], after)
-    undated = count_undated(project, paths or [])
+    changes, undated = find_changes(project, paths or [], after)
     if not dry_run:
         apply_changes(changes)
     for change in changes:

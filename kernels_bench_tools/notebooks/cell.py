@@ -50,23 +50,13 @@ class Cell(CodeCell):  # type: ignore[misc]  # uvnote has no types
     """Line number of the opening fence in the file."""
 
     @property
-    def local_needs(self) -> list[str]:
-        """Needed cells of this notebook."""
-        return [need for need in self.needs if not is_reference(need)]
-
-    @property
-    def references(self) -> list[str]:
-        """Needs outside this notebook, as written: ``path.md``, ``path.md:cell``, or a path of data files."""
-        return [need for need in self.needs if is_reference(need)]
-
-    @property
     def measures(self) -> bool:
         """Whether the cell writes records."""
         return any(output.endswith(".jsonl") for output in self.outputs)
 
 
 def is_reference(need: str) -> bool:
-    """Return whether a need is a path rather than the id of a cell in the same notebook."""
+    """Return whether a need is a path (``path.md``, ``path.md:cell``, data files), not a cell of the notebook."""
     return "/" in need or is_pattern(need) or need.partition(":")[0].endswith(".md")
 
 

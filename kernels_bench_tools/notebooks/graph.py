@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from kernels_bench_tools.errors import NotebookError
-from kernels_bench_tools.notebooks.cell import Cell
+from kernels_bench_tools.notebooks.cell import Cell, is_reference
 from kernels_bench_tools.notebooks.document import Notebook
 from kernels_bench_tools.notebooks.project import Project, is_pattern, join_path, matches
 from kernels_bench_tools.text import did_you_mean
@@ -102,7 +102,11 @@ def _sorted(graph: Graph) -> dict[CellName, Node]:
         except CycleError as error:
             # Remove one edge of the cycle, so that further cycles are found, too.
             cycle: list[CellName] = error.args[1]
-            graph.problems.append(_cycle_error(graph.nodes[cycle[-1]], list(reversed(cycle))))
+            node = graph.nodes[cycle[-1]]
+            where = f"{node.name.notebook}:{node.cell.file_line}"
+            what = "cells need one another in a circle: " + " needs ".join(map(str, reversed(cycle)))
+            problem = NotebookError(where, what, "", "Remove one of these needs")
+            graph.problems.append((node.name.notebook, problem))
             needs[cycle[1]].remove(cycle[0])
             sorter = TopologicalSorter(needs)
     order: list[CellName] = []
@@ -111,12 +115,6 @@ def _sorted(graph: Graph) -> dict[CellName, Node]:
         order += ready
         sorter.done(*ready)
     return {name: graph.nodes[name] for name in order}
-
-
-def _cycle_error(node: Node, cycle: list[CellName]) -> tuple[str, NotebookError]:
-    what = "cells need one another in a circle: " + " needs ".join(map(str, cycle))
-    where = f"{node.name.notebook}:{node.cell.file_line}"
-    return node.name.notebook, NotebookError(where, what, "", "Remove one of these needs")
 
 
 @dataclass
@@ -130,9 +128,10 @@ class _Resolver:
 
     def resolve(self) -> Iterator[NotebookError]:
         """Fill the node; yield an error for each need that cannot be resolved."""
-        for need in self.node.cell.local_needs:
-            yield from self._local(need)
-        for reference in self.node.cell.references:
+        for reference in self.node.cell.needs:
+            if not is_reference(reference):
+                yield from self._local(reference)
+                continue
             path, _, cell = reference.partition(":")
             name = join_path(self.node.notebook.folder, path)
             if name is None:

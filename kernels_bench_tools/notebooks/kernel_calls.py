@@ -41,18 +41,15 @@ def find_kernel_calls(notebook: Notebook) -> Iterator[KernelCall]:
             tree = ast.parse(cell.code)
         except (SyntaxError, ValueError, RecursionError, MemoryError):  # running the cell reports it
             continue
-        calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call) and _is_get_kernel(node.func)]
+        calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
+        calls = [
+            call for call in calls if _FUNCTION in {getattr(call.func, name, "") for name in ("id", "attr")}
+        ]
         for call in sorted(calls, key=lambda node: (node.lineno, node.col_offset)):
             where = f"{notebook.name}:{cell.file_line + call.lineno}"
             named = {keyword.arg: _literal(keyword.value) for keyword in call.keywords if keyword.arg}
             first = _literal(call.args[0]) if call.args else named.pop("reference", None)
             yield KernelCall(where, _reference(first), named)
-
-
-def _is_get_kernel(function: ast.expr) -> bool:
-    return (isinstance(function, ast.Name) and function.id == _FUNCTION) or (
-        isinstance(function, ast.Attribute) and function.attr == _FUNCTION
-    )
 
 
 def _reference(value: Any) -> str | dict[str, str] | None:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from kernels_bench_tools.errors import NotebookError, ProjectError
 from kernels_bench_tools.notebooks.document import Notebook, survey_notebook
 from kernels_bench_tools.notebooks.graph import CellName, Graph, build_graph, unknown_cell_hint
+from kernels_bench_tools.notebooks.header import has_undated_packages
+from kernels_bench_tools.notebooks.kernel_calls import find_kernel_calls
 from kernels_bench_tools.notebooks.project import Project
 
 
@@ -39,6 +41,10 @@ class Survey:
             found += self.notebooks[name].problems
             found += [error for notebook, error in self.graph.problems if notebook == name]
         return found
+
+    def advice(self) -> list[str]:
+        """Return a line for everything that is allowed but not recommended, such as cells without a date."""
+        return [line for notebook in self.notebooks.values() for line in _advice(notebook)]
 
     def raise_problems(self, names: Iterable[str]) -> None:
         """Raise a ``NotebooksError`` if there is any error in these notebooks."""
@@ -71,7 +77,7 @@ def survey_targets(project: Project, targets: Sequence[str]) -> tuple[Survey, li
 def select_notebooks(project: Project, survey: Survey, targets: Sequence[str]) -> list[str]:
     """Return the names of the notebooks that ``targets`` select; all without targets."""
     if not targets:
-        return sorted(survey.notebooks)
+        return list(survey.notebooks)
     paths = project.find_notebooks([_split(target)[0] for target in targets])
     return [project.relative(path) for path in paths]
 
@@ -99,6 +105,20 @@ def select_cells(project: Project, survey: Survey, targets: Sequence[str]) -> li
 def _split(target: str) -> tuple[str, str]:
     notebooks, colon, cell = target.rpartition(":")
     return (notebooks, cell) if colon else (target, "")
+
+
+def _advice(notebook: Notebook) -> Iterator[str]:
+    for line in notebook.nested:
+        what = "a python fence in a list or a quotation is an example, not a cell."
+        yield f"{notebook.name}:{line}: {what} Remove its indentation if it should run."
+    for cell in notebook.active_cells:
+        if has_undated_packages(cell.code, cell.deps):
+            what = "has no `[tool.uv] exclude-newer`: later builds may install other packages."
+            hint = 'Add `exclude-newer = "YYYY-MM-DDT00:00:00Z"` to its header.'
+            yield f"{notebook.name}:{cell.file_line}: cell {cell.id!r} {what} {hint}"
+    for call in find_kernel_calls(notebook):
+        if not call.is_pinned:
+            yield f"{call.where}: get_kernel has no version: the kernel may change. Add one, such as @1."
 
 
 def _script_clashes(notebooks: Iterable[Notebook]) -> list[tuple[str, NotebookError]]:

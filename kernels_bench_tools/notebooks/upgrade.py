@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -62,20 +62,19 @@ def parse_moment(text: str, now: datetime) -> str:
     return f"{moment:%Y-%m-%dT%H:%M:%SZ}"
 
 
-def find_changes(project: Project, targets: Sequence[str], after: str) -> list[DateChange]:
+def find_changes(project: Project, targets: Sequence[str], after: str) -> tuple[list[DateChange], int]:
     """Return the headers of the selected notebooks, or of all, whose date is not ``after``.
 
-    A date that does not have a line of its own is a ``NotebookError``.
+    The number is that of cells which install packages without a date. A date that does not have a line of its own is
+    a ``NotebookError``.
     """
-    cells = _selected_cells(project, targets)
+    survey, _ = survey_targets(project, targets)
+    notebooks = [survey.notebooks[name] for name in select_notebooks(project, survey, targets)]
+    cells = [(notebook, cell) for notebook in notebooks for cell in notebook.active_cells]
     found = (change for notebook, cell in cells for change in _changes(project, notebook, cell, after))
     # Notebooks may share a script.
-    return list(dict.fromkeys(change for change in found if change.before != after))
-
-
-def count_undated(project: Project, targets: Sequence[str]) -> int:
-    """Return how many cells of the selected notebooks install packages without a date."""
-    return sum(has_undated_packages(cell.code, cell.deps) for _, cell in _selected_cells(project, targets))
+    changes = list(dict.fromkeys(change for change in found if change.before != after))
+    return changes, sum(has_undated_packages(cell.code, cell.deps) for _, cell in cells)
 
 
 def apply_changes(changes: Sequence[DateChange]) -> None:
@@ -83,20 +82,14 @@ def apply_changes(changes: Sequence[DateChange]) -> None:
     for change in changes:
         try:
             lines = change.path.read_bytes().split(b"\n")
-            if match := _LINE.match(lines[change.line]):
-                start, end = match.span("date")
-                line = lines[change.line]
-                lines[change.line] = line[:start] + change.after.encode() + line[end:]
+            line = lines[change.line]
+            if match := _LINE.match(line):
+                lines[change.line] = (
+                    line[: match.start("date")] + change.after.encode() + line[match.end("date") :]
+                )
             write_atomically(change.path, b"\n".join(lines))
         except OSError as error:
             raise ProjectError(str(change.path), f"cannot be written ({error.strerror})") from None
-
-
-def _selected_cells(project: Project, targets: Sequence[str]) -> Iterator[tuple[Notebook, Cell]]:
-    survey, _ = survey_targets(project, targets)
-    for name in select_notebooks(project, survey, targets):
-        for cell in survey.notebooks[name].active_cells:
-            yield survey.notebooks[name], cell
 
 
 def _changes(project: Project, notebook: Notebook, cell: Cell, after: str) -> list[DateChange]:

@@ -1,15 +1,14 @@
 import pytest
 
 from kernels_bench_tools.errors import NotebookError
-from kernels_bench_tools.notebooks.check import check_advice, check_project
-from kernels_bench_tools.notebooks.survey import NotebooksError
+from kernels_bench_tools.notebooks.survey import NotebooksError, survey_project
 
 CELL = "```python id=a\n1\n```\n"
 
 
 def problems(workspace, text):
     workspace.write("n.md", text)
-    return [str(problem) for problem in check_project(workspace.project)]
+    return [str(problem) for problem in survey_project(workspace.project).problems()]
 
 
 @pytest.mark.parametrize(
@@ -96,7 +95,7 @@ def test_cells_with_the_same_script_path_are_an_error(workspace):
     workspace.cell("x__y.md", "1", "id=z")
     workspace.cell("x.md", "1", "id=y__z")
 
-    assert "makes the same file name" in str(check_project(workspace.project)[0])
+    assert "makes the same file name" in str(survey_project(workspace.project).problems()[0])
 
 
 def test_nothing_runs_if_a_notebook_has_errors(workspace):
@@ -133,10 +132,13 @@ def test_check_advises_to_pin_a_date(workspace):
     workspace.cell("deps.md", "1", "id=a deps=six")
     workspace.cell("bare.md", "1")
 
-    assert [line.partition(":")[0] for line in check_advice(workspace.project)] == ["deps.md", "undated.md"]
+    assert [line.partition(":")[0] for line in survey_project(workspace.project).advice()] == [
+        "deps.md",
+        "undated.md",
+    ]
 
 
 def test_check_lists_python_fences_that_do_not_run(workspace):
     workspace.write("n.md", "- item\n\n  ```python id=a\n  1\n  ```\n")
 
-    assert check_advice(workspace.project)[0].startswith("n.md:3: a python fence in a list")
+    assert survey_project(workspace.project).advice()[0].startswith("n.md:3: a python fence in a list")

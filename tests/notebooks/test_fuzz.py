@@ -12,7 +12,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from kernels_bench_tools.errors import KbtError
-from kernels_bench_tools.notebooks.check import check_advice, check_project
 from kernels_bench_tools.notebooks.document import read_notebook
 from kernels_bench_tools.notebooks.project import Project
 from kernels_bench_tools.notebooks.survey import survey_project
@@ -208,10 +207,10 @@ def test_any_notebook_is_read_or_rejected_in_one_line(texts):
                 read_notebook(project, path)
             except KbtError:
                 continue
-        problems = check_project(project)
-        assert all(isinstance(problem, KbtError) for problem in problems)
-        check_advice(project)
         survey = survey_project(project)
+        problems = survey.problems()
+        assert all(isinstance(problem, KbtError) for problem in problems)
+        survey.advice()
         if not problems:
             for node in survey.graph.nodes.values():
                 assert root in node.notebook.script_path(node.cell).resolve().parents

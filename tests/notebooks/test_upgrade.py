@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 import pytest
 
 from kernels_bench_tools.errors import KbtError
-from kernels_bench_tools.notebooks.upgrade import apply_changes, count_undated, find_changes, parse_moment
+from kernels_bench_tools.notebooks.upgrade import apply_changes, find_changes, parse_moment
 
 NOW = datetime(2026, 11, 20, 16, 0, tzinfo=UTC)
 OLD, NEW = "2026-01-02T00:00:00Z", "2026-11-20T00:00:00Z"
@@ -15,7 +15,7 @@ HEADER = (
 
 
 def upgrade(workspace, *targets):
-    changes = find_changes(workspace.project, targets, NEW)
+    changes, _ = find_changes(workspace.project, targets, NEW)
     apply_changes(changes)
     return [(change.where, change.before, change.after) for change in changes]
 
@@ -76,7 +76,7 @@ def test_cells_without_a_date_are_counted_and_not_changed(workspace):
     before = path.read_bytes()
 
     assert upgrade(workspace) == []
-    assert count_undated(workspace.project, []) == 2
+    assert find_changes(workspace.project, [], NEW) == ([], 2)
     assert path.read_bytes() == before
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from kernels_bench_tools.cli import main
-from kernels_bench_tools.notebooks.check import check_project
+from kernels_bench_tools.notebooks.survey import survey_project
 from kernels_bench_tools.report.site import publish
 
 
@@ -307,7 +307,7 @@ def test_a_need_on_another_notebook_does_not_require_a_slash(workspace):
         "n.md", "import os; print(os.listdir(os.environ['UVNOTE_FILE_OTHER_A']))", "id=a needs=other.md:a"
     )
 
-    assert check_project(workspace.project) == []
+    assert survey_project(workspace.project).problems() == []
     workspace.build()
     assert "x.txt" in output(workspace, "n.md")
 

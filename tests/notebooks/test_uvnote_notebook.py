@@ -1,6 +1,6 @@
 """A combined notebook written for uvnote, with styles, scripts in prose, and needs on six other notebooks, runs."""
 
-from kernels_bench_tools.notebooks.check import check_project
+from kernels_bench_tools.notebooks.survey import survey_project
 
 NEEDS = [
     "../impls/flash.md:benchmark",
@@ -71,7 +71,7 @@ def test_a_combined_notebook_written_for_uvnote_runs(workspace):
         code = f"open('attn.jsonl', 'w').write('{name} {cell};')"
         workspace.write(f"attention/impls/{name}", f"{text}```python id={cell} outputs=attn.*\n{code}\n```\n")
 
-    assert check_project(workspace.project) == []
+    assert survey_project(workspace.project).problems() == []
     workspace.build(environment="uv")
 
     run = workspace.result("attention/results/combined.md", "combine")
