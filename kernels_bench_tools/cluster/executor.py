@@ -99,7 +99,7 @@ class ClusterExecutor:
             raise
         infos = [info for info in self._workers.values() if info is not None]
         self.device = infos[0].device
-        self.identity = lambda: infos[0].identity
+        self.identity = infos[0].identity
         # A power of two, since the scheduler adds and subtracts shares.
         self._slots = 1 << (min(info.threads for info in infos).bit_length() - 1)
         self.jobs = self._slots * len(infos)

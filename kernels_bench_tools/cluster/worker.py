@@ -37,7 +37,7 @@ from kernels_bench_tools.run.cache.key import Fingerprints
 from kernels_bench_tools.run.cache.store import CellCache
 from kernels_bench_tools.run.environment.base import find_environment
 from kernels_bench_tools.run.executor import LocalExecutor
-from kernels_bench_tools.run.git import Revision
+from kernels_bench_tools.run.git import Checkout
 from kernels_bench_tools.run.progress import ForwardedProgress, Progress
 from kernels_bench_tools.run.schedule import Execution
 from kernels_bench_tools.schema.device import Device, current_device
@@ -159,15 +159,17 @@ def _execution(
         # Sessions of one build wait for one another where workers share a device.
         wait_progress=Progress(),
     )
+    checkout = Checkout(project.root)
+    checkout.commit, checkout.dirty = context.commit, context.dirty  # the client's, known in advance
     graph = Graph({node.name: _moved(node, tree) for node in shipment.nodes})
     return Execution(
         executor=executor,
         fingerprints=Fingerprints(
-            project, graph, device, environment.name, environment.identity, context.workloads, context.mode
+            project, graph, device, environment.name, executor.identity, context.workloads, context.mode
         ),
         process_count=context.processes,
         cache=cache,
-        checkout=Revision(context.commit, context.dirty),
+        checkout=checkout,
         progress=progress,
         policy=shipment.policy,
         results=results,

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
 
 from kernels_bench_tools.errors import KbtError
-from kernels_bench_tools.notebooks.graph import CellName, Node
+from kernels_bench_tools.notebooks.graph import CellName, Graph, Node
 from kernels_bench_tools.notebooks.project import Project, find_project
-from kernels_bench_tools.notebooks.survey import Survey, survey_project, survey_targets
+from kernels_bench_tools.notebooks.survey import survey_project, survey_targets
 from kernels_bench_tools.run.cache.key import DATA, UPSTREAM, Fingerprints
 from kernels_bench_tools.run.environment.base import PACKAGE_FOLDER, find_environment
 from kernels_bench_tools.run.git import Repository
@@ -25,11 +24,9 @@ class AffectedNotebook(msgspec.Struct, kw_only=True):
 
     notebook: str
     operator: str
-    """Its operator; empty if it belongs to none."""
     cells: list[str]
     """The ids of these cells, in a possible order."""
     measures: bool
-    """Whether one of these cells writes records."""
     requires: list[str]
     """Device kinds of which the machine must have one; empty for any machine."""
     changed: dict[str, list[str]]
@@ -58,30 +55,21 @@ def find_affected(
         earlier = Path(folder).resolve() / "tree"
         earlier.mkdir()
         repository.check_out(commit, earlier)
-        now = _tree(project, survey, environment, PACKAGE_FOLDER.parent)
-        before = _earlier_tree(project, repository, earlier, environment)
+        now = _fingerprints(project, survey.graph, environment, PACKAGE_FOLDER.parent)
+        before = _earlier_fingerprints(project, repository, earlier, environment)
         changed = _changed_cells(now, before, cells, files)
-    return _by_notebook(survey, cells, changed)
+    return _by_notebook(survey.graph, changed)
 
 
-@dataclass(frozen=True)
-class _Tree:
-    """A project, now or at the earlier revision."""
-
-    project: Project
-    survey: Survey
-    fingerprints: Fingerprints
+def _fingerprints(project: Project, graph: Graph, environment: str, package: Path) -> Fingerprints:
+    identity = find_environment(environment).identity()
+    return Fingerprints(project, graph, current_device(), environment, identity, package=package)
 
 
-def _tree(project: Project, survey: Survey, environment: str, package: Path) -> _Tree:
-    identity = find_environment(environment).identity
-    device = current_device()
-    prints = Fingerprints(project, survey.graph, device, environment, identity, package=package)
-    return _Tree(project, survey, prints)
-
-
-def _earlier_tree(project: Project, repository: Repository, top: Path, environment: str) -> _Tree | None:
-    """Return the project at the earlier revision; None if it was no project then."""
+def _earlier_fingerprints(
+    project: Project, repository: Repository, top: Path, environment: str
+) -> Fingerprints | None:
+    """Return those of the project at the earlier revision; None if it was no project then."""
     root, package = top / project.root.relative_to(repository.top), PACKAGE_FOLDER.parent
     if package.is_relative_to(repository.top):
         package = top / package.relative_to(repository.top)
@@ -89,40 +77,46 @@ def _earlier_tree(project: Project, repository: Repository, top: Path, environme
         found = find_project(root) if root.is_dir() else None
         if found is None or found.root != root:
             return None
-        survey = survey_project(found)
+        return _fingerprints(found, survey_project(found).graph, environment, package)
     except KbtError:
         return None
-    return _tree(found, survey, environment, package)
 
 
 def _changed_cells(
-    now: _Tree, before: _Tree | None, cells: Sequence[CellName], files: set[Path]
+    now: Fingerprints, before: Fingerprints | None, cells: Sequence[CellName], files: set[Path]
 ) -> dict[CellName, list[str]]:
     """Return what changed for each changed cell, in a possible order."""
+    earlier = before.graph.nodes if before else {}
     changed: dict[CellName, list[str]] = {}
     for name in cells:
-        node = now.survey.graph.nodes[name]
-        old = before.survey.graph.nodes.get(name) if before else None
+        node, old = now.graph.nodes[name], earlier.get(name)
         if before is None or old is None:
             own, moved = ["name"], set[CellName]()
         else:
             own, moved = _own_changes(now, before, node, old, files), {*node.needs} ^ {*old.needs}
-        fronts = _new_fronts(now, before, node) if before else set[str]()
+        # The front matter of a needed notebook is an input of the cell.
+        moved |= {
+            one
+            for one in node.foreign
+            if one in earlier and earlier[one].notebook.front != now.graph.nodes[one].notebook.front
+        }
         others = dict.fromkeys([*node.needs, *(old.needs if old else ())])
-        upstream = [one for one in others if one in changed or one in moved or one.notebook in fronts]
+        upstream = [one for one in others if one in changed or one in moved]
         if own or upstream:
             own = [what for what in own if not (moved and what == ORDER)]
             changed[name] = [*own, *(f"{UPSTREAM}{one}" for one in upstream)]
     return changed
 
 
-def _own_changes(now: _Tree, before: _Tree, node: Node, old: Node, files: set[Path]) -> list[str]:
+def _own_changes(
+    now: Fingerprints, before: Fingerprints, node: Node, old: Node, files: set[Path]
+) -> list[str]:
     try:
-        earlier = before.fingerprints.own_parts(old)
+        earlier = before.own_parts(old)
     except (KbtError, ValueError, OSError):  # its notebook was broken then
         return ["code"]
-    inputs = now.fingerprints.inputs(node)
-    found = differences(earlier, now.fingerprints.own_parts(node))
+    inputs = now.inputs(node)
+    found = differences(earlier, now.own_parts(node))
     return [name for name in found if _is_tracked(now.project, name, inputs, files)]
 
 
@@ -135,27 +129,18 @@ def _is_tracked(project: Project, name: str, inputs: Mapping[str, Path], files: 
     return source is None or any(file == source or source in file.parents for file in files)
 
 
-def _new_fronts(now: _Tree, before: _Tree, node: Node) -> set[str]:
-    """Return the needed notebooks whose front matter changed, since that is an input of the cell."""
-    names = {need.notebook for need in node.foreign} & before.survey.notebooks.keys()
-    return {n for n in names if now.survey.notebooks[n].front != before.survey.notebooks[n].front}
-
-
-def _by_notebook(
-    survey: Survey, cells: Sequence[CellName], changed: Mapping[CellName, list[str]]
-) -> list[AffectedNotebook]:
+def _by_notebook(graph: Graph, changed: Mapping[CellName, list[str]]) -> list[AffectedNotebook]:
     affected = []
-    for name in dict.fromkeys(cell.notebook for cell in cells if cell in changed):
-        notebook = survey.notebooks[name]
-        own = [cell for cell in cells if cell in changed and cell.notebook == name]
+    for name in sorted({cell.notebook for cell in changed}):
+        nodes = [graph.nodes[cell] for cell in changed if cell.notebook == name]
         affected.append(
             AffectedNotebook(
                 notebook=name,
-                operator=notebook.operator,
-                cells=[cell.cell for cell in own],
-                measures=any(survey.graph.nodes[cell].cell.measures for cell in own),
-                requires=notebook.front.requires,
-                changed={cell.cell: changed[cell] for cell in own},
+                operator=nodes[0].notebook.operator,
+                cells=[node.name.cell for node in nodes],
+                measures=any(node.cell.measures for node in nodes),
+                requires=nodes[0].notebook.front.requires,
+                changed={node.name.cell: changed[node.name] for node in nodes},
             )
         )
-    return sorted(affected, key=lambda one: one.notebook)
+    return affected

@@ -7,18 +7,23 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+import msgspec
+
+from kernels_bench_tools.file_io import write_struct
 from kernels_bench_tools.notebooks.cell import Cell
 from kernels_bench_tools.notebooks.graph import CellName, Graph, Node
 from kernels_bench_tools.notebooks.limits import CellPolicy
+from kernels_bench_tools.notebooks.project import Project
 from kernels_bench_tools.run.cache.entry import Draft, Entry, StoredResult
 from kernels_bench_tools.run.cell_outputs import Collected
 from kernels_bench_tools.run.cell_records import add_failure, check_records
 from kernels_bench_tools.run.environment.base import Prepared
 from kernels_bench_tools.run.log_text import failure_from_log, is_out_of_memory, last_line
 from kernels_bench_tools.run.process.run import LOG_LIMIT, Exit, Stop
-from kernels_bench_tools.schema.build import CellContext
+from kernels_bench_tools.schema.build import CONTEXT_VARIABLE, NEEDS_VARIABLE, CellContext, Need, Needs
 from kernels_bench_tools.schema.device import Device
 from kernels_bench_tools.schema.record import Failure, Status
+from kernels_bench_tools.text import environment_key
 from kernels_bench_tools.text import size as readable_size
 
 DEFAULT_TIMEOUT_SECONDS = 900
@@ -52,6 +57,65 @@ class CellTask:
     def cell(self) -> Cell:
         """The cell."""
         return self.node.cell
+
+
+def write_inputs(folder: Path, project: Project, task: CellTask) -> dict[str, str]:
+    """Write the inputs of a cell into a folder of this run alone; return the variables that name them.
+
+    They are its context, and where the results of its needs are. uvnote's variables name the folders of the needs
+    that succeeded; ours describe all needs.
+    """
+    write_struct(folder / "context.json", task.context)
+    write_struct(folder / "needs.json", _needs(project, task))
+    return {
+        CONTEXT_VARIABLE: str(folder / "context.json"),
+        NEEDS_VARIABLE: str(folder / "needs.json"),
+        **_uvnote_variables(folder, task.node, task.results),
+    }
+
+
+def _needs(project: Project, task: CellTask) -> Needs:
+    nodes, results = task.graph.nodes, task.results
+    return Needs(
+        project=str(project.root),
+        notebook=task.node.name.notebook,
+        device=task.device,
+        cells=[
+            Need(
+                notebook=name.notebook,
+                cell=name.cell,
+                front=nodes[name].notebook.front,
+                status=results[name].result.status,
+                reason=results[name].result.reason,
+                directory=str(results[name].artifacts),
+            )
+            for name in task.node.foreign
+        ],
+        files=[str(path) for path in task.node.files],
+    )
+
+
+def _uvnote_variables(folder: Path, node: Node, results: Mapping[CellName, Entry]) -> dict[str, str]:
+    """Return uvnote's variables; as in uvnote, a need that failed has none."""
+    good = {
+        name: str(results[name].artifacts) for name in node.needs if results[name].result.status is Status.OK
+    }
+    inputs = {f"UVNOTE_INPUT_{environment_key(n.cell)}": good[n] for n in node.local if n in good}
+    variables = dict(inputs)
+    if inputs:
+        variables["UVNOTE_INPUTS"] = ",".join(inputs)
+    for name in node.foreign:
+        if name in good:
+            variables[f"UVNOTE_FILE_{_stem_key(name.notebook)}_{environment_key(name.cell)}"] = good[name]
+    for notebook, cells in node.whole.items():
+        manifest = folder / f"{_stem_key(notebook)}.json"
+        manifest.write_bytes(msgspec.json.encode({n.cell: good[n] for n in cells if n in good}))
+        variables[f"UVNOTE_FILE_{_stem_key(notebook)}"] = str(manifest)
+    return variables
+
+
+def _stem_key(notebook: str) -> str:
+    return environment_key(notebook.rpartition("/")[2].removesuffix(".md"))
 
 
 def conclude(task: CellTask, end: Exit, collected: Collected) -> StoredResult:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import shutil
 import uuid
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -13,20 +12,11 @@ import msgspec
 
 from kernels_bench_tools.errors import RecordError
 from kernels_bench_tools.notebooks.project import is_pattern
-from kernels_bench_tools.run.cache.entry import Draft, StoredResult
+from kernels_bench_tools.run.cache.entry import Draft, Entry, StoredResult
 from kernels_bench_tools.schema.build import CellContext
 from kernels_bench_tools.schema.device import Device
 from kernels_bench_tools.schema.record import SCHEMA, Environment, Failure, Record, Status
 from kernels_bench_tools.schema.record_io import append_record, read_records, valid_lines
-
-
-@dataclass(frozen=True)
-class ProcessRun:
-    """One process of a cell that has ended, successfully or not."""
-
-    draft: Draft
-    """Its files, which are not an entry of the cache yet."""
-    result: StoredResult
 
 
 def check_records(folder: Path, outputs: Sequence[str]) -> str:
@@ -64,7 +54,12 @@ def add_failure(
 
     The added record has no workload: it stands for all workloads that have no record.
     """
-    path = folder / _file_name(folder, outputs, context)
+    output = next(output for output in outputs if output.endswith(".jsonl"))
+    if is_pattern(output):
+        name = f"{context.operator.rpartition('/')[2] or context.implementation}.jsonl"
+        path = min(folder.glob(output), default=folder / name)
+    else:
+        path = folder / output
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(valid_lines(path))
     written = read_records(path)
@@ -85,20 +80,20 @@ def add_failure(
     append_record(path, record)
 
 
-def merge_processes(draft: Draft, runs: Sequence[ProcessRun], processes: int, seconds: float) -> StoredResult:
+def merge_processes(draft: Draft, runs: Sequence[Entry], processes: int, seconds: float) -> StoredResult:
     """Merge the runs of a cell, in order, into one draft; return the result of the first that failed, if one did.
 
     Records of all processes are kept in the order of the processes; other outputs are those of the first.
     """
-    folders = [run.draft.artifacts for run in runs]
+    folders = [run.artifacts for run in runs]
     _merge_records(draft.artifacts, folders)
-    others = (path for path in folders[0].rglob("*") if path.is_file() and path.suffix != ".jsonl")
-    for path in others:
-        copy = draft.artifacts / path.relative_to(folders[0])
-        copy.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(path, copy)
-    _merge_logs(draft.stdout, [run.draft.stdout for run in runs], processes)
-    _merge_logs(draft.stderr, [run.draft.stderr for run in runs], processes)
+    for path in folders[0].rglob("*"):
+        if path.is_file() and path.suffix != ".jsonl":
+            copy = draft.artifacts / path.relative_to(folders[0])
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(path, copy)
+    _merge_logs(draft.stdout, [run.stdout for run in runs], processes)
+    _merge_logs(draft.stderr, [run.stderr for run in runs], processes)
     result = next((run.result for run in runs if run.result.status is not Status.OK), runs[0].result)
     return msgspec.structs.replace(result, seconds=round(seconds, 3))
 
@@ -127,11 +122,3 @@ def _merge_logs(path: Path, logs: Sequence[Path], processes: int) -> None:
         merged += log.read_bytes()
     if any(log.stat().st_size for log in logs):  # an empty log is not shown
         path.write_bytes(merged)
-
-
-def _file_name(folder: Path, outputs: Sequence[str], context: CellContext) -> str:
-    output = next(output for output in outputs if output.endswith(".jsonl"))
-    if not is_pattern(output):
-        return output
-    written = sorted(path.relative_to(folder).as_posix() for path in folder.glob(output))
-    return written[0] if written else f"{context.operator.rpartition('/')[2] or context.implementation}.jsonl"

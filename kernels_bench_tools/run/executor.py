@@ -3,27 +3,27 @@
 from __future__ import annotations
 
 import os
+import shutil
 import tempfile
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
 
 from kernels_bench_tools.notebooks.graph import CellName, Node
 from kernels_bench_tools.notebooks.project import Project
 from kernels_bench_tools.run.cache.entry import StoredResult
-from kernels_bench_tools.run.cell import DEFAULT_TIMEOUT_SECONDS, CellTask, conclude, finish
-from kernels_bench_tools.run.cell_inputs import write_inputs
+from kernels_bench_tools.run.cell import DEFAULT_TIMEOUT_SECONDS, CellTask, conclude, finish, write_inputs
 from kernels_bench_tools.run.cell_outputs import Collected, collect_outputs, open_folder
-from kernels_bench_tools.run.environment.base import CellEnvironment, Prepared
-from kernels_bench_tools.run.environment.prepare import Preparation
+from kernels_bench_tools.run.environment.base import CellEnvironment, Prepared, write_script
 from kernels_bench_tools.run.locks import device_lock
-from kernels_bench_tools.run.log_text import hide_paths
+from kernels_bench_tools.run.log_text import hide_paths, without_paths
 from kernels_bench_tools.run.process.logs import Tail
 from kernels_bench_tools.run.process.memory import default_memory_limit
 from kernels_bench_tools.run.process.reaper import reaper
-from kernels_bench_tools.run.process.run import Processes
+from kernels_bench_tools.run.process.run import Processes, wait_for
 from kernels_bench_tools.run.progress import Progress
 from kernels_bench_tools.run.session import Session
 from kernels_bench_tools.schema.build import CONTEXT_VARIABLE
@@ -37,13 +37,12 @@ class Executor(Protocol):
     device: Device
     environment: str
     """``"uv"`` or ``"current"``."""
+    identity: list[str]
+    """What of the environment can change results."""
     jobs: int
     """How many cells that do not measure can run at once."""
     sessions: int
     """How many sessions can run beside other cells; 0 for one session with nothing beside it."""
-
-    def identity(self) -> list[str]:
-        """Return what of the environment can change results."""
 
     def prepare(
         self, nodes: Sequence[Node], logs: Mapping[CellName, Path], pool: ThreadPoolExecutor
@@ -86,22 +85,62 @@ class LocalExecutor:
     ) -> None:
         self.device = device
         self.environment = environment.name
-        self.identity = environment.identity
+        self.identity = environment.identity()
         self.jobs = jobs
         self._processes = Processes()
         self._project = project
-        self._cell_variables = environment.variables
         self._hidden = {project.root: ""} if hidden is None else hidden
         self._variables = variables or {}
         self._wait_progress = wait_progress or progress
-        self._preparation = Preparation(project, environment, self._processes, progress, self._hidden)
+        self._environment = environment
+        self._progress = progress
+        self._lock = threading.Lock()
         self._stopped = threading.Event()
 
     def prepare(
         self, nodes: Sequence[Node], logs: Mapping[CellName, Path], pool: ThreadPoolExecutor
     ) -> dict[CellName, Prepared]:
-        """Make all environments, so that nothing is installed beside a measurement."""
-        return self._preparation.prepare(nodes, logs, pool)
+        """Make all environments in parallel, each once, so that nothing is installed beside a measurement."""
+        shared: dict[Path, list[Node]] = {}
+        for node in nodes:
+            code, script = self._environment.script(node.cell), node.notebook.script_path(node.cell)
+            write_script(script, code)
+            found = self._environment.shared_script(code, script, self._project.root, self._project.state)
+            shared.setdefault(found, []).append(node)
+        futures = {
+            script: pool.submit(self._prepare_one, script, members, logs)
+            for script, members in shared.items()
+        }
+        wait_for(futures.values())
+        return {node.name: futures[script].result() for script, members in shared.items() for node in members}
+
+    def _prepare_one(self, script: Path, nodes: Sequence[Node], logs: Mapping[CellName, Path]) -> Prepared:
+        name, log = str(nodes[0].name), logs[nodes[0].name]
+        if len(nodes) > 1:
+            name += f" and {len(nodes) - 1} more"
+        self._progress.environment_started(name)
+        prepared = self._make(script, log)
+        for node in nodes[1:]:
+            shutil.copyfile(log, logs[node.name])
+        self._progress.environment_finished(name, prepared.seconds, not prepared.reason)
+        return prepared
+
+    def _make(self, script: Path, log: Path) -> Prepared:
+        try:
+            prepared = self._environment.prepare(script, log, self._processes)
+        except OSError as error:
+            prepared = Prepared(reason=f"its environment cannot be made: {error}")
+        hide_paths(log, self._hidden)
+        return replace(prepared, reason=without_paths(prepared.reason.encode(), self._hidden).decode())
+
+    def _renew(self, task: CellTask) -> Prepared:
+        """Return the environment of a cell that is about to start; made again if a cell changed its packages."""
+        with self._lock:
+            if task.prepared.is_intact():
+                return task.prepared
+            what = "another cell changed the packages of its environment; it is made again"
+            self._progress.note(f"{task.node.name}: {what}")
+            return self._make(Path(task.prepared.script), task.draft.environment_log)
 
     def measure(self, session: Session) -> None:
         """Run a session while holding this machine's device among all builds of this user."""
@@ -112,7 +151,7 @@ class LocalExecutor:
         """Run one process of a cell in an empty folder."""
         tail = Tail([task.draft.stdout, task.draft.stderr], task.on_output)
         try:
-            prepared = self._preparation.renew(task.prepared, task.node.name, task.draft.environment_log)
+            prepared = task.prepared if task.prepared.is_intact() else self._renew(task)
             if prepared.reason:
                 return finish(task, Status.ERROR, Failure(type="Resolution", msg=prepared.reason))
             with tempfile.TemporaryDirectory(dir=reaper().folder, ignore_cleanup_errors=True) as folder:
@@ -131,7 +170,7 @@ class LocalExecutor:
             end = self._processes.run(
                 [python, str(task.node.notebook.script_path(task.cell))],
                 folder=work,
-                variables={**self._cell_variables(home), **self._variables, **passed, **inputs},
+                variables={**self._environment.variables(home), **self._variables, **passed, **inputs},
                 stdout=task.draft.stdout,
                 stderr=task.draft.stderr,
                 timeout=task.cell.timeout or DEFAULT_TIMEOUT_SECONDS,
@@ -139,7 +178,12 @@ class LocalExecutor:
                 watch=watch,
                 memory_limit=task.policy.memory_limit or default_memory_limit(),
             )
-            collected = _collect(task, work_fd)
+            try:
+                collected = collect_outputs(
+                    work_fd, task.cell.outputs, task.draft.artifacts, task.policy.artifact_limit
+                )
+            except OSError as error:  # usually a full disk; what was copied before is complete
+                collected = Collected(excess=f"its files cannot be kept: {error.strerror or error}")
         finally:
             os.close(work_fd)
         for log in (task.draft.stdout, task.draft.stderr):
@@ -153,10 +197,3 @@ class LocalExecutor:
 
     def close(self) -> None:
         """Do nothing: this machine has nothing to release."""
-
-
-def _collect(task: CellTask, folder: int) -> Collected:
-    try:
-        return collect_outputs(folder, task.cell.outputs, task.draft.artifacts, task.policy.artifact_limit)
-    except OSError as error:  # usually a full disk; what was copied before is complete
-        return Collected(excess=f"its files cannot be kept: {error.strerror or error}")

@@ -5,21 +5,12 @@ from __future__ import annotations
 import os
 import subprocess
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
 from kernels_bench_tools.errors import ProjectError
 
 _SECONDS = 300
-
-
-@dataclass(frozen=True)
-class Revision:
-    """The commit that is checked out, where it is already known."""
-
-    commit: str
-    dirty: bool | None
 
 
 class Checkout:

@@ -59,15 +59,8 @@ def plan_build(project: Project, targets: Sequence[str], options: BuildOptions) 
     """
     survey, cells = survey_targets(project, targets)
     device, environment = current_device(), find_environment(options.environment)
-    prints = Fingerprints(
-        project,
-        survey.graph,
-        device,
-        environment.name,
-        environment.identity,
-        options.workloads,
-        options.mode,
-    )
+    identity, measured = environment.identity(), (options.workloads, options.mode)
+    prints = Fingerprints(project, survey.graph, device, environment.name, identity, *measured)
     counts = (options.process_count(device.kind), options.thorough_count(device.kind))
     planner = _Planner(prints, CellCache(project.state), [count for count in counts if count])
     return [planner.plan(survey.graph.nodes[name]) for name in cells]

@@ -23,7 +23,7 @@ from kernels_bench_tools.run.cache.store import CellCache
 from kernels_bench_tools.run.cell import CellTask, finish
 from kernels_bench_tools.run.environment.base import Prepared
 from kernels_bench_tools.run.executor import Executor
-from kernels_bench_tools.run.git import Checkout, Revision
+from kernels_bench_tools.run.git import Checkout
 from kernels_bench_tools.run.process.run import wait_for
 from kernels_bench_tools.run.progress import Progress
 from kernels_bench_tools.run.result import describe_cell
@@ -31,23 +31,19 @@ from kernels_bench_tools.run.session import Session
 from kernels_bench_tools.schema.build import FORWARD, CellContext, code_digest
 from kernels_bench_tools.schema.record import Failure, Status
 
-UNKNOWN_SECONDS = 1.0
-"""The assumed duration of a cell where no cell of the build has ever run."""
-
 
 class ReadyQueue:
-    """Those of ``cells`` that can start, the one with the longest remaining path first.
+    """Those of ``cells`` that can start, the one first that took the longest in earlier builds.
 
-    ``cells`` are in a possible order, and what else they need has ended. The length of a path is in seconds of
-    earlier builds, as far as known; equal cells come in the order of ``cells``.
+    ``cells`` are in a possible order, and what else they need has ended. Cells without known ``seconds`` count as
+    the mean of the others; equal ones come in the order of ``cells``.
     """
 
     def __init__(self, graph: Graph, cells: Sequence[CellName], seconds: Mapping[CellName, float]) -> None:
         position = {name: number for number, name in enumerate(cells)}
         needs = {name: [need for need in graph.nodes[name].needs if need in position] for name in cells}
-        self.remaining = _remaining_seconds(cells, needs, seconds)
-        """Seconds from a cell's start to the end of the last one that needs it."""
-        self._priority = {name: (-self.remaining[name], position[name]) for name in cells}
+        mean = sum(seconds.values()) / (len(seconds) or 1)
+        self._priority = {name: (-seconds.get(name, mean), position[name]) for name in cells}
         self._sorter = TopologicalSorter(needs)
         self._sorter.prepare()
         self._ready: list[tuple[tuple[float, int], CellName]] = []
@@ -67,20 +63,6 @@ class ReadyQueue:
         return sorted(names, key=self._priority.__getitem__)
 
 
-def _remaining_seconds(
-    cells: Sequence[CellName], needs: Mapping[CellName, Sequence[CellName]], seconds: Mapping[CellName, float]
-) -> dict[CellName, float]:
-    known = [seconds[name] for name in cells if name in seconds]
-    mean = sum(known) / len(known) if known else UNKNOWN_SECONDS
-    after = dict.fromkeys(cells, 0.0)
-    remaining: dict[CellName, float] = {}
-    for name in reversed(cells):
-        remaining[name] = seconds.get(name, mean) + after[name]
-        for need in needs[name]:
-            after[need] = max(after[need], remaining[name])
-    return remaining
-
-
 @dataclass
 class Execution:
     """The running part of a build."""
@@ -91,7 +73,7 @@ class Execution:
     process_count: int
     """In how many fresh processes each cell that measures is run."""
     cache: CellCache
-    checkout: Checkout | Revision
+    checkout: Checkout
     progress: Progress
     policy: CellPolicy
     """What cells may use."""
@@ -111,8 +93,6 @@ class Execution:
     _prepared: dict[CellName, Prepared] = field(default_factory=dict)
     _running: dict[Future[StoredResult], CellName] = field(default_factory=dict)
     _running_sessions: dict[Future[None], Session] = field(default_factory=dict)
-    _sessions: list[Session] = field(default_factory=list)
-    """Every session that was started."""
 
     @property
     def graph(self) -> Graph:
@@ -138,9 +118,7 @@ class Execution:
                     self._keep_finished()
                     raise
         finally:
-            unused = [draft for session in self._sessions for draft in session.process_drafts]
-            for draft in [*self._drafts.values(), *unused]:
-                self.cache.discard(draft)
+            self.cache.discard_drafts()
 
     def _settle_without_running(self, name: CellName) -> bool:
         """Give a cell its known result, or that it cannot run; return whether it has a result now.
@@ -220,7 +198,6 @@ class Execution:
                 break
             # By name, not by duration: the order in a session is the same in every build.
             session = self._session(sorted(name for name in ready if self._group(name) == group))
-            self._sessions.append(session)
             running[pool.submit(self.executor.measure, session)] = session
             ready = [name for name in ready if self._group(name) != group]
         return ready
@@ -269,8 +246,7 @@ class Execution:
                 self._commit(name, future.result())
         for session in self._running_sessions.values():
             self._close(session)
-            for name, drafts in session.unfinished().items():
-                self.unfinished[name] = [draft.artifacts for draft in drafts]
+            self.unfinished |= session.unfinished()
 
     def _task(self, node: Node, draft: Draft, process: int = 0) -> CellTask:
         notebook, cell = node.notebook, node.cell

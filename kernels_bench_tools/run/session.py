@@ -9,12 +9,13 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from kernels_bench_tools.notebooks.graph import CellName, Node
-from kernels_bench_tools.run.cache.entry import Draft, StoredResult
+from kernels_bench_tools.run.cache.entry import Draft, Entry, StoredResult
 from kernels_bench_tools.run.cache.store import CellCache, process_key
 from kernels_bench_tools.run.cell import CellTask
-from kernels_bench_tools.run.cell_records import ProcessRun, measured_nothing, merge_processes
+from kernels_bench_tools.run.cell_records import measured_nothing, merge_processes
 from kernels_bench_tools.run.progress import Progress
 from kernels_bench_tools.run.sentinels import LIMITS, Deviation, find_deviations, flag_records, read_times
 from kernels_bench_tools.schema.record import Status
@@ -51,9 +52,7 @@ class Session:
     """Returns the draft for the merged result of a cell."""
     results: dict[CellName, StoredResult] = field(default_factory=dict)
     """The merged results, once :meth:`finish` was called, or as another executor has set them."""
-    process_drafts: list[Draft] = field(default_factory=list)
-    """Drafts of processes, to be discarded at the end of the build."""
-    _runs: dict[CellName, dict[int, ProcessRun]] = field(default_factory=lambda: defaultdict(dict))
+    _runs: dict[CellName, dict[int, Entry]] = field(default_factory=lambda: defaultdict(dict))
     _seconds: dict[CellName, float] = field(default_factory=lambda: defaultdict(float))
 
     @property
@@ -81,7 +80,7 @@ class Session:
         """
         for (cell, process), why in self._deviations().items():
             self.progress.note(f"{self._label(cell, process)} is flagged: {why}")
-            flag_records(self._runs[cell][process].draft.artifacts)
+            flag_records(self._runs[cell][process].artifacts)
         for cell, runs in self._runs.items():
             if runs and (len(runs) == self.processes or self._is_over(cell)):
                 ordered = [run for _, run in sorted(runs.items())]
@@ -89,10 +88,10 @@ class Session:
                 self.results[cell] = merge_processes(draft, ordered, self.processes, self._seconds[cell])
         return self.results
 
-    def unfinished(self) -> dict[CellName, list[Draft]]:
-        """Return the processes that have ended, of cells that have no result since the session was interrupted."""
+    def unfinished(self) -> dict[CellName, list[Path]]:
+        """Return the artifacts of processes that have ended, of cells without a result after an interruption."""
         return {
-            cell: [run.draft for _, run in sorted(runs.items())]
+            cell: [run.artifacts for _, run in sorted(runs.items())]
             for cell, runs in self._runs.items()
             if runs and cell not in self.results
         }
@@ -101,40 +100,33 @@ class Session:
         self, execute: Callable[[CellTask], StoredResult], cell: CellName, process: int, resume: bool
     ) -> None:
         self.progress.process_started(str(cell), process, self.processes)
-        run = (self._find_process(cell, process) if resume else None) or self._execute(execute, cell, process)
+        run = self.cache.find(process_key(self.keys[cell], process)) if resume else None
+        if run is not None:
+            self.progress.note(f"{cell}: process {process + 1} is known, from a build that was interrupted")
+        else:
+            run = self._execute(execute, cell, process)
         self._runs[cell][process] = run
         self._seconds[cell] += run.result.seconds
         self.progress.process_ended(str(cell))
 
-    def _find_process(self, cell: CellName, process: int) -> ProcessRun | None:
-        """Return a process that an interrupted build has completed."""
-        known = self.cache.find(process_key(self.keys[cell], process))
-        if known is None:
-            return None
-        self.progress.note(f"{cell}: process {process + 1} is known, from a build that was interrupted")
-        return ProcessRun(Draft(known.folder), known.result)
-
-    def _execute(
-        self, execute: Callable[[CellTask], StoredResult], cell: CellName, process: int
-    ) -> ProcessRun:
+    def _execute(self, execute: Callable[[CellTask], StoredResult], cell: CellName, process: int) -> Entry:
         draft = self.cache.draft()
-        self.process_drafts.append(draft)
         node = next(node for node in self.nodes if node.name == cell)
         result = execute(self.make_task(node, draft, process))
         if result.status is Status.OK and self.processes > 1:  # kept in case the session is interrupted
-            draft = Draft(self.cache.commit(draft, process_key(self.keys[cell], process), result).folder)
-        return ProcessRun(draft, result)
+            return self.cache.commit(draft, process_key(self.keys[cell], process), result)
+        return Entry(draft.folder, result)
 
     def _is_over(self, cell: CellName) -> bool:
         """Return whether a cell needs no more processes: one failed, or found that nothing is supported."""
         return any(
-            run.result.status is not Status.OK or measured_nothing(run.draft.artifacts)
+            run.result.status is not Status.OK or measured_nothing(run.artifacts)
             for run in self._runs[cell].values()
         )
 
     def _deviations(self) -> dict[tuple[CellName, int], Deviation]:
         keys = [(cell, process) for cell in self.names for process in sorted(self._runs[cell])]
-        times = [read_times(self._runs[cell][process].draft.artifacts) for cell, process in keys]
+        times = [read_times(self._runs[cell][process].artifacts) for cell, process in keys]
         limit = LIMITS.get(self.device_kind, LIMITS["cuda"])
         found = zip(keys, find_deviations(times, limit), strict=True)
         return {key: deviation for key, deviation in found if deviation is not None}

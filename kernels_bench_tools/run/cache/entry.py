@@ -66,10 +66,25 @@ class _EntryFolder:
         """The folder of the artifacts."""
         return self.folder / "artifacts"
 
+    @property
+    def stdout(self) -> Path:
+        """The file for the cell's standard output."""
+        return self.folder / "stdout.txt"
+
+    @property
+    def stderr(self) -> Path:
+        """The file for the cell's standard error."""
+        return self.folder / "stderr.txt"
+
+    @property
+    def environment_log(self) -> Path:
+        """The file for the output of making its environment."""
+        return self.folder / "environment.txt"
+
 
 @dataclass(frozen=True)
 class Entry(_EntryFolder):
-    """A result in the cache."""
+    """A result, in the cache or in a draft."""
 
     result: StoredResult
 
@@ -86,21 +101,6 @@ class Entry(_EntryFolder):
 
 class Draft(_EntryFolder):
     """An entry that is being written."""
-
-    @property
-    def stdout(self) -> Path:
-        """The file for the cell's standard output."""
-        return self.folder / "stdout.txt"
-
-    @property
-    def stderr(self) -> Path:
-        """The file for the cell's standard error."""
-        return self.folder / "stderr.txt"
-
-    @property
-    def environment_log(self) -> Path:
-        """The file for the output of making its environment."""
-        return self.folder / "environment.txt"
 
     def begin(self) -> None:
         """Make the folder, with empty logs."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -46,8 +46,8 @@ class Fingerprints:
     device: Device
     environment: str
     """``"uv"`` or ``"current"``."""
-    identity: Callable[[], list[str]]
-    """Returns what of the environment can change results."""
+    identity: list[str]
+    """What of the environment can change results."""
     workloads: str = ""
     """Names of workload sets, for cells that measure."""
     mode: str = FORWARD
@@ -99,7 +99,7 @@ class Fingerprints:
             "header": [header, cell.deps],
             "outputs": cell.outputs,
             "needs": [node.local, node.foreign, node.whole],
-            "environment": self._identity,
+            "environment": self.identity,
             # Also for cells that do not measure: they may print it.
             "device": self.device,
             "platforms": [front.platforms, os.environ.get("UVNOTE_PLATFORM", "")],
@@ -117,10 +117,6 @@ class Fingerprints:
 
     def _source_digests(self, node: Node) -> Iterator[tuple[str, Path, str]]:
         return self._sources.of(node, self.environment == "current")
-
-    @cached_property
-    def _identity(self) -> list[str]:
-        return self.identity()
 
     def _upstream(self, node: Node, name: CellName, results: Mapping[CellName, Entry]) -> str:
         result = results[name].result

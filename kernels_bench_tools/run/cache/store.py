@@ -118,9 +118,10 @@ class CellCache:
             draft.begin()
             return draft
 
-    def discard(self, draft: Draft) -> None:
-        """Delete an entry that was not finished."""
-        shutil.rmtree(draft.folder, ignore_errors=True)
+    def discard_drafts(self) -> None:
+        """Delete all entries that were not finished."""
+        for folder in self.folder.glob(f"{_DRAFT_PREFIX}*"):
+            shutil.rmtree(folder, ignore_errors=True)
 
     def commit(self, draft: Draft, key: str, result: StoredResult) -> Entry:
         """Finish a draft, and make it the entry of ``key``; a full or read-only disk is a ``ProjectError``."""
@@ -138,11 +139,10 @@ class CellCache:
 
     def sweep(self) -> None:
         """Remove what killed builds left unfinished, and old processes of sessions that were never resumed."""
+        self.discard_drafts()
         for folder in list(self.folder.iterdir()) if self.folder.is_dir() else ():
             name = folder.name
-            if name.startswith(_DRAFT_PREFIX):
-                shutil.rmtree(folder, ignore_errors=True)
-            elif name.endswith(_REPLACED_SUFFIX):
+            if name.endswith(_REPLACED_SUFFIX):
                 self._undo_replace(folder)
             elif is_process(name) and time.time() - folder.stat().st_mtime > _RESUMABLE_SECONDS:
                 self.drop(name)

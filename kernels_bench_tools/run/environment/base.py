@@ -14,7 +14,6 @@ import site
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
 from kernels_bench_tools.errors import ProjectError
 from kernels_bench_tools.notebooks.cell import Cell
@@ -51,27 +50,6 @@ class Prepared:
         return not self.script or installed_packages(self.python) == self.packages
 
 
-class CellEnvironment(Protocol):
-    """Where cells run."""
-
-    name: str
-
-    def identity(self) -> list[str]:
-        """Return what can change results, for the cell cache, without paths of this machine."""
-
-    def script(self, cell: Cell) -> str:
-        """Return the text of the script that is run."""
-
-    def shared_script(self, code: str, script: Path, root: Path, state: Path) -> Path:
-        """Return the script to prepare for the cell whose ``script`` is ``code``: a shared one, or its own."""
-
-    def prepare(self, script: Path, log: Path, processes: Processes) -> Prepared:
-        """Make the environment of a script, with the output in ``log``."""
-
-    def variables(self, home: Path) -> dict[str, str]:
-        """Return the environment variables of a cell whose home is ``home``."""
-
-
 class UvEnvironment:
     """An environment for each header, made by uv."""
 
@@ -81,7 +59,7 @@ class UvEnvironment:
         self._uv = find_uv()  # here, since it is not thread-safe
 
     def identity(self) -> list[str]:
-        """Return the platform, and the python that uv is configured to use."""
+        """Return what can change results, without paths: the platform, and the Python that uv is configured to use."""
         return [self.name, platform.system(), platform.machine(), os.environ.get("UV_PYTHON", "")]
 
     def script(self, cell: Cell) -> str:
@@ -89,7 +67,7 @@ class UvEnvironment:
         return with_header(cell.code, cell.deps)
 
     def shared_script(self, code: str, script: Path, root: Path, state: Path) -> Path:
-        """Return a script that has only the cell's header, or the cell's own if it cannot be shared."""
+        """Return the script to prepare for the cell whose ``script`` is ``code``: a shared one, or its own."""
         return shared_script(code, script, root, state / SHARED_FOLDER)
 
     def prepare(self, script: Path, log: Path, processes: Processes) -> Prepared:
@@ -153,6 +131,10 @@ class CurrentEnvironment:
         paths = [path for path in variables.get("PYTHONPATH", "").split(os.pathsep) if path]
         variables["PYTHONPATH"] = os.pathsep.join([*paths, str(PACKAGE_FOLDER.parent)])
         return variables
+
+
+CellEnvironment = UvEnvironment | CurrentEnvironment
+"""Where cells run."""
 
 
 def find_environment(name: str) -> CellEnvironment:
