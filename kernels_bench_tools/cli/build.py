@@ -28,11 +28,12 @@ from kernels_bench_tools.run.build import BuildOptions
 from kernels_bench_tools.run.build import build as run_notebooks
 from kernels_bench_tools.run.locks import project_lock
 from kernels_bench_tools.schema.build import BuildRun
+from kernels_bench_tools.schema.summary import Report
 
 
 def build(
     paths: opt.Paths = None,
-    env: opt.Env = opt.EnvironmentChoice.UV,
+    env: opt.Env = "uv",
     rerun: opt.Rerun = False,
     workloads: opt.Workloads = "",
     mode: opt.Mode = "fwd",
@@ -63,7 +64,7 @@ def build(
     project = find_project(Path.cwd())
     earlier = read_report(previous) if previous else None  # before cells run, because it may be invalid
     options = BuildOptions(
-        environment=env.value,
+        environment=env,
         rerun=rerun,
         workloads=workloads,
         mode=mode,
@@ -71,16 +72,23 @@ def build(
         executor=cluster_executor(cluster),
         **opt.checked_limits(jobs, memory_limit, pass_env),
     )
-    # Held until the pages are written, because another build would replace their artifacts.
-    with project_lock(project, PlainProgress()):
-        result = run_cells(project, paths or [], options)
-        published = publish(project.root, result, output or project.root / "site", earlier)
+    result, published = build_report(project, paths or [], options, output or project.root / "site", earlier)
     if json:
         print_json(_as_data(result, published))
     else:
         print(summarize_build(result))
         print(short_path(published.index))
     return finish_build(project, result, published, strict=strict)
+
+
+def build_report(
+    project: Project, targets: list[str], options: BuildOptions, output: Path, previous: Report | None = None
+) -> tuple[BuildRun, Published]:
+    """Run the notebooks that ``targets`` name (all if empty), and publish the report."""
+    # Held until the pages are written, because another build would replace their artifacts.
+    with project_lock(project, PlainProgress()):
+        result = run_cells(project, targets, options)
+        return result, publish(project.root, result, output, previous)
 
 
 def run_cells(project: Project, targets: list[str], options: BuildOptions) -> BuildRun:

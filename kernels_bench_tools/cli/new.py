@@ -52,11 +52,6 @@ Try it with `kbt run {operator}/{name}`, publish it with `kbt build`.
 """
 
 
-@new.callback()
-def _group() -> None:
-    """Create an implementation or an operator."""
-
-
 @new.command("implementation")
 def new_implementation(
     name: Annotated[str, typer.Argument(metavar="OPERATOR/NAME", help="Such as layer_norm/my_kernel.")],

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -12,20 +11,12 @@ import typer
 
 from kernels_bench_tools.notebooks.limits import check_variable_names, read_size
 
-
-class EnvironmentChoice(StrEnum):
-    """Where a cell's packages come from."""
-
-    UV = "uv"
-    CURRENT = "current"
-
-
 Paths = Annotated[
     list[str] | None,
     typer.Argument(metavar="[PATH]...", help="Notebooks, folders or OPERATOR/IMPLEMENTATION. [default: all]"),
 ]
 Env = Annotated[
-    EnvironmentChoice,
+    Literal["uv", "current"],
     typer.Option(
         "--env",
         help="Environment of cells. `uv`: a separate one for each cell, from its header. `current`: this Python "

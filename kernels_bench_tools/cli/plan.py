@@ -28,7 +28,7 @@ def plan(
             "As JSON, a list for `strategy.matrix.include` of a GitHub workflow.",
         ),
     ] = "",
-    env: opt.Env = opt.EnvironmentChoice.UV,
+    env: opt.Env = "uv",
     workloads: opt.Workloads = "",
     mode: opt.Mode = "fwd",
     processes: opt.Processes = 0,
@@ -42,13 +42,13 @@ def plan(
     """
     project = find_project(Path.cwd())
     if since:
-        affected = find_affected(project, paths or [], since, env.value)
+        affected = find_affected(project, paths or [], since, env)
         if output == "json":
             print_json(affected)
         else:
             print(_describe_affected(affected))
         return
-    options = BuildOptions(environment=env.value, workloads=workloads, mode=mode, processes=processes)
+    options = BuildOptions(environment=env, workloads=workloads, mode=mode, processes=processes)
     cells = plan_build(project, paths or [], options)
     if output == "json":
         counts = {action.value: 0 for action in PlannedAction} | Counter(cell.action.value for cell in cells)

@@ -43,7 +43,7 @@ _NOTEBOOK_HELP = "A path, OPERATOR/IMPLEMENTATION, or OPERATOR for all its imple
 
 def run_notebook(
     notebook: Annotated[str, typer.Argument(metavar="NOTEBOOK[:CELL]", help=_NOTEBOOK_HELP)],
-    env: opt.Env = opt.EnvironmentChoice.UV,
+    env: opt.Env = "uv",
     rerun: opt.Rerun = False,
     workloads: opt.Workloads = "",
     mode: opt.Mode = "fwd",
@@ -70,7 +70,7 @@ def run_notebook(
     baselines_of = {name: _baselines_of(project, name) for name in names}
     baselines = {path for paths in baselines_of.values() for path in paths} - set(names)
     options = BuildOptions(
-        environment=env.value,
+        environment=env,
         rerun=tuple(targets) if rerun else False,
         workloads=workloads,
         mode=mode,

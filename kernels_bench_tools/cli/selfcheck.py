@@ -8,12 +8,11 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
 from kernels_bench_tools.cli import FAILURE
-from kernels_bench_tools.cli.options import EnvironmentChoice
 from kernels_bench_tools.cli.output import short_path
 from kernels_bench_tools.errors import KbtError, ProjectError
 from kernels_bench_tools.notebooks.project import find_project
@@ -36,7 +35,7 @@ _HEADER = """\
 
 def selfcheck(
     env: Annotated[
-        EnvironmentChoice | None,
+        Literal["uv", "current"] | None,
         typer.Option(
             "--env",
             help="Where torch comes from. `current`: this Python interpreter. `uv`: a new environment. "
@@ -83,12 +82,12 @@ def selfcheck(
     return code
 
 
-def _find_python(env: EnvironmentChoice | None, folder: Path) -> str:
+def _find_python(env: str | None, folder: Path) -> str:
     """Return the path of a Python interpreter with torch."""
     has_torch = importlib.util.find_spec("torch") is not None
-    if env is EnvironmentChoice.CURRENT and not has_torch:
+    if env == "current" and not has_torch:
         raise ProjectError("--env current", "this interpreter has no torch", "", "Use `--env uv`")
-    if env is EnvironmentChoice.CURRENT or (env is None and has_torch):
+    if env == "current" or (env is None and has_torch):
         return sys.executable
     script = folder / "environment.py"
     script.write_text(_HEADER, encoding="utf-8")

@@ -10,16 +10,14 @@ from typing import Annotated
 import typer
 
 from kernels_bench_tools.cli import INTERRUPTED
-from kernels_bench_tools.cli.build import run_cells
-from kernels_bench_tools.cli.options import Env, EnvironmentChoice, Paths, Workloads
-from kernels_bench_tools.cli.output import few, finished_cells, note, report_impossible, summarize_build
-from kernels_bench_tools.cli.progress import PlainProgress
+from kernels_bench_tools.cli.build import build_report, finish_build
+from kernels_bench_tools.cli.options import Env, Paths, Workloads
+from kernels_bench_tools.cli.output import few, summarize_build
 from kernels_bench_tools.errors import KbtError, ProjectError
 from kernels_bench_tools.notebooks.project import find_project
 from kernels_bench_tools.report.output.folder import MANIFEST
-from kernels_bench_tools.report.site import publish
 from kernels_bench_tools.run.build import BuildOptions
-from kernels_bench_tools.run.locks import project_lock, signals_as_interrupt
+from kernels_bench_tools.run.locks import signals_as_interrupt
 from kernels_bench_tools.serve.server import Server, serving
 from kernels_bench_tools.serve.watch import Watcher
 
@@ -29,7 +27,7 @@ def serve(
     port: Annotated[
         int, typer.Option("--port", "-p", min=0, max=65535, help="Port to listen on; 0 for any free port.")
     ] = 8000,
-    env: Env = EnvironmentChoice.UV,
+    env: Env = "uv",
     workloads: Workloads = "",
     no_build: Annotated[
         bool, typer.Option("--no-build", help="Run nothing; show site/ as other commands write it.")
@@ -37,9 +35,9 @@ def serve(
 ) -> int:
     """Show the report in a browser and rebuild it when files change.
 
-    The address is http://127.0.0.1:PORT; Ctrl-C stops the server. After each build, open pages reload and keep their scroll position. Edited prose runs no cell. Errors are shown
-    in the terminal and in the open pages, above the last good report. A file that changes during a build starts
-    another build after it.
+    The address is http://127.0.0.1:PORT; Ctrl-C stops the server. After each build, open pages reload and keep their
+    scroll position. Edited prose runs no cell. Errors are shown in the terminal and in the open pages, above the last
+    good report. A file that changes during a build starts another build after it.
 
     Measuring cells run in one process, as with `kbt run`; `kbt build` uses several. A failed cell runs again only
     after its inputs were edited.
@@ -48,7 +46,7 @@ def serve(
     site = project.root / "site"
     if no_build and not (site / "index.html").is_file():
         raise ProjectError(str(site), "has no report", "A built site", "Run `kbt build` first")
-    options = BuildOptions(environment=env.value, workloads=workloads, quick=True)
+    options = BuildOptions(environment=env, workloads=workloads, quick=True)
     try:
         with signals_as_interrupt(), serving(port, site) as server:
             print(server.url, flush=True)
@@ -78,12 +76,7 @@ def _rebuild(root: Path, targets: list[str], options: BuildOptions, server: Serv
 
 def _build(root: Path, targets: list[str], options: BuildOptions, server: Server) -> None:
     project = find_project(root)
-    # Held until the pages are written, because another build would replace their artifacts.
-    with project_lock(project, PlainProgress()):
-        result = run_cells(project, targets, options)
-        published = publish(project.root, result, server.site)
-    for link in published.dead_links:
-        note(f"broken link: {link}")
+    result, published = build_report(project, targets, options, server.site)
     print(summarize_build(result), file=sys.stderr, flush=True)
-    report_impossible(project, finished_cells(result))
+    finish_build(project, result, published, strict=False)
     server.update(new_report=bool(published.written or published.removed))

@@ -3,36 +3,19 @@
 from __future__ import annotations
 
 import os
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import msgspec
 import typer
 
-from kernels_bench_tools.cli.build import finish_build, run_cells
-from kernels_bench_tools.cli.options import (
-    Cluster,
-    Env,
-    EnvironmentChoice,
-    Jobs,
-    Json,
-    MemoryLimit,
-    Output,
-    PassEnv,
-    Processes,
-    Rerun,
-    Strict,
-    checked_limits,
-)
+from kernels_bench_tools.cli import options as opt
+from kernels_bench_tools.cli.build import build_report, finish_build
 from kernels_bench_tools.cli.output import print_json, short_path, summarize_build
-from kernels_bench_tools.cli.progress import PlainProgress
 from kernels_bench_tools.cluster import cluster_executor
 from kernels_bench_tools.errors import ProjectError, SuiteError
 from kernels_bench_tools.notebooks.project import Project, find_project
-from kernels_bench_tools.report.site import publish
 from kernels_bench_tools.run.build import BuildOptions
-from kernels_bench_tools.run.locks import project_lock
 from kernels_bench_tools.schema.build import BuildRun
 from kernels_bench_tools.schema.device import current_device
 from kernels_bench_tools.schema.suite import Suite, SuiteReport, read_suite
@@ -43,19 +26,12 @@ FOLDER = "suites"
 REPORT = "suite.json"
 
 
-class DeviceChoice(StrEnum):
-    """The device to measure on."""
-
-    CUDA = "cuda"
-    CPU = "cpu"
-
-
 def suite(
     name: Annotated[
         str, typer.Argument(metavar="SUITE", help="Name of a file in suites/, such as `trainscale`.")
     ],
     device: Annotated[
-        DeviceChoice | None,
+        Literal["cuda", "cpu"] | None,
         typer.Option(
             "--device", help="Device to measure on. [default: the GPU if there is one]", show_default=False
         ),
@@ -63,16 +39,16 @@ def suite(
     full: Annotated[
         bool, typer.Option("--full", help="Use the full shapes on a CPU too, which takes hours.")
     ] = False,
-    env: Env = EnvironmentChoice.UV,
-    rerun: Rerun = False,
-    jobs: Jobs = 0,
-    processes: Processes = 0,
-    cluster: Cluster = "",
-    memory_limit: MemoryLimit = "",
-    pass_env: PassEnv = None,
-    strict: Strict = False,
-    output: Output = None,
-    json: Json = False,
+    env: opt.Env = "uv",
+    rerun: opt.Rerun = False,
+    jobs: opt.Jobs = 0,
+    processes: opt.Processes = 0,
+    cluster: opt.Cluster = "",
+    memory_limit: opt.MemoryLimit = "",
+    pass_env: opt.PassEnv = None,
+    strict: opt.Strict = False,
+    output: opt.Output = None,
+    json: opt.Json = False,
 ) -> int:
     """Measure a suite of operators and print one table.
 
@@ -84,20 +60,18 @@ def suite(
     chosen = _find(project, name)
     if device is not None:
         _use(device, cluster)
+    kind = "cuda" if cluster else current_device().kind
     options = BuildOptions(
-        environment=env.value,
+        environment=env,
         rerun=rerun,
-        workloads=_sets(chosen, full=full, cluster=cluster),
+        workloads=chosen.workloads if full else chosen.rows_by_set(kind)[0][0],
         processes=processes,
         executor=cluster_executor(cluster),
-        **checked_limits(jobs, memory_limit, pass_env),
+        **opt.checked_limits(jobs, memory_limit, pass_env),
     )
     notebook = f"{FOLDER}/{name}.md"
     targets = [*(f"{operator}/impls" for operator in chosen.operators), notebook]
-    # Held until the pages are written, because another build would replace their artifacts.
-    with project_lock(project, PlainProgress()):
-        result = run_cells(project, targets, options)
-        published = publish(project.root, result, output or project.root / "site")
+    result, published = build_report(project, targets, options, output or project.root / "site")
     report = _report(project, result, notebook)
     here = [one for one in report.devices if one.slug == result.device.slug]
     report = msgspec.structs.replace(report, devices=here)
@@ -127,26 +101,15 @@ def _find(project: Project, name: str) -> Suite:
     return found
 
 
-def _use(device: DeviceChoice, cluster: str) -> None:
+def _use(device: str, cluster: str) -> None:
     """Make this process and its children use only such a device."""
+    where = f"--device {device}"
     if cluster:
-        raise ProjectError(
-            f"--device {device}", "cannot be used with --cluster", "", "The workers' devices are used"
-        )
-    if device is DeviceChoice.CPU:
+        raise ProjectError(where, "cannot be used with --cluster", "", "The workers' devices are used")
+    if device == "cpu":
         os.environ["CUDA_VISIBLE_DEVICES"] = ""
     elif current_device().kind != device:
-        raise ProjectError(
-            f"--device {device}",
-            "there is no such device here",
-            "",
-            "Use `--device cpu`",
-        )
-
-
-def _sets(suite: Suite, *, full: bool, cluster: str) -> str:
-    kind = "cuda" if cluster else current_device().kind
-    return suite.workloads if full else suite.rows_by_set(kind)[0][0]
+        raise ProjectError(where, "there is no such device here", "", "Use `--device cpu`")
 
 
 def _report(project: Project, result: BuildRun, notebook: str) -> SuiteReport:
