@@ -9,7 +9,7 @@ from pathlib import Path
 
 from markupsafe import Markup
 
-from kernels_bench_tools.report.artifacts import Artifact, ArtifactPreview, link, missing, preview
+from kernels_bench_tools.report.artifacts import Artifact, ArtifactPreview, link, preview
 from kernels_bench_tools.report.labels import Label, status_label
 from kernels_bench_tools.report.page import Page
 from kernels_bench_tools.report.paths import SitePaths
@@ -68,8 +68,10 @@ class Log:
 
     name: str
     text: str
-    omitted: int
+    omitted: int = 0
     """Bytes that were left out of the middle."""
+    whole: str = ""
+    """URL of the complete file if something was left out."""
 
 
 def log_files(root: Path, cell: CellRun) -> dict[str, Path]:
@@ -83,16 +85,16 @@ def is_long(file: Path) -> bool:
     return file.stat().st_size > MAX_LOG_BYTES
 
 
-def read_log(name: str, file: Path) -> Log:
-    """Return a log as text without terminal codes, shortened in the middle."""
+def read_log(name: str, file: Path, url: str) -> Log:
+    """Return a log as text without terminal codes, shortened in the middle; the whole file is at ``url``."""
+    if not is_long(file):
+        return Log(name, _decoded(file.read_bytes()))
     size = file.stat().st_size
     with file.open("rb") as stream:
-        if size <= MAX_LOG_BYTES:
-            return Log(name, _decoded(stream.read()), 0)
         head = stream.read(MAX_LOG_BYTES // 2)
         stream.seek(size - MAX_LOG_BYTES // 2)
         tail = stream.read()
-    return Log(name, f"{_decoded(head)}\n…\n{_decoded(tail)}", size - MAX_LOG_BYTES)
+    return Log(name, f"{_decoded(head)}\n…\n{_decoded(tail)}", size - MAX_LOG_BYTES, url)
 
 
 def _decoded(data: bytes) -> str:
@@ -116,8 +118,7 @@ class CellSection:
     code: Markup
     ids: Mapping[str, str]
     """Ids of the cell, its code and its output, as in uvnote."""
-    logs: Sequence[tuple[Log, str]]
-    """Its logs, each with the URL of the complete file if it is shortened."""
+    logs: Sequence[Log]
     artifacts: Sequence[ArtifactPreview]
     script: str
     """URL of its code as a file."""
@@ -134,9 +135,9 @@ class CellViews:
     artifacts: Sequence[Artifact]
 
     def preview(self, name: str) -> ArtifactPreview:
-        """Return the artifact of this name."""
+        """Return the artifact of this name, which may be missing."""
         found = [artifact for artifact in self.artifacts if artifact.name == name]
-        return preview(found[-1], self.page) if found else missing(name)
+        return preview(found[-1], self.page) if found else ArtifactPreview(name, "", "", "file")
 
     def cell(self, cell: CellRun) -> CellSection:
         """Return a cell with its code, logs and artifacts."""
@@ -148,11 +149,10 @@ class CellViews:
             label=status_label(cell.status),
             code=highlighted(cell.code),
             ids={kind: self.page.unique_id(f"{kind}-{cell.id}") for kind in ("cell", "code", "output")},
-            logs=[self._log(cell, name, file) for name, file in log_files(self.root, cell).items()],
+            logs=[
+                read_log(name, file, self.page.url(self.paths.log(self.notebook.path, cell.id, name)))
+                for name, file in log_files(self.root, cell).items()
+            ],
             artifacts=[link(artifact, self.page) for artifact in artifacts],
             script=self.page.url(self.paths.script(self.notebook.path, cell.id)),
         )
-
-    def _log(self, cell: CellRun, name: str, file: Path) -> tuple[Log, str]:
-        whole = self.page.url(self.paths.log(self.notebook.path, cell.id, name)) if is_long(file) else ""
-        return read_log(name, file), whole

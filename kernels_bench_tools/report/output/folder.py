@@ -88,6 +88,7 @@ class OutputFolder:
                     remedy="Move it away or choose another output folder",
                 )
         shutil.rmtree(self.root / UNFINISHED, ignore_errors=True)
+        (self.root / UNFINISHED).mkdir(parents=True)
         try:
             return self._write(files, dead_links)
         finally:
@@ -180,20 +181,6 @@ def _write_file(root: Path, path: str, content: bytes | Path) -> bool:
     if found is not None and _same(target, found, content):
         return False
     temporary = root / UNFINISHED / str(os.getpid())
-    try:
-        _fill(temporary, content)
-    except FileNotFoundError:
-        temporary.parent.mkdir(parents=True, exist_ok=True)
-        _fill(temporary, content)
-    try:
-        temporary.replace(target)
-    except FileNotFoundError:  # a new folder
-        target.parent.mkdir(parents=True, exist_ok=True)
-        temporary.replace(target)
-    return True
-
-
-def _fill(temporary: Path, content: bytes | Path) -> None:
     if isinstance(content, Path):
         shutil.copyfile(content, temporary)
         # The next build compares times before it compares contents.
@@ -201,6 +188,9 @@ def _fill(temporary: Path, content: bytes | Path) -> None:
         os.utime(temporary, ns=(times.st_atime_ns, times.st_mtime_ns))
     else:
         temporary.write_bytes(content)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    temporary.replace(target)
+    return True
 
 
 def _stat(target: Path) -> os.stat_result | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -36,22 +36,8 @@ class Written(NamedTuple):
     """Links in its prose whose target does not exist."""
 
 
-@dataclass(frozen=True)
-class _Job:
-    """What the worker processes inherit by fork: render functions hold the whole site and cannot be pickled."""
-
-    files: Mapping[str, RenderedFile]
-    write: Callable[[str, bytes], bool]
-    dead_links: set[str]
-
-    def run(self, path: str) -> Written:
-        self.dead_links.clear()
-        data = self.files[path].render()
-        changed = self.write(path, data)
-        return Written(path, len(data), changed, sorted(self.dead_links))
-
-
-_job: _Job | None = None
+_render: Callable[[str], Written]
+"""What a worker process inherits by fork: it refers to the whole site and cannot be pickled."""
 
 
 def render_files(
@@ -64,36 +50,39 @@ def render_files(
         write: Writes the bytes of a site path, and returns whether the file changed.
         dead_links: Set that rendering adds dead links to.
     """
-    job = _Job(files, write, dead_links)
+
+    def render(path: str) -> Written:
+        dead_links.clear()
+        data = files[path].render()
+        return Written(path, len(data), write(path, data), sorted(dead_links))
+
     processes = _process_count(len(files))
-    yield from map(job.run, files) if processes < 2 else _in_processes(job, processes)
+    yield from map(render, files) if processes < 2 else _in_processes(render, files, processes)
 
 
-def _in_processes(job: _Job, processes: int) -> Iterator[Written]:
+def _in_processes(
+    render: Callable[[str], Written], paths: Iterable[str], processes: int
+) -> Iterator[Written]:
     import multiprocessing
     import warnings
     from concurrent.futures import ProcessPoolExecutor
 
-    global _job
-    _job = job
-    try:
-        with warnings.catch_warnings():
-            # Python warns about native threads, such as those of numpy's BLAS; rendering does not use them.
-            warnings.simplefilter("ignore", DeprecationWarning)
-            context = multiprocessing.get_context("fork")
-            with ProcessPoolExecutor(processes, context, _exit_with_parent, (os.getpid(),)) as pool:
-                yield from pool.map(_run_inherited, job.files, chunksize=_CHUNK)
-    finally:
-        _job = None
+    with warnings.catch_warnings():
+        # Python warns about native threads, such as those of numpy's BLAS; rendering does not use them.
+        warnings.simplefilter("ignore", DeprecationWarning)
+        context = multiprocessing.get_context("fork")
+        with ProcessPoolExecutor(processes, context, _start_worker, (os.getpid(), render)) as pool:
+            yield from pool.map(_render_inherited, paths, chunksize=_CHUNK)
 
 
-def _run_inherited(path: str) -> Written:
-    assert _job is not None
-    return _job.run(path)
+def _render_inherited(path: str) -> Written:
+    return _render(path)
 
 
-def _exit_with_parent(parent: int) -> None:
+def _start_worker(parent: int, render: Callable[[str], Written]) -> None:
     """Have Linux kill this process when its parent is killed: it would wait for work forever."""
+    global _render
+    _render = render
     import ctypes
     import signal
 
