@@ -18,7 +18,7 @@ from kernels_bench_tools.text import did_you_mean, title_from_name
 OPERATORS = PurePosixPath("kernels_bench_tools/operators")
 """Folder of the operators' modules in a checkout."""
 _STARTERS = Path(__file__).parent / "starters"
-"""Files of a new operator, with the placeholders ``@NAME@``, ``@TITLE@`` and ``@TODAY@``."""
+"""Files with placeholders such as ``@NAME@``."""
 
 new = typer.Typer(no_args_is_help=True, help="Create an implementation or an operator.")
 
@@ -27,29 +27,6 @@ _A_NAME = "A name of lower-case letters, digits and underscores that starts with
 _NEVER_OPERATORS = {"docs", "site", "node_modules"}
 """Folders that are not searched for notebooks."""
 _PIN = re.compile(r'^(#\s*exclude-newer\s*=\s*)"[^"]*"', re.MULTILINE)
-
-_TEMPLATE = """\
----
-title: "{title}"
-description: "One sentence for tables and tooltips: what this is and what makes it fast."
-family: "{family}"
-{requires}---
-
-# {title}
-
-What it computes and how. This notebook starts as a copy of `{origin}`, so it runs as it
-is: replace the function, keep its arguments.
-
-- Its file name, `{name}`, is its id in records, charts and links.
-- `exclude-newer` in the header pins every package by date; name what you need in `dependencies`.
-- If it cannot run everywhere, say so in the front matter, for example `requires: [cuda]`.
-
-Try it with `kbt run {operator}/{name}`, publish it with `kbt build`.
-
-```python id={cell} outputs={outputs}
-{code}
-```
-"""
 
 
 @new.command("implementation")
@@ -153,7 +130,8 @@ def _origin(project: Project, operator: str, asked: str) -> tuple[Notebook, list
 def _notebook_text(start: Notebook, operator: str, stem: str) -> str:
     cell = start.cells[-1]
     requires = start.front.requires
-    return _TEMPLATE.format(
+    return _filled(
+        "implementation.md",
         title=title_from_name(stem),
         family=stem.replace("_", "-"),
         requires=f"requires: [{', '.join(requires)}]\n" if requires else "",
@@ -180,11 +158,12 @@ def _operator_files(name: str) -> dict[PurePosixPath, str]:
         folder / "impls" / f"torch_{name}.md": "baseline.md",
         folder / "results" / "combined_results.md": "combined_results.md",
     }
-    return {path: _filled(starter, name) for path, starter in starters.items()}
+    values = {"name": name, "title": title_from_name(name), "today": _today()}
+    return {path: _filled(starter, **values) for path, starter in starters.items()}
 
 
-def _filled(starter: str, name: str) -> str:
+def _filled(starter: str, **values: str) -> str:
     text = (_STARTERS / f"{starter}.txt").read_text(encoding="utf-8")
-    for mark, value in (("@NAME@", name), ("@TITLE@", title_from_name(name)), ("@TODAY@", _today())):
-        text = text.replace(mark, value)
+    for name, value in values.items():
+        text = text.replace(f"@{name.upper()}@", value)
     return text

@@ -26,7 +26,7 @@ def make_progress() -> PlainProgress:
     from rich.console import Console
 
     console = Console(stderr=True)
-    return LiveProgress(console) if console.is_terminal else PlainProgress()
+    return _LiveProgress(console) if console.is_terminal else PlainProgress()
 
 
 class PlainProgress(Progress):
@@ -42,21 +42,25 @@ class PlainProgress(Progress):
         """Print one line."""
         print(line, file=sys.stderr, flush=True)
 
+    def show(self, name: str, activity: str) -> None:
+        """Show what a cell does now."""
+        self.write(f"  {name}  {activity}")
+
     def environment_started(self, name: str) -> None:
-        """Print that a cell's packages are being resolved and installed."""
-        self.write(f"  {name}  preparing its environment")
+        """Show that a cell's packages are being resolved and installed."""
+        self.show(name, "preparing its environment")
 
     def environment_finished(self, name: str, seconds: float, ok: bool) -> None:
         """Print how that ended."""
         self.write(f"  {name}  environment {'ready' if ok else 'failed'} after {seconds:.1f} s")
 
     def cell_started(self, name: str) -> None:
-        """Print that a cell runs now."""
-        self.write(f"  {name}  running")
+        """Show that a cell runs now."""
+        self.show(name, "running")
 
     def process_started(self, name: str, process: int, processes: int) -> None:
-        """Print that a process of a measuring cell runs now."""
-        self.write(f"  {name}  {_running(process, processes)}")
+        """Show that a process of a measuring cell runs now."""
+        self.show(name, "running" if processes == 1 else f"running, process {process + 1} of {processes}")
 
     def cell_finished(self, name: str, run: CellRun) -> None:
         """Print how a cell ended, unless it was unchanged and correct."""
@@ -68,7 +72,7 @@ class PlainProgress(Progress):
         self.write(text)
 
 
-class LiveProgress(PlainProgress):
+class _LiveProgress(PlainProgress):
     """The running cells with their elapsed times, below the lines of finished ones."""
 
     def __init__(self, console: Console) -> None:
@@ -78,7 +82,7 @@ class LiveProgress(PlainProgress):
         self._live = Progress(*columns, console=console, transient=True)
         self._active: dict[str, TaskID] = {}
 
-    def __enter__(self) -> LiveProgress:
+    def __enter__(self) -> _LiveProgress:
         self._live.start()
         return self
 
@@ -86,40 +90,25 @@ class LiveProgress(PlainProgress):
         self._live.stop()
 
     def write(self, line: str) -> None:
-        """Print one line above the display."""
         self._live.console.print(line, markup=False, highlight=False)
 
-    def environment_started(self, name: str) -> None:
-        """Show that a cell's packages are being resolved and installed."""
-        self._show(name, "preparing its environment")
+    def show(self, name: str, activity: str) -> None:
+        self.process_ended(name)
+        self._active[name] = self._live.add_task(f"{name} {activity}", total=None)
 
     def environment_finished(self, name: str, seconds: float, ok: bool) -> None:
-        """Remove it from the display; a failure is printed."""
         self.process_ended(name)
         if not ok:
             super().environment_finished(name, seconds, ok)
 
-    def cell_started(self, name: str) -> None:
-        """Show that a cell runs now."""
-        self._show(name, "running")
-
-    def process_started(self, name: str, process: int, processes: int) -> None:
-        """Show that a process of a measuring cell runs now."""
-        self._show(name, _running(process, processes))
-
     def process_ended(self, name: str) -> None:
-        """Remove it from the display; processes of other cells run before the next one."""
+        # Processes of other cells run before the next one of this cell.
         if name in self._active:
             self._live.remove_task(self._active.pop(name))
 
     def cell_finished(self, name: str, run: CellRun) -> None:
-        """Replace the cell on the display by a line."""
         self.process_ended(name)
         super().cell_finished(name, run)
-
-    def _show(self, name: str, activity: str) -> None:
-        self.process_ended(name)
-        self._active[name] = self._live.add_task(f"{name} {activity}", total=None)
 
 
 def _describe(name: str, run: CellRun) -> str:
@@ -131,7 +120,3 @@ def _describe(name: str, run: CellRun) -> str:
     if run.status is Status.UNSUPPORTED and run.exit_code is None:
         return f"{mark} {name}  unsupported: {run.reason}"
     return f"{mark} {name}  {run.status.value} after {run.seconds:.1f} s: {run.reason}"
-
-
-def _running(process: int, processes: int) -> str:
-    return "running" if processes == 1 else f"running, process {process + 1} of {processes}"
