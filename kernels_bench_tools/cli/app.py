@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from importlib import import_module
 from typing import Annotated
 
@@ -67,12 +67,7 @@ def _options(
 
 def find_app(arguments: Sequence[str]) -> typer.Typer:
     """Return the command with the given verb only, or with all verbs if there is none, as for the help."""
-    first = arguments[0] if arguments else ""
-    return make_app([first] if first in VERBS else VERBS)
-
-
-def make_app(verbs: Iterable[str]) -> typer.Typer:
-    """Return the command with these verbs."""
+    verbs = arguments[:1] if arguments and arguments[0] in VERBS else VERBS
     app = typer.Typer(
         name="kbt",
         no_args_is_help=True,

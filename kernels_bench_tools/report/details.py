@@ -26,10 +26,6 @@ def device_details(committed: Iterable[Path], artifacts: Iterable[Artifact]) -> 
     """Return the details of an implementation by the slug of the device.
 
     On each device, records of this build replace committed ones, as in the summary. Other files are skipped.
-
-    Args:
-        committed: Files of its committed records.
-        artifacts: Artifacts of its cells.
     """
     grouped = _by_device(committed)
     grouped |= _by_device([artifact.file for artifact in artifacts if artifact.suffix == "jsonl"])

@@ -48,11 +48,7 @@ def render_notebook(notebook: NotebookRun, page: Page, *, raw_html: bool = False
     """Return the notebook's text for ``page``.
 
     The first heading becomes the page's title. If other headings of the first level remain, all move down a level.
-
-    Args:
-        notebook: What is rendered.
-        page: The page that shows it.
-        raw_html: Whether HTML in the prose is rendered; else it is shown as text.
+    HTML in the prose is shown as text unless ``raw_html``.
     """
     _page.set(page)
     markdown = _markdown(raw_html)

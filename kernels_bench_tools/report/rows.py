@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import inf
 
 from kernels_bench_tools.schema.device import Device
-from kernels_bench_tools.schema.record import Environment, Flag, Status
+from kernels_bench_tools.schema.record import Flag, Status
 from kernels_bench_tools.schema.summary import (
     DeviceSummary,
     Estimate,
@@ -264,16 +264,14 @@ def latest(views: Iterable[DeviceSummary]) -> str:
 
 
 def _origin(device: Device, rows: Sequence[Row]) -> Origin:
-    def versions(name: str, pick: Callable[[Environment], str]) -> str:
-        found = sorted({pick(row.environment) for row in rows} - {""})
+    def versions(name: str, field: str) -> str:
+        found = sorted({getattr(row.environment, field) for row in rows} - {""})
         return f"{name} {', '.join(found)}" if found else ""
 
     software = [
-        f"driver {device.driver}" if device.driver else versions("driver", lambda it: it.driver),
-        versions("CUDA", lambda it: it.cuda),
-        versions("torch", lambda it: it.torch),
-        versions("triton", lambda it: it.triton),
-        versions("kernels", lambda it: it.kernels),
+        f"driver {device.driver}" if device.driver else versions("driver", "driver"),
+        versions("CUDA", "cuda"),
+        *(versions(name, name) for name in ("torch", "triton", "kernels")),
     ]
     commits = {
         (row.provenance.commit, "with uncommitted changes" if row.provenance.dirty else "")

@@ -25,7 +25,10 @@ class _CompiledTemplates(FileSystemBytecodeCache):
 
 @cache
 def environment() -> Environment:
-    """Return the environment that renders pages: all text is escaped, and an undefined name is an error."""
+    """Return the environment that renders pages: all text is escaped, and an undefined name is an error.
+
+    Every function of ``rows`` is a filter.
+    """
     found = Environment(
         loader=FileSystemLoader(template_folder()),
         bytecode_cache=_CompiledTemplates(),
@@ -47,7 +50,6 @@ def environment() -> Environment:
         number=text.number,
         size=text.size,
         sortable=text.sortable,
-        day=rows.day,
         terminal=cells.plain_text,
         status=labels.status_label,
         passed=labels.check_label,
@@ -55,32 +57,11 @@ def environment() -> Environment:
         peak=labels.peak_name,
         peak_unit=labels.peak_unit,
         sorted_peaks=labels.sorted_peaks,
-        view_slug=rows.view_slug,
-        view_title=rows.view_title,
-        baseline_title=rows.baseline_title,
-        fastest=rows.fastest,
-        passed_rows=rows.passed_rows,
         environment_facts=devices.environment_facts,
-        view_origins=rows.view_origins,
-        measured_days=rows.measured_days,
-        environment_row=rows.environment_row,
-        matrix_ratio=rows.matrix_ratio,
-        matrix_shade=rows.matrix_shade,
-        ratio=rows.ratio_text,
-        measured_rows=rows.measured_rows,
-        by_workload=rows.by_workload,
-        typical_latency=rows.typical_latency,
-        verdict_counts=rows.verdict_counts,
-        speedup_bars=rows.speedup_bars,
         sparkline=sparklines.latency_sparkline,
-        families=rows.families,
-        charts=rows.charts,
-        chart_texts=rows.chart_texts,
-        statuses=rows.statuses,
-        row_flags=rows.row_flags,
-        all_flags=rows.all_flags,
-        highest_fraction=rows.highest_fraction,
-        largest=rows.largest,
-        processes=rows.process_count,
+    )
+    functions = vars(rows).items()
+    found.filters.update(
+        (name, one) for name, one in functions if getattr(one, "__module__", "") == rows.__name__
     )
     return found

@@ -71,11 +71,7 @@ class OutputFolder:
         """Make the folder hold exactly these files, and those that no build wrote.
 
         A file is not rendered again while it is there, its key is the same and it has no dead links: these depend on
-        files that are not part of any key.
-
-        Args:
-            files: By site path.
-            dead_links: Set that rendering adds dead links to.
+        files that are not part of any key. Rendering adds to ``dead_links``.
 
         Raises:
             ProjectError: One of them would replace a file that no build wrote.

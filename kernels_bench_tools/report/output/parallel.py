@@ -45,10 +45,7 @@ def render_files(
 ) -> Iterator[Written]:
     """Render and write files, in several processes where there are many of them.
 
-    Args:
-        files: By site path.
-        write: Writes the bytes of a site path, and returns whether the file changed.
-        dead_links: Set that rendering adds dead links to.
+    ``write`` writes the bytes of a site path, and returns whether the file changed. Rendering adds to ``dead_links``.
     """
 
     def render(path: str) -> Written:
