@@ -68,11 +68,7 @@ class _Attempt:
 
 
 class ClusterExecutor:
-    """The workers of the Dask scheduler at ``address``, such as ``tcp://host:8786``.
-
-    Raises:
-        ProjectError: No scheduler answers, or its workers cannot run this build's cells.
-    """
+    """The workers of the Dask scheduler at ``address``, such as ``tcp://host:8786``."""
 
     def __init__(self, address: str, project: Project, environment: str, progress: Progress) -> None:
         self._address = address
@@ -236,16 +232,15 @@ class ClusterExecutor:
             getattr(self._progress, step)(*arguments)
 
     def _usable_workers(self, seconds: float, missing: str) -> list[str]:
-        """Return the addresses of the workers that may run cells; wait for one where there is none.
-
-        Raises:
-            ProjectError: There is none after ``seconds``, or one of the first workers must not run cells.
-        """
+        """Return the addresses of the workers that may run cells; wait for one where there is none."""
         deadline = time.monotonic() + seconds
         while True:
             self._check()
             with self._lock:
-                addresses = self._addresses()
+                try:
+                    addresses = sorted(self._client.nthreads())
+                except (OSError, RuntimeError):
+                    raise self._scheduler_gone() from None
                 self._add_workers([one for one in addresses if one not in self._workers])
             if usable := [one for one in addresses if self._workers.get(one) and one not in self._lost]:
                 return usable
@@ -253,12 +248,6 @@ class ClusterExecutor:
                 hint = f"Start some with `kbt workers {self._address}`, and then the same build"
                 raise ProjectError(f"cluster {self._address}", missing, "", hint)
             time.sleep(_POLL_SECONDS)
-
-    def _addresses(self) -> list[str]:
-        try:
-            return sorted(self._client.nthreads())
-        except (OSError, RuntimeError):
-            raise self._scheduler_gone() from None
 
     def _add_workers(self, addresses: list[str]) -> None:
         if not addresses:
@@ -280,11 +269,7 @@ class ClusterExecutor:
                 self._progress.note(f"a new worker is not used: {error}")
 
     def _checked(self, address: str, answer: WorkerInfo | Exception) -> WorkerInfo:
-        """Return a worker's description.
-
-        Raises:
-            ProjectError: It cannot run cells, or would give other results than this build's other workers.
-        """
+        """Return a worker's description; one that cannot run cells, or would give other results, is an error."""
         where, cluster = f"worker {address}", f"cluster {self._address}"
         if isinstance(answer, ProjectError):
             raise ProjectError(where, str(answer))

@@ -48,7 +48,6 @@ class Shipment:
     """Cells that run on one worker: the cells of a session, or one cell that does not measure."""
 
     project: Project
-    """The project as on the client."""
     environment: str
     """``"uv"`` or ``"current"``."""
     cells: list[CellName]
@@ -68,7 +67,6 @@ class Shipment:
     """Path of the lock in ``inputs``; empty if there is none."""
     variables: dict[str, str]
     client: str = field(default_factory=socket.gethostname)
-    """The client's host."""
     attempt: str = field(default_factory=lambda: uuid.uuid4().hex)
     """Names the attempt to run the cells, in the events that a worker sends."""
 
@@ -87,11 +85,7 @@ class Shipment:
 
 
 def pack(project: Project, environment: str, tasks: Sequence[CellTask]) -> Shipment:
-    """Return cells as they are sent to a worker.
-
-    Raises:
-        ProjectError: A path source is too large.
-    """
+    """Return cells as they are sent to a worker; a path source that is too large is a ``ProjectError``."""
     nodes = {task.node.name: task.node for task in tasks}
     needed = {name: tasks[0].results[name] for node in nodes.values() for name in node.needs}
     data = {path for node in nodes.values() for path in node.files}
@@ -159,11 +153,7 @@ def pack_entry(entry: Entry) -> PackedEntry:
 
 
 def write_files(folder: Path, files: Mapping[str, bytes]) -> None:
-    """Write the files of an entry that was sent.
-
-    Raises:
-        ProjectError: A path leads out of ``folder``.
-    """
+    """Write the files of an entry that was sent; a path that leads out of ``folder`` is a ``ProjectError``."""
     for name, data in files.items():
         path = folder / name
         if not Path(os.path.normpath(path)).is_relative_to(folder):

@@ -5,13 +5,12 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import shutil
 import signal
 import subprocess
 import tempfile
 from collections.abc import Callable
 from contextlib import AsyncExitStack, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import dask
@@ -29,18 +28,16 @@ _ALIVE = {Status.init, Status.starting, Status.running}
 class WorkerOptions:
     """Which workers to start."""
 
-    scheduler: str = ""
+    scheduler: str
     """Address of a scheduler to join; empty to start one."""
-    host: str = "127.0.0.1"
+    host: str
     """The address that the workers, and a scheduler started here, listen on."""
-    port: int = 8786
-    """0 for a free one."""
-    count: int = 0
+    port: int
+    count: int
     """How many workers; 0 for one per visible GPU, or one where there is none."""
-    threads: int = 0
-    """How many cells that do not measure run at once on each worker, rounded down to a power of two; 0 for its share of
-    the processors."""
-    gpus: list[str] = field(default_factory=list)
+    threads: int
+    """How many cells that do not measure run at once on each worker; 0 for its share of the processors."""
+    gpus: list[str]
     """What ``CUDA_VISIBLE_DEVICES`` is on each worker; empty on a machine without GPUs."""
 
 
@@ -49,10 +46,7 @@ def visible_gpus() -> list[str]:
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     if visible is not None:
         return [name.strip() for name in visible.split(",") if name.strip() and name.strip() != "-1"]
-    smi = shutil.which("nvidia-smi")
-    if smi is None:
-        return []
-    query = [smi, "--query-gpu=index", "--format=csv,noheader"]
+    query = ["nvidia-smi", "--query-gpu=index", "--format=csv,noheader"]
     try:
         return subprocess.run(query, capture_output=True, text=True, timeout=30, check=True).stdout.split()
     except (OSError, subprocess.SubprocessError):
@@ -63,9 +57,6 @@ def run_workers(options: WorkerOptions, started: Callable[[str, int], None]) -> 
     """Run workers until Ctrl-C, SIGTERM or SIGHUP, or until they have all ended.
 
     ``started`` is called with the scheduler's address and the number of workers once they run.
-
-    Raises:
-        ProjectError: They cannot be started.
     """
     dask.config.set({"logging.distributed": "error"})  # in the workers' processes, too
     logging.getLogger("distributed").setLevel(logging.ERROR)

@@ -79,8 +79,7 @@ def describe_worker(environment: str, dask_worker: Worker) -> WorkerInfo:
 def run_shipment(shipment: Shipment, topic: str) -> dict[str, PackedEntry]:
     """Run cells on this worker, and return their results and files; each step is sent as an event of ``topic``.
 
-    Raises:
-        InterruptedBuildError: The task was released, or the worker closes.
+    If the task is released, or the worker closes, an ``InterruptedBuildError`` is raised.
     """
     worker = get_worker()
     lines: deque[tuple[str, str]] = deque(maxlen=_LINES)

@@ -61,15 +61,16 @@ def survey_project(project: Project) -> Survey:
     return Survey(notebooks, graph)
 
 
-def survey_targets(project: Project, targets: Sequence[str]) -> tuple[Survey, list[CellName]]:
+def survey_targets(
+    project: Project, targets: Sequence[str], more: Sequence[str] = ()
+) -> tuple[Survey, list[CellName]]:
     """Return the project's notebooks, and the selected cells with all that they need, in execution order.
 
-    Raises:
-        NotebooksError: The selected notebooks, or those that they need, have errors.
-        ProjectError: A target matches nothing.
+    ``more`` are further targets, if any. Errors in the selected notebooks, or in those that they need, are raised.
     """
     survey = survey_project(project)
-    cells = survey.graph.closure(select_cells(project, survey, targets))
+    selected = select_cells(project, survey, targets)
+    cells = survey.graph.closure([*selected, *(select_cells(project, survey, more) if more else ())])
     survey.raise_problems({*select_notebooks(project, survey, targets), *(cell.notebook for cell in cells)})
     return survey, cells
 

@@ -39,11 +39,8 @@ def find_affected(
     """Return the notebooks with cells that changed since ``revision``, or that need cells which did.
 
     Files are compared as they are on the disk, committed or not. Nothing runs, and nothing is written. Only
-    ``targets`` and the notebooks that they need are considered; without targets, all are.
-
-    Raises:
-        NotebooksError: Something is wrong with the notebooks concerned.
-        ProjectError: The project is in no repository, or that has no such revision.
+    ``targets`` and the notebooks that they need are considered; without targets, all are. A ``ProjectError`` is
+    raised if the project is in no repository, or that has no such revision.
     """
     survey, cells = survey_targets(project, targets)
     repository = Repository(project.root)

@@ -10,7 +10,7 @@ from kernels_bench_tools.errors import ProjectError
 from kernels_bench_tools.notebooks.cell import Cell
 from kernels_bench_tools.notebooks.graph import CellName
 from kernels_bench_tools.notebooks.project import Project
-from kernels_bench_tools.notebooks.survey import Survey, select_cells, select_notebooks, survey_project
+from kernels_bench_tools.notebooks.survey import Survey, select_cells, survey_targets
 from kernels_bench_tools.run.cache.key import Fingerprints
 from kernels_bench_tools.run.cache.prune import prune_cache
 from kernels_bench_tools.run.cache.store import CellCache
@@ -84,19 +84,11 @@ class BuildOptions:
 def build(project: Project, targets: Sequence[str], options: BuildOptions, progress: Progress) -> BuildRun:
     """Run the cells that ``targets`` name, and what they need, as far as their results are not known.
 
-    Args:
-        project: The project.
-        targets: Notebooks, folders, operators, ``operator/implementation`` or ``NOTEBOOK:CELL``; none for
-            everything.
-        options: How to build.
-        progress: Receives each step.
-
-    Returns:
-        Every notebook of the project; cells that are not targets have their last result.
+    Targets are notebooks, folders, operators, ``operator/implementation`` or ``NOTEBOOK:CELL``; none for everything.
+    The result has every notebook of the project; cells that are not targets have their last result.
 
     Raises:
         NotebooksError: Something is wrong with the notebooks concerned; nothing has run.
-        ProjectError: A target or an option names nothing.
         KeyboardInterrupt: The build was interrupted; finished results are kept.
     """
     if options.jobs < 1:
@@ -124,14 +116,10 @@ def build(project: Project, targets: Sequence[str], options: BuildOptions, progr
 
 def _select(project: Project, targets: Sequence[str], options: BuildOptions) -> _Selection:
     """Return the notebooks, the selected cells with what they need in a possible order, and those to run again."""
-    survey = survey_project(project)
-    selected = select_cells(project, survey, targets)
-    rerun = set(selected) if options.rerun is True else set[CellName]()
-    if isinstance(options.rerun, tuple) and options.rerun:
-        rerun = set(select_cells(project, survey, options.rerun))
-    cells = survey.graph.closure([*selected, *rerun])
-    survey.raise_problems({*select_notebooks(project, survey, targets), *(name.notebook for name in cells)})
-    return survey, cells, rerun
+    again = targets if options.rerun is True else options.rerun or ()
+    survey, cells = survey_targets(project, targets, again)
+    rerun = select_cells(project, survey, again) if options.rerun else []
+    return survey, cells, set(rerun)
 
 
 def _build(
@@ -141,17 +129,10 @@ def _build(
     device = executor.device
     cache, checkout = CellCache(project.state, progress.note), Checkout(project.root)
     cache.sweep()
+    identity, measured = executor.identity, (options.workloads, options.mode)
     execution = Execution(
         executor=executor,
-        fingerprints=Fingerprints(
-            project,
-            survey.graph,
-            device,
-            executor.environment,
-            executor.identity,
-            options.workloads,
-            options.mode,
-        ),
+        fingerprints=Fingerprints(project, survey.graph, device, executor.environment, identity, *measured),
         process_count=options.process_count(device.kind),
         thorough_count=options.thorough_count(device.kind),
         cache=cache,
@@ -189,20 +170,17 @@ def _describe(
         run.unfinished = [project.relative(path) for one in folders for path in sorted(one.rglob("*.jsonl"))]
         return run
 
-    readable = []
+    described = []
     for notebook in survey.notebooks.values():
         if notebook.problems:
             execution.progress.note(f"left out of the report: {notebook.problems[0]}")
         else:
-            readable.append(notebook)
+            described.append(describe_notebook(notebook, describe))
     return BuildRun(
         project=ProjectInfo(
-            title=project.title,
-            repository=project.repository,
-            commit=commit,
-            raw_html=project.raw_html,
+            title=project.title, repository=project.repository, commit=commit, raw_html=project.raw_html
         ),
         device=execution.executor.device,
         environment=options.environment,
-        notebooks=[describe_notebook(notebook, describe) for notebook in readable],
+        notebooks=described,
     )

@@ -46,9 +46,7 @@ def collect_outputs(folder: int, outputs: Sequence[str], artifacts: Path, limit:
     """Copy the outputs of a cell into ``artifacts``: at most ``limit`` bytes, small files first.
 
     ``folder`` is the cell's, from :func:`open_folder`; without ``outputs``, all files are kept that are not hidden.
-
-    Raises:
-        OSError: The disk is full.
+    A full disk is an ``OSError``.
     """
     files, collected = _find(folder, outputs)
     room = limit

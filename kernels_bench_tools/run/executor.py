@@ -21,7 +21,6 @@ from kernels_bench_tools.run.environment.base import CellEnvironment, Prepared, 
 from kernels_bench_tools.run.locks import device_lock
 from kernels_bench_tools.run.log_text import hide_paths, without_paths
 from kernels_bench_tools.run.process.logs import Tail
-from kernels_bench_tools.run.process.memory import default_memory_limit
 from kernels_bench_tools.run.process.reaper import reaper
 from kernels_bench_tools.run.process.run import Processes, wait_for
 from kernels_bench_tools.run.progress import Progress
@@ -176,7 +175,7 @@ class LocalExecutor:
                 timeout=task.cell.timeout or DEFAULT_TIMEOUT_SECONDS,
                 marker=(CONTEXT_VARIABLE, inputs[CONTEXT_VARIABLE]),
                 watch=watch,
-                memory_limit=task.policy.memory_limit or default_memory_limit(),
+                memory_limit=task.policy.memory_limit,
             )
             try:
                 collected = collect_outputs(

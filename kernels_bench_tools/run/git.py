@@ -48,11 +48,7 @@ class Checkout:
 
 
 class Repository:
-    """The git repository around a folder.
-
-    Raises:
-        ProjectError: There is none, or git is not installed.
-    """
+    """The git repository around a folder; that there is none, or no git, is a ``ProjectError``."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -64,11 +60,7 @@ class Repository:
         """The folder that the whole repository is checked out in."""
 
     def resolve(self, revision: str) -> str:
-        """Return the full name of the commit that ``revision`` stands for.
-
-        Raises:
-            ProjectError: There is no such commit here.
-        """
+        """Return the full name of the commit that ``revision`` stands for; it must exist here."""
         done = self._git("rev-parse", "--verify", "--quiet", "--end-of-options", f"{revision}^{{commit}}")
         if done.returncode:
             expected = "A commit, branch or tag of this repository, such as HEAD~1 or origin/main"

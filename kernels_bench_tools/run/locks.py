@@ -37,16 +37,13 @@ def project_lock(project: Project, progress: Progress) -> Iterator[bool]:
 
 @contextmanager
 def device_lock(slug: str, progress: Progress, stopped: Callable[[], bool]) -> Iterator[None]:
-    """Let one cell at a time measure on a device, among all builds of this user.
+    """Let one session at a time measure on a device, among all builds of this user.
 
-    GPUs of one machine are distinguished by ``CUDA_VISIBLE_DEVICES``.
-
-    Raises:
-        InterruptedBuildError: ``stopped`` returned true while waiting.
+    GPUs of one machine are distinguished by ``CUDA_VISIBLE_DEVICES``. If ``stopped`` returns true while waiting, an
+    ``InterruptedBuildError`` is raised.
     """
     gpu = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")[0]
     path = user_cache() / "locks" / f"{slugify(f'{slug} {gpu}')}.lock"
-    path.parent.mkdir(parents=True, exist_ok=True)
     waiting = f"another build is measuring on {slug}; waiting until the device is free"
     with _held(path, waiting, progress, stopped):
         yield
@@ -56,6 +53,7 @@ def device_lock(slug: str, progress: Progress, stopped: Callable[[], bool]) -> I
 def _held(
     path: Path, waiting: str, progress: Progress, stopped: Callable[[], bool] = lambda: False
 ) -> Iterator[bool]:
+    path.parent.mkdir(parents=True, exist_ok=True)
     lock = FileLock(path, is_singleton=True)
     waited = False
     while True:

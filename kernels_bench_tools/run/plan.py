@@ -52,10 +52,6 @@ def plan_build(project: Project, targets: Sequence[str], options: BuildOptions) 
     """Return what a build of ``targets`` with these options would do with each cell, in its order.
 
     Nothing runs, and nothing is written.
-
-    Raises:
-        NotebooksError: Something is wrong with the notebooks concerned.
-        ProjectError: A target or an option names nothing.
     """
     survey, cells = survey_targets(project, targets)
     device, environment = current_device(), find_environment(options.environment)

@@ -100,10 +100,9 @@ class Execution:
         return self.fingerprints.graph
 
     def run(self, cells: Sequence[CellName], rerun: set[CellName]) -> None:
-        """Bring all cells, with everything that they need, to a result; run those of ``rerun`` in any case.
+        """Bring all cells to a result; run those of ``rerun`` in any case.
 
-        Raises:
-            KeyboardInterrupt: The build was interrupted: all processes were ended, finished results are kept.
+        After an interruption all processes have ended, and finished results are kept.
         """
         self._rerun = rerun
         stale = [name for name in cells if not self._settle_without_running(name)]
@@ -135,11 +134,13 @@ class Execution:
             self._settle(name, known)
             return True
         failed = self._prepared.get(name, Prepared()).reason
-        if unmet:
-            self._settle_unstarted(node, Status.UNSUPPORTED, Failure(type="Unsupported", msg=unmet), False)
-        elif failed:
-            self._settle_unstarted(node, Status.ERROR, Failure(type="Resolution", msg=failed), True)
-        return bool(unmet or failed)
+        if not unmet and not failed:
+            return False
+        status = Status.UNSUPPORTED if unmet else Status.ERROR
+        failure = Failure(type="Unsupported" if unmet else "Resolution", msg=unmet or failed)
+        result = finish(self._task(node, self._draft(name)), status, failure, started=not unmet)
+        self._commit(name, result)
+        return True
 
     def _find(self, node: Node) -> Entry | None:
         """Return the known result of a cell, and keep the key of its next result."""
@@ -150,10 +151,6 @@ class Execution:
         # Kept, since its files may be edited while the cell runs.
         self._keys[node.name] = self.fingerprints.key(node, self.results, self.process_count)
         return self.cache.find(self._keys[node.name])
-
-    def _settle_unstarted(self, node: Node, status: Status, failure: Failure, tried: bool) -> None:
-        task = self._task(node, self._draft(node.name))
-        self._commit(node.name, finish(task, status, failure, started=tried))
 
     def _prepare(self, stale: Sequence[CellName], pool: ThreadPoolExecutor) -> None:
         """Make the environments of all cells that may have to run."""
@@ -172,7 +169,9 @@ class Execution:
                 elif self.graph.nodes[name].cell.measures:
                     measuring.append(name)
                 else:  # before sessions, so that their output is seen early
-                    self._start(name, pool)
+                    self.progress.cell_started(str(name))
+                    task = self._task(self.graph.nodes[name], self._draft(name))
+                    self._running[pool.submit(self.executor.run, task)] = name
             measuring = self._start_sessions(queue.sorted(measuring), pool)
             if not self._running and not self._running_sessions:
                 return
@@ -197,28 +196,21 @@ class Execution:
             if group is None:
                 break
             # By name, not by duration: the order in a session is the same in every build.
-            session = self._session(sorted(name for name in ready if self._group(name) == group))
+            names = sorted(name for name in ready if self._group(name) == group)
+            session = Session(
+                nodes=[self.graph.nodes[name] for name in names],
+                processes=self.process_count,
+                device_kind=self.executor.device.kind,
+                keys=self._keys,
+                rerun=self._rerun,
+                cache=self.cache,
+                progress=self.progress,
+                make_task=self._task,
+                make_draft=self._draft,
+            )
             running[pool.submit(self.executor.measure, session)] = session
             ready = [name for name in ready if self._group(name) != group]
         return ready
-
-    def _session(self, names: Sequence[CellName]) -> Session:
-        return Session(
-            nodes=[self.graph.nodes[name] for name in names],
-            processes=self.process_count,
-            device_kind=self.executor.device.kind,
-            keys=self._keys,
-            rerun=self._rerun,
-            cache=self.cache,
-            progress=self.progress,
-            make_task=self._task,
-            make_draft=self._draft,
-        )
-
-    def _start(self, name: CellName, pool: ThreadPoolExecutor) -> None:
-        self.progress.cell_started(str(name))
-        task = self._task(self.graph.nodes[name], self._draft(name))
-        self._running[pool.submit(self.executor.run, task)] = name
 
     def _collect(self) -> list[CellName]:
         """Wait until a cell or a session has ended, and commit its results; return the cells that have ended."""
@@ -291,7 +283,6 @@ class Execution:
     def _settle(self, name: CellName, entry: Entry) -> None:
         self.results[name] = entry
         self.cache.remember(name, entry)
-        run = describe_cell(
-            self.fingerprints.project, self.graph.nodes[name].cell, entry, cached=name not in self.ran
-        )
+        cell, cached = self.graph.nodes[name].cell, name not in self.ran
+        run = describe_cell(self.fingerprints.project, cell, entry, cached)
         self.progress.cell_finished(str(name), run)

@@ -53,10 +53,6 @@ class StoredResult(msgspec.Struct, kw_only=True):
     """The digests that make up its key, to find out what changed since."""
 
 
-class _Format(msgspec.Struct):
-    format: int
-
-
 @dataclass(frozen=True)
 class _EntryFolder:
     folder: Path
@@ -129,8 +125,7 @@ class Draft(_EntryFolder):
 def read_entry(folder: Path) -> Entry | None:
     """Return the entry in ``folder``; None if there is none, or one of another version.
 
-    Raises:
-        DamagedEntryError: It differs from what was written.
+    One that differs from what was written is a ``DamagedEntryError``.
     """
     if not folder.is_dir():
         return None
@@ -144,8 +139,8 @@ def read_entry(folder: Path) -> Entry | None:
         flaw = f"{_DIGESTS} cannot be read ({error.strerror})"
     except msgspec.MsgspecError as error:
         flaw = f"{_RESULT} is not a result ({error})"
-    with suppress(OSError, msgspec.MsgspecError, UnicodeDecodeError):
-        if read_struct(folder / _RESULT, _Format).format != FORMAT:
+    with suppress(OSError, ValueError, LookupError, TypeError):
+        if msgspec.json.decode((folder / _RESULT).read_bytes())["format"] != FORMAT:
             return None
     raise DamagedEntryError(flaw)
 

@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 from kernels_bench_tools.run.process.logs import cut_log
-from kernels_bench_tools.run.process.memory import MemoryWatch
 from kernels_bench_tools.run.process.reaper import OWNER_VARIABLE, kill_processes, kill_session, reaper
 
 LOG_LIMIT = 2**30
@@ -74,18 +73,16 @@ class Processes:
         timeout: float,
         marker: tuple[str, str] | None = None,
         watch: Callable[[], None] = lambda: None,
-        memory_limit: int = 0,
+        memory_limit: int | None = None,
     ) -> Exit:
         """Run a command to its end, then kill every process that it has left.
 
         The middle of a long log is removed. ``marker`` is a variable and its value that identify processes which
         left the session. ``watch`` is called repeatedly while the command runs, and once after. ``memory_limit`` is
-        for the command and its descendants together, in bytes; 0 for none.
-
-        Raises:
-            InterruptedBuildError: :meth:`interrupt` was called.
-            OSError: It cannot be started.
+        that of :class:`MemoryWatch`. After :meth:`interrupt`, an ``InterruptedBuildError`` is raised.
         """
+        from kernels_bench_tools.run.process.memory import MemoryWatch
+
         started = time.monotonic()
         owned = {**variables, OWNER_VARIABLE: reaper().owner}
         for log in (stdout, stderr):
