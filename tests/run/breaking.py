@@ -1,4 +1,4 @@
-"""Whole builds to break: a generated tree, and ``kbt build`` in processes of its own whose words are witnesses."""
+"""A generated project, and ``kbt build`` of it in separate processes that tests kill or disturb."""
 
 import os
 import random
@@ -7,7 +7,8 @@ import shutil
 import subprocess
 import sys
 import time
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
@@ -24,9 +25,9 @@ sys.path.insert(0, str(ROOT))
 
 from benchmarks.trees import HEADER, make_tree  # noqa: E402
 
-PLAIN, MEASURING, PROCESSES = 8, 4, 2
+PLAIN, MEASURING, PROCESSES = 6, 3, 2
 DIED = "died.md:a"
-"""The cell of the tree that never ends well, and so runs in each build."""
+"""The cell of the tree that always fails, and so runs in each build."""
 
 _RECORD = {
     "ts": "2026-11-20T10:00:00Z",
@@ -54,17 +55,17 @@ with open("table.csv", "w") as table:
             table.write(need["notebook"] + "," + str(len(file.readlines())) + chr(10))
 """
 _SLEEP = """{header}import subprocess
-subprocess.Popen(["sleep", "{seconds}"], start_new_session=True)
+subprocess.Popen(["sleep", "8000"], start_new_session=True)
 open("started.txt", "w").write("started")
 """
 _STARTED = re.compile(r"  (?P<cell>\S+\.md:\S+)  running(?:, process (?P<process>\d+) of \d+)?")
-_KNOWN = re.compile(r"(?P<cell>\S+\.md:\S+): process (?P<process>\d+) is known, .*")
+_FROM_CACHE = re.compile(r"(?P<cell>\S+\.md:\S+): process (?P<process>\d+) is known, .*")
 _FINISHED = re.compile(r"✓ (?P<cell>\S+\.md:\S+)  ")
 
 
 @dataclass
-class Told:
-    """What a build said, and how it ended."""
+class BuildResult:
+    """Exit code and output of a build."""
 
     code: int
     stdout: str
@@ -77,40 +78,41 @@ class Told:
     @property
     def started(self) -> set[tuple[str, int]]:
         """Cells, and their processes from 0, that this build ran."""
-        return _cells(_STARTED, self.lines) - _cells(_KNOWN, self.lines)
+        return _cells(_STARTED, self.lines) - _cells(_FROM_CACHE, self.lines)
 
     @property
     def ran(self) -> set[str]:
-        """The cells that this build ran, but for the one that never ends well."""
+        """The cells that this build ran, without the one that always fails."""
         return {cell for cell, _ in self.started} - {DIED}
 
     @property
     def finished(self) -> set[str]:
-        """The cells that it said had ended well."""
-        return {one["cell"] for one in map(_FINISHED.match, self.lines) if one}
+        """The cells that succeeded, according to its output."""
+        return {match["cell"] for match in map(_FINISHED.match, self.lines) if match}
 
 
 def _cells(pattern: re.Pattern[str], lines: list[str]) -> set[tuple[str, int]]:
-    found = filter(None, map(pattern.fullmatch, lines))
-    return {(one["cell"], int(one["process"] or 1) - 1) for one in found}
+    matches = filter(None, map(pattern.fullmatch, lines))
+    return {(match["cell"], int(match["process"] or 1) - 1) for match in matches}
 
 
 @dataclass
 class Tree:
-    """A project of some thirty cells' processes, and builds of it."""
+    """A project of twelve cells, three of which measure, and builds of it."""
 
     root: Path
+    """Where the notebooks are; nothing is written if it exists."""
     folder: Path
-    """For what builds put elsewhere: temporary folders and locks."""
-    seconds: str = field(default_factory=lambda: f"8{os.getpid()}.{time.monotonic_ns() % 1000}")
-    """How long the process sleeps that a cell leaves behind; nobody else sleeps as long."""
+    """For what builds write elsewhere: temporary folders and locks."""
 
     def __post_init__(self) -> None:
         """Write the notebooks."""
+        for name in ("tmp", "cache"):
+            (self.folder / name).mkdir(parents=True)
+        if self.root.exists():
+            return
         make_tree(self.root, PLAIN)
-        self.write(
-            "leaves.md", _SLEEP.format(header=HEADER, seconds=self.seconds), "id=a outputs=started.txt"
-        )
+        self.write("leaves.md", _SLEEP.format(header=HEADER), "id=a outputs=started.txt")
         self.write("died.md", "import os; print('so far', flush=True); os.kill(os.getpid(), 9)", "id=a")
         for number in range(MEASURING):
             code = _MEASURE.format(header=HEADER, record=_RECORD, number=number)
@@ -118,8 +120,11 @@ class Tree:
         combine = _COMBINE.format(header=HEADER)
         attributes = "id=combine needs=../impls/*.md:benchmark outputs=table.csv"
         self.write("op/results/combined_results.md", combine, attributes)
-        for name in ("tmp", "cache"):
-            (self.folder / name).mkdir(parents=True)
+
+    def remove_results(self) -> None:
+        """Remove the cache and the site."""
+        for name in (".kbt", "site"):
+            shutil.rmtree(self.root / name, ignore_errors=True)
 
     def write(self, name: str, code: str, attributes: str) -> None:
         path = self.root / name
@@ -138,90 +143,94 @@ class Tree:
             text=True,
         )
 
-    def build(self, *arguments: str) -> Told:
+    def build(self, *arguments: str) -> BuildResult:
         build = self.start(*arguments)
         stdout, stderr = build.communicate(timeout=120)
-        return Told(build.returncode, stdout, stderr)
+        return BuildResult(build.returncode, stdout, stderr)
 
-    def kill_build(self, chance: random.Random, *arguments: str) -> Told | None:
-        """Start a build and kill it at some moment; return what it had said, or None if it ended before."""
+    def kill_build(self, generator: random.Random, *arguments: str) -> BuildResult | None:
+        """Start a build and kill it at a random moment; return what it had printed, or None if it ended before."""
         build = self.start(*arguments)
         assert build.stderr is not None
-        # Counted in lines, as many moments fall on each step, however fast the machine is.
-        heard = [line for _, line in zip(range(chance.randrange(45)), build.stderr, strict=False)]
-        time.sleep(chance.uniform(0.0, 0.05 if chance.random() < 0.7 else 0.5))
+        # Lines are counted, not seconds, so that the moment does not depend on the speed of the machine.
+        lines = [line for _, line in zip(range(generator.randrange(35)), build.stderr, strict=False)]
+        time.sleep(generator.uniform(0.0, 0.05 if generator.random() < 0.7 else 0.5))
         build.kill()
         stdout, rest = build.communicate(timeout=30)
-        return Told(build.returncode, stdout, "".join(heard) + rest) if build.returncode < 0 else None
+        return BuildResult(build.returncode, stdout, "".join(lines) + rest) if build.returncode < 0 else None
 
     def entries(self) -> dict[str, StoredResult]:
-        """Return the results in the cache that would be served, by the names of their folders.
+        """Return the results in the cache that a build would use, by the names of their folders.
 
         Raises:
-            DamagedEntryError: One is not whole.
+            DamagedEntryError: One is damaged.
         """
         paths = {path.name: path for path in (self.root / ".kbt/cache").glob("[!.]*")}
-        # One that was replaced is put back, unless what came in its place is there.
-        served = [name for name in paths if name.removesuffix(".replaced") not in paths.keys() - {name}]
-        entries = [(name, read_entry(paths[name])) for name in served]
+        # An entry that was being replaced is put back, unless its successor is there.
+        used = [name for name in paths if name.removesuffix(".replaced") not in paths.keys() - {name}]
+        entries = [(name, read_entry(paths[name])) for name in used]
         return {name: entry.result for name, entry in entries if entry is not None}
 
-    def known(self) -> set[tuple[str, int | None]]:
-        """Return the cells, and single processes of cells, whose results are in the cache and good."""
-        known = set()
+    def stored(self) -> set[tuple[str, int | None]]:
+        """Return the cells, and single processes of cells, whose successful results are in the cache."""
+        stored = set()
         for name, result in self.entries().items():
             process = re.search(r"-process-(\d+)$", name.removesuffix(".replaced"))
             if result.status is Status.OK:
-                known.add((result.cell, int(process[1]) if process else None))
-        return known
+                stored.add((result.cell, int(process[1]) if process else None))
+        return stored
 
     def orphans(self) -> list[str]:
         """Return the command lines of processes that builds of this tree have left."""
-        marks = (str(self.root), str(self.folder), self.seconds)
-        found = []
-        for one in psutil.process_iter(["cmdline", "cwd", "status"]):
-            line = " ".join(one.info["cmdline"] or [])
-            inside = str(one.info["cwd"] or "").startswith(marks[:2])
-            if one.info["status"] != psutil.STATUS_ZOMBIE and (inside or any(mark in line for mark in marks)):
-                found.append(line)
-        return found
+        folders = (str(self.root), str(self.folder))
+        lines = []
+        for process in psutil.process_iter(["cmdline", "cwd", "status"]):
+            line = " ".join(process.info["cmdline"] or [])
+            # Cells, and all that they start, run in folders below these.
+            inside = str(process.info["cwd"] or "").startswith(folders)
+            mentioned = any(folder in line for folder in folders)
+            if process.info["status"] != psutil.STATUS_ZOMBIE and (inside or mentioned):
+                lines.append(line)
+        return lines
 
     def leftovers(self) -> list[str]:
-        """Return what builds have left beside results: drafts, temporary files and folders."""
-        inside = [*(self.root / ".kbt").rglob(".draft-*"), *(self.root / ".kbt").rglob("*.replaced")]
-        return [str(path) for path in [*inside, *(self.folder / "tmp").glob("kbt-*")]]
+        """Return the unfinished entries and temporary folders that builds have left."""
+        unfinished = [*(self.root / ".kbt").rglob(".draft-*"), *(self.root / ".kbt").rglob("*.replaced")]
+        return [str(path) for path in [*unfinished, *(self.folder / "tmp").glob("kbt-*")]]
 
     def pages(self) -> dict[str, bytes]:
-        """Return the site's bytes, with the seconds that cells took made equal.
+        """Return the site's files, with all cells' seconds equal.
 
-        The site that builds have brought about is compared with one made at once, bytes and all.
+        The site must be the one that publishing the last build into an empty folder gives.
         """
         run = read_struct(self.root / ".kbt/build.json", BuildRun)
-        afresh = self._publish(run)
+        expected = self._publish(run)
         files = read_folder(self.root / "site")
-        assert files == afresh, [name for name in afresh if afresh[name] != files.get(name)]
+        assert files == expected, [name for name in expected if expected[name] != files.get(name)]
         for notebook in run.notebooks:
             notebook.blocks = [
-                msgspec.structs.replace(one, seconds=1.0, cached=True) if isinstance(one, CellRun) else one
-                for one in notebook.blocks
+                msgspec.structs.replace(block, seconds=1.0, cached=True)
+                if isinstance(block, CellRun)
+                else block
+                for block in notebook.blocks
             ]
         return self._publish(run)
 
     def _publish(self, run: BuildRun) -> dict[str, bytes]:
-        output = self.folder / "afresh"
+        output = self.folder / "site"
         shutil.rmtree(output, ignore_errors=True)
         publish(self.root, run, output)
         return read_folder(output)
 
 
 def read_folder(folder: Path) -> dict[str, bytes]:
-    """Return the bytes of a folder's files but those of its manifest, which says how pages were made."""
+    """Return the bytes of a site's files, without its manifest, which depends on the order of builds."""
     paths = [path for path in folder.rglob("*") if path.is_file() and path.name != ".kbt-site.json"]
     return {path.relative_to(folder).as_posix(): path.read_bytes() for path in paths}
 
 
-def wait_until(met, seconds: float = 20.0) -> bool:
+def wait_until(condition: Callable[[], bool], seconds: float = 20.0, interval: float = 0.05) -> bool:
     deadline = time.monotonic() + seconds
-    while not met() and time.monotonic() < deadline:
-        time.sleep(0.05)
-    return bool(met())
+    while not condition() and time.monotonic() < deadline:
+        time.sleep(interval)
+    return condition()

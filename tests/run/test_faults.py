@@ -9,7 +9,7 @@ a build killed while it makes   here
 pages
 Ctrl-C, TERM, HUP               test_schedule, test_orphans
 a full disk                     here, whole builds; test_cell_failures, a cell's; test_cache_entries, an entry
-eight builds at once            here; test_schedule, one project and one device
+several builds at once          here; test_schedule, one project and one device
 bits flipped in the cache       here, on the pages; test_cache_entries, every bit; test_cache, every file
 a checkout moved or cloned      here, copied; test_cache, moved and cloned
 segmentation fault, abort,      test_cell_failures
@@ -29,23 +29,50 @@ import signal
 import subprocess
 import sys
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 import pytest
 from filelock import FileLock, Timeout
+from projects import once_per_run
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from breaking import DIED, Tree, wait_until
+from breaking import DIED, Tree, read_folder, wait_until
 
-KILLS = int(os.environ.get("KBT_FAULT_KILLS", "6"))
-CHAIN = 4
-"""So many builds are killed one after the other at most before one is left to end."""
+KILLS = int(os.environ.get("KBT_FAULT_KILLS", "4"))
+MAX_KILLS_IN_A_ROW = 4
+PAGES = 96
+"""Twice as many as are rendered in a single process."""
+
+
+@pytest.fixture(scope="session")
+def undisturbed(tmp_path_factory):
+    """A tree that was built once, without a fault. Tests must not change it."""
+
+    def build(folder):
+        assert Tree(folder / "tree", folder / "elsewhere").build().code == 0
+
+    return once_per_run(tmp_path_factory, "undisturbed", build) / "tree"
+
+
+@pytest.fixture
+def expected(undisturbed, tmp_path):
+    """The pages of the undisturbed tree."""
+    return Tree(undisturbed, tmp_path / "expected").pages()
 
 
 @pytest.fixture
 def tree(tmp_path):
+    """A tree that was not built."""
     return Tree(tmp_path / "tree", tmp_path / "elsewhere")
+
+
+@pytest.fixture
+def built_tree(undisturbed, tmp_path):
+    """A copy of the undisturbed tree."""
+    root = shutil.copytree(undisturbed, tmp_path / "tree", symlinks=True)
+    return Tree(root, tmp_path / "elsewhere")
 
 
 @pytest.fixture
@@ -65,85 +92,85 @@ def small_disk(tmp_path):
         subprocess.run(["umount", "-l", str(folder)], check=True)
 
 
-def forget(tree):
-    for name in (".kbt", "site"):
-        shutil.rmtree(tree.root / name, ignore_errors=True)
-
-
 @pytest.mark.timeout(0 if KILLS > 50 else 300)
-def test_killed_builds_lose_nothing_and_the_next_continues(tree):
-    assert tree.build().code == 0
-    undisturbed = tree.pages()
-    chance = random.Random(20261120)
+def test_killed_builds_lose_nothing_and_the_next_continues(tree, expected):
+    generator = random.Random(20261120)
     killed = 0
     while killed < KILLS:
-        if chance.random() < 0.7:
-            forget(tree)
-        killed += break_and_mend(tree, chance, undisturbed)
+        if generator.random() < 0.7:
+            tree.remove_results()
+        killed += kill_builds_and_finish(tree, generator, expected)
 
 
-def break_and_mend(tree, chance, undisturbed):
-    """Kill some builds, let one end, and see that it is as if nothing had been; return how many were killed."""
-    killed, known = 0, set()
-    for _ in range(chance.randint(1, CHAIN)):
-        again = ["--rerun"] * (chance.random() < 0.25)
-        told = tree.kill_build(chance, *again)
-        if told is None:
+def kill_builds_and_finish(tree, generator, expected):
+    """Kill some builds, let one finish, and compare its site; return how many builds were killed."""
+    killed, stored = 0, set()
+    for _ in range(generator.randint(1, MAX_KILLS_IN_A_ROW)):
+        rerun = ["--rerun"] * (generator.random() < 0.25)
+        result = tree.kill_build(generator, *rerun)
+        if result is None:
             continue
         killed += 1
-        if not again:
-            check_resumed(told, known)
-        # A build that is asked to run all again forgets its processes as they end; its cells it does not.
-        known = (known if not again else {one for one in known if one[1] is None}) | tree.known()
-        known |= {(cell, None) for cell in told.finished}
-    told = tree.build()
-    assert told.code == 0
-    check_resumed(told, known)
-    assert tree.pages() == undisturbed
+        if not rerun:
+            check_resumed(result, stored)
+        # With --rerun the results of single processes are removed as cells end; those of cells are kept.
+        stored = (stored if not rerun else {one for one in stored if one[1] is None}) | tree.stored()
+        stored |= {(cell, None) for cell in result.finished}
+    result = tree.build()
+    assert result.code == 0
+    check_resumed(result, stored)
+    assert tree.pages() == expected
     assert wait_until(lambda: not tree.orphans()), tree.orphans()
     assert wait_until(lambda: not tree.leftovers()), tree.leftovers()
     return killed
 
 
-def check_resumed(told, known):
-    """See that a build runs nothing that is known, and nothing of what is there is damaged."""
-    assert "damaged" not in told.stderr
-    assert "Traceback" not in told.stderr, told.stderr
-    whole = {cell for cell, process in known if process is None}
-    assert told.ran & whole == set(), told.stderr
-    assert told.started & known == set(), told.stderr
+def check_resumed(result, stored):
+    """Check that a build ran nothing that was stored, and that no stored result was damaged."""
+    assert "damaged" not in result.stderr
+    assert "Traceback" not in result.stderr, result.stderr
+    cells = {cell for cell, process in stored if process is None}
+    assert result.ran & cells == set(), result.stderr
+    assert result.started & stored == set(), result.stderr
 
 
-def test_a_build_killed_while_rendering_leaves_no_process_and_the_next_renders_the_same(tree):
-    for number in range(
-        240
-    ):  # so many that several processes make them, and none is done before it is stopped
-        (tree.root / f"p{number}.md").write_text(f"# Page {number}\n\n{'Some words. ' * 500}\n")
-    assert tree.build().code == 0
-    undisturbed = tree.pages()
-    for part in (0.05, 0.2, 0.4):
-        shutil.rmtree(tree.root / "site")
-        build = tree.start()
-        assert wait_until(lambda: len(list((tree.root / "site").glob("p*.html"))) > 240 * part)  # noqa: B023
+def test_a_build_killed_while_rendering_leaves_no_process_and_the_next_renders_the_same(built_tree):
+    root, site = built_tree.root, built_tree.root / "site"
+    (root / "died.md").unlink()  # it runs in each build, and its page shows how long it took
+    for number in range(PAGES):
+        (root / f"p{number}.md").write_text(f"# Page {number}\n\n{'Some words. ' * 1000}\n")
+    assert built_tree.build().code == 0
+    expected = read_folder(site)
+    stopped = 0
+    for part in (0.05, 0.4):
+        shutil.rmtree(site)
+        build = built_tree.start()
+        rendered = partial(count_pages, site)
+        assert wait_until(lambda: rendered() > PAGES * part, interval=0.002)  # noqa: B023
         build.send_signal(signal.SIGSTOP)
-        # What the pages are made of is nobody else's to replace until they are made.
-        with suppress(Timeout), FileLock(tree.root / ".kbt/lock").acquire(timeout=0):
-            made = len(list((tree.root / "site").glob("p*.html")))
-            assert made == 240, f"the lock is free with {made} of 240 pages made"
+        # No other build may replace what pages are made from until all are rendered.
+        with suppress(Timeout), FileLock(root / ".kbt/lock").acquire(timeout=0):
+            assert rendered() == PAGES, f"the lock is free with {rendered()} of {PAGES} pages rendered"
+        stopped += rendered() < PAGES
         build.kill()
         build.communicate(timeout=20)
 
-        assert wait_until(lambda: not tree.orphans()), tree.orphans()
-        assert tree.build().code == 0
-        assert tree.pages() == undisturbed
+        assert wait_until(lambda: not built_tree.orphans()), built_tree.orphans()
+        assert built_tree.build().code == 0
+        assert read_folder(site) == expected
+    assert stopped, "both builds had finished before they were stopped"
+
+
+def count_pages(site):
+    return len(list(site.glob("p*.html")))
 
 
 @pytest.mark.parametrize("kilobytes", [150, 260, 700])
 def test_a_full_disk_is_an_error_in_one_line_and_the_build_continues_later(
-    tree, small_disk, tmp_path, kilobytes
+    small_disk, tmp_path, expected, kilobytes
 ):
     folder = small_disk(kilobytes)
-    tree = Tree(folder / "tree", tmp_path / "beside")
+    tree = Tree(folder / "tree", tmp_path / "elsewhere")
     full = tree.build()
 
     (line,) = [line for line in full.lines if line.startswith("kbt: ")]
@@ -151,67 +178,63 @@ def test_a_full_disk_is_an_error_in_one_line_and_the_build_continues_later(
     assert "cannot be written (No space left on device)" in line
     assert "Traceback" not in full.stderr, full.stderr
     small_disk(20_000, "remount")
-    told = tree.build()
-    assert told.code == 0
-    assert told.ran & full.finished == set()
-    assert "damaged" not in told.stderr
+    result = tree.build()
+    assert result.code == 0
+    assert result.ran & full.finished == set()
+    assert "damaged" not in result.stderr
     assert tree.leftovers() == []
-    pages = tree.pages()
-    forget(tree)
-    assert tree.build().code == 0
-    assert tree.pages() == pages
+    assert tree.pages() == expected
 
 
-def test_eight_concurrent_builds_run_each_cell_once_and_write_one_site(tree):
-    builds = [tree.start() for _ in range(8)]
-    told = [build.communicate(timeout=120)[1] for build in builds]
+def test_concurrent_builds_run_each_cell_once_and_write_one_site(tree, expected):
+    outputs = build_at_once(tree, 5)
 
-    assert [build.returncode for build in builds] == [0] * 8, [text for text in told if "Traceback" in text]
-    for cell in {cell for cell, _ in tree.known()}:
-        assert sum(text.count(f"✓ {cell}  ") for text in told) == 1, cell
-    assert sum(text.count(f"✗ {DIED}  ") for text in told) == 8
-    together = tree.pages()
-    forget(tree)
-    tree.build()
-    assert tree.pages() == together
-    # Each of these replaces what the one before it makes pages of.
-    builds = [tree.start("--rerun") for _ in range(4)]
-    told = [build.communicate(timeout=120)[1] for build in builds]
-    assert [build.returncode for build in builds] == [0] * 4, [text for text in told if "Traceback" in text]
-    assert tree.pages() == together
+    for cell in {cell for cell, _ in tree.stored()}:
+        assert sum(output.count(f"✓ {cell}  ") for output in outputs) == 1, cell
+    assert sum(output.count(f"✗ {DIED}  ") for output in outputs) == 5
+    assert tree.pages() == expected
+    # Each of these replaces the results that the one before it makes pages of.
+    build_at_once(tree, 3, "--rerun")
+    assert tree.pages() == expected
     assert tree.orphans() == []
 
 
-def test_damaged_results_are_never_shown(tree):
-    tree.build()
-    undisturbed, chance = tree.pages(), random.Random(7)
-    for _ in range(6):
-        flipped = [flip_a_bit(tree.root / ".kbt/cache", chance) for _ in range(5)]
-        told = tree.build()
-
-        assert told.code == 0
-        assert tree.pages() == undisturbed, flipped
-        damaged = {line.partition(": ")[0] for line in told.lines if "its stored result is damaged" in line}
-        assert told.ran == damaged - {DIED}, flipped
+def build_at_once(tree, count, *arguments):
+    """Run builds at the same time; return what they printed to stderr."""
+    builds = [tree.start(*arguments) for _ in range(count)]
+    outputs = [build.communicate(timeout=120)[1] for build in builds]
+    failed = [output for build, output in zip(builds, outputs, strict=True) if build.returncode]
+    assert failed == []
+    return outputs
 
 
-def flip_a_bit(folder, chance):
+def test_damaged_results_are_never_shown(built_tree, expected):
+    generator = random.Random(7)
+    for _ in range(4):
+        flipped = [flip_a_bit(built_tree.root / ".kbt/cache", generator) for _ in range(7)]
+        result = built_tree.build()
+
+        assert result.code == 0
+        assert built_tree.pages() == expected, flipped
+        damaged = {line.partition(": ")[0] for line in result.lines if "its stored result is damaged" in line}
+        assert result.ran == damaged - {DIED}, flipped
+
+
+def flip_a_bit(folder, generator):
     paths = sorted(path for path in folder.rglob("*") if path.is_file() and path.stat().st_size)
-    path = chance.choice(paths)
+    path = generator.choice(paths)
     data = bytearray(path.read_bytes())
-    data[chance.randrange(len(data))] ^= 1 << chance.randrange(8)
+    data[generator.randrange(len(data))] ^= 1 << generator.randrange(8)
     path.write_bytes(data)
     return path
 
 
-def test_a_copied_checkout_with_its_cache_runs_no_cell_and_has_the_same_site(tree, tmp_path):
-    tree.build()
-    undisturbed = tree.pages()
-    elsewhere = tmp_path / "deep" / "er"
-    elsewhere.parent.mkdir()
-    subprocess.run(["cp", "-r", tree.root, elsewhere], check=True)  # all files are new, by their times
-    tree.root = elsewhere
-    told = tree.build()
+def test_a_copied_checkout_with_its_cache_runs_no_cell_and_has_the_same_site(undisturbed, expected, tmp_path):
+    root = tmp_path / "deep" / "er"
+    root.parent.mkdir()
+    subprocess.run(["cp", "-r", undisturbed, root], check=True)  # the times of all files are new
+    tree = Tree(root, tmp_path / "elsewhere")
+    result = tree.build()
 
-    assert told.ran == set()
-    assert tree.pages() == undisturbed
+    assert result.ran == set()
+    assert tree.pages() == expected
