@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 import pytest
+from projects import once_per_run
 
 from kernels_bench_tools.file_io import write_struct
 from kernels_bench_tools.schema.build import BuildRun, CellRun, FrontMatter, NotebookRun, ProjectInfo, Prose
@@ -499,8 +500,9 @@ def sample_site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The sample project's site, published once for all tests that only look at it."""
     from kernels_bench_tools.report.site import publish
 
-    root = tmp_path_factory.mktemp("sample") / "project"
-    write_artifacts(root, make_summary())
-    write_selfcheck(root)
-    publish(root, make_build(root), root / "site")
-    return root / "site"
+    def make(folder: Path) -> None:
+        write_artifacts(folder, make_summary())
+        write_selfcheck(folder)
+        publish(folder, make_build(folder), folder / "site")
+
+    return once_per_run(tmp_path_factory, "sample", make) / "site"

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
 from committed import committed_site
+from many_views import many_views_site
 from playwright.sync_api import Browser, BrowserContext, Page
-
-from kernels_bench_tools.report.site import publish
 
 
 class Opened:
@@ -32,23 +29,10 @@ class Opened:
         return self.page
 
 
-def _load(file: Path) -> ModuleType:
-    """Return a module of helpers, which the tests' way of importing does not find by its name."""
-    spec = importlib.util.spec_from_file_location(file.stem, file)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
 @pytest.fixture(scope="session")
 def many_site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The site of an operator with many views and implementations."""
-    module = _load(Path(__file__).parent.parent / "report" / "many_views.py")
-    root = tmp_path_factory.mktemp("many") / "project"
-    publish(root, module.write_project(root), root / "site")
-    return root / "site"
+    return many_views_site(tmp_path_factory)
 
 
 @pytest.fixture(scope="session")

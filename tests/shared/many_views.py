@@ -5,7 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import msgspec
+import pytest
+from projects import once_per_run
 
+from kernels_bench_tools.report.site import publish
 from kernels_bench_tools.schema.build import BuildRun, CellRun, FrontMatter, NotebookRun, ProjectInfo, Prose
 from kernels_bench_tools.schema.device import Device
 from kernels_bench_tools.schema.record import (
@@ -39,6 +42,7 @@ FAMILIES = [
     "cudnn",
     "math",
 ]
+ARTIFACTS = ".kbt/cache/combine/artifacts"
 SETS = {"default": 24, "large": 6, "decode": 6}
 HUB = HubKernel(
     repo="kernels-community/activation",
@@ -171,21 +175,35 @@ def _implementation(row: Row) -> NotebookRun:
     )
 
 
-def write_project(root: Path) -> BuildRun:
-    """Write what a build of the project leaves, its charts drawn as ``combine()`` draws them."""
+def many_views_site(factory: pytest.TempPathFactory) -> Path:
+    """Return the folder of the published site, made once per test run; the project is the folder that it is in."""
+
+    def make(folder: Path) -> None:
+        write_charts(folder)
+        publish(folder, describe_build(), folder / "site")
+
+    return once_per_run(factory, "many_views", make) / "site"
+
+
+def write_charts(root: Path) -> None:
+    """Write what the combine cell leaves, with charts drawn as ``combine()`` draws them."""
     summary = make_summary()
-    folder = root / ".kbt/cache/combine/artifacts"
+    folder = root / ARTIFACTS
     folder.mkdir(parents=True)
     (folder / "summary.json").write_bytes(msgspec.json.encode(summary))
     for chart in chart_names():
         (folder / f"{chart}.svg").write_bytes(chart_svg(summary, chart))
-    names = sorted(path.name for path in folder.iterdir())
+
+
+def describe_build() -> BuildRun:
+    """Return the build that left these files."""
+    names = sorted(["summary.json", *(f"{chart}.svg" for chart in chart_names())])
     cell = CellRun(
         id="combine",
         code="combine()\n",
         line=9,
         status=Status.OK,
-        artifacts={name: f".kbt/cache/combine/artifacts/{name}" for name in names},
+        artifacts={name: f"{ARTIFACTS}/{name}" for name in names},
     )
     shown = "".join(f"![artifact:{chart}.svg]\n\n" for chart in chart_names())
     notebooks = [
@@ -196,7 +214,7 @@ def write_project(root: Path) -> BuildRun:
             front=FrontMatter(title="Activation", description="Gate one half with the other."),
             blocks=[Prose(text="What it computes.\n")],
         ),
-        *[_implementation(row) for row in summary.devices[0].rows],
+        *[_implementation(row) for row in make_summary().devices[0].rows],
         NotebookRun(
             path="activation/results/combined_results.md",
             digest="01" * 32,
