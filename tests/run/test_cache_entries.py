@@ -137,13 +137,13 @@ for number in range(100_000):
 
 
 def test_killing_the_writer_never_leaves_a_partial_entry_or_loses_a_finished_one(tmp_path):
-    chance = random.Random(5)
+    generator = random.Random(5)
     for _ in range(15):
         writer = subprocess.Popen(
             [sys.executable, "-c", WRITER, str(tmp_path), KEY], stdout=subprocess.PIPE, text=True
         )
         first = writer.stdout.readline()
-        time.sleep(chance.uniform(0.0, 0.03))
+        time.sleep(generator.uniform(0.0, 0.03))
         writer.send_signal(signal.SIGKILL)
         rest = writer.stdout.read().splitlines()
         writer.wait()

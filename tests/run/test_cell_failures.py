@@ -134,7 +134,7 @@ def test_lines_that_are_not_records_are_invalid(workspace, line):
 
 
 def test_the_middle_of_a_long_log_is_replaced_by_its_size(workspace):
-    code = "import sys\nfor n in range(1_500_000): sys.stdout.write(f'line {n:07}\\n')\nraise ValueError('in the end')"
+    code = "import sys\nfor n in range(100_000): sys.stdout.write(f'line {n:07}\\n')\nraise ValueError('in the end')"
     workspace.cell("n.md", code)
     workspace.build()
 
@@ -144,13 +144,13 @@ def test_the_middle_of_a_long_log_is_replaced_by_its_size(workspace):
 
     assert run.reason == "ValueError: in the end"
     assert (workspace.root / run.stdout).stat().st_size < HEAD_BYTES + TAIL_BYTES + 200
-    assert (lines[0], lines[-1]) == ("line 0000000", "line 1499999")
-    missing = 1_500_000 * 13 - 13 * (len(lines) - 1)
+    assert (lines[0], lines[-1]) == ("line 0000000", "line 0099999")
+    missing = 100_000 * 13 - 13 * (len(lines) - 1)
     assert notice == f"--- {missing:,} bytes are missing here: the log was too long ---"
 
 
 def test_a_shortened_log_is_marked_on_the_page(workspace):
-    workspace.cell("n.md", "for n in range(300_000): print(f'line {n:07}')")
+    workspace.cell("n.md", "for n in range(100_000): print(f'line {n:07}')")
     workspace.build()
     publish(workspace.root, workspace.run, workspace.root / "site")
 
@@ -158,7 +158,7 @@ def test_a_shortened_log_is_marked_on_the_page(workspace):
 
     assert "bytes are missing here: the log was too long" in page
     assert "line 0000000" in page
-    assert "line 0299999" in page
+    assert "line 0099999" in page
 
 
 def test_a_log_of_one_long_line_is_cut_as_well(workspace):

@@ -165,7 +165,7 @@ def count_pages(site):
     return len(list(site.glob("p*.html")))
 
 
-@pytest.mark.parametrize("kilobytes", [150, 260, 700])
+@pytest.mark.parametrize("kilobytes", [150, 300, 600])
 def test_a_full_disk_is_an_error_in_one_line_and_the_build_continues_later(
     small_disk, tmp_path, expected, kilobytes
 ):
