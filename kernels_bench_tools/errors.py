@@ -15,14 +15,7 @@ from __future__ import annotations
 
 
 class KbtError(Exception):
-    """A mistake of the user, reported in one line.
-
-    Args:
-        where: The file (with a line where there is one), option or name at fault.
-        what: What is wrong with it, without a full stop.
-        expected: What would be right.
-        remedy: What to do.
-    """
+    """A mistake of the user, reported in one line. ``where`` is a file (with its line), an option or a name."""
 
     def __init__(self, where: str, what: str, expected: str = "", remedy: str = "") -> None:
         self.where = where
@@ -32,7 +25,7 @@ class KbtError(Exception):
         super().__init__(str(self))
 
     def __str__(self) -> str:
-        """Return the message: where, what is wrong, what was expected, what to do."""
+        """Return the message."""
         expected = f"Expected: {self.expected}" if self.expected else ""
         parts = (part.strip() for part in (self.what, expected, self.remedy) if part)
         return f"{self.where}: {' '.join(part if part[-1] in '.?!' else f'{part}.' for part in parts)}"
@@ -59,8 +52,4 @@ class SuiteError(KbtError):
 
 
 class Unsupported(Exception):  # noqa: N818 - an outcome that the report shows, not an error
-    """This implementation cannot run here.
-
-    Raise it from the function given to ``run_benchmark(load=…)``: the report then shows every workload as
-    ``unsupported``, with the reason.
-    """
+    """This implementation cannot run here; raised by a function given to ``run_benchmark(load=…)``."""

@@ -15,7 +15,7 @@ T = TypeVar("T", bound=msgspec.Struct)
 
 
 def read_struct(path: Path, kind: type[T]) -> T:
-    """Return the struct of type ``kind`` that ``path`` holds as JSON."""
+    """Return the struct in a JSON file."""
     return msgspec.json.decode(path.read_bytes(), type=kind)
 
 
@@ -26,12 +26,9 @@ def write_struct(path: Path, value: msgspec.Struct, *, sync: bool = True) -> Non
 
 
 def write_atomically(path: Path, data: bytes, *, sync: bool = True) -> None:
-    """Replace the content of ``path``: a reader, or a power cut, sees the old content or the new.
+    """Replace a file's content; readers see the old content or the new one, also after a power failure.
 
-    Args:
-        path: The file; its folder must exist. Links are followed, and the mode of an existing file is kept.
-        data: The new content.
-        sync: Whether to wait until the data is on the disk; not needed for files that do not outlive the process.
+    Links are followed, and the mode of an existing file is kept. ``sync`` waits until the data is on the disk.
     """
     target = path.resolve()
     temporary = target.with_name(f".{target.name}.{uuid.uuid4().hex}")

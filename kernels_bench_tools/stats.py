@@ -56,14 +56,9 @@ def interval_ranks(n: int, confidence: float = CONFIDENCE) -> tuple[int, int] | 
     return (low, n + 1 - low) if low >= 1 else None
 
 
-def median_interval(samples: Sequence[float], confidence: float = CONFIDENCE) -> tuple[float, float] | None:
-    """Return the interval of the median, or None if there are too few samples for one.
-
-    Args:
-        samples: Independent measurements, in any unit and order.
-        confidence: Coverage of the interval.
-    """
-    ranks = interval_ranks(len(samples), confidence)
+def median_interval(samples: Sequence[float]) -> tuple[float, float] | None:
+    """Return the interval of the median of independent samples; None if there are too few."""
+    ranks = interval_ranks(len(samples))
     if ranks is None:
         return None
     ordered = np.sort(np.asarray(samples, dtype=np.float64))
@@ -79,11 +74,7 @@ def median(samples: Sequence[float], tick: float = 0.0) -> float:
     """Return the median of samples that a clock has rounded to its ticks.
 
     Half of a short kernel's samples may have the same value, so that a single sample can change the plain median
-    by a whole tick. The grouped median interpolates within the middle tick.
-
-    Args:
-        samples: At least one.
-        tick: Resolution of the clock, in their unit; 0 for the plain median.
+    by a whole tick. The grouped median interpolates within the middle tick. ``tick`` is 0 for the plain median.
 
     >>> median([3, 3, 3, 4, 4]), round(median([3, 3, 3, 4, 4], 1), 3)
     (3.0, 3.333)
@@ -96,11 +87,7 @@ def median(samples: Sequence[float], tick: float = 0.0) -> float:
 
 
 def drift(samples: Sequence[float]) -> float | None:
-    """Return the median of the last third divided by that of the first third, minus 1.
-
-    Args:
-        samples: Positive, in the order they were taken; the result is None for fewer than nine.
-    """
+    """Return the median of the last third over that of the first third, minus 1; None for fewer than nine samples."""
     if len(samples) < _LEAST_FOR_DRIFT:
         return None
     third = len(samples) // 3
@@ -121,9 +108,6 @@ def is_bimodal(samples: Sequence[float]) -> bool:
 
     They do if a gap of more than 3 % separates at least a tenth of them from the others and is wider than the
     interquartile range of either side, so that neither outliers nor noise count as groups.
-
-    Args:
-        samples: Positive, in any order.
     """
     side = max(2, int(np.ceil(_SIDE * len(samples))))
     if len(samples) < 2 * side or min(samples) <= 0:
@@ -136,18 +120,12 @@ def is_bimodal(samples: Sequence[float]) -> bool:
 
 
 def hierarchical_median(groups: Groups) -> Estimate:
-    """Return the median of the groups' medians and its interval.
+    """Return the median of the groups' medians and its interval; raise ``ValueError`` for samples that are not positive.
 
     For one group, the interval is that of its order statistics, and does not include differences between
     processes. For several, it is Student's interval of the mean of their log-medians, and at least as wide as the
     variation within groups implies. A bootstrap over three groups would never leave their range and cover the true
     value in 75 % of cases only; resampling within groups as well would count their variation twice.
-
-    Args:
-        groups: Positive samples of one quantity, a group for each process.
-
-    Raises:
-        ValueError: There are no groups, an empty one, or samples that are not positive.
     """
     medians = _medians(groups)
     value = float(np.median(medians))
@@ -161,13 +139,6 @@ def ratio_interval(numerator: Groups, denominator: Groups) -> Estimate:
 
     With equally many groups, the n-th of one was measured at about the same time as the n-th of the other; the
     interval then comes from their ratios, in which common disturbances cancel.
-
-    Args:
-        numerator: Positive samples, a group for each process.
-        denominator: The same of the other quantity, in the same unit.
-
-    Raises:
-        ValueError: As ``hierarchical_median``.
     """
     above, below = hierarchical_median(numerator), hierarchical_median(denominator)
     if len(numerator) != len(denominator) or len(numerator) == 1:
@@ -197,18 +168,11 @@ def widened(estimate: Estimate, share: float) -> Estimate:
 
 
 def geometric_mean_interval(ratios: Sequence[Estimate], processes: Groups = ()) -> Estimate:
-    """Return the geometric mean of ratios over workloads, and its interval.
+    """Return the geometric mean of positive ratios over workloads, and its interval.
 
-    Workloads measured in the same process are not independent. If the ratios of each process are given, the
-    interval comes from the geometric means of the processes; otherwise from the ratios' intervals, assumed to be
-    independent.
-
-    Args:
-        ratios: One for each workload.
-        processes: For each process, its ratio on each of the workloads.
-
-    Raises:
-        ValueError: There are no ratios, or one is not positive.
+    Workloads measured in the same process are not independent. With ``processes``, the ratios of each process on
+    the workloads, the interval comes from the processes' geometric means; otherwise from the ratios' intervals,
+    assumed to be independent.
     """
     value = geometric_mean([ratio.value for ratio in ratios])
     if not all(ratio.known for ratio in ratios):

@@ -1,9 +1,4 @@
-"""Files that the runner writes for the other layers.
-
-CellContext   RUN -> MEASURE      ``KBT_CONTEXT``: what a cell measures, and for which workloads
-Needs         RUN -> SUMMARIZE    ``KBT_NEEDS``: the cells and files that a cell needs
-BuildRun      RUN -> PUBLISH      ``.kbt/build.json``: every notebook, its prose and the results of its cells
-"""
+"""Files that the runner writes: what a cell measures, what it needs, and ``.kbt/build.json``, the results of a build."""
 
 from __future__ import annotations
 
@@ -74,12 +69,7 @@ def _without_comments(code: str) -> str:
 
 
 def has_other_code(then: Provenance, code: Mapping[str, str]) -> bool:
-    """Return whether a cell's code has changed since a measurement; False if that is unknown.
-
-    Args:
-        then: Provenance of the measurement.
-        code: The notebook's current cells: id to code.
-    """
+    """Return whether a cell's code has changed since a measurement; ``code`` is the notebook's, by cell id."""
     if not then.code_digest or then.cell not in code:
         return False
     return code_digest(code[then.cell]) != then.code_digest
@@ -115,7 +105,14 @@ class CellContext(msgspec.Struct, kw_only=True):
         return read_struct(Path(path), cls) if path else cls()
 
     def provenance(self) -> Provenance:
-        """Return the provenance of this cell's records, except for what only the cell's process can add."""
+        """Return the provenance of this cell's records, except for packages, seed and hub kernels."""
+        # Imported here because it is slow and only cells need it.
+        from importlib.metadata import PackageNotFoundError, version
+
+        try:
+            harness = version("kernels-bench-tools")
+        except PackageNotFoundError:  # run from a checkout that is not installed
+            harness = ""
         return Provenance(
             notebook=self.notebook,
             notebook_digest=self.notebook_digest,
@@ -124,7 +121,7 @@ class CellContext(msgspec.Struct, kw_only=True):
             commit=self.commit,
             dirty=self.dirty,
             environment=self.environment,
-            harness=_own_version(),
+            harness=harness,
         )
 
 
@@ -156,11 +153,7 @@ class Needs(msgspec.Struct, kw_only=True):
 
     @classmethod
     def load(cls) -> Needs:
-        """Return the needs of this cell.
-
-        Raises:
-            KeyError: The cell was not started by ``kbt``.
-        """
+        """Return the needs of this cell; raise ``KeyError`` if it was not started by ``kbt``."""
         return read_struct(Path(os.environ[NEEDS_VARIABLE]), cls)
 
 
@@ -232,13 +225,3 @@ class BuildRun(msgspec.Struct, kw_only=True):
     environment: str
     """``"uv"`` or ``"current"``."""
     notebooks: list[NotebookRun]
-
-
-def _own_version() -> str:
-    # Imported here because it is slow and only cells need it.
-    from importlib.metadata import PackageNotFoundError, version
-
-    try:
-        return version("kernels-bench-tools")
-    except PackageNotFoundError:  # run from a checkout that is not installed
-        return ""

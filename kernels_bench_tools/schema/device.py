@@ -47,18 +47,27 @@ def current_device() -> Device:
     As in CUDA, an empty ``CUDA_VISIBLE_DEVICES`` hides all GPUs.
     """
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-    smi = shutil.which("nvidia-smi")
-    if smi is None or visible in {"", "-1"}:
+    if visible in {"", "-1"}:
         return cpu_device()
-    query = [smi, "--query-gpu=name,driver_version", "--format=csv,noheader"]
-    if visible:
-        query.append(f"--id={visible.split(',')[0]}")
+    driver, name = query_gpu("driver_version,name", visible.split(",")[0] if visible else "") or ("", "")
+    return cuda_device(name, driver) if name else cpu_device()
+
+
+def query_gpu(fields: str, gpu: str = "") -> list[str]:
+    """Return the values of ``nvidia-smi``'s fields for a GPU, the first if ``gpu`` is empty; empty if it fails.
+
+    Only the last value may contain commas.
+    """
+    smi = shutil.which("nvidia-smi")
+    if smi is None:
+        return []
+    query = [smi, f"--query-gpu={fields}", "--format=csv,noheader,nounits", *([f"--id={gpu}"] if gpu else [])]
     try:
         output = subprocess.run(query, capture_output=True, text=True, timeout=30, check=True).stdout
-        name, driver = output.splitlines()[0].rsplit(",", 1)
-    except (OSError, subprocess.SubprocessError, IndexError, ValueError):
-        return cpu_device()
-    return cuda_device(name.strip(), driver.strip())
+    except (OSError, subprocess.SubprocessError):
+        return []
+    values = [value.strip() for value in output.partition("\n")[0].split(",", fields.count(","))]
+    return values if len(values) == fields.count(",") + 1 else []
 
 
 def _cpu_model() -> str:

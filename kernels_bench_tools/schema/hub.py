@@ -1,4 +1,4 @@
-"""What ``kbt``, its prefetch process and cells exchange about hub kernels."""
+"""Hub kernels in files and pipes between ``kbt``, ``kbt prefetch``'s process and cells."""
 
 from __future__ import annotations
 
@@ -33,11 +33,7 @@ class FetchedKernel(msgspec.Struct, kw_only=True, omit_defaults=True):
 
 
 def find_lock(folder: Path) -> Path | None:
-    """Return the lock of hub kernels that applies in a notebook's folder, or None.
-
-    It is the file in ``KBT_KERNELS_LOCK``, else ``kernels.lock`` in the folder or the nearest parent, up to the
-    project's root (the first folder with a ``pyproject.toml`` or ``.git``).
-    """
+    """Return the lock in ``KBT_KERNELS_LOCK``, else the nearest one from this folder up to the project's root, or None."""
     if named := os.environ.get(LOCK_VARIABLE):
         return Path(named)
     for one in (folder, *folder.parents):

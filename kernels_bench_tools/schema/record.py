@@ -23,7 +23,7 @@ class _Labelled(StrEnum):
     label: str
 
     def __new__(cls, value: str, label: str = "") -> Self:
-        """Make the member that is ``value`` in records."""
+        """Return the member that is ``value`` in records."""
         member = str.__new__(cls, value)
         member._value_, member.label = value, label or value
         return member
@@ -93,7 +93,7 @@ class Flag(StrEnum):
     """What was observed."""
 
     def __new__(cls, value: str, label: str, meaning: str) -> Self:
-        """Make the flag that is ``value`` in records."""
+        """Return the flag that is ``value`` in records."""
         flag = str.__new__(cls, value)
         flag._value_, flag.label, flag.meaning = value, label, meaning
         return flag
@@ -427,6 +427,7 @@ class Record(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     schema: int = 0
     op: str = ""
     status: Status | None = None
+    # The fields above are in every written record, those below only if they are not empty.
     device: Device | None = None
     work: Work | None = None
     kernels: list[Kernel] = msgspec.field(default_factory=list)

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import msgspec
 from msgspec.structs import replace
@@ -18,33 +20,16 @@ from kernels_bench_tools.file_io import write_atomically
 from kernels_bench_tools.schema.device import Device
 from kernels_bench_tools.schema.record import Environment, Provenance, Record
 
-_ALWAYS_WRITTEN = frozenset(
-    [
-        "ts",
-        "run",
-        "impl",
-        "tags",
-        "wl",
-        "env",
-        "lat_ms",
-        "compile_ms",
-        "peak_bytes",
-        "ok",
-        "absmax",
-        "corr",
-        "err",
-        "schema",
-        "op",
-        "status",
-    ]
-)
+_FIELDS = Record.__struct_fields__
+_ALWAYS_WRITTEN = frozenset(_FIELDS[: _FIELDS.index("status") + 1])
 """Keys that readers of kernels-benchmarks' files expect in every record; others are omitted when empty."""
 _NAMESPACES = re.compile(r"^void |\bat::native::|\bc10::|\(anonymous namespace\)::|\bstd::")
 _MAX_KERNEL_NAME = 96
 _MIN_KERNEL_NAME = 32
 _KERNEL_NAMES_BUDGET = 192
 """Characters for all kernel names of a record, unless each would get fewer than ``_MIN_KERNEL_NAME``."""
-_MIN_SAMPLES = 8
+_MIN_SAMPLES, _MAX_SAMPLES = 8, 20
+"""Samples of a committed record: one fewer for each kernel that a call launches."""
 
 
 class RecordHead(msgspec.Struct, kw_only=True):
@@ -63,16 +48,9 @@ _ENCODER = msgspec.json.Encoder()
 
 
 def read_records(path: Path, where: str = "") -> list[Record]:
-    """Return the records of a JSONL file.
+    """Return the records of a JSONL file, called ``where`` in a ``RecordError`` if a line is not a record.
 
     An unreadable last line without a line feed is ignored: its writer was killed.
-
-    Args:
-        path: The file.
-        where: Name of the file in error messages; its path if empty.
-
-    Raises:
-        RecordError: The file cannot be opened, or one of its complete lines is not a record.
     """
     where = where or str(path)
     try:
@@ -96,42 +74,34 @@ def read_heads(path: Path) -> Iterator[RecordHead]:
     except OSError:
         return
     for line in data.splitlines():
-        try:
+        with suppress(msgspec.DecodeError, UnicodeDecodeError):
             yield _HEAD.decode(line)
-        except (msgspec.DecodeError, UnicodeDecodeError):
-            continue
 
 
 def valid_lines(path: Path) -> bytes:
     """Return the lines of a file that are records, as they are, each with its line feed; empty without a file."""
-    lines = path.read_bytes().split(b"\n") if path.is_file() else []
-    return b"".join(line + b"\n" for line in lines if _is_record(line))
+    found = b""
+    for line in path.read_bytes().split(b"\n") if path.is_file() else []:
+        with suppress(msgspec.MsgspecError, UnicodeDecodeError):
+            _RECORD.decode(line)
+            found += line + b"\n"
+    return found
 
 
 def encode_record(record: Record) -> bytes:
     """Return the record as one line of JSON with its line feed; empty optional fields are omitted."""
-    written = {
-        name: value
-        for name in record.__struct_fields__
-        if (value := getattr(record, name)) or name in _ALWAYS_WRITTEN
-    }
+    written = {name: value for name in _FIELDS if (value := getattr(record, name)) or name in _ALWAYS_WRITTEN}
     return _ENCODER.encode(written) + b"\n"
 
 
 def write_records(path: Path, records: Iterable[Record], *, before: bytes = b"") -> None:
-    """Replace ``path`` atomically; create its folder.
-
-    Args:
-        path: The file.
-        records: Its new records.
-        before: Lines to write first, as they are.
-    """
+    """Replace a file by the lines ``before`` and the records, atomically; create its folder."""
     path.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(path, before + b"".join(encode_record(record) for record in records))
 
 
 def append_record(path: Path, record: Record) -> None:
-    """Add one record to ``path``, at once, so that it is not lost if the process is killed."""
+    """Append one record to a file; create its folder."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("ab") as file:
         file.write(encode_record(record))
@@ -147,11 +117,10 @@ def thin_records(records: Iterable[Record]) -> list[Record]:
     return thinned
 
 
-def thin_record(record: Record, samples: int = 20) -> Record:
-    """Return the record with at most ``samples`` samples, five significant digits and short kernel names.
+def thin_record(record: Record) -> Record:
+    """Return the record with fewer samples, five significant digits and short kernel names.
 
-    Quantiles and intervals remain those of all samples. Samples are kept at equal distances, in order, and one
-    fewer for each kernel that a call launches.
+    Quantiles and intervals remain those of all samples. Samples are kept at equal distances, in order.
     """
     longest = max(
         _MIN_KERNEL_NAME, min(_MAX_KERNEL_NAME, _KERNEL_NAMES_BUDGET // max(len(record.kernels), 1))
@@ -159,7 +128,7 @@ def thin_record(record: Record, samples: int = 20) -> Record:
     kernels = [replace(one, name=_NAMESPACES.sub("", one.name)[:longest]) for one in record.kernels]
     if record.lat_ms is None:
         return replace(record, kernels=kernels)
-    times, count = record.lat_ms.raw_times, max(_MIN_SAMPLES, samples - len(kernels))
+    times, count = record.lat_ms.raw_times, max(_MIN_SAMPLES, _MAX_SAMPLES - len(kernels))
     if len(times) > count:
         times = [times[index * len(times) // count] for index in range(count)]
     latency = replace(record.lat_ms, raw_times=[_rounded(time) for time in times])
@@ -187,21 +156,10 @@ def _decode_lines(data: bytes, where: str) -> Iterator[Record]:
             ) from error
 
 
-def _is_record(line: bytes) -> bool:
-    try:
-        _RECORD.decode(line)
-    except (msgspec.MsgspecError, UnicodeDecodeError):
-        return False
-    return True
-
-
 def _without_shared(record: Record, origin: Record) -> Record:
     """Return the record without the fields in which it equals the first record of its run."""
-    shared = {
-        name: type(getattr(record, name))() if name != "device" else None
-        for name in ("env", "device", "sentinels")
-        if getattr(record, name) == getattr(origin, name)
-    }
+    shared: dict[str, Any] = {"env": Environment(), "device": None, "sentinels": {}}
+    shared = {name: empty for name, empty in shared.items() if getattr(record, name) == getattr(origin, name)}
     if record.provenance == _shared_provenance(origin, record):
         shared["provenance"] = Provenance(seed=record.provenance.seed)
     return replace(record, **shared)

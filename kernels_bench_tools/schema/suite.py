@@ -1,7 +1,4 @@
-"""Suites: workloads of several operators that are reported together.
-
-A suite is a TOML file next to the notebook that reports it. Times are milliseconds.
-"""
+"""Suites: workloads of several operators that are reported together, defined in TOML files. Times are milliseconds."""
 
 from __future__ import annotations
 
@@ -38,11 +35,7 @@ class Suite(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     """Rows of the smaller set."""
 
     def __post_init__(self) -> None:
-        """Check the rows.
-
-        Raises:
-            ValueError: There is no row, or a smaller set without rows or the reverse.
-        """
+        """Raise ``ValueError`` if there is no row, or a smaller set without rows or the reverse."""
         if not self.kernel:
             raise ValueError("it has no [[kernel]]")
         if bool(self.small) != bool(self.small_workloads):
@@ -113,11 +106,7 @@ class SuiteReport(msgspec.Struct, kw_only=True):
 
 
 def read_suite(path: Path) -> Suite:
-    """Return the suite that a file defines.
-
-    Raises:
-        SuiteError: The file cannot be read, or is not a valid suite.
-    """
+    """Return the suite that a file defines; raise ``SuiteError`` if it is not valid."""
     try:
         return msgspec.toml.decode(path.read_bytes(), type=Suite)
     except OSError as error:

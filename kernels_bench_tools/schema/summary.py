@@ -36,11 +36,7 @@ class Estimate(NamedTuple):
 
 
 def geometric_mean(ratios: Sequence[float]) -> float:
-    """Return the geometric mean of positive ratios.
-
-    Raises:
-        ValueError: There are none, or one is not positive.
-    """
+    """Return the geometric mean of ratios; raise ``ValueError`` if there are none, or one is not positive."""
     if not ratios or min(ratios) <= 0:
         raise ValueError("a geometric mean needs positive ratios")
     return exp(sum(log(ratio) for ratio in ratios) / len(ratios))

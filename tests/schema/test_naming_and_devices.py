@@ -39,7 +39,7 @@ def test_the_cpu_device_has_a_name_and_its_number_of_cores() -> None:
 
 def test_the_device_is_the_cpu_if_all_gpus_are_hidden(tmp_path: Path) -> None:
     fake = tmp_path / "nvidia-smi"
-    fake.write_text("#!/bin/sh\necho 'NVIDIA H200, 580.1'\n")
+    fake.write_text("#!/bin/sh\necho '580.1, NVIDIA H200'\n")
     fake.chmod(0o755)
     program = "from kernels_bench_tools.schema.device import current_device as d; print(d().slug, d().driver)"
 

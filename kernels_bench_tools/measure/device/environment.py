@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import platform
-import shutil
-import subprocess
 import sys
 from functools import cache
 from importlib import metadata
@@ -14,7 +12,7 @@ import torch
 from msgspec.structs import replace
 
 from kernels_bench_tools.schema.build import CellContext
-from kernels_bench_tools.schema.device import Device, cpu_device, cuda_device
+from kernels_bench_tools.schema.device import Device, cpu_device, cuda_device, query_gpu
 from kernels_bench_tools.schema.record import Environment, Provenance
 
 _distributions = cache(metadata.packages_distributions)
@@ -29,8 +27,8 @@ def describe_device(device: str) -> Device:
     """Return the device for records and paths."""
     if not device.startswith("cuda"):
         return cpu_device()
-    driver = _query_smi("driver_version", device)
-    return cuda_device(torch.cuda.get_device_name(device), driver[0] if driver else "")
+    driver = "".join(query_gpu("driver_version", _smi_id(device)))
+    return cuda_device(torch.cuda.get_device_name(device), driver)
 
 
 def describe_environment(device: Device, torch_name: str) -> Environment:
@@ -55,8 +53,8 @@ def describe_environment(device: Device, torch_name: str) -> Environment:
         environment.gpu = device.name
         environment.sm = f"{properties.major}.{properties.minor}"
         environment.l2_bytes = properties.L2_cache_size
-        clocks = _query_smi("clocks.sm,clocks.mem", torch_name)
-        if len(clocks) == 2 and all(clock.isdigit() for clock in clocks):
+        clocks = query_gpu("clocks.sm,clocks.mem", _smi_id(torch_name))
+        if clocks and all(clock.isdigit() for clock in clocks):
             environment.sm_clock_mhz, environment.memory_clock_mhz = map(int, clocks)
     return environment
 
@@ -105,20 +103,6 @@ def _version(distribution: str) -> str:
         return metadata.version(distribution)
     except metadata.PackageNotFoundError:
         return ""
-
-
-def _query_smi(fields: str, device: str) -> list[str]:
-    """Return the values of these fields from ``nvidia-smi``; empty if it is missing or fails."""
-    smi = shutil.which("nvidia-smi")
-    if smi is None:
-        return []
-    query = [smi, f"--query-gpu={fields}", "--format=csv,noheader,nounits", f"--id={_smi_id(device)}"]
-    try:
-        output = subprocess.run(query, capture_output=True, text=True, timeout=30, check=True).stdout
-    except (OSError, subprocess.SubprocessError):
-        return []
-    lines = output.splitlines()
-    return [value.strip() for value in lines[0].split(",")] if lines else []
 
 
 def _smi_id(device: str) -> str:
