@@ -39,7 +39,7 @@ def processes_suffix(records: Iterable[Record]) -> str:
 
 def comparison_table(rows: Sequence[Comparison], baseline: str) -> Table:
     """Return a table with a row for each workload, within 120 columns."""
-    most = max((row.processes for row in rows if row.median_ms is not None), default=1)
+    most = max((row.processes for row in rows if row.p50_ms is not None), default=1)
     table = new_table()
     table.add_column("workload", no_wrap=True)
     table.add_column("median ms [95 %]", justify="right", no_wrap=True)
@@ -61,12 +61,12 @@ def comparison_table(rows: Sequence[Comparison], baseline: str) -> Table:
 def _verdict(row: Comparison, most: int) -> str:
     text = row.verdict.value if row.status is Status.OK else f"{row.status.label}: {row.reason}"
     notes = [flag.label for flag in row.flags]
-    if row.median_ms is not None and row.processes < most:
+    if row.p50_ms is not None and row.processes < most:
         notes.append(f"{row.processes} of {most} processes")
     return f"{text} ({', '.join(notes)})" if notes else text
 
 
 def _median(row: Comparison) -> Text:
     # Text, because rich would read the brackets of an interval as markup.
-    bounds = interval(row.ci_low_ms, row.ci_high_ms, row.median_ms)
-    return Text(f"{milliseconds(row.median_ms)} {bounds}".rstrip())
+    bounds = interval(row.ci_low_ms, row.ci_high_ms, row.p50_ms)
+    return Text(f"{milliseconds(row.p50_ms)} {bounds}".rstrip())

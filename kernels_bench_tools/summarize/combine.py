@@ -24,24 +24,21 @@ from kernels_bench_tools.text import title_from_name
 
 
 def combine(operator: str = "", *, title: str = "") -> Summary:
-    """Summarize the records of the cells and files that this cell needs.
+    """Summarize the records of the cells and files that this cell needs, which ``kbt`` must have started.
 
     Writes ``latency.svg`` and the other charts, ``latency.csv`` and ``summary.json`` into the working directory, and
-    prints the tables. For a file that cannot be read a line is printed; the others are summarized.
-
-    Args:
-        operator: Its name; by default the path of the folder above this notebook's folder.
-        title: Title of the charts; by default made from the name.
-
-    Raises:
-        KbtError: The cell was not started by ``kbt``.
+    prints the tables. For a file that cannot be read a line is printed; the others are summarized. ``operator`` is by
+    default the path of the folder above this notebook's folder, and ``title`` is made from it.
     """
     # Loads matplotlib, which the cell of a suite does not have.
     from kernels_bench_tools.summarize.chart.figure import chart_svg
 
     needs = read_needs("combine")
     operator = operator or _operator(needs.notebook)
-    sources = [*_cell_sources(needs), *_file_sources(needs)]
+    cells = Counter(need.notebook for need in needs.cells)
+    sources = [_cell_source(need, needs, shared=cells[need.notebook] > 1) for need in needs.cells]
+    files = [(Path(file), _within(needs.project, file)) for file in sorted(needs.files)]
+    sources += [Source(records=_read([file])[0]) for file in files]
     summary = summarize(operator, title or title_from_name(operator.rpartition("/")[2]), sources)
     pages = {record.impl: source.page for source in sources if source.page for record in source.records}
     for chart in chart_names():
@@ -55,11 +52,7 @@ def combine(operator: str = "", *, title: str = "") -> Summary:
 
 
 def read_needs(caller: str) -> Needs:
-    """Return the cells and files that this cell needs; errors name the function ``caller``.
-
-    Raises:
-        KbtError: The cell was not started by ``kbt``, or its needs cannot be read.
-    """
+    """Return the cells and files that this cell needs; a ``KbtError`` names the function ``caller``."""
     try:
         return Needs.load()
     except KeyError:
@@ -81,13 +74,8 @@ def _operator(notebook: str) -> str:
     return "/".join(folders[:-1] or folders) or PurePosixPath(notebook).stem
 
 
-def _cell_sources(needs: Needs) -> list[Source]:
-    """Return a source for each cell; for one without readable records, a record of how it ended."""
-    cells = Counter(need.notebook for need in needs.cells)
-    return [_cell_source(need, needs, shared=cells[need.notebook] > 1) for need in needs.cells]
-
-
 def _cell_source(need: Need, needs: Needs, *, shared: bool) -> Source:
+    """Return the records of a cell; without readable ones, a record of how it ended."""
     notebook = PurePosixPath(need.notebook)
     # Cells of one notebook cannot all have its title and id.
     front = msgspec.structs.replace(need.front, title="") if shared else need.front
@@ -107,11 +95,6 @@ def _cell_source(need: Need, needs: Needs, *, shared: bool) -> Source:
     start = PurePosixPath(needs.notebook).parent
     page = posixpath.relpath(notebook.with_suffix(".html"), start)
     return Source(records=records, front=front, page=page, measured_now=True)
-
-
-def _file_sources(needs: Needs) -> list[Source]:
-    named = [(Path(file), _within(needs.project, file)) for file in sorted(needs.files)]
-    return [Source(records=_read([pair])[0]) for pair in named]
 
 
 def _within(project: str, file: str) -> str:

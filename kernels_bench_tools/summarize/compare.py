@@ -1,8 +1,8 @@
 """Speed-ups, their intervals and verdicts.
 
-The verdict follows from the interval of the speed-up. "Faster" and "slower" need an interval that excludes 1 and
-medians that differ by at least 0.5 %. "Same" needs the whole interval within 2 % of 1. Everything else is ambiguous.
-Device time and host time, or times with a cold and with a hot cache, are different quantities and always ambiguous.
+"Faster" and "slower" need an interval that excludes 1 and medians that differ by at least 0.5 %, "same" the whole
+interval within 2 % of 1. Everything else is ambiguous, and so is device time compared with host time, or a cold
+with a hot cache.
 """
 
 from __future__ import annotations

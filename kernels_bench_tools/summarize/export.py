@@ -86,9 +86,7 @@ def text_table(summary: Summary | DeviceSummary) -> str:
     """Return the summary as text: for each view of each device the ranking, then every workload."""
     if isinstance(summary, DeviceSummary):
         return _view(summary)
-    if not summary.devices:
-        return f"{summary.title}: no records.\n"
-    return "\n".join(map(_view, summary.devices))
+    return "\n".join(map(_view, summary.devices)) or f"{summary.title}: no records.\n"
 
 
 def _view(view: DeviceSummary) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from math import inf
 from statistics import median
@@ -35,15 +35,8 @@ _Number = TypeVar("_Number", int, float)
 
 _WORST_LAST = (
     *(Status.OK, Status.REJECTED, Status.EXCEEDS_PHYSICS, Status.INCORRECT),
-    *(
-        Status.ABSENT,
-        Status.UNSUPPORTED,
-        Status.INVALID,
-        Status.TIMEOUT,
-        Status.OOM,
-        Status.ERROR,
-        Status.CRASHED,
-    ),
+    *(Status.ABSENT, Status.UNSUPPORTED, Status.INVALID, Status.TIMEOUT, Status.OOM),
+    *(Status.ERROR, Status.CRASHED),
 )
 
 
@@ -63,10 +56,10 @@ def by_workload(records: Iterable[Record]) -> tuple[dict[str, list[Record]], Rec
         known = latest.get((record.workload, record.process))
         if known is None or record.ts >= known.ts:
             latest[record.workload, record.process] = record
-    found: dict[str, list[Record]] = defaultdict(list)
+    found: dict[str, list[Record]] = {name: [] for name in names}
     for (name, _), record in sorted(latest.items(), key=lambda item: item[0][1]):
         found[name].append(record)
-    return {name: found[name] for name in names}, whole
+    return found, whole
 
 
 def interval(latency: Latency) -> tuple[float, float] | None:
@@ -97,10 +90,9 @@ def resolution(latencies: Iterable[Latency]) -> float:
 
 
 def samples(latency: Latency) -> Sequence[float]:
-    """Return samples for the interval of the median, also where only some were kept.
+    """Return samples whose median is the recorded one.
 
-    Their median is the recorded one. Where only some were kept, their spread is reduced so that the interval of the
-    median is as wide as that of all samples.
+    Where only some were kept, their spread is reduced so that the interval of the median is as wide as that of all.
     """
     times = np.asarray(latency.raw_times, dtype=np.float64)
     if len(times) == 0 or times.min() <= 0:
@@ -239,7 +231,7 @@ def reason_of(record: Record) -> str:
     return f"{record.outcome.label}, without a recorded reason"
 
 
-def one_line(text: str, limit: int = 300) -> str:
-    """Return ``text`` as one line, cut to ``limit`` characters."""
+def one_line(text: str) -> str:
+    """Return ``text`` as one line of at most 300 characters."""
     line = " ".join(text.split())
-    return line if len(line) <= limit else f"{line[: limit - 1].rstrip()}…"
+    return line if len(line) <= 300 else f"{line[:299].rstrip()}…"

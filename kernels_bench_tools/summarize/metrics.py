@@ -1,8 +1,4 @@
-"""Metrics: one entry each.
-
-Every entry is a column of ``latency.csv`` and of the pages' rankings. An entry with a ``chart`` is also drawn, and is a
-column of the text tables. Drawing and printing are the same for all.
-"""
+"""Metrics: each is an entry of ``METRICS``, and so a column of CSV and rankings; with a ``chart`` it is also drawn."""
 
 from __future__ import annotations
 
@@ -87,16 +83,8 @@ class Metric(NamedTuple):
         return "" if value is None else with_unit(value, self.unit)
 
     def info(self) -> MetricInfo:
-        """Return what the summary states about it, for pages."""
-        return MetricInfo(
-            name=self.name,
-            title=self.title,
-            unit=self.unit,
-            better=self.better,
-            chart=self.chart,
-            ranking=self.ranking,
-            description=self.description,
-        )
+        """Return the part of it that summaries contain."""
+        return MetricInfo(**{name: getattr(self, name) for name in MetricInfo.__struct_fields__})
 
 
 def has_passed(point: Point) -> bool:
@@ -147,7 +135,7 @@ def csv_metrics() -> list[Metric]:
 
 
 def metric_infos(view: DeviceSummary) -> list[MetricInfo]:
-    """Return what a view's summary states about its metrics, those with a chart first."""
+    """Return the metrics of a view for its summary, those with a chart first."""
     shown = shown_metrics(passed_points(view))
     return [metric.info() for metric in sorted(shown, key=lambda metric: not metric.chart)]
 
@@ -237,10 +225,8 @@ def _speedup_text(point: Point) -> str:
     """Return the speed-up, its interval and the verdict; no interval for exactly 1."""
     if point.speedup is None:
         return ""
-    verdict = "" if point.verdict is Verdict.NONE else point.verdict.value
-    return " ".join(
-        filter(None, [speedup_with_interval(point.speedup, point.speedup_low, point.speedup_high), verdict])
-    )
+    text = speedup_with_interval(point.speedup, point.speedup_low, point.speedup_high)
+    return text if point.verdict is Verdict.NONE else f"{text} {point.verdict.value}"
 
 
 def speedup_with_interval(speedup: float | None, low: float | None, high: float | None) -> str:

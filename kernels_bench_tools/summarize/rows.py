@@ -9,9 +9,9 @@ import msgspec
 
 from kernels_bench_tools.schema.build import FrontMatter
 from kernels_bench_tools.schema.device import Device, cuda_device
-from kernels_bench_tools.schema.record import Environment, Failure, Flag, Provenance, Record, Regime, Status
-from kernels_bench_tools.schema.summary import Point, Row, Verdict, WorkloadSummary
-from kernels_bench_tools.summarize.compare import Speedup, compare, overall_speedup
+from kernels_bench_tools.schema.record import Environment, Failure, Provenance, Record, Status
+from kernels_bench_tools.schema.summary import Point, Row, WorkloadSummary
+from kernels_bench_tools.summarize.compare import compare, overall_speedup
 from kernels_bench_tools.summarize.merge import by_workload, estimate, merge, reason_of
 from kernels_bench_tools.summarize.metrics import set_metrics
 from kernels_bench_tools.summarize.views import View, group_order, in_view_order, view_of
@@ -33,15 +33,6 @@ class Source(msgspec.Struct, kw_only=True, frozen=True):
     """URL of the notebook's page, relative to the combined page; empty if it has none."""
     measured_now: bool = False
     """Whether this build made them: they then replace committed ones of the same device."""
-
-
-class Implementation(msgspec.Struct, kw_only=True, frozen=True):
-    """Title and description of an implementation."""
-
-    title: str
-    description: str = ""
-    family: str = ""
-    baseline: bool = False
 
 
 class ViewRecords(msgspec.Struct, kw_only=True, frozen=True):
@@ -161,31 +152,25 @@ def _merged(
     )
 
 
-def implementations(sources: Iterable[Source]) -> dict[str, Implementation]:
-    """Return title and description of each implementation, by id.
+def implementations(sources: Iterable[Source]) -> dict[str, FrontMatter]:
+    """Return the front matter of each implementation's notebook by the implementation's id, always with a title.
 
-    They are those of its notebook's front matter. Of a notebook with several implementations only family and
-    description are used. Without a notebook, the title is made from the id.
+    The title is made from the id where a notebook has several implementations, or there is no notebook.
     """
-    found: dict[str, Implementation] = {}
+    found: dict[str, FrontMatter] = {}
     for source in sorted(sources, key=lambda source: source.front is None):
         own = {record.impl: record for record in source.records}
         front = source.front or FrontMatter()
         for name, record in own.items():
-            title = front.title if len(own) == 1 else ""
-            implementation = Implementation(
-                title=title or title_from_name(name),
-                description=front.description,
-                family=front.family or record.tags.get("family", ""),
-                baseline=front.baseline,
-            )
-            found.setdefault(name, implementation)
+            title = (front.title if len(own) == 1 else "") or title_from_name(name)
+            family = front.family or record.tags.get("family", "")
+            found.setdefault(name, msgspec.structs.replace(front, title=title, family=family))
     return found
 
 
 def make_row(
     found: ViewRecords,
-    implementation: Implementation,
+    front: FrontMatter,
     workloads: Sequence[WorkloadSummary],
     baseline: ViewRecords | None,
     key: str,
@@ -200,10 +185,10 @@ def make_row(
     return Row(
         implementation=found.implementation,
         slug="-".join(filter(None, (series_slug(found.implementation, found.device.slug), key))),
-        title=implementation.title,
-        description=implementation.description,
-        family=implementation.family,
-        baseline=implementation.baseline if baseline is None else found is baseline,
+        title=front.title,
+        description=front.description,
+        family=front.family,
+        baseline=front.baseline if baseline is None else found is baseline,
         status=status,
         reason=reason,
         passed=sum(point.status is Status.OK for point in points),
@@ -238,10 +223,7 @@ def _point(workload: str, found: ViewRecords, baseline: ViewRecords | None) -> P
         return Point(workload=workload, status=Status.INVALID, reason=NO_RECORD)
     records = found.processes.get(workload, [])
     other = baseline.processes.get(workload, []) if baseline is not None else []
-    return _measured(workload, record, max(len(records), 1), compare(records, other))
-
-
-def _measured(workload: str, record: Record, processes: int, speedup: Speedup) -> Point:
+    speedup, processes = compare(records, other), max(len(records), 1)
     point = Point(
         workload=workload,
         status=record.outcome,
@@ -270,28 +252,11 @@ def _measured(workload: str, record: Record, processes: int, speedup: Speedup) -
     return point
 
 
-class Comparison(msgspec.Struct, kw_only=True, frozen=True):
+class Comparison(Point, kw_only=True):
     """A candidate and its baseline on one workload, as ``kbt run`` prints them."""
 
-    workload: str
-    status: Status
-    reason: str = ""
-    median_ms: float | None = None
-    ci_low_ms: float | None = None
-    ci_high_ms: float | None = None
-    processes: int = 1
-    """Number of processes that measured it."""
     baseline_ms: float | None = None
     """Median of the baseline; None if it has no rank on this workload."""
-    speedup: float | None = None
-    speedup_low: float | None = None
-    speedup_high: float | None = None
-    verdict: Verdict = Verdict.NONE
-    regime: Regime | None = None
-    fraction: float | None = None
-    """Achieved rate over that of ``ceiling``."""
-    ceiling: str = ""
-    flags: list[Flag] = []
 
 
 def compare_records(records: Sequence[Record], baseline: Sequence[Record]) -> list[Comparison]:
@@ -310,22 +275,5 @@ def compare_records(records: Sequence[Record], baseline: Sequence[Record]) -> li
 def _comparison(workload: str, ours: ViewRecords, theirs: ViewRecords) -> Comparison:
     point = _point(workload, ours, theirs)
     baseline = theirs.records.get(workload)
-    passed = baseline is not None and baseline.outcome is Status.OK
-    return Comparison(
-        workload=workload,
-        status=point.status,
-        reason=point.reason,
-        median_ms=point.p50_ms,
-        ci_low_ms=point.ci_low_ms,
-        ci_high_ms=point.ci_high_ms,
-        processes=point.processes,
-        baseline_ms=baseline.lat_ms.p50 if baseline and passed and baseline.lat_ms else None,
-        speedup=point.speedup,
-        speedup_low=point.speedup_low,
-        speedup_high=point.speedup_high,
-        verdict=point.verdict,
-        regime=point.regime,
-        fraction=point.fraction,
-        ceiling=point.ceiling,
-        flags=point.flags,
-    )
+    latency = baseline.lat_ms if baseline and baseline.outcome is Status.OK else None
+    return Comparison(**msgspec.structs.asdict(point), baseline_ms=latency.p50 if latency else None)

@@ -48,13 +48,7 @@ def report_suite(definition: str) -> SuiteReport:
     """Report a suite from the summaries of the combine cells that this cell needs.
 
     Writes ``report.csv``, ``report.md`` and ``suite.json`` into the working directory, and prints the table of each
-    device.
-
-    Args:
-        definition: The suite's TOML file, one of the files that this cell needs.
-
-    Raises:
-        KbtError: The cell was not started by ``kbt``, does not need the file, or the file defines no suite.
+    device. ``definition`` is the suite's TOML file, one of the files that this cell needs.
     """
     needs = read_needs("report_suite")
     suite = read_suite(_definition(needs, definition))
@@ -144,11 +138,7 @@ def _row(kernel: SuiteKernel, family: str, view: DeviceSummary | None) -> SuiteR
 
 def _fastest(pairs: Sequence[tuple[Row, Point]]) -> tuple[Row, Point] | None:
     """Return the fastest of those that are correct, or else the first."""
-    return min(
-        pairs,
-        key=lambda pair: (pair[1].status is not Status.OK, pair[1].p50_ms or 0.0),
-        default=None,
-    )
+    return min(pairs, key=lambda it: (it[1].status is not Status.OK, it[1].p50_ms or 0.0), default=None)
 
 
 def _metric(points: Sequence[Point]) -> str:

@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from itertools import groupby
 from statistics import median
 
 import msgspec
 
+from kernels_bench_tools.schema.build import FrontMatter
 from kernels_bench_tools.schema.record import Status
 from kernels_bench_tools.schema.summary import DeviceSummary, Row, Summary, WorkloadSummary, geometric_mean
 from kernels_bench_tools.summarize.metrics import metric_infos
-from kernels_bench_tools.summarize.rows import (
-    Implementation,
-    Source,
-    ViewRecords,
-    group_records,
-    implementations,
-    make_row,
-)
+from kernels_bench_tools.summarize.rows import Source, ViewRecords, group_records, implementations, make_row
 from kernels_bench_tools.summarize.views import in_order, titles_and_keys, workload_summary
 
 
@@ -33,7 +28,7 @@ def summarize(operator: str, title: str, sources: Sequence[Source]) -> Summary:
     )
 
 
-def _device_views(found: Sequence[ViewRecords], known: Mapping[str, Implementation]) -> list[DeviceSummary]:
+def _device_views(found: Sequence[ViewRecords], known: Mapping[str, FrontMatter]) -> list[DeviceSummary]:
     """Return the views of one device. They share its measured peaks, which a process records in one of them."""
     peaks = _peaks(found)
     views = [list(group) for _, group in groupby(found, key=lambda it: it.view)]
@@ -43,7 +38,7 @@ def _device_views(found: Sequence[ViewRecords], known: Mapping[str, Implementati
 
 def _view(
     found: Sequence[ViewRecords],
-    known: Mapping[str, Implementation],
+    known: Mapping[str, FrontMatter],
     peaks: dict[str, float],
     title: str,
     key: str,
@@ -67,12 +62,10 @@ def _view(
 
 def _peaks(found: Sequence[ViewRecords]) -> dict[str, float]:
     """Return the median of each measured peak over all processes of the device."""
-    values: dict[str, list[float]] = {}
-    for one in found:
-        for records in one.processes.values():
-            for record in records:
-                for name, value in record.ceilings.items():
-                    values.setdefault(name, []).append(value)
+    values = defaultdict(list)
+    for records in (records for one in found for records in one.processes.values()):
+        for name, value in (item for record in records for item in record.ceilings.items()):
+            values[name].append(value)
     return {name: median(them) for name, them in sorted(values.items())}
 
 
@@ -84,7 +77,7 @@ def _workloads(found: Sequence[ViewRecords]) -> list[WorkloadSummary]:
     return in_order(list(workloads.values()))
 
 
-def _baseline(found: Sequence[ViewRecords], known: Mapping[str, Implementation]) -> ViewRecords | None:
+def _baseline(found: Sequence[ViewRecords], known: Mapping[str, FrontMatter]) -> ViewRecords | None:
     """Return the first declared baseline that passed a workload of this view."""
     for one in found:
         passed = any(record.outcome is Status.OK for record in one.records.values())

@@ -1,7 +1,6 @@
-"""Views, and the workloads in them: titles, order, and labels of the axes that vary.
+"""Views: the workloads of one function of an operator, one workload set and one mode on a device.
 
-A view holds the workloads of one function of an operator, one workload set and one mode on a device. Nothing is
-compared, ranked or averaged across views.
+Nothing is compared, ranked or averaged across views.
 """
 
 from __future__ import annotations

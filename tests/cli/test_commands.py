@@ -55,7 +55,7 @@ def test_run_as_json_has_the_records(kbt: Kbt) -> None:
 
     (cell,) = json.loads(done.stdout)
     assert cell["status"] == "ok"
-    assert all(row["median_ms"] > 0 for row in cell["rows"])
+    assert all(row["p50_ms"] > 0 for row in cell["rows"])
 
 
 @pytest.mark.parametrize(

@@ -121,7 +121,7 @@ def test_an_implementation_that_never_ran_is_one_row_without_a_workload(source):
 def test_the_later_record_of_a_workload_counts(record):
     rows = compare_records([record("a", 0.2, ts="2026-01-02"), record("a", 0.1, ts="2026-01-01")], [])
 
-    assert [row.median_ms for row in rows] == [0.2]
+    assert [row.p50_ms for row in rows] == [0.2]
 
 
 def test_a_reason_is_one_line(record):
