@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -62,6 +62,19 @@ def padded_rows(x: Tensor, columns: int = 8) -> Tensor:
 def with_axes(workload: Workload, **axes: int | bool | str) -> Workload:
     """Return the workload with other values of these axes."""
     return replace(workload, axes={**workload.axes, **axes})
+
+
+def odd_shapes(
+    workload: Workload,
+    axes: Sequence[str],
+    shapes: Iterable[Sequence[Any]],
+    make_inputs: Callable[..., Inputs],
+    device: torch.device,
+) -> Iterator[tuple[str, Inputs]]:
+    """Yield edge cases of other shapes: the values of these axes."""
+    for number, shape in enumerate(shapes):
+        odd = with_axes(workload, **dict(zip(axes, shape, strict=True)))
+        yield f"shape {'x'.join(map(str, shape))}", make_inputs(odd, device, workload.seed + 1000 + number)
 
 
 def limit_axes(workload: Workload, **limits: int) -> Workload:

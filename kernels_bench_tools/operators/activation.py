@@ -55,9 +55,8 @@ def edge_cases(workload: Workload, inputs: Inputs) -> Iterator[tuple[str, Inputs
     yield "spikes", (helpers.spikes(x), *rest)
     yield "column-major", (helpers.transposed(x), *rest)
     yield "padded rows", (helpers.padded_rows(x), *rest)
-    for number, (tokens, hidden_dim) in enumerate((*ODD_SIZES, (1, workload.axes["hidden_dim"]))):
-        odd = helpers.with_axes(workload, tokens=tokens, hidden_dim=hidden_dim)
-        yield f"shape {tokens}x{hidden_dim}", make_inputs(odd, x.device, workload.seed + 1000 + number)
+    shapes = (*ODD_SIZES, (1, workload.axes["hidden_dim"]))
+    yield from helpers.odd_shapes(workload, ("tokens", "hidden_dim"), shapes, make_inputs, x.device)
 
 
 def tolerance(dtype: torch.dtype) -> Tolerance:

@@ -39,8 +39,10 @@ def torch_causal_conv1d(x: Tensor, weight: Tensor, bias: Tensor, activation: str
 
 def make_inputs(workload: Workload, device: str, seed: int) -> Inputs:
     """Return random ``x``, ``weight`` and ``bias`` as in :func:`reference`, and the activation."""
-    shape = [workload.axes[axis] for axis in AXES[:4]]
-    return _random(shape, _activation(workload), workload.torch_dtype, device, seed)
+    batch, dim, seq_len, width = (int(workload.axes[axis]) for axis in AXES[:4])
+    activation = None if workload.axes["activation"] == "none" else str(workload.axes["activation"])
+    shapes = ((batch, dim, seq_len), (dim, width), (dim,))
+    return (*helpers.random_tensors(shapes, workload.torch_dtype, device, seed), activation)
 
 
 def edge_cases(workload: Workload, inputs: Inputs) -> Iterator[tuple[str, Inputs]]:
@@ -55,10 +57,7 @@ def edge_cases(workload: Workload, inputs: Inputs) -> Iterator[tuple[str, Inputs
     yield "values x100", (x * 100, *others)  # SiLU's exponential overflows
     yield "channels last", (helpers.transposed(x, 1), *others)
     yield "padded rows", (helpers.padded_rows(x), *others)
-    for number, shape in enumerate(ODD_SHAPES):
-        seed = workload.seed + 1000 + number
-        name = f"shape {'x'.join(map(str, shape[:3]))} width {shape[3]}"
-        yield name, _random(shape, _activation(workload), workload.torch_dtype, x.device, seed)
+    yield from helpers.odd_shapes(workload, AXES[:4], ODD_SHAPES, make_inputs, x.device)
 
 
 def channel_slices(inputs: Inputs) -> Iterator[tuple[Any, Inputs]]:
@@ -74,18 +73,6 @@ def count_flops(inputs: Inputs) -> int:
     """Count a product and a sum for each tap, and the activation."""
     x, weight, _, activation = inputs
     return x.numel() * (2 * weight.shape[1] + (FLOPS_OF_SILU if activation else 0))
-
-
-def _activation(workload: Workload) -> str | None:
-    return None if workload.axes["activation"] == "none" else str(workload.axes["activation"])
-
-
-def _random(
-    shape: Any, activation: str | None, dtype: torch.dtype, device: torch.device | str, seed: int
-) -> Inputs:
-    batch, dim, seq_len, width = shape
-    shapes = ((batch, dim, seq_len), (dim, width), (dim,))
-    return (*helpers.random_tensors(shapes, dtype, device, seed), activation)
 
 
 def _workload(dtype: str, activation: str, prefix: str, *extents: int) -> Workload:

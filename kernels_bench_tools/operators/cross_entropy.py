@@ -80,9 +80,7 @@ def edge_cases(workload: Workload, inputs: Inputs) -> Iterator[tuple[str, Inputs
     yield "unused classes", (unused, target.clamp(max=last - last // 16 - 1), *rest)
     yield "column-major", (helpers.transposed(x), target, *rest)
     yield "padded rows", (helpers.padded_rows(x), target, *rest)
-    for number, (tokens, vocabulary) in enumerate(ODD_SIZES):
-        odd = helpers.with_axes(workload, tokens=tokens, vocabulary=vocabulary)
-        yield f"shape {tokens}x{vocabulary}", make_inputs(odd, x.device, workload.seed + 1000 + number)
+    yield from helpers.odd_shapes(workload, AXES[1:], ODD_SIZES, make_inputs, x.device)
 
 
 def loss_tolerance(dtype: torch.dtype) -> Tolerance:

@@ -66,9 +66,7 @@ def edge_cases(workload: Workload, inputs: Inputs) -> Iterator[tuple[str, Inputs
     yield "spikes", (helpers.spikes(x), *block)  # the others lose most digits, or become 0
     yield "column-major", (helpers.transposed(x), *block)
     yield "padded rows", (helpers.padded_rows(x), *block)
-    for number, (tokens, hidden_dim) in enumerate(ODD_SIZES):
-        odd = helpers.with_axes(workload, tokens=tokens, hidden_dim=hidden_dim)
-        yield f"shape {tokens}x{hidden_dim}", make_inputs(odd, x.device, workload.seed + 1000 + number)
+    yield from helpers.odd_shapes(workload, AXES[1:], ODD_SIZES, make_inputs, x.device)
 
 
 def tolerance(dtype: torch.dtype) -> Tolerance:

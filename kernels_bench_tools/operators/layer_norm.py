@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from functools import partial
 
 import torch
@@ -26,7 +26,9 @@ def reference(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
 def make_inputs(workload: Workload, device: str, seed: int) -> Inputs:
     """Return random ``x`` (batch, seq_len, hidden_dim), ``weight`` and ``bias`` (hidden_dim)."""
     shape = [int(workload.axes[axis]) for axis in AXES]
-    return _random(shape, workload.torch_dtype, device, seed)
+    # Weight and bias are not ones and zeros, so that a kernel that ignores them fails.
+    x, (weight, bias) = helpers.random_tensors([shape, (2, shape[-1])], workload.torch_dtype, device, seed)
+    return x, weight.clone(), bias.clone()
 
 
 def edge_cases(workload: Workload, inputs: Inputs) -> Iterator[tuple[str, Inputs]]:
@@ -40,15 +42,8 @@ def edge_cases(workload: Workload, inputs: Inputs) -> Iterator[tuple[str, Inputs
     yield "spikes", (helpers.spikes(x), weight, bias)
     yield "transposed", (helpers.transposed(x), weight, bias)
     yield "padded rows", (helpers.padded_rows(x), weight, bias)
-    for number, shape in enumerate((*ODD_SHAPES, (1, 1, x.shape[-1]))):
-        case = _random(shape, workload.torch_dtype, x.device, workload.seed + 1000 + number)
-        yield f"shape {'x'.join(map(str, shape))}", case
-
-
-def _random(shape: Sequence[int], dtype: torch.dtype, device: torch.device | str, seed: int) -> Inputs:
-    # Weight and bias are not ones and zeros, so that a kernel that ignores them fails.
-    x, (weight, bias) = helpers.random_tensors([shape, (2, shape[-1])], dtype, device, seed)
-    return x, weight.clone(), bias.clone()
+    shapes = (*ODD_SHAPES, (1, 1, x.shape[-1]))
+    yield from helpers.odd_shapes(workload, AXES, shapes, make_inputs, x.device)
 
 
 def _workload(name: str, batch: int, seq_len: int, hidden_dim: int, dtype: str) -> Workload:

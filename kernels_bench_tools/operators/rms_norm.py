@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import partial
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -37,7 +36,11 @@ def reference(x: Tensor, weight: Tensor, residual: Tensor | None = None) -> Outp
 def make_inputs(workload: Workload, device: str, seed: int) -> Inputs:
     """Return random ``x`` (batch, seq_len, hidden_dim), ``weight`` (hidden_dim), and maybe ``residual`` like ``x``."""
     shape = tuple(int(workload.axes[axis]) for axis in AXES[1:])
-    return _random(workload, shape, device, seed)
+    # The weight is not all ones, so that a kernel that ignores it fails.
+    count = 2 if workload.axes["function"] == "add_rms_norm" else 1
+    shapes = [*[shape] * count, shape[-1:]]
+    x, *rest, weight = helpers.random_tensors(shapes, workload.torch_dtype, device, seed)
+    return x, weight, *rest
 
 
 def edge_cases(workload: Workload, inputs: Inputs) -> Iterator[tuple[str, Inputs]]:
@@ -51,23 +54,14 @@ def edge_cases(workload: Workload, inputs: Inputs) -> Iterator[tuple[str, Inputs
     yield "spikes", (helpers.spikes(x), weight, *rest)
     yield "transposed", (helpers.transposed(x), weight, *map(helpers.transposed, rest))
     yield "padded rows", (helpers.padded_rows(x), weight, *map(helpers.padded_rows, rest))
-    for number, shape in enumerate((*ODD_SHAPES, (1, 1, x.shape[-1]))):
-        case = _random(workload, shape, x.device, workload.seed + 1000 + number)
-        yield f"shape {'x'.join(map(str, shape))}", case
+    shapes = (*ODD_SHAPES, (1, 1, x.shape[-1]))
+    yield from helpers.odd_shapes(workload, AXES[1:], shapes, make_inputs, x.device)
 
 
 def count_flops(inputs: Inputs) -> int:
     """Return the operations of one call."""
     x, _, *rest = inputs
     return int(x.numel() * (FLOPS_PER_ELEMENT + len(rest)))
-
-
-def _random(workload: Workload, shape: tuple[int, ...], device: Any, seed: int) -> Inputs:
-    # The weight is not all ones, so that a kernel that ignores it fails.
-    count = 2 if workload.axes["function"] == "add_rms_norm" else 1
-    shapes = [*[shape] * count, shape[-1:]]
-    x, *rest, weight = helpers.random_tensors(shapes, workload.torch_dtype, device, seed)
-    return x, weight, *rest
 
 
 def _workloads(dtype: str, prefix: str, alone: Sizes, added: Sizes) -> list[Workload]:

@@ -10,7 +10,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from kernels_bench_tools.measure.inputs import SLICE_ELEMENTS, limit_axes, padded_rows, spikes, transposed
+from kernels_bench_tools.measure.inputs import (
+    SLICE_ELEMENTS,
+    limit_axes,
+    odd_shapes,
+    padded_rows,
+    spikes,
+    transposed,
+)
 from kernels_bench_tools.measure.operator import Inputs, Operator, Output, Workload
 
 AXES = ("batch", "seq_len", "heads", "kv_heads", "head_dim")
@@ -35,7 +42,15 @@ def reference(q: Tensor, k: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, T
 
 def make_inputs(workload: Workload, device: str, seed: int) -> Inputs:
     """Return random ``q`` and ``k``, and ``cos`` and ``sin`` of random angles, all of one dtype."""
-    return _random([workload.axes[axis] for axis in AXES], workload.torch_dtype, device, seed)
+    batch, seq_len, heads, kv_heads, head_dim = (int(workload.axes[axis]) for axis in AXES)
+    dtype, generator = workload.torch_dtype, torch.Generator(device=device).manual_seed(seed)
+    q, k = (
+        torch.randn((batch, seq_len, count, head_dim), generator=generator, device=device, dtype=dtype)
+        for count in (heads, kv_heads)
+    )
+    # Random angles: with the usual frequencies the first tokens and the last columns hardly turn.
+    angle = torch.rand((seq_len, head_dim // 2), generator=generator, device=device) * (2 * math.pi)
+    return q, k, angle.cos().to(dtype), angle.sin().to(dtype)
 
 
 def edge_cases(workload: Workload, inputs: Inputs) -> Iterator[tuple[str, Inputs]]:
@@ -48,9 +63,7 @@ def edge_cases(workload: Workload, inputs: Inputs) -> Iterator[tuple[str, Inputs
     yield "sequence first", (transposed(q), transposed(k), cos, sin)  # in memory, as in Megatron
     yield "heads first", (transposed(q, 1), transposed(k, 1), cos, sin)  # in memory, as attention has them
     yield "padded rows", (padded_rows(q), padded_rows(k), cos, sin)
-    for number, shape in enumerate(ODD_SHAPES):
-        case = _random(shape, workload.torch_dtype, q.device, workload.seed + 1000 + number)
-        yield f"shape {'x'.join(map(str, shape))}", case
+    yield from odd_shapes(workload, AXES, ODD_SHAPES, make_inputs, q.device)
 
 
 def token_slices(inputs: Inputs) -> Iterator[tuple[Any, Inputs]]:
@@ -61,18 +74,6 @@ def token_slices(inputs: Inputs) -> Iterator[tuple[Any, Inputs]]:
         part = slice(start, start + step)
         rest = (gradient[:, part] for gradient in gradients)
         yield (slice(None), part), (q[:, part], k[:, part], cos[part], sin[part], *rest)
-
-
-def _random(shape: Any, dtype: torch.dtype, device: torch.device | str, seed: int) -> Inputs:
-    batch, seq_len, heads, kv_heads, head_dim = shape
-    generator = torch.Generator(device=device).manual_seed(seed)
-    q, k = (
-        torch.randn((batch, seq_len, count, head_dim), generator=generator, device=device, dtype=dtype)
-        for count in (heads, kv_heads)
-    )
-    # Random angles: with the usual frequencies the first tokens and the last columns hardly turn.
-    angle = torch.rand((seq_len, head_dim // 2), generator=generator, device=device) * (2 * math.pi)
-    return q, k, angle.cos().to(dtype), angle.sin().to(dtype)
 
 
 def _workload(dtype: str, prefix: str, *extents: int) -> Workload:
