@@ -23,17 +23,11 @@ PUBLISHED: dict[str, type[msgspec.Struct]] = {
 
 
 def schema_text(kind: type[msgspec.Struct]) -> str:
-    """Return the JSON Schema of ``kind``, as its file holds it."""
+    """Return the text of the file with this struct's JSON Schema."""
     schema: dict[str, Any] = msgspec.json.schema(kind)
     return json.dumps(schema, indent=2, sort_keys=True) + "\n"
 
 
-def write_schemas(folder: Path) -> None:
-    """Write ``<stem>.schema.json`` for every published format into ``folder``."""
-    folder.mkdir(parents=True, exist_ok=True)
-    for stem, kind in PUBLISHED.items():
-        (folder / f"{stem}.schema.json").write_text(schema_text(kind), encoding="utf-8")
-
-
 if __name__ == "__main__":
-    write_schemas(Path(sys.argv[1]))
+    for stem, kind in PUBLISHED.items():
+        Path(sys.argv[1], f"{stem}.schema.json").write_text(schema_text(kind), encoding="utf-8")
