@@ -168,10 +168,8 @@ class _Resolver:
         found = resolve(dependency_reference(kernel) if self.found else self.root, self.options)
         name = found.build.metadata.id
         # The imports inside a second build with the same id would get the modules of the first one.
-        if any(
-            other.build.metadata.id == name and folder != found.build.variant_path
-            for folder, other in _loaded.items()
-        ):
+        path = found.build.variant_path
+        if any(one.build.metadata.id == name and folder != path for folder, one in _loaded.items()):
             reason = f"another build called {name} is loaded in this process; compare them in two notebooks"
             raise HubError(HubStatus.IMPORT_FAILED, reason)
         self.found.append(found)

@@ -1,7 +1,7 @@
 """The file ``kernels.lock``, and the local cache: snapshots, the hub's answers, and the digests of builds.
 
-``kernels`` writes no ``refs/v1`` when it downloads version 1, and its offline mode rejects a snapshot that has one
-build only. So the hub's answers are kept beside the snapshots, and builds are read from their folders.
+``kernels`` writes no ``refs/v1`` when it downloads version 1, and its offline mode rejects a snapshot with one build
+only. So the hub's answers are stored beside the snapshots, and builds are found in their folders.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ import re
 import sys
 import traceback
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from time import perf_counter
@@ -29,15 +29,7 @@ from kernels_bench_tools.text import milliseconds
 Implementation = Callable[..., Any]
 QUICK_SET = "smoke"
 """The workload set for a quick try: peaks are not measured for it."""
-_COLUMNS = (
-    ("median", 11),
-    ("±", 6),
-    ("n", 4),
-    ("GB/s", 7),
-    ("of peak", 13),
-    ("host", 9),
-    ("e2e", 9),
-)
+_COLUMNS = {"median": 11, "±": 6, "n": 4, "GB/s": 7, "of peak": 13, "host": 9, "e2e": 9}
 """Title and width of the columns between the workload's name and the status."""
 
 
@@ -59,7 +51,7 @@ def run_benchmark(
     output: str | Path | None = None,
     **peer_options: Any,
 ) -> list[Record]:
-    """Check and time an implementation on each workload; print a table and append a record of each.
+    """Check and time an implementation on each workload; print a table, and append and return a record of each.
 
     A failed workload is a record too, and does not stop the next one.
 
@@ -72,22 +64,15 @@ def run_benchmark(
         only: Axis to the value or values that a workload must have, such as ``{"function": "swiglu"}``.
         mode: ``"fwd"``, ``"bwd"`` or ``"fwd_bwd"``. Default: the runner's choice, else forward.
         device: ``"cuda"`` or ``"cpu"``. Default: the first CUDA device, if there is one.
-        kernel_type: ``operator`` in the spelling of kernels-benchmarks: a name, or an enum of names.
+        kernel_type: As ``operator``, for notebooks of kernels-benchmarks: a name, or an enum of names.
         impl_name: Implementation id, if no runner sets it.
-        impl_tags: ``tags`` in the spelling of kernels-benchmarks.
-        impl_func: ``function`` in the spelling of kernels-benchmarks.
+        impl_tags: As ``tags``, for notebooks of kernels-benchmarks.
+        impl_func: As ``function``, for notebooks of kernels-benchmarks.
         tags: Free text about the implementation, copied into its records.
         kernels: Regular expression for names of kernels, such as ``"layer_norm|_row_"``. An implementation that
             launches no such kernel on a GPU is rejected as a fallback.
         output: The file of records. Default: ``<operator>.jsonl`` in the working directory.
         **peer_options: Other options of kernels-benchmarks; ignored.
-
-    Returns:
-        One record for each workload, in order.
-
-    Raises:
-        OperatorError: The operator or workload set is unknown, or there is no implementation.
-        KbtError: ``kernels`` is not a regular expression.
     """
     import_ms = since_process_start_ms()
     context = CellContext.load()
@@ -109,7 +94,7 @@ def run_benchmark(
         implementation=context.implementation or impl_name or "",
         device=describe_device(name),
         torch_name=name,
-        tags=_tags(context, impl_tags, tags),
+        tags={**({"family": context.family} if context.family else {}), **(impl_tags or {}), **(tags or {})},
         context=context,
         import_ms=import_ms,
     )
@@ -123,15 +108,17 @@ def run_benchmark(
         info = replace(info, implementation=info.implementation or _name_of(loaded), load_ms=load_ms)
         suffix = "" if mode == FORWARD else f", {mode}"
         print(f"{info.implementation}: {found.name} on {info.device.name}, workloads {sets}{suffix}")
-        table = ResultTable([workload.name for workload in selected])
+        width = max(len("workload"), *(len(workload.name) for workload in selected))
+        print(f"{'workload':<{width}}  {_line(_COLUMNS)}  status")
         for number, workload in enumerate(selected):
-            table.start(workload.name)
+            print(f"{workload.name:<{width}}  ", end="", flush=True)
             trial = failure or run_trial(
                 found, workload, loaded, session, mode=mode, process=context.process, kernels=kernels
             )
             record = make_record(info, workload, trial)
             peaks = session.peaks if number == 0 else {}
-            table.finish(file.append(with_session(record, session.sentinels, peaks)))
+            written = file.append(with_session(record, session.sentinels, peaks))
+            print(f"{_line(_figures(written))}  {_status(written)}", flush=True)
         if failure is None:
             session.close()
         return file.complete(session.sentinels, session.peaks)
@@ -183,31 +170,8 @@ def _require_pattern(kernels: str) -> None:
         ) from None
 
 
-def _tags(
-    context: CellContext, impl_tags: Mapping[str, str] | None, tags: Mapping[str, str] | None
-) -> dict[str, str]:
-    merged = {"family": context.family} if context.family else {}
-    return {**merged, **(impl_tags or {}), **(tags or {})}
-
-
-class ResultTable:
-    """Prints one line per workload: its name before it runs, its figures after."""
-
-    def __init__(self, names: Sequence[str]) -> None:
-        self._width = max(len(name) for name in (*names, "workload"))
-        print(f"{'workload':<{self._width}}  {_line([title for title, _ in _COLUMNS])}  status")
-
-    def start(self, name: str) -> None:
-        """Print the name of the workload that runs now."""
-        print(f"{name:<{self._width}}  ", end="", flush=True)
-
-    def finish(self, record: Record) -> None:
-        """Print its figures and status."""
-        print(f"{_line(_figures(record))}  {_status(record)}", flush=True)
-
-
-def _line(values: Sequence[str]) -> str:
-    return "  ".join(f"{value:>{width}}" for value, (_, width) in zip(values, _COLUMNS, strict=True))
+def _line(values: Iterable[str]) -> str:
+    return "  ".join(f"{value:>{width}}" for value, width in zip(values, _COLUMNS.values(), strict=True))
 
 
 def _figures(record: Record) -> list[str]:

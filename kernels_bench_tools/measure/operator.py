@@ -27,25 +27,20 @@ Outputs: TypeAlias = Tensor | tuple[Tensor, ...]
 
 @dataclass(frozen=True, kw_only=True)
 class Workload:
-    """One problem size.
-
-    Args:
-        name: Unique within its operator, over all sets; shown in charts and tables.
-        axes: Axis name to extent or setting, in the order of the operator's axes.
-        dtype: Name of a torch dtype, such as ``"bfloat16"``.
-        group: The function, for an operator of several, such as ``"SwiGLU"``. Only workloads of one group are
-            compared with each other.
-        set: The workload set that it is from; set by :meth:`Operator.workloads`.
-        mode: ``bwd`` or ``fwd_bwd``; empty for the forward pass.
-        seed: Seed of the random inputs.
-    """
+    """One problem size."""
 
     name: str
+    """Unique within its operator, over all sets."""
     axes: Mapping[str, int | bool | str]
+    """In the order of the operator's axes."""
     dtype: str
+    """Name of a torch dtype, such as ``"bfloat16"``."""
     group: str = ""
+    """The function, for an operator of several, such as ``"SwiGLU"``."""
     set: str = ""
+    """The workload set that it is from; set by :meth:`Operator.workloads`."""
     mode: str = ""
+    """``bwd`` or ``fwd_bwd``; empty for the forward pass."""
     seed: int = 0
 
     @property
@@ -88,24 +83,15 @@ def no_edge_cases(workload: Workload, inputs: Inputs) -> Iterator[tuple[str, Inp
     yield from ()
 
 
-def same_size(workload: Workload) -> Workload:
-    """Return the workload itself: for operators with small workloads only."""
-    return workload
-
-
 @dataclass(frozen=True)
 class Output:
-    """One of the tensors that an implementation returns.
-
-    Args:
-        name: Its name in messages.
-        dtype: Name of its torch dtype; the first input's if empty.
-        tolerance: Its tolerance, given the first input's dtype; by default the operator's, given its own dtype.
-    """
+    """One of the tensors that an implementation returns."""
 
     name: str = "out"
     dtype: str = ""
+    """Name of its torch dtype; the first input's if empty."""
     tolerance: Callable[[torch.dtype], Tolerance] | None = None
+    """Its tolerance, given the first input's dtype; by default the operator's, given its own dtype."""
 
     def dtype_for(self, inputs: Inputs) -> torch.dtype:
         """Return its dtype for these inputs."""
@@ -114,11 +100,7 @@ class Output:
 
 @dataclass(frozen=True, kw_only=True)
 class Operator:
-    """What all implementations of one operator have in common.
-
-    An implementation is called with ``inputs(...)`` as positional arguments. It returns one tensor, or a tuple of
-    tensors in the order of ``outputs``.
-    """
+    """An operator, whose implementations are called with ``inputs(...)`` and return a tensor, or a tuple of ``outputs``."""
 
     name: str
     """As in file names: ``layer_norm``."""
@@ -141,7 +123,7 @@ class Operator:
     tolerance: Callable[[torch.dtype], Tolerance] = field(default=dtype_tolerance)
     baseline: Callable[..., Outputs] | None = None
     """Torch's operator, called like an implementation; errors are compared with its error."""
-    smaller: Callable[[Workload], Workload] = same_size
+    smaller: Callable[[Workload], Workload] = lambda workload: workload
     """Return a workload that takes the same path through a kernel and is cheap to check many times."""
     gradients: tuple[int, ...] = ()
     """Positions of the inputs that get gradients; empty if there is no backward mode."""
@@ -186,30 +168,23 @@ class Operator:
                     did_you_mean(name, self.workload_sets),
                 )
             found += [replace(workload, set=name) for workload in self.workload_sets[name]]
-        return self._selected(found, only or {})
-
-    def _selected(self, workloads: Sequence[Workload], only: Mapping[str, Any]) -> list[Workload]:
-        unknown = [axis for axis in only if axis not in self.axes]
-        if unknown:
-            raise OperatorError(
-                f"operator {self.name}",
-                f"has no axis {unknown[0]!r}",
-                f"One of {', '.join(self.axes)}",
-                did_you_mean(unknown[0], self.axes),
-            )
-        wanted = {axis: _values(value) for axis, value in only.items()}
-        found = [
-            workload
-            for workload in workloads
-            if all(workload.axes[axis] in values for axis, values in wanted.items())
-        ]
+        conditions = []
+        for axis, value in (only or {}).items():
+            if axis not in self.axes:
+                raise OperatorError(
+                    f"operator {self.name}",
+                    f"has no axis {axis!r}",
+                    f"One of {', '.join(self.axes)}",
+                    did_you_mean(axis, self.axes),
+                )
+            conditions.append(f"{axis}={value!r}")
+            values = value if isinstance(value, tuple | list | set | frozenset) else (value,)
+            found = [workload for workload in found if workload.axes[axis] in values]
         if not found:
-            conditions = ", ".join(f"{axis}={value!r}" for axis, value in only.items())
+            missing = f"workload with {', '.join(conditions)} in these sets"
             raise OperatorError(
                 f"operator {self.name}",
-                f"has no workload with {conditions} in these sets"
-                if conditions
-                else "was given no workload set",
+                f"has no {missing}" if conditions else "was given no workload set",
                 "At least one workload",
                 "The operator's module lists its workloads",
             )
@@ -227,10 +202,6 @@ class Operator:
 def tensors_of(output: Any) -> tuple[Any, ...]:
     """Return the result of an implementation as a tuple."""
     return tuple(output) if type(output) in (tuple, list) else (output,)
-
-
-def _values(value: Any) -> tuple[Any, ...]:
-    return tuple(value) if isinstance(value, tuple | list | set | frozenset) else (value,)
 
 
 def size_in_bytes(value: Any) -> int:

@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 import time
+from math import inf
 from pathlib import Path
 
 import pytest
@@ -37,14 +38,15 @@ def sample(
     return ClockSample(0.0, sm_mhz, 2619, watts, 40, reasons, pids)
 
 
-def test_a_window_has_only_the_samples_of_its_time() -> None:
+def test_only_the_samples_of_the_measured_time_count() -> None:
     with ClockSampler("", command=[sys.executable, "-c", READER]) as sampler:
         time.sleep(0.1)
-        with sampler.window() as window:
-            time.sleep(0.15)
-        found = window.clocks(in_band_mhz=1975)
+        start = time.monotonic()
+        time.sleep(0.15)
+        end = time.monotonic()
+        found = summarize_clocks(sampler.samples(start, end), 1975)
         time.sleep(0.1)
-        everything = len(sampler.samples())
+        everything = len(sampler.samples(0, inf))
 
     assert found is not None
     assert 1 <= found.samples < everything
@@ -64,25 +66,23 @@ def test_the_sampling_process_ends_with_the_block() -> None:
 def test_an_unknown_gpu_has_no_clocks() -> None:
     start = time.monotonic()
     with ClockSampler("GPU-00000000-0000-0000-0000-000000000000") as sampler:
-        with sampler.window() as window:
-            pass
-
-        assert window.clocks() is None
+        assert sampler.samples(0, inf) == []
     assert time.monotonic() - start < READY_SECONDS
 
 
 def test_a_cut_off_line_is_skipped() -> None:
     program = "import time; print('[1.0, 1980, 26', flush=True); time.sleep(10)"
     with ClockSampler("", command=[sys.executable, "-c", program]) as sampler:
-        assert sampler.samples() == []
+        assert sampler.samples(0, inf) == []
 
 
 def test_without_a_gpu_no_process_is_started() -> None:
-    with ClockSampler("") as sampler, sampler.window() as window:
-        pass
+    with ClockSampler("") as sampler:
+        assert sampler._process is None
+        assert sampler.samples(0, inf) == []
 
-    assert window.clocks() is None
-    assert window.clocks(in_band_mhz=1980) == Clocks(in_band_mhz=1980)
+    assert summarize_clocks([]) is None
+    assert summarize_clocks([], 1980) == Clocks(in_band_mhz=1980)
 
 
 def test_the_reader_imports_the_standard_library_not_our_modules() -> None:

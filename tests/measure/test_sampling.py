@@ -93,7 +93,6 @@ def test_warm_up_goes_on_until_the_time_per_call_is_steady() -> None:
 
     warm = warm_up(lambda n: [Call(next(values)) for _ in range(n)], PATIENT)
 
-    assert warm.median_ms == 1.0
     assert 50 < warm.calls < 100
 
 

@@ -7,8 +7,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from os import getpid
 from pathlib import Path
@@ -61,25 +61,6 @@ class ClockSample:
         return cls(seconds, sm, memory, power, temperature, reasons, tuple(pids))
 
 
-class ClockWindow:
-    """The samples between its opening and its closing."""
-
-    def __init__(self, sampler: ClockSampler) -> None:
-        self._sampler = sampler
-        self._start = time.monotonic()
-        self._end: float | None = None
-
-    def close(self) -> None:
-        """Exclude later samples."""
-        self._end = time.monotonic()
-
-    def clocks(self, in_band_mhz: int = 0) -> Clocks | None:
-        """Return the clocks for the record; None if there are no samples."""
-        end = self._end or time.monotonic()
-        inside = [one for one in self._sampler.samples() if self._start <= one.seconds <= end]
-        return summarize_clocks(inside, in_band_mhz)
-
-
 class ClockSampler:
     """Samples the GPU of this UUID (with ``GPU-``) from another process, during a ``with`` block.
 
@@ -121,24 +102,15 @@ class ClockSampler:
             self._output.close()
         self._process = self._output = None
 
-    @contextmanager
-    def window(self) -> Iterator[ClockWindow]:
-        """Yield a window that is open during the ``with`` block."""
-        window = ClockWindow(self)
-        try:
-            yield window
-        finally:
-            window.close()
-
-    def samples(self) -> list[ClockSample]:
-        """Return the samples so far."""
+    def samples(self, start: float, end: float) -> list[ClockSample]:
+        """Return the samples between two times of the monotonic clock."""
         if self._output is None:
             return []
         found = []
         for line in self._path.read_text(encoding="utf-8").splitlines():
             with suppress(ValueError):
                 found.append(ClockSample.parse(line))
-        return found
+        return [one for one in found if start <= one.seconds <= end]
 
 
 def summarize_clocks(samples: Sequence[ClockSample], in_band_mhz: int = 0) -> Clocks | None:

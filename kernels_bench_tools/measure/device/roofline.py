@@ -60,16 +60,15 @@ def assess(
     ``peaks`` are those that this process measured. ``null_ms`` (an empty kernel) and ``cache_bytes`` (the
     last-level cache) are 0 if unknown.
     """
-    regime = find_regime(work, ms, dtype, peaks, null_ms=null_ms, cache_bytes=cache_bytes)
-    above = _impossible(work, ms, dtype, peaks, null_ms=null_ms, cache_bytes=cache_bytes, margin=margin)
+    regime = _regime(work, ms, dtype, peaks, null_ms, cache_bytes)
+    above = _impossible(work, ms, dtype, peaks, null_ms, cache_bytes, margin)
     roofline = None if regime is Regime.LAUNCH or ms <= 0 else _roofline(work, ms, dtype, peaks, regime)
     return RooflineResult(regime, roofline, above)
 
 
-def find_regime(
-    work: Work, ms: float, dtype: str, peaks: Mapping[str, float], *, null_ms: float, cache_bytes: int
+def _regime(
+    work: Work, ms: float, dtype: str, peaks: Mapping[str, float], null_ms: float, cache_bytes: int
 ) -> Regime:
-    """Return what bounds a call; the arguments are those of :func:`assess`."""
     if ms < LAUNCH_FACTOR * null_ms:
         return Regime.LAUNCH
     traffic, names = traffic_peak(work, peaks), _matmuls(dtype, peaks)
@@ -126,7 +125,6 @@ def _impossible(
     ms: float,
     dtype: str,
     peaks: Mapping[str, float],
-    *,
     null_ms: float,
     cache_bytes: int,
     margin: float,

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from statistics import median
 from typing import Any
 
-from kernels_bench_tools.measure.device.clocks import ClockSampler, clock_flags
+from kernels_bench_tools.measure.device.clocks import ClockSampler, clock_flags, summarize_clocks
 from kernels_bench_tools.measure.operator import Inputs
 from kernels_bench_tools.measure.timing.cpu import CpuTimer
 from kernels_bench_tools.measure.timing.cuda import CudaTimer
@@ -94,8 +94,9 @@ class _CudaMeasurement:
 
     def run(self, clocks: ClockSampler) -> TimingResult:
         """Measure all quantities, the headline first."""
-        with clocks.window() as window:
-            calls, latency = self._steady()
+        start = time.monotonic()
+        calls, latency = self._steady()
+        end = time.monotonic()
         table = kernel_table(calls)
         call_seconds = (latency.p50 + self._timer.submit_ms) / 1e3 + self._timer.idle_seconds
         events = self._timer.by_events(affordable(EVENTS_SECONDS, call_seconds))
@@ -114,7 +115,7 @@ class _CudaMeasurement:
         kept = self._keep(call_seconds)
         spans = [call.span_ms for call in calls if call.span_ms is not None]
         span_ms = median(spans) if spans and not slowed else None
-        found = window.clocks(self._timer.clock_mhz)
+        found = summarize_clocks(clocks.samples(start, end), self._timer.clock_mhz)
         flags = [
             *([Flag.PROFILER_SLOWED] if slowed else []),
             *self._flags(latency, quantities, events_ms, span_ms),

@@ -1,8 +1,4 @@
-"""Number of timed calls: warm up until the time is steady, then sample until the median has converged.
-
-At least ``MIN_SAMPLES`` = 6 calls are always timed. Convergence is tested at 30 samples for the first time, so only a
-call that reaches the time limit first has fewer than 30.
-"""
+"""Number of timed calls: warm up until the time is steady, then sample until the median has converged."""
 
 from __future__ import annotations
 
@@ -26,8 +22,8 @@ MIN_SAMPLES = 6
 """The fewest samples with a 95 % interval of the median."""
 LOOKS = (30, 60, 120, 240, 480, 960, 1920)
 """Sample counts at which convergence is tested; testing after every sample would stop too early by chance."""
-STEADY = 0.02
-"""Warm-up ends when the medians of two successive windows differ by at most this."""
+WINDOW, STEADY = 10, 0.02
+"""Warm-up ends when the medians of two successive windows of calls differ by at most this."""
 PRECISION = 0.003
 """Largest distance from the median to either end of its interval at convergence, relative to the median."""
 
@@ -64,7 +60,6 @@ class SamplingLimits:
     tick_ms: float = 0.0
     """Resolution of the timer; intervals cannot be narrower."""
     precision: float = PRECISION
-    """See ``PRECISION``."""
 
 
 Draw = Callable[[int], Sequence[Call]]
@@ -78,10 +73,9 @@ class WarmUp:
     calls: int
     seconds_per_call: float
     """Wall-clock seconds, including all overhead."""
-    median_ms: float
 
 
-def warm_up(draw: Draw, limits: SamplingLimits, window: int = 10) -> WarmUp:
+def warm_up(draw: Draw, limits: SamplingLimits) -> WarmUp:
     """Call until two successive windows have about the same median, or the time limit is reached."""
     start = perf_counter()
     calls, previous = 0, nan
@@ -90,12 +84,12 @@ def warm_up(draw: Draw, limits: SamplingLimits, window: int = 10) -> WarmUp:
         median = quantiles([call.ms for call in draw(size)], [0.5])[0]
         calls += size
         elapsed = perf_counter() - start
-        steady = size == window and abs(median - previous) <= STEADY * previous
+        steady = size == WINDOW and abs(median - previous) <= STEADY * previous
         if elapsed >= limits.warmup_seconds or (steady and elapsed >= limits.min_warmup_seconds):
-            return WarmUp(calls, elapsed / calls, median)
-        previous = median if size == window else nan
+            return WarmUp(calls, elapsed / calls)
+        previous = median if size == WINDOW else nan
         affordable = int((limits.warmup_seconds - elapsed) / (elapsed / calls))
-        size = max(1, min(window, affordable))
+        size = max(1, min(WINDOW, affordable))
 
 
 def sample(draw: Draw, limits: SamplingLimits, seconds_per_call: float) -> tuple[list[Call], str]:
@@ -200,6 +194,6 @@ def timing(samples: Sequence[float]) -> Timing:
     )
 
 
-def affordable(seconds: float, seconds_per_call: float, most: int = 30) -> int:
-    """Return how many calls fit into this time: at least ``MIN_SAMPLES``, at most ``most``."""
-    return max(MIN_SAMPLES, min(most, int(seconds / max(seconds_per_call, 1e-9))))
+def affordable(seconds: float, seconds_per_call: float) -> int:
+    """Return how many calls fit into this time: at least ``MIN_SAMPLES``, at most 30."""
+    return max(MIN_SAMPLES, min(30, int(seconds / max(seconds_per_call, 1e-9))))
