@@ -11,10 +11,8 @@ import typer
 from kernels_bench_tools.cli.options import Json
 from kernels_bench_tools.cli.output import note, plural, print_json
 from kernels_bench_tools.cli.progress import make_progress
-from kernels_bench_tools.notebooks.limits import read_size
-from kernels_bench_tools.notebooks.project import find_project
-from kernels_bench_tools.run.cache.prune import StoredEntry, list_entries, prune_cache
-from kernels_bench_tools.run.cache.store import CellCache
+from kernels_bench_tools.notebooks.project import find_project, read_size
+from kernels_bench_tools.run.cache.store import CellCache, StoredEntry
 from kernels_bench_tools.run.locks import project_lock
 from kernels_bench_tools.text import size as readable_size
 
@@ -32,7 +30,7 @@ cache = typer.Typer(
 def info(json: Json = False) -> None:
     """Print number, size and age of the stored results."""
     project = find_project(Path.cwd())
-    entries = list_entries(CellCache(project.state))
+    entries = CellCache(project.state).entries()
     size, shown = _size(entries), [entry for entry in entries if entry.shown]
     ages = [max(0.0, time.time() - entry.used) for entry in entries]
     if json:
@@ -76,8 +74,8 @@ def prune(
     with make_progress() as progress, project_lock(project, progress):
         store = CellCache(project.state, progress.note)
         store.sweep()
-        removed = prune_cache(store, limit)
-        left = list_entries(store)
+        removed = store.prune(limit)
+        left = store.entries()
     print(f"removed {plural(len(removed), 'result')}, {readable_size(_size(removed))}")
     print(f"kept {plural(len(left), 'result')}, {readable_size(_size(left))}")
     if _size(left) > limit:

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from kernels_bench_tools.notebooks.limits import check_variable_names, read_size
+from kernels_bench_tools.notebooks.project import check_variable_names, read_size
 
 Paths = Annotated[
     list[str] | None,

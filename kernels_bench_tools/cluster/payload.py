@@ -14,8 +14,7 @@ from kernels_bench_tools.errors import ProjectError
 from kernels_bench_tools.file_io import file_digest
 from kernels_bench_tools.notebooks.graph import CellName, Node
 from kernels_bench_tools.notebooks.header import path_sources, read_header
-from kernels_bench_tools.notebooks.limits import CellPolicy
-from kernels_bench_tools.notebooks.project import Project
+from kernels_bench_tools.notebooks.project import CellPolicy, Project
 from kernels_bench_tools.run.cache.entry import LOGS, Entry, StoredResult
 from kernels_bench_tools.run.cache.sources import source_files
 from kernels_bench_tools.run.cell import CellTask

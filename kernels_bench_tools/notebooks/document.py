@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -89,7 +89,7 @@ def survey_notebook(project: Project, path: Path) -> Notebook:
     front, before, front_problems = read_front_matter(name, lines)
     body = lines[before:]
     fences = find_fences(body)
-    blocks = list(_blocks(project, name, fences, body, before, problems))
+    blocks = _blocks(project, name, fences, body, before, problems)
     return Notebook(
         path=path,
         name=name,
@@ -109,7 +109,8 @@ def _blocks(
     lines: Sequence[str],
     offset: int,
     problems: list[NotebookError],
-) -> Iterator[str | Cell]:
+) -> list[str | Cell]:
+    blocks: list[str | Cell] = []
     done = 0
     for fence in fences:
         if not fence.closed:
@@ -118,16 +119,11 @@ def _blocks(
         if not fence.is_python or fence.nested:
             continue
         cell = read_cell(project, name, fence, offset, problems)
-        if cell is None:
-            continue
-        prose = "\n".join(lines[done : fence.start])
-        if prose.strip():
-            yield prose
-        yield cell
-        done = fence.end
-    prose = "\n".join(lines[done:])
-    if prose.strip():
-        yield prose
+        if cell is not None:
+            blocks += ["\n".join(lines[done : fence.start]), cell]
+            done = fence.end
+    blocks.append("\n".join(lines[done:]))
+    return [block for block in blocks if isinstance(block, Cell) or block.strip()]
 
 
 def _duplicates(name: str, blocks: Sequence[str | Cell]) -> list[NotebookError]:

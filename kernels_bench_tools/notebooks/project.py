@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import posixpath
+import re
 import tomllib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -14,7 +15,6 @@ from typing import Annotated, Any
 import msgspec
 
 from kernels_bench_tools.errors import ProjectError
-from kernels_bench_tools.notebooks.limits import CellPolicy, check_variable_names, read_size
 from kernels_bench_tools.text import did_you_mean, title_from_name
 
 STATE_FOLDER = ".kbt"
@@ -34,8 +34,43 @@ _SETTINGS: dict[str, tuple[Any, str]] = {
 }
 _SIZES = ("cache_size", "memory_limit", "artifact_limit")
 _SKIPPED_FOLDERS = {"node_modules", "__pycache__"}
+_SIZE = re.compile(r"(?P<number>\d+(?:\.\d+)?)\s*(?P<unit>[KMGT]?)(?:i?B)?", re.IGNORECASE)
+_VARIABLE = re.compile(r"[A-Za-z_]\w*", re.ASCII)
+_UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 # Not notebooks unless the project's globs match them.
 _DOCUMENTS = {"readme.md", "changelog.md", "contributing.md", "license.md", "docs"}
+
+
+class CellPolicy(msgspec.Struct, frozen=True, kw_only=True):
+    """What a cell may use. It is not part of a cell's key: it decides whether a cell succeeds, not its results."""
+
+    memory_limit: int = 0
+    """Bytes that its processes may use together; 0 for 90 % of the machine's memory."""
+    artifact_limit: int = 2**30
+    """Bytes of outputs that are kept."""
+    pass_env: tuple[str, ...] = ()
+    """The user's variables that are passed to it although they may be credentials."""
+
+
+def read_size(where: str, text: str) -> int:
+    """Return a size in bytes; K, M, G and T are powers of 1024.
+
+    >>> read_size("memory_limit", "1.5GB")
+    1610612736
+    """
+    match = _SIZE.fullmatch(text.strip())
+    size = int(float(match["number"]) * _UNITS[match["unit"].upper()]) if match else 0
+    if size < 1:
+        raise ProjectError(where, f"{text!r} is not a size", "A number of bytes, such as 800MB or 16GB")
+    return size
+
+
+def check_variable_names(where: str, names: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the names; raise a ``ProjectError`` if one is not valid for a variable."""
+    for name in names:
+        if not _VARIABLE.fullmatch(name):
+            raise ProjectError(where, f"{name!r} is not a variable's name", "A name such as HF_TOKEN")
+    return names
 
 
 @dataclass(frozen=True)

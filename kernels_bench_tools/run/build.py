@@ -5,23 +5,35 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
 
 from kernels_bench_tools.errors import ProjectError
+from kernels_bench_tools.file_io import read_struct, write_struct
 from kernels_bench_tools.notebooks.cell import Cell
+from kernels_bench_tools.notebooks.document import Notebook
 from kernels_bench_tools.notebooks.graph import CellName
 from kernels_bench_tools.notebooks.project import Project
 from kernels_bench_tools.notebooks.survey import Survey, select_cells, survey_targets
 from kernels_bench_tools.run.cache.key import Fingerprints
-from kernels_bench_tools.run.cache.prune import prune_cache
 from kernels_bench_tools.run.cache.store import CellCache
+from kernels_bench_tools.run.cell import describe_cell
 from kernels_bench_tools.run.environment.base import find_environment
 from kernels_bench_tools.run.executor import Executor, LocalExecutor
 from kernels_bench_tools.run.git import Checkout
 from kernels_bench_tools.run.locks import project_lock, signals_as_interrupt
 from kernels_bench_tools.run.progress import Progress, serialize
-from kernels_bench_tools.run.result import describe_cell, describe_notebook, write_if_changed
 from kernels_bench_tools.run.schedule import Execution
-from kernels_bench_tools.schema.build import FORWARD, MODES, BuildRun, CellRun, ProjectInfo
+from kernels_bench_tools.schema.build import (
+    FORWARD,
+    MODES,
+    BuildRun,
+    CellRun,
+    NotebookRun,
+    ProjectInfo,
+    Prose,
+)
 from kernels_bench_tools.schema.device import current_device
 
 DEFAULT_PROCESSES = {"cuda": 3, "cpu": 1}
@@ -129,6 +141,11 @@ def _build(
     device = executor.device
     cache, checkout = CellCache(project.state, progress.note), Checkout(project.root)
     cache.sweep()
+    policy = msgspec.structs.replace(
+        project.policy,
+        memory_limit=options.memory_limit or project.policy.memory_limit,
+        pass_env=(*project.policy.pass_env, *options.pass_env),
+    )
     identity, measured = executor.identity, (options.workloads, options.mode)
     execution = Execution(
         executor=executor,
@@ -138,7 +155,7 @@ def _build(
         cache=cache,
         checkout=checkout,
         progress=progress,
-        policy=project.policy.with_options(options.memory_limit, options.pass_env),
+        policy=policy,
         retry=options.retry,
     )
     try:
@@ -149,9 +166,9 @@ def _build(
         cache.save_last()
         # Also after an interruption: finished results can be recorded, and replace those of the build before.
         run = _describe(project, survey, options, execution, checkout.commit)
-        write_if_changed(project.state / REPORT_NAME, run)
+        _write_if_changed(project.state / REPORT_NAME, run)
     if cache.grew:
-        prune_cache(cache, project.cache_size)
+        cache.prune(project.cache_size)
     return run
 
 
@@ -184,3 +201,24 @@ def _describe(
         environment=options.environment,
         notebooks=described,
     )
+
+
+def describe_notebook(notebook: Notebook, describe: Callable[[CellName, Cell], CellRun]) -> NotebookRun:
+    """Return a notebook as a page shows it; ``describe`` returns each of its cells."""
+    blocks: list[Prose | CellRun] = []
+    for block in notebook.blocks:
+        if isinstance(block, Cell):
+            blocks.append(describe(CellName(notebook.name, block.id), block))
+        else:
+            blocks.append(Prose(text=block))
+    return NotebookRun(path=notebook.name, digest=notebook.digest, front=notebook.front, blocks=blocks)
+
+
+def _write_if_changed(path: Path, run: BuildRun) -> None:
+    """Write the result of a build, unless it is the same: then the file keeps its time."""
+    try:
+        same = read_struct(path, BuildRun) == run
+    except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
+        same = False
+    if not same:
+        write_struct(path, run)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -12,15 +13,21 @@ import msgspec
 from kernels_bench_tools.file_io import write_struct
 from kernels_bench_tools.notebooks.cell import Cell
 from kernels_bench_tools.notebooks.graph import CellName, Graph, Node
-from kernels_bench_tools.notebooks.limits import CellPolicy
-from kernels_bench_tools.notebooks.project import Project
+from kernels_bench_tools.notebooks.project import CellPolicy, Project
 from kernels_bench_tools.run.cache.entry import Draft, Entry, StoredResult
 from kernels_bench_tools.run.cell_outputs import Collected
 from kernels_bench_tools.run.cell_records import add_failure, check_records
 from kernels_bench_tools.run.environment.base import Prepared
 from kernels_bench_tools.run.log_text import failure_from_log, is_out_of_memory, last_line
 from kernels_bench_tools.run.process.run import LOG_LIMIT, Exit, Stop
-from kernels_bench_tools.schema.build import CONTEXT_VARIABLE, NEEDS_VARIABLE, CellContext, Need, Needs
+from kernels_bench_tools.schema.build import (
+    CONTEXT_VARIABLE,
+    NEEDS_VARIABLE,
+    CellContext,
+    CellRun,
+    Need,
+    Needs,
+)
 from kernels_bench_tools.schema.device import Device
 from kernels_bench_tools.schema.record import Failure, Status
 from kernels_bench_tools.text import environment_key
@@ -205,3 +212,29 @@ def _reason(status: Status, failure: Failure | None) -> str:
     if status in {Status.ERROR, Status.OOM} and failure.type not in _COMPLETE_MESSAGES:
         return f"{failure.type}: {failure.msg}" if failure.msg else failure.type
     return failure.msg
+
+
+def describe_cell(project: Project, cell: Cell, entry: Entry | None, cached: bool) -> CellRun:
+    """Return a cell and its last result as pages show it; ``cached`` is whether this build did not run it."""
+    run = CellRun(
+        id=cell.id,
+        code=cell.code,
+        line=cell.file_line,
+        collapse_code=cell.collapse_code,
+        collapse_output=cell.collapse_output,
+        commented=cell.commented,
+    )
+    if entry is None:
+        return run
+
+    folder, inside = str(entry.folder), project.relative(entry.folder)
+
+    def log(name: str) -> str:
+        return f"{inside}/{name}" if os.stat(f"{folder}/{name}").st_size else ""  # noqa: PTH116 - much faster
+
+    result = entry.result
+    run.status, run.reason, run.cached = result.status, result.reason, cached
+    run.seconds, run.exit_code = result.seconds, result.exit_code
+    run.stdout, run.stderr, run.environment_log = log("stdout.txt"), log("stderr.txt"), log("environment.txt")
+    run.artifacts = {name: f"{inside}/artifacts/{name}" for name in result.artifacts}
+    return run

@@ -6,6 +6,7 @@ import os
 import shutil
 import tempfile
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -118,10 +119,11 @@ class LocalExecutor:
         if len(nodes) > 1:
             name += f" and {len(nodes) - 1} more"
         self._progress.environment_started(name)
+        started = time.monotonic()
         prepared = self._make(script, log)
         for node in nodes[1:]:
             shutil.copyfile(log, logs[node.name])
-        self._progress.environment_finished(name, prepared.seconds, not prepared.reason)
+        self._progress.environment_finished(name, time.monotonic() - started, not prepared.reason)
         return prepared
 
     def _make(self, script: Path, log: Path) -> Prepared:

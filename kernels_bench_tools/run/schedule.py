@@ -16,17 +16,16 @@ from pathlib import Path
 
 from kernels_bench_tools.notebooks.front_matter import unmet_requirement
 from kernels_bench_tools.notebooks.graph import CellName, Graph, Node
-from kernels_bench_tools.notebooks.limits import CellPolicy
+from kernels_bench_tools.notebooks.project import CellPolicy
 from kernels_bench_tools.run.cache.entry import Draft, Entry, StoredResult
 from kernels_bench_tools.run.cache.key import Fingerprints
 from kernels_bench_tools.run.cache.store import CellCache
-from kernels_bench_tools.run.cell import CellTask, finish
+from kernels_bench_tools.run.cell import CellTask, describe_cell, finish
 from kernels_bench_tools.run.environment.base import Prepared
 from kernels_bench_tools.run.executor import Executor
 from kernels_bench_tools.run.git import Checkout
 from kernels_bench_tools.run.process.run import wait_for
 from kernels_bench_tools.run.progress import Progress
-from kernels_bench_tools.run.result import describe_cell
 from kernels_bench_tools.run.session import Session
 from kernels_bench_tools.schema.build import FORWARD, CellContext, code_digest
 from kernels_bench_tools.schema.record import Failure, Status

@@ -8,7 +8,6 @@ import pytest
 from kernels_bench_tools.errors import ProjectError
 from kernels_bench_tools.notebooks.project import find_project
 from kernels_bench_tools.run.cache.entry import StoredResult
-from kernels_bench_tools.run.cache.prune import list_entries, prune_cache
 from kernels_bench_tools.run.cache.store import CellCache, process_key
 from kernels_bench_tools.schema.record import Status
 
@@ -20,7 +19,7 @@ def write(workspace, text, name="n.md"):
 
 
 def keys(workspace):
-    return {entry.key for entry in list_entries(CellCache(workspace.project.state))}
+    return {entry.key for entry in CellCache(workspace.project.state).entries()}
 
 
 def last_key(workspace, name="n.md"):
@@ -89,7 +88,7 @@ def test_pruning_keeps_what_the_report_shows_and_what_a_session_can_resume_from(
     cache = CellCache(workspace.project.state)
     cache.commit(cache.draft(), process_key("k", 0), StoredResult(cell="n.md:a", status=Status.OK))
 
-    assert len(prune_cache(cache, 0)) == 1
+    assert len(cache.prune(0)) == 1
     assert keys(workspace) == {last_key(workspace), process_key("k", 0)}
     assert workspace.build().started == []
 

@@ -7,8 +7,7 @@ import sys
 import pytest
 
 from kernels_bench_tools.errors import ProjectError
-from kernels_bench_tools.notebooks.limits import read_size
-from kernels_bench_tools.notebooks.project import find_project
+from kernels_bench_tools.notebooks.project import find_project, read_size
 from kernels_bench_tools.run.environment.variables import allowed_variables, number_variables
 
 CREDENTIALS = [

@@ -15,7 +15,8 @@ from kernels_bench_tools.file_io import write_struct
 from kernels_bench_tools.notebooks.document import read_notebook
 from kernels_bench_tools.notebooks.project import find_project
 from kernels_bench_tools.report.site import publish
-from kernels_bench_tools.run.result import describe_cell, describe_notebook
+from kernels_bench_tools.run.build import describe_notebook
+from kernels_bench_tools.run.cell import describe_cell
 from kernels_bench_tools.schema.build import (
     NEEDS_VARIABLE,
     BuildRun,

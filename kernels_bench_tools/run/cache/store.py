@@ -12,6 +12,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
@@ -24,6 +25,7 @@ from kernels_bench_tools.run.cache.entry import (
     Draft,
     Entry,
     StoredResult,
+    folder_size,
     read_entry,
     sync,
 )
@@ -39,6 +41,19 @@ _RESUMABLE_SECONDS = 24 * 3600
 class _LastResults(msgspec.Struct):
     keys: dict[str, str] = msgspec.field(default_factory=dict)
     """The key of each cell's last result."""
+
+
+@dataclass(frozen=True)
+class StoredEntry:
+    """Size and age of an entry."""
+
+    key: str
+    size: int
+    """Bytes of its files."""
+    used: float
+    """When a build last used it, in seconds since 1970."""
+    shown: bool
+    """Whether it is the last result of a cell, which the report shows."""
 
 
 class CellCache:
@@ -69,7 +84,8 @@ class CellCache:
             entry = read_entry(self.folder / key)
         except DamagedEntryError as error:
             self.damaged[key] = str(error)
-            name = cell or self.owner(key) or f"entry {key[:12]}"
+            owners = (name for name, last in self._last.keys.items() if last == key)
+            name = cell or next(owners, f"entry {key[:12]}")
             self._note(f"{name}: its stored result is damaged ({error}) and is ignored")
             return None
         if entry is not None:
@@ -84,14 +100,6 @@ class CellCache:
     def last_key(self, cell: CellName) -> str:
         """Return the key of a cell's last result; empty if it has none."""
         return self._last.keys.get(str(cell), "")
-
-    def shown(self) -> set[str]:
-        """Return the keys of the last results of all cells, which the report shows."""
-        return set(self._last.keys.values())
-
-    def owner(self, key: str) -> str:
-        """Return the cell whose last result has this key; empty if there is none."""
-        return next((name for name, last in self._last.keys.items() if last == key), "")
 
     def remember(self, cell: CellName, entry: Entry) -> None:
         """Make ``entry`` the last result of a cell, and the most recently used entry."""
@@ -160,11 +168,34 @@ class CellCache:
             (self.folder / key).rename(unused)
         shutil.rmtree(unused, ignore_errors=True)
 
-    def entries(self) -> list[Path]:
-        """Return the folders of all entries, those of single processes included, sorted by name."""
+    def entries(self) -> list[StoredEntry]:
+        """Return all entries, those of single processes included, the least recently used first."""
+        shown = set(self._last.keys.values())
         found = [*self.folder.iterdir()] if self.folder.is_dir() else []
         found = [path for path in found if path.is_dir() and not path.name.startswith(".")]
-        return sorted(path for path in found if not path.name.endswith(_REPLACED_SUFFIX))
+        entries = [
+            StoredEntry(path.name, folder_size(path), path.stat().st_mtime, path.name in shown)
+            for path in found
+            if not path.name.endswith(_REPLACED_SUFFIX)
+        ]
+        return sorted(entries, key=lambda entry: (entry.used, entry.key))
+
+    def prune(self, limit: int) -> list[StoredEntry]:
+        """Remove the least recently used entries until the total size is at most ``limit`` bytes; return them.
+
+        Entries that the report shows, and processes of a session that can be resumed, count but are not removed.
+        """
+        entries = self.entries()
+        excess = sum(entry.size for entry in entries) - limit
+        removed = []
+        for entry in entries:
+            if excess <= 0:
+                break
+            if not entry.shown and not is_process(entry.key):
+                self.drop(entry.key)
+                removed.append(entry)
+                excess -= entry.size
+        return removed
 
     def _unused_path(self) -> Path:
         return self.folder / f"{_DRAFT_PREFIX}{uuid.uuid4().hex}"

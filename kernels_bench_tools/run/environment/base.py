@@ -39,7 +39,6 @@ class Prepared:
     python: str = ""
     reason: str = ""
     """Why it could not be made, in one line; empty if it could."""
-    seconds: float = 0.0
     script: str = ""
     """The script that it was made for; empty for the current interpreter."""
     packages: frozenset[str] = frozenset()
@@ -84,15 +83,12 @@ class UvEnvironment:
         output = answer.read_bytes()
         answer.unlink()
         if end.stop is Stop.TIMEOUT:
-            reason = f"uv did not finish within {RESOLUTION_SECONDS:.0f} s"
-            return Prepared(reason=reason, seconds=end.seconds)
+            return Prepared(reason=f"uv did not finish within {RESOLUTION_SECONDS:.0f} s")
         if end.code:
             errors = log.read_text(encoding="utf-8", errors="replace")
-            return Prepared(reason=_uv_reason(errors, end.code), seconds=end.seconds)
+            return Prepared(reason=_uv_reason(errors, end.code))
         python = json.loads(output)["sync"]["environment"]["python"]["path"]
-        return Prepared(
-            python=python, seconds=end.seconds, script=str(script), packages=installed_packages(python)
-        )
+        return Prepared(python=python, script=str(script), packages=installed_packages(python))
 
     def variables(self, home: Path) -> dict[str, str]:
         """Return the cell's variables without those that change an isolated environment."""
