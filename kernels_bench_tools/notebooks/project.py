@@ -104,8 +104,12 @@ class Project:
 
     def notebook_paths(self) -> list[Path]:
         """Return the notebooks, sorted; hidden folders, environments, output and linked folders are skipped."""
-        names = (name for name in _markdown_files(self.root) if self._is_notebook(name))
-        return [self.root / name for name in sorted(names)]
+        names = sorted(_markdown_files(self.root))
+        if self.patterns:
+            names = [name for name in names if any(matches(name, pattern) for pattern in self.patterns)]
+        else:
+            names = [name for name in names if name.partition("/")[0].lower() not in _DOCUMENTS]
+        return [self.root / name for name in names]
 
     def find_notebooks(self, targets: Sequence[str]) -> list[Path]:
         """Return the notebooks that ``targets`` select, sorted; all without targets.
@@ -118,11 +122,6 @@ class Project:
             return known
         found = {path for target in targets for path in self._find(target, known)}
         return [path for path in known if path in found]
-
-    def _is_notebook(self, name: str) -> bool:
-        if self.patterns:
-            return any(matches(name, pattern) for pattern in self.patterns)
-        return name.partition("/")[0].lower() not in _DOCUMENTS
 
     def _find(self, target: str, known: Sequence[Path]) -> list[Path]:
         for path in (Path.cwd() / target, self.root / target):

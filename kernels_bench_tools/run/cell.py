@@ -53,7 +53,6 @@ class CellTask:
     draft: Draft
     """Where its outputs and logs are put."""
     prepared: Prepared
-    """Its environment."""
     results: Mapping[CellName, Entry]
     """The results of the cells that it needs, among others."""
     policy: CellPolicy
@@ -128,17 +127,13 @@ def _stem_key(notebook: str) -> str:
 def conclude(task: CellTask, end: Exit, collected: Collected) -> StoredResult:
     """Return the result of a cell whose process has ended."""
     status, failure = _status(task, end, collected)
-    _log_refused_files(task.draft.stderr, collected)
-    return finish(task, status, failure, seconds=end.seconds, exit_code=end.code)
-
-
-def _log_refused_files(log: Path, collected: Collected) -> None:
     lines = [f"kbt: did not keep {name}: {why}\n" for name, why in collected.refused.items()]
     if lines[_LISTED_REFUSALS:]:
         lines[_LISTED_REFUSALS:] = [f"kbt: did not keep {len(lines) - _LISTED_REFUSALS} more files\n"]
     if lines:
-        with log.open("ab") as file:
+        with task.draft.stderr.open("ab") as file:
             file.write("".join(lines).encode())
+    return finish(task, status, failure, seconds=end.seconds, exit_code=end.code)
 
 
 def finish(

@@ -8,7 +8,6 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from types import FrameType
 
 from filelock import FileLock, Timeout
 
@@ -80,13 +79,9 @@ def signals_as_interrupt() -> Iterator[None]:
         return
     numbers = (signal.SIGTERM, signal.SIGHUP)
     # None is a handler that was not set from Python, so it cannot be set again.
-    before = {number: signal.signal(number, _interrupt) for number in numbers}
+    before = {number: signal.signal(number, signal.default_int_handler) for number in numbers}
     try:
         yield
     finally:
         for number, handler in before.items():
             signal.signal(number, signal.SIG_DFL if handler is None else handler)
-
-
-def _interrupt(_number: int, _frame: FrameType | None) -> None:
-    raise KeyboardInterrupt

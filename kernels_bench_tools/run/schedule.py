@@ -159,7 +159,9 @@ class Execution:
         self._prepared = self.executor.prepare(nodes, logs, pool)
 
     def _run_all(self, stale: Sequence[CellName], pool: ThreadPoolExecutor) -> None:
-        queue = ReadyQueue(self.graph, stale, self._last_seconds(stale))
+        last = ((name, self.cache.last(name)) for name in stale)
+        seconds = {name: one.result.seconds for name, one in last if one and one.result.exit_code is not None}
+        queue = ReadyQueue(self.graph, stale, seconds)
         measuring: list[CellName] = []
         while True:
             while len(self._running) < self.executor.jobs and (name := queue.pop()) is not None:
@@ -176,11 +178,6 @@ class Execution:
                 return
             for name in self._collect():
                 queue.done(name)
-
-    def _last_seconds(self, names: Sequence[CellName]) -> dict[CellName, float]:
-        """Return how long cells took when they last ran, of those that have."""
-        entries = ((name, self.cache.last(name)) for name in names)
-        return {name: one.result.seconds for name, one in entries if one and one.result.exit_code is not None}
 
     def _group(self, name: CellName) -> str:
         """Return what the cells of one session share: their operator, or else their notebook."""

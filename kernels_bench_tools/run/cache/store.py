@@ -133,10 +133,14 @@ class CellCache:
 
     def commit(self, draft: Draft, key: str, result: StoredResult) -> Entry:
         """Finish a draft, and make it the entry of ``key``; a full or read-only disk is a ``ProjectError``."""
-        final = self.folder / key
+        final, replaced = self.folder / key, self.folder / f"{key}{_REPLACED_SUFFIX}"
         with self._writing():
             synced = draft.finish(result)
-            self._replace(draft.folder, final)
+            if final.exists():  # `sweep` undoes this if the build is killed before the next step
+                shutil.rmtree(replaced, ignore_errors=True)
+                final.rename(replaced)
+            draft.folder.rename(final)
+            shutil.rmtree(replaced, ignore_errors=True)
             if synced:
                 sync(self.folder)
         self.grew = True
@@ -151,7 +155,10 @@ class CellCache:
         for folder in list(self.folder.iterdir()) if self.folder.is_dir() else ():
             name = folder.name
             if name.endswith(_REPLACED_SUFFIX):
-                self._undo_replace(folder)
+                original = self.folder / name.removesuffix(_REPLACED_SUFFIX)
+                if not original.exists():  # killed before the new entry was in its place
+                    folder.rename(original)
+                shutil.rmtree(folder, ignore_errors=True)
             elif is_process(name) and time.time() - folder.stat().st_mtime > _RESUMABLE_SECONDS:
                 self.drop(name)
 
@@ -208,26 +215,6 @@ class CellCache:
             what = f"cannot be written ({error.strerror})"
             remedy = "Free disk space, or run `kbt cache prune`"
             raise ProjectError(str(self.folder), what, "", remedy) from error
-
-    @staticmethod
-    def _replace(folder: Path, final: Path) -> None:
-        """Move a folder to the place of another; ``sweep`` undoes it if a build is killed halfway."""
-        if not final.exists():
-            folder.rename(final)
-            return
-        replaced = final.with_name(f"{final.name}{_REPLACED_SUFFIX}")
-        shutil.rmtree(replaced, ignore_errors=True)
-        final.rename(replaced)
-        folder.rename(final)
-        shutil.rmtree(replaced, ignore_errors=True)
-
-    @staticmethod
-    def _undo_replace(replaced: Path) -> None:
-        original = replaced.with_name(replaced.name.removesuffix(_REPLACED_SUFFIX))
-        if original.exists():
-            shutil.rmtree(replaced, ignore_errors=True)
-        else:
-            replaced.rename(original)
 
 
 def process_key(key: str, process: int) -> str:
