@@ -149,10 +149,7 @@ def ratio_interval(numerator: Groups, denominator: Groups) -> Estimate:
 
 
 def ratio_of(numerator: Estimate, denominator: Estimate) -> Estimate:
-    """Return the ratio of two independent estimates, and its interval.
-
-    The log-distances from value to interval end are combined as standard deviations are (the MOVER method).
-    """
+    """Return the ratio of two independent estimates and its interval; log-distances add up like deviations (MOVER)."""
     ratio = numerator.value / denominator.value
     if not (numerator.known and denominator.known):
         return Estimate(ratio, 0.0, inf)

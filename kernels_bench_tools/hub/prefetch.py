@@ -1,8 +1,4 @@
-"""The process that ``kbt prefetch`` starts: resolve kernels on the hub and lock them.
-
-It reads what to fetch from stdin (JSON, a list of :class:`KernelRequest`), writes the lock, and prints how each
-ended (JSON, one :class:`FetchedKernel` per line).
-"""
+"""The process that ``kbt prefetch`` starts: requests from stdin as JSON, results to stdout as JSON lines."""
 
 from __future__ import annotations
 
@@ -21,10 +17,7 @@ from kernels_bench_tools.schema.hub import FetchedKernel, KernelRequest
 
 
 def main(path: Path) -> int:
-    """Lock the kernels named on stdin in ``path``; return 0 if all are available, 2 if not, 1 for a mistake.
-
-    A kernel that is not available keeps its entry in the lock.
-    """
+    """Lock the kernels named on stdin, if available; return 0 if all are, 2 if not, 1 for a mistake."""
     try:
         requests = msgspec.json.decode(sys.stdin.buffer.read(), type=list[KernelRequest])
         lock = read_lock(path) if path.exists() else KernelsLock()

@@ -32,10 +32,7 @@ def constant_rows(x: Tensor, value: float = 3.0) -> Tensor:
 
 
 def spikes(x: Tensor) -> Tensor:
-    """Return ``x / 100`` with one large element per row, in varying columns.
-
-    In the last rows it is in the last columns, which a kernel that stops too early never reads.
-    """
+    """Return ``x / 100`` with one large element per row, in varying columns; in the last rows, in the last columns."""
     small = x * 1e-2
     rows = small.reshape(-1, x.shape[-1])  # a copy that shares no memory with x
     count, columns = rows.shape

@@ -1,7 +1,4 @@
-"""Forward, backward, or both passes: what is timed, and what the result is compared with.
-
-A backward pass is timed by itself, on the graph of an untimed forward pass. It is never the difference of two times.
-"""
+"""Forward, backward, or both passes. A backward pass is timed by itself, never as the difference of two times."""
 
 from __future__ import annotations
 

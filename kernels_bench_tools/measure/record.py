@@ -22,7 +22,7 @@ from kernels_bench_tools.measure.operator import Workload
 from kernels_bench_tools.measure.trial import Trial
 from kernels_bench_tools.schema.build import CellContext
 from kernels_bench_tools.schema.device import Device
-from kernels_bench_tools.schema.record import SCHEMA, FirstCall, Kernel, Record, Status
+from kernels_bench_tools.schema.record import SCHEMA, FirstCall, Record, Status
 from kernels_bench_tools.schema.record_io import append_record, write_records
 
 DIGITS = 5
@@ -71,7 +71,9 @@ def make_record(info: RunInfo, workload: Workload, trial: Trial) -> Record:
         ok=trial.status is Status.OK,
         lat_ms=found.latency if found else None,
         span_ms=rounded(found.span_ms) if found else None,
-        kernels=[_short(kernel) for kernel in found.kernels] if found else [],
+        kernels=[replace(rounded(one), name=one.name[:MAX_KERNEL_NAME]) for one in found.kernels]
+        if found
+        else [],
         compile_ms=rounded(trial.compile_ms),
         peak_bytes=trial.peak_bytes,
         work=trial.work,
@@ -102,10 +104,6 @@ def rounded(value: Any, digits: int = DIGITS) -> Any:
     return [rounded(inner, digits) for inner in value] if isinstance(value, list) else value
 
 
-def _short(kernel: Kernel) -> Kernel:
-    return replace(rounded(kernel), name=kernel.name[:MAX_KERNEL_NAME])
-
-
 def _timing_tags(trial: Trial) -> dict[str, str]:
     found = trial.timing
     if found is None:
@@ -125,10 +123,7 @@ class RecordFile:
         self._before = path.stat().st_size if path.exists() else 0
 
     def append(self, record: Record) -> Record:
-        """Append a record at once, so that a killed process has not lost it; return what was written.
-
-        After the first record that ran, records are written without what they share with it.
-        """
+        """Append a record at once; after the first that ran, without what all share. Return what was written."""
         if any(earlier.outcome.ran for earlier in self._records):
             record = without_shared(record)
         append_record(self._path, record)
@@ -136,10 +131,7 @@ class RecordFile:
         return record
 
     def complete(self, sentinels: Mapping[str, Sequence[float]], peaks: Mapping[str, float]) -> list[Record]:
-        """Add what the process measured once; return all records. The file is replaced atomically.
-
-        ``sentinels`` are milliseconds before and after the workloads, for every record; ``peaks`` are for the first one.
-        """
+        """Add sentinels to all records and peaks to the first; replace the file atomically and return the records."""
         complete = [
             with_session(record, sentinels, {} if number else peaks)
             for number, record in enumerate(self._records)

@@ -22,7 +22,7 @@ from kernels_bench_tools.measure.session import BenchmarkSession
 from kernels_bench_tools.measure.timing.caches import input_set_count
 from kernels_bench_tools.measure.timing.measure import TimingResult, measure
 from kernels_bench_tools.schema.build import FORWARD
-from kernels_bench_tools.schema.record import REJECTING, Failure, Flag, Kernel, Status, Work
+from kernels_bench_tools.schema.record import REJECTING, Failure, Flag, Status, Work
 
 RECOMPILE_LIMIT = 64
 PROCESS_SEEDS = 1000
@@ -103,21 +103,19 @@ def failed_trial(error: Exception, status: Status = Status.ERROR) -> Trial:
 
 def classify(error: Exception) -> tuple[Status, Failure]:
     """Return the status and the record's failure for an exception."""
+    status = Status.ERROR
     if isinstance(error, Unsupported):
-        return Status.UNSUPPORTED, _failure(error)
+        status = Status.UNSUPPORTED
     # The CPU's allocator raises a plain RuntimeError.
-    if isinstance(error, torch.OutOfMemoryError | MemoryError) or "can't allocate memory" in str(error):
-        return Status.OOM, _failure(error)
-    return Status.ERROR, _failure(error)
+    elif isinstance(error, torch.OutOfMemoryError | MemoryError) or "can't allocate memory" in str(error):
+        status = Status.OOM
+    return status, _failure(error)
 
 
 def decide(
     wrong: str, above_roofline: str, flags: Sequence[Flag], reasons: Mapping[Flag, str]
 ) -> tuple[Status, Failure | None]:
-    """Return the status of an implementation that ran, and why it is not ``ok``.
-
-    ``wrong`` and ``above_roofline`` are reasons, empty if there is none. Flags in ``REJECTING`` count.
-    """
+    """Return the status of an implementation that ran, and why it is not ``ok``; reasons are empty if there is none."""
     if wrong:
         return Status.INCORRECT, Failure(type="WrongResult", msg=wrong)
     if above_roofline:
@@ -141,7 +139,6 @@ def _run(
 ) -> None:
     device, guard, function = session.device, session.guard, timed.call
     _reset_compiler()
-    _raise_recompile_limit()
     inputs = operator.inputs(workload, device, trial.seed)
     output, trial.compile_ms = _timed_call(function, inputs, device)
     trial.work = operator.work(inputs, output)
@@ -168,7 +165,8 @@ def _run(
     trial.add(guard.finish())
     if found.latency.p50 < LAUNCH_FACTOR * session.null_ms:
         trial.add([Flag.NEAR_FLOOR])
-    trial.add(_fallback_flags(found.kernels, kernels))
+    if kernels and found.kernels and not any(re.search(kernels, kernel.name) for kernel in found.kernels):
+        trial.add([Flag.FALLBACK])
     trial.roofline = session.assess(trial.work, found.latency.p50, workload.dtype)
     reasons = {
         Flag.STREAM_ESCAPE: found.note,
@@ -176,13 +174,6 @@ def _run(
     } | guard.reasons
     trial.status, trial.failure = decide(trial.correctness.reason, trial.roofline.above, trial.flags, reasons)
     trial.peak_bytes = _peak_bytes(timed.run, prepared[0], device)
-
-
-def _fallback_flags(launched: Sequence[Kernel], declared: str) -> list[Flag]:
-    """Return ``fallback`` if kernels were recorded and none of them is a declared one."""
-    if not declared or not launched or any(re.search(declared, kernel.name) for kernel in launched):
-        return []
-    return [Flag.FALLBACK]
 
 
 def _timed_call(function: Callable[..., Any], inputs: Inputs, device: str) -> tuple[Any, float]:
@@ -207,18 +198,15 @@ def _peak_bytes(function: Callable[..., Any], inputs: Inputs, device: str) -> in
 def _reset_compiler() -> bool:
     """Drop what torch.compile compiled; return whether it was used at all."""
     dynamo = sys.modules.get("torch._dynamo")
+    if dynamo is None:
+        return False
+    # Beyond the default of eight kernels, calls run eagerly without a message.
+    dynamo.config.recompile_limit = RECOMPILE_LIMIT
     # Other packages import it too, and resetting it unused imports the whole compiler, which takes seconds.
-    if dynamo is None or not dynamo.convert_frame.FRAME_COUNTER:
+    if not dynamo.convert_frame.FRAME_COUNTER:
         return False
     dynamo.reset()
     return True
-
-
-def _raise_recompile_limit() -> None:
-    """Raise torch.compile's limit of eight kernels, beyond which calls run eagerly without a message."""
-    dynamo = sys.modules.get("torch._dynamo")
-    if dynamo is not None:
-        dynamo.config.recompile_limit = RECOMPILE_LIMIT
 
 
 def _synchronize(device: str) -> None:

@@ -28,10 +28,7 @@ Sizes = tuple[tuple[int, int], ...]
 
 
 def reference(x: Tensor, block_rows: int, block_columns: int) -> tuple[Tensor, Tensor]:
-    """Return ``x / scale``, not rounded to FP8, and each block's ``scale = max(|x|) / 448``.
-
-    The last rows and columns of ``x`` (tokens, hidden_dim) may be part of smaller blocks.
-    """
+    """Return ``x / scale``, unrounded, and each block's ``scale = max(|x|) / 448``; the last blocks may be smaller."""
     rows, columns = x.shape
     below, beside = -rows % block_rows, -columns % block_columns
     padded = functional.pad(x, (0, beside, 0, below))

@@ -23,10 +23,7 @@ Sizes = tuple[tuple[int, int, int], ...]
 
 
 def reference(x: Tensor, weight: Tensor, residual: Tensor | None = None) -> Outputs:
-    """Return ``h / sqrt(mean(h²) + eps) * weight`` over the last axis, where ``h`` is ``x`` or ``x + residual``.
-
-    With a residual, ``h`` is returned too: the next layer's residual.
-    """
+    """Return ``h / sqrt(mean(h²) + eps) * weight`` of ``h = x``; with a residual, of ``h = x + residual``, and ``h``."""
     if residual is None:
         return torch.nn.functional.rms_norm(x, x.shape[-1:], weight, EPSILON)
     hidden = x + residual

@@ -65,10 +65,7 @@ def read_records(path: Path, where: str = "") -> list[Record]:
 
 
 def read_heads(path: Path) -> Iterator[RecordHead]:
-    """Yield the head of each record of a file; what cannot be read or decoded is skipped.
-
-    In a committed file, only the first record of a process has its device and sentinels.
-    """
+    """Yield the head of each record of a file that can be read; see :func:`thin_records` for fields that are empty."""
     try:
         data = path.read_bytes()
     except OSError:

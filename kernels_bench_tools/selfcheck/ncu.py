@@ -88,11 +88,7 @@ def read_durations(lines: Iterable[str]) -> list[tuple[str, float]]:
 def split_cases(
     kernels: Iterable[tuple[str, float]], names: Sequence[str], calls: int = CALLS
 ) -> dict[str, float]:
-    """Return the median over calls of the summed microseconds, for each case.
-
-    ``kernels`` are in the order of launch, with a separator before each case. Raises ``NcuError`` if their number, or
-    that of the cases, does not match.
-    """
+    """Return the median over calls of each case's summed microseconds; before each case is a separator kernel."""
     groups: list[list[float]] = []
     for name, us in kernels:
         if _SEPARATOR in name:

@@ -87,10 +87,7 @@ def _quantities(records: Iterable[Record]) -> set[tuple[Timer, bool]]:
 def overall_speedup(
     points: Sequence[Point], pairs: Sequence[tuple[Sequence[Record], Sequence[Record]]]
 ) -> Estimate | None:
-    """Return the geometric mean of the points' speed-ups and its interval; None without any.
-
-    The candidate's and the baseline's records of each workload give the interval where all have the same processes.
-    """
+    """Return the mean of the speed-ups and its interval, from the pairs' records if all have the same processes."""
     ratios = [
         Estimate(point.speedup, point.speedup_low or 0.0, point.speedup_high or float("inf"))
         for point in points

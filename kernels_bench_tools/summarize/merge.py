@@ -41,10 +41,7 @@ _WORST_LAST = (
 
 
 def by_workload(records: Iterable[Record]) -> tuple[dict[str, list[Record]], Record | None]:
-    """Return each workload's records by process, and the latest record without a workload.
-
-    Of one process only the latest record of a workload counts.
-    """
+    """Return each workload's latest record of each process, and the latest record without a workload."""
     latest: dict[tuple[str, int], Record] = {}
     names: dict[str, None] = {}
     whole: Record | None = None
@@ -82,10 +79,7 @@ def estimate(records: Sequence[Record]) -> Estimate | None:
 
 
 def resolution(latencies: Iterable[Latency]) -> float:
-    """Return the rounding error of a median in ms: half a tick of the device's clock.
-
-    All samples of a short kernel may show the same tick, in every process.
-    """
+    """Return half a tick of the device's clock in ms: all samples of a short kernel may show the same tick."""
     return HALF_TICK_MS if any(latency.timer in _TICKING for latency in latencies) else 0.0
 
 
@@ -103,10 +97,7 @@ def samples(latency: Latency) -> Sequence[float]:
 
 
 def merge(records: Sequence[Record]) -> Record:
-    """Return one record for all processes of a workload: medians of their figures, and the worst of their outcomes.
-
-    Other fields, such as the environment, are those of the first process.
-    """
+    """Return one record for all processes: medians of figures, the worst outcome, other fields of the first that ran."""
     if len(records) == 1:
         return records[0]
     worst = max(records, key=lambda record: _WORST_LAST.index(record.outcome))

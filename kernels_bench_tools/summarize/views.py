@@ -1,7 +1,4 @@
-"""Views: the workloads of one function of an operator, one workload set and one mode on a device.
-
-Nothing is compared, ranked or averaged across views.
-"""
+"""Views: workloads of one function, set and mode on a device. Nothing is compared, ranked or averaged across views."""
 
 from __future__ import annotations
 
@@ -116,11 +113,7 @@ def axis_names(workloads: Iterable[WorkloadSummary]) -> list[str]:
 
 
 def in_order(workloads: Sequence[WorkloadSummary]) -> list[WorkloadSummary]:
-    """Return the workloads sorted by their axes, numbers as numbers.
-
-    Axes of truth values or words, such as ``causal``, come before sizes, so that a chart's line does not zigzag between
-    their values.
-    """
+    """Return the workloads sorted by their axes; settings such as ``causal`` before sizes, or lines would zigzag."""
     names = axis_names(workloads)
     settings = [name for name in names if _is_setting(workload.axes.get(name) for workload in workloads)]
     order = settings + [name for name in names if name not in settings]

@@ -207,10 +207,7 @@ def compare(output: Any, operator: Operator, inputs: Inputs) -> OutputComparison
 def is_plausible(
     output: Any, operator: Operator, inputs: Inputs, choose: Callable[[int], bool] | None = None
 ) -> bool:
-    """Return whether an output follows from the inputs, apart from lost digits; cheaper than ``compare``.
-
-    ``choose`` selects the slices to compare by number; all by default.
-    """
+    """Return whether an output follows from the inputs, apart from lost digits; ``choose`` selects slices by number."""
     try:
         actual = require_outputs(output, operator, inputs)
         for number, (index, inputs_slice) in enumerate(operator.slices(inputs)):

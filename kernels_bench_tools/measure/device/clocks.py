@@ -62,10 +62,7 @@ class ClockSample:
 
 
 class ClockSampler:
-    """Samples the GPU of this UUID (with ``GPU-``) from another process, during a ``with`` block.
-
-    Without a UUID or NVML there are no samples. Changes no settings. ``command`` replaces the reader.
-    """
+    """Samples the GPU of this UUID during a ``with`` block, from another process; without a UUID or NVML nothing."""
 
     def __init__(self, uuid: str, command: Sequence[str] = ()) -> None:
         # -P: modules must not be searched for in the script's folder.
@@ -149,8 +146,5 @@ def _fell(samples: Sequence[ClockSample]) -> bool:
 
 
 def _others(pids: Sequence[int]) -> int:
-    """Return the number of other processes.
-
-    In a container NVML may list this process under another number, so one of those listed counts as this one.
-    """
+    """Return the number of other processes: all but one, since a container may list this one under another number."""
     return max(0, len(set(pids)) - 1)

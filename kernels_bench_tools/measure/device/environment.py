@@ -32,10 +32,7 @@ def describe_device(device: str) -> Device:
 
 
 def describe_environment(device: Device, torch_name: str) -> Environment:
-    """Return versions and, for a CUDA device, its current clocks.
-
-    Call it right after a measurement: clocks fall within milliseconds of idling.
-    """
+    """Return versions and a GPU's clocks; call it right after measuring, as clocks fall within milliseconds."""
     versions = imported_packages()
     environment = Environment(
         torch=str(torch.__version__),

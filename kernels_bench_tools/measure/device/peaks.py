@@ -41,9 +41,14 @@ def measure_peaks(device: str) -> dict[str, float]:
     """
     with torch.no_grad():
         if not device.startswith("cuda"):
-            return _traffic(_buffers(cpu_buffer_bytes(), device), device) | _cpu_matmul()
+            traffic = _traffic(_buffers(cpu_buffer_bytes(), device), device)
+            matmul_ms = _best_ms([_matmul(torch.float32, _CPU_SIZE, device)], device)
+            return traffic | {"matmul_float32": 2 * _CPU_SIZE**3 / matmul_ms / 1e9}
+        free, _ = torch.cuda.mem_get_info(device)
+        # Whole rows of `_traffic`.
+        size = int(min(_BUFFER_BYTES, _LARGEST_SHARE * free / 3)) // 2**16 * 2**16
         try:
-            return _traffic(_buffers(_affordable(device), device), device) | _matmuls(device)
+            return _traffic(_buffers(size, device), device) | _matmuls(device)
         finally:
             torch.cuda.empty_cache()
 
@@ -83,12 +88,6 @@ def _best_ms(calls: Sequence[Operation], device: str) -> float:
     return min(min(host_ms(call, _CPU_CALLS)) for call in calls)
 
 
-def _affordable(device: str) -> int:
-    free, _ = torch.cuda.mem_get_info(device)
-    # Whole rows of `_traffic`.
-    return int(min(_BUFFER_BYTES, _LARGEST_SHARE * free / 3)) // 2**16 * 2**16
-
-
 def _buffers(size: int, device: str) -> tuple[Tensor, Tensor, Tensor]:
     # Filled, because the system allocates a CPU's memory only when it is written.
     first, second, third = (torch.full((size // 4,), 1.0, device=device) for _ in range(3))
@@ -109,11 +108,6 @@ def _traffic(buffers: tuple[Tensor, Tensor, Tensor], device: str) -> dict[str, f
         "triad": (3, (lambda: torch.add(a, b, alpha=3.0, out=c),)),
     }
     return {name: times * size / _best_ms(calls, device) / 1e6 for name, (times, calls) in ways.items()}
-
-
-def _cpu_matmul() -> dict[str, float]:
-    call = _matmul(torch.float32, _CPU_SIZE, "cpu")
-    return {"matmul_float32": 2 * _CPU_SIZE**3 / _best_ms([call], "cpu") / 1e9}
 
 
 def _matmuls(device: str) -> dict[str, float]:

@@ -1,7 +1,4 @@
-"""Sentinels: reference kernels that every process times before and after its workloads.
-
-If a plain copy takes longer in one of the processes, the device was slower then, and its figures are not comparable.
-"""
+"""Sentinels: kernels that every process times before and after its workloads, to see if the device was slower then."""
 
 from __future__ import annotations
 

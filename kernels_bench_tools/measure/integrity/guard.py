@@ -1,7 +1,4 @@
-"""Integrity checks: does the measured time belong to the work that the implementation claims to do?
-
-The checks make further calls, which are not timed.
-"""
+"""Integrity checks: does the time belong to the claimed work? They make further calls, which are not timed."""
 
 from __future__ import annotations
 
@@ -63,10 +60,7 @@ class _Inspection:
 
 
 class Guard:
-    """Integrity checks of one process's implementation. Make it before the implementation is loaded.
-
-    Each flag is returned once, by the check that found it.
-    """
+    """Integrity checks of one process. Make it before the implementation is loaded. Each flag is returned once."""
 
     def __init__(self, device: str) -> None:
         self.device = device

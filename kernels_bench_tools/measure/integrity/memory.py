@@ -79,10 +79,7 @@ def _as_integers(value: Tensor) -> Tensor:
 
 
 def lazy_reason(output: Any, device: torch.device) -> str:
-    """Return why an output may be computed only when it is read; empty for a plain tensor on ``device``.
-
-    A value that is no tensor is not lazy but wrong, and fails the correctness check.
-    """
+    """Return why an output may be computed only when it is read; empty for a plain tensor, or no tensor at all."""
     if not isinstance(output, Tensor):
         return ""
     if type(output) not in (Tensor, Parameter):

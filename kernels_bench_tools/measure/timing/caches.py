@@ -27,10 +27,7 @@ KEPT_SHARE = 0.1
 
 
 def input_set_count(set_bytes: int, device: str) -> int:
-    """Return how many input sets calls rotate through; on the CPU, enough to make each call cold.
-
-    ``set_bytes`` are the bytes that one call reads and writes.
-    """
+    """Return how many sets of inputs calls rotate through; ``set_bytes`` are those that a call reads and writes."""
     size = max(set_bytes, 1)
     fitting = int(FREE_MEMORY_SHARE * free_bytes(device)) // size
     if device.startswith("cuda"):

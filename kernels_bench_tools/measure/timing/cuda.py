@@ -55,10 +55,7 @@ class ReadFlush:
 
 
 class CudaTimer:
-    """Times calls of one function on the current stream; calls rotate through all input sets.
-
-    ``cold`` flushes the L2 cache before each call.
-    """
+    """Times calls of one function, which rotate through all input sets; ``cold`` flushes the L2 cache before each."""
 
     def __init__(
         self,
@@ -73,7 +70,7 @@ class CudaTimer:
         self._inputs = inputs
         self._device = device
         self._turn = cycle([inputs, *more_inputs])
-        self._flush: Callable[[], None] = ReadFlush(device) if cold else _nothing
+        self._flush: Callable[[], None] = ReadFlush(device) if cold else lambda: None
         self._flush_kernels = _flush_kernels(device) if cold else {}
         # The host queues the whole call while the opening marker spins, so that the device never waits for the
         # host within a call. Twice the time allows for the profiler's overhead.
@@ -189,10 +186,6 @@ class CudaTimer:
 def choose_calls(count: int) -> frozenset[int]:
     """Return the numbers of the calls whose outputs are kept: some at random, and the last."""
     return frozenset({*random.SystemRandom().sample(range(count), min(KEPT_CALLS, count)), count - 1})
-
-
-def _nothing() -> None:
-    pass
 
 
 @cache

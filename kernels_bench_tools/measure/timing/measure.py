@@ -190,10 +190,7 @@ class _CudaMeasurement:
 
 
 def timers_disagree(events_ms: float, span_ms: float) -> bool:
-    """Return whether events take longer than the kernels' span by more than an event pair's overhead.
-
-    Events include the gaps between kernels, as the span does.
-    """
+    """Return whether events take longer than the kernels and their gaps by more than an event pair's overhead."""
     return events_ms - span_ms > max(EVENT_PAIR_MS, EVENT_SHARE * span_ms)
 
 

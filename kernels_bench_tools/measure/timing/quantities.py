@@ -38,10 +38,7 @@ def measure_quantities(
     kernels: int,
     by_events: bool = False,
 ) -> Quantities:
-    """Measure the other quantities of a warm CUDA function, whose calls launch so many kernels.
-
-    ``device_ms`` is approximate. ``by_events`` is for kernels that the profiler slows down.
-    """
+    """Measure the other quantities of a warm CUDA function; ``device_ms`` and ``kernels`` are per call."""
     hot = CudaTimer(function, inputs, device, cold=False)
     call_seconds = (device_ms + hot.submit_ms) / 1e3
     return Quantities(
@@ -63,10 +60,7 @@ def _device_hot(timer: CudaTimer, count: int, by_events: bool) -> Timing | None:
 def _host_submit(
     function: Callable[..., Any], inputs: Inputs, submit_ms: float, device_ms: float, kernels: int
 ) -> Iterator[float]:
-    """Yield the host's milliseconds per call, while a spinning kernel keeps the device busy.
-
-    The host does not wait for room in the queue, nor the device for the host.
-    """
+    """Yield the host's milliseconds per call; a spinning kernel keeps the device busy, and the queue has room."""
     batch = max(1, min(30, QUEUE // max(kernels, 1)))
     spin_ms = min(1.5 * batch * submit_ms + 0.1, MAX_SPIN_MS)
     round_seconds = (spin_ms + batch * (device_ms + submit_ms)) / 1e3

@@ -93,10 +93,7 @@ def warm_up(draw: Draw, limits: SamplingLimits) -> WarmUp:
 
 
 def sample(draw: Draw, limits: SamplingLimits, seconds_per_call: float) -> tuple[list[Call], str]:
-    """Time calls until the median has converged or a limit is reached.
-
-    Returns the calls in order, and the stop reason: ``"converged"``, ``"max_samples"`` or ``"max_seconds"``.
-    """
+    """Time calls until the median has converged or a limit is reached; return them and the record's ``stop_reason``."""
     start = perf_counter()
     calls: list[Call] = []
     for look in (*(n for n in LOOKS if n < limits.max_samples), limits.max_samples):
@@ -165,10 +162,7 @@ def summarize(
 
 
 def drifted(latency: Latency, tick_ms: float = 0.0) -> bool:
-    """Return whether the samples drifted by more than 1 %, two ticks and their noise.
-
-    The intervals of the first and the last third's medians must not overlap, since few noisy samples differ by chance.
-    """
+    """Return whether the samples drifted by more than 1 % and two ticks, and the thirds' intervals do not overlap."""
     if latency.drift is None or abs(latency.drift) <= MAX_DRIFT:
         return False
     third = len(latency.raw_times) // 3

@@ -136,10 +136,7 @@ def _panel(
 
 
 def scales_json(view: DeviceSummary) -> str:
-    """Return title and axes of each chart's metric for a view as JSON; null for a chart without the view.
-
-    With them and the markers' ``data-all`` a page redraws the panel for another metric or scale.
-    """
+    """Return each chart's metric and axes for a view as JSON, null without the view; pages redraw the panel with it."""
     metrics = view_metrics(view)
     found = [_scale(view, metric) if shows(view, chart) else None for chart, metric in metrics.items()]
     return json.dumps(found, ensure_ascii=False, separators=(",", ":"))

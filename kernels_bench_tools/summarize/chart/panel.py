@@ -297,10 +297,7 @@ def _crosses(view: DeviceSummary, row: Row, slot: float) -> list[float]:
 
 
 def _draw_band(axes: Any, row: Row, found: Sequence[Estimate | None], style: Style, nudge: float) -> None:
-    """Fill between the ends of the intervals, over each run of workloads that have one.
-
-    A run of one workload would have no area, so it extends ``nudge`` to either side.
-    """
+    """Fill between the ends of the intervals; a run of one workload extends ``nudge`` to either side, to have an area."""
     vertices: list[tuple[float, float]] = []
     codes: list[Any] = []
     numbered = [(at, estimate if estimate and estimate.known else None) for at, estimate in enumerate(found)]

@@ -54,11 +54,7 @@ class Series(NamedTuple):
 
 
 def refuse_same_slugs(series: Iterable[Series]) -> None:
-    """Check that ids are unique.
-
-    Raises:
-        RecordError: Two series have the same slug.
-    """
+    """Raise ``RecordError`` if two series have the same slug, since ids must be unique."""
     seen: dict[str, str] = {}
     for entry in series:
         if entry.slug in seen:
