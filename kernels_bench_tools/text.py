@@ -7,7 +7,6 @@ from collections.abc import Iterable
 from math import floor, log10
 
 MISSING = "–"
-"""Printed where there is no number."""
 _NOT_ALPHANUMERIC = re.compile(r"[^a-z0-9]+")
 
 

@@ -16,7 +16,6 @@ from kernels_bench_tools.schema.record import HubKernel
 
 SWITCH = "USE_HUB_KERNELS"
 OFF_VALUES = {"0", "OFF", "NO", "FALSE"}
-"""Values of ``USE_HUB_KERNELS`` that switch hub kernels off."""
 DEADLINE, DEADLINE_S = "KBT_HUB_DEADLINE_S", 60.0
 DEVICES = ("cuda", "rocm", "xpu", "mps", "npu", "cpu")
 

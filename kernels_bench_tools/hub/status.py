@@ -14,7 +14,6 @@ class HubStatus(StrEnum):
 
     OK = "ok"
     DISABLED = "disabled"
-    """Hub kernels are switched off."""
     HUB_UNREACHABLE = "hub-unreachable"
     """No connection, or no answer within the deadline."""
     HUB_ERROR = "hub-error"
@@ -36,7 +35,6 @@ class HubStatus(StrEnum):
     """It was requested for a kind of device that this process does not have."""
     KERNELS_TOO_OLD = "kernels-too-old"
     MISSING_DEPENDENCY = "missing-dependency"
-    """A required Python package is not installed."""
     BAD_METADATA = "bad-metadata"
     IMPORT_FAILED = "import-failed"
     NO_SUCH_LAYER = "no-such-layer"

@@ -103,7 +103,6 @@ class Operator:
     """An operator, whose implementations are called with ``inputs(...)`` and return a tensor, or a tuple of ``outputs``."""
 
     name: str
-    """As in file names: ``layer_norm``."""
     title: str
     axes: tuple[str, ...]
     workload_sets: Mapping[str, Sequence[Workload]]
@@ -113,7 +112,6 @@ class Operator:
     reference: Callable[..., Outputs]
     """The formula; called with floating-point tensors in float64."""
     flops: Callable[[Inputs], int]
-    """Count the floating-point operations of the formula."""
     outputs: tuple[Output, ...] = (Output(),)
     slices: Callable[[Inputs], Iterable[tuple[Any, Inputs]]] = one_slice
     """Yield pairs of an index and the inputs from which ``output[index]`` of every output follows; together they

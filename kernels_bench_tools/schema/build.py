@@ -96,7 +96,6 @@ class CellContext(msgspec.Struct, kw_only=True):
     process: int = 0
     """Number of this process among those of the cell, from 0."""
     processes: int = 1
-    """Number of processes that measure this cell."""
 
     @classmethod
     def load(cls) -> CellContext:
@@ -144,9 +143,7 @@ class Needs(msgspec.Struct, kw_only=True):
     project: str
     """Absolute path of the project."""
     notebook: str
-    """Path of the cell's own notebook within the project."""
     device: Device
-    """The device of this build."""
     cells: list[Need] = msgspec.field(default_factory=list)
     files: list[str] = msgspec.field(default_factory=list)
     """Absolute paths of the data files, such as committed records."""
@@ -175,16 +172,13 @@ class CellRun(msgspec.Struct, kw_only=True, tag="cell"):
     status: Status | None = None
     """None if the cell has not run: it is commented out, or was not selected and has no earlier result."""
     reason: str = ""
-    """Why it failed, in one line."""
     cached: bool = False
     seconds: float = 0.0
-    """Duration of its last run."""
     exit_code: int | None = None
     stdout: str = ""
     """Path of its standard output; empty if it printed nothing."""
     stderr: str = ""
     environment_log: str = ""
-    """Path of the log of resolving and installing its packages."""
     artifacts: dict[str, str] = msgspec.field(default_factory=dict)
     """File name to path, sorted by name."""
     unfinished: list[str] = msgspec.field(default_factory=list)

@@ -24,7 +24,6 @@ class Device(msgspec.Struct, frozen=True, kw_only=True):
     slug: str
     """The name in paths and ids, such as ``"nvidia-h200"``."""
     driver: str = ""
-    """Version of the device's driver; empty if unknown."""
 
 
 def cuda_device(name: str, driver: str = "") -> Device:

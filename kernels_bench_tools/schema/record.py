@@ -43,7 +43,6 @@ class Status(_Labelled):
     ERROR = "error"
     """Raised an exception, or its process exited with a code other than 0."""
     OOM = "oom", "out of memory"
-    """Ran out of memory."""
     TIMEOUT = "timeout"
     """Exceeded its cell's time limit."""
     CRASHED = "crashed"
@@ -190,7 +189,6 @@ class Regime(_Labelled):
     L2 = "l2", "in cache"
     """Its bytes fit into half of the last-level cache."""
     TRANSITION = "transition", "cache and memory"
-    """Between the cache and memory."""
     HBM = "hbm", "memory-bound"
     """More than four times the last-level cache: memory bandwidth."""
     COMPUTE = "compute", "compute-bound"
@@ -212,14 +210,11 @@ class Latency(msgspec.Struct, kw_only=True):
     has_warnings: bool = False
     """Whether the interquartile range exceeds a tenth of the median (kernels-benchmarks' flag)."""
     ci_low: float | None = None
-    """Lower end of the median's interval; None in files without one."""
     ci_high: float | None = None
     confidence: float | None = None
-    """Coverage of the interval, such as 0.95."""
     timer: Timer = Timer.UNKNOWN
     cache: CacheState = CacheState.UNKNOWN
     input_sets: int = 1
-    """Number of input sets that the calls cycle through."""
     stop_reason: str = ""
     """Why sampling ended: ``"converged"``, ``"max_samples"`` or ``"max_seconds"``."""
     tail_ratio: float | None = None
@@ -297,7 +292,6 @@ class Kernel(msgspec.Struct, kw_only=True):
 
     name: str
     count: int
-    """Launches per call."""
     ms: float
     """Total duration of its launches in a call; median over calls."""
 
@@ -327,7 +321,6 @@ class Environment(msgspec.Struct, kw_only=True, omit_defaults=True):
 
     torch: str = ""
     cuda: str = ""
-    """CUDA version that torch was built with."""
     gpu: str = ""
     sm: str = ""
     """Compute capability, such as ``"9.0"``."""
@@ -360,7 +353,6 @@ class HubKernel(msgspec.Struct, kw_only=True, omit_defaults=True):
     version: int | None = None
     """Major version in the build's metadata."""
     digest: str = ""
-    """SHA-256 of the build's files."""
     signature: str = ""
     """``verified``, ``unsigned`` or ``not checked``."""
     dirty: bool | None = None
@@ -377,7 +369,6 @@ class Provenance(msgspec.Struct, kw_only=True, omit_defaults=True):
     notebook: str = ""
     """Path within the project, with ``/``."""
     notebook_digest: str = ""
-    """SHA-256 of the notebook's text."""
     cell: str = ""
     code_digest: str = ""
     """SHA-256 of the cell's code without comments, see :func:`kernels_bench_tools.schema.build.code_digest`."""
@@ -392,7 +383,6 @@ class Provenance(msgspec.Struct, kw_only=True, omit_defaults=True):
     """Version of kernels-bench-tools."""
     seed: int | None = None
     hub: list[HubKernel] = msgspec.field(default_factory=list)
-    """Hub kernels that the process loaded."""
 
 
 class Record(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):

@@ -32,7 +32,6 @@ class KernelAgreement(msgspec.Struct, kw_only=True):
     ci_low_us: float
     ci_high_us: float
     kernels: int
-    """Number of kernels that one call launches."""
     ncu_us: float | None = None
     """Sum of the kernels' durations under ``ncu``; None if it is not available."""
     ncu_overhead_us: float = 0.0
@@ -43,7 +42,6 @@ class KernelAgreement(msgspec.Struct, kw_only=True):
     process_medians_us: list[float] = msgspec.field(default_factory=list)
     """The median in each of several fresh processes."""
     variation: float | None = None
-    """Coefficient of variation of ``process_medians_us``."""
 
     @property
     def truth_us(self) -> float | None:

@@ -25,14 +25,12 @@ class Suite(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 
     title: str
     workloads: str
-    """Workload set of its rows."""
     ours: str
     """Family of the implementations that are compared with the baselines."""
     kernel: list[SuiteKernel]
     small_workloads: str = ""
     """Smaller workload set for CPUs; empty to use ``workloads`` there."""
     small: list[SuiteKernel] = []
-    """Rows of the smaller set."""
 
     def __post_init__(self) -> None:
         """Raise ``ValueError`` if there is no row, or a smaller set without rows or the reverse."""
@@ -86,7 +84,6 @@ class SuiteRow(msgspec.Struct, kw_only=True):
     """Our rate divided by the measured peak that ``ceiling`` names."""
     ceiling: str = ""
     reason: str = ""
-    """Why there is no comparison, in one line."""
 
 
 class SuiteDevice(msgspec.Struct, kw_only=True):

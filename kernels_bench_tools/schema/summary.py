@@ -81,7 +81,6 @@ class MetricInfo(msgspec.Struct, kw_only=True):
     chart: str = ""
     """Stem of the chart's file; empty if it is not drawn."""
     ranking: bool = True
-    """Whether rankings have a column of it."""
     description: str = ""
     """How to read its chart."""
 
@@ -106,7 +105,6 @@ class Point(msgspec.Struct, kw_only=True):
     """Number of processes that measured it; the interval includes the differences between them."""
     speedup: float | None = None
     speedup_low: float | None = None
-    """Lower end of the interval of the speed-up."""
     speedup_high: float | None = None
     verdict: Verdict = Verdict.NONE
     regime: Regime | None = None
@@ -127,7 +125,6 @@ class Point(msgspec.Struct, kw_only=True):
     more: dict[str, float] | msgspec.UnsetType = msgspec.UNSET
     """Metrics that have no field of their own, by name."""
     measured: str = ""
-    """Timestamp of the record."""
 
     def value(self, metric: str) -> float | None:
         """Return a metric's number by its name; None if there is none."""
@@ -205,7 +202,6 @@ class Report(msgspec.Struct, kw_only=True):
     schema: int = SCHEMA
     title: str
     repository: str
-    """URL of the repository; empty if it has none."""
     measured: str = ""
     """Timestamp of the newest record; empty if there is none."""
     operators: list[Summary]

@@ -76,21 +76,25 @@ def run_selfcheck(device: str, options: argparse.Namespace, report: Report) -> I
         checks = [timers.check_floors(floors, device), *basic]
     report("peaks")
     peaks = measure_peaks(device)
-    found = agreement.measure_cases(find_cases(device, quick=options.quick), device, report)
+    cases = find_cases(device, quick=options.quick)
+    measured = list(agreement.measure_cases(cases, device, report))
+    kernels = [kernel for kernel, _ in measured]
     so_far = SelfCheck(
         ts=datetime.now(UTC).isoformat(timespec="seconds"),
         device=described,
         env=describe_environment(described, device),
         commit=options.commit,
         checks=checks,
-        kernels=found.kernels,
+        kernels=kernels,
         floors_us={name: float(f"{us:.4g}") for name, us in floors.items()},
         ceilings={name: float(f"{rate:.5g}") for name, rate in peaks.items()},
     )
     yield so_far
-    for check in _agreement_checks(found, device, options, report):
+    for check in _agreement_checks(kernels, device, options, report):
         checks.append(check)
         yield so_far
+    checks.append(agreement.check_cost([seconds for _, seconds in measured]))
+    yield so_far
 
 
 def _basic_checks(device: str, report: Report, *, quick: bool) -> Iterator[Check]:
@@ -109,26 +113,27 @@ def _basic_checks(device: str, report: Report, *, quick: bool) -> Iterator[Check
 
 
 def _agreement_checks(
-    found: agreement.Agreements, device: str, options: argparse.Namespace, report: Report
+    kernels: list[KernelAgreement], device: str, options: argparse.Namespace, report: Report
 ) -> Iterator[Check]:
     if device.startswith("cuda"):
         torch.cuda.empty_cache()  # frees memory for the child processes
         if options.ncu:
             report("Nsight Compute")
             try:
-                agreement.add_ncu(found.kernels, shutil.which(options.ncu) or options.ncu)
-                yield agreement.check_ncu(found.kernels, quick=options.quick)
+                agreement.add_ncu(kernels, shutil.which(options.ncu) or options.ncu)
+                yield agreement.check_ncu(kernels, quick=options.quick)
             except ncu.NcuError as error:
                 report(f"Nsight Compute is not available: {error}")
     series: dict[str, list[processes.ProcessSeries]] = {}
     if options.processes > 1:
         report(f"{options.processes} fresh processes")
         series = processes.series_of_processes(options.processes, quick=options.quick)
-        agreement.add_processes(found.kernels, series)
-        if any(kernel.variation is not None for kernel in found.kernels):
-            yield agreement.check_processes(found.kernels, device)
+        for kernel in kernels:
+            kernel.process_medians_us = [one.median_us for one in series.get(kernel.name, ())]
+            kernel.variation = processes.variation(kernel.process_medians_us)
+        if any(kernel.variation is not None for kernel in kernels):
+            yield agreement.check_processes(kernels, device)
     yield from processes.detection_checks(series, device)
-    yield agreement.check_cost(found.seconds)
 
 
 def table_lines(check: SelfCheck) -> Iterator[str]:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
 from statistics import median
 from time import perf_counter
 from typing import Any
@@ -16,7 +15,6 @@ from kernels_bench_tools.measure.timing.measure import measure
 from kernels_bench_tools.schema.selfcheck import Check, KernelAgreement
 from kernels_bench_tools.selfcheck.cases import EMPTY_KERNEL, Case
 from kernels_bench_tools.selfcheck.ncu import run_ncu
-from kernels_bench_tools.selfcheck.processes import ProcessSeries, variation
 from kernels_bench_tools.selfcheck.timers import make_draw
 
 MIN_KERNELS = 20
@@ -25,42 +23,32 @@ MIN_KERNEL_US = 1.5
 MAX_SECONDS = 1.5
 
 
-@dataclass
-class Agreements:
-    """Results of all cases."""
-
-    kernels: list[KernelAgreement] = field(default_factory=list)
-    seconds: list[float] = field(default_factory=list)
-    """Wall-clock time of our measurement of each case."""
-
-
-def measure_cases(cases: Sequence[Case], device: str, report: Callable[[str], None]) -> Agreements:
-    """Measure each case like a record, and by other methods."""
-    found = Agreements()
+def measure_cases(
+    cases: Sequence[Case], device: str, report: Callable[[str], None]
+) -> Iterator[tuple[KernelAgreement, float]]:
+    """Measure each case like a record, and by other methods; also yield the seconds that our measurement took."""
     with torch.no_grad():
         for case in cases:
             report(case.name)
             sets = case.input_sets(device)
             start = perf_counter()
             measured = measure(case.function, sets, device)
-            found.seconds.append(perf_counter() - start)
+            seconds = perf_counter() - start
             hot = make_draw(case.function, sets[0], device, cold=False)
             latency = measured.latency
-            found.kernels.append(
-                KernelAgreement(
-                    name=case.name,
-                    ours_us=latency.p50 * 1e3,
-                    ci_low_us=(latency.p50 if latency.ci_low is None else latency.ci_low) * 1e3,
-                    ci_high_us=(latency.p50 if latency.ci_high is None else latency.ci_high) * 1e3,
-                    kernels=sum(kernel.count for kernel in measured.kernels),
-                    hot_us=median(hot(30)),
-                    methods=other_methods(case.function, sets[0], device),
-                )
+            kernel = KernelAgreement(
+                name=case.name,
+                ours_us=latency.p50 * 1e3,
+                ci_low_us=(latency.p50 if latency.ci_low is None else latency.ci_low) * 1e3,
+                ci_high_us=(latency.p50 if latency.ci_high is None else latency.ci_high) * 1e3,
+                kernels=sum(kernel.count for kernel in measured.kernels),
+                hot_us=median(hot(30)),
+                methods=other_methods(case.function, sets[0], device),
             )
+            yield kernel, seconds
             del sets, measured, hot  # before the memory is freed
             if device.startswith("cuda"):
                 torch.cuda.empty_cache()
-    return found
 
 
 def other_methods(function: Callable[..., Any], inputs: Inputs, device: str) -> dict[str, float]:
@@ -99,13 +87,6 @@ def add_ncu(kernels: Sequence[KernelAgreement], ncu: str) -> None:
         kernel.ncu_us = times.calls.get(kernel.name)
         empty_by_ncu = times.empty_single if kernel.kernels == 1 else times.empty_several
         kernel.ncu_overhead_us = kernel.kernels * (empty_by_ncu - empty_us)
-
-
-def add_processes(kernels: Sequence[KernelAgreement], series: Mapping[str, Sequence[ProcessSeries]]) -> None:
-    """Add the medians of fresh processes."""
-    for kernel in kernels:
-        kernel.process_medians_us = [one.median_us for one in series.get(kernel.name, ())]
-        kernel.variation = variation(kernel.process_medians_us)
 
 
 def check_ncu(kernels: Sequence[KernelAgreement], *, quick: bool) -> Check:

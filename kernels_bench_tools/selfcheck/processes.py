@@ -30,7 +30,6 @@ CPU_WARM_UP_SECONDS = 0.1
 
 # The report's rule for "faster" and "slower": summarize/ cannot be imported here.
 MIN_DIFFERENCE = 0.005
-"""The smallest difference that counts."""
 HALF_TICK_US = 0.016
 """NVIDIA's GPUs count time in ticks of 32 ns: no interval is narrower than half a tick to either side."""
 PER_SIDE = 3
@@ -51,7 +50,6 @@ class ProcessSeries(msgspec.Struct, frozen=True):
     """Times of one case in one process, in microseconds."""
 
     median_us: float
-    """Of all calls."""
     samples_us: list[float]
     """At most ``MAX_SAMPLES`` of them, in order."""
 

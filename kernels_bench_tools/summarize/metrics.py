@@ -26,13 +26,11 @@ class Line(NamedTuple):
 
 
 class Metric(NamedTuple):
-    """A number of an implementation on a workload."""
+    """A number of an implementation on a workload; :class:`MetricInfo` has the same fields as far as pages need them."""
 
     name: str
-    """The field of ``Point`` that holds it; without such a field, its key in ``Point.more``."""
     title: str
     unit: str
-    """Selects the number format, see ``text.number``."""
     better: Literal["lower", "higher"]
     from_record: Callable[[Record], float | None] | None = None
     """None for a number that ``compare`` computes. The record is the merged one where there are several processes."""
@@ -49,9 +47,7 @@ class Metric(NamedTuple):
     """Title of the CSV column: empty for no column, None for title and unit."""
     csv_divisor: float = 1
     ranking: bool = True
-    """Whether the pages' rankings have a column of it."""
     description: str = ""
-    """How to read its chart."""
 
     @property
     def label(self) -> str:

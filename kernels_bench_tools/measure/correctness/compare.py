@@ -45,7 +45,6 @@ class ErrorStats:
     ratio: float = 0.0
     """Largest error as a multiple of the tolerance at its element."""
     beyond: int = 0
-    """Number of elements beyond their tolerance."""
     elements: int = 0
     largest: float = 0.0
     """Largest absolute value of the reference."""

@@ -51,7 +51,6 @@ class ClockSample:
     temperature_c: int
     reasons: frozenset[str]
     pids: tuple[int, ...]
-    """Processes that use the device."""
 
     @classmethod
     def parse(cls, line: str) -> ClockSample:

@@ -54,7 +54,6 @@ class TimingResult:
     events_ms: float | None = None
     """The call's median by CUDA events, for comparison; None on other devices."""
     note: str = ""
-    """A remark on how the time was measured."""
     quantities: Quantities | None = None
     """The other times of a CUDA call; None on the CPU."""
     clocks: Clocks | None = None

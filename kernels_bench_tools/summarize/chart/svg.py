@@ -40,7 +40,6 @@ class Series(NamedTuple):
     device: str
     title: str
     place: str
-    """Device and view."""
     note: str
     """Speed-up, or why there is none."""
     href: str
