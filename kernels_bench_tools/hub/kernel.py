@@ -29,8 +29,6 @@ def get_kernel(
     version: int | str | None = None,
     revision: str | None = None,
     trust: Sequence[str] = (),
-    backend: str | None = None,
-    deadline_s: float | None = None,
 ) -> Any:
     """Return a kernel of the hub as a module, or a layer or function of it.
 
@@ -41,15 +39,13 @@ def get_kernel(
         revision: Branch, tag or commit, where the reference has none.
         trust: Publishers (``"org"``) or kernels (``"org/repo"``) to load although the hub does not list the
             publisher as trusted. A kernel is a program that runs with your permissions.
-        backend: ``"cpu"`` for a CPU build where torch was built for a GPU. Detected by default.
-        deadline_s: Seconds without an answer after which to give up; 60, or ``KBT_HUB_DEADLINE_S``.
 
     Raises:
         HubError: The kernel is not available; ``.status`` is one of a closed set, and the reason is one line. It is
             an ``Unsupported``: inside ``load`` of ``run_benchmark`` it becomes records with this reason.
         KbtError: The reference, or another argument, is wrong.
     """
-    chosen, options = prepare(reference, version, revision, trust, backend, deadline_s)
+    chosen, options = prepare(reference, version, revision, trust)
     try:
         module = _load(chosen, options)
     except (Unsupported, KbtError):
@@ -69,8 +65,6 @@ def prepare(
     version: int | str | None,
     revision: str | None,
     trust: Sequence[str],
-    backend: str | None = None,
-    deadline_s: float | None = None,
 ) -> tuple[KernelReference, ResolveOptions]:
     """Return the reference for this process's device, and how to resolve it; the arguments of :func:`get_kernel`."""
     choices = reference if isinstance(reference, Mapping) else {"": reference}
@@ -82,7 +76,7 @@ def prepare(
     if isinstance(trust, str) or not (isinstance(trust, Sequence) and all(isinstance(x, str) for x in trust)):
         expected = 'a list such as ["org", "org/repo"]'
         raise KbtError(f"get_kernel(trust={trust!r})", "is not an allow-list", expected)
-    seconds = _find_deadline(deadline_s)
+    seconds = _deadline()
     switch = os.environ.get(SWITCH, "").strip()
     if switch.upper() in OFF_VALUES:
         raise HubError(HubStatus.DISABLED, f"hub kernels are switched off ({SWITCH}={switch})")
@@ -97,7 +91,7 @@ def prepare(
         reason = f"there is a kernel for {', '.join(parsed)} here, and this device is {device}"
         raise HubError(HubStatus.BACKEND_NOT_HERE, reason)
     # A torch that was built for a GPU and finds none runs on the CPU, where only CPU builds can run.
-    backend = backend or ("cpu" if device == "cpu" else None)
+    backend = "cpu" if device == "cpu" else None
     return parsed.get(device) or parsed[""], ResolveOptions(trust, seconds, backend)
 
 
@@ -107,15 +101,14 @@ def dependency_reference(kernel: Any) -> KernelReference:
     return parse_reference(kernel.repo_id, getattr(pin, "version", None), getattr(pin, "revision", None))
 
 
-def _find_deadline(given: float | None) -> float:
-    value = os.environ.get(DEADLINE, "").strip() or DEADLINE_S if given is None else given
+def _deadline() -> float:
+    value = os.environ.get(DEADLINE, "").strip() or DEADLINE_S
     try:
         seconds = float(value)
-    except (TypeError, ValueError):
+    except ValueError:
         seconds = -1.0
     if not seconds > 0:
-        where = DEADLINE if given is None else "get_kernel(deadline_s=...)"
-        raise KbtError(where, f"is {value!r}", "a number of seconds above 0")
+        raise KbtError(DEADLINE, f"is {value!r}", "a number of seconds above 0")
     return seconds
 
 
