@@ -26,10 +26,7 @@ def write_struct(path: Path, value: msgspec.Struct, *, sync: bool = True) -> Non
 
 
 def write_atomically(path: Path, data: bytes, *, sync: bool = True) -> None:
-    """Replace a file's content; readers see the old content or the new one, also after a power failure.
-
-    Links are followed, and the mode of an existing file is kept. ``sync`` waits until the data is on the disk.
-    """
+    """Replace a file's content atomically, also in a power failure if ``sync``; links are followed, the mode is kept."""
     target = path.resolve()
     temporary = target.with_name(f".{target.name}.{uuid.uuid4().hex}")
     try:

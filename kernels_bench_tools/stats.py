@@ -104,11 +104,7 @@ def tail_ratio(samples: Sequence[float]) -> float | None:
 
 
 def is_bimodal(samples: Sequence[float]) -> bool:
-    """Return whether the samples fall into two groups.
-
-    They do if a gap of more than 3 % separates at least a tenth of them from the others and is wider than the
-    interquartile range of either side, so that neither outliers nor noise count as groups.
-    """
+    """Return whether a gap of over 3 %, wider than either side's interquartile range, splits off a tenth of them."""
     side = max(2, int(np.ceil(_SIDE * len(samples))))
     if len(samples) < 2 * side or min(samples) <= 0:
         return False
@@ -135,11 +131,7 @@ def hierarchical_median(groups: Groups) -> Estimate:
 
 
 def ratio_interval(numerator: Groups, denominator: Groups) -> Estimate:
-    """Return the ratio of two hierarchical medians, and its interval.
-
-    With equally many groups, the n-th of one was measured at about the same time as the n-th of the other; the
-    interval then comes from their ratios, in which common disturbances cancel.
-    """
+    """Return the ratio of two hierarchical medians and its interval; in ratios of pairs, common disturbances cancel."""
     above, below = hierarchical_median(numerator), hierarchical_median(denominator)
     if len(numerator) != len(denominator) or len(numerator) == 1:
         return ratio_of(above, below)

@@ -40,11 +40,7 @@ class BenchmarkSession:
         return self.sentinels["null"][0] if "null" in self.sentinels else 0.0
 
     def assess(self, work: Work, ms: float, dtype: str) -> RooflineResult:
-        """Compare a time with the roofline.
-
-        Before a time counts as impossible, the peaks are measured again and the higher ones kept: another process
-        may have slowed down the first measurement.
-        """
+        """Compare a time with the roofline; before it counts as impossible, the peaks are measured again."""
         found = self._assess(work, ms, dtype)
         for _ in range(PEAK_RETRIES if self.peaks else 0):
             if not found.above:

@@ -35,10 +35,7 @@ Sizes = tuple[tuple[int, int], ...]
 
 
 def losses(logits: Tensor, target: Tensor) -> Tensor:
-    """Return ``log(sum(exp(logits))) - logits[target]`` for each token, at least in float32.
-
-    ``logits`` are (tokens, vocabulary); ``target`` is int64, -100 for tokens to ignore.
-    """
+    """Return ``log(sum(exp(logits))) - logits[target]`` of (tokens, vocabulary) for each int64 target, 0 for -100."""
     wide = logits if logits.dtype == torch.float64 else logits.float()
     return functional.cross_entropy(wide, target, reduction="none", ignore_index=IGNORED)
 

@@ -63,10 +63,7 @@ def tolerance(dtype: torch.dtype) -> Tolerance:
 
 
 def slices(inputs: Inputs) -> Iterator[tuple[Any, Inputs]]:
-    """Yield slices of heads and queries: all scores of a workload can take 50 GB in float64.
-
-    A causal slice gets the keys up to its last query's, so that its mask is aligned like the whole one.
-    """
+    """Yield slices of heads and queries, with the keys up to a causal slice's last query's: scores can take 50 GB."""
     q, k, v, causal = inputs
     queries, keys, kv_heads = q.shape[1], k.shape[1], k.shape[2]
     group = q.shape[2] // kv_heads
@@ -107,10 +104,7 @@ def edge_cases(workload: Workload, inputs: Inputs) -> Iterator[tuple[str, Inputs
 
 
 def shorter(workload: Workload) -> Workload:
-    """Return the workload with one batch entry and sequences below 512, of the same length modulo 256.
-
-    Workloads with few queries keep their keys, since kernels have a separate path for them.
-    """
+    """Return the workload with one batch entry and short sequences, the same modulo 256; few queries keep their keys."""
     lengths = {axis: int(workload.axes[axis]) for axis in ("seq_len", "kv_len")}
     if lengths["seq_len"] >= SHORT:
         lengths = {axis: SHORT + length % SHORT for axis, length in lengths.items()}

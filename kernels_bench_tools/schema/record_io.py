@@ -48,10 +48,7 @@ _ENCODER = msgspec.json.Encoder()
 
 
 def read_records(path: Path, where: str = "") -> list[Record]:
-    """Return the records of a JSONL file, called ``where`` in a ``RecordError`` if a line is not a record.
-
-    An unreadable last line without a line feed is ignored: its writer was killed.
-    """
+    """Return the records of a JSONL file, called ``where`` in errors; a last line that was cut off is ignored."""
     where = where or str(path)
     try:
         data = path.read_bytes()
@@ -115,10 +112,7 @@ def thin_records(records: Iterable[Record]) -> list[Record]:
 
 
 def thin_record(record: Record) -> Record:
-    """Return the record with fewer samples, five significant digits and short kernel names.
-
-    Quantiles and intervals remain those of all samples. Samples are kept at equal distances, in order.
-    """
+    """Return the record with short kernel names, five digits, and fewer samples, but the quantiles of all."""
     longest = max(
         _MIN_KERNEL_NAME, min(_MAX_KERNEL_NAME, _KERNEL_NAMES_BUDGET // max(len(record.kernels), 1))
     )

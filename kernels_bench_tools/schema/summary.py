@@ -1,8 +1,4 @@
-"""Summaries: the results of one operator on each device, as pages and exports show them.
-
-Ranks and verdicts are decided when a summary is made; pages only show them. Times are milliseconds. Speed-up is
-the baseline's time divided by the implementation's, so more than 1 is faster than the baseline.
-"""
+"""Summaries: results of one operator on each device. Times are milliseconds; a speed-up above 1 is faster."""
 
 from __future__ import annotations
 

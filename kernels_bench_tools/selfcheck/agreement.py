@@ -90,11 +90,7 @@ def add_ncu(kernels: Sequence[KernelAgreement], ncu: str) -> None:
 
 
 def check_ncu(kernels: Sequence[KernelAgreement], *, quick: bool) -> Check:
-    """Check that enough of our times agree with ncu's without its overhead; list the others.
-
-    Under ncu every kernel, also an empty one, takes about a microsecond longer than by CUPTI. The difference for an
-    empty kernel is subtracted, once for each kernel.
-    """
+    """Check that enough of our times agree with ncu's, less ncu's overhead for each kernel; list the others."""
     known = [(kernel, truth) for kernel in kernels if (truth := kernel.truth_us) and truth >= MIN_KERNEL_US]
     apart = {kernel.name: kernel.ours_us / truth - 1 for kernel, truth in known}
     wide = [kernel.name for kernel, truth in known if abs(kernel.ours_us - truth) > max(0.3, 0.02 * truth)]

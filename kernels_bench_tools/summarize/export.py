@@ -143,10 +143,7 @@ def aligned(lines: Sequence[Sequence[str]], right: set[int]) -> str:
 def markdown_table(
     header: Sequence[str], rows: Iterable[Sequence[str]], notes: Sequence[str], left: Collection[str]
 ) -> str:
-    """Return a Markdown table with a note for each row (empty for none): they are numbered and listed below it.
-
-    Columns whose titles are in ``left`` are aligned to the left.
-    """
+    """Return a Markdown table whose notes are numbered and listed below it; columns in ``left`` are aligned to the left."""
     numbers = {note: str(number) for number, note in enumerate(dict.fromkeys(filter(None, notes)), 1)}
     lines = [[*header, "Note"]]
     lines += [[*row, numbers.get(note, "")] for row, note in zip(rows, notes, strict=True)]

@@ -84,10 +84,7 @@ def resolution(latencies: Iterable[Latency]) -> float:
 
 
 def samples(latency: Latency) -> Sequence[float]:
-    """Return samples whose median is the recorded one.
-
-    Where only some were kept, their spread is reduced so that the interval of the median is as wide as that of all.
-    """
+    """Return samples with the recorded median; if some were left out, the others' spread gives the same interval."""
     times = np.asarray(latency.raw_times, dtype=np.float64)
     if len(times) == 0 or times.min() <= 0:
         return [latency.p50]

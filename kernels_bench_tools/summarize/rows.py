@@ -153,10 +153,7 @@ def _merged(
 
 
 def implementations(sources: Iterable[Source]) -> dict[str, FrontMatter]:
-    """Return the front matter of each implementation's notebook by the implementation's id, always with a title.
-
-    The title is made from the id where a notebook has several implementations, or there is no notebook.
-    """
+    """Return the front matter of each implementation's notebook by id, with a title made from the id if it has none."""
     found: dict[str, FrontMatter] = {}
     for source in sorted(sources, key=lambda source: source.front is None):
         own = {record.impl: record for record in source.records}

@@ -36,11 +36,7 @@ def view_of(workload: Mapping[str, Any]) -> View:
 
 
 def group_order(implementations: Iterable[Sequence[str]]) -> list[str]:
-    """Return an operator's groups in the order of their views.
-
-    The group that most implementations compute comes first. Ties keep the order in which an implementation of several
-    groups has them, else they are sorted by name.
-    """
+    """Return an operator's groups: that of most implementations first, ties as in an implementation, then by name."""
     known = sorted(implementations, key=lambda groups: (-len(groups), groups))
     seen = list(dict.fromkeys(group for groups in known for group in groups))
     return sorted(seen, key=lambda group: -sum(group in groups for groups in known))

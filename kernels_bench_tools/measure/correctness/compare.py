@@ -173,10 +173,7 @@ class _Expected(NamedTuple):
 
 
 def compare(output: Any, operator: Operator, inputs: Inputs) -> OutputComparison:
-    """Return the errors of ``output``, and of the baseline if the operator has one that runs here.
-
-    Raises ``WrongResultError`` if an output is missing, has another dtype, shape or device, or has NaN.
-    """
+    """Return the errors of ``output`` and the baseline; raise ``WrongResultError`` for another kind, shape, or NaN."""
     actual = require_outputs(output, operator, inputs)
     theirs = _baseline(operator, inputs)
     compared = [

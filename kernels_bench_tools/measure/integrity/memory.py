@@ -31,10 +31,7 @@ def same_bits(left: Tensor, right: Tensor) -> bool:
 
 
 def fingerprint(value: Tensor) -> int:
-    """Return 64 bits that change with any element's value or position.
-
-    A sum weighted by position: a plain sum misses exchanged elements. Computed in one pass, in chunks of 32 MiB.
-    """
+    """Return 64 bits that change with any element's value or position, computed in chunks of 32 MiB."""
     whole = _as_integers(value)
     sums = []
     for chunk in whole.split(_CHUNK):

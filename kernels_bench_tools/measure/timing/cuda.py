@@ -99,10 +99,7 @@ class CudaTimer:
         return [Call(_elapsed_ms(start, end)) for start, end in pairs]
 
     def by_kernels(self, count: int) -> list[Call]:
-        """Time ``count`` calls by the durations of their kernels.
-
-        Raises ``MarkersMissingError`` if the profiler lost activities, ``NoKernelError`` if a call launched nothing.
-        """
+        """Time calls by their kernels; raise ``MarkersMissingError`` or ``NoKernelError`` if they are not all known."""
         return self._split(record_activities(lambda: self._bracketed(count)), count).calls
 
     def keep_outputs(self, count: int) -> list[tuple[Inputs, Any]]:

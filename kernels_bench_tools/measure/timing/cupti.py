@@ -1,9 +1,4 @@
-"""Kernel durations recorded by CUPTI, through torch's profiler.
-
-Every timed call is between two marker kernels, which no implementation launches: activities that start between them
-belong to the call. CUPTI's durations include neither launch gaps nor the cost of events. Activities that are neither
-in a call nor the harness's own have escaped from the timed stream.
-"""
+"""Kernel durations recorded by CUPTI, through torch's profiler. Marker kernels around each call separate the calls."""
 
 from __future__ import annotations
 
