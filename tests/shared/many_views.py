@@ -43,7 +43,7 @@ FAMILIES = [
     "math",
 ]
 ARTIFACTS = ".kbt/cache/combine/artifacts"
-SETS = {"default": 24, "large": 6, "decode": 6}
+SETS = {"default": 12, "large": 6, "decode": 6}
 HUB = HubKernel(
     repo="kernels-community/activation",
     requested="kernels-community/activation@1",
