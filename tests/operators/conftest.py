@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import os
+import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -14,12 +16,49 @@ import torch
 
 Interpret = Callable[..., None]
 
-QUICKER = """
+SERVER = """
+import json
+import os
+import sys
+import traceback
+
+import torch
+import triton.language
+
+import kernels_bench_tools.measure.harness
+
+exec(sys.argv[1])
+for line in sys.stdin:
+    folder, script, arguments = json.loads(line)
+    process = os.fork()
+    if process == 0:
+        os.chdir(folder)
+        sys.path.insert(0, folder)
+        sys.argv = ["-c", *arguments]
+        for number, name in ((1, "stdout"), (2, "stderr")):
+            os.dup2(os.open(name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), number)
+        code = 0
+        try:
+            exec(compile(script, "script", "exec"), {"__name__": "__main__"})
+        except BaseException:
+            traceback.print_exc()
+            code = 1
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+    _, status = os.waitpid(process, 0)
+    print(os.waitstatus_to_exitcode(status), flush=True)
+"""
+"""Runs each script in a fork of itself: the imports take one to five seconds."""
+
+INTERPRETER = """
 from triton.language import core
 from triton.runtime import interpreter
 import triton.language as tl
 
 
+# Where one function of a kernel calls another, the interpreter replaces all of triton.language once more, which took
+# 2.7 ms a call and half the time of these tests: once for each launch is enough.
 def call(self, *arguments, **options):
     modules = [value for value in self.fn.__globals__.values() if value is tl or value is core]
     if any(core.is_builtin(module.load) for module in modules):
@@ -28,9 +67,36 @@ def call(self, *arguments, **options):
 
 
 interpreter.InterpretedFunction.__call__ = call
+torch.ones(1, device="meta") * 2  # imports what backward modes use to find the shapes of gradients, in four seconds
 """
-"""Where one function of a kernel calls another, the interpreter replaces all of ``triton.language`` once more, which took
-2.7 ms a call and half the time of these tests: once for each launch is enough."""
+
+
+class ScriptServer:
+    """A process that runs scripts one after another, each in its own fork."""
+
+    def __init__(self, prepare: str = "", **environment: str) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-c", SERVER, prepare],
+            env={**os.environ, "OMP_NUM_THREADS": "1", **environment},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+
+    def run(self, folder: Path, script: str, *arguments: str) -> str:
+        """Run a script in a folder that it can import from; return what it prints. It has to succeed."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        print(json.dumps([str(folder), script, arguments]), file=self._process.stdin, flush=True)
+        code = self._process.stdout.readline().strip()
+        assert code == "0", (folder / "stderr").read_text(encoding="utf-8")[-4000:]
+        return (folder / "stdout").read_text(encoding="utf-8").strip()
+
+    def close(self) -> None:
+        """Stop the process, and the script that runs if a test was interrupted."""
+        os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.communicate()
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -39,22 +105,31 @@ def one_thread() -> None:
     torch.set_num_threads(1)
 
 
+@pytest.fixture(scope="session")
+def compiler() -> Iterator[ScriptServer]:
+    """Where kernels are compiled."""
+    pytest.importorskip("triton")
+    server = ScriptServer()
+    yield server
+    server.close()
+
+
+@pytest.fixture(scope="session")
+def interpreter() -> Iterator[ScriptServer]:
+    """Where kernels run in Triton's interpreter."""
+    if importlib.util.find_spec("triton") is None:
+        pytest.skip("needs triton")
+    server = ScriptServer(INTERPRETER, TRITON_INTERPRET="1")
+    yield server
+    server.close()
+
+
 @pytest.fixture
-def interpret(tmp_path: Path) -> Interpret:
-    """Run a script beside a notebook's code, ``cell.py``, in Triton's interpreter; see what it prints."""
+def interpret(interpreter: ScriptServer, tmp_path: Path) -> Interpret:
+    """Run a script beside a notebook's code, ``cell.py``, in Triton's interpreter; compare what it prints."""
 
     def run(code: str, script: str, *arguments: str, prints: str = "right") -> None:
-        if importlib.util.find_spec("triton") is None:
-            pytest.skip("needs triton")
         (tmp_path / "cell.py").write_text(code, encoding="utf-8")
-        process = subprocess.run(
-            [sys.executable, "-c", QUICKER + script, *arguments],
-            cwd=tmp_path,
-            env={**os.environ, "TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"},
-            capture_output=True,
-            text=True,
-            timeout=280,
-        )
-        assert process.stdout.strip() == prints, process.stderr
+        assert interpreter.run(tmp_path, script, *arguments) == prints
 
     return run

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from implementations import code_of
 
 # Nothing is launched: Triton compiles for a given GPU, and every kernel goes through ptxas.
 PRELUDE = """
-import sys
-sys.path.insert(0, ".")
+import os
+os.environ["TRITON_CACHE_DIR"] = "cache"
 import torch
 import triton
 from triton.backends.compiler import GPUTarget
@@ -46,7 +44,7 @@ def backward(outputs):
 pinned = lambda parts, warps: triton.Config({"PARTS": parts}, num_warps=warps)
 """
 NORM = """
-for columns in (96, 4096, 20000):
+for columns in (4096, 20000):  # in registers and in chunks
     f, weight = cell.{name}, x(columns)
     f(x(4, columns), weight{bias})
     f(x(4, columns), weight{bias}, tile=pinned(2, 4))
@@ -62,9 +60,8 @@ for kind in ("tanh", "none"):
     backward(cell.triton_gelu(x(4, 11008, leaf=True), kind))
 """,
     ("rotary", "triton_rotary"): """
-for heads in (32, 8):
-    q, k = x(1, 4, 32, 128, leaf=True), x(1, 4, heads, 128, leaf=True)
-    backward(cell.triton_rotary(q, k, x(4, 64), x(4, 64)))
+q, k = x(1, 4, 32, 128, leaf=True), x(1, 4, 8, 128, leaf=True)
+backward(cell.triton_rotary(q, k, x(4, 64), x(4, 64)))
 """,
     ("cross_entropy", "triton_cross_entropy"): """
 for tokens, vocabulary in ((2, 40000), (300, 5000)):
@@ -94,23 +91,16 @@ cell.triton_fp8_quant(x(2, 20000), 1, 20000)
 
 
 @pytest.mark.parametrize(("operator", "name"), CALLS)
-def test_every_kernel_compiles_for_a_hopper_gpu(tmp_path: Path, operator: str, name: str) -> None:
-    pytest.importorskip("triton")
+def test_every_kernel_compiles_for_a_hopper_gpu(
+    compiler: Any, tmp_path: Path, operator: str, name: str
+) -> None:
     code = code_of(operator, name)
     (tmp_path / "cell.py").write_text(code, encoding="utf-8")
 
-    process = subprocess.run(
-        [sys.executable, "-c", f"{PRELUDE}{CALLS[operator, name]}\nprint(*sorted(kernels))"],
-        cwd=tmp_path,
-        env={**os.environ, "TRITON_CACHE_DIR": str(tmp_path / "cache"), "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        timeout=280,
-    )
+    printed = compiler.run(tmp_path, f"{PRELUDE}{CALLS[operator, name]}\nprint(*sorted(kernels))")
 
     functions = re.findall(r"^@(?:triton|gluon)\.jit.*\ndef (\w+)\(", code, re.M)
     # Kernels are launched with a grid in brackets. What is called, or given with its arguments to a group of warps, is part
     # of one.
     kernels = [name for name in functions if not re.search(rf"(?<!def )\b{name}(\(|, \()", code)]
-    assert process.returncode == 0, process.stderr[-2000:]
-    assert process.stdout.split() == sorted(kernels)
+    assert printed.split() == sorted(kernels)

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import shutil
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
@@ -14,13 +14,13 @@ from torch import Tensor
 
 from kernels_bench_tools.measure.correctness.check import Correctness, check
 from kernels_bench_tools.measure.modes import in_mode, timed_function
-from kernels_bench_tools.measure.operator import Operator, Workload, find_operator, no_edge_cases
+from kernels_bench_tools.measure.operator import Inputs, Operator, Workload, find_operator
 from kernels_bench_tools.operators import flash_attn
 
 OPERATOR: Operator = find_operator("flash_attn")
 WORKLOADS = [workload for name in OPERATOR.workload_sets for workload in OPERATOR.workloads(name)]
 SMOKE = OPERATOR.workloads("smoke")[0]
-NEEDS_COMPILER = {"torch_compiled_default", "torch_compiled_max_autotune", "flex_attention"}
+NEEDS_COMPILER = {"torch_compiled_default", "torch_compiled_max_autotune"}
 # Interpreted, where tl.dot takes no bfloat16: float16 and float32; ragged blocks, shared heads, and keys split over programs.
 INTERPRETED = """
 from dataclasses import replace
@@ -41,6 +41,13 @@ for dtype, *extents in (
     assert verdict.ok and not verdict.flags and "refused" not in verdict.corr, (workload, verdict)
 print("right")
 """
+
+
+def of_the_same_shape(workload: Workload, inputs: Inputs) -> Iterator[tuple[str, Inputs]]:
+    """Yield the edge cases for which nothing is compiled again: those with the layout of the workload."""
+    for name, case in OPERATOR.edge_cases(workload, inputs):
+        if all(a.stride() == b.stride() for a, b in zip(case[:3], inputs[:3], strict=True)):
+            yield name, case
 
 
 def implementation(name: str) -> Callable[..., Tensor]:
@@ -120,7 +127,6 @@ def test_slices_cover_the_output_once_and_agree_with_the_whole(
         "math_attention",
         "torch_compiled_default",
         "torch_compiled_max_autotune",
-        "flex_attention",
     ],
 )
 def test_cpu_implementations_are_correct(name: str, workload: Workload) -> None:
@@ -128,11 +134,25 @@ def test_cpu_implementations_are_correct(name: str, workload: Workload) -> None:
         pytest.skip("needs a C++ compiler")
 
     torch._dynamo.reset()  # as before each workload; otherwise it gives up on a function of many shapes
-    # Flex compiles for seconds for each shape and layout: the edge cases are judged once, where heads are shared.
-    hard = name != "flex_attention" or workload.axes["causal"]
-    verdict = judge(
-        implementation(name), workload, OPERATOR if hard else replace(OPERATOR, edge_cases=no_edge_cases)
-    )
+    verdict = judge(implementation(name), workload)
+
+    assert verdict.ok, verdict.reason
+    assert not verdict.flags
+
+
+@pytest.mark.skipif(not shutil.which("g++"), reason="needs a C++ compiler")
+@pytest.mark.parametrize(
+    "workload",
+    # With blocks and without, shared heads and own ones, fewer queries than keys and as many.
+    [attention(70, 70, 4, 4), attention(5, 300, 4, 1, causal=True)],
+    ids=["full", "causal, shared heads, few queries"],
+)
+def test_flex_attention_is_correct(workload: Workload) -> None:
+    """It compiles for seconds for each shape and layout: other seeds and edge cases have the workload's."""
+    torch._dynamo.reset()
+    of = replace(OPERATOR, edge_cases=of_the_same_shape, smaller=lambda workload: workload)
+
+    verdict = judge(implementation("flex_attention"), workload, of)
 
     assert verdict.ok, verdict.reason
     assert not verdict.flags

@@ -19,7 +19,6 @@ KERNELS = {
 }
 INTERPRETED = """
 import sys
-sys.path.insert(0, ".")
 import pytest
 import torch
 import triton
