@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -17,18 +17,11 @@ from kernels_bench_tools.measure.session import open_session
 from kernels_bench_tools.measure.trial import Trial, run_trial
 from kernels_bench_tools.schema.record import REJECTING, Status
 
+pytestmark = pytest.mark.usefixtures("few_input_sets")
+
 WORKLOAD = Workload(name="w", axes={"batch": 2, "seq_len": 16, "hidden_dim": 256}, dtype="float32")
 SLOW_SECONDS = 0.1
 """Long beside a backward pass, also where other tests use the cores."""
-
-
-@pytest.fixture
-def one_thread() -> Iterator[None]:
-    """Threads that wait for each other may lose their cores to other tests."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 def torch_layer_norm(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
@@ -89,7 +82,6 @@ def test_a_wrong_gradient_is_incorrect_and_named(layer_norm: Operator) -> None:
     assert "gradient of input 3" in trial.failure.msg
 
 
-@pytest.mark.usefixtures("one_thread")
 def test_only_the_backward_pass_is_timed(layer_norm: Operator) -> None:
     backward = attempt(layer_norm, SlowForward.apply, "bwd")
     both = attempt(layer_norm, SlowForward.apply, "fwd_bwd")

@@ -28,7 +28,7 @@ def run_cell(code: str, folder: Path, **environment: str) -> subprocess.Complete
     return subprocess.run(
         [sys.executable, "cell.py"],
         cwd=folder,
-        env={**os.environ, **environment},
+        env={**os.environ, "OMP_NUM_THREADS": "1", **environment},
         capture_output=True,
         text=True,
         timeout=200,

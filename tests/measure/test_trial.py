@@ -13,6 +13,8 @@ from kernels_bench_tools.measure.session import BenchmarkSession
 from kernels_bench_tools.measure.trial import PROCESS_SEEDS, run_trial
 from kernels_bench_tools.schema.record import Status
 
+pytestmark = pytest.mark.usefixtures("few_input_sets")
+
 
 @pytest.fixture
 def session() -> BenchmarkSession:
