@@ -66,17 +66,13 @@ def _rebuild(root: Path, targets: list[str], options: BuildOptions, server: Serv
     while True:
         server.update(busy="Building …")
         try:
-            _build(root, targets, options, server)
+            project = find_project(root)  # again, because its settings may have changed
+            result, published = build_report(project, targets, options, server.site)
+            print(summarize_build(result), file=sys.stderr, flush=True)
+            finish_build(project, result, published, strict=False)
+            server.update(new_report=bool(published.written or published.removed))
         except (KbtError, OSError) as error:
             print(f"kbt: {error}", file=sys.stderr, flush=True)
             server.update(error=str(error))
         print(f"changed: {few(watcher.wait())}", file=sys.stderr, flush=True)
         options = replace(options, retry=False)
-
-
-def _build(root: Path, targets: list[str], options: BuildOptions, server: Server) -> None:
-    project = find_project(root)
-    result, published = build_report(project, targets, options, server.site)
-    print(summarize_build(result), file=sys.stderr, flush=True)
-    finish_build(project, result, published, strict=False)
-    server.update(new_report=bool(published.written or published.removed))

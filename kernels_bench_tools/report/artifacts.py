@@ -17,7 +17,7 @@ from markupsafe import Markup
 
 from kernels_bench_tools.report.chart import ChartPanel, inline_chart
 from kernels_bench_tools.report.page import Links, Page
-from kernels_bench_tools.report.paths import SitePaths, stays_inside
+from kernels_bench_tools.report.paths import SitePaths, relative_url, stays_inside
 from kernels_bench_tools.schema.build import NotebookRun
 from kernels_bench_tools.text import size
 
@@ -179,13 +179,12 @@ def figure_preview(artifact: Artifact, page: Page, elsewhere: Set[str] = frozens
     """
     data = [link(beside, page) for beside in artifact.data if beside.exists]
     view = replace(link(artifact, page), data=data)
-    folder = posixpath.dirname(artifact.notebook)
 
     def relink(url: str) -> str | None:
         if url.startswith(("http:", "https:")):
             return url
         target, mark, fragment = url.partition("#")
-        found = page.links.find(posixpath.normpath(posixpath.join(folder, unquote(target))))
+        found = _find(artifact, target, page.links)
         return None if found is None else page.url(found) + mark + fragment
 
     try:
@@ -205,12 +204,16 @@ def image(artifact: Artifact, page: Page) -> ArtifactPreview:
 
 def relinked(artifact: Artifact, links: Links) -> bytes:
     """Return a figure whose links are relative to its place in the site, not to its notebook's page."""
-    folder = posixpath.dirname(artifact.notebook)
 
     def relink(match: re.Match[bytes]) -> bytes:
-        target = links.find(posixpath.normpath(posixpath.join(folder, match[2].decode(errors="replace"))))
-        if target is None:
-            return match[0]
-        return match[1] + posixpath.relpath(target, posixpath.dirname(artifact.path)).encode() + match[3]
+        target = _find(artifact, match[2].decode(errors="replace"), links)
+        return (
+            match[0] if target is None else match[1] + relative_url(target, artifact.path).encode() + match[3]
+        )
 
     return _SVG_LINK.sub(relink, artifact.file.read_bytes())
+
+
+def _find(artifact: Artifact, url: str, links: Links) -> str | None:
+    """Return the site path that a relative URL in a figure leads to; None if the site does not have it."""
+    return links.find(posixpath.normpath(posixpath.join(posixpath.dirname(artifact.notebook), unquote(url))))

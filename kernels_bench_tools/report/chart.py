@@ -23,7 +23,6 @@ _TEXTS = frozenset(_SVG + name for name in ("title", "desc", "style"))
 _FOREIGN_URL = re.compile(r"url\(\s*['\"]?(?!#)", re.IGNORECASE)
 _LOCAL_URL = re.compile(r"url\(\s*['\"]?#([^'\")\s]+)['\"]?\s*\)", re.IGNORECASE)
 _SCHEME = re.compile(r"^[\s\x00-\x20]*([a-z][a-z0-9+.\-\s]*):", re.IGNORECASE)
-_JSON = re.compile(r' data-scales="([^"]*)"')
 _ID_LISTS = ("aria-labelledby", "aria-describedby")
 
 
@@ -132,10 +131,6 @@ def _inlined(
         element.tag = element.tag.removeprefix(_SVG)
     # An empty element of a figure ends with a slash in HTML too.
     text = ET.tostring(root, encoding="unicode").replace(" />", "/>")
-    # JSON in single quotes needs no entities.
-    text = _JSON.sub(
-        lambda it: f" data-scales='{it[1].replace(chr(39), '&#39;').replace('&quot;', chr(34))}'", text
-    )
     return Markup(text)  # noqa: S704 - nothing but drawing elements is left
 
 

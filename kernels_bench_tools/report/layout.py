@@ -44,16 +44,12 @@ class Site:
         records = [file for operator in self.operators for file in operator.record_files]
         return read_readings([one.file for one in self.artifacts if one.suffix == "jsonl"] + records)
 
-    @cached_property
-    def _by_folder(self) -> Mapping[str, OperatorReport]:
-        return {operator.folder: operator for operator in self.operators}
-
     def operator_of(self, path: str) -> OperatorReport | None:
         """Return the operator that a notebook or a page belongs to."""
         folder = posixpath.dirname(path)
         if posixpath.basename(folder) in {IMPLEMENTATIONS, RESULTS}:
             folder = posixpath.dirname(folder)
-        return self._by_folder.get(folder)
+        return next((operator for operator in self.operators if operator.folder == folder), None)
 
 
 def blank_notebook(title: str, description: str = "") -> NotebookRun:
@@ -118,14 +114,10 @@ def _related(page: Page, owner: OperatorReport | None) -> list[tuple[str, str, b
         pages.append(("Backward", paths.backward_page(owner.folder)))
     if owner.views:
         pages.append(("Matrix", paths.matrix_page(owner.folder)))
-    pages += [(_short_title(notebook, owner), paths.page_path(notebook.path)) for notebook in owner.combined]
+    for notebook in owner.combined:
+        title = notebook_title(notebook).removeprefix(f"{owner.title}: ")
+        pages.append((title[:1].upper() + title[1:], paths.page_path(notebook.path)))
     return [(label, page.url(path), path == page.path) for label, path in pages]
-
-
-def _short_title(notebook: NotebookRun, owner: OperatorReport) -> str:
-    """Return a notebook's title without the operator's."""
-    short = notebook_title(notebook).removeprefix(f"{owner.title}: ")
-    return short[:1].upper() + short[1:]
 
 
 def _navigation(site: Site, page: Page) -> list[tuple[str, str, bool]]:

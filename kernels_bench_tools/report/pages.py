@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence, Set
 from dataclasses import replace
 from itertools import zip_longest
 
-from kernels_bench_tools.report import artifacts, devices, paths, selfchecks
+from kernels_bench_tools.report import artifacts, devices, paths
 from kernels_bench_tools.report.artifacts import Artifact, ArtifactPreview
 from kernels_bench_tools.report.cells import OPERATORS, Body, CellViews, Heading, Part
 from kernels_bench_tools.report.changes import changes_since
@@ -186,7 +186,10 @@ def notebook_page(site: Site, notebook: NotebookRun) -> str:
 
 def selfcheck_page(site: Site) -> str:
     """Return the page of the project's self-checks."""
-    notebook = blank_notebook(selfchecks.TITLE, selfchecks.DESCRIPTION)
+    notebook = blank_notebook(
+        "Accuracy of the timing",
+        "Checks against known results, against Nsight Compute, against the methods of other tools, and between processes.",
+    )
     page = Page(paths.SELFCHECK, site.links)
     return render(site, "selfcheck.html.j2", page, notebook, selfchecks=site.selfchecks)
 

@@ -11,14 +11,9 @@ import msgspec
 from kernels_bench_tools.file_io import read_struct
 from kernels_bench_tools.schema.selfcheck import KernelAgreement, SelfCheck
 
-TITLE = "Accuracy of the timing"
-DESCRIPTION = "Checks against known results, against Nsight Compute, against the methods of other tools, and between processes."
 _FOLDER = "selfcheck"
-_METHODS = {
-    "timer": "Timer of 5",
-    "do_bench": "do_bench",
-    "do_bench_cudagraph": "…_cudagraph",
-}
+_METHODS = {"timer": "Timer of 5", "do_bench_cudagraph": "…_cudagraph"}
+"""Names of methods in column headers, where they differ from those in the file."""
 
 
 @dataclass(frozen=True)
