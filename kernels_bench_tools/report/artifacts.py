@@ -192,7 +192,7 @@ def figure_preview(artifact: Artifact, page: Page, elsewhere: Set[str] = frozens
             artifact.file.read_bytes(), artifact.name, page.unique_id, relink, elsewhere
         )
     except (OSError, ValueError, RecursionError):
-        # Nothing in an image acts, whatever the file contains.
+        # An image runs no scripts, whatever the file contains.
         return replace(view, kind="image")
     return replace(view, kind="figure", panels=panels, figure=figure)
 

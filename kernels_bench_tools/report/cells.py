@@ -126,7 +126,7 @@ class CellSection:
 
 @dataclass(frozen=True)
 class CellViews:
-    """Makes what a page shows of a notebook's cells and artifacts."""
+    """The cells and artifacts of a notebook, as its page shows them."""
 
     page: Page
     root: Path

@@ -18,7 +18,7 @@ _PR_SET_PDEATHSIG = 1
 
 @dataclass(frozen=True)
 class RenderedFile:
-    """A file of the site that takes work to make."""
+    """A file of the site that is rendered."""
 
     key: str
     """Digest of everything that it is made from."""
