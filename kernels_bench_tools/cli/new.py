@@ -78,8 +78,15 @@ def new_operator(
     """
     project = find_project(Path.cwd())
     _check_operator(project, name)
-    made = {project.root / path: text for path, text in _operator_files(name).items()}
-    for path, text in made.items():
+    folder = project.root / name
+    starters = {
+        project.root / OPERATORS / f"{name}.py": "operator.py",
+        folder / "index.md": "index.md",
+        folder / "impls" / f"torch_{name}.md": "baseline.md",
+        folder / "results" / "combined_results.md": "combined_results.md",
+    }
+    for path, starter in starters.items():
+        text = _filled(starter, name=name, title=title_from_name(name), today=_today())
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")
         print(project.relative(path))
@@ -147,19 +154,6 @@ def _notebook_text(start: Notebook, operator: str, stem: str) -> str:
 def _today() -> str:
     """Return today's date in the format of ``exclude-newer``."""
     return datetime.now(UTC).strftime("%Y-%m-%dT00:00:00Z")
-
-
-def _operator_files(name: str) -> dict[PurePosixPath, str]:
-    """Return the files of a new operator by their paths in a checkout: a simple operator and its baseline."""
-    folder = PurePosixPath(name)
-    starters = {
-        OPERATORS / f"{name}.py": "operator.py",
-        folder / "index.md": "index.md",
-        folder / "impls" / f"torch_{name}.md": "baseline.md",
-        folder / "results" / "combined_results.md": "combined_results.md",
-    }
-    values = {"name": name, "title": title_from_name(name), "today": _today()}
-    return {path: _filled(starter, **values) for path, starter in starters.items()}
 
 
 def _filled(starter: str, **values: str) -> str:

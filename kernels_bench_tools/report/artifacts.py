@@ -197,11 +197,6 @@ def figure_preview(artifact: Artifact, page: Page, elsewhere: Set[str] = frozens
     return replace(view, kind="figure", panels=panels, figure=figure)
 
 
-def image(artifact: Artifact, page: Page) -> ArtifactPreview:
-    """Return a figure as an image, which is not interactive and keeps the page small."""
-    return replace(link(artifact, page), kind="image")
-
-
 def relinked(artifact: Artifact, links: Links) -> bytes:
     """Return a figure whose links are relative to its place in the site, not to its notebook's page."""
 

@@ -126,10 +126,6 @@ class OperatorReport:
         cells = notebook.cells if notebook else []
         return has_other_code(row.provenance, {cell.id: cell.code for cell in cells})
 
-    def is_combined(self, notebook: NotebookRun) -> bool:
-        """Whether a notebook of this operator combines its results."""
-        return posixpath.dirname(notebook.path) == posixpath.join(self.folder, RESULTS)
-
     @cached_property
     def notebooks(self) -> Mapping[str, NotebookRun]:
         """The notebook of each implementation that the project still has."""

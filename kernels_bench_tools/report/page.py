@@ -12,7 +12,6 @@ from urllib.parse import quote, unquote, urlsplit
 from kernels_bench_tools.report.paths import relative_url, stays_inside
 
 _NOT_IN_A_SLUG = re.compile(r"[^\w\- ]")
-_RAW_ID = re.compile(r"""\bid\s*=\s*["']?([^"'\s>]+)""")
 
 
 class Links:
@@ -101,7 +100,3 @@ class Page:
     def heading_id(self, title: str) -> str:
         """Reserve and return the id of a heading, as GitHub spells it."""
         return self.unique_id(_NOT_IN_A_SLUG.sub("", title.strip().lower()).replace(" ", "-") or "section")
-
-    def reserve_raw_ids(self, html: str) -> None:
-        """Reserve the ids in raw HTML."""
-        self.taken.update(_RAW_ID.findall(html))

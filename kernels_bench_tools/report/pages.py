@@ -104,9 +104,7 @@ def _operator_page(
         latency=chart,
         charts=charts,
         other_panels=[panel for panel in chart.panels if panel.view not in operator.anchors] if chart else [],
-        figures=[
-            artifacts.image(figure, page) for figure in operator.figures if figure is not operator.chart
-        ],
+        figures=[artifacts.link(figure, page) for figure in operator.figures if figure is not operator.chart],
         downloads=[
             *(artifacts.link(artifact, page) for artifact in operator.artifacts),
             _records(operator, page),
@@ -171,7 +169,7 @@ def notebook_page(site: Site, notebook: NotebookRun) -> str:
     """Return the page of any other notebook, such as one that combines an operator's results."""
     page, views, body = _open(site, notebook)
     operator = site.operator_of(notebook.path)
-    combines = operator is not None and operator.is_combined(notebook)
+    combines = operator is not None and notebook in operator.combined
     return render(
         site,
         "combined.html.j2" if combines else "notebook.html.j2",

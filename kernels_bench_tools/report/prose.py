@@ -27,6 +27,7 @@ from kernels_bench_tools.report.page import Page
 from kernels_bench_tools.schema.build import CellRun, NotebookRun, Prose
 
 _PLACEHOLDER = re.compile(r"!\[(artifact:[^\]\n]+|contents|operators(?::[^\]\n]*)?|results)\](?![(\[])")
+_RAW_ID = re.compile(r"""\bid\s*=\s*["']?([^"'\s>]+)""")
 _ARTIFACT_RULES = [
     *("heading", "lheading", "list", "table", "fence", "code"),
     *("emphasis", "backticks", "escape", "entity", "newline"),
@@ -55,7 +56,7 @@ def render_notebook(notebook: NotebookRun, page: Page, *, raw_html: bool = False
     env: dict[str, Any] = {}
     for block in notebook.blocks:
         if isinstance(block, Prose) and raw_html:
-            page.reserve_raw_ids(block.text)
+            page.taken.update(_RAW_ID.findall(block.text))
     streams = [
         block if isinstance(block, CellRun) else markdown.parse(block.text, env) for block in notebook.blocks
     ]

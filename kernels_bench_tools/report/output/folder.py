@@ -48,7 +48,6 @@ class Published(msgspec.Struct, kw_only=True):
     index: Path
     """The front page's file."""
     written: list[str] = msgspec.field(default_factory=list)
-    unchanged: list[str] = msgspec.field(default_factory=list)
     removed: list[str] = msgspec.field(default_factory=list)
     dead_links: list[str] = msgspec.field(default_factory=list)
     """``folder: url`` of each link in prose whose target does not exist, also on pages that were not rendered again."""
@@ -99,17 +98,17 @@ class OutputFolder:
         outdated: dict[str, RenderedFile] = {}
         for path, content in files.items():
             if not isinstance(content, RenderedFile):
-                (result.written if _write_file(self.root, path, content) else result.unchanged).append(path)
+                if _write_file(self.root, path, content):
+                    result.written.append(path)
             elif entry := self._valid_entry(path, content):
                 entries[path] = entry
-                result.unchanged.append(path)
             else:
                 outdated[path] = content
         for path, size, changed, dead in render_files(outdated, partial(_write_file, self.root), dead_links):
-            (result.written if changed else result.unchanged).append(path)
+            if changed:
+                result.written.append(path)
             entries[path] = ManifestEntry(key=outdated[path].key, size=size, dead=dead)
         result.written.sort()
-        result.unchanged.sort()
         result.dead_links = sorted({link for entry in entries.values() for link in entry.dead})
         self._write_manifest(files.keys(), entries)
         self._ours, self._rendered = set(files), entries
