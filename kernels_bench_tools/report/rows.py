@@ -168,20 +168,12 @@ def statuses(rows: Iterable[Row]) -> list[Status]:
     return [status for status in Status if status in found]
 
 
-def charts(views: Iterable[DeviceSummary]) -> list[tuple[str, str]]:
-    """Return the name of each chart and the titles of its metrics."""
-    titles: dict[str, dict[str, None]] = {}
-    for metric in (metric for view in views for metric in view.metrics if metric.chart):
-        titles.setdefault(metric.chart, {})[metric.title.lower()] = None
-    return [(chart, " or ".join(found)) for chart, found in titles.items()]
-
-
-def chart_texts(views: Iterable[DeviceSummary]) -> dict[str, tuple[str, str]]:
-    """Return title and description of each chart by the name of its file."""
+def charts(views: Iterable[DeviceSummary]) -> dict[str, tuple[str, str]]:
+    """Return title and description of each chart by its name."""
     texts: dict[str, dict[str, str]] = {}
     for metric in (metric for view in views for metric in view.metrics if metric.chart):
-        texts.setdefault(f"{metric.chart}.svg", {})[metric.title] = metric.description
-    return {file: (" or ".join(found), " ".join(found.values())) for file, found in texts.items()}
+        texts.setdefault(metric.chart, {})[metric.title] = metric.description
+    return {chart: (" or ".join(found), " ".join(found.values())) for chart, found in texts.items()}
 
 
 def row_flags(row: Row) -> Mapping[Flag, list[str]]:
