@@ -29,6 +29,7 @@ def get_kernel(
     version: int | str | None = None,
     revision: str | None = None,
     trust: Sequence[str] = (),
+    backend: str | None = None,
 ) -> Any:
     """Return a kernel of the hub as a module, or a layer or function of it.
 
@@ -39,13 +40,14 @@ def get_kernel(
         revision: Branch, tag or commit, where the reference has none.
         trust: Publishers (``"org"``) or kernels (``"org/repo"``) to load although the hub does not list the
             publisher as trusted. A kernel is a program that runs with your permissions.
+        backend: ``"cpu"`` for a CPU build where torch was built for a GPU. Detected by default.
 
     Raises:
         HubError: The kernel is not available; ``.status`` is one of a closed set, and the reason is one line. It is
             an ``Unsupported``: inside ``load`` of ``run_benchmark`` it becomes records with this reason.
         KbtError: The reference, or another argument, is wrong.
     """
-    chosen, options = prepare(reference, version, revision, trust)
+    chosen, options = prepare(reference, version, revision, trust, backend)
     try:
         module = _load(chosen, options)
     except (Unsupported, KbtError):
@@ -65,6 +67,7 @@ def prepare(
     version: int | str | None,
     revision: str | None,
     trust: Sequence[str],
+    backend: str | None = None,
 ) -> tuple[KernelReference, ResolveOptions]:
     """Return the reference for this process's device, and how to resolve it; the arguments of :func:`get_kernel`."""
     choices = reference if isinstance(reference, Mapping) else {"": reference}
@@ -91,7 +94,7 @@ def prepare(
         reason = f"there is a kernel for {', '.join(parsed)} here, and this device is {device}"
         raise HubError(HubStatus.BACKEND_NOT_HERE, reason)
     # A torch that was built for a GPU and finds none runs on the CPU, where only CPU builds can run.
-    backend = "cpu" if device == "cpu" else None
+    backend = backend or ("cpu" if device == "cpu" else None)
     return parsed.get(device) or parsed[""], ResolveOptions(trust, seconds, backend)
 
 
