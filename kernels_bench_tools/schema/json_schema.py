@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
@@ -24,8 +23,7 @@ PUBLISHED: dict[str, type[msgspec.Struct]] = {
 
 def schema_text(kind: type[msgspec.Struct]) -> str:
     """Return the text of the file with this struct's JSON Schema."""
-    schema: dict[str, Any] = msgspec.json.schema(kind)
-    return json.dumps(schema, indent=2, sort_keys=True) + "\n"
+    return json.dumps(msgspec.json.schema(kind), indent=2, sort_keys=True) + "\n"
 
 
 if __name__ == "__main__":

@@ -50,14 +50,10 @@ def run_ncu(single: Sequence[str], several: Sequence[str], ncu: str, timeout: fl
 
 def _run(names: Sequence[str], cache_control: str, ncu: str, timeout: float) -> dict[str, float]:
     options = (
-        f"--clock-control none --cache-control {cache_control} --profile-from-start off --metrics {METRIC}"
+        f"--clock-control none --cache-control {cache_control} --profile-from-start off --metrics {METRIC} "
+        "--print-units base --csv --target-processes application-only"
     )
-    command = [
-        ncu,
-        *options.split(),
-        *["--print-units", "base", "--csv", "--target-processes", "application-only"],
-    ]
-    command += [sys.executable, "-m", "kernels_bench_tools.selfcheck", "--child", "ncu"]
+    command = [ncu, *options.split(), sys.executable, "-m", "kernels_bench_tools.selfcheck", "--child", "ncu"]
     command += ["--flush"] if cache_control == "none" else []
     command += ["--names", *names]
     try:

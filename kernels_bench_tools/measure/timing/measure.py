@@ -17,7 +17,6 @@ from kernels_bench_tools.measure.timing.cupti import MarkersMissingError, kernel
 from kernels_bench_tools.measure.timing.quantities import measure_quantities
 from kernels_bench_tools.measure.timing.sampling import (
     Call,
-    Draw,
     SamplingLimits,
     affordable,
     drifted,
@@ -207,9 +206,8 @@ def _measure_cpu(
     function: Callable[..., Any], input_sets: Sequence[Inputs], limits: SamplingLimits
 ) -> TimingResult:
     timer = CpuTimer(function, input_sets)
-    draw: Draw = timer.by_clock
-    warm = warm_up(draw, limits)
-    calls, reason = sample(draw, limits, warm.seconds_per_call)
+    warm = warm_up(timer.by_clock, limits)
+    calls, reason = sample(timer.by_clock, limits, warm.seconds_per_call)
     latency = summarize(
         calls,
         timer=Timer.MONOTONIC,
