@@ -109,7 +109,7 @@ def run_benchmark(
         suffix = "" if mode == FORWARD else f", {mode}"
         print(f"{info.implementation}: {found.name} on {info.device.name}, workloads {sets}{suffix}")
         width = max(len("workload"), *(len(workload.name) for workload in selected))
-        print(f"{'workload':<{width}}  {_line(_COLUMNS)}  status")
+        print(f"{'workload':<{width}}  {heading()}")
         for number, workload in enumerate(selected):
             print(f"{workload.name:<{width}}  ", end="", flush=True)
             trial = failure or run_trial(
@@ -118,7 +118,7 @@ def run_benchmark(
             record = make_record(info, workload, trial)
             peaks = session.peaks if number == 0 else {}
             written = file.append(with_session(record, session.sentinels, peaks))
-            print(f"{_line(_figures(written))}  {_status(written)}", flush=True)
+            print(result_line(written), flush=True)
         if failure is None:
             session.close()
         return file.complete(session.sentinels, session.peaks)
@@ -168,6 +168,16 @@ def _require_pattern(kernels: str) -> None:
             f"is not a regular expression: {error}",
             "A pattern for the names of the kernels that this implementation launches",
         ) from None
+
+
+def heading() -> str:
+    """Return the titles of the columns of ``result_line``."""
+    return f"{_line(_COLUMNS)}  status"
+
+
+def result_line(record: Record) -> str:
+    """Return a record's figures and status."""
+    return f"{_line(_figures(record))}  {_status(record)}"
 
 
 def _line(values: Iterable[str]) -> str:

@@ -1,8 +1,6 @@
 from __future__ import annotations
 
-import pytest
-
-from kernels_bench_tools.measure.harness import ResultTable
+from kernels_bench_tools.measure.harness import heading, result_line
 from kernels_bench_tools.schema.record import (
     Failure,
     Flag,
@@ -16,10 +14,8 @@ from kernels_bench_tools.schema.record import (
 )
 
 
-def test_a_line_has_every_figure_and_the_flags(capsys: pytest.CaptureFixture[str]) -> None:
-    table = ResultTable(["LN"])
-    table.start("LN")
-    table.finish(
+def test_a_line_has_every_figure_and_the_flags() -> None:
+    line = result_line(
         Record(
             ts="",
             run="",
@@ -36,10 +32,9 @@ def test_a_line_has_every_figure_and_the_flags(capsys: pytest.CaptureFixture[str
         )
     )
 
-    head, line = capsys.readouterr().out.splitlines()
+    head = heading()
     assert line.split() == (
         [
-            "LN",
             "0.2000",
             "ms",
             "0.5",
@@ -57,13 +52,11 @@ def test_a_line_has_every_figure_and_the_flags(capsys: pytest.CaptureFixture[str
     assert head.index("of peak") + len("of peak") == line.index("94% copy") + len("94% copy")
 
 
-def test_a_line_without_a_time_has_the_reason(capsys: pytest.CaptureFixture[str]) -> None:
-    table = ResultTable(["LN"])
-    table.start("LN")
-    table.finish(
+def test_a_line_without_a_time_has_the_reason() -> None:
+    line = result_line(
         Record(
             ts="", run="", impl="x", status=Status.OOM, err=Failure(type="OutOfMemoryError", msg="too large")
         )
     )
 
-    assert capsys.readouterr().out.splitlines()[1].split() == ["LN", "oom:", "too", "large"]
+    assert line.split() == ["oom:", "too", "large"]

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import time
+
 from kernels_bench_tools.measure.device.clocks import ClockSampler
 from kernels_bench_tools.measure.integrity.guard import Guard
 from kernels_bench_tools.measure.session import BenchmarkSession, open_session
@@ -49,4 +51,4 @@ def test_a_cpu_has_peaks_if_asked_and_no_sentinels() -> None:
 
         assert session.peaks["copy"] > 0
         assert session.sentinels == {}
-        assert session.clocks.samples() == []
+        assert session.clocks.samples(0, time.monotonic()) == []
