@@ -10,12 +10,12 @@ default:
     @just --list
 
 # Run what CI runs: lint, types, tests, browser tests, a build of the report.
-check: lint types-and-report test
+check: lint types test-and-report
 
 # The build leaves a core idle most of the time, since it measures one cell after another.
 [parallel]
 [private]
-types-and-report: types report
+test-and-report: (test "-n" "2") report
 
 # Check style and formatting.
 lint:
