@@ -91,9 +91,10 @@ def operator_keys(root: Path, operator: OperatorReport, notebooks: Mapping[str, 
     """Return the keys of an operator's pages, given the keys of all notebooks by path."""
     shared = [*operator.combined, *([operator.index] if operator.index else [])]
     results = digest(operator.folder, *(notebooks[notebook.path] for notebook in shared))
+    records = {file: files_key(root, [file]) for file in operator.record_files}
     implementations = {
-        one.path: digest(results, notebooks[one.path], files_key(root, operator.records_of(one)))
+        one.path: digest(results, notebooks[one.path], *(records[file] for file in operator.records_of(one)))
         for one in operator.implementations
     }
-    everything = digest(results, *implementations.values(), files_key(root, operator.record_files))
+    everything = digest(results, *implementations.values(), *records.values())
     return OperatorKeys(everything, implementations)
