@@ -74,12 +74,12 @@ def read_heads(path: Path) -> Iterator[RecordHead]:
 
 def valid_lines(path: Path) -> bytes:
     """Return the lines of a file that are records, as they are, each with its line feed; empty without a file."""
-    found = b""
+    found = []
     for line in path.read_bytes().split(b"\n") if path.is_file() else []:
         with suppress(msgspec.MsgspecError, UnicodeDecodeError):
             _RECORD.decode(line)
-            found += line + b"\n"
-    return found
+            found.append(line + b"\n")
+    return b"".join(found)
 
 
 def encode_record(record: Record) -> bytes:
