@@ -14,7 +14,7 @@ from kernels_bench_tools.file_io import write_struct
 from kernels_bench_tools.notebooks.cell import Cell
 from kernels_bench_tools.notebooks.graph import CellName, Graph, Node
 from kernels_bench_tools.notebooks.project import CellPolicy, Project
-from kernels_bench_tools.run.cache.entry import Draft, Entry, StoredResult
+from kernels_bench_tools.run.cache.entry import LOGS, Draft, Entry, StoredResult
 from kernels_bench_tools.run.cell_outputs import Collected
 from kernels_bench_tools.run.cell_records import add_failure, check_records
 from kernels_bench_tools.run.environment.base import Prepared
@@ -230,6 +230,6 @@ def describe_cell(project: Project, cell: Cell, entry: Entry | None, cached: boo
     result = entry.result
     run.status, run.reason, run.cached = result.status, result.reason, cached
     run.seconds, run.exit_code = result.seconds, result.exit_code
-    run.stdout, run.stderr, run.environment_log = log("stdout.txt"), log("stderr.txt"), log("environment.txt")
+    run.stdout, run.stderr, run.environment_log = map(log, LOGS)
     run.artifacts = {name: f"{inside}/artifacts/{name}" for name in result.artifacts}
     return run

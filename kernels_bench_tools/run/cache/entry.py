@@ -23,7 +23,7 @@ FORMAT = 2
 
 _DIGESTS = "digests.txt"
 _RESULT = "result.json"
-LOGS = ("stdout.txt", "stderr.txt", "environment.txt")
+LOGS = STDOUT, STDERR, ENVIRONMENT_LOG = ("stdout.txt", "stderr.txt", "environment.txt")
 _EMPTY_DIGEST = hashlib.sha256(b"").hexdigest()
 _SYNC_SECONDS = 0.1
 """Results that took longer are synced to the disk, which takes 2 ms; others can run again after a power cut."""
@@ -65,17 +65,17 @@ class _EntryFolder:
     @property
     def stdout(self) -> Path:
         """The file for the cell's standard output."""
-        return self.folder / "stdout.txt"
+        return self.folder / STDOUT
 
     @property
     def stderr(self) -> Path:
         """The file for the cell's standard error."""
-        return self.folder / "stderr.txt"
+        return self.folder / STDERR
 
     @property
     def environment_log(self) -> Path:
         """The file for the output of making its environment."""
-        return self.folder / "environment.txt"
+        return self.folder / ENVIRONMENT_LOG
 
 
 @dataclass(frozen=True)
