@@ -149,12 +149,12 @@ def _unchanged(*inputs: Any) -> Inputs:
 def _inputs(operator: Operator, workload: Workload, device: str, seed: int) -> Inputs:
     """Return the operator's inputs and a random gradient for each output."""
     inputs = operator.inputs(workload, device, seed)
-    # Only the shapes are needed: on the meta device nothing is computed.
-    shapes = [value.to("meta") if isinstance(value, Tensor) else value for value in inputs]
     generator = torch.Generator(device=device).manual_seed(seed + _GRADIENT_SEED)
     return *inputs, *(
-        torch.randn(output.shape, generator=generator, device=device, dtype=kind.dtype_for(inputs))
-        for kind, output in zip(operator.outputs, tensors_of(operator.reference(*shapes)), strict=True)
+        torch.randn(
+            tuple(output.shape(inputs)), generator=generator, device=device, dtype=output.dtype_for(inputs)
+        )
+        for output in operator.outputs
     )
 
 

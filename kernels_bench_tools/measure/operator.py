@@ -92,6 +92,8 @@ class Output:
     """Name of its torch dtype; the first input's if empty."""
     tolerance: Callable[[torch.dtype], Tolerance] | None = None
     """Its tolerance, given the first input's dtype; by default the operator's, given its own dtype."""
+    shape: Callable[[Inputs], Sequence[int]] = lambda inputs: inputs[0].shape
+    """Its shape for these inputs; the first input's unless given. A backward mode makes its gradient in this shape."""
 
     def dtype_for(self, inputs: Inputs) -> torch.dtype:
         """Return its dtype for these inputs."""

@@ -11,7 +11,14 @@ from torch import Tensor
 from torch.nn import functional
 
 from kernels_bench_tools.measure import inputs as helpers
-from kernels_bench_tools.measure.operator import Inputs, Operator, Tolerance, Workload, dtype_tolerance
+from kernels_bench_tools.measure.operator import (
+    Inputs,
+    Operator,
+    Output,
+    Tolerance,
+    Workload,
+    dtype_tolerance,
+)
 
 GROUPS = {"swiglu": "SwiGLU", "gelu_tanh": "GELU (tanh)", "gelu": "GELU (erf)"}
 APPROXIMATE = {"swiglu": "", "gelu_tanh": "tanh", "gelu": "none"}
@@ -40,6 +47,12 @@ def make_inputs(workload: Workload, device: str | torch.device, seed: int) -> In
     shape = (int(workload.axes["tokens"]), int(workload.axes["hidden_dim"]) * (1 if approximate else 2))
     x = helpers.random_tensors([shape], workload.torch_dtype, device, seed)
     return (*x, approximate) if approximate else x
+
+
+def output_shape(inputs: Inputs) -> tuple[int, int]:
+    """Return the result's shape: half of the columns for SwiGLU."""
+    x, *rest = inputs
+    return x.shape[0], x.shape[1] if rest else x.shape[1] // 2
 
 
 def edge_cases(workload: Workload, inputs: Inputs) -> Iterator[tuple[str, Inputs]]:
@@ -99,6 +112,7 @@ OPERATOR = Operator(
     inputs=make_inputs,
     reference=reference,
     flops=count_flops,
+    outputs=(Output(shape=output_shape),),
     slices=helpers.row_slices,
     edge_cases=edge_cases,
     tolerance=tolerance,

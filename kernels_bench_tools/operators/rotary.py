@@ -112,7 +112,7 @@ OPERATOR = Operator(
     inputs=make_inputs,
     reference=reference,
     flops=lambda inputs: FLOPS_PER_ELEMENT * (inputs[0].numel() + inputs[1].numel()),
-    outputs=(Output("q"), Output("k")),
+    outputs=(Output("q"), Output("k", shape=lambda inputs: inputs[1].shape)),
     slices=token_slices,
     edge_cases=edge_cases,
     baseline=reference,  # called with the workload's dtype

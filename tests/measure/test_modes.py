@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -12,7 +14,7 @@ from torch import Tensor
 from kernels_bench_tools.errors import OperatorError
 from kernels_bench_tools.measure.correctness.check import check
 from kernels_bench_tools.measure.modes import in_mode, start_autograd, timed_function
-from kernels_bench_tools.measure.operator import Operator, Workload
+from kernels_bench_tools.measure.operator import Operator, Workload, find_operator, tensors_of
 from kernels_bench_tools.measure.session import open_session
 from kernels_bench_tools.measure.trial import Trial, run_trial
 from kernels_bench_tools.schema.record import REJECTING, Status
@@ -156,3 +158,37 @@ def test_only_the_first_process_checks_edge_cases(layer_norm: Operator) -> None:
     assert second.correctness is not None
     assert first.correctness.corr["cases"] == 14
     assert second.correctness.corr["cases"] == 3
+
+
+@pytest.mark.parametrize(
+    "name", ["activation", "causal_conv1d", "cross_entropy", "flash_attn", "layer_norm", "rms_norm", "rotary"]
+)
+def test_gradients_have_the_shapes_of_the_outputs_and_the_same_bits_for_a_seed(name: str) -> None:
+    forward, backward = find_operator(name), in_mode(find_operator(name), "bwd")
+    for workload in backward.workloads("smoke"):
+        operator = forward.for_workload(workload)
+        given = operator.inputs(workload, "cpu", 5)
+        generator = torch.Generator().manual_seed(5 + 7919)
+
+        upstream = backward.for_workload(workload).inputs(workload, "cpu", 5)[len(given) :]
+
+        for output, gradient in zip(tensors_of(operator.reference(*given)), upstream, strict=True):
+            dtype = output.dtype if name == "cross_entropy" else given[0].dtype
+            assert torch.equal(gradient, torch.randn(output.shape, generator=generator, dtype=dtype))
+
+
+def test_the_inputs_of_a_backward_pass_need_no_compiler() -> None:
+    program = """
+import sys
+from kernels_bench_tools.measure.modes import in_mode
+from kernels_bench_tools.measure.operator import find_operator
+
+backward = in_mode(find_operator("layer_norm"), "bwd")
+(workload,) = backward.workloads("smoke")
+backward.inputs(workload, "cpu", 0)
+print("torch._dynamo" in sys.modules)
+"""
+
+    found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+
+    assert found.stdout == "False\n"
