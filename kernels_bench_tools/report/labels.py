@@ -32,6 +32,7 @@ _VERDICT = {
     Verdict.SLOWER: Label("▼", "slower", "bad"),
     Verdict.SAME: Label("=", "same", "plain"),
     Verdict.AMBIGUOUS: Label("≈", "ambiguous", "plain"),
+    Verdict.SEPARATE: Label("∥", "measured separately", "muted"),
     Verdict.NONE: Label("–", "not comparable", "muted"),
 }
 

@@ -432,7 +432,7 @@ class Record(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     sentinels: dict[str, list[float]] = msgspec.field(default_factory=dict)
     """Reference kernel to its milliseconds before and after the workloads of this process."""
     ceilings: dict[str, float] = msgspec.field(default_factory=dict)
-    """Peak rates measured in this process, GB/s or TFLOP/s (``matmul_<dtype>``); on its first record only."""
+    """Peak rates measured in this process, GB/s or TFLOP/s (``matmul_<dtype>``); in files on its first record only."""
     trust: str = ""
     """Which integrity checks were done, and what they cannot detect."""
     span_ms: float | None = None

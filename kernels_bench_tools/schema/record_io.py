@@ -149,7 +149,7 @@ def _decode_lines(data: bytes, where: str) -> Iterator[Record]:
 
 def _without_shared(record: Record, origin: Record) -> Record:
     """Return the record without the fields in which it equals the first record of its run."""
-    shared: dict[str, Any] = {"env": Environment(), "device": None, "sentinels": {}}
+    shared: dict[str, Any] = {"env": Environment(), "device": None, "sentinels": {}, "ceilings": {}}
     shared = {name: empty for name, empty in shared.items() if getattr(record, name) == getattr(origin, name)}
     if record.provenance == _shared_provenance(origin, record):
         shared["provenance"] = Provenance(seed=record.provenance.seed)
@@ -163,6 +163,7 @@ def _with_shared(record: Record, origin: Record) -> Record:
         env=record.env if record.env != Environment() else origin.env,
         device=record.device or origin.device,
         sentinels=record.sentinels or origin.sentinels,
+        ceilings=record.ceilings or origin.ceilings,
         provenance=record.provenance if record.provenance.harness else _shared_provenance(origin, record),
     )
 

@@ -46,6 +46,8 @@ class Verdict(StrEnum):
     SLOWER = "slower"
     SAME = "same"
     AMBIGUOUS = "ambiguous"
+    SEPARATE = "measured separately"
+    """Measured at another time, when the device was not equally fast, or is not known to have been."""
     NONE = "none"
     """Not comparable: one of the two cannot be ranked."""
 

@@ -2,12 +2,16 @@
 
 "Faster" and "slower" need an interval that excludes 1 and medians that differ by at least 0.5 %, "same" the whole
 interval within 2 % of 1. Everything else is ambiguous, and so is device time compared with host time, or a cold
-with a hot cache.
+with a hot cache. Two that were measured at different times get a verdict only if sentinels and peaks agree.
 """
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
+from datetime import datetime
+from math import log
+from statistics import median
 
 import msgspec
 
@@ -20,6 +24,15 @@ SAME_EFFECT = 0.02
 """Two are the same if the interval excludes a larger difference."""
 EFFECT_WITHOUT_INTERVAL = 0.10
 """Medians without an interval (five repetitions, say) must differ by this much for a verdict."""
+
+SAME_SPEED, SAME_MATMUL = SMALLEST_EFFECT, 0.015
+"""Largest difference between the readings of two sides on a GPU: medians over their processes of the sentinel before
+the workloads, and of the peaks. On H200s, readings of memory within a session differ by at most 0.31 %, on another card
+by up to 1.7 %; matmuls within a session by at most 1.15 %, as their clocks vary with power, else by up to 3.1 %."""
+SAME_SPEED_CPU = 0.25
+"""The same on a CPU, whose peaks vary this much within a session."""
+SESSION_SECONDS = 3600
+"""Where there are no readings, and on a CPU, two sides were measured together if at most this lies between them."""
 
 _DEVICE_TIMERS = {Timer.CUPTI: Timer.CUPTI, Timer.EVENTS: Timer.CUPTI}
 """Both time the device, so they may be compared."""
@@ -49,6 +62,8 @@ def compare(candidate: Sequence[Record], baseline: Sequence[Record]) -> Speedup:
         return Speedup(value=1.0, low=1.0, high=1.0, verdict=Verdict.BASELINE)
     if len(_quantities(records)) > 1:
         return Speedup(value=theirs.value / ours.value, verdict=Verdict.AMBIGUOUS)
+    if not _same_conditions(candidate, baseline):
+        return Speedup(value=theirs.value / ours.value, verdict=Verdict.SEPARATE)
     paired = len(candidate) > 1 and _numbers(candidate) == _numbers(baseline)
     ratio = ratio_interval(_groups(baseline), _groups(candidate)) if paired else ratio_of(theirs, ours)
     half_tick = resolution(record.lat_ms for record in records if record.lat_ms is not None)
@@ -68,6 +83,49 @@ def verdict_of(ratio: Estimate) -> Verdict:
         return direction
     within = ratio.low >= 1 / (1 + SAME_EFFECT) and ratio.high <= 1 + SAME_EFFECT
     return Verdict.SAME if within else Verdict.AMBIGUOUS
+
+
+def _same_conditions(candidate: Sequence[Record], baseline: Sequence[Record]) -> bool:
+    """Return whether the device was equally fast for both, as far as their records show."""
+    ours, theirs = _readings(candidate), _readings(baseline)
+    on_cpu = any(record.device is not None and record.device.kind == "cpu" for record in candidate)
+    common = ours.keys() & theirs.keys()
+    if not common or on_cpu:
+        together = _seconds_between(candidate, baseline) <= SESSION_SECONDS
+        if together or not common:
+            return together
+    return all(abs(log(ours[name] / theirs[name])) <= _same(name, on_cpu) for name in common)
+
+
+def _same(reading: str, on_cpu: bool) -> float:
+    if on_cpu:
+        return SAME_SPEED_CPU
+    return SAME_MATMUL if "matmul" in reading else SAME_SPEED
+
+
+def _readings(records: Sequence[Record]) -> dict[str, float]:
+    """Return sentinels and peaks, each its median over the processes; the null kernel varies by the timer's tick."""
+    found: dict[str, list[float]] = defaultdict(list)
+    for record in records:
+        # The sentinel after the workloads depends on what they were.
+        first = {name: times[0] for name, times in record.sentinels.items() if name != "null" and times}
+        for kind, values in (("sentinel", first), ("peak", record.ceilings)):
+            for name, value in values.items():
+                if value > 0:
+                    found[f"{kind} {name}"].append(value)
+    return {name: median(values) for name, values in found.items()}
+
+
+def _seconds_between(candidate: Sequence[Record], baseline: Sequence[Record]) -> float:
+    """Return the time between two sides; 0 if they overlap, or one of their times is not known."""
+    try:
+        ours, theirs = (
+            [datetime.fromisoformat(record.ts).timestamp() for record in records]
+            for records in (candidate, baseline)
+        )
+    except ValueError:
+        return 0.0
+    return max(min(ours) - max(theirs), min(theirs) - max(ours), 0.0)
 
 
 def _numbers(records: Sequence[Record]) -> list[int]:

@@ -62,11 +62,11 @@ def _view(
 
 def _peaks(found: Sequence[ViewRecords]) -> dict[str, float]:
     """Return the median of each measured peak over all processes of the device."""
-    values = defaultdict(list)
-    for records in (records for one in found for records in one.processes.values()):
-        for name, value in (item for record in records for item in record.ceilings.items()):
-            values[name].append(value)
-    return {name: median(them) for name, them in sorted(values.items())}
+    values: dict[str, dict[str, float]] = defaultdict(dict)
+    for record in (it for one in found for records in one.processes.values() for it in records):
+        for name, value in record.ceilings.items():
+            values[name][record.run] = value
+    return {name: median(of_run.values()) for name, of_run in sorted(values.items())}
 
 
 def _workloads(found: Sequence[ViewRecords]) -> list[WorkloadSummary]:

@@ -1,7 +1,10 @@
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
+from kernels_bench_tools.schema.device import Device
 from kernels_bench_tools.schema.record import CacheState, Status, Timer
 from kernels_bench_tools.schema.summary import Verdict
 from kernels_bench_tools.summarize.compare import compare
@@ -136,3 +139,49 @@ def test_the_reason_of_a_wrong_result_has_its_error(record):
     assert reason_of(record("a", 0.1, status=Status.INCORRECT, absmax=0.25)).endswith("by up to 0.25")
     judged = record("a", 0.1, status=Status.INCORRECT, corr={"reason": "3 NaN"})
     assert reason_of(judged) == "3 NaN"
+
+
+SESSION = {"sentinels": {"copy": [0.5010, 0.5080], "null": [0.0007]}, "ceilings": {"read": 4337.0}}
+
+
+@pytest.mark.parametrize(
+    ("readings", "verdict"),
+    [
+        (SESSION, Verdict.FASTER),
+        # As much as within a session, and the sentinel after other workloads is another.
+        ({"sentinels": {"copy": [0.5015, 0.5030]}, "ceilings": {"read": 4325.0}}, Verdict.FASTER),
+        ({"sentinels": {"copy": [0.5044, 0.5080]}, "ceilings": {"read": 4337.0}}, Verdict.SEPARATE),
+        ({"sentinels": {"copy": [0.5010, 0.5080]}, "ceilings": {"read": 4402.0}}, Verdict.SEPARATE),
+        ({"sentinels": {"copy": [0.5010]}}, Verdict.FASTER),  # only what both have is compared
+        ({"sentinels": {"null": [0.0010]}}, Verdict.FASTER),  # without readings, the same hour
+    ],
+)
+def test_a_verdict_needs_a_device_that_was_equally_fast_for_both(record, readings: dict[str, Any], verdict):
+    found = compare([record("fast", 0.1, **readings)], [record("base", 0.2, **SESSION)])
+
+    assert (found.value, found.verdict) == (2.0, verdict)
+    assert (found.low is None) == (verdict is Verdict.SEPARATE)
+
+
+@pytest.mark.parametrize(("percent", "verdict"), [(1.2, Verdict.FASTER), (1.8, Verdict.SEPARATE)])
+def test_readings_of_matmuls_may_differ_more(record, percent: float, verdict):
+    ours, base = ({"ceilings": {"matmul_bfloat16": rate}} for rate in (800 * (1 + percent / 100), 800.0))
+
+    assert compare([record("fast", 0.1, **ours)], [record("base", 0.2, **base)]).verdict is verdict
+
+
+@pytest.mark.parametrize(
+    ("ts", "copy", "verdict"),
+    [
+        ("2026-11-20T10:40:00Z", 20.0, Verdict.FASTER),
+        ("2026-11-21T10:00:00Z", 44.0, Verdict.FASTER),
+        ("2026-11-21T10:00:00Z", 20.0, Verdict.SEPARATE),
+        ("2026-11-21T10:00:00Z", None, Verdict.SEPARATE),
+    ],
+)
+def test_on_a_cpu_rows_of_another_hour_need_peaks_that_agree(record, ts, copy, verdict):
+    device = Device(kind="cpu", name="CPU", slug="cpu")
+    base = record("base", 0.2, device=device, ceilings={"copy": 46.0})
+    ours = record("ours", 0.1, device=device, ts=ts, ceilings={} if copy is None else {"copy": copy})
+
+    assert compare([ours], [base]).verdict is verdict
