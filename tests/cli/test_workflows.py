@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 import yaml
 
-FOLDER = Path(__file__).parents[2] / ".github" / "workflows"
+ROOT = Path(__file__).parents[2]
+FOLDER = ROOT / ".github" / "workflows"
 WORKFLOWS = sorted(FOLDER.glob("*.yml"))
 REPORT = FOLDER / "report.yml"
 _COMMAND = re.compile(r"\bkbt (?P<arguments>[^|)\n]*)")
@@ -68,6 +69,26 @@ def test_no_workflow_is_given_more_than_it_needs(path: Path) -> None:
     assert load(path)["permissions"] == {"contents": "read"}
     granted = {name: job["permissions"] for name, job in load(path)["jobs"].items() if "permissions" in job}
     assert granted == ({"deploy": {"pages": "write", "id-token": "write"}} if path == REPORT else {})
+
+
+@pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.name)
+def test_every_action_is_pinned_by_a_commit_and_keeps_no_credentials(path: Path) -> None:
+    # A tag can be moved to other code. The comment is the release of the commit.
+    used = re.findall(r"uses:(.*)", path.read_text(encoding="utf-8"))
+
+    assert used
+    assert [one for one in used if not re.fullmatch(r" [\w/-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+", one)] == []
+    checkouts = [step for step in steps(path) if step.get("uses", "").startswith("actions/checkout@")]
+    assert all(step["with"]["persist-credentials"] is False for step in checkouts)
+
+
+def test_uv_is_installed_in_one_version() -> None:
+    scripts = [path.read_text(encoding="utf-8") for path in (*WORKFLOWS, ROOT / ".ci" / "run")]
+    installed = [command for script in scripts for command in re.findall(r"pip install\b(.*)", script)]
+
+    assert len(installed) == 3
+    assert len(set(installed)) == 1
+    assert re.fullmatch(r" --quiet uv==\d+\.\d+\.\d+", installed[0])
 
 
 def test_one_build_at_a_time_holds_a_device_and_is_not_cut_off() -> None:
