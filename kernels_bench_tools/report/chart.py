@@ -14,12 +14,47 @@ from functools import lru_cache
 
 from markupsafe import Markup
 
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
 _SVG = "{http://www.w3.org/2000/svg}"
 _XLINK_HREF = "{http://www.w3.org/1999/xlink}href"
 _SHAPES = "path rect circle ellipse line polyline polygon text tspan textPath use symbol marker"
 _STRUCTURE = "svg g a title desc defs clipPath mask linearGradient radialGradient stop pattern style"
 _DRAWING = frozenset(_SVG + name for name in f"{_SHAPES} {_STRUCTURE}".split())
 _TEXTS = frozenset(_SVG + name for name in ("title", "desc", "style"))
+_PROPERTIES = _words(
+    """
+    alignment-baseline baseline-shift clip-path clip-rule color color-interpolation direction display
+    dominant-baseline fill fill-opacity fill-rule font font-family font-size font-size-adjust font-stretch
+    font-style font-variant font-weight image-rendering letter-spacing marker marker-end marker-mid marker-start
+    mask mask-type opacity paint-order pointer-events shape-rendering stop-color stop-opacity stroke
+    stroke-dasharray stroke-dashoffset stroke-linecap stroke-linejoin stroke-miterlimit stroke-opacity
+    stroke-width text-anchor text-decoration text-rendering vector-effect visibility white-space word-spacing
+    writing-mode
+    """
+)
+"""Those that paint. Others, such as ``position``, would place a part of the figure on the rest of the page."""
+_ATTRIBUTES = _PROPERTIES | _words(
+    """
+    class clipPathUnits cx cy d dx dy fr fx fy gradientTransform gradientUnits height href id lang lengthAdjust
+    markerHeight markerUnits markerWidth maskContentUnits maskUnits method offset orient overflow pathLength
+    patternContentUnits patternTransform patternUnits points preserveAspectRatio r refX refY role rotate rx ry
+    side spacing spreadMethod startOffset style tabindex textLength transform type version viewBox width x x1 x2
+    y y1 y2
+    """
+)
+_NOT_OF_THE_ROOT = ("width", "height", "overflow", "tabindex", "transform")
+"""The root is a box of the page: these would make it larger than its place, or move it."""
+_FUNCTION = re.compile(r"([\w-]*)\s*\(")
+_FUNCTIONS = _words("url rgb rgba hsl hsla var calc")
+_MEDIA = re.compile(r"@media[\w\s():,.-]*")
+_SELECTOR = re.compile(r"[\w.#*][\w\s.#*>-]*(?::hover)?")
+"""With such a selector, a rule that is nested in one for the figure applies to its parts only."""
+_MOST_COPIES = 100_000
+"""Elements that all ``<use>`` of a figure may show; each copy takes the browser time."""
 _FOREIGN_URL = re.compile(r"url\(\s*['\"]?(?!#)", re.IGNORECASE)
 _LOCAL_URL = re.compile(r"url\(\s*['\"]?#([^'\")\s]+)['\"]?\s*\)", re.IGNORECASE)
 _SCHEME = re.compile(r"^[\s\x00-\x20]*([a-z][a-z0-9+.\-\s]*):", re.IGNORECASE)
@@ -97,9 +132,12 @@ def _keep_drawing(element: ET.Element) -> None:
     if _XLINK_HREF in attributes:
         attributes.setdefault("href", attributes[_XLINK_HREF])
     for name, value in list(attributes.items()):
-        # A link with a bracket is left to `_relink`.
-        foreign = "(" in value and name != "href" and _FOREIGN_URL.search(value)
-        if foreign or not _is_allowed(name):
+        if not _is_allowed(name) or (name == "tabindex" and value not in {"0", "-1"}):
+            del attributes[name]
+        elif name == "style":
+            attributes[name] = _painting(value)
+        # A link is left to `_relink`.
+        elif name in _PROPERTIES and _reaches_out(value):
             del attributes[name]
     for child in list(element):
         if child.tag in _DRAWING:
@@ -113,15 +151,35 @@ def _keep_drawing(element: ET.Element) -> None:
 
 @lru_cache(maxsize=1024)
 def _is_allowed(name: str) -> bool:
-    """Whether an attribute of this name draws: it has no other namespace, and is no event handler."""
-    return not (name.startswith("{") or ":" in name or name.lower().startswith("on"))
+    """Whether an attribute of this name draws, or is read by the page's script and by screen readers."""
+    return name in _ATTRIBUTES or re.fullmatch(r"(?:data|aria)-[\w-]+", name) is not None
+
+
+def _reaches_out(value: str) -> bool:
+    """Whether a value of CSS could load something, or cannot be judged because of escapes and comments."""
+    if not any(mark in value for mark in ("(", "\\", "/*", "<", "{", "}")):
+        return False
+    functions = {name.lower() for name in _FUNCTION.findall(value)}
+    rest = _FUNCTION.sub("", value)
+    return bool(functions - _FUNCTIONS or _FOREIGN_URL.search(value) or re.search(r"[\\<{}]|/\*", rest))
+
+
+def _painting(css: str) -> str:
+    """Return the declarations of ``css`` that paint."""
+    return ";".join(
+        part
+        for part in css.split(";")
+        if part.partition(":")[0].strip().lower() in _PROPERTIES and not _reaches_out(part)
+    )
 
 
 def _inlined(
     root: ET.Element, label: str, unique_id: Callable[[str], str], relink: Callable[[str], str | None]
 ) -> Markup:
-    for size in ("width", "height"):
-        root.attrib.pop(size, None)
+    for name in _NOT_OF_THE_ROOT:
+        root.attrib.pop(name, None)
+    if root.get("class") != "figure":  # classes of the page's own boxes
+        root.attrib.pop("class", None)
     # Not "img", whose parts cannot be reached: the series inside are links.
     root.attrib |= {"role": "group", "aria-label": label}
     _relink(root, relink)
@@ -146,6 +204,24 @@ def _relink(root: ET.Element, relink: Callable[[str], str | None]) -> None:
             target = relink(url)
             if target is not None:
                 element.set("href", target)
+    _limit_copies(root)
+
+
+def _limit_copies(root: ET.Element) -> None:
+    """Drop each ``<use>`` of what has one itself, since such copies multiply, and those above ``_MOST_COPIES``."""
+    named = {f"#{element.get('id')}": element for element in root.iter() if "id" in element.attrib}
+    sizes: dict[str, int] = {}
+    copies = 0
+    for use in root.iter(f"{_SVG}use"):
+        href = use.get("href", "")
+        if href not in sizes:
+            target = named.get(href)
+            nested = target is not None and next(target.iter(f"{_SVG}use"), None) is not None
+            sizes[href] = _MOST_COPIES + 1 if target is None or nested else sum(1 for _ in target.iter())
+        copies += sizes[href]
+        if copies > _MOST_COPIES:
+            copies -= sizes[href]
+            use.attrib.pop("href", None)
 
 
 def _rename_ids(root: ET.Element, unique_id: Callable[[str], str]) -> None:
@@ -167,23 +243,35 @@ def _rename_ids(root: ET.Element, unique_id: Callable[[str], str]) -> None:
 
 
 def _scope_styles(root: ET.Element, unique_id: Callable[[str], str]) -> None:
-    """Nest each style sheet in a rule for the figure, or drop one that could apply outside of it."""
+    """Nest the rules of each style sheet in a rule for the figure; drop those that could apply outside of it."""
     for parent in list(root.iter()):
         for style in parent.findall(f"{_SVG}style"):
             css = style.text or ""
-            if _FOREIGN_URL.search(css) or re.search(r"@import|\\|</|/\*", css) or not _is_balanced(css):
+            rules = "" if "/*" in css or "\\" in css else _scoped_rules(css)
+            if not rules:
                 parent.remove(style)
                 continue
             if "id" not in root.attrib:
                 root.set("id", unique_id("figure"))
             quoted = root.attrib["id"].replace("\\", "\\\\").replace('"', '\\"')
-            style.text = f'[id="{quoted}"] {{ {css.strip()} }}'
+            style.text = f'[id="{quoted}"] {{ {rules} }}'
 
 
-def _is_balanced(css: str) -> bool:
-    depth = 0
-    for char in css:
-        depth += {"{": 1, "}": -1}.get(char, 0)
-        if depth < 0:
-            return False
-    return depth == 0
+def _scoped_rules(css: str) -> str:
+    rules: list[str] = []
+    opened: list[str] = []
+    pieces = re.split(r"([{}])", css)
+    for text, bracket in zip(pieces[::2], pieces[1::2], strict=False):
+        if bracket == "{":
+            opened.append(text.rpartition(";")[2].strip())
+        elif opened:
+            selector = opened.pop()
+            painting = _painting(text)
+            if not painting or not all(_SELECTOR.fullmatch(one.strip()) for one in selector.split(",")):
+                continue
+            rule = f"{selector} {{{painting}}}"
+            if not opened:
+                rules.append(rule)
+            elif len(opened) == 1 and _MEDIA.fullmatch(opened[0]):
+                rules.append(f"{opened[0]} {{ {rule} }}")
+    return " ".join(rules)

@@ -6,7 +6,9 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from functools import cache
+from html import unescape
 from typing import Any
+from xml.etree import ElementTree
 
 from markdown_it import MarkdownIt
 from markdown_it.renderer import RendererHTML
@@ -27,6 +29,7 @@ from kernels_bench_tools.report.page import Page
 from kernels_bench_tools.schema.build import CellRun, NotebookRun, Prose
 
 _PLACEHOLDER = re.compile(r"!\[(artifact:[^\]\n]+|contents|operators(?::[^\]\n]*)?|results)\](?![(\[])")
+_LONGEST_PLACEHOLDER = 4000
 _RAW_ID = re.compile(r"""\bid\s*=\s*["']?([^"'\s>]+)""")
 _ARTIFACT_RULES = [
     *("heading", "lheading", "list", "table", "fence", "code"),
@@ -100,7 +103,11 @@ def _fence(code: str, language: str, _attributes: str) -> str:
 
 
 def _placeholder(state: StateInline, silent: bool) -> bool:
-    match = _PLACEHOLDER.match(state.src, state.pos)
+    # Bounded, or a line of thousands of unclosed placeholders would be read to its end for each of them.
+    end = state.pos + _LONGEST_PLACEHOLDER
+    if state.src.find("]", state.pos, end) < 0:
+        return False
+    match = _PLACEHOLDER.match(state.src, state.pos, end)
     if match is None:
         return False
     if not silent:
@@ -199,12 +206,17 @@ def _standing_alone(tokens: Sequence[Token], index: int) -> list[str]:
 
 def _formula(tex: str, options: dict[str, Any]) -> Markup:
     """Return a formula as MathML, or as code if it cannot be converted."""
-    from latex2mathml.converter import convert  # slow to import, and few pages have formulas
+    from latex2mathml.converter import convert_to_element  # slow to import, and few pages have formulas
 
     display = "block" if options.get("display_mode") else "inline"
     try:
-        # The converter escapes text, and prose is its author's own.
-        return Markup(convert(tex, display=display))  # noqa: S704
+        math = convert_to_element(tex, display=display)
+        for element in math.iter():
+            # The converter writes symbols as references and leaves other text, such as a tag, as it is.
+            element.text = unescape(element.text or "") or None
+            for name in ("class", "href", "style"):
+                element.attrib.pop(name, None)
+        return Markup(ElementTree.tostring(math, encoding="unicode"))  # noqa: S704 - escaped by ElementTree
     except Exception:  # its errors have no common base class
         return Markup("<code>{}</code>").format(" ".join(tex.split()))
 

@@ -12,6 +12,11 @@ const slugOf = element => element.dataset.series;
 const keyOf = element => slugOf(element).split("--")[0];
 const ofSeries = (kind, slug, within = document) => within.querySelector(`.${kind}[data-series="${CSS.escape(slug)}"]`);
 
+// A figure of a cell may have any attributes: one that makes no sense must not stop the rest of the page.
+const attempt = work => part => {
+  try { work(part); } catch (error) { console.warn(error); }
+};
+
 let hidden = new Set(), filtered = new Set(), order = "", metric = "", scale = "";
 // Functions that update charts and tables after a change of these.
 const draws = [];
@@ -261,7 +266,7 @@ const move = (series, band, at, up) => {
 };
 
 const setUpChart = chart => {
-  const readout = chart.querySelector(".readout");
+  const readout = chart.querySelector(":scope > .readout");
   const series = all(".series", chart), keys = series.map(keyOf);
   // The keyboard focuses a series on its line, or on its label if nothing of it was drawn.
   const stops = series.map(one => one.querySelector("a[href]") || ofSeries("legend-label", slugOf(one), chart)?.querySelector("a[href]") || one);
@@ -338,7 +343,7 @@ const setUpChart = chart => {
 
 draws.push(() => {
   for (const element of all(".chart [data-series]")) flag(element, "off", hidden.has(keyOf(element)) || filtered.has(slugOf(element)));
-  all(".panel").forEach(redraw);
+  all(".panel").forEach(attempt(redraw));
 });
 
 // ---- Tables: sorting, and the buttons that show or hide lines ----
@@ -409,7 +414,7 @@ draws.push(() => all("table:has(th[data-key])").forEach(sortTable));
 on(document, "DOMContentLoaded", () => {
   all("button.theme").forEach(setUpTheme);
   setUpForm();
-  all(".chart").forEach(setUpChart);
+  all(".chart").forEach(attempt(setUpChart));
   all("th[data-key]").forEach(setUpHead);
   all("tr[data-status]").forEach(setUpKey);
   for (const row of all("tr[data-series]")) {

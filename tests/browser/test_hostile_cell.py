@@ -26,7 +26,10 @@ SVG = f"""<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 9 9" onload="wind
 <script>window.taken = 7</script><image href="https://taken.example/a.png"/>
 <a href="javascript:window.taken=8"><text id="bait-svg" y="5">x</text></a>
 <foreignObject><body xmlns="http://www.w3.org/1999/xhtml"><img src="x" onerror="window.taken=9"/></body></foreignObject>
+<style>body:has(&amp;) {{ display: none }} :root {{ display: none }} rect {{ position: fixed }}</style>
+<g class="panel" data-scales="[" data-box="x"/><g class="series readout"/>
 <text>{ATTACK.replace("<", "&lt;")}</text></svg>"""
+FORMULAS = r"$\text{<script>window.taken=13</script>}$ $\mbox{<img src=x onerror='window.taken=14'>}$"
 NAMES = [
     "<img src=x onerror=window.taken=10>.csv",
     '"onmouseover="window.taken=11.txt',
@@ -62,7 +65,7 @@ def hostile_site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     front = f"---\ntitle: {json.dumps(ATTACK)}\ndescription: {json.dumps(ATTACK)}\n---\n"
     shown = "![artifact:figure.svg]\n\n![artifact:table.csv]\n"
     cell = f"```python id=a outputs=*,op.jsonl\n{code}\n```\n"
-    notebook.write_text(f"{front}\nProse.\n\n{shown}\n{cell}\n")
+    notebook.write_text(f"{front}\nProse. {FORMULAS}\n\n{shown}\n{cell}\n")
     run = build(find_project(root), [], BuildOptions(environment="current", processes=1), Progress())
     (entry,) = [cell for one in run.notebooks for cell in one.cells]
     assert entry.status == "error"
@@ -115,6 +118,34 @@ def test_what_the_cell_printed_is_there_to_be_read(hostile_site: Path) -> None:
     assert "did not keep" in text
     assert "passwd.txt" in text
     assert not list(hostile_site.rglob("passwd.txt"))
+
+
+def test_scripts_run_from_files_only(hostile_site: Path, browser: Browser, tmp_path: Path) -> None:
+    page = browser.new_page()
+    for path in hostile_site.rglob("*.html"):
+        text = path.read_text(encoding="utf-8")
+        injected = tmp_path / path.name
+        script = "<script>window.taken = 15</script><p onclick='window.taken = 16' id=handler>x</p>"
+        injected.write_text(text.replace("</main>", f"{script}</main>"), encoding="utf-8")
+        page.goto(injected.as_uri())
+        page.locator("#handler").click(force=True)
+        assert page.evaluate("window.taken") is None
+        page.goto(path.as_uri())
+        if path.name != "404.html":
+            assert page.evaluate("document.documentElement.matches('.scripted')")
+            assert page.locator("button.theme").is_visible()
+    page.close()
+
+
+def test_a_figure_leaves_the_page_around_it_as_it_is(hostile_site: Path, browser: Browser) -> None:
+    page = browser.new_page()
+    page.goto((hostile_site / "op" / "impls" / "evil.html").as_uri())
+
+    assert page.locator("h1").is_visible()
+    assert page.evaluate("getComputedStyle(document.body).display") != "none"
+    page.locator("button.theme").click()
+    assert page.evaluate("document.documentElement.dataset.theme")
+    page.close()
 
 
 def test_the_browser_would_have_noticed(tmp_path: Path, visit: Callable[[Path], list[object]]) -> None:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import time
+
 import msgspec
 import pytest
 
 from kernels_bench_tools.report.chart import inline_chart
 from kernels_bench_tools.report.page import Links
 from kernels_bench_tools.report.site import publish
+from kernels_bench_tools.schema.build import Prose
 from kernels_bench_tools.schema.summary import Summary
 
 PAYLOAD = '<script>alert("1")</script><img src=x onerror=alert(1)>"\'&'
@@ -129,12 +132,87 @@ def test_names_cannot_lead_out_of_the_site(sample):
         '<animate attributeName="href" to="javascript:alert(1)"/>',
         "<title>&lt;script&gt;</title><desc><style>alert</style></desc>",
         '<p xmlns="http://www.w3.org/1999/xhtml">alert</p>',
+        '<set attributeName="href" to="javascript:alert(1)"/>',
+        '<a href="https://example.org" ping="https://alert.example" target="alert"><text>x</text></a>',
+        '<rect autofocus="alert" accesskey="alert" slot="alert" tabindex="9999alert"/>',
+        '<rect style="position:fixed;inset:0;content:alert"/>',
+        '<rect style="fill:red;background:image-set(&quot;https://example.org/alert&quot; 1x)"/>',
+        '<rect fill="u\\72l(https://example.org/alert)"/>',
+        '<rect style="fill:u\\72l(https://example.org/alert)"/>',
+        '<rect fill="src(&quot;https://example.org/alert&quot;)"/>',
+        '<rect style="fill:red;}.alert{color:red"/>',
+        "<style>.result:has(&amp;), body:has(&amp;) .alert { fill: red }</style>",
+        "<style>:root .alert { fill: red }</style>",
+        "<style>&amp; ~ .alert { fill: red }</style>",
+        "<style>+ .alert { fill: red }</style>",
+        "<style>rect, html .x ~ .alert { fill: red }</style>",
+        "<style>@media print { body .alert:not(a) { fill: red } }</style>",
+        "<style>@layer alert { rect { position: fixed } }</style>",
+        "<style>rect { position: fixed; background: alert; fill: url(https://example.org/alert) }</style>",
+        "<style>@font-face { font-family: alert; src: url(https://example.org/alert) }</style>",
     ],
 )
 def test_a_figure_keeps_only_what_draws(inner):
     inlined = inline(inner)
     assert "alert" not in inlined
     assert "<script" not in inlined
+
+
+def test_the_root_of_a_figure_stays_in_its_place():
+    root = 'class="skip top" transform="scale(99)" overflow="visible" style="fill:red;position:fixed;inset:0"'
+    data = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 9 9" width="9999" {root}><rect/></svg>'
+    _, figure = inline_chart(data.encode(), "a figure", lambda wanted: wanted, lambda url: url)
+    assert str(figure) == (
+        '<svg viewBox="0 0 9 9" style="fill:red" role="group" aria-label="a figure"><rect/></svg>'
+    )
+
+
+def test_shapes_of_a_figure_cannot_multiply():
+    doubled = "".join(f'<g id="g{n}"><use href="#g{n + 1}"/><use href="#g{n + 1}"/></g>' for n in range(40))
+    inlined = inline(f'{doubled}<path id="g40" d="M0 0"/>')
+    assert inlined.count("<use href=") == 2
+    many = '<g id="g">' + "<path/>" * 999 + "</g>" + '<use href="#g"/>' * 200
+    assert inline(many).count("<use href=") == 100
+
+
+def test_simple_styles_of_a_figure_are_kept():
+    css = "@media (prefers-color-scheme:dark){ .a { fill: #fff } } .a text, #b > path:hover { stroke: red }"
+    assert (
+        "{ @media (prefers-color-scheme:dark) { .a { fill: #fff } } .a text, #b > path:hover { stroke: red } }"
+        in (inline(f"<style>{css.replace('>', '&gt;')}</style>").replace("&gt;", ">"))
+    )
+
+
+@pytest.mark.parametrize(
+    "formula",
+    [
+        r"\text{<script>alert(1)</script>}",
+        r"\text{&lt;script&gt;alert(1)&lt;/script&gt;}",
+        r"\mbox{<img src=x onerror=alert(1)>}",
+        r"\textbf{</mtext></math><script>alert(1)</script>}",
+        r"\href{javascript:alert(1)}{x}",
+        r"\style{position:fixed}{x}\class{top}{x}",
+        r'\color{"><script>alert(1)</script>}{x}',
+        r"\operatorname{<script>}\verb|<script>|\tag{<script>}",
+        "{" * 20000,
+    ],
+)
+@pytest.mark.parametrize("marks", ["$", "$$"])
+def test_a_formula_is_text(sample, read_page, formula, marks):
+    sample.notebook(f"{TRITON}.md").blocks.insert(0, Prose(text=f"{marks}{formula}{marks}\n"))
+    publish(sample.root, sample.build, sample.root / "site")
+    page = read_page(sample.root / "site", f"{TRITON}.html")
+    assert harmless(page)
+    parts = [part for formula in page.elements("math") for part in formula.iter()]
+    assert not [part for part in parts if {"href", "style", "class"} & part.attrib.keys()]
+
+
+@pytest.mark.parametrize("text", ["![artifact:", "![operators:", "![", "[", "$a ", "`a``", "*a_"])
+def test_a_long_line_of_prose_takes_no_longer_than_others(sample, text):
+    sample.notebook(f"{TRITON}.md").blocks.insert(0, Prose(text=text * 20_000))
+    started = time.monotonic()
+    publish(sample.root, sample.build, sample.root / "site")
+    assert time.monotonic() - started < 10
 
 
 def test_a_figure_that_declares_entities_is_shown_as_an_image(sample, read_page):
