@@ -9,7 +9,7 @@ from pathlib import Path
 
 from kernels_bench_tools.errors import NotebookError
 from kernels_bench_tools.notebooks.cell import Cell, read_cell
-from kernels_bench_tools.notebooks.fences import Fence, find_fences
+from kernels_bench_tools.notebooks.fences import MOST_COMMENTED, Fence, count_commented, find_fences
 from kernels_bench_tools.notebooks.front_matter import read_front_matter
 from kernels_bench_tools.notebooks.project import STATE_FOLDER, Project, operator_of
 from kernels_bench_tools.schema.build import FrontMatter
@@ -88,6 +88,10 @@ def survey_notebook(project: Project, path: Path) -> Notebook:
     lines = text.split("\n")
     front, before, front_problems = read_front_matter(name, lines)
     body = lines[before:]
+    if count_commented(body) > MOST_COMMENTED:
+        what = f"has more than {MOST_COMMENTED} cells that are commented out"
+        problems.append(NotebookError(name, what, "", "Remove those that are not needed"))
+        body = []
     fences = find_fences(body)
     blocks = _blocks(project, name, fences, body, before, problems)
     return Notebook(

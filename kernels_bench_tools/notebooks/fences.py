@@ -9,6 +9,9 @@ from functools import cache
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
+MOST_COMMENTED = 100
+"""Commented cells in a notebook: to read one, the whole text is parsed again."""
+
 
 @dataclass(frozen=True)
 class Fence:
@@ -29,6 +32,11 @@ class Fence:
     def is_python(self) -> bool:
         """Whether the first word after the fence is exactly ``python``."""
         return self.info.split(maxsplit=1)[:1] == ["python"]
+
+
+def count_commented(lines: Sequence[str]) -> int:
+    """Return how many lines look like the first one of a commented cell."""
+    return sum(_commented_info(line.strip()) is not None for line in lines)
 
 
 def find_fences(lines: Sequence[str]) -> list[Fence]:

@@ -41,6 +41,8 @@ _TYPES: dict[str, Any] = {
     "on_huggingface": str,
 }
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_LONGEST = 100_000
+_DEEPEST = 20
 _EXPECTED = {
     str: "Text",
     bool: "true or false",
@@ -89,8 +91,10 @@ def unmet_requirement(front: FrontMatter, device: Device) -> str:
 
 def _load(where: str, block: Sequence[str]) -> dict[str, Any]:
     example = "Lines like `title: Triton`"
+    text = "\n".join(block[1:-1])
     try:
-        data = yaml.load("\n".join(block[1:-1]), Loader=_LOADER)  # noqa: S506 - both loaders are safe ones
+        _check_size(where, text)
+        data = yaml.load(text, Loader=_LOADER)  # noqa: S506 - both loaders are safe ones
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         line = mark.line + 2 if mark else 1
@@ -104,6 +108,21 @@ def _load(where: str, block: Sequence[str]) -> dict[str, Any]:
     if not isinstance(data, dict | None):
         raise NotebookError(f"{where}:2", f"the front matter is a {type(data).__name__}", example)
     return {str(key): value for key, value in (data or {}).items()}
+
+
+def _check_size(where: str, text: str) -> None:
+    """Raise ``NotebookError`` for front matter that may take long to read: aliases multiply what they name."""
+    expected = "Lines like `title: Triton`"
+    if len(text) > _LONGEST:
+        raise NotebookError(f"{where}:1", f"the front matter has more than {_LONGEST} characters", expected)
+    depth = 0
+    for event in yaml.parse(text, Loader=_LOADER):
+        at = f"{where}:{event.start_mark.line + 2 if event.start_mark else 1}"
+        if isinstance(event, yaml.AliasEvent):
+            raise NotebookError(at, "the front matter has an alias", "Each value in full", "Replace `*name`")
+        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+        if depth > _DEEPEST:
+            raise NotebookError(at, f"the front matter is more than {_DEEPEST} levels deep", expected)
 
 
 def _check_keys(where: str, block: Sequence[str], data: dict[str, Any]) -> list[NotebookError]:

@@ -1,3 +1,5 @@
+import time
+
 import pytest
 
 from kernels_bench_tools.errors import NotebookError
@@ -9,6 +11,31 @@ CELL = "```python id=a\n1\n```\n"
 def problems(workspace, text):
     workspace.write("n.md", text)
     return [str(problem) for problem in survey_project(workspace.project).problems()]
+
+
+LAUGHS = "".join(f"a{n}: &a{n} [{f'*a{n - 1}, ' * 9}]\n" for n in range(1, 9))
+MERGES = "".join(f"m{n}: &m{n}\n  <<: [{f'*m{n - 1}, ' * 9}]\n" for n in range(1, 9))
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (f"---\na0: &a0 x\n{LAUGHS}---\n", "n.md:3: the front matter has an alias"),
+        (f"---\nm0: &m0 {{a: b}}\n{MERGES}---\n", "n.md:4: the front matter has an alias"),
+        ("---\na: &a [*a]\n---\n", "n.md:2: the front matter has an alias"),
+        (f"---\ntitle: {'[' * 30_000}\n---\n", "n.md:2: the front matter is more than 20 levels deep"),
+        (f"---\ntitle:\n  {'- ' * 30_000}x\n---\n", "n.md:3: the front matter is more than 20 levels deep"),
+        (f"---\ntitle: {'x' * 200_000}\n---\n", "n.md:1: the front matter has more than 100000 characters"),
+        ("# ```python id=a\n1\n# ```\n" * 10_000, "n.md: has more than 100 cells that are commented out"),
+    ],
+    ids=["aliases", "merges", "cycle", "flow", "block", "long", "commented"],
+)
+def test_a_notebook_that_would_take_long_to_read_is_one_line(workspace, text, said):
+    started = time.monotonic()
+    (problem,) = problems(workspace, text)
+
+    assert time.monotonic() - started < 20
+    assert problem.startswith(said)
 
 
 @pytest.mark.parametrize(
