@@ -62,6 +62,34 @@ def environment_of(workspace) -> dict[str, str]:
     return json.loads(workspace.text(workspace.result("n.md").stdout))
 
 
+@pytest.mark.parametrize("name", ["HTTPS_PROXY", "http_proxy", "ALL_PROXY", "PIP_PROXY", "NO_PROXY"])
+@pytest.mark.parametrize(
+    "value",
+    [
+        "user:secret@host:3128",
+        "token@host:3128",
+        "//user:secret@host",
+        "http://user:sec/ret@host:3128",
+        "user:sec@ret@host",
+        "socks5h:user:secret@host",
+    ],
+)
+def test_a_proxy_with_a_password_is_not_passed_on(name, value):
+    assert allowed_variables({name: value}) == {}
+
+
+@pytest.mark.parametrize("name", ["PIP_FIND_LINKS", "UV_INDEX", "HF_ENDPOINT", "PIP_EXTRA_INDEX_URL"])
+def test_an_address_with_a_password_is_not_passed_on(name):
+    assert allowed_variables({name: "me:secret@index.example/simple"}) == {}
+    assert allowed_variables({name: "https://a.example me:secret@index.example"}) == {}
+    assert allowed_variables({name: "/opt/wheels@2"}) == {name: "/opt/wheels@2"}
+
+
+def test_overrides_of_kernels_with_versions_are_passed_on():
+    value = "kernels-community/a@1=/srv/a:kernels-community/b@2=/srv/b"
+    assert allowed_variables({"LOCAL_KERNELS": value}) == {"LOCAL_KERNELS": value}
+
+
 @pytest.mark.parametrize("environment", ["current", "uv"])
 def test_a_cell_gets_what_programs_need_and_no_credential(workspace, monkeypatch, environment):
     monkeypatch.setenv("UV_OFFLINE", "1")

@@ -39,7 +39,8 @@ _CREDENTIAL = re.compile(
     r"|CREDENTIAL|AUTH|AUTHORIZATION|COOKIE|PAT|USERNAME|NETRC)S?(?:_|$)|TOKEN$|SECRET$|PASSWORD$|APIKEY$",
     re.IGNORECASE,
 )
-_URL_WITH_PASSWORD = re.compile(r"://[^/\s@]+@")
+_URL_WITH_PASSWORD = re.compile(r"://[^/\s@]+@|(?:^|[\s,;])[^/\s@:,;]+:[^\s@]*@")
+"""Also without a scheme: ``user:password@host:3128``."""
 
 _RESULT_PREFIXES = _COMPUTE_PREFIXES + _words("""
     LD_PRELOAD GLIBC_TUNABLES NVCC_ PYTHONHASHSEED PYTHONMALLOC PYTHONOPTIMIZE PYTHONGIL PYTHON_JIT LOCAL_KERNELS
@@ -117,7 +118,9 @@ def cache_variables(environ: Mapping[str, str]) -> dict[str, str]:
 
 def _is_allowed(name: str, value: str) -> bool:
     known = name in _NAMES or name.upper() in _NAMES or name.startswith(_PREFIXES)
-    return known and not _CREDENTIAL.search(name) and not _URL_WITH_PASSWORD.search(value)
+    # What is before "@" in a proxy's address is a name or a password, however it is written.
+    secret = _URL_WITH_PASSWORD.search(value) or (name.upper().endswith("_PROXY") and "@" in value)
+    return known and not _CREDENTIAL.search(name) and not secret
 
 
 def _from_pip(environ: Mapping[str, str]) -> dict[str, str]:
