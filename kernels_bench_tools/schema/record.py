@@ -158,6 +158,11 @@ class Flag(StrEnum):
     DRIFT = "drift", "drift", "the last third of the samples differs from the first by more than 1 %"
     BIMODAL = "bimodal", "bimodal", "the samples fall into two groups"
     THROTTLED = "throttled", "throttled", "the device lowered its clocks because of power or heat"
+    DISTURBED = (
+        "disturbed",
+        "busy machine",
+        "a thread of the call waited for a CPU core for over 5 % of the time, also when repeated: it has no rank",
+    )
     NEIGHBOUR = "neighbour", "shared device", "another process used the device"
     SENTINEL = (
         "sentinel",

@@ -18,7 +18,7 @@ import msgspec
 from kernels_bench_tools.schema.record import CacheState, Record, Status, Timer
 from kernels_bench_tools.schema.summary import SMALLEST_EFFECT, Estimate, Point, Verdict
 from kernels_bench_tools.stats import geometric_mean_interval, ratio_interval, ratio_of, widened
-from kernels_bench_tools.summarize.merge import estimate, resolution, samples
+from kernels_bench_tools.summarize.merge import estimate, is_disturbed, resolution, samples
 
 SAME_EFFECT = 0.02
 """Two are the same if the interval excludes a larger difference."""
@@ -53,7 +53,7 @@ class Speedup(msgspec.Struct, kw_only=True, frozen=True):
 def compare(candidate: Sequence[Record], baseline: Sequence[Record]) -> Speedup:
     """Return the speed-up of a candidate over the baseline on the same workload and device, exactly 1 if it is the baseline."""
     records = [*candidate, *baseline]
-    if not candidate or not baseline or any(record.outcome is not Status.OK for record in records):
+    if not candidate or not baseline or not all(map(_comparable, records)):
         return Speedup()
     ours, theirs = estimate(candidate), estimate(baseline)
     if ours is None or theirs is None:
@@ -83,6 +83,10 @@ def verdict_of(ratio: Estimate) -> Verdict:
         return direction
     within = ratio.low >= 1 / (1 + SAME_EFFECT) and ratio.high <= 1 + SAME_EFFECT
     return Verdict.SAME if within else Verdict.AMBIGUOUS
+
+
+def _comparable(record: Record) -> bool:
+    return record.outcome is Status.OK and not is_disturbed(record)
 
 
 def _same_conditions(candidate: Sequence[Record], baseline: Sequence[Record]) -> bool:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from kernels_bench_tools.schema.device import Device
-from kernels_bench_tools.schema.record import Status
+from kernels_bench_tools.schema.record import Flag, Status
 from kernels_bench_tools.schema.record_io import read_records
 from kernels_bench_tools.schema.summary import Verdict
 from kernels_bench_tools.summarize.rows import NO_RECORD, Source
@@ -213,3 +213,29 @@ def test_an_old_record_without_a_gpu_is_of_the_cpu(record):
 
 def test_no_records_make_a_summary_without_devices():
     assert summarize("x", "X", []).devices == []
+
+
+def test_a_row_of_a_busy_machine_has_no_rank_but_its_time_and_the_reason(source):
+    disturbed = {
+        "flags": [Flag.DISTURBED],
+        "tags": {"timer_note": "a thread waited 48 % of the time for a core"},
+    }
+    sources = [source("base", [0.1, 0.2], front=BASELINE), source("ours", [0.05, 261.0], **disturbed)]
+
+    row = rows_of(summarize("op", "Op", sources))["ours"]
+
+    assert (row.rank, row.speedup, row.passed, row.status) == (None, None, 0, Status.REJECTED)
+    assert row.reason.startswith("busy machine: a thread waited 48 %")
+    assert [point.p50_ms for point in row.points] == [0.05, 261.0]
+    assert {point.verdict for point in row.points} == {Verdict.NONE}
+
+
+def test_nothing_is_compared_with_a_baseline_of_a_busy_machine(source):
+    sources = [
+        source("base", [0.1], front=BASELINE, flags=[Flag.DISTURBED]),
+        source("ours", [0.05]),
+    ]
+
+    row = rows_of(summarize("op", "Op", sources))["ours"]
+
+    assert (row.speedup, row.status) == (None, Status.OK)

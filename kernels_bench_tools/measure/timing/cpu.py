@@ -1,10 +1,13 @@
-"""Timed calls on the CPU, by the host's monotonic clock, rotating through input sets."""
+"""Timed calls on the CPU, by the host's monotonic clock, rotating through input sets; how long threads wait for a core."""
 
 from __future__ import annotations
 
+import resource
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from itertools import cycle
-from time import perf_counter_ns
+from pathlib import Path
+from time import perf_counter, perf_counter_ns
 from typing import Any
 
 from kernels_bench_tools.measure.operator import Inputs, size_in_bytes, tensors_of
@@ -12,6 +15,13 @@ from kernels_bench_tools.measure.timing.caches import CPU_CACHES, fits_beside, l
 from kernels_bench_tools.measure.timing.cuda import choose_calls
 from kernels_bench_tools.measure.timing.sampling import Call
 from kernels_bench_tools.schema.record import CacheState
+
+MAX_WAITING = 0.05
+"""Share of the sampling time that a thread may wait for a core: by about as much the median of a long call can be too
+long. Of calls that use both of two cores, a thread waits for 1.4 % of the time undisturbed, for 40 % or more beside one
+busy process. Their medians are then up to 700 times too long: one thread spins at a barrier while the other waits."""
+MIN_WAITING_SECONDS = 0.01
+"""One wait of a time slice disturbs one sample."""
 
 
 class CpuTimer:
@@ -49,3 +59,55 @@ class CpuTimer:
                 kept.append((inputs, output))
             del output
         return kept
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """What kept the threads of this process from running."""
+
+    share: float
+    """Of the time, waited for a core by the thread that waited longest; also threads that end a call together count."""
+    disturbed: bool
+    switches: int
+    """Involuntary context switches of all threads."""
+
+    def __str__(self) -> str:
+        """Describe it, without a full stop."""
+        return (
+            f"a thread waited {self.share:.0%} of the time for a core, {self.switches} involuntary switches"
+        )
+
+
+class CoreWaits:
+    """Counts how long threads wait for a core, from its creation on."""
+
+    def __init__(self) -> None:
+        self._start, self._switches, self._waited = perf_counter(), _switches(), _waited()
+
+    def read(self) -> Waiting:
+        """Return what was counted so far."""
+        seconds = perf_counter() - self._start
+        longest = max((now - self._waited.get(name, 0.0) for name, now in _waited().items()), default=0.0)
+        disturbed = longest > max(MAX_WAITING * seconds, MIN_WAITING_SECONDS)
+        return Waiting(min(longest / seconds, 1.0), disturbed, _switches() - self._switches)
+
+
+def _switches() -> int:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_nivcsw
+
+
+def _waited() -> dict[str, float]:
+    """Return the seconds that each thread has waited for a core; where unknown, those in which any process waited."""
+    found = {}
+    for path in Path("/proc/self/task").glob("*/schedstat"):
+        try:
+            found[path.parent.name] = int(path.read_text(encoding="ascii").split()[1]) / 1e9
+        except (OSError, IndexError, ValueError):  # the thread has ended, or the kernel does not count
+            continue
+    if found:
+        return found
+    try:
+        some = Path("/proc/pressure/cpu").read_text(encoding="ascii").partition("\n")[0]
+        return {"pressure": int(some.rpartition("=")[2]) / 1e6}
+    except (OSError, ValueError):
+        return {}

@@ -1,0 +1,91 @@
+"""A busy machine: what other processes do to a CPU's times is measured again, or flagged."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+import torch
+
+from kernels_bench_tools.measure.timing.cpu import CoreWaits
+from kernels_bench_tools.measure.timing.measure import TimingResult, measure
+from kernels_bench_tools.schema.record import Flag
+
+
+@contextmanager
+def busy_processes(seconds: float = 120.0) -> Iterator[None]:
+    """Keep every core busy twice, for so many seconds or until the block ends."""
+    program = f"import time\nend = time.monotonic() + {seconds}\nwhile time.monotonic() < end: pass"
+    count = 2 * len(os.sched_getaffinity(0))
+    processes = [subprocess.Popen([sys.executable, "-c", program]) for _ in range(count)]
+    time.sleep(0.3)
+    try:
+        yield
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
+
+
+def idle_share() -> float:
+    """Return the share of the cores' time that nothing used, over half a second of rest."""
+
+    def times() -> tuple[int, int]:
+        found = [int(number) for number in Path("/proc/stat").read_text().partition("\n")[0].split()[1:9]]
+        return found[3] + found[4], sum(found)
+
+    idle, total = times()
+    time.sleep(0.5)
+    now_idle, now_total = times()
+    return (now_idle - idle) / max(now_total - total, 1)
+
+
+def time_a_matmul() -> TimingResult:
+    x = torch.randn(256, 256)
+    return measure(torch.matmul, [(x, x)], "cpu")
+
+
+def test_a_row_of_a_busy_machine_is_flagged_with_the_reason() -> None:
+    start = time.monotonic()
+    with busy_processes():
+        found = time_a_matmul()
+
+    assert Flag.DISTURBED in found.flags
+    assert "of the time for a core" in found.note
+    assert "involuntary switches" in found.note
+    assert time.monotonic() - start < 30
+
+
+def test_a_row_of_a_quiet_machine_is_not_flagged() -> None:
+    if idle_share() < 0.9:
+        pytest.skip("other processes use this machine")
+    found = time_a_matmul()
+    if Flag.DISTURBED in found.flags and idle_share() < 0.9:
+        pytest.skip("other processes use this machine")
+
+    assert Flag.DISTURBED not in found.flags
+    assert found.note == ""
+
+
+def test_a_disturbed_row_is_measured_again() -> None:
+    if idle_share() < 0.9:
+        pytest.skip("other processes use this machine")
+    with busy_processes(seconds=1.0):
+        found = time_a_matmul()
+    if Flag.DISTURBED in found.flags and idle_share() < 0.9:
+        pytest.skip("other processes use this machine")
+
+    assert Flag.DISTURBED not in found.flags
+
+
+def test_a_thread_that_waits_for_another_one_does_not_wait_for_a_core() -> None:
+    waits = CoreWaits()
+    time.sleep(0.2)
+
+    assert not waits.read().disturbed
