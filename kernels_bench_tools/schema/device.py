@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import platform
 import shutil
@@ -13,6 +14,16 @@ import msgspec
 
 from kernels_bench_tools.text import slugify
 
+_CPU_IDENTITY = (
+    "vendor_id",
+    "cpu family",
+    "model",
+    "stepping",
+    "CPU implementer",
+    "CPU part",
+    "CPU revision",
+)
+
 
 class Device(msgspec.Struct, frozen=True, kw_only=True):
     """A device that kernels run on."""
@@ -20,7 +31,7 @@ class Device(msgspec.Struct, frozen=True, kw_only=True):
     kind: str
     """torch's device type: ``"cuda"`` or ``"cpu"``."""
     name: str
-    """The vendor's name: ``"NVIDIA H200"``, ``"AMD EPYC, 2 cores"``."""
+    """The vendor's name: ``"NVIDIA H200"``, ``"AMD EPYC, 2 cores, 3f9a0c"``."""
     slug: str
     """The name in paths and ids, such as ``"nvidia-h200"``."""
     driver: str = ""
@@ -33,9 +44,10 @@ def cuda_device(name: str, driver: str = "") -> Device:
 
 @cache
 def cpu_device() -> Device:
-    """Return this machine's CPU. The number of cores is part of its name, because it affects the results."""
+    """Return this machine's CPU, named by what distinguishes machines: model, number of cores, and digest of its flags."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    name = f"{_cpu_model()}, {cores} core{'s' if cores != 1 else ''}"
+    model, digest = _cpu_model()
+    name = ", ".join(filter(None, [model, f"{cores} core{'s' if cores != 1 else ''}", digest]))
     return Device(kind="cpu", name=name, slug=slugify(name))
 
 
@@ -69,12 +81,14 @@ def query_gpu(fields: str, gpu: str = "") -> list[str]:
     return values if len(values) == fields.count(",") + 1 else []
 
 
-def _cpu_model() -> str:
+def _cpu_model(cpuinfo: Path = Path("/proc/cpuinfo")) -> tuple[str, str]:
+    """Return the model's name, and six digits of family, model, stepping and flags, which hypervisors do not hide."""
     try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+        lines = cpuinfo.read_text(encoding="utf-8").partition("\n\n")[0].splitlines()
     except OSError:
         lines = []
-    for line in lines:
-        if line.startswith("model name"):
-            return line.partition(":")[2].strip()
-    return platform.processor() or platform.machine() or "CPU"
+    fields = {key.strip(): value.strip() for key, _, value in (line.partition(":") for line in lines)}
+    identity = [fields.get(key, "") for key in _CPU_IDENTITY]
+    flags = sorted(fields.get("flags", fields.get("Features", "")).split())
+    digest = hashlib.sha256(" ".join([*identity, *flags]).encode()).hexdigest()[:6] if flags else ""
+    return fields.get("model name") or platform.processor() or platform.machine() or "CPU", digest

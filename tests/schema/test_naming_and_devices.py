@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from kernels_bench_tools.errors import KbtError
-from kernels_bench_tools.schema.device import cpu_device, cuda_device
+from kernels_bench_tools.schema.device import _cpu_model, cpu_device, cuda_device
 from kernels_bench_tools.text import environment_key, series_slug, slugify, title_from_name
 
 
@@ -35,6 +35,31 @@ def test_the_cpu_device_has_a_name_and_its_number_of_cores() -> None:
     assert device.kind == "cpu"
     assert "core" in device.name
     assert device.slug == slugify(device.name)
+
+
+def test_a_cpu_is_named_by_its_flags_too(tmp_path: Path) -> None:
+    def named(flags: str, stepping: int = 1) -> tuple[str, str]:
+        text = "".join(
+            f"processor : {core}\nmodel name : AMD EPYC\nstepping : {stepping}\ncpu MHz : {2500 + core}\nflags : {flags}\n\n"
+            for core in range(2)
+        )
+        (tmp_path / "cpuinfo").write_text(text)
+        return _cpu_model(tmp_path / "cpuinfo")
+
+    model, digest = named("fpu sse avx2")
+
+    assert model == "AMD EPYC"
+    assert len(digest) == 6
+    assert named("avx2 fpu sse") == (model, digest)
+    assert len({digest, named("fpu sse avx2 avx512f")[1], named("fpu sse avx2", stepping=2)[1]}) == 3
+    assert cpu_device().slug.endswith(_cpu_model()[1])
+
+
+def test_a_system_without_cpuinfo_has_a_name(tmp_path: Path) -> None:
+    model, digest = _cpu_model(tmp_path / "missing")
+
+    assert model
+    assert digest == ""
 
 
 def test_the_device_is_the_cpu_if_all_gpus_are_hidden(tmp_path: Path) -> None:
