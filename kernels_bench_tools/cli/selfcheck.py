@@ -91,7 +91,7 @@ def _find_python(env: str | None, folder: Path) -> str:
         return sys.executable
     script = folder / "environment.py"
     script.write_text(_HEADER, encoding="utf-8")
-    prepared = UvEnvironment().prepare(script, folder / "environment.log", Processes())
+    prepared = UvEnvironment().prepare(script, folder, folder / "environment.log", Processes())
     if prepared.reason:
         raise ProjectError("--env uv", f"there is no environment with torch: {prepared.reason}")
     return prepared.python

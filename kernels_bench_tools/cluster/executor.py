@@ -23,6 +23,7 @@ from distributed.scheduler import KilledWorker
 from kernels_bench_tools.cluster.payload import (
     DEVICE,
     PackedEntry,
+    Shipment,
     code_digest,
     pack,
     runner_digest,
@@ -33,7 +34,7 @@ from kernels_bench_tools.errors import ProjectError
 from kernels_bench_tools.notebooks.graph import CellName
 from kernels_bench_tools.notebooks.project import Project
 from kernels_bench_tools.run.cache.entry import StoredResult
-from kernels_bench_tools.run.cell import CellTask, finish
+from kernels_bench_tools.run.cell import CellTask, finish, outdated
 from kernels_bench_tools.run.environment.base import Prepared
 from kernels_bench_tools.run.process.run import InterruptedBuildError
 from kernels_bench_tools.run.progress import Progress
@@ -139,7 +140,14 @@ class ClusterExecutor:
             attempt = _Attempt([used] if used in usable else usable, group)
             # After a loss a cell runs alone, so that the cause is known.
             share = 1.0 if group or losses else 1.0 / self._slots
-            entries = self._try(attempt, list(waiting.values()), share)
+            shipment = pack(self._project, self.environment, list(waiting.values()))
+            changes = {name: change for name, task in waiting.items() if (change := task.changed_input())}
+            for name, change in changes.items():
+                task, failure = waiting.pop(name), outdated(f"{change} since this build began")
+                results[task.node.name] = finish(task, Status.INVALID, failure)
+            if changes:
+                continue
+            entries = self._try(attempt, shipment, share)
             if entries is not None:
                 for name, (result, files) in entries.items():
                     write_files(waiting[name].draft.folder, files)
@@ -160,11 +168,8 @@ class ClusterExecutor:
                 results[task.node.name] = finish(task, Status.CRASHED, failure)
         return results
 
-    def _try(
-        self, attempt: _Attempt, tasks: Sequence[CellTask], share: float
-    ) -> dict[str, PackedEntry] | None:
+    def _try(self, attempt: _Attempt, shipment: Shipment, share: float) -> dict[str, PackedEntry] | None:
         """Run cells on a worker, and return their results and files; None if the worker was lost."""
-        shipment = pack(self._project, self.environment, tasks)
         self._attempts[shipment.attempt] = attempt
         future = self._client.submit(
             run_shipment,

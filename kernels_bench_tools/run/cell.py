@@ -58,6 +58,10 @@ class CellTask:
     policy: CellPolicy
     on_output: Callable[[str], None]
     """Called with each line that it prints."""
+    key: str
+    """Its key in the cache."""
+    changed_input: Callable[[], str]
+    """Returns the first of the inputs in its key that has changed since, and that it has; empty if none has."""
 
     @property
     def cell(self) -> Cell:
@@ -156,6 +160,11 @@ def finish(
         exit_code=exit_code,
         started=started,
     )
+
+
+def outdated(what: str) -> Failure:
+    """Return why a cell has no result although it may have run: ``what`` it ran with has changed."""
+    return Failure(type="Invalid", msg=f"{what}, so it has no result. Build again to run it")
 
 
 def _status(task: CellTask, end: Exit, collected: Collected) -> tuple[Status, Failure | None]:

@@ -16,9 +16,17 @@ from typing import Protocol
 from kernels_bench_tools.notebooks.graph import CellName, Node
 from kernels_bench_tools.notebooks.project import Project
 from kernels_bench_tools.run.cache.entry import StoredResult
-from kernels_bench_tools.run.cell import DEFAULT_TIMEOUT_SECONDS, CellTask, conclude, finish, write_inputs
+from kernels_bench_tools.run.cell import (
+    DEFAULT_TIMEOUT_SECONDS,
+    CellTask,
+    conclude,
+    finish,
+    outdated,
+    write_inputs,
+)
 from kernels_bench_tools.run.cell_outputs import Collected, collect_outputs, open_folder
 from kernels_bench_tools.run.environment.base import CellEnvironment, Prepared, write_script
+from kernels_bench_tools.run.environment.variables import COMPILED, compiler_caches, user_cache
 from kernels_bench_tools.run.locks import device_lock
 from kernels_bench_tools.run.log_text import hide_paths, without_paths
 from kernels_bench_tools.run.process.logs import Tail
@@ -128,20 +136,30 @@ class LocalExecutor:
 
     def _make(self, script: Path, log: Path) -> Prepared:
         try:
-            prepared = self._environment.prepare(script, log, self._processes)
+            prepared = self._environment.prepare(script, self._project.state, log, self._processes)
         except OSError as error:
             prepared = Prepared(reason=f"its environment cannot be made: {error}")
         hide_paths(log, self._hidden)
         return replace(prepared, reason=without_paths(prepared.reason.encode(), self._hidden).decode())
 
     def _renew(self, task: CellTask) -> Prepared:
-        """Return the environment of a cell that is about to start; made again if a cell changed its packages."""
+        """Return the environment of a cell that is about to start; made again if another cell changed its files."""
+        prepared, script = task.prepared, task.node.notebook.script_path(task.cell)
         with self._lock:
-            if task.prepared.is_intact():
-                return task.prepared
-            what = "another cell changed the packages of its environment; it is made again"
-            self._progress.note(f"{task.node.name}: {what}")
-            return self._make(Path(task.prepared.script), task.draft.environment_log)
+            code = self._environment.script(task.cell)
+            write_script(script, code)
+            change = prepared.change(measures=task.cell.measures)
+            if not change or prepared.files is None:
+                return prepared
+            if not prepared.script:
+                return Prepared(reason=f"its environment changed during this build: {change}")
+            what = f"another cell changed the packages of its environment ({change}); it is made again"
+            self._progress.note(f"{task.node.name}: {without_paths(what.encode(), self._hidden).decode()}")
+            self._environment.shared_script(code, script, self._project.root, self._project.state)
+            made = self._make(Path(prepared.script), task.draft.environment_log)
+            if made.files:  # also for the other cells that share it
+                prepared.files.adopt(made.files)
+            return replace(prepared, reason=made.reason)
 
     def measure(self, session: Session) -> None:
         """Run a session while holding this machine's device among all builds of this user."""
@@ -152,11 +170,22 @@ class LocalExecutor:
         """Run one process of a cell in an empty folder."""
         tail = Tail([task.draft.stdout, task.draft.stderr], task.on_output)
         try:
-            prepared = task.prepared if task.prepared.is_intact() else self._renew(task)
+            prepared = self._renew(task)
             if prepared.reason:
                 return finish(task, Status.ERROR, Failure(type="Resolution", msg=prepared.reason))
+            if changed := task.changed_input():
+                return finish(task, Status.INVALID, outdated(f"{changed} since this build began"))
             with tempfile.TemporaryDirectory(dir=reaper().folder, ignore_cleanup_errors=True) as folder:
-                return self._run(task, prepared.python, Path(folder), tail.look)
+                result = self._run(task, prepared.python, Path(folder), tail.look)
+            changed = task.changed_input()
+            if task.cell.measures or task.node.needs:  # any other may install packages for itself
+                changed = changed or prepared.change(measures=task.cell.measures)
+            if not changed:
+                return result
+            shutil.rmtree(task.draft.artifacts)
+            task.draft.artifacts.mkdir()
+            failure = outdated(without_paths(f"{changed} while it ran".encode(), self._hidden).decode())
+            return finish(task, Status.INVALID, failure, seconds=result.seconds, exit_code=result.exit_code)
         except OSError as error:
             return finish(task, Status.ERROR, Failure(type=type(error).__name__, msg=str(error)))
 
@@ -164,6 +193,11 @@ class LocalExecutor:
         work, home = folder / "work", folder / "home"
         work.mkdir()
         home.mkdir()
+        compiled = folder
+        if task.cell.measures:
+            compiled = user_cache() / COMPILED / task.key
+            compiled.mkdir(parents=True, exist_ok=True)
+            os.utime(compiled)  # its last use
         work_fd = open_folder(work)
         try:
             inputs = write_inputs(folder, self._project, task)
@@ -171,7 +205,13 @@ class LocalExecutor:
             end = self._processes.run(
                 [python, str(task.node.notebook.script_path(task.cell))],
                 folder=work,
-                variables={**self._environment.variables(home), **self._variables, **passed, **inputs},
+                variables={
+                    **self._environment.variables(home),
+                    **compiler_caches(os.environ, compiled),
+                    **self._variables,
+                    **passed,
+                    **inputs,
+                },
                 stdout=task.draft.stdout,
                 stderr=task.draft.stderr,
                 timeout=task.cell.timeout or DEFAULT_TIMEOUT_SECONDS,

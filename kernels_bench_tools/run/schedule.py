@@ -264,6 +264,8 @@ class Execution:
             results=self.results,
             policy=self.policy,
             on_output=lambda line: self.progress.cell_output(str(node.name), line),
+            key=self._keys.get(node.name, ""),
+            changed_input=lambda: self.fingerprints.changed_input(node, self._keys[node.name], self.results),
         )
 
     def _draft(self, name: CellName) -> Draft:

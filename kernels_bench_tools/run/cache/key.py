@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -83,6 +83,21 @@ class Fingerprints:
         values |= {f"{DATA}{self.project.relative(path)}": file_digest(path) for path in node.files}
         values |= {f"{SOURCE}{name}": digest for name, _, digest in self._source_digests(node)}
         return {name: _digest(value) for name, value in values.items()}
+
+    def changed_input(self, node: Node, key: str, results: Mapping[CellName, Entry]) -> str:
+        """Return which file or folder of a cell's key has changed since ``key`` was made; empty if none has."""
+        known, fresh = self.parts_of(key), replace(self)  # a new one knows no digest of a source yet
+        try:
+            found = fresh.own_parts(node)
+            for name in node.needs:
+                for artifact, digest in results[name].result.artifacts.items():
+                    if file_digest(results[name].artifacts / artifact) != digest:
+                        return f"{artifact} of {name} changed"
+        except OSError as error:
+            return f"{error.filename} cannot be read ({error.strerror})"
+        of_files = (name for name in found if name.startswith((DATA, SOURCE)) or name == LOCK_FILE)
+        changed = next((name for name in of_files if found[name] != known.get(name)), "")
+        return f"{changed} changed" if changed else ""
 
     def inputs(self, node: Node) -> dict[str, Path]:
         """Return the paths of the parts of a cell's key that are files or folders."""

@@ -30,12 +30,15 @@ from kernels_bench_tools.run.cache.entry import (
     sync,
 )
 from kernels_bench_tools.run.environment.base import ignore_folder
+from kernels_bench_tools.run.environment.variables import COMPILED, user_cache
 
 _DRAFT_PREFIX = ".draft-"
 _REPLACED_SUFFIX = ".replaced"
 _PROCESS = "-process-"
 _RESUMABLE_SECONDS = 24 * 3600
 """Age up to which the processes of an interrupted session are used by the next one."""
+_COMPILED_SECONDS = 14 * 24 * 3600
+"""How long the compiled kernels of a cell are kept after it ran."""
 
 
 class _LastResults(msgspec.Struct):
@@ -152,6 +155,10 @@ class CellCache:
     def sweep(self) -> None:
         """Remove what killed builds left unfinished, and old processes of sessions that were never resumed."""
         self.discard_drafts()
+        compiled = user_cache() / COMPILED
+        for folder in list(compiled.iterdir()) if compiled.is_dir() else ():
+            if time.time() - folder.stat().st_mtime > _COMPILED_SECONDS:
+                shutil.rmtree(folder, ignore_errors=True)
         for folder in list(self.folder.iterdir()) if self.folder.is_dir() else ():
             name = folder.name
             if name.endswith(_REPLACED_SUFFIX):

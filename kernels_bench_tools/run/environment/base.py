@@ -6,19 +6,21 @@ uv's output and time with the cell's, and a timeout would end uv instead of the 
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import platform
 import shutil
 import site
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from kernels_bench_tools.errors import ProjectError
 from kernels_bench_tools.notebooks.cell import Cell
-from kernels_bench_tools.notebooks.header import with_header
-from kernels_bench_tools.run.environment.shared import installed_packages, shared_script
+from kernels_bench_tools.notebooks.header import path_sources, read_header, with_header
+from kernels_bench_tools.run.environment.installed import Installed
+from kernels_bench_tools.run.environment.shared import shared_script
 from kernels_bench_tools.run.environment.variables import cell_variables, uv_variables
 from kernels_bench_tools.run.process.run import Processes, Stop
 
@@ -41,12 +43,15 @@ class Prepared:
     """Why it could not be made, in one line; empty if it could."""
     script: str = ""
     """The script that it was made for; empty for the current interpreter."""
-    packages: frozenset[str] = frozenset()
-    """Its ``installed_packages`` when it was made."""
+    files: Installed | None = None
+    """Its files, which no cell may change."""
 
-    def is_intact(self) -> bool:
-        """Return whether its packages are unchanged; a cell may have installed or removed some."""
-        return not self.script or installed_packages(self.python) == self.packages
+    def change(self, *, measures: bool) -> str:
+        """Return the first of its files that has changed; empty if none has, or if that is not looked for.
+
+        The current interpreter may have many packages, so it is looked at for a cell that ``measures`` only.
+        """
+        return self.files.change() if self.files and (self.script or measures) else ""
 
 
 class UvEnvironment:
@@ -69,8 +74,34 @@ class UvEnvironment:
         """Return the script to prepare for the cell whose ``script`` is ``code``: a shared one, or its own."""
         return shared_script(code, script, root, state / SHARED_FOLDER)
 
-    def prepare(self, script: Path, log: Path, processes: Processes) -> Prepared:
-        """Make exactly the environment that the script's header declares."""
+    def prepare(self, script: Path, state: Path, log: Path, processes: Processes) -> Prepared:
+        """Make exactly the environment that the script's header declares; anew if a file is not its packages'."""
+        name = hashlib.sha256(os.fsencode(script)).hexdigest()[:32]
+        manifest = state / SHARED_FOLDER / f"{name}.json"
+        sources = _local_packages(script)
+        files = Installed.restored(manifest, sources)
+        if files and files.change():
+            shutil.rmtree(files.folder, ignore_errors=True)
+            files = None
+        prepared = self._sync(script, log, processes)
+        if prepared.reason or (files and files.python == prepared.python and not files.change()):
+            return replace(prepared, files=files)
+        files = Installed(prepared.python, Path(prepared.python).parents[1], sources, manifest)
+        files.accept()
+        if files.linked() or files.flaw():
+            shutil.rmtree(files.folder, ignore_errors=True)
+            prepared = self._sync(script, log, processes)
+            if prepared.reason:
+                return prepared
+            files.accept()
+            if flaw := files.flaw():
+                return Prepared(
+                    reason=f"its environment is not what its packages installed: {flaw}. Run `uv cache clean`"
+                )
+        files.keep()
+        return replace(prepared, files=files)
+
+    def _sync(self, script: Path, log: Path, processes: Processes) -> Prepared:
         answer = log.with_suffix(".json")
         end = processes.run(
             [self._uv, "sync", "--script", str(script), "--output-format", "json"],
@@ -88,7 +119,7 @@ class UvEnvironment:
             errors = log.read_text(encoding="utf-8", errors="replace")
             return Prepared(reason=_uv_reason(errors, end.code))
         python = json.loads(output)["sync"]["environment"]["python"]["path"]
-        return Prepared(python=python, script=str(script), packages=installed_packages(python))
+        return Prepared(python=python, script=str(script))
 
     def variables(self, home: Path) -> dict[str, str]:
         """Return the cell's variables without those that change an isolated environment."""
@@ -115,11 +146,13 @@ class CurrentEnvironment:
         """Return the interpreter, which all cells share."""
         return Path(sys.executable)
 
-    def prepare(self, script: Path, log: Path, processes: Processes) -> Prepared:  # noqa: ARG002
+    def prepare(self, script: Path, state: Path, log: Path, processes: Processes) -> Prepared:  # noqa: ARG002
         """Return the interpreter; its version is written to ``log``."""
         version = f"{platform.python_implementation()} {platform.python_version()}"
         log.write_text(f"current environment: {version}\n", encoding="utf-8")
-        return Prepared(python=sys.executable)
+        files = Installed(sys.executable, Path(site.getsitepackages()[0]), [PACKAGE_FOLDER])
+        files.accept()
+        return Prepared(python=sys.executable, files=files)
 
     def variables(self, home: Path) -> dict[str, str]:
         """Return the cell's variables, with this package on the import path."""
@@ -152,6 +185,17 @@ def find_uv() -> str:
     if found is None:
         raise ProjectError("uv", "is not installed", "", "`pip install uv`, or build with `--env current`")
     return found
+
+
+def _local_packages(script: Path) -> list[Path]:
+    """Return the folders that a script's header takes from the local disk; of this package, what it imports."""
+    try:
+        written = path_sources(read_header(script.read_text(encoding="utf-8"))).values()
+    except ValueError:
+        return []
+    found = [Path(os.path.normpath(script.parent / path)) for path in written]
+    found = [path / PACKAGE_FOLDER.name if (path / PACKAGE_FOLDER.name).is_dir() else path for path in found]
+    return [path for path in found if path.is_dir()]
 
 
 def write_script(path: Path, text: str) -> None:

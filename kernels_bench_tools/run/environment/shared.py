@@ -40,13 +40,6 @@ def shared_script(code: str, script: Path, root: Path, folder: Path) -> Path:
     return path
 
 
-def installed_packages(python: str) -> frozenset[str]:
-    """Return the names of the distributions in the environment of the interpreter ``python``."""
-    folders = (Path(python).parent.parent / "lib").glob("python*/site-packages")
-    names = (name for folder in folders for name in os.listdir(folder))  # noqa: PTH208 - before each cell
-    return frozenset(name for name in names if name.endswith((".dist-info", ".egg-info", ".pth")))
-
-
 def _has_own_settings(folder: Path, root: Path) -> bool:
     inside = [one for one in (folder, *folder.parents) if one != root and one.is_relative_to(root)]
     return any((one / name).exists() for one in inside for name in _CONFIGURATIONS)

@@ -5,10 +5,8 @@ Cells get the variables that programs need, and no credentials: what a cell prin
 
 from __future__ import annotations
 
-import getpass
 import os
 import re
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -81,6 +79,8 @@ def uv_variables(environ: Mapping[str, str]) -> dict[str, str]:
     variables.pop("VIRTUAL_ENV", None)
     variables.update(_from_pip(environ))
     variables.setdefault("UV_NO_PROGRESS", "1")
+    # With hard links, a cell that writes to a file of its environment would change uv's cache for all projects.
+    variables.setdefault("UV_LINK_MODE", "copy")
     return variables
 
 
@@ -93,6 +93,8 @@ def cell_variables(environ: Mapping[str, str], home: Path) -> dict[str, str]:
     variables["HOME"] = str(home)
     # The default is beside the hub's cache, where the user's token is.
     variables["HF_TOKEN_PATH"] = str(home / "token")
+    # Bytecode is compared with its source where Python puts it by default.
+    variables.pop("PYTHONPYCACHEPREFIX", None)
     variables["PYTHONUNBUFFERED"] = "1"
     variables["PYTHONNOUSERSITE"] = "1"
     # A crash then prints its line.
@@ -108,12 +110,23 @@ def cache_variables(environ: Mapping[str, str]) -> dict[str, str]:
         "UV_CACHE_DIR": cache / "uv",
         "UV_PYTHON_INSTALL_DIR": data / "uv" / "python",
         "HF_HOME": cache / "huggingface",
-        "TRITON_CACHE_DIR": user / ".triton" / "cache",
-        "TORCHINDUCTOR_CACHE_DIR": Path(tempfile.gettempdir()) / f"torchinductor_{_user_name()}",
     }
     variables = {name: environ.get(name) or str(path) for name, path in shared.items()}
     # Not the user's own folder: a matplotlibrc there would change the figures.
     return variables | {"MPLCONFIGDIR": str(cache / "kbt" / "matplotlib")}
+
+
+COMPILED = "compiled"
+"""Folder in the user's cache for the compiled kernels of cells."""
+
+
+def compiler_caches(environ: Mapping[str, str], folder: Path) -> dict[str, str]:
+    """Return the variables of the caches of compiled kernels: ``folder`` of one cell, unless the user sets them.
+
+    What a compiler finds there it executes, so cells have none in common.
+    """
+    names = {"TRITON_CACHE_DIR": "triton", "TORCHINDUCTOR_CACHE_DIR": "inductor"}
+    return {variable: environ.get(variable) or str(folder / name) for variable, name in names.items()}
 
 
 def _is_allowed(name: str, value: str) -> bool:
@@ -142,10 +155,3 @@ def _home(environ: Mapping[str, str]) -> Path:
 
 def _cache_home(environ: Mapping[str, str]) -> Path:
     return Path(environ.get("XDG_CACHE_HOME") or _home(environ) / ".cache")
-
-
-def _user_name() -> str:
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):  # an id without a name, as in a container
-        return str(os.getuid())

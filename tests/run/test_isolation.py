@@ -1,0 +1,240 @@
+"""Cells that change what other cells run: sources, environments, bytecode, results and compiled kernels."""
+
+import base64
+import hashlib
+import json
+import os
+import subprocess
+import sys
+import time
+import zipfile
+from pathlib import Path
+
+import pytest
+from projects import copy_project
+
+MEASURING = "id=a outputs=op.jsonl"
+A, B = "op/impls/a.md", "op/impls/b.md"
+RECORD = {"ts": "t", "run": "r", "impl": "x", "wl": {"name": "w"}, "status": "unsupported", "schema": 1}
+WRITE = f"open('op.jsonl', 'a').write({json.dumps(RECORD)!r} + chr(10))\n"
+HEADER = """# /// script
+# requires-python = ">=3.11"
+# dependencies = ["tiny"]
+# ///
+import os, pathlib, sys, time, tiny
+source = pathlib.Path(tiny.__file__)
+"""
+SHOW = "print(tiny.VALUE, 'PLANTED' in os.environ)\n"
+
+
+def make_wheel(folder: Path) -> None:
+    """Write a wheel of the module ``tiny``, with its RECORD."""
+    info = "tiny-1.0.dist-info"
+    files = {
+        "tiny.py": "VALUE = 1\n",
+        f"{info}/METADATA": "Metadata-Version: 2.1\nName: tiny\nVersion: 1.0\n",
+        f"{info}/WHEEL": "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+    }
+    digests = {
+        name: base64.urlsafe_b64encode(hashlib.sha256(text.encode()).digest()).decode().rstrip("=")
+        for name, text in files.items()
+    }
+    record = "".join(f"{name},sha256={digest},{len(files[name])}\n" for name, digest in digests.items())
+    with zipfile.ZipFile(folder / "tiny-1.0-py3-none-any.whl", "w") as wheel:
+        for name, text in {**files, f"{info}/RECORD": f"{record}{info}/RECORD,,\n"}.items():
+            wheel.writestr(name, text)
+
+
+@pytest.fixture
+def wheels(tmp_path, monkeypatch):
+    folder = tmp_path / "wheels"
+    folder.mkdir()
+    make_wheel(folder)
+    monkeypatch.delenv("UV_FIND_LINKS", raising=False)
+    monkeypatch.setenv("PIP_FIND_LINKS", str(folder))
+    monkeypatch.setenv("UV_OFFLINE", "1")
+    monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "uv"))
+    monkeypatch.delenv("PYTHONDONTWRITEBYTECODE", raising=False)
+    return folder
+
+
+EDIT = """
+about, size = source.stat(), source.stat().st_size
+source.write_text("VALUE = 2\\n")
+os.utime(source, ns=(about.st_atime_ns, about.st_mtime_ns))
+"""
+BYTECODE = """
+import importlib.util, marshal
+path = pathlib.Path(importlib.util.cache_from_source(source))
+path.parent.mkdir(exist_ok=True)
+about = source.stat()
+head = importlib.util.MAGIC_NUMBER + b"".join(
+    (int(n) & 0xFFFFFFFF).to_bytes(4, "little") for n in (0, about.st_mtime, about.st_size)
+)
+path.unlink(missing_ok=True)
+path.write_bytes(head + marshal.dumps(compile("VALUE = 2", str(source), "exec")))
+"""
+UNCHECKED = BYTECODE.replace("(0, about.st_mtime, about.st_size)", "(1, 0, 0)")
+PLANTS = {
+    "an edited module with its old time": EDIT,
+    "a module replaced by another": "source.unlink(); source.write_text('VALUE = 2\\n')",
+    "sitecustomize": "(source.parent / 'sitecustomize.py').write_text('import os; os.environ[\"PLANTED\"] = \"1\"')",
+    "a .pth file": "(source.parent / 'x.pth').write_text('import os; os.environ[\"PLANTED\"] = \"1\"')",
+    "bytecode of something else": BYTECODE,
+    "bytecode of something else that is not checked": UNCHECKED,
+    "a module before the package's": "(source.parent / 'tiny').mkdir(); (source.parent / 'tiny/__init__.py').write_text('VALUE = 2')",
+    "a package replaced by a link": "source.rename('/tmp/kept-' + str(os.getpid())); source.symlink_to('/dev/null')",
+}
+
+
+@pytest.mark.parametrize("plant", PLANTS.values(), ids=PLANTS)
+def test_a_cell_that_changes_its_environment_has_no_result_and_changes_no_other_cell(
+    workspace, wheels, plant
+):
+    workspace.cell(A, HEADER + WRITE + plant, MEASURING)
+    workspace.cell(B, HEADER + WRITE + SHOW, MEASURING)
+    told = workspace.build(environment="uv")
+
+    bad, good = workspace.result(A), workspace.result(B)
+    assert bad.status == "invalid"
+    assert "while it ran, so it has no result. Build again to run it" in bad.reason
+    assert [record["status"] for record in workspace.records(A)] == ["invalid"]
+    assert (good.status, good.reason) == ("ok", "")
+    assert workspace.text(good.stdout) == "1 False\n"
+    if plant not in {BYTECODE, UNCHECKED}:  # which is removed at once
+        assert any(f"{B}:a: another cell changed the packages" in note for note in told.notes)
+    assert workspace.build(environment="uv").started == [f"{A}:a"]
+
+
+def test_bytecode_that_python_writes_is_no_change(workspace, wheels):
+    for name in (A, B):
+        workspace.cell(name, HEADER + WRITE + SHOW, MEASURING)
+    told = workspace.build(environment="uv")
+
+    (packages,) = (wheels.parent / "uv").glob("environments-v2/*/lib/python*/site-packages")
+    assert list(packages.glob("__pycache__/tiny.*.pyc"))
+    assert [workspace.result(name).status for name in (A, B)] == ["ok", "ok"]
+    assert told.notes == []
+    told = workspace.build(environment="uv", rerun=True)
+    assert told.notes == []
+
+
+def test_an_environment_that_was_changed_after_a_build_is_made_again(workspace, wheels):
+    workspace.cell(A, HEADER + WRITE + SHOW, MEASURING)
+    workspace.build(environment="uv")
+    (module,) = (wheels.parent / "uv").glob("environments-v2/*/lib/python*/site-packages/tiny.py")
+    about = module.stat()
+    module.write_text("VALUE = 2\n")
+    os.utime(module, ns=(about.st_atime_ns, about.st_mtime_ns))
+    record = module.parent / "tiny-1.0.dist-info/RECORD"
+    record.write_text(record.read_text())
+    workspace.build(environment="uv", rerun=True)
+
+    assert workspace.result(A).status == "ok"
+    assert workspace.text(workspace.result(A).stdout) == "1 False\n"
+
+
+def test_a_cell_cannot_change_uvs_cache_through_its_environment(workspace, wheels):
+    workspace.cell(A, HEADER + WRITE + EDIT, MEASURING)
+    workspace.build(environment="uv")
+
+    cached = [path for path in (wheels.parent / "uv").rglob("tiny.py") if "environments-v2" not in path.parts]
+    assert cached
+    assert {path.read_text() for path in cached} == {"VALUE = 1\n"}
+
+
+@pytest.mark.parametrize(
+    ("name", "flaw"),
+    [
+        ("x.pth", "is in no RECORD"),
+        ("sitecustomize.py", "is in no RECORD"),
+        ("usercustomize.py", "is in no RECORD"),
+        ("tiny.pyc", "is in no RECORD"),
+        ("tiny.py", "is not as its RECORD says"),
+    ],
+)
+def test_a_file_put_into_uvs_cache_fails_the_cells_that_would_get_it(workspace, wheels, name, flaw):
+    workspace.cell(A, HEADER + WRITE, MEASURING)
+    workspace.build(environment="uv")
+    (module,) = (wheels.parent / "uv").glob("archive-v0/*/tiny.py")
+    module.with_name(name).write_text("VALUE = 2\n")
+    workspace.cell(B, HEADER.replace("3.11", "3.10") + WRITE, MEASURING)
+    workspace.build(environment="uv")
+
+    assert workspace.result(A).status == "ok"
+    run = workspace.result(B)
+    assert run.status == "error"
+    assert f"/{name} {flaw}" in run.reason
+    assert "\n" not in run.reason
+
+
+def test_a_result_that_another_cell_changed_is_not_used(workspace):
+    workspace.cell(A, WRITE, MEASURING)
+    code = "import glob\nfor path in glob.glob({!r}): open(path, 'a').write('{{}}')"
+    pattern = str(workspace.root / ".kbt/cache/*/artifacts/op.jsonl")
+    workspace.cell("op/b.md", code.format(pattern), "id=b needs=./impls/*.md:a")
+    workspace.cell("op/c.md", "print('used')", "id=c needs=./b.md:b,./impls/*.md:a")
+    workspace.build()
+
+    run = workspace.result("op/c.md", "c")
+    assert run.status == "invalid"
+    assert run.reason.startswith(f"op.jsonl of {A}:a changed since this build began")
+    assert not run.stdout
+
+
+def test_a_data_file_that_changes_while_a_cell_reads_it_leaves_no_result(workspace):
+    data = workspace.write("data.csv", "1\n")
+    code = f"import pathlib\nprint(pathlib.Path({str(data)!r}).write_text('2'))"
+    workspace.cell("n.md", code, "id=a needs=./data.csv")
+    workspace.build()
+
+    assert workspace.result("n.md").reason.startswith("file data.csv changed while it ran")
+    assert workspace.build().started == ["n.md:a"]  # its data is new, and it stays the same
+    assert workspace.result("n.md").status == "ok"
+    assert workspace.build().started == []
+
+
+def test_each_cell_has_its_own_cache_of_compiled_kernels(workspace, monkeypatch):
+    monkeypatch.delenv("TRITON_CACHE_DIR", raising=False)
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", "/mine")
+    show = "import os\nprint(os.environ['TRITON_CACHE_DIR'], os.environ['TORCHINDUCTOR_CACHE_DIR'])\n"
+    for name in (A, B):
+        workspace.cell(name, WRITE + show, MEASURING)
+
+    def build():
+        workspace.build(processes=2, rerun=True)
+        seen = [workspace.text(workspace.result(name).stdout).split() for name in (A, B)]
+        return [set(words) - {"---", "process", "2", "of"} for words in seen]
+
+    first, second = build()
+    assert len(first) == len(second) == 2
+    assert first & second == {"/mine"}
+    assert build() == [first, second]
+
+
+def test_a_result_measured_while_the_harness_was_edited_is_not_stored(tmp_path):
+    root = copy_project(tmp_path / "copy")
+    for name in ("index.md", "layer_norm/index.md"):
+        (root / name).unlink(missing_ok=True)
+    started = tmp_path / "started"
+    code = (
+        f"import kernels_bench_tools, pathlib, time\npathlib.Path({str(started)!r}).touch()\ntime.sleep(3)\n"
+    )
+    (root / "layer_norm/impls/slow.md").write_text(f"# Slow\n\n```python {MEASURING}\n{code}{WRITE}```\n")
+    command = [sys.executable, "-m", "kernels_bench_tools", "build", "layer_norm/slow", "--env", "current"]
+
+    def build(*, edit: bool) -> str:
+        started.unlink(missing_ok=True)
+        run = subprocess.Popen(command, cwd=root, stderr=subprocess.PIPE, text=True)
+        while edit and not started.exists() and run.poll() is None:
+            time.sleep(0.05)
+        if edit:
+            harness = root / "kernels_bench_tools/measure/harness.py"
+            harness.write_text(harness.read_text() + "# edited\n")
+        return run.communicate(timeout=120)[1]
+
+    assert "source of kernels_bench_tools changed while it ran, so it has no result" in build(edit=True)
+    again = build(edit=False)
+    assert "✓ layer_norm/impls/slow.md:a" in again
+    build(edit=False)
+    assert not started.exists()
