@@ -173,15 +173,9 @@ class Installed:
 
     def _found(self) -> Iterator[tuple[str, State]]:
         """Yield path and state of each file that a cell imports, or may."""
-        for path, entry in _files(self.folder):
-            if not _is_other_bytecode(path) and path != f"{self.folder}/.lock":
-                found = entry.stat(follow_symlinks=False)
-                yield path, (found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_ino)
+        yield from _file_states(self.folder, sources=False)
         for source in self._sources:
-            for path, entry in _files(source, hidden=False):
-                if _is_cached(path):
-                    found = entry.stat(follow_symlinks=False)
-                    yield path, (found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_ino)
+            yield from _file_states(source, sources=True)
 
     def _remove_wrong_bytecode(self, paths: list[str]) -> list[str]:
         """Remove those of these files that Python would use though their source compiles to something else."""
@@ -202,32 +196,31 @@ class Installed:
         return done.stdout.splitlines()
 
 
-def _files(folder: Path, *, hidden: bool = True) -> Iterator[tuple[str, os.DirEntry[str]]]:
+def _file_states(folder: Path, *, sources: bool) -> Iterator[tuple[str, State]]:
+    """Yield path and state of each file in an environment, or of the bytecode of ``sources``."""
     pending = [str(folder)]
     while pending:
-        with os.scandir(pending.pop()) as entries:
-            for entry in entries:
-                if not hidden and entry.name.startswith("."):
-                    continue
+        inside = pending.pop()
+        bytecode = inside.endswith("/__pycache__")
+        with os.scandir(inside) as entries:
+            for (
+                entry
+            ) in entries:  # tens of thousands before and after each process: as little as possible for each
+                name = entry.name
                 if entry.is_dir(follow_symlinks=False):
-                    pending.append(entry.path)
-                else:
-                    yield entry.path, entry
+                    if not (sources and name[0] == "."):
+                        pending.append(f"{inside}/{name}")
+                elif bytecode and _OTHER_BYTECODE.fullmatch(name) and not _BYTECODE.fullmatch(name):
+                    continue
+                elif (bytecode or not sources) and name != ".lock":
+                    one = entry.stat(follow_symlinks=False)
+                    yield f"{inside}/{name}", (one.st_size, one.st_mtime_ns, one.st_ctime_ns, one.st_ino)
 
 
 def _is_cached(path: str) -> bool:
     """Return whether this is bytecode where Python looks for it."""
     folder, _, name = path.rpartition("/")
     return name.endswith(".pyc") and folder.endswith("/__pycache__") and bool(_BYTECODE.fullmatch(name))
-
-
-def _is_other_bytecode(path: str) -> bool:
-    folder, _, name = path.rpartition("/")
-    return (
-        folder.endswith("/__pycache__")
-        and bool(_OTHER_BYTECODE.fullmatch(name))
-        and not _BYTECODE.fullmatch(name)
-    )
 
 
 def _comparison(path: str) -> str:
