@@ -19,6 +19,15 @@ def slugify(text: str) -> str:
     return _NOT_ALPHANUMERIC.sub("-", text.lower()).strip("-") or "unnamed"
 
 
+def is_file_name(text: str) -> bool:
+    """Return whether ``text`` can be the name of a file: printable, not hidden, without separators, not too long.
+
+    >>> is_file_name("LN_B16_S2048"), is_file_name("../x"), is_file_name(".."), is_file_name("")
+    (True, False, False, False)
+    """
+    return text.isprintable() and 0 < len(text.encode()) <= 200 and text[0] != "." and not {*"/\\"} & {*text}
+
+
 def series_slug(implementation: str, device: str) -> str:
     """Return the slug of one line in a chart: an implementation on a device.
 

@@ -18,7 +18,7 @@ from kernels_bench_tools.notebooks.document import Notebook, read_notebook
 from kernels_bench_tools.notebooks.project import find_project, operators
 from kernels_bench_tools.schema.build import FORWARD, has_other_code
 from kernels_bench_tools.schema.record import Record, Status
-from kernels_bench_tools.schema.record_io import read_records
+from kernels_bench_tools.schema.record_io import ignore, read_committed
 from kernels_bench_tools.summarize.merge import by_workload, merge
 from kernels_bench_tools.summarize.views import view_of
 from kernels_bench_tools.text import did_you_mean, title_from_name
@@ -106,7 +106,7 @@ def find_coverage(notebooks: Iterable[Notebook]) -> Iterator[Coverage]:
         if folder not in recorded:
             recorded[folder] = defaultdict(lambda: defaultdict(list))
             for path in sorted(folder.glob("*/*.jsonl")):
-                for entry in read_records(path):
+                for entry in read_committed(path, notebook.operator, on_problem=ignore):
                     view = view_of(entry.wl)
                     slug = entry.device.slug if entry.device else ""
                     selection = Selection(slug, view.mode or FORWARD, view.set)

@@ -13,7 +13,7 @@ from kernels_bench_tools.errors import RecordError
 from kernels_bench_tools.notebooks.project import Project
 from kernels_bench_tools.schema.build import BuildRun, CellRun
 from kernels_bench_tools.schema.record import Record, Status
-from kernels_bench_tools.schema.record_io import read_records
+from kernels_bench_tools.schema.record_io import Owner, ignore, read_records
 
 FAILURES = frozenset(Status) - {Status.OK, Status.UNSUPPORTED}
 
@@ -74,14 +74,16 @@ def summarize_build(result: BuildRun) -> str:
     return f"{ran} cells ran, {cached} unchanged, {unsupported} unsupported here, {count_failures(result)} failed"
 
 
-def cell_records(project: Project, cell: CellRun) -> Iterator[Record]:
-    """Yield the records that a cell wrote, in all its processes."""
+def cell_records(project: Project, cell: CellRun, owner: Owner | None = None) -> Iterator[Record]:
+    """Yield the records that a cell wrote, in all its processes; those that are not of ``owner`` on stderr."""
     for name, path in cell.artifacts.items():
         if name.endswith(".jsonl"):
-            try:
-                yield from read_records(project.root / path, path)
-            except RecordError:  # the cell has failed because of it
-                continue
+            yield from read_records(project.root / path, name, note_problem if owner else ignore, owner)
+
+
+def note_problem(error: RecordError) -> None:
+    """Print that a line of a file is left out, and why, on stderr."""
+    note(f"left out: {error}")
 
 
 def report_impossible(project: Project, cells: Iterable[tuple[str, CellRun]]) -> int:

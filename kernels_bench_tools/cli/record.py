@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections import defaultdict
 from collections.abc import Iterable
 from pathlib import Path
@@ -9,15 +10,26 @@ from typing import Annotated
 
 import typer
 
+from kernels_bench_tools.cli import USER_MISTAKE
+from kernels_bench_tools.cli.output import note_problem
 from kernels_bench_tools.cli.tables import processes_suffix
 from kernels_bench_tools.errors import ProjectError, RecordError
 from kernels_bench_tools.file_io import read_struct
 from kernels_bench_tools.notebooks.project import Project, find_project, operators
 from kernels_bench_tools.schema.build import BuildRun
 from kernels_bench_tools.schema.record import Record
-from kernels_bench_tools.schema.record_io import read_records, thin_records, write_records
+from kernels_bench_tools.schema.record_io import (
+    Owner,
+    cell_owner,
+    is_linked,
+    read_records,
+    thin_records,
+    write_records,
+)
 
 Destination = dict[Path, list[Record]]
+SourceFile = tuple[Path, Owner | None]
+"""A file, and what its records have to be of, if that is known."""
 
 
 def record(
@@ -35,7 +47,7 @@ def record(
     full: Annotated[
         bool, typer.Option("--full", help="Keep all samples and digits. [default: 20 samples per row]")
     ] = False,
-) -> None:
+) -> int:
     """Copy measured records into the project, to be committed.
 
     Writes OPERATOR/results/records/DEVICE/IMPLEMENTATION.jsonl, with the rows of all processes. Only rows of
@@ -49,8 +61,14 @@ def record(
         raise ProjectError(
             "record", "found no records", "Records of a build, or JSONL files", "Run `kbt build` first"
         )
+    unreadable = 0
     for path, records in sorted(destinations.items()):
-        before = read_records(path) if path.is_file() and not force else []
+        try:
+            before = read_records(path, project.relative(path)) if path.is_file() and not force else []
+        except RecordError as error:
+            print(error, file=sys.stderr)
+            unreadable = USER_MISTAKE
+            continue
         kept, taken = _merged(before, records)
         if not taken:
             print(f"kept {project.relative(path)}: no workload was measured again (--force replaces it)")
@@ -60,29 +78,31 @@ def record(
         measured = f"{len(_measured(taken))} of {len(named)} workloads measured{processes_suffix(taken)}"
         others = len({entry.workload for entry in kept})
         print(f"{project.relative(path)}: {measured}{f', {others} kept' if others else ''}")
+    return unreadable
 
 
-def _files(paths: Iterable[Path]) -> list[Path]:
+def _files(paths: Iterable[Path]) -> list[SourceFile]:
     files: list[Path] = []
     for path in paths:
         if path.is_dir():
             files += sorted(path.rglob("*.jsonl"))
         elif path.is_file():
-            files.append(path)
+            files.append(path.resolve())
         else:
             raise ProjectError(
                 str(path), "does not exist", "A JSONL file or a folder of them", "Check the path"
             )
-    return files
+    return [(file, None) for file in files]
 
 
-def _last_build(project: Project) -> list[Path]:
+def _last_build(project: Project) -> list[SourceFile]:
     state = project.state / "build.json"
     if not state.is_file():
         return []
+    build = read_struct(state, BuildRun)
     return [
-        project.root / artifact
-        for notebook in read_struct(state, BuildRun).notebooks
+        (project.root / artifact, cell_owner(notebook.path, build.device))
+        for notebook in build.notebooks
         for cell in notebook.cells
         # For an interrupted cell, not the artifacts of an earlier build.
         for artifact in cell.unfinished or cell.artifacts.values()
@@ -90,13 +110,13 @@ def _last_build(project: Project) -> list[Path]:
     ]
 
 
-def _destinations(project: Project, sources: Iterable[Path]) -> Destination:
+def _destinations(project: Project, sources: Iterable[SourceFile]) -> Destination:
     folders = {name: paths[0].parents[1] for name, paths in operators(project).items()}
     # Records have the operator's name, which is the last part of an id with folders.
     folders = {name.rpartition("/")[2]: folder for name, folder in folders.items()} | folders
     found: Destination = defaultdict(list)
-    for source in sources:
-        for entry in read_records(source):
+    for source, owner in sources:
+        for entry in read_records(source, on_problem=note_problem, owner=owner):
             if entry.op not in folders:
                 raise RecordError(
                     str(source),
@@ -112,7 +132,13 @@ def _destinations(project: Project, sources: Iterable[Path]) -> Destination:
                     "Measure it again",
                 )
             folder = folders[entry.op] / "results" / "records" / entry.device.slug
-            found[folder / f"{entry.impl}.jsonl"].append(entry)
+            path = folder / f"{entry.impl}.jsonl"
+            if is_linked(path):
+                what = "is a symbolic link, or in a folder that is one"
+                raise RecordError(
+                    str(path), what, "A file of this project", "Replace the link by what it names"
+                )
+            found[path].append(entry)
     return found
 
 

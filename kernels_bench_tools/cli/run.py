@@ -23,16 +23,11 @@ from kernels_bench_tools.cli.output import (
 from kernels_bench_tools.cli.tables import comparison_table, count_processes, processes_suffix, table_console
 from kernels_bench_tools.cluster import cluster_executor
 from kernels_bench_tools.notebooks.document import read_notebook
-from kernels_bench_tools.notebooks.project import (
-    IMPLEMENTATIONS,
-    Project,
-    find_project,
-    operator_of,
-    operators,
-)
+from kernels_bench_tools.notebooks.project import Project, find_project, operators
 from kernels_bench_tools.run.build import BuildOptions
-from kernels_bench_tools.schema.build import BuildRun, CellRun, NotebookRun
+from kernels_bench_tools.schema.build import IMPLEMENTATIONS, BuildRun, CellRun, NotebookRun, operator_of
 from kernels_bench_tools.schema.record import Record
+from kernels_bench_tools.schema.record_io import cell_owner
 from kernels_bench_tools.summarize.export import text_table
 from kernels_bench_tools.summarize.rows import Comparison, Source, compare_records, whole_record
 from kernels_bench_tools.summarize.summary import summarize
@@ -127,7 +122,7 @@ class _CellResult:
     @cached_property
     def records(self) -> list[Record]:
         """The cell's records."""
-        return list(cell_records(self.project, self.cell))
+        return list(cell_records(self.project, self.cell, cell_owner(self.entry.path, self.result.device)))
 
     def comparisons(self) -> tuple[str, list[Comparison]]:
         """Return the baselines' titles and a row for each workload."""
@@ -136,7 +131,8 @@ class _CellResult:
         for other in self.result.notebooks:
             if other.path not in self.baselines:
                 continue
-            found = [record for run in other.cells for record in cell_records(self.project, run)]
+            owner = cell_owner(other.path, self.result.device)
+            found = [record for run in other.cells for record in cell_records(self.project, run, owner)]
             # A failed cell's record without a workload applies to all of them.
             if len(self.baselines) == 1 or workloads & {"", *(one.workload for one in found)}:
                 titles.append(_title_of(other))

@@ -11,11 +11,11 @@ from kernels_bench_tools.measure.correctness.check import SmallerResults
 from kernels_bench_tools.measure.device.clocks import ClockSampler
 from kernels_bench_tools.measure.device.environment import gpu_uuid
 from kernels_bench_tools.measure.device.peaks import measure_peaks
-from kernels_bench_tools.measure.device.roofline import CPU_MARGIN, TRAFFIC_MARGIN, RooflineResult, assess
 from kernels_bench_tools.measure.device.sentinels import measure_sentinels
 from kernels_bench_tools.measure.integrity.guard import Guard
 from kernels_bench_tools.measure.timing.caches import cache_bytes
 from kernels_bench_tools.schema.record import Work
+from kernels_bench_tools.schema.roofline import CPU_MARGIN, TRAFFIC_MARGIN, RooflineResult, assess
 
 PEAK_RETRIES = 2
 """How often the peaks are measured again before a time counts as above the roofline."""

@@ -15,7 +15,6 @@ import torch
 
 from kernels_bench_tools.errors import Unsupported
 from kernels_bench_tools.measure.correctness.check import Correctness, check
-from kernels_bench_tools.measure.device.roofline import LAUNCH_FACTOR, RooflineResult
 from kernels_bench_tools.measure.modes import TimedFunction, in_mode, timed_function
 from kernels_bench_tools.measure.operator import Inputs, Operator, Workload, no_edge_cases
 from kernels_bench_tools.measure.session import BenchmarkSession
@@ -23,6 +22,7 @@ from kernels_bench_tools.measure.timing.caches import input_set_count
 from kernels_bench_tools.measure.timing.measure import TimingResult, measure
 from kernels_bench_tools.schema.build import FORWARD
 from kernels_bench_tools.schema.record import REJECTING, Failure, Flag, Status, Work
+from kernels_bench_tools.schema.roofline import LAUNCH_FACTOR, RooflineResult
 
 RECOMPILE_LIMIT = 64
 PROCESS_SEEDS = 1000

@@ -11,8 +11,8 @@ from kernels_bench_tools.errors import NotebookError
 from kernels_bench_tools.notebooks.cell import Cell, read_cell
 from kernels_bench_tools.notebooks.fences import MOST_COMMENTED, Fence, count_commented, find_fences
 from kernels_bench_tools.notebooks.front_matter import read_front_matter
-from kernels_bench_tools.notebooks.project import STATE_FOLDER, Project, operator_of
-from kernels_bench_tools.schema.build import FrontMatter
+from kernels_bench_tools.notebooks.project import STATE_FOLDER, Project
+from kernels_bench_tools.schema.build import FrontMatter, operator_of
 
 
 @dataclass(frozen=True)

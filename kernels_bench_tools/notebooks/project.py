@@ -15,11 +15,10 @@ from typing import Annotated, Any
 import msgspec
 
 from kernels_bench_tools.errors import ProjectError
+from kernels_bench_tools.schema.build import IMPLEMENTATIONS, operator_of
 from kernels_bench_tools.text import did_you_mean, title_from_name
 
 STATE_FOLDER = ".kbt"
-IMPLEMENTATIONS, RESULTS = "impls", "results"
-"""Folders of an operator."""
 DEFAULT_CACHE_SIZE = "10 GB"
 _GLOB = Annotated[str, msgspec.Meta(min_length=1)]
 _SETTINGS: dict[str, tuple[Any, str]] = {
@@ -172,16 +171,6 @@ def operators(project: Project) -> dict[str, list[Path]]:
         if path.parent.name == IMPLEMENTATIONS and (operator := operator_of(project.relative(path))):
             found.setdefault(operator, []).append(path)
     return found
-
-
-def operator_of(notebook: str) -> str:
-    """Return the id of a notebook's operator: the folder that holds ``impls/`` or ``results/``, else empty.
-
-    >>> operator_of("models/llama-3.1-8b/impls/eager.md"), operator_of("index.md")
-    ('models/llama-3.1-8b', '')
-    """
-    *folders, kind, _ = ["", *notebook.split("/")]
-    return "/".join(folders).strip("/") if kind in {IMPLEMENTATIONS, RESULTS} else ""
 
 
 def is_pattern(name: str) -> bool:

@@ -6,10 +6,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from kernels_bench_tools.errors import RecordError
 from kernels_bench_tools.report.artifacts import Artifact
 from kernels_bench_tools.schema.record import Clocks, FirstCall, Record
-from kernels_bench_tools.schema.record_io import read_records
+from kernels_bench_tools.schema.record_io import ignore, read_records
 
 
 @dataclass(frozen=True)
@@ -25,7 +24,7 @@ class Details:
 def device_details(committed: Iterable[Path], artifacts: Iterable[Artifact]) -> dict[str, Details]:
     """Return the details of an implementation by the slug of the device.
 
-    On each device, records of this build replace committed ones, as in the summary. Other files are skipped.
+    On each device, records of this build replace committed ones, as in the summary. Lines that are no records are skipped.
     """
     grouped = _by_device(committed)
     grouped |= _by_device([artifact.file for artifact in artifacts if artifact.suffix == "jsonl"])
@@ -35,11 +34,7 @@ def device_details(committed: Iterable[Path], artifacts: Iterable[Artifact]) -> 
 def _by_device(files: Iterable[Path]) -> dict[str, list[Record]]:
     found: dict[str, list[Record]] = {}
     for file in files:
-        try:
-            records = read_records(file)
-        except RecordError:
-            continue
-        for record in records:
+        for record in read_records(file, on_problem=ignore):
             # Records without a device are of an older format, which has none of the details.
             if record.lat_ms is not None and record.device is not None:
                 found.setdefault(record.device.slug, []).append(record)

@@ -6,11 +6,17 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
+from kernels_bench_tools.errors import RecordError
+from kernels_bench_tools.report.artifacts import Artifact
 from kernels_bench_tools.report.labels import Label, status_label
 from kernels_bench_tools.report.operators import OperatorReport
 from kernels_bench_tools.report.page import Page
+from kernels_bench_tools.schema.build import operator_of
+from kernels_bench_tools.schema.device import Device
 from kernels_bench_tools.schema.record import Status
+from kernels_bench_tools.schema.record_io import cell_owner, read_committed, read_records
 from kernels_bench_tools.schema.summary import DeviceSummary, Point, Row
 
 _NUMBER = re.compile(r"-?\d[\d.,]*")
@@ -56,6 +62,21 @@ def failure_groups(operators: Iterable[OperatorReport], page: Page) -> list[Fail
         found.setdefault((failure.point.status, _kind(failure)), []).append(failure)
     ordered = sorted(found.items(), key=lambda item: (_place(item[0][0]), -len(item[1]), item[0][1]))
     return [_group(status, failures, page) for (status, _), failures in ordered]
+
+
+def record_problems(
+    root: Path, operators: Iterable[OperatorReport], made: Iterable[Artifact], device: Device
+) -> list[str]:
+    """Return a message for each line of record files that is not a record, or not of its file."""
+    found: list[RecordError] = []
+    for operator in operators:
+        for file in sorted([*operator.record_files, *operator.refused_files]):
+            read_committed(file, operator.folder, file.relative_to(root).as_posix(), found.append)
+    for one in made:
+        if one.suffix == "jsonl" and one.exists and operator_of(one.notebook):
+            owner = cell_owner(one.notebook, device)
+            read_records(one.file, f"{one.notebook} {one.name}", found.append, owner)
+    return list(map(str, found))
 
 
 def _place(status: Status) -> tuple[bool, int]:

@@ -13,12 +13,12 @@ from kernels_bench_tools.report import paths
 from kernels_bench_tools.report.artifacts import Artifact
 from kernels_bench_tools.report.cells import Body
 from kernels_bench_tools.report.devices import ReportDevice, read_readings
-from kernels_bench_tools.report.operators import IMPLEMENTATIONS, RESULTS, OperatorReport, notebook_title
+from kernels_bench_tools.report.operators import OperatorReport, notebook_title
 from kernels_bench_tools.report.page import Links, Page
 from kernels_bench_tools.report.paths import SitePaths
 from kernels_bench_tools.report.rows import Origin
 from kernels_bench_tools.report.selfchecks import SelfChecks
-from kernels_bench_tools.schema.build import BuildRun, FrontMatter, NotebookRun
+from kernels_bench_tools.schema.build import IMPLEMENTATIONS, RESULTS, BuildRun, FrontMatter, NotebookRun
 from kernels_bench_tools.schema.record_io import RecordHead
 from kernels_bench_tools.schema.summary import Report
 

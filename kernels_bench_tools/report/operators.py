@@ -17,11 +17,18 @@ from kernels_bench_tools.report.labels import Label, status_label
 from kernels_bench_tools.report.page import Page
 from kernels_bench_tools.report.paths import SitePaths, backward_page, page_path
 from kernels_bench_tools.report.rows import DeviceResults, ViewRow, by_device, is_forward, view_slug
-from kernels_bench_tools.schema.build import CellRun, NotebookRun, Prose, has_other_code
+from kernels_bench_tools.schema.build import (
+    IMPLEMENTATIONS,
+    RESULTS,
+    CellRun,
+    NotebookRun,
+    Prose,
+    has_other_code,
+)
+from kernels_bench_tools.schema.record_io import is_linked
 from kernels_bench_tools.schema.summary import DeviceSummary, Row, Summary
 from kernels_bench_tools.text import title_from_name
 
-IMPLEMENTATIONS, RESULTS = "impls", "results"
 LATENCY = "latency.svg"
 _ORDER = re.compile(r"^!\[operators:([^\]\n]*)\]", re.MULTILINE)
 
@@ -73,6 +80,8 @@ class OperatorReport:
     """Artifacts of its combine notebooks."""
     record_files: Sequence[Path]
     """Files of its committed records."""
+    refused_files: Sequence[Path]
+    """Links and other special files beside them, which are not read."""
     summary: Summary | None
     problem: str
     """Why there is no summary; empty if there is one."""
@@ -216,6 +225,8 @@ def _operator(
     combined = within(RESULTS)
     artifacts = [found for notebook in combined for found in notebook_artifacts(root, paths, notebook)]
     summary, problem = _summary(artifacts, [cell for notebook in combined for cell in notebook.cells])
+    committed = sorted((root / folder / RESULTS / "records").glob("*/*.jsonl"))
+    refused = [file for file in committed if is_linked(file) or not file.is_file()]
     return OperatorReport(
         folder=folder,
         title=notebook_title(index) if index else title_from_name(posixpath.basename(folder)),
@@ -224,7 +235,8 @@ def _operator(
         implementations=within(IMPLEMENTATIONS),
         combined=combined,
         artifacts=artifacts,
-        record_files=sorted((root / folder / RESULTS / "records").glob("*/*.jsonl")),
+        record_files=[file for file in committed if file not in refused],
+        refused_files=refused,
         summary=summary,
         problem=problem,
     )

@@ -16,7 +16,7 @@ from kernels_bench_tools.run.cache.entry import Draft, Entry, StoredResult
 from kernels_bench_tools.schema.build import CellContext
 from kernels_bench_tools.schema.device import Device
 from kernels_bench_tools.schema.record import SCHEMA, Environment, Failure, Record, Status
-from kernels_bench_tools.schema.record_io import append_record, read_records, valid_lines
+from kernels_bench_tools.schema.record_io import append_record, ignore, read_records, valid_lines
 
 
 def check_records(folder: Path, outputs: Sequence[str]) -> str:
@@ -38,7 +38,7 @@ def check_records(folder: Path, outputs: Sequence[str]) -> str:
 
 def measured_nothing(folder: Path) -> bool:
     """Return whether all records in the artifacts of a successful process are ``unsupported``."""
-    records = [record for path in folder.rglob("*.jsonl") for record in read_records(path)]
+    records = [record for path in folder.rglob("*.jsonl") for record in read_records(path, on_problem=ignore)]
     return all(record.outcome is Status.UNSUPPORTED for record in records)
 
 

@@ -12,9 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
-from kernels_bench_tools.errors import RecordError
 from kernels_bench_tools.schema.record import Flag, Record
-from kernels_bench_tools.schema.record_io import read_records, write_records
+from kernels_bench_tools.schema.record_io import ignore, read_records, write_records
 
 Times = Mapping[str, Sequence[float]]
 """Sentinel to its milliseconds in one process, in the order they were taken."""
@@ -94,9 +93,6 @@ def flag_records(folder: Path) -> None:
 
 
 def _files(folder: Path) -> Iterator[tuple[Path, list[Record]]]:
-    """Yield the record files in ``folder``; files that cannot be read are skipped."""
+    """Yield the record files in ``folder`` with their records."""
     for path in sorted(folder.rglob("*.jsonl")):
-        try:
-            yield path, read_records(path)
-        except RecordError:
-            continue
+        yield path, read_records(path, on_problem=ignore)

@@ -23,6 +23,19 @@ FORWARD = "fwd"
 MODES = (FORWARD, "bwd", "fwd_bwd")
 """What is timed: the forward pass, the backward pass or both."""
 
+IMPLEMENTATIONS, RESULTS = "impls", "results"
+"""Folders of an operator."""
+
+
+def operator_of(notebook: str) -> str:
+    """Return the id of a notebook's operator: the folder that holds ``impls/`` or ``results/``, else empty.
+
+    >>> operator_of("models/llama-3.1-8b/impls/eager.md"), operator_of("index.md")
+    ('models/llama-3.1-8b', '')
+    """
+    *folders, kind, _ = ["", *notebook.split("/")]
+    return "/".join(folders).strip("/") if kind in {IMPLEMENTATIONS, RESULTS} else ""
+
 
 class FrontMatter(msgspec.Struct, kw_only=True):
     """The front matter of a notebook."""

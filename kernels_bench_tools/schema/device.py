@@ -36,6 +36,11 @@ class Device(msgspec.Struct, frozen=True, kw_only=True):
     """The name in paths and ids, such as ``"nvidia-h200"``."""
     driver: str = ""
 
+    def __post_init__(self) -> None:
+        """Refuse a slug that is not one: pages and folders of records have its name."""
+        if slugify(self.slug[:200]) != self.slug:
+            raise ValueError("slug is not lower-case letters, digits and single hyphens, at most 200")
+
 
 def cuda_device(name: str, driver: str = "") -> Device:
     """Return the device for a CUDA GPU of this name."""

@@ -7,14 +7,22 @@ this package have every key that its readers need. Times are milliseconds, sizes
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Any, Self
+from typing import Annotated, Any, Self, TypeAlias
 
 import msgspec
 
-from kernels_bench_tools.schema.device import Device
+from kernels_bench_tools.schema.device import Device, cuda_device
+from kernels_bench_tools.text import slugify
 
 SCHEMA = 1
 """Version of the record format that this package writes; it reads this version and all older ones."""
+
+Milliseconds: TypeAlias = Annotated[float, msgspec.Meta(ge=0, le=1e9)]
+"""A time. The bounds of this and the next types are checked where records are read, not where they are made."""
+Rate: TypeAlias = Annotated[float, msgspec.Meta(ge=0, le=1e9)]
+"""GB/s or TFLOP/s, or a ratio of two of them."""
+Count: TypeAlias = Annotated[int, msgspec.Meta(ge=0)]
+_NOT_A_GPU = frozenset({"", "cpu", "none", "null", "n/a", "unknown"})
 
 
 class _Labelled(StrEnum):
@@ -203,19 +211,19 @@ class Regime(_Labelled):
 class Latency(msgspec.Struct, kw_only=True):
     """Times of one call in milliseconds, with all samples in the order they were taken."""
 
-    p10: float
-    p50: float
+    p10: Milliseconds
+    p50: Milliseconds
     """The median, which the report shows."""
-    p90: float
-    mean: float
-    iqr: float
-    raw_times: list[float] = msgspec.field(default_factory=list)
-    reps: int
-    warmup: int = 0
+    p90: Milliseconds
+    mean: Milliseconds
+    iqr: Milliseconds
+    raw_times: list[Milliseconds] = msgspec.field(default_factory=list)
+    reps: Annotated[int, msgspec.Meta(ge=1)]
+    warmup: Count = 0
     has_warnings: bool = False
     """Whether the interquartile range exceeds a tenth of the median (kernels-benchmarks' flag)."""
-    ci_low: float | None = None
-    ci_high: float | None = None
+    ci_low: Milliseconds | None = None
+    ci_high: Milliseconds | None = None
     confidence: float | None = None
     timer: Timer = Timer.UNKNOWN
     cache: CacheState = CacheState.UNKNOWN
@@ -224,7 +232,7 @@ class Latency(msgspec.Struct, kw_only=True):
     """Why sampling ended: ``"converged"``, ``"max_samples"`` or ``"max_seconds"``."""
     tail_ratio: float | None = None
     """99th percentile over the median."""
-    tick_ms: float | None = None
+    tick_ms: Milliseconds | None = None
     """Resolution of the clock, if it is visible in the samples; ``p50`` is then the grouped median."""
     drift: float | None = None
     """Median of the last third of the samples over that of the first, minus 1."""
@@ -233,10 +241,10 @@ class Latency(msgspec.Struct, kw_only=True):
 class Timing(msgspec.Struct, kw_only=True, omit_defaults=True):
     """A secondary quantity in milliseconds, without its samples."""
 
-    p50: float
-    ci_low: float | None = None
-    ci_high: float | None = None
-    reps: int = 0
+    p50: Milliseconds
+    ci_low: Milliseconds | None = None
+    ci_high: Milliseconds | None = None
+    reps: Count = 0
 
 
 class Quantities(msgspec.Struct, kw_only=True, omit_defaults=True):
@@ -253,13 +261,13 @@ class Quantities(msgspec.Struct, kw_only=True, omit_defaults=True):
 class FirstCall(msgspec.Struct, kw_only=True, omit_defaults=True):
     """One-time costs of a process, in milliseconds."""
 
-    import_ms: float | None = None
+    import_ms: Milliseconds | None = None
     """From the start of the process to ``run_benchmark``: importing packages."""
-    load_ms: float | None = None
+    load_ms: Milliseconds | None = None
     """The function given as ``load=``, such as a download."""
-    first_ms: float | None = None
+    first_ms: Milliseconds | None = None
     """The first call, including compilation and autotuning."""
-    second_ms: float | None = None
+    second_ms: Milliseconds | None = None
     """The second call, including the wait for its result."""
 
 
@@ -286,9 +294,9 @@ class Roofline(msgspec.Struct, kw_only=True):
 
     ceiling: str
     """Kind of measured peak: ``"read"``, ``"write"``, ``"copy"``, ``"triad"``, ``"mix"`` or ``"matmul_<dtype>"``."""
-    value: float
+    value: Rate
     """The measured peak in GB/s, or TFLOP/s for a matmul."""
-    fraction: float
+    fraction: Rate
     """Achieved rate divided by ``value``."""
 
 
@@ -296,17 +304,17 @@ class Kernel(msgspec.Struct, kw_only=True):
     """A kernel that a call launches."""
 
     name: str
-    count: int
-    ms: float
+    count: Count
+    ms: Milliseconds
     """Total duration of its launches in a call; median over calls."""
 
 
-class Work(msgspec.Struct, kw_only=True):
+class Work(msgspec.Struct, kw_only=True, frozen=True):
     """Minimum memory traffic and arithmetic of one call, computed from its tensors."""
 
-    bytes_read: int
-    bytes_written: int
-    flops: int
+    bytes_read: Count
+    bytes_written: Count
+    flops: Count
 
     @property
     def bytes_moved(self) -> int:
@@ -409,9 +417,9 @@ class Record(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     env: Environment = msgspec.field(default_factory=Environment)
     lat_ms: Latency | None = None
     """Device time of one call, with cold caches."""
-    compile_ms: float | None = None
+    compile_ms: Milliseconds | None = None
     """Duration of the first call, including compilation and autotuning."""
-    peak_bytes: int | None = None
+    peak_bytes: Count | None = None
     """Peak memory that one call allocates in addition to its inputs."""
     ok: bool = False
     absmax: float | None = None
@@ -426,7 +434,7 @@ class Record(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     device: Device | None = None
     work: Work | None = None
     kernels: list[Kernel] = msgspec.field(default_factory=list)
-    process: int = 0
+    process: Count = 0
     """Number of the process, from 0, among those that measured the same workload."""
     quantities: Quantities | None = None
     first_call: FirstCall | None = None
@@ -434,13 +442,13 @@ class Record(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     flags: list[Flag] = msgspec.field(default_factory=list)
     regime: Regime | None = None
     roofline: Roofline | None = None
-    sentinels: dict[str, list[float]] = msgspec.field(default_factory=dict)
+    sentinels: dict[str, list[Milliseconds]] = msgspec.field(default_factory=dict)
     """Reference kernel to its milliseconds before and after the workloads of this process."""
-    ceilings: dict[str, float] = msgspec.field(default_factory=dict)
+    ceilings: dict[str, Rate] = msgspec.field(default_factory=dict)
     """Peak rates measured in this process, GB/s or TFLOP/s (``matmul_<dtype>``); in files on its first record only."""
     trust: str = ""
     """Which integrity checks were done, and what they cannot detect."""
-    span_ms: float | None = None
+    span_ms: Milliseconds | None = None
     """Median time from the start of the first kernel to the end of the last; ``lat_ms`` sums their durations."""
     provenance: Provenance = msgspec.field(default_factory=Provenance)
 
@@ -466,3 +474,14 @@ class Record(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
         """The status, which is never None after construction."""
         assert self.status is not None
         return self.status
+
+
+def device_of(record: Record) -> Device:
+    """Return the device of a record; in files older than the field, the one that the environment names."""
+    if record.device is not None:
+        return record.device
+    gpu = record.env.gpu.strip()
+    if gpu.lower() not in _NOT_A_GPU and str(record.wl.get("device", "cuda")).partition(":")[0] != "cpu":
+        return cuda_device(gpu, record.env.driver)
+    name = record.env.cpu or "CPU"
+    return Device(kind="cpu", name=name, slug=slugify(name))

@@ -6,19 +6,31 @@ first record only; :func:`read_records` fills them in.
 
 from __future__ import annotations
 
+import errno
+import json
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import suppress
-from pathlib import Path
-from typing import Any
+from pathlib import Path, PurePosixPath
+from typing import Any, NamedTuple
 
 import msgspec
 from msgspec.structs import replace
 
 from kernels_bench_tools.errors import RecordError
 from kernels_bench_tools.file_io import write_atomically
-from kernels_bench_tools.schema.device import Device
-from kernels_bench_tools.schema.record import Environment, Provenance, Record
+from kernels_bench_tools.schema.build import operator_of
+from kernels_bench_tools.schema.device import Device, cpu_device
+from kernels_bench_tools.schema.record import (
+    SCHEMA,
+    Environment,
+    Milliseconds,
+    Provenance,
+    Record,
+    Status,
+    device_of,
+)
+from kernels_bench_tools.text import is_file_name
 
 _FIELDS = Record.__struct_fields__
 _ALWAYS_WRITTEN = frozenset(_FIELDS[: _FIELDS.index("status") + 1])
@@ -28,6 +40,11 @@ _MAX_KERNEL_NAME = 96
 _MIN_KERNEL_NAME = 32
 _KERNEL_NAMES_BUDGET = 192
 """Characters for all kernel names of a record, unless each would get fewer than ``_MIN_KERNEL_NAME``."""
+_MOST_PROBLEMS = 20
+"""Lines of a file that are named when they are not records."""
+_MOST_DIGITS = 20
+"""Of an integer: longer ones cannot be divided."""
+_BOM, _CONFLICT = b"\xef\xbb\xbf", (b"<<<<<<<", b"|||||||", b"=======", b">>>>>>>")
 _MIN_SAMPLES, _MAX_SAMPLES = 8, 20
 """Samples of a committed record: one fewer for each kernel that a call launches."""
 
@@ -38,8 +55,9 @@ class RecordHead(msgspec.Struct, kw_only=True):
     ts: str = ""
     run: str = ""
     impl: str = ""
+    schema: int = 0
     device: Device | None = None
-    sentinels: dict[str, list[float]] = msgspec.field(default_factory=dict)
+    sentinels: dict[str, list[Milliseconds]] = msgspec.field(default_factory=dict)
 
 
 _RECORD = msgspec.json.Decoder(Record)
@@ -47,37 +65,158 @@ _HEAD = msgspec.json.Decoder(RecordHead)
 _ENCODER = msgspec.json.Encoder()
 
 
-def read_records(path: Path, where: str = "") -> list[Record]:
-    """Return the records of a JSONL file, called ``where`` in errors; a last line that was cut off is ignored."""
+class Owner(NamedTuple):
+    """What the records of a cell or of a committed file have to be of."""
+
+    operator: str
+    """Its id; empty for any."""
+    implementation: str
+    devices: Collection[str]
+    """Slugs of one or several."""
+
+    def difference(self, record: Record) -> str:
+        """Return how a record differs; empty if it does not."""
+        device = device_of(record)
+        for what, found, expected in (
+            # Records have the last part of the operator's id, or all of it.
+            ("operator", record.op.rpartition("/")[2], [self.operator.rpartition("/")[2]]),
+            ("implementation", record.impl, [self.implementation]),
+            # Files of kernels-benchmarks do not name a CPU.
+            ("device", device.slug if record.device or device.name != "CPU" else "", self.devices),
+        ):
+            # torch adds the part of a GPU that it uses to the GPU's name: "NVIDIA H200 MIG 1g.18gb".
+            if found and not {found, found.partition("-mig-")[0], ""} & {*expected}:
+                return f"is of the {what} {found!r}, not of {' or '.join(map(repr, expected))}"
+        return ""
+
+
+def cell_owner(notebook: str, device: Device) -> Owner:
+    """Return what the records of a notebook's cells have to be of; they may measure the CPU beside the device."""
+    name = PurePosixPath(notebook).stem
+    return Owner(operator_of(notebook), name, [device.slug, cpu_device().slug])
+
+
+def read_records(
+    path: Path,
+    where: str = "",
+    on_problem: Callable[[RecordError], None] | None = None,
+    owner: Owner | None = None,
+) -> list[Record]:
+    """Return the records of a JSONL file, called ``where`` in errors.
+
+    ``on_problem`` is called for a file that cannot be read, and for each line that is no record or not of ``owner``; the
+    other records are returned. Without it, the first of these errors is raised, and a last line that was cut off is
+    ignored.
+    """
     where = where or str(path)
+    report = on_problem or _raise
     try:
-        data = path.read_bytes()
+        lines = _read(path).split(b"\n")
     except OSError as error:
-        raise RecordError(where, f"cannot be read ({error.strerror})", "A JSONL file of records") from error
+        report(
+            RecordError(where, f"cannot be read ({error.strerror})", "A JSONL file of records, and no link")
+        )
+        return []
+    records: dict[int, Record] = {}
+    problems: dict[int, str] = {}
+    for number, line in enumerate(lines, start=1):
+        if not line.strip():
+            continue
+        try:
+            records[number] = _decode(line)
+        except ValueError as error:
+            if number < len(lines):
+                problems[number] = f"is not a record: {error}"
+            elif on_problem is not None:
+                problems[number] = f"is not a record: it may be cut off ({error})"
     first: dict[str, Record] = {}
-    return [
-        record if (origin := first.setdefault(record.run, record)) is record else _with_shared(record, origin)
-        for record in _decode_lines(data, where)
-    ]
+    for number, record in records.items():
+        if (origin := first.setdefault(record.run, record)) is not record:
+            records[number] = _with_shared(record, origin)
+    if owner is not None:
+        problems |= _hold(records, owner)
+    for named, (number, what) in enumerate(sorted(problems.items())):
+        if named == _MOST_PROBLEMS:
+            report(RecordError(where, f"has {len(problems) - named} more lines that are not its records"))
+            break
+        report(
+            RecordError(
+                f"{where}:{number}",
+                what,
+                "Each line is one JSON object as docs/record.schema.json describes",
+                "Remove the line or measure again with `kbt run`",
+            )
+        )
+    return list(records.values())
+
+
+def _raise(error: RecordError) -> None:
+    raise error
+
+
+def ignore(_: RecordError) -> None:
+    """Do nothing: for readers of records whose problems are reported elsewhere."""
+
+
+def _hold(records: dict[int, Record], owner: Owner) -> dict[int, str]:
+    """Remove the records that are not of ``owner``; return the reasons by line."""
+    known = next(
+        (one.device for one in records.values() if one.device and one.device.slug in owner.devices), None
+    )
+    problems = {}
+    for number, record in list(records.items()):
+        if record.device is None and record.schema and known is not None:
+            # The line of its process that names the device is not a record.
+            record = records[number] = replace(record, device=known)
+        if difference := owner.difference(record):
+            problems[number] = difference
+            del records[number]
+    return problems
+
+
+def read_committed(
+    path: Path, operator: str, where: str = "", on_problem: Callable[[RecordError], None] | None = None
+) -> list[Record]:
+    """Return the records of ``results/records/DEVICE/IMPLEMENTATION.jsonl``, held to the path; see :func:`read_records`."""
+    return read_records(path, where, on_problem, Owner(operator, path.stem, [path.parent.name]))
+
+
+def is_committed(path: Path) -> bool:
+    """Return whether a file of records is one of ``records/DEVICE/IMPLEMENTATION.jsonl``."""
+    return path.parent.parent.name == "records"
+
+
+def is_linked(path: Path) -> bool:
+    """Return whether a file of records is a symbolic link, or one of the folders that it is committed in."""
+    folders = path.parents[:3] if is_committed(path) else ()
+    return any(one.is_symlink() for one in (path, *folders))
+
+
+def _read(path: Path) -> bytes:
+    if is_linked(path):
+        raise OSError(errno.ELOOP, "it is a symbolic link, or in one")
+    if path.exists() and not path.is_file():
+        raise OSError(errno.EINVAL, "it is not a regular file")
+    return path.read_bytes()
 
 
 def read_heads(path: Path) -> Iterator[RecordHead]:
     """Yield the head of each record of a file that can be read; see :func:`thin_records` for fields that are empty."""
     try:
-        data = path.read_bytes()
+        data = _read(path)
     except OSError:
         return
     for line in data.splitlines():
-        with suppress(msgspec.DecodeError, UnicodeDecodeError):
+        with suppress(msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             yield _HEAD.decode(line)
 
 
 def valid_lines(path: Path) -> bytes:
     """Return the lines of a file that are records, as they are, each with its line feed; empty without a file."""
     found = []
-    for line in path.read_bytes().split(b"\n") if path.is_file() else []:
-        with suppress(msgspec.MsgspecError, UnicodeDecodeError):
-            _RECORD.decode(line)
+    for line in _read(path).split(b"\n") if path.is_file() else []:
+        with suppress(ValueError):
+            _decode(line)
             found.append(line + b"\n")
     return b"".join(found)
 
@@ -129,22 +268,49 @@ def thin_record(record: Record) -> Record:
     return replace(record, kernels=kernels, lat_ms=latency)
 
 
-def _decode_lines(data: bytes, where: str) -> Iterator[Record]:
-    lines = data.split(b"\n")
-    for number, line in enumerate(lines, start=1):
-        if not line.strip():
-            continue
-        try:
-            yield _RECORD.decode(line)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            if number == len(lines):
-                return
-            raise RecordError(
-                f"{where}:{number}",
-                f"is not a record: {error}",
-                "Each line is one JSON object as docs/record.schema.json describes",
-                "Remove the line or measure again with `kbt run`",
-            ) from error
+def _decode(line: bytes) -> Record:
+    """Return the record on a line; raise a ``ValueError`` that says in one line why it is none."""
+    if line.startswith(_CONFLICT):
+        raise ValueError("it is a marker of a merge conflict")
+    if line.startswith(_BOM):
+        raise ValueError("it begins with a byte order mark")
+    try:
+        record = _RECORD.decode(line)
+        # What msgspec accepts: of a repeated key the last value, and integers of any length.
+        json.loads(line, object_pairs_hook=_unique, parse_int=_integer)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+    except (msgspec.MsgspecError, ValueError) as error:
+        with suppress(msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+            schema = _HEAD.decode(line).schema
+            if schema > SCHEMA:
+                newer = f"record schema {schema} is newer than {SCHEMA}, which this version reads"
+                raise ValueError(newer) from None
+        text = str(error)[:300]
+        raise ValueError(text if text.isprintable() else ascii(text)[1:-1]) from None
+    names = {"impl": [record.impl], "op": record.op.split("/"), "wl.name": [record.wl.get("name", "")]}
+    for field, parts in names.items():
+        if not all(isinstance(part, str) and is_file_name(part) for part in parts) and (
+            parts != [""] or field == "impl"
+        ):
+            raise ValueError(f"{field} is not a name: {ascii('/'.join(map(str, parts)))[:200]}")
+    if record.outcome is Status.OK and record.lat_ms is not None and record.lat_ms.p50 <= 0:
+        raise ValueError("it is correct, and lat_ms.p50 is 0")
+    return record
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = [name for name, _ in pairs]
+        raise ValueError(f"it has a key twice: {next(name for name in names if names.count(name) > 1)!r}")
+    return found
+
+
+def _integer(digits: str) -> int:
+    if len(digits) > _MOST_DIGITS:
+        raise ValueError(f"it has an integer of {len(digits)} digits")
+    return int(digits)
 
 
 def _without_shared(record: Record, origin: Record) -> Record:

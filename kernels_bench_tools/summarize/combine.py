@@ -12,9 +12,9 @@ import msgspec
 
 from kernels_bench_tools.errors import KbtError, RecordError
 from kernels_bench_tools.file_io import write_struct
-from kernels_bench_tools.schema.build import NEEDS_VARIABLE, Need, Needs
+from kernels_bench_tools.schema.build import NEEDS_VARIABLE, Need, Needs, operator_of
 from kernels_bench_tools.schema.record import Record, Status
-from kernels_bench_tools.schema.record_io import read_records
+from kernels_bench_tools.schema.record_io import Owner, cell_owner, is_committed, read_records
 from kernels_bench_tools.schema.summary import Summary
 from kernels_bench_tools.summarize.export import latency_csv, text_table
 from kernels_bench_tools.summarize.metrics import chart_names
@@ -37,8 +37,11 @@ def combine(operator: str = "", *, title: str = "") -> Summary:
     operator = operator or _operator(needs.notebook)
     cells = Counter(need.notebook for need in needs.cells)
     sources = [_cell_source(need, needs, shared=cells[need.notebook] > 1) for need in needs.cells]
-    files = [(Path(file), _within(needs.project, file)) for file in sorted(needs.files)]
-    sources += [Source(records=_read([file])[0]) for file in files]
+    folder = operator_of(needs.notebook)
+    for file in sorted(needs.files):
+        path, name = Path(file), _within(needs.project, file)
+        owner = Owner(folder, path.stem, [path.parent.name]) if is_committed(path) else None
+        sources.append(Source(records=_read([(path, name)], owner)[0]))
     summary = summarize(operator, title or title_from_name(operator.rpartition("/")[2]), sources)
     pages = {record.impl: source.page for source in sources if source.page for record in source.records}
     for chart in chart_names():
@@ -81,7 +84,8 @@ def _cell_source(need: Need, needs: Needs, *, shared: bool) -> Source:
     front = msgspec.structs.replace(need.front, title="") if shared else need.front
     own = f"{notebook.stem}_{need.cell}" if shared else notebook.stem
     files = sorted(Path(need.directory).glob("*.jsonl"))
-    records, unreadable = _read([(path, f"{need.notebook} {path.name}") for path in files])
+    owner = cell_owner(need.notebook, needs.device)
+    records, unreadable = _read([(path, f"{need.notebook} {path.name}") for path in files], owner)
     records = [
         msgspec.structs.replace(record, impl=own) if record.impl == notebook.stem else record
         for record in records
@@ -103,14 +107,14 @@ def _within(project: str, file: str) -> str:
     return path.relative_to(project).as_posix() if path.is_relative_to(project) else path.name
 
 
-def _read(files: Iterable[tuple[Path, str]]) -> tuple[list[Record], str]:
-    """Return the records of files and their names, and why the last unreadable one cannot be read."""
+def _read(files: Iterable[tuple[Path, str]], owner: Owner | None) -> tuple[list[Record], str]:
+    """Return the records of files and their names, and what is wrong with the last line that is not a record."""
     records: list[Record] = []
     unreadable = ""
     for path, name in files:
-        try:
-            records += read_records(path, name)
-        except RecordError as error:
+        problems: list[RecordError] = []
+        records += read_records(path, name, problems.append, owner)
+        for error in problems:
             print(f"Skipped: {error}")
             unreadable = f"{path.name} {error.what}"
     return records, unreadable

@@ -2,23 +2,32 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from statistics import median, median_low
 
 import msgspec
 
 from kernels_bench_tools.schema.build import FrontMatter
-from kernels_bench_tools.schema.device import Device, cuda_device
-from kernels_bench_tools.schema.record import Environment, Failure, Provenance, Record, Status
+from kernels_bench_tools.schema.device import Device
+from kernels_bench_tools.schema.record import (
+    Environment,
+    Failure,
+    Provenance,
+    Record,
+    Status,
+    Work,
+    device_of,
+)
+from kernels_bench_tools.schema.roofline import CPU_MARGIN, TRAFFIC_MARGIN, implausible
 from kernels_bench_tools.schema.summary import Point, Row, WorkloadSummary
 from kernels_bench_tools.summarize.compare import compare, overall_speedup
 from kernels_bench_tools.summarize.merge import by_workload, estimate, merge, reason_of
 from kernels_bench_tools.summarize.metrics import set_metrics
 from kernels_bench_tools.summarize.views import View, group_order, in_view_order, view_of
-from kernels_bench_tools.text import series_slug, slugify, title_from_name
+from kernels_bench_tools.text import series_slug, title_from_name
 
-_NOT_A_GPU = frozenset({"", "cpu", "none", "null", "n/a", "unknown"})
-_NO_DEVICE = Device(kind="", name="", slug="")
+_NO_DEVICE = Device(kind="", name="", slug="none")
 NEVER_RUN = "not measured on this device"
 NO_RECORD = "no record of this workload"
 
@@ -64,17 +73,6 @@ def whole_record(implementation: str, status: Status, reason: str, device: Devic
     return Record(ts="", run="", impl=implementation, status=status, err=failure, device=device)
 
 
-def device_of(record: Record) -> Device:
-    """Return the device of a record; in files older than the field, the one that the environment names."""
-    if record.device is not None:
-        return record.device
-    gpu = record.env.gpu.strip()
-    if gpu.lower() not in _NOT_A_GPU and str(record.wl.get("device", "cuda")).partition(":")[0] != "cpu":
-        return cuda_device(gpu, record.env.driver)
-    name = record.env.cpu or "CPU"
-    return Device(kind="cpu", name=name, slug=slugify(name))
-
-
 def group_records(sources: Sequence[Source]) -> list[ViewRecords]:
     """Return the records by device, view and implementation: GPUs first, then by device, view and id.
 
@@ -85,6 +83,8 @@ def group_records(sources: Sequence[Source]) -> list[ViewRecords]:
     workload puts it into every view of the groups that it has records of anywhere.
     """
     kept, devices = _kept(sources)
+    for slug in devices:
+        _reject_implausible([records for (device, _), records in kept.items() if device == slug])
     groups = _groups(kept)
     order = group_order(groups.values())
     found = []
@@ -113,6 +113,40 @@ def _kept(sources: Sequence[Source]) -> tuple[dict[tuple[str, str], list[Record]
                 devices[device.slug] = device
             (now if source.measured_now else before)[device.slug, record.impl].append(record)
     return before | now, devices
+
+
+def _reject_implausible(implementations: Sequence[list[Record]]) -> None:
+    """Give correct records of a device whose time is impossible the status that says so.
+
+    A process's own peaks and work count only as far as those of the other implementations agree with them.
+    """
+    own = [
+        {record.run: record.ceilings for record in records if record.ceilings} for records in implementations
+    ]
+    medians: dict[str, list[float]] = defaultdict(list)
+    works: dict[str, Counter[Work]] = defaultdict(Counter)
+    for records, processes in zip(implementations, own, strict=True):
+        for name in {name for peaks in processes.values() for name in peaks}:
+            medians[name].append(median(peaks[name] for peaks in processes.values() if name in peaks))
+        for workload, work in {(record.workload, record.work) for record in records if record.work}:
+            works[workload][work] += 1
+    common = {name: median_low(values) for name, values in medians.items()}
+    work_of = {
+        workload: max(found, key=lambda work: (found[work], work.bytes_moved, work.flops))
+        for workload, found in works.items()
+    }
+    for records, processes in zip(implementations, own, strict=True):
+        for number, record in enumerate(records):
+            if record.outcome is not Status.OK:
+                continue
+            margin = CPU_MARGIN if device_of(record).kind == "cpu" else TRAFFIC_MARGIN
+            measured = processes.get(record.run, {})
+            peaks = common | {name: min(value, margin * common[name]) for name, value in measured.items()}
+            if why := implausible(record, work_of.get(record.workload), peaks):
+                failure = Failure(type="ExceedsPhysics", msg=why)
+                records[number] = msgspec.structs.replace(
+                    record, status=Status.EXCEEDS_PHYSICS, ok=False, err=failure
+                )
 
 
 def _groups(kept: Mapping[tuple[str, str], Sequence[Record]]) -> dict[str, list[str]]:

@@ -5,12 +5,15 @@ import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
+import msgspec
 import pytest
+
+from kernels_bench_tools.schema.device import current_device
 
 Kbt = Callable[..., subprocess.CompletedProcess[str]]
 OPERATOR = "models/tiny-1.0"
 RECORD = {"ts": "t", "run": "r", "impl": "eager", "wl": {"name": "w"}, "status": "unsupported", "schema": 1}
-DEVICE = {"kind": "cpu", "name": "A CPU", "slug": "a-cpu"}
+DEVICE = msgspec.structs.asdict(current_device())
 
 
 @pytest.fixture
@@ -47,4 +50,4 @@ def test_a_new_implementation_is_run_recorded_and_published(models: Path, kbt_in
     assert (models / OPERATOR / "impls" / "compiled.md").is_file()
     assert (models / "site" / OPERATOR / "index.html").is_file()
     assert (models / "site" / OPERATOR / "impls" / "compiled.html").is_file()
-    assert (models / OPERATOR / "results" / "records" / "a-cpu" / "eager.jsonl").is_file()
+    assert (models / OPERATOR / "results" / "records" / DEVICE["slug"] / "eager.jsonl").is_file()

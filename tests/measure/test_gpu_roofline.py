@@ -8,9 +8,9 @@ import pytest
 import torch
 
 from kernels_bench_tools.measure.device.peaks import measure_peaks, median_ms
-from kernels_bench_tools.measure.device.roofline import assess
 from kernels_bench_tools.measure.device.sentinels import measure_sentinels
 from kernels_bench_tools.schema.record import Regime, Work
+from kernels_bench_tools.schema.roofline import assess
 
 pytestmark = [
     pytest.mark.gpu,

@@ -2,13 +2,13 @@ from __future__ import annotations
 
 import pytest
 
-from kernels_bench_tools.measure.device.roofline import (
+from kernels_bench_tools.schema.record import Regime, Work
+from kernels_bench_tools.schema.roofline import (
     CPU_MARGIN,
     RooflineResult,
     assess,
     traffic_peak,
 )
-from kernels_bench_tools.schema.record import Regime, Work
 
 # Roughly an H200's, GB/s and TFLOP/s.
 PEAKS = {

@@ -113,6 +113,36 @@ def test_names_cannot_lead_out_of_the_site(sample):
     assert all(".." not in path.split("/") for path in published.written)
 
 
+@pytest.mark.parametrize("slug", ["../../outside", "/tmp/outside", "a/b"])
+def test_a_device_of_a_summary_cannot_lead_out_of_the_site(sample, read_page, slug):
+    cell = sample.notebook("layer_norm/results/combined_results.md").cells[0]
+    file = sample.root / cell.artifacts["summary.json"]
+    summary = msgspec.json.decode(file.read_bytes())
+    summary["devices"][0]["device"]["slug"] = slug
+    file.write_bytes(msgspec.json.encode(summary))
+
+    published = publish(sample.root, sample.build, sample.root / "site")
+
+    assert not list(sample.root.parent.rglob("outside*"))
+    assert not any("outside" in path for path in published.written)
+    assert "summary.json is not a summary: slug is not" in read_page(sample.root / "site", "status.html").text
+
+
+def test_lines_that_are_not_records_are_on_the_page_of_failures(sample, read_page):
+    committed = sample.root / "layer_norm/results/records/nvidia-h200/mine.jsonl"
+    committed.parent.mkdir(parents=True)
+    committed.write_text("{}\n<<<<<<< HEAD\n")
+    (sample.root / "secret.jsonl").write_text('{"secret": 1}\n')
+    committed.with_name("linked.jsonl").symlink_to(sample.root / "secret.jsonl")
+
+    publish(sample.root, sample.build, sample.root / "site")
+
+    text = read_page(sample.root / "site", "status.html").text
+    assert "records/nvidia-h200/mine.jsonl:2: is not a record: it is a marker of a merge conflict" in text
+    assert "records/nvidia-h200/linked.jsonl: cannot be read (it is a symbolic link" in text
+    assert "secret" not in (sample.root / "site/layer_norm/results/records.jsonl").read_text()
+
+
 @pytest.mark.parametrize(
     "inner",
     [

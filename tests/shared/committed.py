@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import redirect_stdout
 from pathlib import Path
@@ -26,13 +27,13 @@ from kernels_bench_tools.schema.build import (
     NotebookRun,
     ProjectInfo,
 )
-from kernels_bench_tools.schema.device import Device
+from kernels_bench_tools.schema.device import cuda_device
 from kernels_bench_tools.schema.record import Status
 
 ROOT = Path(__file__).resolve().parents[2]
 OPERATORS = sorted({folder.parents[2].name for folder in ROOT.glob("*/results/records/*/")})
 _COMBINED = "results/combined_results.md"
-_NOWHERE = Device(kind="cpu", name="No device", slug="none")
+_H200 = cuda_device("NVIDIA H200")
 
 
 def committed_site(factory: pytest.TempPathFactory) -> Path:
@@ -58,7 +59,7 @@ def write_site(folder: Path) -> Path:
             repository="https://example.org/kernels",
             raw_html=project.raw_html,
         ),
-        device=_NOWHERE,
+        device=_H200,
         environment="uv",
         notebooks=runs,
     )
@@ -71,7 +72,13 @@ def _run_combine(run: NotebookRun, fronts: Mapping[str, FrontMatter], folder: Pa
     folder.mkdir(parents=True)
     needs = folder.parent / f"{folder.name}.json"
     cells = list(_cells(run.path.partition("/")[0], fronts, folder.parent / "cells"))
-    write_struct(needs, Needs(project=str(ROOT), notebook=run.path, device=_NOWHERE, cells=cells))
+    others = [
+        str(file)
+        for file in sorted((ROOT / folder.name).glob("results/records/*/*.jsonl"))
+        if file.parent.name != _H200.slug
+    ]
+    found = Needs(project=str(ROOT), notebook=run.path, device=_H200, cells=cells, files=others)
+    write_struct(needs, found)
     cell = run.cells[0]
     with pytest.MonkeyPatch.context() as patch, redirect_stdout(io.StringIO()):
         patch.setenv(NEEDS_VARIABLE, str(needs))
@@ -82,14 +89,13 @@ def _run_combine(run: NotebookRun, fronts: Mapping[str, FrontMatter], folder: Pa
 
 
 def _cells(operator: str, fronts: Mapping[str, FrontMatter], folder: Path) -> Iterator[Need]:
-    """Yield a cell for each implementation that has records, which left them all: those of every device."""
+    """Yield a cell for each implementation with records of the H200, which left them."""
     for path, front in fronts.items():
         if not path.startswith(f"{operator}/impls/"):
             continue
-        files = sorted((ROOT / operator).glob(f"results/records/*/{Path(path).stem}.jsonl"))
+        file = ROOT / operator / "results" / "records" / _H200.slug / f"{Path(path).stem}.jsonl"
         left = folder / path
         left.mkdir(parents=True)
-        for file in files:
-            (left / f"{file.parent.name}.jsonl").symlink_to(file)
-        if files:
+        if file.exists():
+            shutil.copyfile(file, left / f"{operator}.jsonl")
             yield Need(notebook=path, cell="benchmark", front=front, status=Status.OK, directory=str(left))

@@ -13,13 +13,14 @@ import pytest
 from kernels_bench_tools.errors import KbtError
 from kernels_bench_tools.file_io import read_struct, write_struct
 from kernels_bench_tools.schema.build import NEEDS_VARIABLE, FrontMatter, Need, Needs
-from kernels_bench_tools.schema.device import Device
+from kernels_bench_tools.schema.device import Device, cuda_device
 from kernels_bench_tools.schema.record import Status
 from kernels_bench_tools.schema.record_io import write_records
 from kernels_bench_tools.schema.summary import Summary
 from kernels_bench_tools.summarize.combine import combine
 from kernels_bench_tools.text import title_from_name
 
+H200 = cuda_device("NVIDIA H200")
 CPU = Device(kind="cpu", name="AMD EPYC, 2 cores", slug="amd-epyc-2-cores")
 TITLE = re.compile(r'^title: "?(.+?)"?$', re.MULTILINE)
 
@@ -132,8 +133,59 @@ def test_an_unreadable_file_is_reported_and_the_others_are_summarized(cell, sour
     assert "is not a record" in garbage.reason
 
 
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"impl": "torch"}, "of the implementation 'torch', not of 'mine'"),
+        ({"op": "rotary"}, "of the operator 'rotary', not of 'layer_norm'"),
+        ({"device": H200}, "of the device 'nvidia-h200', not of 'amd-epyc-2-cores'"),
+    ],
+)
+def test_a_record_of_something_else_than_its_cell_has_no_row(cell, source, capsys, changes, said):
+    cell.need("torch", source("torch", [1.0, 2.0], device=CPU).records, baseline=True)
+    forged = source("mine", [1e-6, 1e-6], device=CPU).records
+    cell.need("mine", [msgspec.structs.replace(record, **changes) for record in forged])
+
+    summary = cell.run()
+
+    rows = rows_of(summary)
+    assert [device.device.slug for device in summary.devices] == ["amd-epyc-2-cores"]
+    assert (rows["torch"].rank, rows["torch"].points[0].p50_ms) == (1, 1.0)
+    assert (rows["mine"].rank, rows["mine"].status) == (None, Status.INVALID)
+    assert said in rows["mine"].reason
+    assert f"Skipped: layer_norm/impls/mine.md layer_norm.jsonl:1: is {said}" in capsys.readouterr().out
+
+
+def test_committed_records_of_another_device_or_name_than_their_path_have_no_row(cell, source, capsys):
+    good = cell.file("nvidia-h200/good.jsonl", source("good", [0.1]).records)
+    cell.file("nvidia-b300/good.jsonl", source("good", [0.1]).records)
+    cell.file("nvidia-h200/best.jsonl", source("good", [0.01]).records)
+    linked = good.with_name("linked.jsonl")
+    linked.symlink_to(good)
+    cell.needs.files.append(str(linked))
+
+    summary = cell.run()
+
+    assert [(row.implementation, row.points[0].p50_ms) for row in summary.devices[0].rows] == [("good", 0.1)]
+    assert len(summary.devices) == 1
+    assert capsys.readouterr().out.count("Skipped: ") == 3
+
+
+def test_a_bad_line_costs_itself_only(cell, source, capsys):
+    records = source("mine", [0.1, 0.2], device=CPU).records
+    directory = cell.need("mine", records)
+    path = directory / "layer_norm.jsonl"
+    first, second = path.read_text(encoding="utf-8").splitlines()
+    path.write_text(f"{first}\n=======\n\ufeff{first}\n{second}\n{first[:50]}", encoding="utf-8")
+
+    row = rows_of(cell.run())["mine"]
+
+    assert (row.rank, row.passed, row.total) == (1, 2, 2)
+    assert capsys.readouterr().out.count("Skipped: ") == 3
+
+
 def test_only_implementations_with_a_notebook_are_links(cell, source):
-    cell.need("mine", source("mine", [0.1]).records)
+    cell.need("mine", source("mine", [0.1], device=CPU).records)
     cell.file("nvidia-h200/gone.jsonl", source("gone", [0.2]).records)
 
     cell.run()
@@ -145,7 +197,7 @@ def test_only_implementations_with_a_notebook_are_links(cell, source):
 
 def test_cells_of_one_notebook_have_different_ids(cell, source):
     for variant, time in (("default", 0.2), ("autotune", 0.1)):
-        records = source("compiled", [time]).records
+        records = source("compiled", [time], device=CPU).records
         cell.need("compiled", records, cell=variant, title="Compiled", family="torch-compile")
 
     rows = rows_of(cell.run())
@@ -179,7 +231,7 @@ def test_unreadable_needs_raise_a_kbt_error(monkeypatch, tmp_path):
 
 
 def test_the_same_records_give_the_same_files(cell, source):
-    cell.need("a", source("a", [0.1, None]).records)
+    cell.need("a", source("a", [0.1, None], device=CPU).records)
     cell.need("b", status=Status.ERROR, reason="exit code 1")
 
     cell.run()
@@ -190,7 +242,7 @@ def test_the_same_records_give_the_same_files(cell, source):
 
 
 def test_the_combine_cell_runs_with_the_dependencies_of_its_header(cell, source):
-    cell.need("torch_layer_norm", source("torch_layer_norm", [0.1]).records, baseline=True)
+    cell.need("torch_layer_norm", source("torch_layer_norm", [0.1], device=CPU).records, baseline=True)
     write_struct(cell.root / "needs.json", cell.needs)
     repository = Path(__file__).resolve().parents[2]
     notebook = repository / "layer_norm" / "results" / "combined_results.md"

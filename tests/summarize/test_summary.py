@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from kernels_bench_tools.schema.device import Device
-from kernels_bench_tools.schema.record import Flag, Status
+from kernels_bench_tools.schema.record import Environment, Flag, Status, Work
 from kernels_bench_tools.schema.record_io import read_records
 from kernels_bench_tools.schema.summary import Verdict
 from kernels_bench_tools.summarize.rows import NO_RECORD, Source
@@ -85,6 +85,34 @@ def test_a_wrong_answer_has_a_latency_but_no_speedup_and_no_rank(source, record)
     assert (point.p50_ms, point.speedup, point.verdict) == (0.001, None, Verdict.NONE)
     assert point.gb_per_s is None
     assert "3" in point.reason
+
+
+L2 = Environment(l2_bytes=60 * 2**20)
+PEAKS = {"ceilings": {"read": 4400.0, "copy": 4300.0}}
+"""Of an H200: a call that moves 1 GiB takes at least 0.22 ms."""
+
+
+@pytest.mark.parametrize(
+    "claims",
+    [
+        PEAKS,
+        {},
+        {"ceilings": {"read": 4e6, "copy": 4e6}},
+        {"work": Work(bytes_read=0, bytes_written=0, flops=0), **PEAKS},
+        {"work": None, **PEAKS},
+    ],
+    ids=["edited", "without peaks", "with higher peaks", "with less work", "without work"],
+)
+def test_a_time_above_the_measured_peak_is_shown_without_a_rank(source, claims):
+    honest = [source(name, [0.25], env=L2, **PEAKS) for name in ("honest", "other")]
+    forged = source("forged", [0.0025], env=L2, **claims)
+
+    rows = rows_of(summarize("op", "Op", [*honest, forged]))
+
+    assert [rows[name].rank for name in ("honest", "other")] == [1, 2]
+    assert (rows["forged"].rank, rows["forged"].status) == (None, Status.EXCEEDS_PHYSICS)
+    assert rows["forged"].points[0].p50_ms == 0.0025
+    assert "whose measured peak is" in rows["forged"].reason
 
 
 def test_every_row_has_a_point_for_every_workload_of_its_device(field):

@@ -96,5 +96,6 @@ def operator_keys(root: Path, operator: OperatorReport, notebooks: Mapping[str, 
         one.path: digest(results, notebooks[one.path], *(records[file] for file in operator.records_of(one)))
         for one in operator.implementations
     }
-    everything = digest(results, *implementations.values(), *records.values())
+    refused = map(str, operator.refused_files)
+    everything = digest(results, *implementations.values(), *records.values(), *refused)
     return OperatorKeys(everything, implementations)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from kernels_bench_tools.schema.record import Regime, Roofline, Work
+from kernels_bench_tools.schema.record import Record, Regime, Roofline, Work, device_of
 
 LAUNCH_FACTOR = 5
 """A call is launch-bound below this multiple of an empty kernel's time."""
@@ -64,6 +64,25 @@ def assess(
     above = _impossible(work, ms, dtype, peaks, null_ms, cache_bytes, margin)
     roofline = None if regime is Regime.LAUNCH or ms <= 0 else _roofline(work, ms, dtype, peaks, regime)
     return RooflineResult(regime, roofline, above)
+
+
+def implausible(record: Record, work: Work | None, peaks: Mapping[str, float]) -> str:
+    """Return why the time of a record is impossible; empty if it is possible.
+
+    ``work`` and ``peaks`` are those that the records of the same workload and device agree on.
+    """
+    if record.lat_ms is None or work is None:
+        return ""
+    ms, on_cpu = record.lat_ms.p50, device_of(record).kind == "cpu"
+    null_ms = next(iter(record.sentinels.get("null", ())), 0.0)
+    margin = CPU_MARGIN if on_cpu else TRAFFIC_MARGIN
+    dtype = str(record.wl.get("dtype", ""))
+    bound = record.roofline
+    if bound is not None and bound.fraction > CACHE_FACTOR:
+        return f"its rate is {bound.fraction:.3g} times the measured peak ({bound.ceiling})"
+    # Without the size of the cache, all bytes may have been in it.
+    cache_bytes = record.env.l2_bytes or work.bytes_moved
+    return _impossible(work, ms, dtype, peaks, null_ms, cache_bytes, margin)
 
 
 def _regime(

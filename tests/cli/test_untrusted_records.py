@@ -1,0 +1,92 @@
+"""Files of records that came from elsewhere: what ``kbt check`` names and ``kbt record`` refuses to write."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from projects import Kbt
+
+DEVICE = {"kind": "cpu", "name": "Test CPU", "slug": "test-cpu"}
+RECORD = {"ts": "t", "run": "r", "impl": "plain", "op": "softmax", "wl": {"name": "w"}, "device": DEVICE}
+LINE = json.dumps(RECORD | {"schema": 1, "status": "error", "err": {"type": "E", "msg": "m"}})
+
+
+def files_below(folder: Path) -> set[str]:
+    return {path.relative_to(folder).as_posix() for path in folder.rglob("*.jsonl")}
+
+
+def test_check_names_every_bad_line_of_the_committed_records(bare: Path, kbt_in: Kbt) -> None:
+    file = bare / "softmax" / "results" / "records" / "test-cpu" / "plain.jsonl"
+    file.parent.mkdir(parents=True)
+    file.write_text(
+        f"{LINE}\n<<<<<<< HEAD\n{LINE.replace('test-cpu', 'other')}\n{LINE[:40]}", encoding="utf-8"
+    )
+    file.with_name("linked.jsonl").symlink_to(file)
+
+    done = kbt_in(bare, "check")
+
+    assert done.returncode == 1
+    where = "softmax/results/records/test-cpu"
+    for said in (
+        f"{where}/plain.jsonl:2: is not a record: it is a marker of a merge conflict",
+        f"{where}/plain.jsonl:3: is of the device 'other', not of 'test-cpu'",
+        f"{where}/plain.jsonl:4: is not a record: it may be cut off",
+        f"{where}/linked.jsonl: cannot be read (it is a symbolic link",
+    ):
+        assert said in done.stderr
+    assert len(done.stderr.splitlines()) == 4
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"impl": "../../../../../outside"},
+        {"op": "../outside"},
+        {"device": DEVICE | {"slug": "../../../../outside"}},
+    ],
+    ids=["implementation", "operator", "device"],
+)
+def test_record_writes_nothing_outside_of_the_project(
+    bare: Path, kbt_in: Kbt, tmp_path: Path, fields: dict[str, Any]
+) -> None:
+    source = tmp_path / "source.jsonl"
+    source.write_text(LINE + "\n" + json.dumps(json.loads(LINE) | fields) + "\n", encoding="utf-8")
+
+    done = kbt_in(bare, "record", str(source))
+
+    assert "source.jsonl:2: is not a record" in done.stderr
+    assert files_below(tmp_path) == {"source.jsonl", "bare/softmax/results/records/test-cpu/plain.jsonl"}
+
+
+@pytest.mark.parametrize("link", ["results", "results/records", "results/records/test-cpu"])
+def test_record_follows_no_link(bare: Path, kbt_in: Kbt, tmp_path: Path, link: str) -> None:
+    source, outside = tmp_path / "source.jsonl", tmp_path / "outside"
+    source.write_text(LINE + "\n", encoding="utf-8")
+    outside.mkdir()
+    (bare / "softmax" / link).parent.mkdir(parents=True, exist_ok=True)
+    (bare / "softmax" / link).symlink_to(outside)
+
+    done = kbt_in(bare, "record", str(source))
+
+    assert done.returncode == 1
+    assert "symbolic link" in done.stderr
+    assert files_below(outside) == set()
+
+
+def test_record_keeps_a_file_with_a_bad_line_as_it_is(bare: Path, kbt_in: Kbt, tmp_path: Path) -> None:
+    source = tmp_path / "source.jsonl"
+    source.write_text(LINE + "\n" + LINE.replace("plain", "another") + "\n", encoding="utf-8")
+    folder = bare / "softmax" / "results" / "records" / "test-cpu"
+    folder.mkdir(parents=True)
+    (folder / "another.jsonl").write_text("=======\n" + LINE + "\n", encoding="utf-8")
+    before = (folder / "another.jsonl").read_bytes()
+
+    done = kbt_in(bare, "record", str(source))
+
+    assert done.returncode == 1
+    assert "another.jsonl:1: is not a record" in done.stderr
+    assert (folder / "another.jsonl").read_bytes() == before
+    assert (folder / "plain.jsonl").exists()
