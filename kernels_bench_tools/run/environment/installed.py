@@ -10,11 +10,13 @@ from __future__ import annotations
 
 import base64
 import csv
+import hashlib
 import os
 import re
 import struct
 import subprocess
 import threading
+import uuid
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -33,6 +35,9 @@ _OTHER_BYTECODE = re.compile(r".*\.pyc(\.\d+)?")
 """Bytecode that Python does not import, such as pytest's, and files that are being written."""
 _HASH_BASED = 1  # flag of bytecode that is used whatever the time of its source is
 _HEADER = struct.Struct("<4sIII")
+_ANY_FOLDER = uuid.uuid4().bytes
+_COMPARED: set[bytes] = set()
+"""What this process has compared: most environments have the same torch, which takes seconds to compile."""
 _AT_ONCE = 400
 """How much bytecode one process compares."""
 
@@ -45,7 +50,8 @@ for line in sys.stdin.read().splitlines():
             head, found = file.read(16), file.read()
         with open(source, "rb") as file:
             made = compile(file.read(), source, "exec", dont_inherit=True, optimize=int(level))
-        same = head[:4] != importlib.util.MAGIC_NUMBER or marshal.loads(found) == made
+        code = made if head[:4] != importlib.util.MAGIC_NUMBER else marshal.loads(found)
+        same = code == made or marshal.dumps(code) == marshal.dumps(made)  # nan is not equal to itself
     except Exception:
         same = False
     if not same:
@@ -179,13 +185,24 @@ class Installed:
 
     def _remove_wrong_bytecode(self, paths: list[str]) -> list[str]:
         """Remove those of these files that Python would use though their source compiles to something else."""
-        lines = [line for line in map(_comparison, paths) if line]
+        marks = {line: self._mark(line) for line in map(_comparison, paths) if line}
+        lines = [line for line, mark in marks.items() if mark not in _COMPARED]
         portions = [lines[start : start + _AT_ONCE] for start in range(0, len(lines), _AT_ONCE)]
         with ThreadPoolExecutor(os.cpu_count()) as pool:
             wrong = [path for found in pool.map(self._compare, portions) for path in found]
         for path in wrong:
             Path(path).unlink(missing_ok=True)
+        _COMPARED.update(marks[line] for line in lines if line.partition("\0")[0] not in wrong)
         return wrong
+
+    def _mark(self, line: str) -> bytes:
+        """Return a digest of bytecode and source that is the same in any environment."""
+        path, source, level = line.split("\0")
+        with open(path, "rb") as bytecode, open(source, "rb") as text:  # noqa: PTH123 - thousands of files
+            body = bytecode.read().replace(os.fsencode(self.folder), _ANY_FOLDER)
+            return hashlib.sha256(
+                body[_HEADER.size :] + hashlib.sha256(text.read()).digest() + level.encode()
+            ).digest()
 
     def _compare(self, lines: list[str]) -> list[str]:
         # -I and -S: without the environment's .pth files, sitecustomize and variables.
