@@ -88,4 +88,4 @@ def test_a_thread_that_waits_for_another_one_does_not_wait_for_a_core() -> None:
     waits = CoreWaits()
     time.sleep(0.2)
 
-    assert not waits.read().disturbed
+    assert not waits.read(1).disturbed

@@ -84,11 +84,18 @@ class CoreWaits:
     def __init__(self) -> None:
         self._start, self._switches, self._waited = perf_counter(), _switches(), _waited()
 
-    def read(self) -> Waiting:
-        """Return what was counted so far."""
+    def read(self, samples: int) -> Waiting:
+        """Return what was counted so far, during so many timed calls."""
         seconds = perf_counter() - self._start
-        longest = max((now - self._waited.get(name, 0.0) for name, now in _waited().items()), default=0.0)
-        disturbed = longest > max(MAX_WAITING * seconds, MIN_WAITING_SECONDS)
+        changes = [
+            (now - before, slices - slices_before)
+            for name, (now, slices) in _waited().items()
+            for before, slices_before in [self._waited.get(name, (0.0, 0))]
+        ]
+        longest = max((waited for waited, _ in changes), default=0.0)
+        # A wait ends with a time slice: with fewer slices than that, hardly any sample of many short calls has waited.
+        hit = sum(slices for _, slices in changes) > MAX_WAITING * samples
+        disturbed = hit and longest > max(MAX_WAITING * seconds, MIN_WAITING_SECONDS)
         return Waiting(min(longest / seconds, 1.0), disturbed, _switches() - self._switches)
 
 
@@ -96,18 +103,23 @@ def _switches() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_nivcsw
 
 
-def _waited() -> dict[str, float]:
-    """Return the seconds that each thread has waited for a core; where unknown, those in which any process waited."""
+def _waited() -> dict[str, tuple[float, int]]:
+    """Return the seconds that each thread has waited for a core, and the number of its time slices.
+
+    Where the kernel does not count them, the seconds in which any process waited, each as a slice of a millisecond.
+    """
     found = {}
     for path in Path("/proc/self/task").glob("*/schedstat"):
         try:
-            found[path.parent.name] = int(path.read_text(encoding="ascii").split()[1]) / 1e9
-        except (OSError, IndexError, ValueError):  # the thread has ended, or the kernel does not count
+            _, waited, slices = map(int, path.read_text(encoding="ascii").split())
+            found[path.parent.name] = waited / 1e9, slices
+        except (OSError, ValueError):  # the thread has ended, or the kernel does not count
             continue
     if found:
         return found
     try:
         some = Path("/proc/pressure/cpu").read_text(encoding="ascii").partition("\n")[0]
-        return {"pressure": int(some.rpartition("=")[2]) / 1e6}
+        microseconds = int(some.rpartition("=")[2])
+        return {"pressure": (microseconds / 1e6, microseconds // 1000)}
     except (OSError, ValueError):
         return {}

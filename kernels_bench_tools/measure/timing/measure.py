@@ -216,7 +216,7 @@ def _measure_cpu(
         warm = warm_up(timer.by_clock, limits)
         waits = CoreWaits()
         calls, reason = sample(timer.by_clock, limits, warm.seconds_per_call)
-        attempts.append((waits.read(), warm, calls, reason))
+        attempts.append((waits.read(len(calls)), warm, calls, reason))
     waiting, warm, calls, reason = min(attempts, key=lambda attempt: attempt[0].share)
     latency = summarize(
         calls,
