@@ -13,6 +13,8 @@ Every message reads ``where: what is wrong. Expected: what would be right. What 
 
 from __future__ import annotations
 
+from kernels_bench_tools.text import visible
+
 
 class KbtError(Exception):
     """A mistake of the user, reported in one line. ``where`` is a file (with its line), an option or a name."""
@@ -28,7 +30,8 @@ class KbtError(Exception):
         """Return the message."""
         expected = f"Expected: {self.expected}" if self.expected else ""
         parts = (part.strip() for part in (self.what, expected, self.remedy) if part)
-        return f"{self.where}: {' '.join(part if part[-1] in '.?!' else f'{part}.' for part in parts)}"
+        said = " ".join(part if part[-1] in ".?!" else f"{part}." for part in parts)
+        return visible(f"{self.where}: {said}")
 
 
 class ProjectError(KbtError):

@@ -9,6 +9,38 @@ from math import floor, log10
 MISSING = "–"
 _NOT_ALPHANUMERIC = re.compile(r"[^a-z0-9]+")
 
+_UNSEEN = re.compile(
+    r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]"
+)
+_HOME_FOLDER = re.compile(
+    rb"""(?<![\w.~-])/(?:(?:home|Users)/[^/\s"'<>&:;,()\\]+|root)(?=[/\s"'<>&:;,()\\]|$)"""
+)
+
+
+def visible(text: str) -> str:
+    r"""Return a text with control characters, and those that change the writing direction, as escapes.
+
+    A terminal or a page would obey them, and show something else than what is there.
+
+    >>> print(visible("a\x1b[2Kb"))
+    a\x1b[2Kb
+    """
+    return _UNSEEN.sub(lambda found: _escape(ord(found[0])), text)
+
+
+def _escape(code: int) -> str:
+    # In JSON, where characters below 0x20 are escaped already, only the second form is valid.
+    return f"\\x{code:02x}" if code < 0x20 else f"\\u{code:04x}"
+
+
+def without_homes(data: bytes) -> bytes:
+    """Return a text with ``~`` for the home folders of users, on this machine and others.
+
+    >>> without_homes(b"/home/me/x.py and file:///root/y")
+    b'~/x.py and file://~/y'
+    """
+    return _HOME_FOLDER.sub(b"~", data)
+
 
 def slugify(text: str) -> str:
     """Return ``text`` in kebab-case for ids and URLs; ``"unnamed"`` if nothing is left.

@@ -21,7 +21,7 @@ from kernels_bench_tools.schema.record import Record, Status
 from kernels_bench_tools.schema.record_io import ignore, read_committed
 from kernels_bench_tools.summarize.merge import by_workload, merge
 from kernels_bench_tools.summarize.views import view_of
-from kernels_bench_tools.text import did_you_mean, title_from_name
+from kernels_bench_tools.text import did_you_mean, title_from_name, visible
 
 NOT_MEASURED, STALE = "not measured", "stale"
 _WIDTH = 200
@@ -214,4 +214,4 @@ def _print_list(listed: list[dict[str, Any]], others: list[str]) -> None:
     count = len({entry["operator"] for entry in listed})
     print(f"\n{plural(count, 'operator')}, {plural(len(listed), 'implementation')}")
     if others:
-        print("other notebooks: " + ", ".join(others))
+        print(visible("other notebooks: " + ", ".join(others)))

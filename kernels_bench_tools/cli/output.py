@@ -14,18 +14,19 @@ from kernels_bench_tools.notebooks.project import Project
 from kernels_bench_tools.schema.build import BuildRun, CellRun
 from kernels_bench_tools.schema.record import Record, Status
 from kernels_bench_tools.schema.record_io import Owner, ignore, read_records
+from kernels_bench_tools.text import visible
 
 FAILURES = frozenset(Status) - {Status.OK, Status.UNSUPPORTED}
 
 
 def print_json(data: Any) -> None:
     """Print ``data`` as JSON on one line."""
-    print(msgspec.json.encode(data).decode())
+    print(visible(msgspec.json.encode(data).decode()))
 
 
 def note(text: str) -> None:
     """Print a note on stderr."""
-    print(f"note: {text}", file=sys.stderr)
+    print(visible(f"note: {text}"), file=sys.stderr)
 
 
 def short_path(path: Path) -> str:
@@ -95,5 +96,5 @@ def report_impossible(project: Project, cells: Iterable[tuple[str, CellRun]]) ->
         if record.outcome is Status.EXCEEDS_PHYSICS
     }
     for (name, workload), reason in found.items():
-        print(f"kbt: {name}: {workload} is above the roofline: {reason}", file=sys.stderr)
+        print(visible(f"kbt: {name}: {workload} is above the roofline: {reason}"), file=sys.stderr)
     return len(found)

@@ -15,6 +15,7 @@ from kernels_bench_tools.notebooks.project import find_project
 from kernels_bench_tools.run.affected import AffectedNotebook, find_affected
 from kernels_bench_tools.run.build import BuildOptions
 from kernels_bench_tools.run.plan import CellPlan, PlannedAction, plan_build
+from kernels_bench_tools.text import visible
 
 
 def plan(
@@ -46,7 +47,7 @@ def plan(
         if output == "json":
             print_json(affected)
         else:
-            print(_describe_affected(affected))
+            print(visible(_describe_affected(affected)))
         return
     options = BuildOptions(environment=env, workloads=workloads, mode=mode, processes=processes)
     cells = plan_build(project, paths or [], options)
@@ -54,7 +55,7 @@ def plan(
         counts = {action.value: 0 for action in PlannedAction} | Counter(cell.action.value for cell in cells)
         print_json({"counts": counts, "cells": cells})
     else:
-        print(_describe_plan(cells))
+        print(visible(_describe_plan(cells)))
 
 
 def _describe_plan(cells: Sequence[CellPlan]) -> str:

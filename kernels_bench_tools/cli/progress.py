@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from kernels_bench_tools.run.progress import Progress
 from kernels_bench_tools.schema.build import CellRun
 from kernels_bench_tools.schema.record import Status
+from kernels_bench_tools.text import visible
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -40,7 +41,7 @@ class PlainProgress(Progress):
 
     def write(self, line: str) -> None:
         """Print one line."""
-        print(line, file=sys.stderr, flush=True)
+        print(visible(line), file=sys.stderr, flush=True)
 
     def show(self, name: str, activity: str) -> None:
         """Show what a cell does now."""
@@ -90,11 +91,11 @@ class _LiveProgress(PlainProgress):
         self._live.stop()
 
     def write(self, line: str) -> None:
-        self._live.console.print(line, markup=False, highlight=False)
+        self._live.console.print(visible(line), markup=False, highlight=False)
 
     def show(self, name: str, activity: str) -> None:
         self.process_ended(name)
-        self._active[name] = self._live.add_task(f"{name} {activity}", total=None)
+        self._active[name] = self._live.add_task(visible(f"{name} {activity}"), total=None)
 
     def environment_finished(self, name: str, seconds: float, ok: bool) -> None:
         self.process_ended(name)

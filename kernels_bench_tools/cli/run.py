@@ -31,7 +31,7 @@ from kernels_bench_tools.schema.record_io import cell_owner
 from kernels_bench_tools.summarize.export import text_table
 from kernels_bench_tools.summarize.rows import Comparison, Source, compare_records, whole_record
 from kernels_bench_tools.summarize.summary import summarize
-from kernels_bench_tools.text import title_from_name
+from kernels_bench_tools.text import title_from_name, visible
 
 _NOTEBOOK_HELP = "A path, OPERATOR/IMPLEMENTATION, or OPERATOR for all its implementations."
 
@@ -170,7 +170,7 @@ def _print_results(shown: Sequence[_CellResult]) -> None:
             single += group
             continue
         title = title_from_name(operator.rpartition("/")[2])
-        print(text_table(summarize(operator, title, [one.source() for one in group])))
+        print(visible(text_table(summarize(operator, title, [one.source() for one in group]))))
     for one in single:
         _print_comparison(one)
 
@@ -179,13 +179,14 @@ def _print_comparison(one: _CellResult) -> None:
     console = table_console(width=120)
     title, rows = one.comparisons()
     heading = f"{_title_of(one.entry)} on {one.result.device.name}{processes_suffix(one.records)}"
-    console.print(heading, style="bold", markup=False)
+    console.print(visible(heading), style="bold", markup=False)
     if rows:
         console.print(comparison_table(rows, title))
     elif one.cell.stdout:
-        print((one.project.root / one.cell.stdout).read_text(encoding="utf-8", errors="replace"), end="")
+        printed = (one.project.root / one.cell.stdout).read_text(encoding="utf-8", errors="replace")
+        print(visible(printed), end="")
     if one.cell.status in FAILURES:
-        console.print(f"{one.cell.status}: {one.cell.reason}", style="red", markup=False)
+        console.print(visible(f"{one.cell.status}: {one.cell.reason}"), style="red", markup=False)
         console.print(f"log: {one.cell.stderr}", markup=False)
 
 

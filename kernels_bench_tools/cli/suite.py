@@ -20,7 +20,7 @@ from kernels_bench_tools.schema.build import BuildRun
 from kernels_bench_tools.schema.device import current_device
 from kernels_bench_tools.schema.suite import Suite, SuiteReport, read_suite
 from kernels_bench_tools.summarize.suite import report_text
-from kernels_bench_tools.text import did_you_mean
+from kernels_bench_tools.text import did_you_mean, visible
 
 FOLDER = "suites"
 REPORT = "suite.json"
@@ -78,7 +78,7 @@ def suite(
     if json:
         print_json(report)
     else:
-        print(report_text(report))
+        print(visible(report_text(report)))
         print(summarize_build(result))
         print(short_path(published.index.parent / FOLDER / f"{name}.html"))
     return finish_build(project, result, published, strict=strict)

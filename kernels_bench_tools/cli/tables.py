@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Any
 
-from rich.console import Console
+from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
 
@@ -12,7 +13,7 @@ from kernels_bench_tools.cli.output import plural
 from kernels_bench_tools.schema.record import Record, Status
 from kernels_bench_tools.summarize.metrics import speedup_with_interval
 from kernels_bench_tools.summarize.rows import Comparison
-from kernels_bench_tools.text import interval, milliseconds
+from kernels_bench_tools.text import interval, milliseconds, visible
 
 
 def table_console(width: int) -> Console:
@@ -21,9 +22,23 @@ def table_console(width: int) -> Console:
     return console if console.is_terminal else Console(highlight=False, width=width)
 
 
+class _Table(Table):
+    """A table that shows control characters in its cells as escapes."""
+
+    def add_row(self, *cells: RenderableType | None, **options: Any) -> None:
+        """Add a row."""
+        super().add_row(*map(_visible_cell, cells), **options)
+
+
+def _visible_cell(cell: RenderableType | None) -> RenderableType | None:
+    if isinstance(cell, Text) and visible(cell.plain) != cell.plain:
+        return Text(visible(cell.plain), style=cell.style)
+    return visible(cell) if isinstance(cell, str) else cell
+
+
 def new_table(title: str | None = None) -> Table:
     """Return a table without borders."""
-    return Table(box=None, pad_edge=False, header_style="bold", title=title, title_justify="left")
+    return _Table(box=None, pad_edge=False, header_style="bold", title=title, title_justify="left")
 
 
 def count_processes(records: Iterable[Record]) -> int:

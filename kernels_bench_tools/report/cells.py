@@ -14,13 +14,13 @@ from kernels_bench_tools.report.labels import Label, status_label
 from kernels_bench_tools.report.page import Page
 from kernels_bench_tools.report.paths import SitePaths
 from kernels_bench_tools.schema.build import CellRun, NotebookRun
+from kernels_bench_tools.text import visible
 
 OPERATORS = "operators"
 """The placeholder of the operators' sections."""
 MAX_LOG_BYTES = 40_000
 """A longer log is shortened on the page, and linked to as a file."""
 _ANSI = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
-_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")
 
 
 @dataclass(frozen=True)
@@ -106,7 +106,7 @@ def plain_text(text: str) -> str:
     text = _ANSI.sub("", text).replace("\r\n", "\n")
     # A progress bar returns to the start of its line; a terminal shows its last state.
     lines = (line.rstrip("\r").rpartition("\r")[2] for line in text.split("\n"))
-    return _CONTROL.sub("\ufffd", "\n".join(lines))
+    return visible("\n".join(lines))
 
 
 @dataclass(frozen=True)

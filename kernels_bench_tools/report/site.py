@@ -44,6 +44,7 @@ from kernels_bench_tools.report.selfchecks import find_selfchecks, read_selfchec
 from kernels_bench_tools.schema.build import BuildRun, NotebookRun
 from kernels_bench_tools.schema.record_io import read_heads
 from kernels_bench_tools.schema.summary import Report
+from kernels_bench_tools.text import visible, without_homes
 
 
 def publish(project_root: Path, build: BuildRun, output: Path, previous: Report | None = None) -> Published:
@@ -115,6 +116,8 @@ def _cell_files(root: Path, paths: SitePaths, notebook: NotebookRun) -> Iterator
                 yield paths.log(notebook.path, cell.id, name), file
 
 
+_TEXTS = {"csv", "json", "jsonl", "log", "md", "txt"}
+"""Files of cells that are copied without the names of home folders."""
 _Renderer = Callable[[], str | bytes]
 
 
@@ -155,8 +158,9 @@ def _renderers(site: Site) -> dict[str, tuple[str, _Renderer]]:
             page = partial(pages.implementation_page, site, operator, notebook)
             add(keys.implementations[notebook.path], [(site.paths.pages[notebook.path], page)])
     for artifact in site.artifacts:
-        if artifact.suffix == "svg" and artifact.exists:
-            render = partial(pages.figure_file, site, artifact)
+        if artifact.exists and (artifact.suffix == "svg" or artifact.suffix in _TEXTS):
+            svg = artifact.suffix == "svg"
+            render = partial(pages.figure_file, site, artifact) if svg else artifact.file.read_bytes
             add(notebooks[artifact.notebook], [(artifact.path, render)])
     own = {FRONT, *(path for operator in site.operators for path in _notebook_paths(site, operator))}
     for notebook in site.build.notebooks:
@@ -170,7 +174,8 @@ def _renderers(site: Site) -> dict[str, tuple[str, _Renderer]]:
 
 def _encoded(render: _Renderer) -> bytes:
     content = render()
-    return content.encode() if isinstance(content, str) else content
+    # Whatever a cell, a record or a notebook holds.
+    return without_homes(visible(content).encode() if isinstance(content, str) else content)
 
 
 def _notebook_paths(site: Site, operator: OperatorReport) -> Iterator[str]:

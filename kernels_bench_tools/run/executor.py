@@ -227,7 +227,8 @@ class LocalExecutor:
                 collected = Collected(excess=f"its files cannot be kept: {error.strerror or error}")
         finally:
             os.close(work_fd)
-        for log in (task.draft.stdout, task.draft.stderr):
+        records = task.draft.artifacts.rglob("*.jsonl") if task.cell.measures else ()
+        for log in (task.draft.stdout, task.draft.stderr, *records):
             hide_paths(log, {work: "", home: "~", **self._hidden})
         return conclude(task, end, collected)
 

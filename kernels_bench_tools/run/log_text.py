@@ -7,7 +7,9 @@ import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from kernels_bench_tools.run.environment.variables import user_cache
 from kernels_bench_tools.schema.record import Failure
+from kernels_bench_tools.text import without_homes
 
 _REASON_LENGTH = 300
 _TAIL_BYTES = 64 * 1024
@@ -28,9 +30,10 @@ _OUT_OF_MEMORY_MESSAGES = (
 
 
 def hide_paths(log: Path, folders: Mapping[Path, str]) -> None:
-    """Apply :func:`without_paths` to a log file."""
+    """Apply :func:`without_paths` to a file, and replace home folders and the user's caches, whoever's they are."""
     data = log.read_bytes()
-    hidden = without_paths(data, folders)
+    own = {user_cache().parent: "~/.cache", Path.home(): "~"}
+    hidden = without_homes(without_paths(data, {**folders, **own}))
     if hidden != data:
         log.write_bytes(hidden)
 
@@ -41,6 +44,8 @@ def without_paths(text: bytes, folders: Mapping[Path, str]) -> bytes:
     With an empty replacement, paths become relative to the folder.
     """
     for folder, name in folders.items():
+        if folder == folder.parent:  # the home of a user without one
+            continue
         path = re.escape(os.fsencode(folder))
         inside, itself = (f"{name}/".encode(), name.encode()) if name else (b"", b".")
         text = re.sub(path + rb"/(?=[\w.])", lambda _, to=inside: to, text)  # type: ignore[misc]

@@ -245,6 +245,37 @@ def test_a_long_line_of_prose_takes_no_longer_than_others(sample, text):
     assert time.monotonic() - started < 10
 
 
+def test_no_published_file_names_a_home_folder(sample):
+    home = "/home/alice/project"
+    notebook = sample.notebook(f"{TRITON}.md")
+    notebook.cells[0].reason = f'File "{home}/x.py", and file:///root/y'
+    for stream in ("stdout", "stderr", "environment_log"):
+        sample.log(f"{TRITON}.md", stream).write_text(f"{home}/x.py\n")
+    sample.artifact("latency.csv").write_text(f"a\n{home}\n")
+    file = sample.artifact("summary.json")
+    summary = msgspec.json.decode(file.read_bytes(), type=Summary)
+    summary.devices[0].rows[0].points[0].reason = home
+    file.write_bytes(msgspec.json.encode(summary))
+    publish(sample.root, sample.build, sample.root / "site")
+    published = [path for path in (sample.root / "site").rglob("*") if path.is_file()]
+    assert [path for path in published if b"alice" in path.read_bytes()] == []
+    assert "~/project/x.py" in (sample.root / "site" / f"{TRITON}.html").read_text(encoding="utf-8")
+
+
+def test_characters_that_a_page_would_obey_are_shown_as_escapes(sample, read_page):
+    hidden = "a\u202eb\u2066c\x9bd\x08e"
+    notebook = sample.notebook(f"{TRITON}.md")
+    notebook.front.title = notebook.front.description = notebook.cells[0].reason = hidden
+    notebook.cells[0].code = f"x = '{hidden}'"
+    notebook.blocks.insert(0, Prose(text=hidden))
+    sample.log(f"{TRITON}.md").write_text(f"\x1b[31m{hidden}")
+    publish(sample.root, sample.build, sample.root / "site")
+    for path in ("index.html", "layer_norm/index.html", f"{TRITON}.html"):
+        page = read_page(sample.root / "site", path)
+        assert not set("\u202e\u2066\x9b\x08\x1b") & set(page.html)
+    assert "a\\u202eb\\u2066c\\u009bd\\x08e" in page.text
+
+
 def test_a_figure_that_declares_entities_is_shown_as_an_image(sample, read_page):
     sample.artifact("latency.svg").write_text(
         '<!DOCTYPE svg [<!ENTITY a "b">]><svg xmlns="http://www.w3.org/2000/svg"/>', encoding="utf-8"

@@ -1,0 +1,48 @@
+"""What a terminal would obey is printed as escapes."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+HIDDEN = "\x1b[2Kgone\u202eback\x9b"
+SHOWN = "\\x1b[2Kgone\\u202eback\\u009b"
+
+
+def kbt(root: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "kernels_bench_tools", *arguments]
+    return subprocess.run(command, cwd=root, capture_output=True, text=True, encoding="utf-8", check=False)
+
+
+def is_plain(done: subprocess.CompletedProcess[str]) -> bool:
+    return not set("\x1b\u202e\x9b") & set(done.stdout + done.stderr)
+
+
+def test_output_and_errors_of_a_cell_are_printed_as_escapes(tmp_path: Path) -> None:
+    (tmp_path / "pyproject.toml").write_text("[tool.kbt]\n")
+    printed = f"```python id=a\nprint({HIDDEN!r})\n```\n"
+    (tmp_path / "good.md").write_text(printed)
+    (tmp_path / "bad.md").write_text(f"```python id=a\nraise ValueError({HIDDEN!r})\n```\n")
+
+    good = kbt(tmp_path, "run", "good.md", "--env", "current")
+    bad = kbt(tmp_path, "run", "bad.md", "--env", "current")
+
+    assert is_plain(good)
+    assert SHOWN in good.stdout
+    assert is_plain(bad)
+    assert "gone\\u202eback" in bad.stdout
+
+
+def test_mistakes_and_lists_are_printed_as_escapes(tmp_path: Path) -> None:
+    (tmp_path / "pyproject.toml").write_text("[tool.kbt]\n")
+    notebook = tmp_path / "op" / "impls" / "one.md"
+    notebook.parent.mkdir(parents=True)
+    title = json.dumps(HIDDEN)
+    notebook.write_text(f"---\ntitle: {title}\nfamily: {title}\nkey\u202e: 1\n---\n```python id=a\n1\n```\n")
+
+    for arguments in (["check"], ["list"], ["list", "--format", "json"], ["plan"], ["run", HIDDEN]):
+        done = kbt(tmp_path, *arguments)
+        assert is_plain(done), arguments
+        assert done.stdout + done.stderr
