@@ -15,12 +15,18 @@ from statistics import median_grouped
 import numpy as np
 from numpy.typing import NDArray
 
-from kernels_bench_tools.schema.summary import Estimate, geometric_mean
+from kernels_bench_tools.schema.summary import SMALLEST_EFFECT, Estimate, Verdict
 
 _Array = NDArray[np.float64]
 
 CONFIDENCE = 0.95
 """Coverage of all intervals in the report."""
+HALF_TICK_MS = 16e-6
+"""NVIDIA GPUs count time in ticks of 32 ns: no interval is narrower than half a tick to either side."""
+SAME_EFFECT = 0.02
+"""Two are the same if the interval excludes a larger difference."""
+EFFECT_WITHOUT_INTERVAL = 0.10
+"""Medians without an interval (five repetitions, say) must differ by this much for a verdict."""
 
 _STUDENT = (12.7062, 4.3027, 3.1824, 2.7764, 2.5706, 2.4469, 2.3646, 2.3060, 2.2622, 2.2281)
 """Student's 97.5 % quantiles for 1 to 10 degrees of freedom."""
@@ -156,22 +162,16 @@ def widened(estimate: Estimate, share: float) -> Estimate:
     return Estimate(value, min(low, value * (1 - share)), max(high, value * (1 + share)))
 
 
-def geometric_mean_interval(ratios: Sequence[Estimate], processes: Groups = ()) -> Estimate:
-    """Return the geometric mean of positive ratios over workloads, and its interval.
-
-    Workloads measured in the same process are not independent. With ``processes``, the ratios of each process on
-    the workloads, the interval comes from the processes' geometric means; otherwise from the ratios' intervals,
-    assumed to be independent.
-    """
-    value = geometric_mean([ratio.value for ratio in ratios])
-    if not all(ratio.known for ratio in ratios):
-        return Estimate(value, 0.0, inf)
-    if len(processes) > 1:
-        means = np.log([geometric_mean(process) for process in processes])
-        return _across(means, log(value), 0.0, 0.0)
-    down = hypot(*(log(ratio.value / ratio.low) for ratio in ratios)) / len(ratios)
-    up = hypot(*(log(ratio.high / ratio.value) for ratio in ratios)) / len(ratios)
-    return Estimate(value, value * exp(-down), value * exp(up))
+def verdict_of(ratio: Estimate) -> Verdict:
+    """Return the verdict for a speed-up with its interval."""
+    direction = Verdict.FASTER if ratio.value > 1 else Verdict.SLOWER
+    difference = max(ratio.value, 1 / ratio.value) - 1
+    if not ratio.known:
+        return direction if difference > EFFECT_WITHOUT_INTERVAL else Verdict.AMBIGUOUS
+    if difference >= SMALLEST_EFFECT and not ratio.low <= 1 <= ratio.high:
+        return direction
+    within = ratio.low >= 1 / (1 + SAME_EFFECT) and ratio.high <= 1 + SAME_EFFECT
+    return Verdict.SAME if within else Verdict.AMBIGUOUS
 
 
 def student(freedom: int) -> float:

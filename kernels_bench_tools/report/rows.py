@@ -17,7 +17,7 @@ from kernels_bench_tools.schema.summary import (
     Row,
     Verdict,
     WorkloadSummary,
-    geometric_mean,
+    geometric_mean_interval,
 )
 from kernels_bench_tools.text import decimals
 
@@ -124,23 +124,15 @@ def by_workload(view: DeviceSummary) -> list[tuple[WorkloadSummary, list[Point |
 
 
 def typical_latency(row: Row) -> Estimate | None:
-    """Return the geometric mean of a row's medians in ms; None unless it passed every workload.
-
-    Its interval assumes that all medians err in the same direction, because a slow process is slow on all workloads.
-    """
+    """Return the geometric mean of a row's medians in ms and its interval; None unless it passed every workload."""
     if row.passed < row.total:
         return None
     times = [
-        (point.p50_ms, point.ci_low_ms, point.ci_high_ms)
+        Estimate(point.p50_ms, point.ci_low_ms or 0.0, point.ci_high_ms or inf)
         for point in row.points
         if point.status is Status.OK and point.p50_ms is not None
     ]
-    if not times:
-        return None
-    medians, lows, highs = ([number for number in numbers if number] for numbers in zip(*times, strict=True))
-    known = len(lows) == len(highs) == len(medians)
-    ends = (geometric_mean(lows), geometric_mean(highs)) if known else (0.0, inf)
-    return Estimate(geometric_mean(medians), *ends)
+    return geometric_mean_interval(times) if times else None
 
 
 def verdict_counts(row: Row) -> list[tuple[int, Verdict]]:

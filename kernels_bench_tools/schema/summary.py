@@ -38,6 +38,19 @@ def geometric_mean(ratios: Sequence[float]) -> float:
     return exp(sum(log(ratio) for ratio in ratios) / len(ratios))
 
 
+def geometric_mean_interval(estimates: Sequence[Estimate]) -> Estimate:
+    """Return the geometric mean of positive estimates over workloads, between the geometric means of their ends.
+
+    The only interval over several workloads. It holds however their errors are correlated: a slow process is slow on
+    all of them, and a clock rounds all of them alike. So it contains Student's interval of the processes' means.
+    """
+    value = geometric_mean([one.value for one in estimates])
+    if not all(one.known for one in estimates):
+        return Estimate(value, 0.0, inf)
+    low, high = (geometric_mean([one[at] for one in estimates]) for at in (1, 2))
+    return Estimate(value, low, high)
+
+
 class Verdict(StrEnum):
     """How an implementation compares with the baseline, given the interval of the speed-up."""
 

@@ -18,9 +18,17 @@ import torch
 from kernels_bench_tools.measure.timing.caches import CUDA_INPUT_SETS
 from kernels_bench_tools.measure.timing.measure import measure
 from kernels_bench_tools.schema.selfcheck import Check
+from kernels_bench_tools.schema.summary import Verdict
 from kernels_bench_tools.selfcheck.cases import repeated_cases, slowed_case
 from kernels_bench_tools.selfcheck.timers import repeat, wait
-from kernels_bench_tools.stats import Groups, hierarchical_median, ratio_interval, widened
+from kernels_bench_tools.stats import (
+    HALF_TICK_MS,
+    Groups,
+    hierarchical_median,
+    ratio_interval,
+    verdict_of,
+    widened,
+)
 
 MAX_SAMPLES = 30
 """Samples of a record with a steady kernel, which has converged then."""
@@ -28,10 +36,6 @@ WARM_UP_SECONDS = 0.8
 """Before the first case, since an idle GPU takes a while to raise its clocks."""
 CPU_WARM_UP_SECONDS = 0.1
 
-# The report's rule for "faster" and "slower": summarize/ cannot be imported here.
-MIN_DIFFERENCE = 0.005
-HALF_TICK_US = 0.016
-"""NVIDIA's GPUs count time in ticks of 32 ns: no interval is narrower than half a tick to either side."""
 PER_SIDE = 3
 """Processes that measure a candidate for the report, and as many others that measure its baseline."""
 ENOUGH_PROCESSES = 2 * PER_SIDE
@@ -165,12 +169,9 @@ def check_slowdown(pairs: Sequence[Pair], device: str, percent: int, needed: flo
 def verdict(pair: Pair, device: str) -> int:
     """Return 1 if the candidate is slower, -1 if it is faster, 0 otherwise, by the report's rule."""
     ratio = ratio_interval(pair.baseline, pair.candidate)
-    half_tick = HALF_TICK_US if device.startswith("cuda") else 0.0
-    rounding = half_tick / _centre(pair.candidate) + half_tick / _centre(pair.baseline)
-    value, low, high = widened(ratio, rounding)
-    if max(value, 1 / value) - 1 < MIN_DIFFERENCE or low <= 1 <= high:
-        return 0
-    return -1 if value > 1 else 1
+    half_tick_us = 1e3 * HALF_TICK_MS if device.startswith("cuda") else 0.0
+    rounding = half_tick_us / _centre(pair.candidate) + half_tick_us / _centre(pair.baseline)
+    return {Verdict.SLOWER: 1, Verdict.FASTER: -1}.get(verdict_of(widened(ratio, rounding)), 0)
 
 
 def _centre(groups: Groups) -> float:

@@ -16,14 +16,9 @@ from statistics import median
 import msgspec
 
 from kernels_bench_tools.schema.record import CacheState, Record, Status, Timer
-from kernels_bench_tools.schema.summary import SMALLEST_EFFECT, Estimate, Point, Verdict
-from kernels_bench_tools.stats import geometric_mean_interval, ratio_interval, ratio_of, widened
+from kernels_bench_tools.schema.summary import SMALLEST_EFFECT, Verdict
+from kernels_bench_tools.stats import ratio_interval, ratio_of, verdict_of, widened
 from kernels_bench_tools.summarize.merge import estimate, is_disturbed, resolution, samples
-
-SAME_EFFECT = 0.02
-"""Two are the same if the interval excludes a larger difference."""
-EFFECT_WITHOUT_INTERVAL = 0.10
-"""Medians without an interval (five repetitions, say) must differ by this much for a verdict."""
 
 SAME_SPEED, SAME_MATMUL = SMALLEST_EFFECT, 0.015
 """Largest difference between the readings of two sides on a GPU: medians over their processes of the sentinel before
@@ -71,18 +66,6 @@ def compare(candidate: Sequence[Record], baseline: Sequence[Record]) -> Speedup:
     ratio = widened(ratio, half_tick / ours.value + half_tick / theirs.value)
     ends = (ratio.low, ratio.high) if ratio.known else (None, None)
     return Speedup(value=ratio.value, low=ends[0], high=ends[1], verdict=verdict_of(ratio))
-
-
-def verdict_of(ratio: Estimate) -> Verdict:
-    """Return the verdict for a speed-up with its interval."""
-    direction = Verdict.FASTER if ratio.value > 1 else Verdict.SLOWER
-    difference = max(ratio.value, 1 / ratio.value) - 1
-    if not ratio.known:
-        return direction if difference > EFFECT_WITHOUT_INTERVAL else Verdict.AMBIGUOUS
-    if difference >= SMALLEST_EFFECT and not ratio.low <= 1 <= ratio.high:
-        return direction
-    within = ratio.low >= 1 / (1 + SAME_EFFECT) and ratio.high <= 1 + SAME_EFFECT
-    return Verdict.SAME if within else Verdict.AMBIGUOUS
 
 
 def _comparable(record: Record) -> bool:
@@ -144,25 +127,3 @@ def _quantities(records: Iterable[Record]) -> set[tuple[Timer, bool]]:
     """Return the measured quantities: the kind of timer, and whether caches were cold."""
     latencies = (record.lat_ms for record in records if record.lat_ms is not None)
     return {(_DEVICE_TIMERS.get(it.timer, it.timer), it.cache in _COLD) for it in latencies}
-
-
-def overall_speedup(
-    points: Sequence[Point], pairs: Sequence[tuple[Sequence[Record], Sequence[Record]]]
-) -> Estimate | None:
-    """Return the mean of the speed-ups and its interval, from the pairs' records if all have the same processes."""
-    ratios = [
-        Estimate(point.speedup, point.speedup_low or 0.0, point.speedup_high or float("inf"))
-        for point in points
-        if point.speedup is not None
-    ]
-    if not ratios:
-        return None
-    processes = {tuple(_numbers(records)) for pair in pairs for records in pair}
-    count = len(processes.pop()) if len(processes) == 1 else 0
-    by_process = [[_p50(theirs[at]) / _p50(ours[at]) for ours, theirs in pairs] for at in range(count)]
-    return geometric_mean_interval(ratios, by_process)
-
-
-def _p50(record: Record) -> float:
-    assert record.lat_ms is not None
-    return record.lat_ms.p50

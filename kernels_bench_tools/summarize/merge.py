@@ -24,10 +24,7 @@ from kernels_bench_tools.schema.record import (
     Timing,
 )
 from kernels_bench_tools.schema.summary import Estimate
-from kernels_bench_tools.stats import CONFIDENCE, hierarchical_median, median_interval, widened
-
-HALF_TICK_MS = 16e-6
-"""NVIDIA GPUs count time in ticks of 32 ns."""
+from kernels_bench_tools.stats import CONFIDENCE, HALF_TICK_MS, hierarchical_median, median_interval, widened
 
 _TICKING = frozenset({Timer.CUPTI, Timer.EVENTS})
 _Value = TypeVar("_Value")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from math import inf
 from statistics import median, median_low
 
 import msgspec
@@ -20,8 +21,8 @@ from kernels_bench_tools.schema.record import (
     device_of,
 )
 from kernels_bench_tools.schema.roofline import CPU_MARGIN, TRAFFIC_MARGIN, implausible
-from kernels_bench_tools.schema.summary import Point, Row, WorkloadSummary
-from kernels_bench_tools.summarize.compare import compare, overall_speedup
+from kernels_bench_tools.schema.summary import Estimate, Point, Row, WorkloadSummary, geometric_mean_interval
+from kernels_bench_tools.summarize.compare import compare
 from kernels_bench_tools.summarize.merge import by_workload, estimate, merge, reason_of
 from kernels_bench_tools.summarize.metrics import set_metrics
 from kernels_bench_tools.summarize.views import View, group_order, in_view_order, view_of
@@ -209,9 +210,12 @@ def make_row(
     """Return the row of an implementation in the view with this key, without its rank."""
     points = [_point(workload.name, found, baseline) for workload in workloads]
     status, reason = _outcome(found, points)
-    shared = [point.workload for point in points if point.speedup is not None]
-    pairs = [(found.processes[name], baseline.processes[name]) for name in shared] if baseline else []
-    speedup = overall_speedup(points, pairs)
+    speedups = [
+        Estimate(point.speedup, point.speedup_low or 0.0, point.speedup_high or inf)
+        for point in points
+        if point.speedup is not None
+    ]
+    speedup = geometric_mean_interval(speedups) if speedups else None
     origin = found.representative()
     return Row(
         implementation=found.implementation,
@@ -227,7 +231,7 @@ def make_row(
         speedup=speedup.value if speedup else None,
         speedup_low=speedup.low if speedup and speedup.known else None,
         speedup_high=speedup.high if speedup and speedup.known else None,
-        speedup_workloads=len(shared),
+        speedup_workloads=len(speedups),
         trust=origin.trust if origin else "",
         points=points,
         environment=origin.env if origin else Environment(),

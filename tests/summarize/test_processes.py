@@ -235,6 +235,22 @@ def test_the_overall_speedup_has_an_interval(processes, record):
     assert (baseline.speedup, baseline.speedup_low, baseline.speedup_high) == (1.0, 1.0, 1.0)
 
 
+def test_no_overall_interval_is_narrower_than_the_timer_allows(processes, record):
+    """Kernels of 2 us, of which every sample of every process showed the same tick."""
+    workloads = [record("a", 1.0, wl={"name": f"w{n}", "n": n}).wl for n in range(9)]
+
+    def implementation(name, p50):
+        return [one for wl in workloads for one in processes(name, [p50] * 3, spread=0.0, wl=wl)]
+
+    row = row_of(
+        summary_of(base=implementation("base", 2.016e-3), ours=implementation("ours", 1.984e-3)), "ours"
+    )
+
+    assert row.speedup == pytest.approx(2.016 / 1.984)
+    assert {point.verdict for point in row.points} == {Verdict.AMBIGUOUS}
+    assert row.speedup_low < 1 < row.speedup_high
+
+
 def test_thinned_samples_have_the_same_interval():
     generator = np.random.default_rng(0)
     times = np.exp(generator.normal(0, 0.05, 960))
