@@ -136,13 +136,18 @@ def _compare(old: Sequence[Point | None], row: Row) -> tuple[ChangeKind | None, 
 
 
 def _by_speed(pairs: Sequence[tuple[Point, Point]]) -> tuple[ChangeKind | None, str]:
-    ratios = [(was.p50_ms / now.p50_ms, _differ(was, now)) for was, now in pairs if was.p50_ms and now.p50_ms]
-    significant = sum(differs for _, differs in ratios)
-    if not significant:
+    """Return the significant change, a slowdown first, and by how much; other workloads do not count."""
+    ratios = [
+        was.p50_ms / now.p50_ms for was, now in pairs if was.p50_ms and now.p50_ms and _differ(was, now)
+    ]
+    slower, faster = ([it for it in ratios if (it < 1) is slow] for slow in (True, False))
+    if not ratios:
         return None, ""
-    ratio = geometric_mean([ratio for ratio, _ in ratios])
-    detail = f"{times(ratio)}; significant on {significant} of {len(ratios)} workloads"
-    return (ChangeKind.FASTER if ratio > 1 else ChangeKind.SLOWER), detail
+    shown = slower or faster
+    detail = f"{times(geometric_mean(shown))}; significant on {len(shown)} of {len(pairs)} workloads"
+    if slower and faster:
+        detail += f"; {times(geometric_mean(faster))} on {len(faster)}"
+    return (ChangeKind.SLOWER if slower else ChangeKind.FASTER), detail
 
 
 def _differ(was: Point, now: Point) -> bool:

@@ -62,6 +62,32 @@ def test_a_faster_row_is_listed_with_its_ratio_and_significance(changes):
     assert "; significant on 1 of 4 workloads" in line
 
 
+def test_a_change_that_is_not_significant_has_no_effect_on_the_kind_of_change(changes):
+    def was_slower(report: Report) -> None:
+        first, *others = row_of(report, "triton_layer_norm").points
+        scale(first, 1.05)
+        for point in others:
+            scale(point, 0.97)
+
+    _, line = changes(was_slower)
+
+    assert line.startswith("▲ faster Triton layer norm")
+    assert line.endswith("1.05×; significant on 1 of 4 workloads")
+
+
+def test_a_slowdown_is_not_hidden_by_speedups_of_other_workloads(changes):
+    def mixed(report: Report) -> None:
+        first, *others = row_of(report, "triton_layer_norm").points
+        scale(first, 0.8)
+        for point in others:
+            scale(point, 2.0)
+
+    _, line = changes(mixed)
+
+    assert line.startswith("▼ slower Triton layer norm")
+    assert line.endswith("0.80×; significant on 1 of 4 workloads; 2.00× on 3")
+
+
 def test_a_difference_within_the_intervals_is_not_listed(changes):
     def a_little(report: Report) -> None:
         for point in row_of(report, "triton_layer_norm").points:
