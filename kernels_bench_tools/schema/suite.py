@@ -8,6 +8,7 @@ import msgspec
 
 from kernels_bench_tools.errors import SuiteError
 from kernels_bench_tools.schema.record import Status
+from kernels_bench_tools.schema.summary import Verdict
 
 
 class SuiteKernel(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
@@ -79,7 +80,12 @@ class SuiteRow(msgspec.Struct, kw_only=True):
     best: SuiteEntry | None = None
     """The fastest correct one of the others; it may be the baseline."""
     speedup: float | None = None
-    """Baseline time divided by ours."""
+    """Baseline time divided by ours, with its interval and verdict as on the operator's page."""
+    speedup_low: float | None = None
+    speedup_high: float | None = None
+    verdict: Verdict = Verdict.NONE
+    processes: int = 0
+    """In how many processes ours was measured, or the baseline if those are fewer; 0 without a speed-up."""
     fraction: float | None = None
     """Our rate divided by the measured peak that ``ceiling`` names."""
     ceiling: str = ""

@@ -11,6 +11,7 @@ from typing import Literal, NamedTuple
 import msgspec
 
 from kernels_bench_tools.schema.record import Record, Regime, Status
+from kernels_bench_tools.schema.suite import SuiteRow
 from kernels_bench_tools.schema.summary import DeviceSummary, Estimate, MetricInfo, Point, Verdict
 from kernels_bench_tools.text import percent, times, times_interval, with_unit
 
@@ -217,7 +218,7 @@ def _latency_text(point: Point) -> str:
     return f"{text} ±{100 * max(high - median, median - low) / median:.1f} %"
 
 
-def _speedup_text(point: Point) -> str:
+def speedup_text(point: Point | SuiteRow) -> str:
     """Return the speed-up, its interval and the verdict; no interval for exactly 1."""
     if point.speedup is None:
         return ""
@@ -251,7 +252,7 @@ SPEEDUP = Metric(
     *("speedup", "Speed-up", "x", "higher", None, "speedup"),
     interval=lambda point: (point.speedup_low, point.speedup_high),
     lines=lambda _: (Line(1.0),),
-    text=_speedup_text,
+    text=speedup_text,
     csv="",
     ranking=False,
     description="The baseline's median divided by the implementation's: above 1 is faster than the baseline. Where the band "

@@ -23,10 +23,11 @@ from kernels_bench_tools.schema.suite import (
     SuiteRow,
     read_suite,
 )
-from kernels_bench_tools.schema.summary import DeviceSummary, Point, Row, Summary
+from kernels_bench_tools.schema.summary import DeviceSummary, Point, Row, Summary, Verdict
 from kernels_bench_tools.summarize.combine import read_needs
 from kernels_bench_tools.summarize.export import Value, aligned, csv_text, markdown_table
-from kernels_bench_tools.text import MISSING, milliseconds, quantity, times
+from kernels_bench_tools.summarize.metrics import speedup_text
+from kernels_bench_tools.text import MISSING, milliseconds, quantity
 
 SUMMARY = "summary.json"
 GB, TFLOP = "GB/s", "TFLOP/s"
@@ -40,7 +41,10 @@ _COLUMNS = (
     *("Of Ceiling", "Best Other", "Best Other (ms)"),
 )
 _TEXT_COLUMNS = {"Kernel", "Metric", "Best Other"}
-_CSV_COLUMNS = ("Ours", "Base", "Ceiling", "Device", "Operator", "Workload", "Status", "Reason")
+_CSV_COLUMNS = (
+    *("Ours", "Base", "Ceiling", "Device", "Operator", "Workload", "Status", "Reason"),
+    *("Speedup Low", "Speedup High", "Verdict", "Processes"),
+)
 _NO_ENTRY = SuiteEntry(implementation="", title="")
 
 
@@ -129,8 +133,10 @@ def _row(kernel: SuiteKernel, family: str, view: DeviceSummary | None) -> SuiteR
     row.ours, row.base, row.best = (_entry(pair, row.metric) for pair in (ours, base, best))
     if ours and row.ours and row.ours.p50_ms:
         row.fraction, row.ceiling = ours[1].fraction, ours[1].ceiling
-    if row.ours and row.ours.p50_ms and row.base and row.base.p50_ms:
-        row.speedup = row.base.p50_ms / row.ours.p50_ms
+    if ours and base and ours[1].speedup is not None:
+        point = ours[1]
+        row.speedup, row.speedup_low, row.speedup_high = point.speedup, point.speedup_low, point.speedup_high
+        row.verdict, row.processes = point.verdict, min(point.processes, base[1].processes)
     else:
         row.reason = _reason(row.ours, row.base, family)
     return row
@@ -209,7 +215,7 @@ def report_csv(report: SuiteReport) -> str:
 def _texts(row: SuiteRow) -> list[str]:
     ours, base, best = (entry or _NO_ENTRY for entry in (row.ours, row.base, row.best))
     return [
-        *(row.kernel, milliseconds(ours.p50_ms), milliseconds(base.p50_ms), times(row.speedup)),
+        *(row.kernel, milliseconds(ours.p50_ms), milliseconds(base.p50_ms), _speedup(row)),
         *(row.metric, quantity(ours.rate), quantity(base.rate)),
         MISSING if row.fraction is None else f"{row.fraction:.1%} of {row.ceiling}",
         *(best.title or MISSING, milliseconds(best.p50_ms)),
@@ -223,4 +229,11 @@ def _values(device: SuiteDevice, row: SuiteRow) -> list[Value]:
         *(row.metric, ours.rate, base.rate, row.fraction, best.title, best.p50_ms),
         *(ours.title, base.title, row.ceiling, device.name, row.operator, row.workload),
         *(ours.status, row.reason),
+        *(row.speedup_low, row.speedup_high, "" if row.verdict is Verdict.NONE else row.verdict.value),
+        row.processes or None,
     ]
+
+
+def _speedup(row: SuiteRow) -> str:
+    text = speedup_text(row)
+    return f"{text} (1 process)" if row.processes == 1 else text or MISSING

@@ -21,7 +21,7 @@ from kernels_bench_tools.schema.suite import (
     SuiteReport,
     read_suite,
 )
-from kernels_bench_tools.schema.summary import Summary
+from kernels_bench_tools.schema.summary import Summary, Verdict
 from kernels_bench_tools.summarize.rows import Source
 from kernels_bench_tools.summarize.suite import (
     NOT_MEASURED,
@@ -160,7 +160,7 @@ def test_each_device_with_a_record_has_a_table(summary_of: Summarize) -> None:
     assert [device.name for device in found.devices] == [H200.name, CPU.name]
     markdown = report_markdown(found)
     assert f"## {H200.name}\n" in markdown
-    assert "| LayerNorm (S=2048) | 0.2000 | 0.4000 | 2.00× | GB/s |" in markdown
+    assert "| LayerNorm (S=2048) | 0.2000 | 0.4000 | 2.00× \\[" in markdown
     rows = list(csv.DictReader(report_csv(found).splitlines()))
     assert [row["Device"] for row in rows] == [H200.name] * 2 + [CPU.name] * 2
     assert rows[0]["Our Latency (ms)"] == "0.2"
@@ -206,6 +206,21 @@ def test_a_bar_in_a_name_does_not_end_a_cell_of_the_markdown(summary_of: Summari
     markdown = report_markdown(report(summary_of("layer_norm", NORM, torch=0.4, triton=0.2), suite=suite))
 
     assert r"| a \| b | 0.2000 |" in markdown
+
+
+def test_a_speedup_has_interval_verdict_and_number_of_processes(summary_of: Summarize) -> None:
+    found = report(summary_of("layer_norm", NORM, torch=0.4, triton=0.2))
+    row = found.devices[0].rows[0]
+    point = summary_of("layer_norm", NORM, torch=0.4, triton=0.2).devices[0].rows[0].points[0]
+
+    assert (row.speedup_low, row.speedup_high) == (point.speedup_low, point.speedup_high)
+    assert row.speedup_low < 2.0 < row.speedup_high
+    assert (row.verdict, row.processes) == (Verdict.FASTER, 1)
+    said = f"2.00× [{row.speedup_low:.3f}, {row.speedup_high:.3f}] faster (1 process)"
+    assert said in report_text(found)
+    line = next(csv.DictReader(report_csv(found).splitlines()))
+    assert (line["Verdict"], line["Processes"]) == ("faster", "1")
+    assert float(line["Speedup Low"]) == pytest.approx(row.speedup_low, rel=1e-5)
 
 
 @pytest.fixture
