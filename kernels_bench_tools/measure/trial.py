@@ -79,6 +79,12 @@ def run_trial(
             _run(trial, of_mode, workload, timed, session, kernels)
     except Exception as error:
         status, failure = classify(error)
+        if status is Status.UNSUPPORTED and trial.compile_ms is not None:
+            # It accepted the size: this is about the values.
+            status = Status.ERROR
+            failure = Failure(
+                type="Refused", msg=f"refused other values of a size that it accepts: {failure.msg}"
+            )
         if status is Status.ERROR:
             traceback.print_exc(file=sys.stderr)
         trial = Trial(
@@ -104,7 +110,7 @@ def failed_trial(error: Exception, status: Status = Status.ERROR) -> Trial:
 def classify(error: Exception) -> tuple[Status, Failure]:
     """Return the status and the record's failure for an exception."""
     status = Status.ERROR
-    if isinstance(error, Unsupported):
+    if isinstance(error, Unsupported | NotImplementedError):
         status = Status.UNSUPPORTED
     # The CPU's allocator raises a plain RuntimeError.
     elif isinstance(error, torch.OutOfMemoryError | MemoryError) or "can't allocate memory" in str(error):

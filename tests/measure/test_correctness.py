@@ -137,6 +137,64 @@ def test_a_refused_edge_case_is_noted_and_no_error(layer_norm: Operator) -> None
     assert verdict.corr["refusal"] == "ValueError: hidden size must be a multiple of 8"
 
 
+def seeds_of(operator: Operator, size: Workload, count: int) -> list[float]:
+    return [float(operator.inputs(size, "cpu", seed)[0].flatten()[0]) for seed in range(count)]
+
+
+SIZE = Workload(name="w", axes={"batch": 2, "seq_len": 16, "hidden_dim": 256}, dtype="float32")
+SMALLER = Workload(name="s", axes={"batch": 1, "seq_len": 8, "hidden_dim": 256}, dtype="float32")
+
+
+@pytest.mark.parametrize("accepted", [1, 2])
+@pytest.mark.parametrize("smaller", [SIZE, SMALLER])
+def test_refusing_other_values_of_a_size_that_it_accepts_is_incorrect(
+    layer_norm: Operator, accepted: int, smaller: Workload
+) -> None:
+    known = seeds_of(layer_norm, SIZE, accepted) + seeds_of(layer_norm, smaller, accepted)
+
+    def remembering(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+        if float(x.flatten()[0]) not in known:
+            raise ValueError("these values are not supported")
+        return right(x, weight, bias)
+
+    verdict = judge(replace(layer_norm, smaller=lambda _: smaller), remembering)
+
+    assert not verdict.ok
+    told = "it refused other values of a size that it accepts: ValueError: these values are not supported"
+    assert verdict.reason == told
+
+
+def test_a_smaller_size_that_is_refused_whole_is_noted_and_its_values_are_checked_at_full_size(
+    layer_norm: Operator,
+) -> None:
+    def large_only(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+        if x.shape != (2, 16, 256):
+            raise ValueError("only 2 x 16 x 256")
+        return right(x, weight, bias)
+
+    def remembering(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+        return large_only(x, weight, bias) * (float(x.flatten()[0]) in seeds_of(layer_norm, SIZE, 1))
+
+    operator = replace(layer_norm, smaller=lambda _: SMALLER)
+
+    honest = judge(operator, large_only)
+    assert honest.ok, honest.reason
+    assert honest.corr["refused"][0] == "size 1 x 8 x 256"
+    assert judge(operator, remembering).reason.startswith("on seed 1:")
+
+
+def test_all_refused_edge_cases_are_noted(layer_norm: Operator) -> None:
+    def plain_only(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+        if x.shape != (2, 16, 256) or not 1 < x.abs().max() < 9 or not x.is_contiguous():
+            raise ValueError("no")
+        return right(x, weight, bias)
+
+    verdict = judge(layer_norm, plain_only)
+
+    assert verdict.ok, verdict.reason
+    assert len(verdict.corr["refused"]) > 4
+
+
 def test_a_too_short_output_of_an_edge_case_is_incorrect(layer_norm: Operator) -> None:
     verdict = judge(layer_norm, lambda x, w, b: right(x, w, b)[: 2 if x.shape[-1] == 256 else 1])
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from kernels_bench_tools.errors import Unsupported
 from kernels_bench_tools.measure.device.clocks import ClockSampler
 from kernels_bench_tools.measure.integrity.guard import Guard
 from kernels_bench_tools.measure.operator import Operator
@@ -35,6 +36,38 @@ def test_a_time_above_the_roofline_has_its_status(
     assert trial.failure is not None
     assert "TFLOP/s" in trial.failure.msg
     assert trial.timing is not None
+
+
+@pytest.mark.parametrize("refusal", [Unsupported, NotImplementedError])
+def test_a_size_that_is_refused_is_unsupported(
+    layer_norm: Operator, session: BenchmarkSession, refusal: type[Exception]
+) -> None:
+    def refusing(*_: Any) -> Any:
+        raise refusal("the hidden size must be a power of two")
+
+    (workload,) = layer_norm.workloads("smoke")
+
+    assert run_trial(layer_norm, workload, refusing, session).status is Status.UNSUPPORTED
+
+
+def test_a_refusal_of_a_size_that_was_accepted_before_is_an_error(
+    layer_norm: Operator, torch_layer_norm: Callable[..., Any], session: BenchmarkSession
+) -> None:
+    calls = []
+
+    def tired(*inputs: Any) -> Any:
+        calls.append(1)
+        if len(calls) > 70:
+            raise Unsupported("enough")
+        return torch_layer_norm(*inputs)
+
+    (workload,) = layer_norm.workloads("smoke")
+
+    trial = run_trial(layer_norm, workload, tired, session)
+
+    assert trial.status is Status.ERROR
+    assert trial.failure is not None
+    assert trial.failure.msg == "refused other values of a size that it accepts: enough"
 
 
 def test_kept_outputs_are_freed(

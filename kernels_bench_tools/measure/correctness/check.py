@@ -22,7 +22,6 @@ from kernels_bench_tools.schema.record import Flag
 SMALL_SEEDS = 2
 """Further seeds that are checked, on the operator's smaller version of the workload."""
 _MAX_REASON = 120
-_MAX_REFUSED = 4
 
 
 @dataclass
@@ -36,6 +35,8 @@ class Correctness:
     """For the record: reference, tolerances, errors, number of cases, refused cases."""
     flags: list[Flag] = field(default_factory=list)
     """``input_mutated``, ``precision``, ``nondeterministic``."""
+    refuses_size: bool = False
+    """Whether it refused all values of the smaller size."""
 
     def add(self, flag: Flag) -> None:
         """Add a flag once."""
@@ -64,8 +65,9 @@ def check(
     """Compare ``function`` with the reference, and its error with that of torch's operator.
 
     Checks the workload's inputs, twice, with poisoned memory; then other seeds and the edge cases on the operator's
-    smaller version of the workload, whose results are taken from ``known`` and added to it. An exception on an edge
-    case is noted as refused, and is no error. Exceptions on the workload's inputs are raised.
+    smaller version of the workload, whose results are taken from ``known`` and added to it. An edge case, or all values
+    of the smaller size, may be refused by an exception, which is noted. Refusing only some values of a size is wrong.
+    Exceptions on the workload's inputs are raised.
     """
     operator = operator.for_workload(workload)
     tolerance = operator.tolerance_of(operator.outputs[0], inputs)
@@ -75,7 +77,10 @@ def check(
     try:
         _check_workload(result, operator, function, inputs)
         device = str(inputs[0].device)
-        result.merge(_on_smaller(operator, workload, function, device, {} if known is None else known))
+        smaller = _on_smaller(operator, workload, function, device, {} if known is None else known)
+        result.merge(smaller)
+        if smaller.refuses_size and (error := _check_seeds(result, operator, function, workload, device)):
+            raise _refused_values(error)
     except WrongResultError as wrong:
         result.reason = str(wrong)
         corr["reason"] = result.reason[:_MAX_REASON]
@@ -122,13 +127,31 @@ def _on_smaller(
     if key in known:
         return known[key]
     result = Correctness(ok=True, corr={"cases": 0})
-    for seed in range(workload.seed + 1, workload.seed + 1 + SMALL_SEEDS):
-        _check_case(result, operator, function, f"seed {seed}", operator.inputs(smaller, device, seed), True)
+    error = _check_seeds(result, operator, function, smaller, device)
+    if error is not None:
+        result.refuses_size = True
+        _note_refused(result.corr, "size " + " x ".join(map(str, smaller.axes.values())), error)
     for name, case in operator.edge_cases(smaller, operator.inputs(smaller, device, workload.seed)):
         # Precision is not compared on edge cases: torch's operator may lose fewer digits there by chance.
-        _check_case(result, operator, function, name, case, False)
+        error = _check_case(result, operator, function, name, case, False)
+        if error is not None:
+            _note_refused(result.corr, name, error)
     known[key] = result
     return result
+
+
+def _check_seeds(
+    result: Correctness, operator: Operator, function: Callable[..., Any], workload: Workload, device: str
+) -> Exception | None:
+    """Check other values of a size; return the first exception if it refuses all of them. Refusing only some is wrong."""
+    errors = [
+        _check_case(result, operator, function, f"seed {seed}", operator.inputs(workload, device, seed), True)
+        for seed in range(workload.seed + 1, workload.seed + 1 + SMALL_SEEDS)
+    ]
+    refused = [error for error in errors if error is not None]
+    if 0 < len(refused) < SMALL_SEEDS:
+        raise _refused_values(refused[0])
+    return refused[0] if refused else None
 
 
 def _check_case(
@@ -138,18 +161,19 @@ def _check_case(
     name: str,
     inputs: Inputs,
     precision: bool,
-) -> None:
+) -> Exception | None:
+    """Check one case; return the exception by which it was refused."""
     try:
         output = _call(result, operator, function, inputs)
     except torch.OutOfMemoryError:
         raise
     except Exception as error:
-        _note_refused(result.corr, name, error)
-        return
+        return error
     try:
         _conclude(result, compare(output, operator, inputs), precision=precision)
     except WrongResultError as wrong:
         raise WrongResultError(f"on {name}: {wrong}") from None
+    return None
 
 
 def _conclude(result: Correctness, compared: OutputComparison, *, precision: bool) -> None:
@@ -182,8 +206,13 @@ def _copy(value: Any) -> Any:
 
 
 def _note_refused(corr: dict[str, Any], name: str, error: Exception) -> None:
-    first_line = (str(error).splitlines() or [""])[0]
-    refused = corr.setdefault("refused", [])
-    if len(refused) < _MAX_REFUSED:
-        refused.append(name)
-    corr.setdefault("refusal", f"{type(error).__name__}: {first_line}"[:60])
+    corr.setdefault("refused", []).append(name)
+    corr.setdefault("refusal", _first_line(error)[:60])
+
+
+def _refused_values(error: Exception) -> WrongResultError:
+    return WrongResultError(f"it refused other values of a size that it accepts: {_first_line(error)}")
+
+
+def _first_line(error: Exception) -> str:
+    return f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}"
