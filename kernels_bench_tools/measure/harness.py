@@ -188,12 +188,13 @@ def _figures(record: Record) -> list[str]:
     latency, quantities, roofline = record.lat_ms, record.quantities, record.roofline
     if latency is None:
         return [""] * len(_COLUMNS)
+    passed = record.outcome is Status.OK  # a wrong result has no rate
     return [
         f"{milliseconds(latency.p50)} ms",
         _half_width(latency),
         str(latency.reps),
-        f"{record.work.bytes_moved / latency.p50 / 1e6:.1f}" if record.work else "",
-        f"{roofline.fraction:.0%} {roofline.ceiling.removeprefix('matmul_')}" if roofline else "",
+        f"{record.work.bytes_moved / latency.p50 / 1e6:.1f}" if record.work and passed else "",
+        f"{roofline.fraction:.0%} {roofline.ceiling.removeprefix('matmul_')}" if roofline and passed else "",
         _median(quantities.host_submit if quantities else None),
         _median(quantities.e2e if quantities else None),
     ]

@@ -47,6 +47,12 @@ def cuda_device(name: str, driver: str = "") -> Device:
     return Device(kind="cuda", name=name, slug=slugify(name), driver=driver)
 
 
+def names_a_gpu(name: str) -> bool:
+    """Whether a name is one of a GPU, not what tools write where there is none: ``N/A``, ``[Not Supported]``."""
+    known = name.strip().strip("[]").lower()
+    return known not in {"", "cpu", "none", "null", "n/a", "unknown", "not supported", "not available"}
+
+
 @cache
 def cpu_device() -> Device:
     """Return this machine's CPU, named by what distinguishes machines: model, number of cores, and digest of its flags."""
@@ -66,7 +72,7 @@ def current_device() -> Device:
     if visible in {"", "-1"}:
         return cpu_device()
     driver, name = query_gpu("driver_version,name", visible.split(",")[0] if visible else "") or ("", "")
-    return cuda_device(name, driver) if name else cpu_device()
+    return cuda_device(name, driver) if names_a_gpu(name) else cpu_device()
 
 
 def query_gpu(fields: str, gpu: str = "") -> list[str]:

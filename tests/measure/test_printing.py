@@ -52,6 +52,23 @@ def test_a_line_has_every_figure_and_the_flags() -> None:
     assert head.index("of peak") + len("of peak") == line.index("94% copy") + len("94% copy")
 
 
+def test_a_wrong_result_has_a_time_and_no_rate() -> None:
+    line = result_line(
+        Record(
+            ts="",
+            run="",
+            impl="x",
+            status=Status.INCORRECT,
+            err=Failure(type="WrongResult", msg="3 NaN"),
+            lat_ms=Latency(p10=0.2, p50=0.2, p90=0.2, mean=0.2, iqr=0.0, reps=60),
+            work=Work(bytes_read=4 * 10**8, bytes_written=4 * 10**8, flops=1),
+            roofline=Roofline(ceiling="copy", value=4270, fraction=0.937),
+        )
+    )
+
+    assert line.split() == ["0.2000", "ms", "60", "incorrect:", "3", "NaN"]
+
+
 def test_a_line_without_a_time_has_the_reason() -> None:
     line = result_line(
         Record(

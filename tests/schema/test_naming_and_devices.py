@@ -80,6 +80,9 @@ def test_the_device_is_the_cpu_if_all_gpus_are_hidden(tmp_path: Path) -> None:
     assert slug("0") == "nvidia-h200 580.1\n"
     assert slug("").split()[0] == cpu_device().slug
 
+    fake.write_text("#!/bin/sh\necho '580.1, [N/A]'\n")
+    assert slug(None).split()[0] == cpu_device().slug
+
 
 def test_a_gpu_has_a_name_and_a_driver() -> None:
     assert cuda_device("NVIDIA H200", "580").slug == cuda_device("NVIDIA H200", "581").slug
