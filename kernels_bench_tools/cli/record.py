@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import sys
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Annotated
 
 import typer
+from msgspec.structs import replace
 
 from kernels_bench_tools.cli import USER_MISTAKE
 from kernels_bench_tools.cli.output import note_problem
@@ -64,12 +65,14 @@ def record(
     unreadable = 0
     for path, records in sorted(destinations.items()):
         try:
-            before = read_records(path, project.relative(path)) if path.is_file() and not force else []
+            before = read_records(path, project.relative(path)) if path.is_file() else []
         except RecordError as error:
-            print(error, file=sys.stderr)
-            unreadable = USER_MISTAKE
-            continue
-        kept, taken = _merged(before, records)
+            if not force:
+                print(error, file=sys.stderr)
+                unreadable = USER_MISTAKE
+                continue
+            before = []
+        kept, taken = _merged([] if force else before, _counted(before, records))
         if not taken:
             print(f"kept {project.relative(path)}: no workload was measured again (--force replaces it)")
             continue
@@ -154,6 +157,24 @@ def _merged(before: list[Record], now: list[Record]) -> tuple[list[Record], list
     # A failure is recorded only for a workload that was never measured.
     failures = named - again - earlier - ({""} if earlier else set())
     return kept, [entry for entry in now if entry.workload in again | failures]
+
+
+def _counted(before: Iterable[Record], now: Sequence[Record]) -> list[Record]:
+    """Return the new records; the first of each workload and process has the number of runs that it replaces."""
+    of_run = {(entry.workload, entry.process, entry.run): entry.earlier_runs for entry in before}
+    new_runs = {entry.run for entry in now}
+    replaced: dict[tuple[str, int], int] = defaultdict(int)
+    for (workload, process, run), earlier in of_run.items():
+        if run not in new_runs:
+            replaced[workload, process] += 1 + earlier
+    return [
+        replace(
+            entry,
+            earlier_runs=max(entry.earlier_runs, of_run.get((entry.workload, entry.process, entry.run), 0))
+            + replaced.pop((entry.workload, entry.process), 0),
+        )
+        for entry in now
+    ]
 
 
 def _measured(records: Iterable[Record]) -> set[str]:

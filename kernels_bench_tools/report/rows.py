@@ -177,6 +177,15 @@ def row_flags(row: Row) -> Mapping[Flag, list[str]]:
     return found
 
 
+def limitations(row: Row) -> dict[str, list[str]]:
+    """Return which edge cases a row refuses, each text with the workloads that have it."""
+    found: dict[str, list[str]] = {}
+    for point in row.points:
+        if point.limitation:
+            found.setdefault(point.limitation, []).append(point.workload)
+    return found
+
+
 def all_flags(rows: Iterable[Row]) -> list[Flag]:
     """Return the flags of all points of the rows, in the order of the enum."""
     found = {flag for row in rows for point in row.points for flag in point.flags}
@@ -202,6 +211,17 @@ def process_count(points: Iterable[Point]) -> str:
         return ""
     number = str(counts[0]) if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
     return f"{number} process{'es' if counts[-1] != 1 else ''}"
+
+
+def in_one_process(points: Iterable[Point]) -> bool:
+    """Whether a point was measured in one process, so that its interval lacks the variation between processes."""
+    return any(point.processes == 1 for point in points if point.p50_ms is not None)
+
+
+def is_headline(view: DeviceSummary) -> bool:
+    """Whether the fastest row and the baseline were measured in several processes on every workload."""
+    rows = [row for row in view.rows if row.rank == 1 or row.implementation == view.baseline]
+    return not any(in_one_process(row.points) for row in rows)
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Self, TypeAlias
 
 import msgspec
 
-from kernels_bench_tools.schema.device import Device, cuda_device
+from kernels_bench_tools.schema.device import Device, cuda_device, names_a_gpu
 from kernels_bench_tools.text import slugify
 
 SCHEMA = 1
@@ -22,7 +22,6 @@ Milliseconds: TypeAlias = Annotated[float, msgspec.Meta(ge=0, le=1e9)]
 Rate: TypeAlias = Annotated[float, msgspec.Meta(ge=0, le=1e9)]
 """GB/s or TFLOP/s, or a ratio of two of them."""
 Count: TypeAlias = Annotated[int, msgspec.Meta(ge=0)]
-_NOT_A_GPU = frozenset({"", "cpu", "none", "null", "n/a", "unknown"})
 
 
 class _Labelled(StrEnum):
@@ -436,6 +435,8 @@ class Record(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     kernels: list[Kernel] = msgspec.field(default_factory=list)
     process: Count = 0
     """Number of the process, from 0, among those that measured the same workload."""
+    earlier_runs: int = 0
+    """Number of earlier runs of this workload that this one replaced."""
     quantities: Quantities | None = None
     first_call: FirstCall | None = None
     clocks: Clocks | None = None
@@ -481,7 +482,7 @@ def device_of(record: Record) -> Device:
     if record.device is not None:
         return record.device
     gpu = record.env.gpu.strip()
-    if gpu.lower() not in _NOT_A_GPU and str(record.wl.get("device", "cuda")).partition(":")[0] != "cpu":
+    if names_a_gpu(gpu) and str(record.wl.get("device", "cuda")).partition(":")[0] != "cpu":
         return cuda_device(gpu, record.env.driver)
     name = record.env.cpu or "CPU"
     return Device(kind="cpu", name=name, slug=slugify(name))

@@ -123,6 +123,10 @@ class Point(msgspec.Struct, kw_only=True):
     """Achieved rate divided by the measured peak that ``ceiling`` names."""
     ceiling: str = ""
     flags: list[Flag] = msgspec.field(default_factory=list)
+    limitation: str = ""
+    """Which edge cases it refuses and why, in one line."""
+    runs: int = 1
+    """Number of runs of which it is the latest."""
     device_hot_ms: float | None = None
     host_submit_ms: float | None = None
     e2e_ms: float | None = None

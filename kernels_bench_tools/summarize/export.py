@@ -31,7 +31,7 @@ def latency_csv(summary: Summary) -> str:
         *("Dtype", *_TIMES, "Speedup", "Verdict"),
         *(metric.csv_title for metric in metrics),
         *("Backend", "Family", "Status", "Reason"),
-        *("Speedup Low", "Speedup High", "Processes", "Regime", "Ceiling", "Flags"),
+        *("Speedup Low", "Speedup High", "Processes", "Regime", "Ceiling", "Flags", "Limitation", "Runs"),
         *("Set", "Group", "Mode"),
     ]
 
@@ -50,6 +50,7 @@ def latency_csv(summary: Summary) -> str:
             *(row.tags.get("backend", ""), row.family, point.status.value, point.reason),
             *(point.speedup_low, point.speedup_high, point.processes if point.p50_ms else None),
             *(point.regime.value if point.regime else "", point.ceiling, " ".join(point.flags)),
+            *(point.limitation, point.runs if point.p50_ms else None),
             *(workload.set, workload.group, workload.mode),
         ]
 

@@ -31,29 +31,47 @@ _Value = TypeVar("_Value")
 _Number = TypeVar("_Number", int, float)
 
 _WORST_LAST = (
-    *(Status.OK, Status.REJECTED, Status.EXCEEDS_PHYSICS, Status.INCORRECT),
-    *(Status.ABSENT, Status.UNSUPPORTED, Status.INVALID, Status.TIMEOUT, Status.OOM),
-    *(Status.ERROR, Status.CRASHED),
+    *(Status.OK, Status.ABSENT, Status.UNSUPPORTED),
+    # Worse than unsupported: one that refuses some values is shown as incorrect.
+    *(Status.REJECTED, Status.EXCEEDS_PHYSICS, Status.INCORRECT),
+    *(Status.INVALID, Status.TIMEOUT, Status.OOM, Status.ERROR, Status.CRASHED),
 )
 
 
 def by_workload(records: Iterable[Record]) -> tuple[dict[str, list[Record]], Record | None]:
-    """Return each workload's latest record of each process, and the latest record without a workload."""
+    """Return each workload's latest record of each process, and the latest record without a workload.
+
+    Of a workload with records of several runs, those returned have the number of the others.
+    """
     latest: dict[tuple[str, int], Record] = {}
-    names: dict[str, None] = {}
+    all_of: dict[str, list[Record]] = {}
     whole: Record | None = None
     for record in records:
         if not record.workload:
             whole = record if whole is None or record.ts >= whole.ts else whole
             continue
-        names.setdefault(record.workload)
+        all_of.setdefault(record.workload, []).append(record)
         known = latest.get((record.workload, record.process))
         if known is None or record.ts >= known.ts:
             latest[record.workload, record.process] = record
-    found: dict[str, list[Record]] = {name: [] for name in names}
+    found: dict[str, list[Record]] = {name: [] for name in all_of}
     for (name, _), record in sorted(latest.items(), key=lambda item: item[0][1]):
-        found[name].append(record)
+        earlier = run_count(all_of[name]) - 1
+        found[name].append(
+            record
+            if earlier == record.earlier_runs
+            else msgspec.structs.replace(record, earlier_runs=earlier)
+        )
     return found, whole
+
+
+def run_count(records: Iterable[Record]) -> int:
+    """Return how many runs measured a workload, given its records: as many as the process with the most has."""
+    runs: dict[int, dict[str, int]] = {}
+    for record in records:
+        of_process = runs.setdefault(record.process, {})
+        of_process[record.run] = max(1 + record.earlier_runs, of_process.get(record.run, 0))
+    return max((sum(of_process.values()) for of_process in runs.values()), default=0)
 
 
 def interval(latency: Latency) -> tuple[float, float] | None:
@@ -209,6 +227,16 @@ def _largest(values: Iterable[_Number | None]) -> _Number | None:
 def flag_words(flags: Iterable[Flag]) -> str:
     """Return the flags' labels in one line; empty for none."""
     return ", ".join(flag.label for flag in flags)
+
+
+def limitation_of(records: Iterable[Record]) -> str:
+    """Return in one line which edge cases an implementation refused in any process; empty for none."""
+    found = [record.corr for record in records if isinstance(record.corr.get("refused"), list)]
+    names = dict.fromkeys(str(name) for corr in found for name in corr["refused"])
+    if not names:
+        return ""
+    why = next((str(corr["refusal"]) for corr in found if corr.get("refusal")), "")
+    return one_line(f"refuses {', '.join(names)}" + (f" ({why.removesuffix(': ')})" if why else ""))
 
 
 def reason_of(record: Record) -> str:

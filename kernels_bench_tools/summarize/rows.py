@@ -23,7 +23,7 @@ from kernels_bench_tools.schema.record import (
 from kernels_bench_tools.schema.roofline import CPU_MARGIN, TRAFFIC_MARGIN, implausible
 from kernels_bench_tools.schema.summary import Estimate, Point, Row, WorkloadSummary, geometric_mean_interval
 from kernels_bench_tools.summarize.compare import compare
-from kernels_bench_tools.summarize.merge import by_workload, estimate, merge, reason_of
+from kernels_bench_tools.summarize.merge import by_workload, estimate, limitation_of, merge, reason_of
 from kernels_bench_tools.summarize.metrics import set_metrics
 from kernels_bench_tools.summarize.views import View, group_order, in_view_order, view_of
 from kernels_bench_tools.text import series_slug, title_from_name
@@ -270,6 +270,8 @@ def _point(workload: str, found: ViewRecords, baseline: ViewRecords | None) -> P
         verdict=speedup.verdict,
         regime=record.regime,
         flags=record.flags,
+        limitation=limitation_of(records),
+        runs=1 + record.earlier_runs,
         span_ms=record.span_ms,
         measured=record.ts,
     )

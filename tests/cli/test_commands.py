@@ -153,6 +153,23 @@ def test_record_keeps_measured_rows_and_does_not_trade_them_for_failures(project
     assert not any(entry.ok for entry in read_records(records))
 
 
+def test_record_counts_the_runs_that_it_replaces(project: Path, kbt: Kbt) -> None:
+    folder = project / "layer_norm" / "results" / "records" / current_device().slug
+    records = folder / "torch_layer_norm.jsonl"
+
+    assert kbt("record", "--force").returncode == 0
+    assert {entry.earlier_runs for entry in read_records(records)} == {0}
+    lines = [json.loads(line) for line in records.read_bytes().splitlines()]
+    for earlier, run in enumerate(("second", "second", "third"), start=1):
+        again = project / f"{run}.jsonl"
+        again.write_text("".join(json.dumps(line | {"run": run}) + "\n" for line in lines))
+        assert kbt("record", again.name).returncode == 0
+        # The same run again is no further one.
+        assert {entry.earlier_runs for entry in read_records(records)} == {1 if earlier < 3 else 2}
+    assert kbt("record", "--force", "second.jsonl").returncode == 0
+    assert {entry.earlier_runs for entry in read_records(records)} == {3}
+
+
 def test_clean_removes_the_report_and_keeps_the_results(project: Path, kbt: Kbt, build: Kbt) -> None:
     assert kbt("clean").returncode == 0
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 import re
 from itertools import pairwise
 
+import msgspec
 import pytest
 
 from kernels_bench_tools.report.site import publish
 from kernels_bench_tools.schema.build import code_digest
+from kernels_bench_tools.schema.summary import Summary
 
 OPERATOR = "layer_norm/index.html"
 TRITON = "layer_norm/impls/triton_layer_norm.html"
@@ -298,6 +300,42 @@ def test_flags_of_a_row_are_folded_into_one_line(pages):
     (notes, *_) = (found for found in pages[OPERATOR].elements("details") if found.get("class") == "notes")
     assert "open" not in notes.attrib
     assert text_of(notes.find("summary")) == "host-bound"
+
+
+def test_a_row_of_one_process_says_so_and_is_no_headline_figure(sample, read_page):
+    file = sample.artifact("summary.json")
+    file.write_text(file.read_text().replace('"processes":3', '"processes":1', 1))
+    publish(sample.root, sample.build, sample.root / "site")
+    site = sample.root / "site"
+
+    rows = [row_of(read_page(site, OPERATOR), "ranking", name) for name in ("1 Triton", "PyTorch")]
+    assert "1 to 3 processes" in " ".join(rows)
+    front = read_page(site, "index.html")
+    shown = [text_of(line) for line in front.elements("p") if "Triton layer norm" in text_of(line)]
+    assert shown
+    assert all(line.startswith("Triton layer norm, measured in 1 process") for line in shown)
+    assert not [one for one in front.elements("strong") if "×" in text_of(one)]
+
+
+def test_a_headline_figure_has_its_interval_as_a_tooltip(pages):
+    (figure, *_) = (one for one in pages["index.html"].elements("strong") if "×" in text_of(one))
+    assert figure.get("title") == "95 % interval [1.612, 1.626]"
+
+
+def test_a_limitation_is_in_the_ranking_and_on_the_page_of_the_implementation(sample, read_page):
+    file = sample.artifact("summary.json")
+    report = msgspec.json.decode(file.read_bytes(), type=Summary)
+    row = next(row for row in report.devices[0].rows if row.implementation == "triton_layer_norm")
+    row.points[0].limitation, row.points[0].runs = "refuses odd <sizes> (ValueError: even only)", 6
+    file.write_bytes(msgspec.json.encode(report))
+    publish(sample.root, sample.build, sample.root / "site")
+
+    page = read_page(sample.root / "site", OPERATOR)
+    (mark,) = (one for one in page.elements("span") if text_of(one) == "with limitations")
+    assert mark.get("title") == "refuses odd <sizes> (ValueError: even only)"
+    text = read_page(sample.root / "site", TRITON).text
+    assert "limitation refuses odd <sizes> (ValueError: even only) (" in text
+    assert "3 processes, latest of 6 runs" in text
 
 
 @pytest.mark.parametrize("code", ["f = 1", "f = 2", None])

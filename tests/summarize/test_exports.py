@@ -30,6 +30,14 @@ def test_the_columns_of_the_first_reports_are_there_in_order(field):
     assert {"Device", "CI Low (ms)", "CI High (ms)", "Speedup", "Verdict", "Status", "Reason"} <= set(header)
 
 
+def test_limitation_and_number_of_runs_have_columns(source):
+    limited = source("a", [0.1], corr={"refused": ["odd sizes"], "refusal": "ValueError: even only"})
+
+    _, (line,) = table([limited])
+
+    assert (line["Limitation"], line["Runs"]) == ("refuses odd sizes (ValueError: even only)", "1")
+
+
 def test_every_metric_has_a_column(field):
     header = table(field)[0].splitlines()[0]
 

@@ -161,6 +161,46 @@ def test_one_process_out_of_memory_removes_the_latency(processes, record):
     assert point.reason == "no memory (process 2 of 2)"
 
 
+def test_refused_edge_cases_of_any_process_are_a_limitation(processes):
+    records = processes("a", [0.1, 0.1])
+    for one, name in zip(records, ("shape 3x5", "column-major"), strict=True):
+        one.corr = {"refused": [name], "refusal": "ValueError: a multiple of 8"}
+    odd = processes("b", [0.1])
+    odd[0].corr = {"refused": "all", "refusal": 3}
+
+    device = summary_of(a=records, b=odd)
+
+    (point,) = row_of(device, "a").points
+    assert point.limitation == "refuses shape 3x5, column-major (ValueError: a multiple of 8)"
+    assert row_of(device, "b").points[0].limitation == ""
+
+
+def test_one_that_refuses_some_values_is_incorrect_though_a_process_is_unsupported(processes, record):
+    wrong = record("a", 0.1, status=Status.INCORRECT, corr={"reason": "it refused other values"})
+    refused = record("a", status=Status.UNSUPPORTED, reason="not these", process=1)
+
+    (point,) = row_of(summary_of(a=[wrong, refused]), "a").points
+
+    assert (point.status, point.p50_ms) == (Status.INCORRECT, 0.1)
+    assert point.reason == "it refused other values"
+
+
+def test_a_point_has_the_number_of_runs_of_which_it_is_the_latest(processes):
+    old = processes("a", [0.3, 0.3], ts="2026-01-01")
+    new = processes("a", [0.1, 0.1], ts="2026-01-02")
+    for one in new:
+        one.run = f"again {one.process}"
+
+    def runs(*records):
+        (point,) = row_of(summary_of(a=list(records)), "a").points
+        return point.runs, point.p50_ms
+
+    assert runs(*new) == (1, pytest.approx(0.1))
+    assert runs(*old, *new, *new) == (2, pytest.approx(0.1))
+    new[0].earlier_runs = 4
+    assert runs(*new, *old) == (6, pytest.approx(0.1))
+
+
 def test_flags_of_any_process_are_shown_once_in_their_order(processes):
     records = processes("a", [0.1, 0.1])
     records[0].flags = [Flag.DRIFT, Flag.NEAR_FLOOR]

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from kernels_bench_tools.schema.device import Device
-from kernels_bench_tools.schema.record import Environment, Flag, Status, Work
+from kernels_bench_tools.schema.record import Environment, Flag, Status, Work, device_of
 from kernels_bench_tools.schema.record_io import read_records
 from kernels_bench_tools.schema.summary import Verdict
 from kernels_bench_tools.summarize.rows import NO_RECORD, Source
@@ -193,6 +193,13 @@ def test_bandwidth_counts_bytes_over_the_median(source):
 
     assert point.gb_per_s == pytest.approx(2**30 / 0.5e-3 / 1e9)
     assert point.tflop_per_s == pytest.approx(1e9 / 0.5e-3 / 1e12)
+
+
+@pytest.mark.parametrize("gpu", ["N/A", "[N/A]", "[Not Supported]", "None", " "])
+def test_what_tools_write_without_a_gpu_is_no_name_of_one(record, gpu):
+    old = record("a", 0.1, device=None, env=Environment(gpu=gpu, cpu="AMD EPYC"))
+
+    assert device_of(old).kind == "cpu"
 
 
 def test_the_device_of_a_kernels_benchmarks_file_is_read_from_its_environment(tmp_path: Path):
