@@ -1,15 +1,19 @@
-"""Reading structs, writing files atomically, and digests of files."""
+"""Reading structs, writing files atomically, trying folders, and digests of files."""
 
 from __future__ import annotations
 
+import glob
 import hashlib
 import os
 import stat
+import tempfile
 import uuid
 from pathlib import Path
 from typing import TypeVar
 
 import msgspec
+
+from kernels_bench_tools.errors import ProjectError
 
 T = TypeVar("T", bound=msgspec.Struct)
 
@@ -38,9 +42,42 @@ def write_atomically(path: Path, data: bytes, *, sync: bool = True) -> None:
         if target.exists():
             temporary.chmod(stat.S_IMODE(target.stat().st_mode))
         temporary.replace(target)
+        if sync:
+            sync_path(target.parent)
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
+
+
+def remove_unfinished(path: Path) -> None:
+    """Remove what killed calls of :func:`write_atomically` left; nothing else may be writing ``path`` now."""
+    target = path.resolve()
+    for left in target.parent.glob(f".{glob.escape(target.name)}.{'[0-9a-f]' * 32}"):
+        left.unlink(missing_ok=True)
+
+
+def sync_path(path: str | Path) -> None:
+    """Write a file, or the list of a folder, to the disk."""
+    number = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(number)
+    finally:
+        os.close(number)
+
+
+def check_writable(folder: Path) -> None:
+    """Raise a ``ProjectError`` if no file can be written to ``folder``, or the folder cannot be made."""
+    absolute = folder.absolute()
+    nearest = next(one for one in (absolute, *absolute.parents) if os.path.lexists(one))
+    try:
+        with tempfile.TemporaryFile(dir=nearest) as file:
+            file.write(b"\n")
+            file.flush()
+    except OSError as error:
+        what = f"cannot be written ({error.strerror})"
+        raise ProjectError(
+            str(folder), what, "A folder that can be written", "Choose another, or free disk space"
+        ) from None
 
 
 def file_digest(path: Path | str) -> str:

@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 
 from kernels_bench_tools.errors import ProjectError
-from kernels_bench_tools.file_io import read_struct, write_struct
+from kernels_bench_tools.file_io import read_struct, remove_unfinished, write_struct
 from kernels_bench_tools.notebooks.cell import Cell
 from kernels_bench_tools.notebooks.document import Notebook
 from kernels_bench_tools.notebooks.graph import CellName
@@ -166,6 +166,7 @@ def _build(
         cache.save_last()
         # Also after an interruption: finished results can be recorded, and replace those of the build before.
         run = _describe(project, survey, options, execution, checkout.commit)
+        remove_unfinished(project.state / REPORT_NAME)
         _write_if_changed(project.state / REPORT_NAME, run)
     if cache.grew:
         cache.prune(project.cache_size)

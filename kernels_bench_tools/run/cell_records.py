@@ -16,7 +16,7 @@ from kernels_bench_tools.run.cache.entry import Draft, Entry, StoredResult
 from kernels_bench_tools.schema.build import CellContext
 from kernels_bench_tools.schema.device import Device
 from kernels_bench_tools.schema.record import SCHEMA, Environment, Failure, Record, Status
-from kernels_bench_tools.schema.record_io import append_record, ignore, read_records, valid_lines
+from kernels_bench_tools.schema.record_io import ignore, read_heads, read_records, valid_lines, write_records
 
 
 def check_records(folder: Path, outputs: Sequence[str]) -> str:
@@ -60,12 +60,10 @@ def add_failure(
         path = min(folder.glob(output), default=folder / name)
     else:
         path = folder / output
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(valid_lines(path))
-    written = read_records(path)
+    runs = (head.run for head in read_heads(path) if head.run)
     record = Record(
         ts=datetime.now(UTC).isoformat(timespec="seconds"),
-        run=written[0].run if written else uuid.uuid4().hex,
+        run=next(runs, None) or uuid.uuid4().hex,
         impl=context.implementation,
         tags={"family": context.family} if context.family else {},
         env=Environment(driver=device.driver, gpu=device.name if device.kind != "cpu" else ""),
@@ -77,7 +75,7 @@ def add_failure(
         process=context.process,
         provenance=context.provenance(),
     )
-    append_record(path, record)
+    write_records(path, [record], before=valid_lines(path))
 
 
 def merge_processes(draft: Draft, runs: Sequence[Entry], processes: int, seconds: float) -> StoredResult:

@@ -230,14 +230,14 @@ def encode_record(record: Record) -> bytes:
 def write_records(path: Path, records: Iterable[Record], *, before: bytes = b"") -> None:
     """Replace a file by the lines ``before`` and the records, atomically; create its folder."""
     path.parent.mkdir(parents=True, exist_ok=True)
+    if before and not before.endswith(b"\n"):  # cut off by another writer: it must not spoil the next line
+        before += b"\n"
     write_atomically(path, before + b"".join(encode_record(record) for record in records))
 
 
 def append_record(path: Path, record: Record) -> None:
-    """Append one record to a file; create its folder."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("ab") as file:
-        file.write(encode_record(record))
+    """Append one record to a file, atomically; create its folder."""
+    write_records(path, [record], before=path.read_bytes() if path.exists() else b"")
 
 
 def thin_records(records: Iterable[Record]) -> list[Record]:

@@ -11,7 +11,7 @@ from pathlib import Path, PurePosixPath
 import msgspec
 
 from kernels_bench_tools.errors import KbtError, RecordError
-from kernels_bench_tools.file_io import write_struct
+from kernels_bench_tools.file_io import write_atomically, write_struct
 from kernels_bench_tools.schema.build import NEEDS_VARIABLE, Need, Needs, operator_of
 from kernels_bench_tools.schema.record import Record, Status
 from kernels_bench_tools.schema.record_io import Owner, cell_owner, is_committed, read_records
@@ -45,8 +45,8 @@ def combine(operator: str = "", *, title: str = "") -> Summary:
     summary = summarize(operator, title or title_from_name(operator.rpartition("/")[2]), sources)
     pages = {record.impl: source.page for source in sources if source.page for record in source.records}
     for chart in chart_names():
-        Path(f"{chart}.svg").write_bytes(chart_svg(summary, chart, pages))
-    Path("latency.csv").write_text(latency_csv(summary), encoding="utf-8", newline="")
+        write_atomically(Path(f"{chart}.svg"), chart_svg(summary, chart, pages))
+    write_atomically(Path("latency.csv"), latency_csv(summary).encode())
     write_struct(Path("summary.json"), summary)
     print(text_table(summary))
     drawn = ", ".join(f"{chart}.svg" for chart in chart_names())

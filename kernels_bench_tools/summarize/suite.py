@@ -10,7 +10,7 @@ from typing import TypeAlias
 import msgspec
 
 from kernels_bench_tools.errors import RecordError
-from kernels_bench_tools.file_io import write_struct
+from kernels_bench_tools.file_io import write_atomically, write_struct
 from kernels_bench_tools.schema.build import Needs
 from kernels_bench_tools.schema.device import Device
 from kernels_bench_tools.schema.record import Regime, Status
@@ -57,8 +57,8 @@ def report_suite(definition: str) -> SuiteReport:
     needs = read_needs("report_suite")
     suite = read_suite(_definition(needs, definition))
     report = suite_report(PurePosixPath(definition).stem, suite, _summaries(needs))
-    Path("report.csv").write_text(report_csv(report), encoding="utf-8", newline="")
-    Path("report.md").write_text(report_markdown(report), encoding="utf-8", newline="")
+    write_atomically(Path("report.csv"), report_csv(report).encode())
+    write_atomically(Path("report.md"), report_markdown(report).encode())
     write_struct(Path("suite.json"), report)
     print(report_text(report))
     return report

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import msgspec
 
-from kernels_bench_tools.file_io import file_digest, read_struct
+from kernels_bench_tools.file_io import file_digest, read_struct, sync_path
 from kernels_bench_tools.schema.record import Status
 
 FORMAT = 2
@@ -117,8 +117,8 @@ class Draft(_EntryFolder):
             return False
         for folder, _, names in os.walk(self.folder):
             for name in names:
-                sync(Path(folder, name))
-            sync(folder)
+                sync_path(Path(folder, name))
+            sync_path(folder)
         return True
 
 
@@ -148,15 +148,6 @@ def read_entry(folder: Path) -> Entry | None:
 def folder_size(folder: Path) -> int:
     """Return the bytes of the files in a folder."""
     return sum(entry.stat(follow_symlinks=False).st_size for _, entry in _files(folder))
-
-
-def sync(path: str | Path) -> None:
-    """Write a file, or the list of a folder, to the disk."""
-    number = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(number)
-    finally:
-        os.close(number)
 
 
 def _check_files(folder: Path, listed: bytes) -> None:

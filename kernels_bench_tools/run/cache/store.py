@@ -18,7 +18,7 @@ from pathlib import Path
 import msgspec
 
 from kernels_bench_tools.errors import ProjectError
-from kernels_bench_tools.file_io import read_struct, write_struct
+from kernels_bench_tools.file_io import read_struct, remove_unfinished, sync_path, write_struct
 from kernels_bench_tools.notebooks.graph import CellName
 from kernels_bench_tools.run.cache.entry import (
     DamagedEntryError,
@@ -27,7 +27,6 @@ from kernels_bench_tools.run.cache.entry import (
     StoredResult,
     folder_size,
     read_entry,
-    sync,
 )
 from kernels_bench_tools.run.environment.base import ignore_folder
 from kernels_bench_tools.run.environment.variables import COMPILED, user_cache
@@ -145,7 +144,7 @@ class CellCache:
             draft.folder.rename(final)
             shutil.rmtree(replaced, ignore_errors=True)
             if synced:
-                sync(self.folder)
+                sync_path(self.folder)
         self.grew = True
         self.damaged.pop(key, None)
         entry = Entry(final, result)
@@ -159,6 +158,7 @@ class CellCache:
         for folder in list(compiled.iterdir()) if compiled.is_dir() else ():
             if time.time() - folder.stat().st_mtime > _COMPILED_SECONDS:
                 shutil.rmtree(folder, ignore_errors=True)
+        remove_unfinished(self._last_path)
         for folder in list(self.folder.iterdir()) if self.folder.is_dir() else ():
             name = folder.name
             if name.endswith(_REPLACED_SUFFIX):

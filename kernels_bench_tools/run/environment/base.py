@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from kernels_bench_tools.errors import ProjectError
+from kernels_bench_tools.file_io import write_atomically
 from kernels_bench_tools.notebooks.cell import Cell
 from kernels_bench_tools.notebooks.header import path_sources, read_header, with_header
 from kernels_bench_tools.run.environment.installed import Installed
@@ -204,7 +205,7 @@ def write_script(path: Path, text: str) -> None:
     ignore_folder(path.parent.parent)
     data = text.encode()
     if not path.exists() or path.read_bytes() != data:
-        path.write_bytes(data)
+        write_atomically(path, data, sync=False)
 
 
 def ignore_folder(folder: Path) -> None:
