@@ -7,13 +7,15 @@ runs when the cells that it needs have ended, successfully or not.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from graphlib import TopologicalSorter
 from heapq import heappop, heappush
 from pathlib import Path
 
+from kernels_bench_tools.errors import ProjectError
 from kernels_bench_tools.notebooks.front_matter import unmet_requirement
 from kernels_bench_tools.notebooks.graph import CellName, Graph, Node
 from kernels_bench_tools.notebooks.project import CellPolicy
@@ -222,19 +224,28 @@ class Execution:
         return ended
 
     def _close(self, session: Session) -> Sequence[CellName]:
-        for name, result in session.finish().items():
+        def store(name: CellName, result: StoredResult) -> None:
             self._commit(name, result)
             self.cache.drop_processes(self._keys[name])
+
+        try:
+            session.finish(store)
+        finally:
+            self.unfinished |= session.unfinished()
         return session.names
 
     def _keep_finished(self) -> None:
-        """Commit what had ended when the build was interrupted."""
-        for future, name in self._running.items():
-            if future.done() and not future.cancelled() and future.exception() is None:
-                self._commit(name, future.result())
-        for session in self._running_sessions.values():
-            self._close(session)
-            self.unfinished |= session.unfinished()
+        """Commit what had ended when the build was interrupted, as far as there is space for it."""
+        done = {future: name for future, name in self._running.items() if future.done()}
+        good = [one for one in done if not one.cancelled() and one.exception() is None]
+        keep: list[Callable[[], object]] = []
+        keep += [partial(self._commit, done[future], future.result()) for future in good]
+        keep += [partial(self._close, session) for session in self._running_sessions.values()]
+        for one in keep:
+            try:
+                one()
+            except (OSError, ProjectError) as error:
+                self.progress.note(f"not everything that had finished could be kept: {error}")
 
     def _task(self, node: Node, draft: Draft, process: int = 0) -> CellTask:
         notebook, cell = node.notebook, node.cell
@@ -274,9 +285,10 @@ class Execution:
         return self._drafts[name]
 
     def _commit(self, name: CellName, result: StoredResult) -> None:
-        self.ran.add(name)
         result.parts = self.fingerprints.parts_of(self._keys[name])
-        self._settle(name, self.cache.commit(self._drafts.pop(name), self._keys[name], result))
+        entry = self.cache.commit(self._drafts.pop(name), self._keys[name], result)
+        self.ran.add(name)
+        self._settle(name, entry)
 
     def _settle(self, name: CellName, entry: Entry) -> None:
         self.results[name] = entry

@@ -6,11 +6,13 @@ during the session affects all cells alike: the order A B C, C B A, A B C cancel
 
 from __future__ import annotations
 
+import shutil
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from kernels_bench_tools.errors import ProjectError
 from kernels_bench_tools.notebooks.graph import CellName, Node
 from kernels_bench_tools.run.cache.entry import Draft, Entry, StoredResult
 from kernels_bench_tools.run.cache.store import CellCache, process_key
@@ -73,20 +75,35 @@ class Session:
                     self.progress.note(f"{self._label(cell, process)} is measured again: {why}")
                     self._run_process(execute, cell, process, resume=False)
 
-    def finish(self) -> dict[CellName, StoredResult]:
-        """Flag processes whose sentinels still deviate, and merge the processes of each cell that is complete.
+    def finish(self, store: Callable[[CellName, StoredResult], object]) -> None:
+        """Flag processes whose sentinels still deviate, merge those of each cell that is complete, and ``store`` it.
 
-        This also works for an interrupted session.
+        This also works for an interrupted session. A cell for which there is no space on the disk costs itself only:
+        the error is raised after the others were stored.
         """
-        for (cell, process), why in self._deviations().items():
-            self.progress.note(f"{self._label(cell, process)} is flagged: {why}")
-            flag_records(self._runs[cell][process].artifacts)
-        for cell, runs in self._runs.items():
-            if runs and (len(runs) == self.processes or self._is_over(cell)):
-                ordered = [run for _, run in sorted(runs.items())]
-                draft = self.make_draft(cell)
-                self.results[cell] = merge_processes(draft, ordered, self.processes, self._seconds[cell])
-        return self.results
+        deviations = self._deviations()
+        errors: list[OSError | ProjectError] = []
+        for cell in self.names:
+            try:
+                for process in self._runs[cell]:
+                    if why := deviations.get((cell, process)):
+                        self.progress.note(f"{self._label(cell, process)} is flagged: {why}")
+                        flag_records(self._runs[cell][process].artifacts)
+                result = self.results.get(cell) or self._merged(cell)
+                if result is not None:
+                    store(cell, result)
+                    self.results[cell] = result
+            except (OSError, ProjectError) as error:
+                errors.append(error)
+        if errors:
+            raise errors[0]
+
+    def _merged(self, cell: CellName) -> StoredResult | None:
+        """Return the merged result of a cell; None if not all of its processes have ended."""
+        runs = [run for _, run in sorted(self._runs[cell].items())]
+        if not runs or (len(runs) < self.processes and not self._is_over(cell)):
+            return None
+        return merge_processes(self.make_draft(cell), runs, self.processes, self._seconds[cell])
 
     def unfinished(self) -> dict[CellName, list[Path]]:
         """Return the artifacts of processes that have ended, of cells without a result after an interruption."""
@@ -112,8 +129,12 @@ class Session:
     def _execute(self, execute: Callable[[CellTask], StoredResult], cell: CellName, process: int) -> Entry:
         draft = self.cache.draft()
         node = next(node for node in self.nodes if node.name == cell)
-        result = execute(self.make_task(node, draft, process))
-        if result.status is Status.OK and self.processes > 1:  # kept in case the session is interrupted
+        try:
+            result = execute(self.make_task(node, draft, process))
+        except BaseException:  # with a full disk, what had finished needs the space
+            shutil.rmtree(draft.folder, ignore_errors=True)
+            raise
+        if result.status is Status.OK:  # kept in case the session is interrupted, or the disk is full
             return self.cache.commit(draft, process_key(self.keys[cell], process), result)
         return Entry(draft.folder, result)
 
