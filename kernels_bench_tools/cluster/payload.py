@@ -19,6 +19,7 @@ from kernels_bench_tools.run.cache.entry import LOGS, Entry, StoredResult
 from kernels_bench_tools.run.cache.sources import source_files
 from kernels_bench_tools.run.cell import CellTask
 from kernels_bench_tools.run.environment.base import PACKAGE_FOLDER
+from kernels_bench_tools.run.environment.variables import forwarded_variables
 from kernels_bench_tools.schema.build import CellContext
 from kernels_bench_tools.schema.hub import find_lock
 
@@ -28,8 +29,6 @@ SOURCES_LIMIT = 256 * 2**20
 DEVICE = "device"
 """The Dask resource of a worker: a session takes all of it, a cell that does not measure takes a share."""
 
-_FORWARDED = ("USE_HUB_KERNELS", "UVNOTE_PLATFORM")
-"""Variables that are part of a result's key, so that those of the worker must not be used instead."""
 _UV_SETTINGS = ("pyproject.toml", "uv.toml", ".python-version", ".python-versions")
 _PACKAGE_PARTS = ("pyproject.toml", "README.md", "LICENSE", PACKAGE_FOLDER.name, "templates")
 """What this package is built from, in its own checkout."""
@@ -103,7 +102,7 @@ def pack(project: Project, environment: str, tasks: Sequence[CellTask]) -> Shipm
         sources=_sources(project, nodes.values()) if environment == "uv" else {},
         inputs={rootless(path): _read(path) for path in data},
         lock=rootless(lock) if lock else "",
-        variables={name: os.environ[name] for name in _FORWARDED if name in os.environ},
+        variables=forwarded_variables(os.environ),
     )
 
 

@@ -26,7 +26,12 @@ from kernels_bench_tools.run.cell import (
 )
 from kernels_bench_tools.run.cell_outputs import Collected, collect_outputs, open_folder
 from kernels_bench_tools.run.environment.base import CellEnvironment, Prepared, write_script
-from kernels_bench_tools.run.environment.variables import COMPILED, compiler_caches, user_cache
+from kernels_bench_tools.run.environment.variables import (
+    COMPILED,
+    compiler_caches,
+    forwarded_variables,
+    user_cache,
+)
 from kernels_bench_tools.run.locks import device_lock
 from kernels_bench_tools.run.log_text import hide_paths, without_paths
 from kernels_bench_tools.run.process.logs import Tail
@@ -74,7 +79,7 @@ class LocalExecutor:
     """This machine: one device, and nothing runs beside a measurement.
 
     On a worker of a cluster, ``hidden`` are the folders whose paths are replaced in logs, ``variables`` are those of
-    the client, and ``wait_progress`` receives the note that the device is in use.
+    the client that replace the worker's, and ``wait_progress`` receives the note that the device is in use.
     """
 
     sessions = 0
@@ -88,7 +93,7 @@ class LocalExecutor:
         progress: Progress,
         *,
         hidden: Mapping[Path, str] | None = None,
-        variables: Mapping[str, str] | None = None,
+        variables: dict[str, str] | None = None,
         wait_progress: Progress | None = None,
     ) -> None:
         self.device = device
@@ -98,7 +103,7 @@ class LocalExecutor:
         self._processes = Processes()
         self._project = project
         self._hidden = {project.root: ""} if hidden is None else hidden
-        self._variables = variables or {}
+        self._variables = variables
         self._wait_progress = wait_progress or progress
         self._environment = environment
         self._progress = progress
@@ -201,17 +206,15 @@ class LocalExecutor:
         work_fd = open_folder(work)
         try:
             inputs = write_inputs(folder, self._project, task)
+            own = self._environment.variables(home)
+            if self._variables is not None:
+                worker = forwarded_variables(own)
+                own = {name: value for name, value in own.items() if name not in worker} | self._variables
             passed = {name: os.environ[name] for name in task.policy.pass_env if name in os.environ}
             end = self._processes.run(
                 [python, str(task.node.notebook.script_path(task.cell))],
                 folder=work,
-                variables={
-                    **self._environment.variables(home),
-                    **compiler_caches(os.environ, compiled),
-                    **self._variables,
-                    **passed,
-                    **inputs,
-                },
+                variables={**own, **compiler_caches(os.environ, compiled), **passed, **inputs},
                 stdout=task.draft.stdout,
                 stderr=task.draft.stderr,
                 timeout=task.cell.timeout or DEFAULT_TIMEOUT_SECONDS,

@@ -45,7 +45,7 @@ _RESULT_PREFIXES = _COMPUTE_PREFIXES + _words("""
 """)
 """Prefixes of variables that are part of the keys of cells that measure."""
 _NO_RESULT = re.compile(
-    r".*_(HOME|ROOT|DIR|CACHE|CACHE_PATH|PATH|VERSION|LOGS|VISIBLE_DEVICES|DEVICE_ORDER)|NVIDIA_(REQUIRE|DRIVER)_.*"
+    r".*_(HOME|ROOT|DIR|CACHE|CACHE_PATH|PATH|VERSION|LOGS|VISIBLE_DEVICES|DEVICE_ORDER|DEVICE_ORDINAL|AFFINITY_MASK)|NVIDIA_(REQUIRE|DRIVER)_.*"
 )
 """Exceptions to ``_RESULT_PREFIXES``: the number of the GPU, folders, and what is printed."""
 
@@ -65,6 +65,12 @@ def number_variables(environ: Mapping[str, str]) -> dict[str, str]:
         for name, value in sorted(allowed_variables(environ).items())
         if name.startswith(_RESULT_PREFIXES) and not _NO_RESULT.fullmatch(name) and value
     }
+
+
+def forwarded_variables(environ: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables in the keys of cells: on a worker of a cluster they are the client's, also where unset."""
+    own = {name: environ[name] for name in ("USE_HUB_KERNELS", "UVNOTE_PLATFORM") if name in environ}
+    return number_variables(environ) | own
 
 
 def user_cache() -> Path:
