@@ -8,8 +8,10 @@ from typing import Annotated
 
 import typer
 
+from kernels_bench_tools.cli.progress import PlainProgress
 from kernels_bench_tools.notebooks.project import find_project
 from kernels_bench_tools.report.site import unpublish
+from kernels_bench_tools.run.locks import project_lock, remove_state
 
 
 def clean(
@@ -22,12 +24,13 @@ def clean(
     Results of cells in .kbt/cache are kept unless --all is given.
     """
     project = find_project(Path.cwd())
-    pages = unpublish(project.root / "site")
-    print(f"removed {pages} published files")
-    folders = {path.parent / ".kbt" / "cells" for path in project.notebook_paths()}
-    if everything:
-        folders.add(project.state)
-    for folder in sorted(folders):
-        if folder.is_dir():
-            shutil.rmtree(folder)
-            print(f"removed {project.relative(folder)}")
+    with project_lock(project, PlainProgress()):
+        pages = unpublish(project.root / "site")
+        print(f"removed {pages} published files")
+        for folder in sorted({path.parent / ".kbt" / "cells" for path in project.notebook_paths()}):
+            if folder.is_dir():
+                shutil.rmtree(folder)
+                print(f"removed {project.relative(folder)}")
+        if everything:
+            remove_state(project)
+            print(f"removed {project.relative(project.state)}")

@@ -13,10 +13,12 @@ from msgspec.structs import replace
 
 from kernels_bench_tools.cli import USER_MISTAKE
 from kernels_bench_tools.cli.output import note_problem
+from kernels_bench_tools.cli.progress import PlainProgress
 from kernels_bench_tools.cli.tables import processes_suffix
 from kernels_bench_tools.errors import ProjectError, RecordError
-from kernels_bench_tools.file_io import read_struct
+from kernels_bench_tools.file_io import read_struct, remove_unfinished
 from kernels_bench_tools.notebooks.project import Project, find_project, operators
+from kernels_bench_tools.run.locks import project_lock
 from kernels_bench_tools.schema.build import BuildRun
 from kernels_bench_tools.schema.record import Record
 from kernels_bench_tools.schema.record_io import (
@@ -56,6 +58,12 @@ def record(
     are kept, unless --force is given.
     """
     project = find_project(Path.cwd())
+    # A build would replace what is read, and of two commands that change a file one would lose its rows.
+    with project_lock(project, PlainProgress()):
+        return _record(project, paths or [], force=force, full=full)
+
+
+def _record(project: Project, paths: Sequence[Path], *, force: bool, full: bool) -> int:
     sources = _files(paths) if paths else _last_build(project)
     destinations = _destinations(project, sources)
     if not destinations:
@@ -64,6 +72,7 @@ def record(
         )
     unreadable = 0
     for path, records in sorted(destinations.items()):
+        remove_unfinished(path)
         try:
             before = read_records(path, project.relative(path)) if path.is_file() else []
         except RecordError as error:

@@ -168,7 +168,7 @@ class LocalExecutor:
 
     def measure(self, session: Session) -> None:
         """Run a session while holding this machine's device among all builds of this user."""
-        with device_lock(self.device.slug, self._wait_progress, self._stopped.is_set):
+        with device_lock(self.device, self._wait_progress, self._stopped.is_set):
             session.run(self.run)
 
     def run(self, task: CellTask) -> StoredResult:

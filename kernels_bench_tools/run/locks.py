@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import os
+import shutil
 import signal
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from filelock import FileLock, Timeout
@@ -16,9 +16,11 @@ from kernels_bench_tools.run.environment.base import ignore_folder
 from kernels_bench_tools.run.environment.variables import user_cache
 from kernels_bench_tools.run.process.run import InterruptedBuildError
 from kernels_bench_tools.run.progress import Progress
+from kernels_bench_tools.schema.device import Device, hardware_id
 from kernels_bench_tools.text import slugify
 
 _POLL_SECONDS = 0.25
+_LOCK = "lock"
 
 
 @contextmanager
@@ -30,20 +32,30 @@ def project_lock(project: Project, progress: Progress) -> Iterator[bool]:
     """
     ignore_folder(project.state)
     waiting = f"another build is running in {project.root}; waiting for it to end"
-    with _held(project.state / "lock", waiting, progress) as waited:
+    with _held(project.state / _LOCK, waiting, progress) as waited:
         yield waited
 
 
+def remove_state(project: Project) -> None:
+    """Remove a project's state; its lock must be held, and is the last file that is removed."""
+    for path in project.state.iterdir():
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        elif path.name != _LOCK:
+            path.unlink()
+    (project.state / _LOCK).unlink()
+    with suppress(OSError):  # a build that was waiting has begun
+        project.state.rmdir()
+
+
 @contextmanager
-def device_lock(slug: str, progress: Progress, stopped: Callable[[], bool]) -> Iterator[None]:
+def device_lock(device: Device, progress: Progress, stopped: Callable[[], bool]) -> Iterator[None]:
     """Let one session at a time measure on a device, among all builds of this user.
 
-    GPUs of one machine are distinguished by ``CUDA_VISIBLE_DEVICES``. If ``stopped`` returns true while waiting, an
-    ``InterruptedBuildError`` is raised.
+    If ``stopped`` returns true while waiting, an ``InterruptedBuildError`` is raised.
     """
-    gpu = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")[0]
-    path = user_cache() / "locks" / f"{slugify(f'{slug} {gpu}')}.lock"
-    waiting = f"another build is measuring on {slug}; waiting until the device is free"
+    path = user_cache() / "locks" / f"{slugify(hardware_id(device))}.lock"
+    waiting = f"another build is measuring on {device.slug}; waiting until the device is free"
     with _held(path, waiting, progress, stopped):
         yield
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import platform
+import re
 import shutil
 import subprocess
 from functools import cache
@@ -13,6 +14,9 @@ from pathlib import Path
 import msgspec
 
 from kernels_bench_tools.text import slugify
+
+_LISTED_GPU = re.compile(r"^(?:GPU (?P<index>\d+):|\s+MIG ).*\(UUID: (?P<uuid>[^)\s]+)\)")
+"""A GPU in the list of ``nvidia-smi -L``, or, indented below it, an instance of it."""
 
 _CPU_IDENTITY = (
     "vendor_id",
@@ -71,8 +75,23 @@ def current_device() -> Device:
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     if visible in {"", "-1"}:
         return cpu_device()
-    driver, name = query_gpu("driver_version,name", visible.split(",")[0] if visible else "") or ("", "")
+    gpu = visible.split(",")[0].strip() if visible else ""
+    gpu = _find_gpu(gpu) or gpu if gpu.startswith("GPU-") else gpu  # nvidia-smi takes whole UUIDs only
+    driver, name = query_gpu("driver_version,name", gpu) or ("", "")
     return cuda_device(name, driver) if names_a_gpu(name) else cpu_device()
+
+
+def hardware_id(device: Device) -> str:
+    """Return the UUID of the GPU that is measured, however ``CUDA_VISIBLE_DEVICES`` names it, or the host of the CPU.
+
+    An instance (MIG) counts as its GPU: clocks and power are shared. A GPU that nvidia-smi does not list is the host's
+    with this index.
+    """
+    if device.kind != "cuda":
+        return f"{platform.node()} {device.kind}"
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES", "0").split(",")[0].strip()
+    visible = str(int(visible)) if visible.isdecimal() else visible
+    return _find_gpu(visible) or f"{platform.node()} {device.slug} {visible}"
 
 
 def query_gpu(fields: str, gpu: str = "") -> list[str]:
@@ -80,16 +99,34 @@ def query_gpu(fields: str, gpu: str = "") -> list[str]:
 
     Only the last value may contain commas.
     """
-    smi = shutil.which("nvidia-smi")
-    if smi is None:
-        return []
-    query = [smi, f"--query-gpu={fields}", "--format=csv,noheader,nounits", *([f"--id={gpu}"] if gpu else [])]
-    try:
-        output = subprocess.run(query, capture_output=True, text=True, timeout=30, check=True).stdout
-    except (OSError, subprocess.SubprocessError):
-        return []
+    selected = [f"--id={gpu}"] if gpu else []
+    output = _ask_smi(f"--query-gpu={fields}", "--format=csv,noheader,nounits", *selected)
     values = [value.strip() for value in output.partition("\n")[0].split(",", fields.count(","))]
     return values if len(values) == fields.count(",") + 1 else []
+
+
+def _find_gpu(name: str) -> str:
+    """Return the UUID of the GPU with this index, or whose UUID, or an instance's, begins so; empty if there is none."""
+    gpu = ""
+    for line in _ask_smi("-L").splitlines():
+        if listed := _LISTED_GPU.match(line):
+            gpu = listed["uuid"] if listed["index"] else gpu
+            if name == listed["index"] or ("-" in name and listed["uuid"].startswith(name)):
+                return gpu
+    return ""
+
+
+def _ask_smi(*arguments: str) -> str:
+    """Return what nvidia-smi prints; empty if it is not installed or fails."""
+    smi = shutil.which("nvidia-smi")
+    if smi is None:
+        return ""
+    try:
+        return subprocess.run(
+            [smi, *arguments], capture_output=True, text=True, timeout=30, check=True
+        ).stdout
+    except (OSError, subprocess.SubprocessError):
+        return ""
 
 
 def _cpu_model(cpuinfo: Path = Path("/proc/cpuinfo")) -> tuple[str, str]:

@@ -100,9 +100,15 @@ def start_build(workspace, address):
 
 
 @pytest.fixture
-def stand_in_gpus(caches):
+def stand_in_gpus(caches, tmp_path):
     """``kbt workers`` for two GPUs; there are none, but workers for them there are."""
-    host = start("workers", "--port", "0", CUDA_VISIBLE_DEVICES="0,1", XDG_CACHE_HOME=str(caches))
+    smi = tmp_path / "bin" / "nvidia-smi"
+    smi.parent.mkdir()
+    listed = "".join(f"GPU {n}: NVIDIA H200 (UUID: GPU-{n}{n}{n}{n}-stand-in)\\n" for n in range(2))
+    smi.write_text(f"#!/bin/sh\n[ \"$1\" = -L ] && printf '{listed}' || echo '580.1, NVIDIA H200'\n")
+    smi.chmod(0o755)
+    variables = {"PATH": f"{smi.parent}{os.pathsep}{os.environ['PATH']}", "XDG_CACHE_HOME": str(caches)}
+    host = start("workers", "--port", "0", CUDA_VISIBLE_DEVICES="0,1", **variables)
     assert host.stdout is not None
     address = host.stdout.readline().split()[-1]
     yield host, address
@@ -297,6 +303,28 @@ def test_operators_are_measured_in_parallel_each_on_one_worker(workspace, stand_
         ordered = sorted(theirs)
         assert all(one[1] <= other[0] for one, other in itertools.pairwise(ordered))
     assert any(one[0] < other[1] and other[0] < one[1] for one in spans["p"] for other in spans["q"])
+
+
+def test_variables_that_change_numbers_are_those_of_the_client(workspace, caches, monkeypatch):
+    names = ["OMP_NUM_THREADS", "TORCHINDUCTOR_MAX_AUTOTUNE", "CUDA_LAUNCH_BLOCKING", "USE_HUB_KERNELS"]
+    code = f"write(tags={{name: os.environ.get(name, 'unset') for name in {names}}})"
+    workspace.cell("p/impls/x.md", WRITE + code, MEASURING)
+    ours = {"OMP_NUM_THREADS": "3", "TORCHINDUCTOR_MAX_AUTOTUNE": "1"}
+    theirs = {"OMP_NUM_THREADS": "5", "CUDA_LAUNCH_BLOCKING": "1", "USE_HUB_KERNELS": "0"}
+    host = start("workers", "--port", "0", **theirs, XDG_CACHE_HOME=str(caches))
+    try:
+        address = host.stdout.readline().split()[-1]
+        for name in names:
+            monkeypatch.delenv(name, raising=False)
+        for name, value in ours.items():
+            monkeypatch.setenv(name, value)
+        workspace.build(cluster=address)
+    finally:
+        host.send_signal(signal.SIGINT)
+        host.communicate(timeout=60)
+
+    (record,) = workspace.records("p/impls/x.md")
+    assert record["tags"] == dict.fromkeys(names, "unset") | ours
 
 
 def test_a_lost_scheduler_is_one_error_and_ends_all_cells(workspace, stand_in_gpus):

@@ -15,6 +15,7 @@ import pytest
 from kernels_bench_tools.errors import ProjectError
 from kernels_bench_tools.run.locks import device_lock, project_lock
 from kernels_bench_tools.run.progress import Progress
+from kernels_bench_tools.schema.device import current_device
 
 RECORD = {"ts": "t", "run": "r", "impl": "x", "wl": {"name": "w"}, "status": "unsupported", "schema": 1}
 WRITE = f"open('op.jsonl', 'a').write({json.dumps(RECORD)!r} + chr(10))\n"
@@ -265,10 +266,10 @@ def test_a_build_waits_until_the_device_is_free(workspace):
         def note(self, text):
             order.append(text)
 
-    with device_lock("gpu", Recorder(), lambda: False):
+    with device_lock(current_device(), Recorder(), lambda: False):
 
         def measure():
-            with device_lock("gpu", Recorder(), lambda: False):
+            with device_lock(current_device(), Recorder(), lambda: False):
                 order.append("measured")
 
         thread = threading.Thread(target=measure)
@@ -277,7 +278,7 @@ def test_a_build_waits_until_the_device_is_free(workspace):
         order.append("released")
     thread.join(10)
 
-    assert order[0].startswith("another build is measuring on gpu")
+    assert order[0].startswith(f"another build is measuring on {current_device().slug}")
     assert order[1:] == ["released", "measured"]
 
 

@@ -7,9 +7,10 @@ from kernels_bench_tools.run.build import DEFAULT_PROCESSES, BuildOptions, build
 from kernels_bench_tools.run.environment.variables import user_cache
 from kernels_bench_tools.run.progress import Progress
 from kernels_bench_tools.run.sentinels import LIMITS, find_deviations
-from kernels_bench_tools.schema.device import current_device
+from kernels_bench_tools.schema.device import current_device, hardware_id
 from kernels_bench_tools.schema.record import Flag
 from kernels_bench_tools.schema.record_io import read_records
+from kernels_bench_tools.text import slugify
 
 MEASURING = "id=a outputs=op.jsonl"
 X, Y = "op/impls/x.md", "op/impls/y.md"
@@ -152,7 +153,7 @@ def test_the_device_is_held_from_the_first_process_to_the_last(workspace):
 
     class Recorder(Progress):
         def process_ended(self, name):
-            lock = FileLock(user_cache() / "locks" / f"{current_device().slug}.lock")
+            lock = FileLock(user_cache() / "locks" / f"{slugify(hardware_id(current_device()))}.lock")
             try:
                 lock.acquire(timeout=0)
                 free.append(name)

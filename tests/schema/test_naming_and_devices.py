@@ -1,3 +1,4 @@
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -5,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from kernels_bench_tools.errors import KbtError
-from kernels_bench_tools.schema.device import _cpu_model, cpu_device, cuda_device
+from kernels_bench_tools.schema.device import _cpu_model, cpu_device, cuda_device, hardware_id
 from kernels_bench_tools.text import environment_key, series_slug, slugify, title_from_name
 
 
@@ -82,6 +83,90 @@ def test_the_device_is_the_cpu_if_all_gpus_are_hidden(tmp_path: Path) -> None:
 
     fake.write_text("#!/bin/sh\necho '580.1, [N/A]'\n")
     assert slug(None).split()[0] == cpu_device().slug
+
+
+GPUS = """\
+GPU 0: NVIDIA H200 (UUID: GPU-5d5ba0d6-d33d-2b2c-524d-9e3d8d2b8a77)
+  MIG 1g.18gb     Device  0: (UUID: MIG-c6d4f1ef-42e4-5de3-91c7-45d71c87eb3f)
+  MIG 1g.18gb     Device  1: (UUID: MIG-GPU-5d5ba0d6-d33d-2b2c-524d-9e3d8d2b8a77/2/0)
+GPU 1: NVIDIA H200 (UUID: GPU-11111111-d33d-2b2c-524d-9e3d8d2b8a77)
+"""
+FIRST, SECOND = "GPU-5d5ba0d6-d33d-2b2c-524d-9e3d8d2b8a77", "GPU-11111111-d33d-2b2c-524d-9e3d8d2b8a77"
+
+
+@pytest.fixture
+def smi(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A stand-in for nvidia-smi that, like it, selects a GPU by its index or its whole UUID."""
+    (tmp_path / "list").write_text(GPUS)
+    script = tmp_path / "nvidia-smi"
+    script.write_text(
+        f'#!/bin/sh\ncase "$*" in -L) cat {tmp_path}/list;; '
+        f"*--id=0|*--id={FIRST}|*nounits) echo '580.1, NVIDIA H200';; *) exit 6;; esac\n"
+    )
+    script.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    return script
+
+
+@pytest.mark.parametrize(
+    ("visible", "gpu"),
+    [
+        (None, FIRST),
+        ("0", FIRST),
+        (" 00,1", FIRST),
+        (FIRST, FIRST),
+        ("GPU-5d5b", FIRST),
+        ("MIG-c6d4f1ef-42e4-5de3-91c7-45d71c87eb3f", FIRST),
+        (f"MIG-{FIRST}/2/0", FIRST),
+        ("1", SECOND),
+        ("GPU-1111,0", SECOND),
+    ],
+)
+@pytest.mark.usefixtures("smi")
+def test_a_gpu_is_the_same_however_it_is_selected(
+    monkeypatch: pytest.MonkeyPatch, visible: str | None, gpu: str
+) -> None:
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    if visible is not None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+
+    assert hardware_id(cuda_device("NVIDIA H200")) == gpu
+
+
+def test_without_a_list_of_gpus_they_are_told_apart_by_index(
+    smi: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    smi.write_text("#!/bin/sh\nexit 9\n")
+
+    def named(visible: str | None) -> str:
+        monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+        if visible is not None:
+            monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+        return hardware_id(cuda_device("NVIDIA H200"))
+
+    assert named(None) == named("0") == named("0,1") != named("1")
+
+
+def test_there_is_one_cpu_whatever_gpus_are_visible(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    name = hardware_id(cpu_device())
+    for visible in ("", "0", "1"):
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+        assert hardware_id(cpu_device()) == name
+
+
+@pytest.mark.usefixtures("smi")
+def test_the_device_is_found_by_the_beginning_of_its_uuid() -> None:
+    program = "from kernels_bench_tools.schema.device import current_device as d; print(d().slug)"
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        env={**os.environ, "CUDA_VISIBLE_DEVICES": "GPU-5d5b"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+
+    assert done.stdout == "nvidia-h200\n"
 
 
 def test_a_gpu_has_a_name_and_a_driver() -> None:
