@@ -22,7 +22,7 @@ from kernels_bench_tools.cli.progress import PlainProgress, make_progress
 from kernels_bench_tools.cluster import cluster_executor
 from kernels_bench_tools.notebooks.project import Project, find_project
 from kernels_bench_tools.report.changes import read_report
-from kernels_bench_tools.report.output.folder import Published
+from kernels_bench_tools.report.output.folder import OutputFolder, Published
 from kernels_bench_tools.report.site import publish
 from kernels_bench_tools.run.build import BuildOptions
 from kernels_bench_tools.run.build import build as run_notebooks
@@ -85,6 +85,7 @@ def build_report(
     project: Project, targets: list[str], options: BuildOptions, output: Path, previous: Report | None = None
 ) -> tuple[BuildRun, Published]:
     """Run the notebooks that ``targets`` name (all if empty), and publish the report."""
+    OutputFolder(output).check()  # before cells run
     # Held until the pages are written, because another build would replace their artifacts.
     with project_lock(project, PlainProgress()):
         result = run_cells(project, targets, options)

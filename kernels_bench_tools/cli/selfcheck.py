@@ -15,6 +15,7 @@ import typer
 from kernels_bench_tools.cli import FAILURE
 from kernels_bench_tools.cli.output import short_path
 from kernels_bench_tools.errors import KbtError, ProjectError
+from kernels_bench_tools.file_io import check_writable, write_atomically
 from kernels_bench_tools.notebooks.project import find_project
 from kernels_bench_tools.run.environment.base import PACKAGE_FOLDER, UvEnvironment
 from kernels_bench_tools.run.environment.variables import uv_variables
@@ -64,6 +65,9 @@ def selfcheck(
     """
     project = find_project(Path.cwd())
     target = output or project.root / FOLDER / f"{current_device().slug}.json"
+    if target.is_dir():
+        raise ProjectError(str(target), "is a folder", "A file to write")
+    check_writable(target.parent)  # before minutes of measuring
     arguments = ["--ncu", ncu, "--commit", Checkout(project.root).commit]
     arguments += ["--quick"] if quick else []
     arguments += ["--processes", str(processes)] if processes is not None else []
@@ -77,7 +81,7 @@ def selfcheck(
     if code not in {0, FAILURE} or not answer.is_file():
         raise KbtError("selfcheck", f"its process ended with exit code {code}", "", "See its output above")
     target.parent.mkdir(parents=True, exist_ok=True)
-    target.write_bytes(answer.read_bytes())
+    write_atomically(target, answer.read_bytes())
     print(f"\nwritten: {short_path(target)}")
     return code
 

@@ -13,6 +13,7 @@ from pathlib import Path
 import msgspec
 
 from kernels_bench_tools.errors import ProjectError
+from kernels_bench_tools.file_io import check_writable
 from kernels_bench_tools.report.output.parallel import RenderedFile, render_files
 from kernels_bench_tools.report.paths import FRONT, stays_inside
 
@@ -121,6 +122,10 @@ class OutputFolder:
         found = _stat(self.root / path)
         return entry if found is not None and found.st_size == entry.size else None
 
+    def check(self) -> None:
+        """Raise a ``ProjectError`` if the folder cannot be written."""
+        check_writable(self.root)
+
     def clear(self) -> int:
         """Remove every file that builds wrote, and return how many there were."""
         removed = [path for path in sorted(self._ours) if (self.root / path).is_file()]
@@ -134,7 +139,7 @@ class OutputFolder:
             raise ProjectError(str(self.root), "is not a folder", "A folder for the site")
         try:
             data = (self.root / MANIFEST).read_bytes()
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             foreign = sorted({path.name for path in self.root.glob("*")} - _KEPT)
             if foreign:
                 raise ProjectError(

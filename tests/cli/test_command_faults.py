@@ -1,0 +1,204 @@
+"""Commands on a full disk, killed at a byte, beside one another, and with an output that cannot be written."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from filelock import FileLock
+
+from kernels_bench_tools.schema.device import current_device
+from kernels_bench_tools.schema.record import Latency, Record
+from kernels_bench_tools.schema.record_io import read_records, write_records
+
+KBT = (sys.executable, "-B", "-m", "kernels_bench_tools")
+LIMITED = """
+import resource, runpy, signal, sys
+size, killed = int(sys.argv[1]), sys.argv[2] == "killed"
+del sys.argv[1:3]
+if killed:
+    signal.signal(signal.SIGXFSZ, signal.SIG_DFL)  # the kernel kills the process that writes one byte more
+resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
+runpy.run_module("kernels_bench_tools", run_name="__main__")
+"""
+ROWS = 40
+
+
+def rows(*names: str) -> list[Record]:
+    latency = Latency(p10=1.0, p50=1.0, p90=1.0, mean=1.0, iqr=0.0, reps=1)
+    device = current_device()
+    return [
+        Record(
+            ts="", op="op", wl={"name": name}, lat_ms=latency, ok=True, run="r", impl="mine", device=device
+        )
+        for name in names
+    ]
+
+
+@pytest.fixture
+def committed(tmp_path: Path) -> Path:
+    """A file of committed records of a project; ``more.jsonl`` has rows to add."""
+    (tmp_path / "pyproject.toml").write_text('[tool.kbt]\ntitle = "T"\n')
+    (tmp_path / "op" / "impls").mkdir(parents=True)
+    (tmp_path / "op" / "impls" / "mine.md").write_text("```python id=a outputs=op.jsonl\nprint(1)\n```\n")
+    write_records(tmp_path / "first.jsonl", rows(*(f"w{number}" for number in range(ROWS))))
+    write_records(tmp_path / "more.jsonl", rows(*(f"new{number}" for number in range(ROWS))))
+    record(tmp_path, "first.jsonl")
+    return tmp_path / "op" / "results" / "records" / current_device().slug / "mine.jsonl"
+
+
+def record(folder: Path, *paths: str) -> None:
+    subprocess.run((*KBT, "record", *paths), cwd=folder, check=True, timeout=60, capture_output=True)
+
+
+def leftovers(path: Path) -> list[str]:
+    return [one.name for one in path.parent.iterdir() if one != path]
+
+
+@pytest.mark.parametrize("how", ["full", "killed"])
+def test_a_write_that_ends_at_any_byte_leaves_the_committed_rows(
+    committed: Path, tmp_path: Path, how: str
+) -> None:
+    before = committed.read_bytes()
+    for size in (0, 1, len(before) // 2, len(before), len(before) + 1, 2 * len(before) - 200):
+        done = subprocess.run(
+            (sys.executable, "-B", "-c", LIMITED, str(size), how, "record", "more.jsonl"),
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+        assert committed.read_bytes() == before
+        if how == "full":
+            assert done.returncode == 1
+            assert "cannot be written (File too large)" in done.stderr
+            assert leftovers(committed) == []
+        else:
+            assert done.returncode < 0
+            assert leftovers(committed) != []
+
+    record(tmp_path, "more.jsonl")
+
+    assert len(read_records(committed)) == 2 * ROWS
+    assert leftovers(committed) == []
+
+
+@pytest.fixture
+def fill(committed: Path) -> Iterator[Callable[[], None]]:
+    """Put the committed records on a small disk, and return what fills it."""
+    folder, data = committed.parent, committed.read_bytes()
+    command = ["mount", "-t", "tmpfs", "-o", "size=200k", "tmpfs", str(folder)]
+    if subprocess.run(command, capture_output=True).returncode:
+        pytest.skip("a small disk can be mounted by root only")
+    committed.write_bytes(data)
+
+    def write() -> None:
+        with (folder / "ballast").open("wb", buffering=0) as file:
+            try:
+                while file.write(bytes(4096)):
+                    pass
+            except OSError:
+                pass
+
+    yield write
+    subprocess.run(["umount", "-l", str(folder)], check=True)
+
+
+def test_a_full_disk_leaves_the_committed_rows(
+    committed: Path, tmp_path: Path, fill: Callable[[], None]
+) -> None:
+    before = committed.read_bytes()
+    fill()
+    done = subprocess.run((*KBT, "record", "more.jsonl"), cwd=tmp_path, capture_output=True, text=True)
+
+    assert done.returncode == 1
+    assert "cannot be written (No space left on device)" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert committed.read_bytes() == before
+    assert leftovers(committed) == ["ballast"]
+
+
+def wait_for_lock(folder: Path, *arguments: str) -> subprocess.Popen[str]:
+    """Start a command, and return it once it has said that it waits for a build."""
+    with (folder / "said").open("w+") as said:
+        command = subprocess.Popen((*KBT, *arguments), cwd=folder, stderr=said)
+        deadline = time.monotonic() + 30
+        while "another build is running" not in (folder / "said").read_text():
+            assert command.poll() is None
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+    return command
+
+
+def test_two_commands_that_record_at_once_lose_no_row(committed: Path, tmp_path: Path) -> None:
+    write_records(tmp_path / "other.jsonl", rows("other"))
+    with FileLock(tmp_path / ".kbt" / "lock"):
+        running = [wait_for_lock(tmp_path, "record", name) for name in ("more.jsonl", "other.jsonl")]
+        assert len(read_records(committed)) == ROWS
+    assert [one.wait(timeout=60) for one in running] == [0, 0]
+
+    assert len(read_records(committed)) == 2 * ROWS + 1
+
+
+@pytest.mark.parametrize("arguments", [(), ("--all",)])
+def test_clean_waits_until_the_build_has_ended(
+    committed: Path, tmp_path: Path, arguments: tuple[str, ...]
+) -> None:
+    scripts = tmp_path / "op" / "impls" / ".kbt" / "cells"
+    scripts.mkdir(parents=True)
+    (tmp_path / ".kbt" / "cache").mkdir()
+    with FileLock(tmp_path / ".kbt" / "lock"):
+        clean = wait_for_lock(tmp_path, "clean", *arguments)
+        time.sleep(0.3)
+        assert scripts.exists()
+        assert (tmp_path / ".kbt" / "cache").exists()
+    assert clean.wait(timeout=60) == 0
+
+    assert not scripts.exists()
+    assert (tmp_path / ".kbt").exists() == (not arguments)
+    assert committed.exists()
+
+
+@pytest.fixture
+def wrong_places(tmp_path: Path) -> Iterator[list[str]]:
+    """Folders of a project in which nothing can be written."""
+    (tmp_path / "pyproject.toml").write_text('[tool.kbt]\ntitle = "T"\n')
+    (tmp_path / "file").write_text("x")
+    (tmp_path / "dangling").symlink_to("nowhere")
+    (tmp_path / "readonly").mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "ro", "tmpfs", str(tmp_path / "readonly")]
+    mounted = not subprocess.run(mount, capture_output=True).returncode
+    yield ["file/site", "dangling", "/proc/site", *(["readonly", "readonly/site"] if mounted else [])]
+    subprocess.run(["umount", "-l", str(tmp_path / "readonly")], capture_output=True)
+
+
+def test_a_report_that_cannot_be_written_is_an_error_before_cells_run(
+    wrong_places: list[str], tmp_path: Path
+) -> None:
+    (tmp_path / "n.md").write_text(f"```python id=a\nopen({str(tmp_path / 'ran')!r}, 'w')\n```\n")
+    (tmp_path / "foreign").mkdir()
+    (tmp_path / "foreign" / "mine.txt").write_text("x")
+    for place in (*wrong_places, "file", "foreign"):
+        refuse(tmp_path, place, "build", "--env", "current", "-o", place)
+    assert not (tmp_path / "ran").exists()
+
+
+def test_a_self_check_that_cannot_be_written_is_an_error_before_it_begins(
+    wrong_places: list[str], tmp_path: Path
+) -> None:
+    (tmp_path / "folder").mkdir()
+    refuse(tmp_path, "folder", "selfcheck", "-o", "folder")
+    for place in wrong_places:
+        refuse(tmp_path, place, "selfcheck", "-o", f"{place}/device.json")
+
+
+def refuse(folder: Path, place: str, *arguments: str) -> None:
+    """Check that a command is refused in one line that names the place."""
+    done = subprocess.run((*KBT, *arguments), cwd=folder, capture_output=True, text=True, timeout=60)
+    (line,) = done.stderr.splitlines()
+    assert done.returncode == 1, line
+    assert line.startswith(f"kbt: {place}"), line
