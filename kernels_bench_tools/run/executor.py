@@ -148,7 +148,7 @@ class LocalExecutor:
         return replace(prepared, reason=without_paths(prepared.reason.encode(), self._hidden).decode())
 
     def _renew(self, task: CellTask) -> Prepared:
-        """Return the environment of a cell that is about to start; made again if another cell changed its files."""
+        """Return the environment of a cell; made again if its files have changed."""
         prepared, script = task.prepared, task.node.notebook.script_path(task.cell)
         with self._lock:
             code = self._environment.script(task.cell)
@@ -158,7 +158,7 @@ class LocalExecutor:
                 return prepared
             if not prepared.script:
                 return Prepared(reason=f"its environment changed during this build: {change}")
-            what = f"another cell changed the packages of its environment ({change}); it is made again"
+            what = f"the packages of its environment were changed ({change}); it is made again"
             self._progress.note(f"{task.node.name}: {without_paths(what.encode(), self._hidden).decode()}")
             self._environment.shared_script(code, script, self._project.root, self._project.state)
             made = self._make(Path(prepared.script), task.draft.environment_log)
@@ -187,6 +187,8 @@ class LocalExecutor:
                 changed = changed or prepared.change(measures=task.cell.measures)
             if not changed:
                 return result
+            if prepared.script:  # now: uv's cache may have changed with it
+                self._renew(task)
             shutil.rmtree(task.draft.artifacts)
             task.draft.artifacts.mkdir()
             failure = outdated(without_paths(f"{changed} while it ran".encode(), self._hidden).decode())

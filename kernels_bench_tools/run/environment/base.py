@@ -23,7 +23,7 @@ from kernels_bench_tools.notebooks.header import path_sources, read_header, with
 from kernels_bench_tools.run.environment.installed import Installed
 from kernels_bench_tools.run.environment.shared import shared_script
 from kernels_bench_tools.run.environment.variables import cell_variables, uv_variables
-from kernels_bench_tools.run.process.run import Processes, Stop
+from kernels_bench_tools.run.process.run import Exit, Processes, Stop
 
 RESOLUTION_SECONDS = 1800.0
 """Time limit of uv; a torch for CUDA is gigabytes."""
@@ -88,24 +88,37 @@ class UvEnvironment:
         if prepared.reason or (files and files.python == prepared.python and not files.change()):
             return replace(prepared, files=files)
         files = Installed(prepared.python, Path(prepared.python).parents[1], sources, manifest)
-        files.accept()
-        if files.linked() or files.flaw():
+        flaw, package = files.flaw()
+        if flaw:
+            # A cell that writes to a file of its environment changes uv's cache, which is linked.
             shutil.rmtree(files.folder, ignore_errors=True)
+            if package:
+                self._run(["cache", "clean", package], script, log, processes)
             prepared = self._sync(script, log, processes)
             if prepared.reason:
                 return prepared
-            files.accept()
-            if flaw := files.flaw():
-                return Prepared(
-                    reason=f"its environment is not what its packages installed: {flaw}. Run `uv cache clean`"
-                )
-        files.keep()
+            flaw, _ = files.flaw()
+        if flaw:
+            reason = f"its environment is not what its packages installed: {flaw}. Run `uv cache clean`"
+            return Prepared(reason=reason)
         return replace(prepared, files=files)
 
     def _sync(self, script: Path, log: Path, processes: Processes) -> Prepared:
+        command = ["sync", "--script", str(script), "--output-format", "json"]
+        end, output = self._run(command, script, log, processes)
+        if end.stop is Stop.TIMEOUT:
+            return Prepared(reason=f"uv did not finish within {RESOLUTION_SECONDS:.0f} s")
+        if end.code:
+            errors = log.read_text(encoding="utf-8", errors="replace")
+            return Prepared(reason=_uv_reason(errors, end.code))
+        python = json.loads(output)["sync"]["environment"]["python"]["path"]
+        return Prepared(python=python, script=str(script))
+
+    def _run(self, command: list[str], script: Path, log: Path, processes: Processes) -> tuple[Exit, bytes]:
+        """Run uv beside ``script``; return how it ended and what it printed. Errors are written to ``log``."""
         answer = log.with_suffix(".json")
         end = processes.run(
-            [self._uv, "sync", "--script", str(script), "--output-format", "json"],
+            [self._uv, *command],
             folder=script.parent,
             variables=uv_variables(os.environ),
             stdout=answer,
@@ -114,13 +127,7 @@ class UvEnvironment:
         )
         output = answer.read_bytes()
         answer.unlink()
-        if end.stop is Stop.TIMEOUT:
-            return Prepared(reason=f"uv did not finish within {RESOLUTION_SECONDS:.0f} s")
-        if end.code:
-            errors = log.read_text(encoding="utf-8", errors="replace")
-            return Prepared(reason=_uv_reason(errors, end.code))
-        python = json.loads(output)["sync"]["environment"]["python"]["path"]
-        return Prepared(python=python, script=str(script))
+        return end, output
 
     def variables(self, home: Path) -> dict[str, str]:
         """Return the cell's variables without those that change an isolated environment."""

@@ -1,9 +1,9 @@
 """The files of an environment: whether they are those of its packages, and whether a cell changed them.
 
-After uv has made an environment, its files are compared with the digests in the packages' ``RECORD``. From then on
-their states (size, times and inode) are compared, before and after each process of a cell. Bytecode is the exception,
-since Python writes it when a cell imports something: new bytecode is compared with what its source compiles to, in a
-process without any code of the environment.
+The states of files (size, times and inode) are compared before and after each process of a cell. A file whose state
+differs is right if it is as its package's ``RECORD`` says: uv links files from its cache, and each link that it makes
+changes the state of the file in all environments. Bytecode is the exception, since Python writes it when a cell imports
+something: new bytecode is compared with what its source compiles to, in a process without any code of the environment.
 """
 
 from __future__ import annotations
@@ -16,14 +16,15 @@ import re
 import struct
 import subprocess
 import threading
-import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 
 from kernels_bench_tools.file_io import file_digest, read_struct, write_struct
+from kernels_bench_tools.run.environment.variables import user_cache
 
 State = tuple[int, int, int, int]
 """Size, time of the last modification, time of the last change of the inode (nobody can set it), and inode."""
@@ -35,9 +36,13 @@ _OTHER_BYTECODE = re.compile(r".*\.pyc(\.\d+)?")
 """Bytecode that Python does not import, such as pytest's, and files that are being written."""
 _HASH_BASED = 1  # flag of bytecode that is used whatever the time of its source is
 _HEADER = struct.Struct("<4sIII")
-_ANY_FOLDER = uuid.uuid4().bytes
-_COMPARED: set[bytes] = set()
-"""What this process has compared: most environments have the same torch, which takes seconds to compile."""
+_ANY_FOLDER = b"\0environment"
+_COMPARED = "bytecode.json"
+"""File in the user's cache with what was compared: compiling what a torch environment imports takes seconds."""
+_MOST_COMPARED = 50_000
+_MISSING: State = (0, 0, 0, 0)
+_DIGESTS: dict[State, str] = {}
+"""Digests by state: environments have most files in common, as links to the same inodes."""
 _AT_ONCE = 400
 """How much bytecode one process compares."""
 
@@ -64,6 +69,18 @@ class _Manifest(msgspec.Struct):
 
     python: str
     states: dict[str, State]
+
+
+class _Compared(msgspec.Struct):
+    """Digests of bytecode that was compared with its source."""
+
+    marks: set[str]
+
+
+class _Listed(NamedTuple):
+    digest: str
+    """As in a ``RECORD``; empty where that has none."""
+    package: str
 
 
 class Installed:
@@ -95,84 +112,83 @@ class Installed:
 
     def accept(self) -> None:
         """Take the files as they are for those of the environment."""
-        self._states = {
-            path: state for path, state in self._found() if not _is_cached(path) or _comparison(path)
-        }
+        self._take(dict(self._found()))
 
     def adopt(self, other: Installed) -> None:
         """Take the states of the same environment after it was made again."""
         self._states = other._states
 
-    def keep(self) -> None:
-        """Write the states for the next build."""
-        if self._manifest:
-            write_struct(self._manifest, _Manifest(self.python, self._states), sync=False)
-
     def change(self) -> str:
         """Return the first file that changed since the states were taken, and how; empty if none did.
 
-        New bytecode that is that of its source is accepted.
+        New bytecode that is that of its source is accepted, and so is a file with the digest in its ``RECORD``.
         """
         with self._lock:
             try:
                 found = dict(self._found())
             except OSError as error:
                 return f"{error.filename} cannot be read ({error.strerror})"
-            if found == self._states:
+            states = self._states
+            if found == states:
                 return ""
-            states, fresh = self._states, []
-            for path in sorted(found.keys() | states.keys()):
-                if found.get(path) == states.get(path):
-                    continue
-                if _is_cached(path):
-                    fresh += [path] * (path in found)
-                else:
-                    how = (
-                        "was removed"
-                        if path not in found
-                        else "was added"
-                        if path not in states
-                        else "changed"
-                    )
-                    return f"{self._name(path)} {how}"
-            if wrong := self._remove_wrong_bytecode(fresh):
+            differ = sorted(
+                path for path in found.keys() | states.keys() if found.get(path) != states.get(path)
+            )
+            bytecode = [path for path in differ if _is_cached(path)]
+            files = [path for path in differ if not _is_cached(path)]
+            for path in files:
+                if path not in found or path not in states:
+                    return f"{self._name(path)} was {'removed' if path in states else 'added'}"
+            # The digests are right: a RECORD has none for itself, so one that differs is a change.
+            listed = self._listed() if files else {}
+            if altered := _altered({path: found[path] for path in files}, listed):
+                return f"{self._name(altered)} changed"
+            if wrong := self._remove_wrong_bytecode([path for path in bytecode if path in found]):
                 return f"{self._name(wrong[0])} got bytecode that is not its source's"
-            # Bytecode older than its source is not used now, and is looked at again.
-            used = {path for path in fresh if _comparison(path)}
-            self._states = {path: state for path, state in found.items() if path not in fresh or path in used}
-            if used:
-                self.keep()
+            self._take(found)
             return ""
 
-    def flaw(self) -> str:
-        """Return the first file that is not as its package's ``RECORD`` says, and how; empty if there is none.
+    def flaw(self) -> tuple[str, str]:
+        """Take the files of a new environment; return the first that no package put there, with how, and its package.
 
-        A file that no ``RECORD`` lists is one if Python would execute it without an import.
+        That is a file that differs from its package's ``RECORD``, and one that none lists if Python would execute it
+        without an import. The package is empty if it is not known, and both are if there is no such file.
         """
-        listed: dict[str, str] = {}
-        for record in self.folder.glob("lib/python*/site-packages/*.dist-info/RECORD"):
-            packages = record.parents[1]
-            with record.open(encoding="utf-8", newline="") as file:
-                for row in csv.reader(file):
-                    listed[os.path.normpath(packages / row[0])] = row[1] if len(row) > 1 else ""
-        for path in sorted({path for path, _ in self._found()} - listed.keys()):
+        found, listed = dict(self._found()), self._listed()
+        for path in sorted(found.keys() - listed.keys()):
             inside = path.partition("/site-packages/")[2]
             if inside and _STARTUP.fullmatch(inside) and not _is_cached(path):
-                return f"{self._name(path)} is in no RECORD"
-        digests = {path: digest for path, digest in listed.items() if digest.startswith("sha256=")}
-        with ThreadPoolExecutor() as pool:
-            for path, same in zip(digests, pool.map(_has_digest, digests.items()), strict=True):
-                if not same:
-                    return f"{self._name(path)} is not as its RECORD says"
-        self._remove_wrong_bytecode([path for path, _ in self._found() if _is_cached(path)])
-        return ""
+                return f"{self._name(path)} is in no RECORD", ""
+        states = {path: found.get(path, _MISSING) for path, one in listed.items() if one.digest}
+        if altered := _altered(states, listed):
+            return f"{self._name(altered)} is not as its RECORD says", listed[altered].package
+        self._remove_wrong_bytecode([path for path in found if _is_cached(path)])
+        self._take(found)
+        return "", ""
 
-    def linked(self) -> bool:
-        """Return whether a file of a package is also one of uv's cache: a cell could change it for all projects."""
-        return any(
-            os.stat(path, follow_symlinks=False).st_nlink > 1  # noqa: PTH116 - thousands of files
-            for path, _ in self._found()
-        )
+    def _take(self, found: dict[str, State]) -> None:
+        """Take these states, and keep them for the next build."""
+        # Bytecode older than its source is not used now, and is looked at again.
+        known = self._states
+        self._states = {
+            path: state
+            for path, state in found.items()
+            if known.get(path) == state or not _is_cached(path) or _comparison(path)
+        }
+        if self._manifest and self._states != known:
+            write_struct(self._manifest, _Manifest(self.python, self._states), sync=False)
+
+    def _listed(self) -> dict[str, _Listed]:
+        """Return what the ``RECORD`` files of the environment list."""
+        listed = {}
+        for pattern in ("*.dist-info/RECORD", "lib/python*/site-packages/*.dist-info/RECORD"):
+            for record in self.folder.glob(pattern):
+                packages, package = record.parents[1], record.parent.name.partition("-")[0]
+                with record.open(encoding="utf-8", newline="") as file:
+                    for path, *more in filter(None, csv.reader(file)):
+                        digest = more[0] if more and more[0].startswith("sha256=") else ""
+                        listed[os.path.normpath(f"{packages}/{path}")] = _Listed(digest, package)
+        return listed
 
     def _name(self, path: str) -> str:
         return path.removeprefix(f"{self.folder}/")
@@ -186,23 +202,34 @@ class Installed:
     def _remove_wrong_bytecode(self, paths: list[str]) -> list[str]:
         """Remove those of these files that Python would use though their source compiles to something else."""
         marks = {line: self._mark(line) for line in map(_comparison, paths) if line}
-        lines = [line for line, mark in marks.items() if mark not in _COMPARED]
+        if not marks:
+            return []
+        store = user_cache() / _COMPARED
+        try:
+            known = read_struct(store, _Compared).marks
+        except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
+            known = set()
+        lines = [line for line, mark in marks.items() if mark not in known]
         portions = [lines[start : start + _AT_ONCE] for start in range(0, len(lines), _AT_ONCE)]
         with ThreadPoolExecutor(os.cpu_count()) as pool:
             wrong = [path for found in pool.map(self._compare, portions) for path in found]
         for path in wrong:
             Path(path).unlink(missing_ok=True)
-        _COMPARED.update(marks[line] for line in lines if line.partition("\0")[0] not in wrong)
+        right = {marks[line] for line in lines if line.partition("\0")[0] not in wrong}
+        if right:
+            store.parent.mkdir(parents=True, exist_ok=True)
+            marks_kept = known | right if len(known) < _MOST_COMPARED else right
+            write_struct(store, _Compared(marks_kept), sync=False)
         return wrong
 
-    def _mark(self, line: str) -> bytes:
+    def _mark(self, line: str) -> str:
         """Return a digest of bytecode and source that is the same in any environment."""
         path, source, level = line.split("\0")
         with open(path, "rb") as bytecode, open(source, "rb") as text:  # noqa: PTH123 - thousands of files
             body = bytecode.read().replace(os.fsencode(self.folder), _ANY_FOLDER)
-            return hashlib.sha256(
-                body[_HEADER.size :] + hashlib.sha256(text.read()).digest() + level.encode()
-            ).digest()
+            digest = hashlib.sha256(body[:4] + body[_HEADER.size :])
+            digest.update(hashlib.sha256(text.read()).digest() + level.encode())
+            return digest.hexdigest()
 
     def _compare(self, lines: list[str]) -> list[str]:
         # -I and -S: without the environment's .pth files, sitecustomize and variables.
@@ -220,9 +247,8 @@ def _file_states(folder: Path, *, sources: bool) -> Iterator[tuple[str, State]]:
         inside = pending.pop()
         bytecode = inside.endswith("/__pycache__")
         with os.scandir(inside) as entries:
-            for (
-                entry
-            ) in entries:  # tens of thousands before and after each process: as little as possible for each
+            # Tens of thousands before and after each process: as little as possible for each.
+            for entry in entries:
                 name = entry.name
                 if entry.is_dir(follow_symlinks=False):
                     if not (sources and name[0] == "."):
@@ -256,10 +282,25 @@ def _comparison(path: str) -> str:
     return "" if not flags & _HASH_BASED and stale else f"{path}\0{source}\0{match['level'] or 0}"
 
 
-def _has_digest(pair: tuple[str, str]) -> bool:
-    path, digest = pair
-    try:
-        found = base64.urlsafe_b64encode(bytes.fromhex(file_digest(path))).decode().rstrip("=")
-    except OSError:
+def _altered(states: Mapping[str, State], listed: Mapping[str, _Listed]) -> str:
+    """Return the first of these files whose content has not the listed digest; empty if all have."""
+    paths = list(states)
+    with ThreadPoolExecutor() as pool:  # in portions: most files are small
+        portions = [paths[start : start + _AT_ONCE] for start in range(0, len(paths), _AT_ONCE)]
+        found = pool.map(lambda some: [_has_digest(path, states[path], listed) for path in some], portions)
+        right = [one for some in found for one in some]
+    return next((path for path, same in zip(paths, right, strict=True) if not same), "")
+
+
+def _has_digest(path: str, state: State, listed: Mapping[str, _Listed]) -> bool:
+    expected = listed[path].digest if path in listed else ""
+    # A link to a file elsewhere could get another content without another state.
+    if not expected or os.path.islink(path):  # noqa: PTH114 - thousands of files
         return False
-    return digest == f"sha256={found}"
+    if state not in _DIGESTS:
+        try:
+            digest = base64.urlsafe_b64encode(bytes.fromhex(file_digest(path)))
+        except OSError:
+            return False
+        _DIGESTS[state] = f"sha256={digest.decode().rstrip('=')}"
+    return _DIGESTS[state] == expected

@@ -85,8 +85,8 @@ def uv_variables(environ: Mapping[str, str]) -> dict[str, str]:
     variables.pop("VIRTUAL_ENV", None)
     variables.update(_from_pip(environ))
     variables.setdefault("UV_NO_PROGRESS", "1")
-    # With hard links, a cell that writes to a file of its environment would change uv's cache for all projects.
-    variables.setdefault("UV_LINK_MODE", "copy")
+    if variables.get("UV_LINK_MODE") == "symlink":  # a file behind a link changes without the link
+        del variables["UV_LINK_MODE"]
     return variables
 
 
