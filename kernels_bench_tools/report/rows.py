@@ -218,10 +218,13 @@ def in_one_process(points: Iterable[Point]) -> bool:
     return any(point.processes == 1 for point in points if point.p50_ms is not None)
 
 
-def is_headline(view: DeviceSummary) -> bool:
-    """Whether the fastest row and the baseline were measured in several processes on every workload."""
+def headline_objection(view: DeviceSummary) -> str:
+    """Return why the speed-up of the fastest row is no headline figure, as printed; empty if it is one."""
     rows = [row for row in view.rows if row.rank == 1 or row.implementation == view.baseline]
-    return not any(in_one_process(row.points) for row in rows)
+    if any(in_one_process(row.points) for row in rows):
+        return "measured in 1 process"
+    separate = any(point.verdict is Verdict.SEPARATE for row in rows for point in row.points)
+    return Verdict.SEPARATE.value if separate else ""
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ import pytest
 
 from kernels_bench_tools.report.site import publish
 from kernels_bench_tools.schema.build import code_digest
-from kernels_bench_tools.schema.summary import Summary
+from kernels_bench_tools.schema.summary import Summary, Verdict
 
 OPERATOR = "layer_norm/index.html"
 TRITON = "layer_norm/impls/triton_layer_norm.html"
@@ -315,6 +315,19 @@ def test_a_row_of_one_process_says_so_and_is_no_headline_figure(sample, read_pag
     assert shown
     assert all(line.startswith("Triton layer norm, measured in 1 process") for line in shown)
     assert not [one for one in front.elements("strong") if "×" in text_of(one)]
+
+
+def test_a_row_that_was_measured_separately_is_no_headline_figure(sample, read_page):
+    file = sample.artifact("summary.json")
+    report = msgspec.json.decode(file.read_bytes(), type=Summary)
+    row = next(row for row in report.devices[0].rows if row.implementation == "triton_layer_norm")
+    row.points[-1].verdict = Verdict.SEPARATE
+    file.write_bytes(msgspec.json.encode(report))
+    publish(sample.root, sample.build, sample.root / "site")
+
+    front = read_page(sample.root / "site", "index.html")
+    shown = [text_of(line) for line in front.elements("p") if "Triton layer norm" in text_of(line)]
+    assert any(line.startswith("Triton layer norm, measured separately") for line in shown)
 
 
 def test_a_headline_figure_has_its_interval_as_a_tooltip(pages):
