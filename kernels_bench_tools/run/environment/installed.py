@@ -18,6 +18,7 @@ import subprocess
 import threading
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -98,6 +99,7 @@ class Installed:
         self._manifest = manifest
         self._states: dict[str, State] = {}
         self._lock = threading.Lock()
+        self._compared = _compared()
 
     @classmethod
     def restored(cls, manifest: Path, sources: Iterable[Path]) -> Installed | None:
@@ -202,14 +204,7 @@ class Installed:
     def _remove_wrong_bytecode(self, paths: list[str]) -> list[str]:
         """Remove those of these files that Python would use though their source compiles to something else."""
         marks = {line: self._mark(line) for line in map(_comparison, paths) if line}
-        if not marks:
-            return []
-        store = user_cache() / _COMPARED
-        try:
-            known = read_struct(store, _Compared).marks
-        except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
-            known = set()
-        lines = [line for line, mark in marks.items() if mark not in known]
+        lines = [line for line, mark in marks.items() if mark not in self._compared]
         portions = [lines[start : start + _AT_ONCE] for start in range(0, len(lines), _AT_ONCE)]
         with ThreadPoolExecutor(os.cpu_count()) as pool:
             wrong = [path for found in pool.map(self._compare, portions) for path in found]
@@ -217,9 +212,9 @@ class Installed:
             Path(path).unlink(missing_ok=True)
         right = {marks[line] for line in lines if line.partition("\0")[0] not in wrong}
         if right:
-            store.parent.mkdir(parents=True, exist_ok=True)
-            marks_kept = known | right if len(known) < _MOST_COMPARED else right
-            write_struct(store, _Compared(marks_kept), sync=False)
+            self._compared.update(right)
+            newest = right if len(self._compared) > _MOST_COMPARED else set(self._compared)
+            write_struct(user_cache() / _COMPARED, _Compared(newest), sync=False)
         return wrong
 
     def _mark(self, line: str) -> str:
@@ -280,6 +275,15 @@ def _comparison(path: str) -> str:
         return ""
     stale = (int(found.st_mtime) & 0xFFFFFFFF, found.st_size & 0xFFFFFFFF) != (seconds, size)
     return "" if not flags & _HASH_BASED and stale else f"{path}\0{source}\0{match['level'] or 0}"
+
+
+@cache
+def _compared() -> set[str]:
+    """Return the marks that earlier builds kept, read once: a cell may write to the file."""
+    try:
+        return read_struct(user_cache() / _COMPARED, _Compared).marks
+    except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
+        return set()
 
 
 def _altered(states: Mapping[str, State], listed: Mapping[str, _Listed]) -> str:
