@@ -5,32 +5,31 @@ from __future__ import annotations
 import re
 import sys
 import traceback
-import uuid
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Mapping
+from functools import partial
+from multiprocessing.connection import Client
 from pathlib import Path
 from time import perf_counter
 from typing import Any
 
+import msgspec
 import torch
 
 from kernels_bench_tools.errors import KbtError, OperatorError, Unsupported
-from kernels_bench_tools.measure.device.environment import describe_device, torch_device
-from kernels_bench_tools.measure.modes import in_mode, start_autograd
+from kernels_bench_tools.measure.candidate import Candidate
+from kernels_bench_tools.measure.device.environment import torch_device
+from kernels_bench_tools.measure.failure import failed_status, failure_of
+from kernels_bench_tools.measure.integrity.guard import Guard
+from kernels_bench_tools.measure.modes import start_autograd
 from kernels_bench_tools.measure.operator import Operator, find_operator
-from kernels_bench_tools.measure.record import RecordFile, RunInfo, make_record, with_session
+from kernels_bench_tools.measure.remote import serve, wait_for_turn
 from kernels_bench_tools.measure.session import open_session
+from kernels_bench_tools.measure.task import LoadFailure, Task, measure_task
 from kernels_bench_tools.measure.timing.quantities import since_process_start_ms
-from kernels_bench_tools.measure.trial import Trial, failed_trial, run_trial
 from kernels_bench_tools.schema.build import FORWARD, CellContext
-from kernels_bench_tools.schema.record import Latency, Record, Status, Timing
-from kernels_bench_tools.text import milliseconds
+from kernels_bench_tools.schema.record import Failure, Record, Status
 
 Implementation = Callable[..., Any]
-QUICK_SET = "smoke"
-"""The workload set for a quick try: peaks are not measured for it."""
-_COLUMNS = {"median": 11, "±": 6, "n": 4, "GB/s": 7, "of peak": 13, "host": 9, "e2e": 9}
-"""Title and width of the columns between the workload's name and the status."""
 
 
 def run_benchmark(
@@ -84,58 +83,60 @@ def run_benchmark(
         print(f"ignored: {', '.join(peer_options)} (sampling stops when the median has converged)")
     load = load or _given(function, found)
     _require_pattern(kernels)
-    name = device or torch_device()
-    mode = mode or context.mode
-    sets = workloads or context.workloads or found.default_sets(torch.device(name).type)
-    selected = in_mode(found, mode).workloads(sets, only)
-    info = RunInfo(
-        run=uuid.uuid4().hex,
+    device = device or torch_device()
+    task = Task(
         operator=found.name,
+        workloads=workloads or context.workloads or found.default_sets(torch.device(device).type),
+        only=dict(only or {}),
+        mode=mode or context.mode,
+        device=device,
         implementation=context.implementation or impl_name or "",
-        device=describe_device(name),
-        torch_name=name,
         tags={**({"family": context.family} if context.family else {}), **(impl_tags or {}), **(tags or {})},
-        context=context,
+        kernels=kernels,
+        file=str(output or f"{found.name}.jsonl"),
         import_ms=import_ms,
     )
-    if mode != FORWARD:
-        start_autograd(name)
-    file = RecordFile(Path(output or f"{found.name}.jsonl"))
-    with open_session(name, peaks=sets != QUICK_SET) as session:
+    selected = task.selected()  # before anything runs
+    if task.mode != FORWARD:
+        start_autograd(device)
+    guard = Guard(device)
+
+    def load_candidate() -> Candidate:
         start = perf_counter()
-        loaded, failure = _load(load)
-        load_ms = 1000 * (perf_counter() - start)
-        info = replace(info, implementation=info.implementation or _name_of(loaded), load_ms=load_ms)
-        suffix = "" if mode == FORWARD else f", {mode}"
-        print(f"{info.implementation}: {found.name} on {info.device.name}, workloads {sets}{suffix}")
-        width = max(len("workload"), *(len(workload.name) for workload in selected))
-        print(f"{'workload':<{width}}  {heading()}")
-        for number, workload in enumerate(selected):
-            print(f"{workload.name:<{width}}  ", end="", flush=True)
-            trial = failure or run_trial(
-                found, workload, loaded, session, mode=mode, process=context.process, kernels=kernels
-            )
-            record = make_record(info, workload, trial)
-            peaks = session.peaks if number == 0 else {}
-            written = file.append(with_session(record, session.sentinels, peaks))
-            print(result_line(written), flush=True)
-        if failure is None:
-            session.close()
-        return file.complete(session.sentinels, session.peaks)
+        loaded, task.failure = _load(load)
+        task.load_ms = 1000 * (perf_counter() - start)
+        task.implementation = task.implementation or _name_of(loaded)
+        return Candidate(found, selected, loaded, device, mode=task.mode, guard=guard)
+
+    if context.judge:
+        return judged_elsewhere(load_candidate, task, context.judge)
+    with open_session(device, peaks=task.measures_peaks) as session:
+        return measure_task(
+            task, load_candidate(), session, context, print=partial(print, end="", flush=True)
+        )
 
 
-def _load(load: Callable[[], Implementation]) -> tuple[Implementation, Trial | None]:
-    """Return the implementation, and None; or the failed trial for all workloads if it could not be loaded."""
+def judged_elsewhere(load: Callable[[], Candidate], task: Task, socket: str) -> list[Record]:
+    """Load the implementation and serve it to the process that judges it; return the records from there."""
+    with Client(socket, "AF_UNIX") as connection:
+        wait_for_turn(connection)  # the device's sentinels are measured before
+        candidate = load()
+        connection.send_bytes(msgspec.json.encode(task))
+        return serve(candidate, connection)
+
+
+def _load(load: Callable[[], Implementation]) -> tuple[Implementation, LoadFailure | None]:
+    """Return the implementation, and why it could not be loaded if so."""
     try:
         return load(), None
     except Unsupported as error:
-        return _not_loaded, failed_trial(error, Status.UNSUPPORTED)
+        return _not_loaded, LoadFailure(Status.UNSUPPORTED, failure_of(error))
     except ModuleNotFoundError as error:
         reason = f"needs the package {error.name!r}, which is not installed in this environment"
-        return _not_loaded, failed_trial(Unsupported(reason), Status.UNSUPPORTED)
+        return _not_loaded, LoadFailure(Status.UNSUPPORTED, Failure(type="Unsupported", msg=reason))
     except Exception as error:
         traceback.print_exc(file=sys.stderr)
-        return _not_loaded, failed_trial(error)
+        return _not_loaded, LoadFailure(failed_status(error), failure_of(error))
 
 
 def _not_loaded(*_: Any) -> None:
@@ -168,51 +169,3 @@ def _require_pattern(kernels: str) -> None:
             f"is not a regular expression: {error}",
             "A pattern for the names of the kernels that this implementation launches",
         ) from None
-
-
-def heading() -> str:
-    """Return the titles of the columns of ``result_line``."""
-    return f"{_line(_COLUMNS)}  status"
-
-
-def result_line(record: Record) -> str:
-    """Return a record's figures and status."""
-    return f"{_line(_figures(record))}  {_status(record)}"
-
-
-def _line(values: Iterable[str]) -> str:
-    return "  ".join(f"{value:>{width}}" for value, width in zip(values, _COLUMNS.values(), strict=True))
-
-
-def _figures(record: Record) -> list[str]:
-    latency, quantities, roofline = record.lat_ms, record.quantities, record.roofline
-    if latency is None:
-        return [""] * len(_COLUMNS)
-    passed = record.outcome is Status.OK  # a wrong result has no rate
-    return [
-        f"{milliseconds(latency.p50)} ms",
-        _half_width(latency),
-        str(latency.reps),
-        f"{record.work.bytes_moved / latency.p50 / 1e6:.1f}" if record.work and passed else "",
-        f"{roofline.fraction:.0%} {roofline.ceiling.removeprefix('matmul_')}" if roofline and passed else "",
-        _median(quantities.host_submit if quantities else None),
-        _median(quantities.e2e if quantities else None),
-    ]
-
-
-def _half_width(latency: Latency) -> str:
-    """Return the larger distance from the median to an end of its interval, in percent."""
-    if latency.ci_low is None or latency.ci_high is None or latency.p50 <= 0:
-        return ""
-    reach = max(latency.p50 - latency.ci_low, latency.ci_high - latency.p50)
-    return f"{100 * reach / latency.p50:.1f} %"
-
-
-def _median(timing: Timing | None) -> str:
-    return milliseconds(timing.p50) if timing else ""
-
-
-def _status(record: Record) -> str:
-    reason = f": {record.err.msg}" if record.err else ""
-    flags = f" [{', '.join(flag.value for flag in record.flags)}]" if record.flags else ""
-    return f"{record.outcome.value}{flags}{reason}"

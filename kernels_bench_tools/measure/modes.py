@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -39,6 +39,20 @@ def timed_function(operator: Operator, function: Callable[..., Any], mode: str) 
     if mode == "bwd":
         return TimedFunction(passes.backward, passes.forward)
     return TimedFunction(passes.both, passes.leaves)
+
+
+def changing(operator: Operator, mode: str) -> Callable[[Inputs], Sequence[int]]:
+    """Return the function of a mode's inputs that returns the positions of those that change between timed calls.
+
+    They are the activations; of a backward pass the gradients, since its forward pass is over.
+    """
+
+    def positions(inputs: Inputs) -> Sequence[int]:
+        start = len(inputs) - len(operator.outputs) if mode == "bwd" else 0
+        found = range(start, len(inputs))
+        return [n for n in found if isinstance(inputs[n], Tensor) and n not in operator.parameters]
+
+    return positions
 
 
 def in_mode(operator: Operator, mode: str) -> Operator:
@@ -97,8 +111,9 @@ def start_autograd(device: str) -> None:
     """Run a backward pass, so that autograd's threads exist before new threads are looked for."""
     # Compiled backward passes otherwise reuse saved tensors, and can run only once.
     functorch.donated_buffer = False
-    leaf = torch.ones(1, device=device, requires_grad=True)
-    (leaf * 2).backward()
+    with torch.enable_grad():
+        leaf = torch.ones(1, device=device, requires_grad=True)
+        (leaf * 2).backward()
 
 
 class _Passes:

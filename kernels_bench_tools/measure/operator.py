@@ -135,6 +135,8 @@ class Operator:
     """Positions of the inputs that are not counted as read."""
     backward_unread: tuple[int, ...] = ()
     """The same for a backward pass."""
+    parameters: tuple[int, ...] = ()
+    """Positions of the inputs that do not change from call to call in a model: weights and tables."""
     in_place: tuple[int, ...] = ()
     """Positions of the inputs that an implementation may overwrite, and return as output."""
     variants: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)

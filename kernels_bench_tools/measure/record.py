@@ -11,18 +11,14 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from kernels_bench_tools.hub import loaded_kernels
-from kernels_bench_tools.measure.device.environment import (
-    describe_affinity,
-    describe_environment,
-    describe_provenance,
-)
+from kernels_bench_tools.measure.candidate import Description
+from kernels_bench_tools.measure.device.environment import describe_affinity
 from kernels_bench_tools.measure.integrity.guard import TRUST
 from kernels_bench_tools.measure.operator import Workload
 from kernels_bench_tools.measure.trial import Trial
 from kernels_bench_tools.schema.build import CellContext
 from kernels_bench_tools.schema.device import Device
-from kernels_bench_tools.schema.record import SCHEMA, FirstCall, Record, Status
+from kernels_bench_tools.schema.record import SCHEMA, FirstCall, Judged, Record, Status
 from kernels_bench_tools.schema.record_io import append_record, write_records
 
 DIGITS = 5
@@ -45,10 +41,11 @@ class RunInfo:
     context: CellContext = field(default_factory=CellContext)
     import_ms: float | None = None
     load_ms: float | None = None
+    judged: Judged = Judged.IN_PROCESS
 
 
-def make_record(info: RunInfo, workload: Workload, trial: Trial) -> Record:
-    """Return the record of a trial, with the current time and environment."""
+def make_record(info: RunInfo, workload: Workload, trial: Trial, description: Description) -> Record:
+    """Return the record of a trial, with the current time; ``description`` is that of the implementation's process."""
     found, correctness, roofline = trial.timing, trial.correctness, trial.roofline
     first_call = FirstCall(
         import_ms=info.import_ms,
@@ -57,6 +54,7 @@ def make_record(info: RunInfo, workload: Workload, trial: Trial) -> Record:
         second_ms=trial.second_ms,
     )
     affinity = describe_affinity() if info.device.kind == "cpu" else ""
+    gpu = info.device.name if info.device.kind != "cpu" else ""
     return Record(
         schema=SCHEMA,
         ts=datetime.now(UTC).isoformat(timespec="milliseconds"),
@@ -65,10 +63,11 @@ def make_record(info: RunInfo, workload: Workload, trial: Trial) -> Record:
         impl=info.implementation,
         tags={**info.tags, **({"affinity": affinity} if affinity else {}), **_timing_tags(trial)},
         wl=workload.describe(info.device.kind),
-        env=describe_environment(info.device, info.torch_name),
+        env=replace(description.environment, gpu=gpu, driver=info.device.driver),
         device=info.device,
         status=trial.status,
         ok=trial.status is Status.OK,
+        judged=info.judged,
         lat_ms=found.latency if found else None,
         span_ms=rounded(found.span_ms) if found else None,
         kernels=[replace(rounded(one), name=one.name[:MAX_KERNEL_NAME]) for one in found.kernels]
@@ -88,7 +87,12 @@ def make_record(info: RunInfo, workload: Workload, trial: Trial) -> Record:
         regime=roofline.regime if roofline else None,
         roofline=rounded(roofline.roofline) if roofline else None,
         trust=TRUST if found else "",
-        provenance=replace(describe_provenance(info.context, trial.seed), hub=loaded_kernels()),
+        provenance=replace(
+            info.context.provenance(),
+            packages=description.packages,
+            seed=trial.seed,
+            hub=description.hub,
+        ),
     )
 
 
@@ -122,6 +126,16 @@ class RecordFile:
         self._records: list[Record] = []
         self._before = path.stat().st_size if path.exists() else 0
 
+    @property
+    def path(self) -> Path:
+        """The file."""
+        return self._path
+
+    @property
+    def records(self) -> Sequence[Record]:
+        """The records of this run."""
+        return self._records
+
     def append(self, record: Record) -> Record:
         """Append a record at once; after the first that ran, without what all share. Return what was written."""
         if any(earlier.outcome.ran for earlier in self._records):
@@ -137,6 +151,7 @@ class RecordFile:
             for number, record in enumerate(self._records)
         ]
         if complete != self._records:
+            self._records = complete
             others = self._path.read_bytes()[: self._before]
             write_records(self._path, complete, before=others)
         return complete

@@ -1,4 +1,4 @@
-"""What a process measures once for all workloads: the device's peaks, sentinels and clocks, and a guard."""
+"""What a process measures once for all workloads: the device's peaks, sentinels and clocks."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from kernels_bench_tools.measure.device.clocks import ClockSampler
 from kernels_bench_tools.measure.device.environment import gpu_uuid
 from kernels_bench_tools.measure.device.peaks import measure_peaks
 from kernels_bench_tools.measure.device.sentinels import measure_sentinels
-from kernels_bench_tools.measure.integrity.guard import Guard
 from kernels_bench_tools.measure.timing.caches import cache_bytes
 from kernels_bench_tools.schema.record import Work
 from kernels_bench_tools.schema.roofline import CPU_MARGIN, TRAFFIC_MARGIN, RooflineResult, assess
@@ -27,7 +26,8 @@ class BenchmarkSession:
 
     device: str
     clocks: ClockSampler
-    guard: Guard
+    separate: bool = False
+    """Whether implementations run in other processes than this one."""
     peaks: dict[str, float] = field(default_factory=dict)
     """GB/s, or TFLOP/s for a matmul; empty if not measured."""
     smaller_results: SmallerResults = field(default_factory=SmallerResults)
@@ -65,24 +65,25 @@ class BenchmarkSession:
         """Measure the sentinels again."""
         # Fails on a device that an implementation has broken; its records have the reason.
         with suppress(RuntimeError):
-            for name, ms in _sentinels(self.device).items():
+            for name, ms in measure_sentinels_of(self.device).items():
                 self.sentinels.setdefault(name, []).append(ms)
 
 
 @contextmanager
-def open_session(device: str, *, peaks: bool) -> Iterator[BenchmarkSession]:
+def open_session(device: str, *, peaks: bool, separate: bool = False) -> Iterator[BenchmarkSession]:
     """Yield a session; load the implementation within it. Measuring the peaks takes about a second."""
     # Before the guard is made: the sampler is a process, and the profiler starts threads.
     with ClockSampler(gpu_uuid(device)) as clocks:
-        sentinels = {name: [ms] for name, ms in _sentinels(device).items()}
+        sentinels = {name: [ms] for name, ms in measure_sentinels_of(device).items()}
         found = measure_peaks(device) if peaks else {}
         # torch alone is a million objects: without them, collecting after each workload takes 2 ms instead of 150.
         gc.freeze()
         yield BenchmarkSession(
-            device=device, clocks=clocks, guard=Guard(device), peaks=found, sentinels=sentinels
+            device=device, clocks=clocks, separate=separate, peaks=found, sentinels=sentinels
         )
 
 
-def _sentinels(device: str) -> dict[str, float]:
+def measure_sentinels_of(device: str) -> dict[str, float]:
+    """Measure the sentinels; none on a CPU."""
     # On a CPU they depend on other processes more than on the device.
     return measure_sentinels(device) if device.startswith("cuda") else {}

@@ -1,4 +1,7 @@
-"""Measure one implementation on one workload: call, check and time it; exceptions become its status."""
+"""Judge one implementation on one workload: have it called and timed, check its outputs; exceptions become its status.
+
+The candidate is in this process, or in another one from which it is reached through :mod:`.remote`.
+"""
 
 from __future__ import annotations
 
@@ -8,25 +11,62 @@ import sys
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from time import perf_counter_ns
-from typing import Any
+from functools import partial
+from itertools import groupby
+from typing import Any, Protocol
 
 import torch
+from torch import Tensor
 
-from kernels_bench_tools.errors import Unsupported
-from kernels_bench_tools.measure.correctness.check import Correctness, check
-from kernels_bench_tools.measure.modes import TimedFunction, in_mode, timed_function
+from kernels_bench_tools.measure.candidate import PROCESS_SEEDS, Called, Description
+from kernels_bench_tools.measure.changing_inputs import change
+from kernels_bench_tools.measure.correctness.check import Case, Correctness, changed_inputs, check_calls
+from kernels_bench_tools.measure.correctness.compare import WrongResultError, compare
+from kernels_bench_tools.measure.failure import CallError, failed_status, failure_of
+from kernels_bench_tools.measure.modes import changing, in_mode
 from kernels_bench_tools.measure.operator import Inputs, Operator, Workload, no_edge_cases
 from kernels_bench_tools.measure.session import BenchmarkSession
+from kernels_bench_tools.measure.timing.batches import Batches, Calls
 from kernels_bench_tools.measure.timing.caches import input_set_count
-from kernels_bench_tools.measure.timing.measure import TimingResult, measure
+from kernels_bench_tools.measure.timing.measure import TimingResult, measure_calls
 from kernels_bench_tools.schema.build import FORWARD
 from kernels_bench_tools.schema.record import REJECTING, Failure, Flag, Status, Work
 from kernels_bench_tools.schema.roofline import LAUNCH_FACTOR, RooflineResult
 
-RECOMPILE_LIMIT = 64
-PROCESS_SEEDS = 1000
-"""Distance between the seeds of two processes, so that each measures with other values."""
+BOUND_FACTOR, BOUND_MS, CPU_BOUND_MS = 1.25, 0.5, 2.0
+"""A call takes at most this much longer by this process's clock than by the candidate's: messages take 0.1 ms, and on
+the CPU threads of both processes wait for the same cores."""
+
+
+class AnyCandidate(Calls, Protocol):
+    """An implementation that is judged; as in :class:`.candidate.Candidate`."""
+
+    def start(self, number: int, process: int) -> None:
+        """Begin with a workload."""
+
+    def call(self, case: Case) -> Called:
+        """Call it on the inputs of a case."""
+
+    def inspect(self) -> dict[Flag, str]:
+        """Look for background work, lazy or aliased outputs and replaced functions."""
+
+    def prepare(self, sets: int) -> None:
+        """Make so many sets of inputs for the timed calls."""
+
+    def arguments(self, which: int) -> list[Any]:
+        """Return a set of inputs as it is now."""
+
+    def finish(self) -> dict[Flag, str]:
+        """Look for replaced functions and background work after the timed calls."""
+
+    def peak_bytes(self) -> int | None:
+        """Return the memory that a call allocates."""
+
+    def describe(self) -> Description:
+        """Describe its process."""
+
+    def release(self) -> None:
+        """Free the memory of the workload."""
 
 
 @dataclass(kw_only=True)
@@ -55,18 +95,19 @@ class Trial:
 def run_trial(
     operator: Operator,
     workload: Workload,
-    function: Callable[..., Any],
+    number: int,
+    candidate: AnyCandidate,
     session: BenchmarkSession,
     *,
     mode: str = FORWARD,
     process: int = 0,
     kernels: str = "",
 ) -> Trial:
-    """Call, check and time ``function`` on one workload; an exception becomes the trial's status.
+    """Call, check and time a candidate on one workload; an exception becomes the trial's status.
 
     An implementation that is incorrect or rejected is timed too: its latency is shown without a rank. The operator is
-    the forward one. Each ``process`` has other inputs. ``kernels`` is a regular expression that the name of some
-    launched kernel must match; empty for any.
+    the forward one, and ``number`` that of the workload among the candidate's. Each ``process`` has other inputs.
+    ``kernels`` is a regular expression that the name of some launched kernel must match; empty for any.
     """
     workload = replace(workload, seed=workload.seed + PROCESS_SEEDS * process)
     trial = Trial(status=Status.OK, seed=workload.seed)
@@ -75,17 +116,20 @@ def run_trial(
             of_mode = in_mode(operator, mode).for_workload(workload)
             if process > 0:  # edge cases are the same in all processes; the first one checks them
                 of_mode = replace(of_mode, edge_cases=no_edge_cases)
-            timed = timed_function(operator.for_workload(workload), function, mode)
-            _run(trial, of_mode, workload, timed, session, kernels)
+            positions = changing(operator.for_workload(workload), mode)
+            candidate.start(number, process)
+            _run(trial, of_mode, workload, candidate, positions, session, kernels)
+    except ConnectionError:
+        raise
     except Exception as error:
-        status, failure = classify(error)
+        status, failure = failed_status(error), failure_of(error)
         if status is Status.UNSUPPORTED and trial.compile_ms is not None:
             # It accepted the size: this is about the values.
             status = Status.ERROR
             failure = Failure(
                 type="Refused", msg=f"refused other values of a size that it accepts: {failure.msg}"
             )
-        if status is Status.ERROR:
+        if status is Status.ERROR and not isinstance(error, CallError):
             traceback.print_exc(file=sys.stderr)
         trial = Trial(
             status=status,
@@ -95,27 +139,16 @@ def run_trial(
             second_ms=trial.second_ms,
             work=trial.work,
         )
-    finally:
-        gc.collect()
-        if session.device.startswith("cuda"):
-            torch.cuda.empty_cache()
+    candidate.release()
+    gc.collect()
+    if session.device.startswith("cuda"):
+        torch.cuda.empty_cache()
     return trial
 
 
 def failed_trial(error: Exception, status: Status = Status.ERROR) -> Trial:
-    """Return the trial of an implementation that could not be loaded."""
-    return Trial(status=status, failure=_failure(error))
-
-
-def classify(error: Exception) -> tuple[Status, Failure]:
-    """Return the status and the record's failure for an exception."""
-    status = Status.ERROR
-    if isinstance(error, Unsupported | NotImplementedError):
-        status = Status.UNSUPPORTED
-    # The CPU's allocator raises a plain RuntimeError.
-    elif isinstance(error, torch.OutOfMemoryError | MemoryError) or "can't allocate memory" in str(error):
-        status = Status.OOM
-    return status, _failure(error)
+    """Return the trial of an implementation that could not be loaded, or ended during a workload."""
+    return Trial(status=status, failure=failure_of(error))
 
 
 def decide(
@@ -139,87 +172,105 @@ def _run(
     trial: Trial,
     operator: Operator,
     workload: Workload,
-    timed: TimedFunction,
+    candidate: AnyCandidate,
+    positions: Callable[[Inputs], Sequence[int]],
     session: BenchmarkSession,
     kernels: str,
 ) -> None:
-    device, guard, function = session.device, session.guard, timed.call
-    _reset_compiler()
+    device = session.device
     inputs = operator.inputs(workload, device, trial.seed)
-    output, trial.compile_ms = _timed_call(function, inputs, device)
-    trial.work = operator.work(inputs, output)
-    del output
-    trial.second_ms = _timed_call(function, inputs, device)[1]
-    trial.correctness = check(operator, workload, function, inputs, session.smaller_results)
+
+    def call(case: Case, given: Inputs) -> tuple[Any, bool]:
+        called = candidate.call(case)
+        return called.output, changed_inputs(operator, called.arguments, given)
+
+    first = candidate.call(Case(trial.seed))
+    trial.compile_ms = first.ms
+    trial.work = operator.work(inputs, first.output)
+    trial.second_ms = candidate.call(Case(trial.seed)).ms
+    del first
+    trial.correctness = check_calls(operator, workload, call, inputs, session.smaller_results)
     trial.add(trial.correctness.flags)
-    trial.add(guard.inspect(operator, workload, function, inputs))
-    # Odd shapes among the edge cases may have left code compiled for any shape: compile again for this one.
-    if _reset_compiler():
-        function(*inputs)
+    reasons = candidate.inspect()
     sets = input_set_count(trial.work.bytes_moved, device)
-    rotated = [inputs, *(operator.inputs(workload, device, trial.seed + n) for n in range(1, sets))]
-    guard.remember(rotated)
-    prepared = [timed.prepare(*given) for given in rotated]
-    found = trial.timing = measure(timed.run, prepared, device, clocks=session.clocks)
+    candidate.prepare(sets)
+    batches = Batches(candidate, sets, keep=_own)
+    found = trial.timing = measure_calls(
+        batches, device, clocks=session.clocks, processes=2 if session.separate else 1
+    )
     trial.add(found.flags)
-    given = {id(state): inputs for state, inputs in zip(prepared, rotated, strict=True)}
-    kept = [(given[id(state)], output) for state, output in found.kept]
-    # Inputs that the operator changes in place are no longer those of the call.
-    trial.add(guard.check_outputs(operator, [] if operator.in_place else kept))
-    kept.clear()
-    found.kept.clear()  # frees the memory of several calls
-    trial.add(guard.finish())
+    given = partial(operator.inputs, workload, device)
+    timed = judge_timed_calls(operator, candidate, batches, given, trial.seed, positions(inputs))
+    if trial.correctness.ok:  # else its outputs are known to be wrong
+        reasons |= timed
+    reasons |= candidate.finish()
+    if session.separate and (late := _exceeds_clock(found, batches.clocked_here)):
+        reasons[Flag.TIMER_TAMPER] = late
+    trial.add(list(reasons))
     if found.latency.p50 < LAUNCH_FACTOR * session.null_ms:
         trial.add([Flag.NEAR_FLOOR])
     if kernels and found.kernels and not any(re.search(kernels, kernel.name) for kernel in found.kernels):
         trial.add([Flag.FALLBACK])
     trial.roofline = session.assess(trial.work, found.latency.p50, workload.dtype)
-    reasons = {
-        Flag.STREAM_ESCAPE: found.note,
-        Flag.FALLBACK: f"no kernel matches {kernels!r}",
-    } | guard.reasons
+    reasons |= {Flag.STREAM_ESCAPE: found.note, Flag.FALLBACK: f"no kernel matches {kernels!r}"}
     trial.status, trial.failure = decide(trial.correctness.reason, trial.roofline.above, trial.flags, reasons)
-    trial.peak_bytes = _peak_bytes(timed.run, prepared[0], device)
+    trial.peak_bytes = candidate.peak_bytes()
 
 
-def _timed_call(function: Callable[..., Any], inputs: Inputs, device: str) -> tuple[Any, float]:
-    _synchronize(device)
-    start = perf_counter_ns()
-    output = function(*inputs)
-    _synchronize(device)
-    return output, (perf_counter_ns() - start) / 1e6
+def _own(output: Any) -> Any:
+    """Return a copy of an output, whose memory may be used again."""
+    if type(output) in (tuple, list):
+        return tuple(map(_own, output))
+    return output.clone() if type(output) is Tensor else output
 
 
-def _peak_bytes(function: Callable[..., Any], inputs: Inputs, device: str) -> int | None:
-    if not device.startswith("cuda"):
-        return None
-    torch.cuda.synchronize()
-    before = torch.cuda.memory_allocated()
-    torch.cuda.reset_peak_memory_stats()
-    function(*inputs)
-    torch.cuda.synchronize()
-    return int(torch.cuda.max_memory_allocated() - before)
+def judge_timed_calls(
+    operator: Operator,
+    candidate: AnyCandidate,
+    batches: Batches,
+    given: Callable[[int], Inputs],
+    seed: int,
+    positions: Sequence[int],
+) -> dict[Flag, str]:
+    """Compare the outputs of timed calls that were taken with the reference of exactly their inputs.
+
+    ``given`` makes a set of inputs from a seed. Returns ``stale_output`` if one is wrong, ``input_mutated`` if a call
+    changed inputs, with their reasons.
+    """
+    reasons: dict[Flag, str] = {}
+    picked = sorted(batches.picked, key=lambda one: (one.which, one.changes))
+    for which, group in groupby(picked, key=lambda one: one.which):
+        inputs, done = given(seed + which), 0
+        for one in group:
+            for number in batches.changes[which][done : one.changes]:
+                change(inputs, positions, number)
+            done = one.changes
+            try:
+                compare(one.output, operator, inputs).require_correct()
+            except WrongResultError as wrong:
+                reasons.setdefault(
+                    Flag.STALE_OUTPUT,
+                    f"the output of a timed call is wrong, those of untimed calls right: {wrong}",
+                )
+        for number in batches.changes[which][done:]:
+            change(inputs, positions, number)
+        if changed_inputs(operator, candidate.arguments(which), inputs):
+            reasons[Flag.INPUT_MUTATED] = "a timed call changed its inputs"
+    # Later calls have then changed what earlier ones were given.
+    if Flag.INPUT_MUTATED in reasons:
+        reasons.pop(Flag.STALE_OUTPUT, None)
+    return reasons
 
 
-def _reset_compiler() -> bool:
-    """Drop what torch.compile compiled; return whether it was used at all."""
-    dynamo = sys.modules.get("torch._dynamo")
-    if dynamo is None:
-        return False
-    # Beyond the default of eight kernels, calls run eagerly without a message.
-    dynamo.config.recompile_limit = RECOMPILE_LIMIT
-    # Other packages import it too, and resetting it unused imports the whole compiler, which takes seconds.
-    if not dynamo.convert_frame.FRAME_COUNTER:
-        return False
-    dynamo.reset()
-    return True
-
-
-def _synchronize(device: str) -> None:
-    if device.startswith("cuda"):
-        torch.cuda.synchronize()
-
-
-def _failure(error: Exception) -> Failure:
-    message = " ".join(str(error).split())
-    return Failure(type=type(error).__name__, msg=message[:500])
+def _exceeds_clock(found: TimingResult, clocked: Sequence[float]) -> str:
+    """Return why reported times are too short for what this process's clock measured; empty if they are not."""
+    if not clocked:
+        return ""
+    fast, reported, slack = min(clocked), found.latency.p50, CPU_BOUND_MS
+    if found.quantities is not None:  # a call takes at most the host's part and the device's
+        host, e2e = found.quantities.host_submit, found.quantities.e2e
+        reported = min(e2e.p50 if e2e else 0.0, reported + (host.p50 if host else 0.0))
+        slack = BOUND_MS
+    if fast <= BOUND_FACTOR * reported + slack:
+        return ""
+    return f"calls took {fast:.3g} ms by the clock of another process, and {reported:.3g} ms were reported"

@@ -19,6 +19,7 @@ from kernels_bench_tools.run.cell_outputs import Collected
 from kernels_bench_tools.run.cell_records import add_failure, check_records
 from kernels_bench_tools.run.environment.base import Prepared
 from kernels_bench_tools.run.log_text import failure_from_log, is_out_of_memory, last_line
+from kernels_bench_tools.run.process.judge import Judge
 from kernels_bench_tools.run.process.run import LOG_LIMIT, Exit, Stop
 from kernels_bench_tools.schema.build import (
     CONTEXT_VARIABLE,
@@ -29,6 +30,7 @@ from kernels_bench_tools.schema.build import (
     Needs,
 )
 from kernels_bench_tools.schema.device import Device
+from kernels_bench_tools.schema.judge import Ended
 from kernels_bench_tools.schema.record import Failure, Status
 from kernels_bench_tools.text import environment_key
 from kernels_bench_tools.text import size as readable_size
@@ -69,13 +71,13 @@ class CellTask:
         return self.node.cell
 
 
-def write_inputs(folder: Path, project: Project, task: CellTask) -> dict[str, str]:
+def write_inputs(folder: Path, project: Project, task: CellTask, judge: str = "") -> dict[str, str]:
     """Write the inputs of a cell into a folder of this run alone; return the variables that name them.
 
     They are its context, and where the results of its needs are. uvnote's variables name the folders of the needs
-    that succeeded; ours describe all needs.
+    that succeeded; ours describe all needs. ``judge`` is the socket of the process that judges the cell.
     """
-    write_struct(folder / "context.json", task.context)
+    write_struct(folder / "context.json", msgspec.structs.replace(task.context, judge=judge))
     write_struct(folder / "needs.json", _needs(project, task))
     return {
         CONTEXT_VARIABLE: str(folder / "context.json"),
@@ -140,6 +142,25 @@ def conclude(task: CellTask, end: Exit, collected: Collected) -> StoredResult:
     return finish(task, status, failure, seconds=end.seconds, exit_code=end.code)
 
 
+def calls_harness(cell: Cell) -> bool:
+    """Return whether a measuring cell calls ``run_benchmark``."""
+    return cell.measures and "run_benchmark" in cell.code
+
+
+def run_judged(run: Callable[..., Exit], judge: Judge, task: CellTask) -> tuple[Exit, list[str]]:
+    """Run a cell; after a crash again, for the workloads that are left. Return its end and the judge's record files."""
+    end = run()
+    while True:
+        ended = Ended()
+        if end.code or end.stop:
+            status, failure = failed_status(task, end)
+            ended = Ended(status=status, failure=failure, crashed=end.code < 0 and end.stop is None)
+        verdict = judge.end(ended)
+        if verdict is None or not verdict.more:
+            return end, verdict.files if verdict else []
+        end = run(append=True)
+
+
 def finish(
     task: CellTask,
     status: Status,
@@ -170,7 +191,7 @@ def outdated(what: str) -> Failure:
 def _status(task: CellTask, end: Exit, collected: Collected) -> tuple[Status, Failure | None]:
     """Return how a cell ended, and why if it failed."""
     if end.code or end.stop:
-        return _failed_status(task, end)
+        return failed_status(task, end)
     wrong = check_records(task.draft.artifacts, task.cell.outputs)
     if collected.missing:
         wrong = wrong or f"did not write {', '.join(collected.missing)}"
@@ -182,7 +203,7 @@ def _status(task: CellTask, end: Exit, collected: Collected) -> tuple[Status, Fa
     return (Status.INVALID, Failure(type="Invalid", msg=wrong)) if wrong else (Status.OK, None)
 
 
-def _failed_status(task: CellTask, end: Exit) -> tuple[Status, Failure]:
+def failed_status(task: CellTask, end: Exit) -> tuple[Status, Failure]:
     """Return how a cell ended whose process failed or was ended."""
     logs = (task.draft.stderr, task.draft.stdout)
     if end.stop is Stop.TIMEOUT:

@@ -19,12 +19,15 @@ from kernels_bench_tools.run.cache.entry import StoredResult
 from kernels_bench_tools.run.cell import (
     DEFAULT_TIMEOUT_SECONDS,
     CellTask,
+    calls_harness,
     conclude,
     finish,
     outdated,
+    run_judged,
     write_inputs,
 )
 from kernels_bench_tools.run.cell_outputs import Collected, collect_outputs, open_folder
+from kernels_bench_tools.run.cell_records import mark_unjudged
 from kernels_bench_tools.run.environment.base import CellEnvironment, Prepared, write_script
 from kernels_bench_tools.run.environment.variables import (
     COMPILED,
@@ -34,13 +37,15 @@ from kernels_bench_tools.run.environment.variables import (
 )
 from kernels_bench_tools.run.locks import device_lock
 from kernels_bench_tools.run.log_text import hide_paths, without_paths
+from kernels_bench_tools.run.process.judge import Judge, judge_paths, replace_outputs
 from kernels_bench_tools.run.process.logs import Tail
 from kernels_bench_tools.run.process.reaper import reaper
-from kernels_bench_tools.run.process.run import Processes, wait_for
+from kernels_bench_tools.run.process.run import Exit, Processes, wait_for
 from kernels_bench_tools.run.progress import Progress
 from kernels_bench_tools.run.session import Session
 from kernels_bench_tools.schema.build import CONTEXT_VARIABLE
 from kernels_bench_tools.schema.device import Device
+from kernels_bench_tools.schema.judge import Job
 from kernels_bench_tools.schema.record import Failure, Status
 
 
@@ -108,6 +113,7 @@ class LocalExecutor:
         self._environment = environment
         self._progress = progress
         self._lock = threading.Lock()
+        self._judges: dict[str, Judge] = {}
         self._stopped = threading.Event()
 
     def prepare(
@@ -207,23 +213,32 @@ class LocalExecutor:
             os.utime(compiled)  # its last use
         work_fd = open_folder(work)
         try:
-            inputs = write_inputs(folder, self._project, task)
+            judge = self._judge(task, python, folder) if calls_harness(task.cell) else None
+            inputs = write_inputs(folder, self._project, task, judge.socket if judge else "")
             own = self._environment.variables(home)
             if self._variables is not None:
                 worker = forwarded_variables(own)
                 own = {name: value for name, value in own.items() if name not in worker} | self._variables
             passed = {name: os.environ[name] for name in task.policy.pass_env if name in os.environ}
-            end = self._processes.run(
-                [python, str(task.node.notebook.script_path(task.cell))],
-                folder=work,
-                variables={**own, **compiler_caches(os.environ, compiled), **passed, **inputs},
-                stdout=task.draft.stdout,
-                stderr=task.draft.stderr,
-                timeout=task.cell.timeout or DEFAULT_TIMEOUT_SECONDS,
-                marker=(CONTEXT_VARIABLE, inputs[CONTEXT_VARIABLE]),
-                watch=watch,
-                memory_limit=task.policy.memory_limit,
-            )
+            start = ["-m", "kernels_bench_tools.measure.start"] if judge else []
+            command = [python, *start, str(task.node.notebook.script_path(task.cell))]
+
+            def run(*, append: bool = False) -> Exit:
+                return self._processes.run(
+                    command,
+                    folder=work,
+                    variables={**own, **compiler_caches(os.environ, compiled), **passed, **inputs},
+                    stdout=task.draft.stdout,
+                    stderr=task.draft.stderr,
+                    timeout=task.cell.timeout or DEFAULT_TIMEOUT_SECONDS,
+                    marker=(CONTEXT_VARIABLE, inputs[CONTEXT_VARIABLE]),
+                    watch=watch,
+                    memory_limit=task.policy.memory_limit,
+                    append=append,
+                )
+
+            end, judged = run_judged(run, judge, task) if judge else (run(), [])
+            replace_outputs(folder / "judged", work, judged)
             try:
                 collected = collect_outputs(
                     work_fd, task.cell.outputs, task.draft.artifacts, task.policy.artifact_limit
@@ -235,12 +250,38 @@ class LocalExecutor:
         records = task.draft.artifacts.rglob("*.jsonl") if task.cell.measures else ()
         for log in (task.draft.stdout, task.draft.stderr, *records):
             hide_paths(log, {work: "", home: "~", **self._hidden})
+        if task.cell.measures:
+            mark_unjudged(task.draft.artifacts, except_for=judged)
         return conclude(task, end, collected)
+
+    def _judge(self, task: CellTask, python: str, folder: Path) -> Judge | None:
+        """Return the process that judges a cell, ready for it; None without torch in the environment.
+
+        One process judges all cells with the same torch.
+        """
+        paths = judge_paths(python)
+        if not paths:
+            return None
+        torch = next((one.name for path in paths for one in Path(path).glob("torch-*.dist-info")), "")
+        with self._lock:
+            judge = self._judges.get(torch)
+            if judge is None or not judge.alive:
+                own = Path(tempfile.mkdtemp(prefix="judge-", dir=reaper().folder))
+                variables = self._environment.variables(own) | compiler_caches({}, own)
+                judge = self._judges[torch] = Judge(python, paths, variables, own)
+        (folder / "judged").mkdir()
+        device = "cpu" if self.device.kind == "cpu" else "cuda"
+        judge.begin(Job(context=task.context, device=device, folder=str(folder / "judged")))
+        return judge
 
     def interrupt(self) -> None:
         """End everything that runs, and start nothing more."""
         self._stopped.set()
         self._processes.interrupt()
+        self.close()
 
     def close(self) -> None:
-        """Do nothing: this machine has nothing to release."""
+        """End the processes that judge."""
+        with self._lock:
+            for judge in self._judges.values():
+                judge.close()

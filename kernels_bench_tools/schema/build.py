@@ -109,6 +109,8 @@ class CellContext(msgspec.Struct, kw_only=True):
     process: int = 0
     """Number of this process among those of the cell, from 0."""
     processes: int = 1
+    judge: str = ""
+    """Socket of the process that judges the cell; empty if it is judged in its own."""
 
     @classmethod
     def load(cls) -> CellContext:

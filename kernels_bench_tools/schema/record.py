@@ -90,6 +90,17 @@ class CacheState(_Labelled):
     UNKNOWN = "unknown"
 
 
+class Judged(StrEnum):
+    """Where outputs were compared, times checked, and the record written."""
+
+    SEPARATELY = "separately"
+    """In a process without code of the cell."""
+    IN_PROCESS = "in process"
+    """In the process of the implementation, by the harness; also in old files."""
+    NOT = "not"
+    """A file that the cell wrote by itself, or a stranger."""
+
+
 class Flag(StrEnum):
     """An observation about a measurement, with its texts. A flag of ``REJECTING`` excludes it from ranking."""
 
@@ -447,6 +458,7 @@ class Record(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     """Reference kernel to its milliseconds before and after the workloads of this process."""
     ceilings: dict[str, Rate] = msgspec.field(default_factory=dict)
     """Peak rates measured in this process, GB/s or TFLOP/s (``matmul_<dtype>``); in files on its first record only."""
+    judged: Judged = Judged.IN_PROCESS
     trust: str = ""
     """Which integrity checks were done, and what they cannot detect."""
     span_ms: Milliseconds | None = None

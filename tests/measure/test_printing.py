@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from kernels_bench_tools.measure.harness import heading, result_line
+from kernels_bench_tools.measure.task import heading, result_line
 from kernels_bench_tools.schema.record import (
     Failure,
     Flag,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,13 +15,29 @@ from kernels_bench_tools.measure.correctness.compare import (
     compare,
     require_outputs,
 )
+from kernels_bench_tools.measure.failure import failed_status
 from kernels_bench_tools.measure.integrity.memory import fingerprint, poison_memory, same_bits
-from kernels_bench_tools.measure.operator import Inputs, Operator, Workload
-from kernels_bench_tools.schema.record import Flag
+from kernels_bench_tools.measure.operator import Inputs, Operator, Workload, tensors_of
+from kernels_bench_tools.schema.record import Flag, Status
 
 SMALL_SEEDS = 2
 """Further seeds that are checked, on the operator's smaller version of the workload."""
 _MAX_REASON = 120
+
+
+@dataclass(frozen=True)
+class Case:
+    """Names the inputs of one call, which follow from the workload."""
+
+    seed: int
+    smaller: bool = False
+    """Whether they are of the operator's smaller version of the workload."""
+    edge: int = -1
+    """Number of the edge case; -1 for ordinary inputs."""
+
+
+CallCase = Callable[[Case, Inputs], tuple[Any, bool]]
+"""Calls an implementation on the inputs of a case; returns its output, and whether it changed inputs that it may not."""
 
 
 @dataclass
@@ -56,30 +72,47 @@ SmallerResults = dict[tuple[Any, ...], Correctness]
 
 
 def check(
+    operator: Operator, workload: Workload, function: Callable[..., Any], inputs: Inputs
+) -> Correctness:
+    """Check a function of this process on copies of its inputs, with poisoned memory; see :func:`check_calls`."""
+    of_workload = operator.for_workload(workload)
+    like: list[Tensor] = []
+
+    def call(_: Case, given: Inputs) -> tuple[Any, bool]:
+        copies = tuple(_copy(value) for value in given)
+        for one in (given[0], *like):
+            poison_memory(one, str(given[0].device))
+        output = function(*copies)
+        like[:] = without_memory(output)
+        return output, changed_inputs(of_workload, copies, given)
+
+    return check_calls(operator, workload, call, inputs)
+
+
+def check_calls(
     operator: Operator,
     workload: Workload,
-    function: Callable[..., Any],
+    call: CallCase,
     inputs: Inputs,
     known: SmallerResults | None = None,
 ) -> Correctness:
-    """Compare ``function`` with the reference, and its error with that of torch's operator.
+    """Compare an implementation with the reference, and its error with that of torch's operator.
 
-    Checks the workload's inputs, twice, with poisoned memory; then other seeds and the edge cases on the operator's
-    smaller version of the workload, whose results are taken from ``known`` and added to it. An edge case, or all values
-    of the smaller size, may be refused by an exception, which is noted. Refusing only some values of a size is wrong.
-    Exceptions on the workload's inputs are raised.
+    Checks the workload's inputs, twice; then other seeds and the edge cases on the operator's smaller version of the
+    workload, whose results are taken from ``known`` and added to it. An edge case, or all values of the smaller size,
+    may be refused by an exception, which is noted. Refusing only some values of a size is wrong. Exceptions on the
+    workload's inputs are raised.
     """
     operator = operator.for_workload(workload)
     tolerance = operator.tolerance_of(operator.outputs[0], inputs)
     corr: dict[str, Any] = {"ref": "float64", "rtol": tolerance.rtol, "atol": tolerance.atol, "cases": 0}
     result = Correctness(ok=False, corr=corr)
-    given = [fingerprint(value) for value in inputs if isinstance(value, Tensor)]
     try:
-        _check_workload(result, operator, function, inputs)
+        _check_workload(result, operator, workload, call, inputs)
         device = str(inputs[0].device)
-        smaller = _on_smaller(operator, workload, function, device, {} if known is None else known)
+        smaller = _on_smaller(operator, workload, call, device, {} if known is None else known)
         result.merge(smaller)
-        if smaller.refuses_size and (error := _check_seeds(result, operator, function, workload, device)):
+        if smaller.refuses_size and (error := _check_seeds(result, operator, call, workload, device)):
             raise _refused_values(error)
     except WrongResultError as wrong:
         result.reason = str(wrong)
@@ -87,21 +120,18 @@ def check(
     result.ok = not result.reason
     if not result.ok and Flag.NONDETERMINISTIC in result.flags:
         result.flags.remove(Flag.NONDETERMINISTIC)  # means nothing for a wrong result
-    if given != [fingerprint(value) for value in inputs if isinstance(value, Tensor)]:
-        result.add(Flag.INPUT_MUTATED)  # these were passed to no call: it reached for them by other ways
     return result
 
 
 def _check_workload(
-    result: Correctness, operator: Operator, function: Callable[..., Any], inputs: Inputs
+    result: Correctness, operator: Operator, workload: Workload, call: CallCase, inputs: Inputs
 ) -> None:
-    outputs = require_outputs(_call(result, operator, function, inputs), operator, inputs)
+    case = Case(workload.seed)
+    outputs = require_outputs(_call(result, call, case, inputs), operator, inputs)
     first = [fingerprint(value) for value in outputs]
+    del outputs
     # The second call is compared: the size of the outputs is known now, so that memory for them can be poisoned.
-    for value in outputs:
-        poison_memory(value)
-    del outputs, value
-    output = _call(result, operator, function, inputs)
+    output = _call(result, call, case, inputs)
     compared = compare(output, operator, inputs)
     worst = compared.worst.found
     result.absmax = worst.absmax
@@ -119,7 +149,7 @@ def _check_workload(
 
 
 def _on_smaller(
-    operator: Operator, workload: Workload, function: Callable[..., Any], device: str, known: SmallerResults
+    operator: Operator, workload: Workload, call: CallCase, device: str, known: SmallerResults
 ) -> Correctness:
     """Return the result on the smaller workload, computed now or for an earlier workload with the same one."""
     smaller = operator.smaller(workload)
@@ -127,13 +157,15 @@ def _on_smaller(
     if key in known:
         return known[key]
     result = Correctness(ok=True, corr={"cases": 0})
-    error = _check_seeds(result, operator, function, smaller, device)
+    error = _check_seeds(result, operator, call, smaller, device, smaller=True)
     if error is not None:
         result.refuses_size = True
         _note_refused(result.corr, "size " + " x ".join(map(str, smaller.axes.values())), error)
-    for name, case in operator.edge_cases(smaller, operator.inputs(smaller, device, workload.seed)):
+    ordinary = operator.inputs(smaller, device, workload.seed)
+    for number, (name, inputs) in enumerate(operator.edge_cases(smaller, ordinary)):
+        case = Case(workload.seed, smaller=True, edge=number)
         # Precision is not compared on edge cases: torch's operator may lose fewer digits there by chance.
-        error = _check_case(result, operator, function, name, case, False)
+        error = _check_case(result, operator, call, name, case, inputs, precision=False)
         if error is not None:
             _note_refused(result.corr, name, error)
     known[key] = result
@@ -141,13 +173,19 @@ def _on_smaller(
 
 
 def _check_seeds(
-    result: Correctness, operator: Operator, function: Callable[..., Any], workload: Workload, device: str
+    result: Correctness,
+    operator: Operator,
+    call: CallCase,
+    workload: Workload,
+    device: str,
+    *,
+    smaller: bool = False,
 ) -> Exception | None:
     """Check other values of a size; return the first exception if it refuses all of them. Refusing only some is wrong."""
-    errors = [
-        _check_case(result, operator, function, f"seed {seed}", operator.inputs(workload, device, seed), True)
-        for seed in range(workload.seed + 1, workload.seed + 1 + SMALL_SEEDS)
-    ]
+    errors = []
+    for seed in range(workload.seed + 1, workload.seed + 1 + SMALL_SEEDS):
+        case, inputs = Case(seed, smaller=smaller), operator.inputs(workload, device, seed)
+        errors.append(_check_case(result, operator, call, f"seed {seed}", case, inputs, precision=True))
     refused = [error for error in errors if error is not None]
     if 0 < len(refused) < SMALL_SEEDS:
         raise _refused_values(refused[0])
@@ -157,17 +195,19 @@ def _check_seeds(
 def _check_case(
     result: Correctness,
     operator: Operator,
-    function: Callable[..., Any],
+    call: CallCase,
     name: str,
+    case: Case,
     inputs: Inputs,
+    *,
     precision: bool,
 ) -> Exception | None:
     """Check one case; return the exception by which it was refused."""
     try:
-        output = _call(result, operator, function, inputs)
-    except torch.OutOfMemoryError:
-        raise
+        output = _call(result, call, case, inputs)
     except Exception as error:
+        if failed_status(error) is Status.OOM:
+            raise
         return error
     try:
         _conclude(result, compare(output, operator, inputs), precision=precision)
@@ -183,15 +223,26 @@ def _conclude(result: Correctness, compared: OutputComparison, *, precision: boo
     compared.require_correct()
 
 
-def _call(result: Correctness, operator: Operator, function: Callable[..., Any], inputs: Inputs) -> Any:
-    """Return the result on copies of ``inputs``, with poisoned memory; add a flag if it changed them."""
-    copies = tuple(_copy(value) for value in inputs)
-    poison_memory(inputs[0])
-    output = function(*copies)
-    for number, (copy, original) in enumerate(zip(copies, inputs, strict=True)):
-        if isinstance(original, Tensor) and number not in operator.in_place and not same_bits(copy, original):
-            result.add(Flag.INPUT_MUTATED)
+def _call(result: Correctness, call: CallCase, case: Case, inputs: Inputs) -> Any:
+    output, changed = call(case, inputs)
+    if changed:
+        result.add(Flag.INPUT_MUTATED)
     return output
+
+
+def without_memory(output: Any) -> list[Tensor]:
+    """Return tensors like those of an output that hold no memory."""
+    return [torch.empty_like(value, device="meta") for value in tensors_of(output) if type(value) is Tensor]
+
+
+def changed_inputs(operator: Operator, after: Sequence[Any], before: Inputs) -> bool:
+    """Return whether inputs differ that the operator may not overwrite."""
+    return any(
+        isinstance(original, Tensor)
+        and number not in operator.in_place
+        and not (type(value) is Tensor and same_bits(value, original))
+        for number, (value, original) in enumerate(zip(after, before, strict=True))
+    )
 
 
 def _copy(value: Any) -> Any:

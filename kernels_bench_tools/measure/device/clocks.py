@@ -109,14 +109,17 @@ class ClockSampler:
         return [one for one in found if start <= one.seconds <= end]
 
 
-def summarize_clocks(samples: Sequence[ClockSample], in_band_mhz: int = 0) -> Clocks | None:
-    """Summarize the samples while the device was busy; None if nothing is known."""
+def summarize_clocks(
+    samples: Sequence[ClockSample], in_band_mhz: int = 0, processes: int = 1
+) -> Clocks | None:
+    """Summarize the samples while the device was busy; None if nothing is known. ``processes`` of ours use it."""
     busy: Sequence[Any] = [one for one in samples if IDLE not in one.reasons] or samples
     if not busy:
         return Clocks(in_band_mhz=in_band_mhz) if in_band_mhz else None
     reasons = frozenset[str]().union(*(one.reasons for one in busy)) - {IDLE}
     if POWER_CAP in reasons and not _fell(busy):
         reasons -= {POWER_CAP}
+    # Processes are counted, since a container may list ours under other numbers.
     return Clocks(
         sm_mhz=round(median(one.sm_mhz for one in busy)),
         sm_mhz_min=min(one.sm_mhz for one in busy),
@@ -125,7 +128,7 @@ def summarize_clocks(samples: Sequence[ClockSample], in_band_mhz: int = 0) -> Cl
         power_w=round(max(one.power_w for one in busy), 1),
         temperature_c=max(one.temperature_c for one in busy),
         throttle=sorted(reasons),
-        other_processes=max(_others(one.pids) for one in busy),
+        other_processes=max(max(0, len(set(one.pids)) - processes) for one in busy),
         samples=len(samples),
     )
 
@@ -142,8 +145,3 @@ def _fell(samples: Sequence[ClockSample]) -> bool:
     """Return whether the clock under the power cap was lower than its highest, by more than noise."""
     capped = min(one.sm_mhz for one in samples if POWER_CAP in one.reasons)
     return capped < (1 - CLOCK_DROP) * max(one.sm_mhz for one in samples)
-
-
-def _others(pids: Sequence[int]) -> int:
-    """Return the number of other processes: all but one, since a container may list this one under another number."""
-    return max(0, len(set(pids)) - 1)

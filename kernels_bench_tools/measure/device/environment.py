@@ -9,11 +9,9 @@ from functools import cache
 from importlib import metadata
 
 import torch
-from msgspec.structs import replace
 
-from kernels_bench_tools.schema.build import CellContext
 from kernels_bench_tools.schema.device import Device, cpu_device, cuda_device, query_gpu
-from kernels_bench_tools.schema.record import Environment, Provenance
+from kernels_bench_tools.schema.record import Environment
 
 _distributions = cache(metadata.packages_distributions)
 
@@ -54,11 +52,6 @@ def describe_environment(device: Device, torch_name: str) -> Environment:
         if clocks and all(clock.isdigit() for clock in clocks):
             environment.sm_clock_mhz, environment.memory_clock_mhz = map(int, clocks)
     return environment
-
-
-def describe_provenance(context: CellContext, seed: int) -> Provenance:
-    """Return the provenance of a record."""
-    return replace(context.provenance(), packages=imported_packages(), seed=seed)
 
 
 def imported_packages() -> dict[str, str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,7 +13,6 @@ from kernels_bench_tools.measure.correctness.compare import is_plausible
 from kernels_bench_tools.measure.integrity.memory import (
     active_modes,
     copy_elsewhere,
-    fingerprint,
     lazy_reason,
     poison_memory,
     same_bits,
@@ -36,6 +35,8 @@ TRUST = (
 )
 """For ``Record.trust``."""
 
+EARLY_BINDINGS: list[Bindings] = []
+"""Those from before the cell's script ran, if it was started by :mod:`..start`."""
 OBSERVED_CALLS = 5
 REPEATS = 3
 """Calls with the same inputs before the first refill: unwritten memory is not correct three times."""
@@ -66,11 +67,10 @@ class Guard:
         self.device = device
         self.reasons: dict[Flag, str] = {}
         """The flags found since the last ``inspect``, with a sentence each."""
-        self._bindings = Bindings()
+        self._bindings = EARLY_BINDINGS[0] if EARLY_BINDINGS else Bindings()
         self._inspected = take_snapshot()
         self._modes = active_modes()
         self._correct = True
-        self._remembered: list[tuple[Inputs, list[int]]] = []
 
     def inspect(
         self, operator: Operator, workload: Workload, function: Callable[..., Any], inputs: Inputs
@@ -80,7 +80,7 @@ class Guard:
         Returns ``lazy_output``, ``thread_injection``, ``aliased_output``, ``input_mutated``, ``stale_output`` or
         ``timer_tamper``.
         """
-        self.reasons, self._correct, self._remembered = {}, True, []
+        self.reasons, self._correct = {}, True
         # At new addresses, so that results cached by address are from here.
         working = tuple(copy_elsewhere(value) if isinstance(value, Tensor) else value for value in inputs)
         inspection = _Inspection(operator, workload, function, inputs, working)
@@ -90,31 +90,6 @@ class Guard:
         self._inspected = take_snapshot()
         self._check_timers()
         return list(self.reasons)
-
-    def remember(self, input_sets: Sequence[Inputs]) -> None:
-        """Store fingerprints of the inputs of timed calls, for ``check_outputs``."""
-        self._remembered = [(inputs, _fingerprints(inputs)) for inputs in input_sets]
-
-    def check_outputs(self, operator: Operator, kept: Iterable[tuple[Inputs, Any]]) -> list[Flag]:
-        """Compare outputs of timed calls with the reference; ``kept`` has the inputs as they were before each call.
-
-        An implementation that failed the correctness check gets no further flag for wrong outputs. Returns
-        ``stale_output`` if an output is wrong, ``lazy_output``, or ``input_mutated`` if remembered inputs changed.
-        """
-        before = set(self.reasons)
-        for inputs, bits in self._remembered:
-            if _changed(operator, bits, _fingerprints(inputs)):
-                self._add(Flag.INPUT_MUTATED, "a timed call changed its inputs")
-        # With shared memory or overwritten inputs, a later call has changed this one's output.
-        overwritten = self.reasons.keys() & {Flag.INPUT_MUTATED, Flag.ALIASED_OUTPUT}
-        for inputs, output in kept:
-            if not self._is_plain(output, inputs) or not self._correct or overwritten:
-                continue
-            if not is_plausible(output, operator, inputs):
-                self._add(
-                    Flag.STALE_OUTPUT, "the output of a timed call was wrong, those of untimed calls correct"
-                )
-        return [flag for flag in self.reasons if flag not in before]
 
     def finish(self) -> list[Flag]:
         """Check threads, processes and timers again, after timing; return ``thread_injection``, ``timer_tamper``."""
@@ -211,12 +186,3 @@ def _refill(working: Inputs, source: Inputs) -> None:
     for value, new in zip(working, source, strict=True):
         if isinstance(value, Tensor):
             value.copy_(new)
-
-
-def _fingerprints(inputs: Inputs) -> list[int]:
-    return [fingerprint(value) if isinstance(value, Tensor) else 0 for value in inputs]
-
-
-def _changed(operator: Operator, before: list[int], after: list[int]) -> bool:
-    pairs = enumerate(zip(before, after, strict=True))
-    return any(old != new for number, (old, new) in pairs if number not in operator.in_place)

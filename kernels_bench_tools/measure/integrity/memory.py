@@ -111,8 +111,8 @@ def storage_address(value: Any) -> int:
     return value.untyped_storage().data_ptr()
 
 
-def poison_memory(like: Tensor) -> None:
-    """Fill the memory that the next outputs like this tensor are likely to get with NaN.
+def poison_memory(like: Tensor, device: str | None = None) -> None:
+    """Fill the memory that the next outputs like this tensor are likely to get with NaN; by default on its device.
 
     A kernel that skips elements then returns NaN instead of the previous call's correct result. Allocators hand out
     recently freed blocks, so blocks of this size are filled and freed; memory in use is not touched.
@@ -123,7 +123,7 @@ def poison_memory(like: Tensor) -> None:
     try:
         count = max(_MIN_BLOCKS, min(_MAX_BLOCKS, _BYTES // (like.numel() * like.element_size())))
         blocks = [
-            torch.empty_strided(like.shape, like.stride(), dtype=like.dtype, device=like.device)
+            torch.empty_strided(like.shape, like.stride(), dtype=like.dtype, device=device or like.device)
             for _ in range(count)
         ]
     except torch.OutOfMemoryError:  # then no free memory is left to be returned unwritten

@@ -7,11 +7,8 @@ import re
 from functools import cache
 from math import ceil
 from pathlib import Path
-from typing import Any
 
 import torch
-
-from kernels_bench_tools.measure.operator import size_in_bytes
 
 CUDA_INPUT_SETS = 3
 """On CUDA the flush makes calls cold; sets with different values prevent results from being cached by pointer. More
@@ -23,7 +20,7 @@ MAX_INPUT_SETS = 256
 FREE_MEMORY_SHARE = 0.4
 """Largest share of the device's free memory for input sets."""
 KEPT_SHARE = 0.1
-"""Outputs larger than this share of the free memory are not kept, except the last one."""
+"""Largest share of the device's free memory for outputs that are kept."""
 
 
 def input_set_count(set_bytes: int, device: str) -> int:
@@ -47,10 +44,12 @@ def free_bytes(device: str) -> int:
         return 2 * MAX_ROTATED_BYTES
 
 
-def fits_beside(output: Any, device: str) -> bool:
-    """Return whether an output is small enough to be kept during further calls."""
-    values = output if isinstance(output, tuple | list) else (output,)
-    return sum(size_in_bytes(value) for value in values) <= KEPT_SHARE * free_bytes(device)
+def calls_at_once(output_bytes: int, device: str) -> int:
+    """Return how many outputs can be kept at the same time."""
+    room = int(KEPT_SHARE * free_bytes(device))
+    return max(
+        1, (room if device.startswith("cuda") else min(room, MAX_ROTATED_BYTES)) // max(output_bytes, 1)
+    )
 
 
 def cache_bytes(device: str) -> int:

@@ -1,19 +1,15 @@
-"""Timed calls on the CPU, by the host's monotonic clock, rotating through input sets; how long threads wait for a core."""
+"""State of the CPU's caches before a timed call, and how long threads wait for a core."""
 
 from __future__ import annotations
 
 import resource
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import cycle
 from pathlib import Path
-from time import perf_counter, perf_counter_ns
-from typing import Any
+from time import perf_counter
 
 from kernels_bench_tools.measure.operator import Inputs, size_in_bytes, tensors_of
-from kernels_bench_tools.measure.timing.caches import CPU_CACHES, fits_beside, last_level_cache_bytes
-from kernels_bench_tools.measure.timing.cuda import choose_calls
-from kernels_bench_tools.measure.timing.sampling import Call
+from kernels_bench_tools.measure.timing.caches import CPU_CACHES, last_level_cache_bytes
 from kernels_bench_tools.schema.record import CacheState
 
 MAX_WAITING = 0.05
@@ -24,41 +20,13 @@ MIN_WAITING_SECONDS = 0.01
 """One wait of a time slice disturbs one sample."""
 
 
-class CpuTimer:
-    """Times calls of one function, which rotate through the input sets."""
-
-    def __init__(self, function: Callable[..., Any], input_sets: Sequence[Inputs]) -> None:
-        self._function = function
-        self._turn = cycle(input_sets)
-        # The arguments of a backward pass are tuples of tensors.
-        given = [value for inputs in input_sets for entry in inputs for value in tensors_of(entry)]
-        total = sum(map(size_in_bytes, given))
-        # Outputs pass through the cache too, so that half of the bytes may be inputs.
-        cold = total >= CPU_CACHES / 2 * last_level_cache_bytes()
-        self.cache = CacheState.ROTATED if cold else CacheState.HOT
-        """State of the caches when a call begins."""
-
-    def by_clock(self, count: int) -> list[Call]:
-        """Time ``count`` calls."""
-        calls = []
-        for _ in range(count):
-            inputs = next(self._turn)
-            start = perf_counter_ns()
-            output = self._function(*inputs)
-            calls.append(Call((perf_counter_ns() - start) / 1e6))
-            del output
-        return calls
-
-    def keep_outputs(self, count: int) -> list[tuple[Inputs, Any]]:
-        """Make ``count`` further calls; return inputs and output of some random ones and of the last."""
-        chosen, kept = choose_calls(count), []
-        for number in range(count):
-            inputs = next(self._turn)
-            output = self._function(*inputs)
-            if number in chosen and (number == count - 1 or fits_beside(output, "cpu")):
-                kept.append((inputs, output))
-            del output
-        return kept
+def cache_state(input_sets: Sequence[Inputs]) -> CacheState:
+    """Return the state of the CPU's caches when a call begins that rotates through these sets."""
+    # The arguments of a backward pass are tuples of tensors.
+    given = [value for inputs in input_sets for entry in inputs for value in tensors_of(entry)]
+    # Outputs pass through the cache too, so that half of the bytes may be inputs.
+    cold = sum(map(size_in_bytes, given)) >= CPU_CACHES / 2 * last_level_cache_bytes()
+    return CacheState.ROTATED if cold else CacheState.HOT
 
 
 @dataclass(frozen=True)
@@ -79,24 +47,32 @@ class Waiting:
 
 
 class CoreWaits:
-    """Counts how long threads wait for a core, from its creation on."""
+    """Counts how long threads wait for a core, during ``with`` blocks."""
 
     def __init__(self) -> None:
-        self._start, self._switches, self._waited = perf_counter(), _switches(), _waited()
+        self._seconds, self._switches = 0.0, 0
+        self._waited: dict[str, tuple[float, int]] = {}
+
+    def __enter__(self) -> None:
+        """Count from now on."""
+        self._start, self._switches_before, self._before = perf_counter(), _switches(), _waited()
+
+    def __exit__(self, *_: object) -> None:
+        """Add what was counted."""
+        self._seconds += perf_counter() - self._start
+        self._switches += _switches() - self._switches_before
+        for name, (waited, slices) in _waited().items():
+            waited_before, slices_before = self._before.get(name, (0.0, 0))
+            known, known_slices = self._waited.get(name, (0.0, 0))
+            self._waited[name] = known + waited - waited_before, known_slices + slices - slices_before
 
     def read(self, samples: int) -> Waiting:
         """Return what was counted so far, during so many timed calls."""
-        seconds = perf_counter() - self._start
-        changes = [
-            (now - before, slices - slices_before)
-            for name, (now, slices) in _waited().items()
-            for before, slices_before in [self._waited.get(name, (0.0, 0))]
-        ]
-        longest = max((waited for waited, _ in changes), default=0.0)
+        longest = max((waited for waited, _ in self._waited.values()), default=0.0)
         # A wait ends with a time slice: with fewer slices than that, hardly any sample of many short calls has waited.
-        hit = sum(slices for _, slices in changes) > MAX_WAITING * samples
-        disturbed = hit and longest > max(MAX_WAITING * seconds, MIN_WAITING_SECONDS)
-        return Waiting(min(longest / seconds, 1.0), disturbed, _switches() - self._switches)
+        hit = sum(slices for _, slices in self._waited.values()) > MAX_WAITING * samples
+        disturbed = hit and longest > max(MAX_WAITING * self._seconds, MIN_WAITING_SECONDS)
+        return Waiting(min(longest / max(self._seconds, 1e-9), 1.0), disturbed, self._switches)
 
 
 def _switches() -> int:

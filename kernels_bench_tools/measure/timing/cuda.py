@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import random
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
-from itertools import cycle
 from statistics import median
 from time import perf_counter_ns
 from typing import Any
 
 import torch
 
-from kernels_bench_tools.measure.operator import Inputs
-from kernels_bench_tools.measure.timing.caches import fits_beside
+from kernels_bench_tools.measure.operator import Inputs, size_in_bytes, tensors_of
 from kernels_bench_tools.measure.timing.cupti import Batch, record_activities, split_batch
 from kernels_bench_tools.measure.timing.sampling import Call
 
@@ -34,8 +31,8 @@ between processes without idle time (attention, a large matmul), and by 0.1 % wi
 MAX_IDLE_MS = 10.0
 MIN_IDLE_CALL_MS = 0.05
 """Shorter calls need no idle time: the flush between them takes longer."""
-KEPT_CALLS = 3
-"""Outputs that are kept for checking, besides the last one."""
+COPY = "Memcpy DtoD (Device -> Device)"
+"""What CUPTI calls a copy within the device."""
 _CALIBRATION_CYCLES = 2_000_000
 _CLOSING_CYCLES = 1
 _SANE_MHZ = range(100, 5000)
@@ -55,7 +52,10 @@ class ReadFlush:
 
 
 class CudaTimer:
-    """Times calls of one function, which rotate through all input sets; ``cold`` flushes the L2 cache before each."""
+    """Times calls of one function; ``cold`` flushes the L2 cache before each.
+
+    ``following`` returns the arguments of each call, by default ``inputs``, with so many ``copies`` on the device.
+    """
 
     def __init__(
         self,
@@ -64,14 +64,20 @@ class CudaTimer:
         device: str,
         *,
         cold: bool = True,
-        more_inputs: Sequence[Inputs] = (),
+        following: Callable[[], Inputs] | None = None,
+        copies: int = 0,
+        keep: bool = False,
     ) -> None:
         self._function = function
         self._inputs = inputs
-        self._device = device
-        self._turn = cycle([inputs, *more_inputs])
+        self._following = following or (lambda: inputs)
+        self._keep = keep
+        self.outputs: list[Any] = []
+        """Of all calls of the last batch, if they are kept."""
+        self.output_bytes = 0
+        """Of one call."""
         self._flush: Callable[[], None] = ReadFlush(device) if cold else lambda: None
-        self._flush_kernels = _flush_kernels(device) if cold else {}
+        self._own = {**(_flush_kernels(device) if cold else {}), **({COPY: copies} if copies else {})}
         # The host queues the whole call while the opening marker spins, so that the device never waits for the
         # host within a call. Twice the time allows for the profiler's overhead.
         self.submit_ms = self._submit_ms()
@@ -86,32 +92,24 @@ class CudaTimer:
 
     def by_events(self, count: int) -> list[Call]:
         """Time ``count`` calls with a pair of events each, which adds about 4 us per call."""
+        self.outputs.clear()
         pairs = [(_Event(enable_timing=True), _Event(enable_timing=True)) for _ in range(count)]
         for start, end in pairs:
-            inputs = next(self._turn)
+            inputs = self._following()
             self._settle()
             self._flush()
             _sleep(self._opening_cycles)
             start.record()
-            self._function(*inputs)
+            output = self._function(*inputs)
             end.record()
+            self._release(output)
+            del output
         _synchronize()
         return [Call(_elapsed_ms(start, end)) for start, end in pairs]
 
     def by_kernels(self, count: int) -> list[Call]:
         """Time calls by their kernels; raise ``MarkersMissingError`` or ``NoKernelError`` if they are not all known."""
         return self._split(record_activities(lambda: self._bracketed(count)), count).calls
-
-    def keep_outputs(self, count: int) -> list[tuple[Inputs, Any]]:
-        """Make ``count`` further calls just like the timed ones; return inputs and output of some.
-
-        These are ``KEPT_CALLS`` random calls, which an implementation cannot predict, and the last one. Of outputs
-        that are too large, only the last one is kept.
-        """
-        chosen = choose_calls(count)
-        kept: list[tuple[Inputs, Any]] = []
-        self._split(record_activities(lambda: self._bracketed(count, chosen, kept)), count)
-        return kept
 
     @property
     def clock_mhz(self) -> int:
@@ -121,25 +119,23 @@ class CudaTimer:
         found = round(median(self._clock_mhz))
         return found if found in _SANE_MHZ else 0
 
-    def _bracketed(
-        self,
-        count: int,
-        chosen: Collection[int] = (),
-        kept: list[tuple[Inputs, Any]] | None = None,
-    ) -> None:
-        for number in range(count):
-            inputs = next(self._turn)
+    def _bracketed(self, count: int) -> None:
+        self.outputs.clear()
+        for _ in range(count):
+            inputs = self._following()
             self._settle()
             self._flush()
             _sleep(self._opening_cycles)
             output = self._function(*inputs)
             _sleep(_CLOSING_CYCLES)
-            last = number == count - 1
-            if kept is not None and number in chosen and (last or fits_beside(output, self._device)):
-                kept.append((inputs, output))
+            self._release(output)
             del output  # otherwise two outputs are alive during the next call
         # Separates the last marker from the end of the session, where clocks may disagree.
         self._flush()
+
+    def _release(self, output: Any) -> None:
+        if self._keep:
+            self.outputs.append(output)
 
     def _settle(self) -> None:
         """Leave the GPU idle before a call that may draw much power."""
@@ -158,7 +154,7 @@ class CudaTimer:
         return min(IDLE_CALLS * ms, MAX_IDLE_MS) / 1e3 if ms >= MIN_IDLE_CALL_MS else 0.0
 
     def _split(self, activities: Sequence[Any], count: int) -> Batch:
-        own = {name: launches * (count + 1) for name, launches in self._flush_kernels.items()}
+        own = {name: launches * (count + 1) for name, launches in self._own.items()}
         batch = split_batch(activities, count, own)
         self.escaped.update(batch.escaped)
         # The duration of the closing marker, which does not spin, is a marker's overhead.
@@ -174,15 +170,12 @@ class CudaTimer:
         for _ in range(5):
             _synchronize()
             start = perf_counter_ns()
-            self._function(*self._inputs)
+            output = self._function(*self._inputs)
             times.append((perf_counter_ns() - start) / 1e6)
+            self.output_bytes = sum(map(size_in_bytes, tensors_of(output)))
+            del output
         _synchronize()
         return median(times)
-
-
-def choose_calls(count: int) -> frozenset[int]:
-    """Return the numbers of the calls whose outputs are kept: some at random, and the last."""
-    return frozenset({*random.SystemRandom().sample(range(count), min(KEPT_CALLS, count)), count - 1})
 
 
 @cache

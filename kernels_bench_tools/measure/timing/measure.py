@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-import random
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from statistics import median
 from typing import Any
 
+from kernels_bench_tools.measure.changing_inputs import InputSets
 from kernels_bench_tools.measure.device.clocks import ClockSampler, clock_flags, summarize_clocks
 from kernels_bench_tools.measure.operator import Inputs
-from kernels_bench_tools.measure.timing.cpu import CoreWaits, CpuTimer, Waiting
-from kernels_bench_tools.measure.timing.cuda import CudaTimer
+from kernels_bench_tools.measure.timing.batches import Batches
+from kernels_bench_tools.measure.timing.calls import Method, TimedCalls
+from kernels_bench_tools.measure.timing.cpu import Waiting
 from kernels_bench_tools.measure.timing.cupti import MarkersMissingError, kernel_table, retry
-from kernels_bench_tools.measure.timing.quantities import measure_quantities
 from kernels_bench_tools.measure.timing.sampling import (
+    MIN_SAMPLES,
     Call,
     SamplingLimits,
     WarmUp,
@@ -24,6 +26,7 @@ from kernels_bench_tools.measure.timing.sampling import (
     sample,
     sample_flags,
     summarize,
+    timing,
     warm_up,
 )
 from kernels_bench_tools.schema.record import CacheState, Clocks, Flag, Kernel, Latency, Quantities, Timer
@@ -35,15 +38,16 @@ CPU_LIMITS = SamplingLimits(warmup_seconds=0.2, sample_seconds=0.5, precision=0.
 CPU_ATTEMPTS, CPU_PAUSE_SECONDS = 3, 0.5
 """How often a call is sampled while other processes disturb it; with the pauses, two seconds more."""
 EVENTS_SECONDS = 0.05
-KEEP_SECONDS = 0.1
+QUANTITY_SECONDS = 0.1
+"""Time for each other quantity; at least six calls are made in any case."""
+WARM_CALLS = 3
+"""Before hot calls are timed."""
 COOL_DOWN_SECONDS = 1.0
 EVENT_PAIR_MS = 0.006
 """An event pair adds about 4 us to the kernel's time."""
 EVENT_SHARE = 0.05
 SLOWED_SHARE = 0.01
 """An event pair always takes longer than its kernels; if it is faster by this share, the profiler slowed them down."""
-
-Kept = tuple[Inputs, Any]
 
 
 @dataclass(frozen=True)
@@ -60,70 +64,71 @@ class TimingResult:
     """The other times of a CUDA call; None on the CPU."""
     clocks: Clocks | None = None
     flags: list[Flag] = field(default_factory=list)
-    kept: list[Kept] = field(default_factory=list, repr=False)
-    """Inputs and output of some calls made exactly like the timed ones."""
 
 
 def measure(
     function: Callable[..., Any],
     input_sets: Sequence[Inputs],
     device: str,
+    limits: SamplingLimits | None = None,
+) -> TimingResult:
+    """Time a function of this process, whose inputs do not change between calls; see :func:`measure_calls`."""
+    calls = TimedCalls(function, InputSets(input_sets), device)
+    return measure_calls(Batches(calls, len(input_sets)), device, limits=limits)
+
+
+def measure_calls(
+    batches: Batches,
+    device: str,
     *,
     clocks: ClockSampler | None = None,
     limits: SamplingLimits | None = None,
+    processes: int = 1,
 ) -> TimingResult:
-    """Time ``function`` on a CUDA device by its kernels, on other devices by the host's clock.
+    """Time calls on a CUDA device by their kernels, on other devices by the host's clock.
 
-    The function is already compiled; calls rotate through the input sets. Without a sampler of the clocks only the
-    in-band clock is known. Raises ``NoKernelError`` if it launched nothing on the CUDA device.
+    The function is already compiled. Without a sampler of the clocks only the in-band clock is known. ``processes``
+    of ours use the device. Raises ``NoKernelError`` if a call launched nothing on the CUDA device.
     """
     if device.startswith("cuda"):
         sampler = clocks or ClockSampler("")
-        return _CudaMeasurement(function, input_sets, device, limits or CUDA_LIMITS).run(sampler)
-    return _measure_cpu(function, input_sets, limits or CPU_LIMITS)
+        return _CudaMeasurement(batches, limits or CUDA_LIMITS, processes).run(sampler)
+    return _measure_cpu(batches, limits or CPU_LIMITS)
 
 
 class _CudaMeasurement:
     """Timing of one function on one workload."""
 
-    def __init__(
-        self, function: Callable[..., Any], input_sets: Sequence[Inputs], device: str, limits: SamplingLimits
-    ) -> None:
-        self._function, self._sets, self._device, self._limits = function, input_sets, device, limits
-        self._timer = CudaTimer(function, input_sets[0], device, more_inputs=input_sets[1:])
+    def __init__(self, batches: Batches, limits: SamplingLimits, processes: int) -> None:
+        self._batches, self._limits, self._processes = batches, limits, processes
+        self._by_events, self._by_kernels = batches.draw(Method.EVENTS), batches.draw(Method.KERNELS)
         self._note = ""
 
     def run(self, clocks: ClockSampler) -> TimingResult:
         """Measure all quantities, the headline first."""
         start = time.monotonic()
+        state = self._batches.state()
         calls, latency = self._steady()
         end = time.monotonic()
         table = kernel_table(calls)
-        call_seconds = (latency.p50 + self._timer.submit_ms) / 1e3 + self._timer.idle_seconds
-        events = self._timer.by_events(affordable(EVENTS_SECONDS, call_seconds))
+        call_seconds = (latency.p50 + state.submit_ms) / 1e3 + state.idle_seconds
+        events = self._by_events(affordable(EVENTS_SECONDS, call_seconds))
         events_ms = median(call.ms for call in events)
         slowed = profiler_slows(events_ms, latency.p50)
         if slowed:
             latency = self._without_profiler(latency, call_seconds)
-        quantities = measure_quantities(
-            self._function,
-            self._sets[0],
-            self._device,
-            device_ms=latency.p50,
-            kernels=sum(kernel.count for kernel in table),
-            by_events=slowed,
-        )
-        kept = self._keep(call_seconds)
+        launches = sum(kernel.count for kernel in table)
+        quantities = measure_quantities(self._batches, latency.p50, launches, by_events=slowed)
         spans = [call.span_ms for call in calls if call.span_ms is not None]
         span_ms = median(spans) if spans and not slowed else None
-        found = summarize_clocks(clocks.samples(start, end), self._timer.clock_mhz)
+        found = summarize_clocks(clocks.samples(start, end), self._batches.clock_mhz, self._processes)
         flags = [
             *([Flag.PROFILER_SLOWED] if slowed else []),
             *self._flags(latency, quantities, events_ms, span_ms),
             *sample_flags(latency, self._limits.tick_ms),
             *clock_flags(found),
         ]
-        return TimingResult(latency, table, span_ms, events_ms, self._note, quantities, found, flags, kept)
+        return TimingResult(latency, table, span_ms, events_ms, self._note, quantities, found, flags)
 
     def _steady(self) -> tuple[list[Call], Latency]:
         """Sample; if the time drifted, let the GPU cool down and sample again."""
@@ -134,23 +139,24 @@ class _CudaMeasurement:
         return calls, latency
 
     def _cold(self) -> tuple[list[Call], Latency]:
-        timer, limits = self._timer, self._limits
-        warm = warm_up(timer.by_events, limits)
+        limits = self._limits
+        warm = warm_up(self._by_events, limits)
         source = Timer.CUPTI
         try:
             # The first session initializes CUPTI, which is not part of the sampling time.
-            retry(lambda: timer.by_kernels(1))
+            retry(lambda: self._by_kernels(1))
+            self._batches.restart()
             calls, reason = sample(
-                lambda n: retry(lambda: timer.by_kernels(n)), limits, warm.seconds_per_call
+                lambda n: retry(lambda: self._by_kernels(n)), limits, warm.seconds_per_call
             )
         except MarkersMissingError as error:
             source, self._note = Timer.EVENTS, f"timed by events: {error}"
-            calls, reason = sample(timer.by_events, limits, warm.seconds_per_call)
+            calls, reason = sample(self._by_events, limits, warm.seconds_per_call)
         return calls, self._summarize(calls, source, warm.calls, reason)
 
     def _without_profiler(self, seen: Latency, call_seconds: float) -> Latency:
         """Sample by events, for kernels that the profiler slows down."""
-        calls, reason = sample(self._timer.by_events, self._limits, call_seconds)
+        calls, reason = sample(self._by_events, self._limits, call_seconds)
         self._note = f"with the profiler {seen.p50:.5g} ms"
         return self._summarize(calls, Timer.EVENTS, seen.warmup + seen.reps, reason)
 
@@ -159,28 +165,20 @@ class _CudaMeasurement:
             calls,
             timer=timer,
             cache=CacheState.READ_FLUSH,
-            input_sets=len(self._sets),
+            input_sets=len(self._batches.changes),
             warmup=warmup,
             stop_reason=reason,
             tick_ms=self._limits.tick_ms,
         )
 
-    def _keep(self, call_seconds: float) -> list[Kept]:
-        # A random number, so that an implementation cannot recognize these calls.
-        count = min(random.SystemRandom().randint(6, 12), affordable(KEEP_SECONDS, call_seconds))
-        try:
-            return self._timer.keep_outputs(count)
-        except MarkersMissingError:
-            return []
-
     def _flags(
         self, latency: Latency, quantities: Quantities, events_ms: float, span_ms: float | None
     ) -> list[Flag]:
         flags = []
-        if self._timer.escaped:
+        if self._batches.escaped:
             flags.append(Flag.STREAM_ESCAPE)
-            names = ", ".join(name[:60] for name, _ in self._timer.escaped.most_common(3))
-            escapes = f"{self._timer.escaped.total()} activities outside of their call: {names}"
+            names = ", ".join(name[:60] for name, _ in Counter(self._batches.escaped).most_common(3))
+            escapes = f"{len(self._batches.escaped)} activities outside of their call: {names}"
             self._note = f"{self._note}; {escapes}" if self._note else escapes
         submit = quantities.host_submit
         if submit is not None and submit.p50 > latency.p50:
@@ -205,28 +203,45 @@ def profiler_slows(events_ms: float, kernels_ms: float) -> bool:
     return events_ms < (1 - SLOWED_SHARE) * kernels_ms
 
 
-def _measure_cpu(
-    function: Callable[..., Any], input_sets: Sequence[Inputs], limits: SamplingLimits
-) -> TimingResult:
-    timer = CpuTimer(function, input_sets)
+def _measure_cpu(batches: Batches, limits: SamplingLimits) -> TimingResult:
+    draw = batches.draw(Method.CLOCK)
     attempts: list[tuple[Waiting, WarmUp, list[Call], str]] = []
     while not attempts or (attempts[-1][0].disturbed and len(attempts) < CPU_ATTEMPTS):
         if attempts:
             time.sleep(CPU_PAUSE_SECONDS)
-        warm = warm_up(timer.by_clock, limits)
-        waits = CoreWaits()
-        calls, reason = sample(timer.by_clock, limits, warm.seconds_per_call)
-        attempts.append((waits.read(len(calls)), warm, calls, reason))
+        warm = warm_up(draw, limits)
+        batches.restart()
+        batches.calls.watch_waits()
+        calls, reason = sample(draw, limits, warm.seconds_per_call)
+        attempts.append((batches.calls.waits(len(calls)), warm, calls, reason))
     waiting, warm, calls, reason = min(attempts, key=lambda attempt: attempt[0].share)
     latency = summarize(
         calls,
         timer=Timer.MONOTONIC,
-        cache=timer.cache,
-        input_sets=len(input_sets),
+        cache=batches.state().cache,
+        input_sets=len(batches.changes),
         warmup=warm.calls,
         stop_reason=reason,
     )
-    count = min(random.SystemRandom().randint(6, 12), affordable(KEEP_SECONDS, warm.seconds_per_call))
+    batches.clock(affordable(QUANTITY_SECONDS, warm.seconds_per_call))
     flags = [*([Flag.DISTURBED] if waiting.disturbed else []), *sample_flags(latency)]
-    note = str(waiting) if waiting.disturbed else ""
-    return TimingResult(latency, note=note, flags=flags, kept=timer.keep_outputs(count))
+    return TimingResult(latency, note=str(waiting) if waiting.disturbed else "", flags=flags)
+
+
+def measure_quantities(
+    batches: Batches, device_ms: float, kernels: int, *, by_events: bool = False
+) -> Quantities:
+    """Measure the other quantities of a warm CUDA function; ``device_ms`` and ``kernels`` are per call."""
+    state = batches.state(hot=True)
+    count = affordable(QUANTITY_SECONDS, (device_ms + state.submit_ms) / 1e3)
+    fitting = max(MIN_SAMPLES, min(count, state.at_once - WARM_CALLS))
+    method = Method.HOT_EVENTS if by_events else Method.HOT_KERNELS
+    try:
+        hot = timing([call.ms for call in batches.hot(method, fitting + WARM_CALLS)[WARM_CALLS:]])
+    except MarkersMissingError:
+        hot = None  # unlike the headline, it is not measured again by events
+    return Quantities(
+        device_hot=hot,
+        host_submit=timing([call.ms for call in batches.hot(Method.HOST_SUBMIT, 1, device_ms, kernels)]),
+        e2e=timing([call.ms for call in batches.clock(count, hot=True)]),
+    )

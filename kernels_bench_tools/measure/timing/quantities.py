@@ -1,4 +1,4 @@
-"""Times beside the headline: hot device time, host time, end-to-end time, and the start of the process."""
+"""The host's part of a call on a CUDA device, and the time since the process started."""
 
 from __future__ import annotations
 
@@ -12,52 +12,21 @@ from typing import Any
 import torch
 
 from kernels_bench_tools.measure.operator import Inputs
-from kernels_bench_tools.measure.timing.cuda import CudaTimer, cycles_per_ms, spin
-from kernels_bench_tools.measure.timing.cupti import MarkersMissingError
-from kernels_bench_tools.measure.timing.sampling import MIN_SAMPLES, affordable, timing
-from kernels_bench_tools.schema.record import Quantities, Timing
+from kernels_bench_tools.measure.timing.cuda import cycles_per_ms, spin
+from kernels_bench_tools.measure.timing.sampling import MIN_SAMPLES, affordable
 
 SECONDS = 0.1
-"""Time for each quantity; at least six calls are made in any case."""
+"""Time for the host's part; at least six calls are made in any case."""
 QUEUE = 800
 """Kernels that can be queued without waiting for the device: the queue holds about 1024."""
 MAX_SPIN_MS = 200.0
-_WARM_CALLS = 3
 _START_TIME = 21
 """Index of a process's start in ``/proc/self/stat``, in clock ticks since boot."""
 _MAX_START_MS = 3_600_000.0
 _synchronize = torch.cuda.synchronize  # bound before an implementation can replace it
 
 
-def measure_quantities(
-    function: Callable[..., Any],
-    inputs: Inputs,
-    device: str,
-    *,
-    device_ms: float,
-    kernels: int,
-    by_events: bool = False,
-) -> Quantities:
-    """Measure the other quantities of a warm CUDA function; ``device_ms`` and ``kernels`` are per call."""
-    hot = CudaTimer(function, inputs, device, cold=False)
-    call_seconds = (device_ms + hot.submit_ms) / 1e3
-    return Quantities(
-        device_hot=_device_hot(hot, affordable(SECONDS, call_seconds), by_events),
-        host_submit=timing(list(_host_submit(function, inputs, hot.submit_ms, device_ms, kernels))),
-        e2e=timing(list(_end_to_end(function, inputs, affordable(SECONDS, call_seconds)))),
-    )
-
-
-def _device_hot(timer: CudaTimer, count: int, by_events: bool) -> Timing | None:
-    draw = timer.by_events if by_events else timer.by_kernels
-    try:
-        calls = draw(count + _WARM_CALLS)
-    except MarkersMissingError:
-        return None  # unlike the headline, it is not measured again by events
-    return timing([call.ms for call in calls[_WARM_CALLS:]])
-
-
-def _host_submit(
+def host_submit(
     function: Callable[..., Any], inputs: Inputs, submit_ms: float, device_ms: float, kernels: int
 ) -> Iterator[float]:
     """Yield the host's milliseconds per call; a spinning kernel keeps the device busy, and the queue has room."""
@@ -77,17 +46,6 @@ def _host_submit(
             del output
             taken += 1
     _synchronize()
-
-
-def _end_to_end(function: Callable[..., Any], inputs: Inputs, count: int) -> Iterator[float]:
-    """Yield the milliseconds from an idle device to the end of the call's work."""
-    for _ in range(count):
-        _synchronize()
-        before = perf_counter_ns()
-        output = function(*inputs)
-        _synchronize()
-        yield (perf_counter_ns() - before) / 1e6
-        del output
 
 
 def since_process_start_ms() -> float | None:

@@ -74,18 +74,19 @@ class Processes:
         marker: tuple[str, str] | None = None,
         watch: Callable[[], None] = lambda: None,
         memory_limit: int | None = None,
+        append: bool = False,
     ) -> Exit:
         """Run a command to its end, then kill every process that it has left.
 
         The middle of a long log is removed. ``marker`` is a variable and its value that identify processes which
         left the session. ``watch`` is called repeatedly while the command runs, and once after. ``memory_limit`` is
-        that of :class:`MemoryWatch`. After :meth:`interrupt`, an ``InterruptedBuildError`` is raised.
+        that of :class:`MemoryWatch`. With ``append``, the logs are continued. After :meth:`interrupt`, an ``InterruptedBuildError`` is raised.
         """
         from kernels_bench_tools.run.process.memory import MemoryWatch
 
         started = time.monotonic()
         owned = {**variables, OWNER_VARIABLE: reaper().owner}
-        for log in (stdout, stderr):
+        for log in () if append else (stdout, stderr):
             log.write_bytes(b"")
         # Append mode, since programs may open the streams again by name.
         with stdout.open("ab") as out, stderr.open("ab") as err:

@@ -1,0 +1,185 @@
+"""One implementation, in the process that calls and times it.
+
+What it is given and what its outputs are worth is decided by :mod:`.trial`, in this process or in another.
+"""
+
+from __future__ import annotations
+
+import gc
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from time import perf_counter_ns
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from kernels_bench_tools.hub import loaded_kernels
+from kernels_bench_tools.measure.changing_inputs import InputSets
+from kernels_bench_tools.measure.correctness.check import Case, without_memory
+from kernels_bench_tools.measure.device.environment import (
+    describe_device,
+    describe_environment,
+    imported_packages,
+)
+from kernels_bench_tools.measure.integrity.guard import Guard
+from kernels_bench_tools.measure.integrity.memory import poison_memory
+from kernels_bench_tools.measure.modes import changing, in_mode, timed_function
+from kernels_bench_tools.measure.operator import Inputs, Operator, Workload
+from kernels_bench_tools.measure.timing.calls import TimedCalls
+from kernels_bench_tools.schema.build import FORWARD
+from kernels_bench_tools.schema.record import Environment, Flag, HubKernel
+
+PROCESS_SEEDS = 1000
+"""Distance between the seeds of two processes, so that each measures with other values."""
+RECOMPILE_LIMIT = 64
+
+
+@dataclass(frozen=True)
+class Called:
+    """The result of one call."""
+
+    output: Any
+    arguments: list[Any]
+    """The inputs after the call."""
+    ms: float
+
+
+@dataclass(frozen=True)
+class Description:
+    """What a process says of itself."""
+
+    environment: Environment
+    packages: dict[str, str]
+    hub: list[HubKernel]
+    """Kernels that it has loaded from the hub."""
+
+
+class Candidate(TimedCalls):
+    """An implementation of the forward operator, on one workload after the other."""
+
+    def __init__(
+        self,
+        operator: Operator,
+        workloads: Sequence[Workload],
+        function: Callable[..., Any],
+        device: str,
+        *,
+        mode: str = FORWARD,
+        guard: Guard | None = None,
+    ) -> None:
+        super().__init__(function, InputSets([()]), device)
+        self._forward, self._workloads, self._implementation, self._mode = operator, workloads, function, mode
+        self._guard = guard or Guard(device)
+
+    def start(self, number: int, process: int) -> None:
+        """Begin with a workload; each process has other inputs."""
+        _reset_compiler()
+        workload = self._workloads[number]
+        self._workload = replace(workload, seed=workload.seed + PROCESS_SEEDS * process)
+        self._operator = in_mode(self._forward, self._mode).for_workload(self._workload)
+        forward = self._forward.for_workload(self._workload)
+        self._timed = timed_function(forward, self._implementation, self._mode)
+        self._changing = changing(forward, self._mode)
+        self._edge_cases: Iterator[tuple[str, Inputs]] | None = None
+        self._edge = -1
+        self._like: list[Tensor] = []
+
+    def call(self, case: Case) -> Called:
+        """Call it on the inputs of a case, with poisoned memory."""
+        inputs = self._inputs(case)
+        for like in [value for value in inputs[:1] if isinstance(value, Tensor)] + self._like:
+            poison_memory(like, self._device)
+        self._synchronize()
+        start = perf_counter_ns()
+        output = self._timed.call(*inputs)
+        self._synchronize()
+        ms = (perf_counter_ns() - start) / 1e6
+        self._like = without_memory(output)
+        return Called(output, list(inputs), ms)
+
+    def _inputs(self, case: Case) -> Inputs:
+        workload = self._operator.smaller(self._workload) if case.smaller else self._workload
+        inputs = self._operator.inputs(workload, self._device, case.seed)
+        if case.edge < 0:
+            return inputs
+        if self._edge_cases is None or case.edge <= self._edge:
+            self._edge_cases, self._edge = iter(self._operator.edge_cases(workload, inputs)), -1
+        found: Inputs = ()
+        while self._edge < case.edge:
+            found = next(self._edge_cases)[1]
+            self._edge += 1
+        return found
+
+    def inspect(self) -> dict[Flag, str]:
+        """Look for background work, lazy or aliased outputs and replaced functions; return flags with their reasons."""
+        inputs = self._operator.inputs(self._workload, self._device, self._workload.seed)
+        self._guard.inspect(self._operator, self._workload, self._timed.call, inputs)
+        return dict(self._guard.reasons)
+
+    def prepare(self, sets: int) -> None:
+        """Make so many sets of inputs for the timed calls, and compile for them."""
+        rotated = [
+            self._operator.inputs(self._workload, self._device, self._workload.seed + number)
+            for number in range(sets)
+        ]
+        # Odd shapes among the edge cases may have left code compiled for any shape: compile again for this one.
+        if _reset_compiler():
+            self._timed.call(*rotated[0])
+        self.use(
+            self._timed.run,
+            InputSets(
+                rotated,
+                self._changing(rotated[0]),
+                overwritten=self._operator.in_place,
+                prepare=self._timed.prepare,
+            ),
+        )
+
+    def arguments(self, which: int) -> list[Any]:
+        """Return a set of inputs as it is now."""
+        return list(self.sets.inputs(which))
+
+    def finish(self) -> dict[Flag, str]:
+        """Look for replaced functions and background work after the timed calls; return flags with their reasons."""
+        self._guard.finish()
+        return dict(self._guard.reasons)
+
+    def peak_bytes(self) -> int | None:
+        """Return the memory that a call allocates on a CUDA device."""
+        if not self._device.startswith("cuda"):
+            return None
+        self.outputs = []
+        torch.cuda.synchronize()
+        before = torch.cuda.memory_allocated()
+        torch.cuda.reset_peak_memory_stats()
+        self._function(*self.sets.first)
+        torch.cuda.synchronize()
+        return int(torch.cuda.max_memory_allocated() - before)
+
+    def describe(self) -> Description:
+        """Describe this process; call it right after measuring, as clocks fall within milliseconds."""
+        environment = describe_environment(describe_device(self._device), self._device)
+        return Description(environment, imported_packages(), loaded_kernels())
+
+    def release(self) -> None:
+        """Free the memory of the workload."""
+        self.use(self._implementation, InputSets([()]))
+        gc.collect()
+        if self._device.startswith("cuda"):
+            torch.cuda.empty_cache()
+
+
+def _reset_compiler() -> bool:
+    """Drop what torch.compile compiled; return whether it was used at all."""
+    dynamo = sys.modules.get("torch._dynamo")
+    if dynamo is None:
+        return False
+    # Beyond the default of eight kernels, calls run eagerly without a message.
+    dynamo.config.recompile_limit = RECOMPILE_LIMIT
+    # Other packages import it too, and resetting it unused imports the whole compiler, which takes seconds.
+    if not dynamo.convert_frame.FRAME_COUNTER:
+        return False
+    dynamo.reset()
+    return True

@@ -1,0 +1,185 @@
+"""The process that judges the cells of a build: it makes inputs and references, compares, and writes the records.
+
+No code of a cell ever runs here. ``kbt`` starts it without ``.pth`` files and user settings, and tells it on standard
+input whose turn it is; the processes of cells connect to its socket.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import socket
+import sys
+import traceback
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from multiprocessing.connection import Connection, wait
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import torch
+
+from kernels_bench_tools.errors import KbtError
+from kernels_bench_tools.measure.candidate import Description
+from kernels_bench_tools.measure.device.clocks import ClockSampler
+from kernels_bench_tools.measure.device.environment import gpu_uuid
+from kernels_bench_tools.measure.device.peaks import measure_peaks
+from kernels_bench_tools.measure.failure import CallError
+from kernels_bench_tools.measure.modes import start_autograd
+from kernels_bench_tools.measure.operator import find_operator
+from kernels_bench_tools.measure.record import make_record
+from kernels_bench_tools.measure.remote import READY, RemoteCandidate
+from kernels_bench_tools.measure.session import BenchmarkSession, measure_sentinels_of
+from kernels_bench_tools.measure.task import Task, TaskState, measure_task
+from kernels_bench_tools.measure.trial import failed_trial
+from kernels_bench_tools.schema.judge import Ended, Job, Verdict
+from kernels_bench_tools.schema.record import Environment, Record
+from kernels_bench_tools.schema.record_io import write_records
+
+
+@dataclass
+class _Device:
+    """What is measured once."""
+
+    name: str
+    clocks: ClockSampler
+    peaks: dict[str, float] = field(default_factory=dict)
+
+
+class _Judge:
+    """Judges one cell after the other."""
+
+    def __init__(self, server: socket.socket) -> None:
+        self._server = server
+        self._devices: dict[str, _Device] = {}
+        self._stack = ExitStack()
+
+    def judge(self, job: Job) -> None:
+        """Judge the processes of one cell until ``kbt`` says that the cell has ended."""
+        os.chdir(job.folder)
+        states: list[TaskState] = []
+        number, done_before = 0, -1
+        while True:
+            ready = wait([self._server, sys.stdin.fileno()])
+            if self._server in ready:
+                accepted, _ = self._server.accept()
+                if number == len(states):
+                    states.append(TaskState())
+                with Connection(accepted.detach()) as connection:
+                    self._connected(connection, job, states[number])
+                number += 1
+                continue
+            ended = _read(Ended)
+            done = sum(state.done for state in states)
+            if ended.failure and number:
+                _note_crash(states[number - 1], ended)
+            more = ended.crashed and done > done_before and any(_unfinished(state) for state in states)
+            _write(Verdict(more=more, files=[] if more else _write_files(states)))
+            if not more:
+                return
+            number, done_before = 0, done
+
+    def _connected(self, connection: Connection, job: Job, state: TaskState) -> None:
+        """Judge what one call of ``run_benchmark`` asks for."""
+        remote = RemoteCandidate(connection)
+        try:
+            session = self._session(job.device)
+            connection.send_bytes(READY)
+            task = msgspec.json.decode(connection.recv_bytes(2**20), type=Task)
+            state.task = task = _held_to(task, job)
+            if task.measures_peaks and not session.peaks:
+                session.peaks.update(measure_peaks(job.device))
+            records = measure_task(task, remote, session, job.context, print=remote.print, state=state)
+            remote.finish_run(records)
+        except (ConnectionError, EOFError, BrokenPipeError):
+            return  # it has ended; ``kbt`` says how
+        except (KbtError, msgspec.MsgspecError) as error:
+            remote.fail(str(error))
+        except Exception as error:
+            traceback.print_exc()
+            remote.fail(f"the judge failed: {type(error).__name__}: {error}")
+
+    def _session(self, device: str) -> BenchmarkSession:
+        if device not in self._devices:
+            clocks = self._stack.enter_context(ClockSampler(gpu_uuid(device)))
+            self._devices[device] = _Device(device, clocks)
+            start_autograd(device)
+            gc.freeze()  # torch alone is a million objects
+        known = self._devices[device]
+        sentinels = {name: [ms] for name, ms in measure_sentinels_of(device).items()}
+        return BenchmarkSession(
+            device=device, clocks=known.clocks, separate=True, peaks=known.peaks, sentinels=sentinels
+        )
+
+
+def _held_to(task: Task, job: Job) -> Task:
+    """Return the task with what ``kbt`` knows better; ``KbtError`` if it is not of the cell's operator or device."""
+    operator = find_operator(task.operator)
+    where = f"{job.context.notebook}: run_benchmark({task.operator!r})"
+    expected = job.context.operator.rpartition("/")[2]
+    if expected and operator.name != expected:
+        raise KbtError(
+            where, f"measures another operator than {expected!r}, in whose folder the notebook is", ""
+        )
+    if task.device.partition(":")[0] != job.device.partition(":")[0]:
+        raise KbtError(where, f"measures on {task.device!r}, and this build measures on {job.device!r}", "")
+    if Path(task.file).name != task.file or not task.file.endswith(".jsonl"):
+        raise KbtError(
+            where, f"writes to {task.file!r}", "The name of a .jsonl file in the working directory"
+        )
+    task.selected()
+    task.device = job.device
+    task.implementation = job.context.implementation or task.implementation
+    return task
+
+
+def _write_files(states: list[TaskState]) -> list[str]:
+    """Write all records once more, since the cell could reach the files while it ran; return the names of the files."""
+    found: dict[Path, list[Record]] = {}
+    for state in states:
+        if state.file is not None:
+            found.setdefault(state.file.path, []).extend(state.file.records)
+    for path, records in found.items():
+        path.unlink(missing_ok=True)
+        write_records(path, records)
+    return sorted(map(str, found))
+
+
+def _unfinished(state: TaskState) -> bool:
+    return state.task is None or state.done < len(state.task.selected())
+
+
+def _note_crash(state: TaskState, ended: Ended) -> None:
+    """Write the record of the workload during which a cell's process ended."""
+    if state.file is None or state.info is None or state.task is None or state.started == state.done:
+        return
+    assert ended.failure is not None
+    workload = state.task.selected()[state.done]
+    trial = failed_trial(CallError(ended.status, ended.failure), ended.status)
+    nothing = Description(Environment(), {}, [])
+    state.file.append(make_record(state.info, workload, trial, state.description or nothing))
+    state.done += 1
+
+
+def _read(kind: type[Any]) -> Any:
+    line = sys.stdin.buffer.readline()
+    if not line:
+        raise SystemExit  # kbt has ended
+    return msgspec.json.decode(line, type=kind)
+
+
+def _write(answer: Verdict) -> None:
+    sys.stdout.buffer.write(msgspec.json.encode(answer) + b"\n")
+    sys.stdout.buffer.flush()
+
+
+def main(path: str) -> None:
+    """Listen on the socket ``path``, and judge until standard input ends."""
+    with torch.no_grad(), socket.socket(socket.AF_UNIX) as server:
+        server.bind(path)
+        server.listen()
+        judge = _Judge(server)
+        _write(Verdict())
+        while True:
+            judge.judge(_read(Job))

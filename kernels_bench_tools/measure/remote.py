@@ -1,0 +1,235 @@
+"""A candidate in another process: its methods are called by messages over a Unix socket.
+
+Messages are JSON, never pickled. Tensors on the CPU follow as bytes; those on a CUDA device are opened by their
+handles, without a copy. The process of the candidate is not trusted: what it sends is checked or compared.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+import traceback
+from collections.abc import Callable
+from contextlib import suppress
+from functools import cache, partial
+from multiprocessing.connection import Connection
+from typing import Any, get_type_hints
+
+import msgspec
+import torch
+from torch import Tensor
+from torch.nn import Parameter
+
+from kernels_bench_tools.measure.candidate import Candidate
+from kernels_bench_tools.measure.failure import CallError, failed_status, failure_of
+from kernels_bench_tools.measure.integrity.memory import lazy_reason
+from kernels_bench_tools.measure.timing.cupti import MarkersMissingError, NoKernelError
+from kernels_bench_tools.schema.record import Failure, Record, Status
+
+MOST_BYTES = 2**36
+"""Of one message; more would be a mistake or an attack."""
+READY = b"ready"
+_SPIN_SECONDS = 0.002
+"""A core that waits for the next call without sleeping does not lower its clock."""
+_METHODS = (
+    *("start", "call", "inspect", "prepare", "arguments", "finish", "peak_bytes", "release", "describe"),
+    *("open", "batch", "change_next", "clocked", "output", "watch_waits", "waits"),
+)
+_RAISED: dict[str, type[Exception]] = {
+    error.__name__: error for error in (MarkersMissingError, NoKernelError)
+}
+
+
+class _Request(msgspec.Struct):
+    """A call of a method."""
+
+    method: str
+    arguments: list[Any]
+    options: dict[str, Any] = {}
+
+
+class _Reply(msgspec.Struct):
+    """What the method returned or raised."""
+
+    value: Any = None
+    status: Status | None = None
+    failure: Failure | None = None
+    buffers: int = 0
+    """Messages with the memory of tensors that follow."""
+
+
+class _SharedTensor(msgspec.Struct, tag="tensor"):
+    """A tensor of the other process."""
+
+    dtype: str
+    shape: list[int]
+    stride: list[int]
+    offset: int
+    buffer: int = -1
+    """Number of the message with its elements."""
+    handle: tuple[int, bytes, int, int, bytes, int, bytes, bool] | None = None
+    """Of its memory on a CUDA device."""
+
+
+class _Other(msgspec.Struct, tag="other"):
+    """A value that is no plain tensor."""
+
+    name: str
+    """Of its type."""
+
+
+class JudgeError(Exception):
+    """The process that judges refused the task or failed."""
+
+
+@cache
+def _hints(method: str) -> dict[str, Any]:
+    return get_type_hints(getattr(Candidate, method))
+
+
+def wait_for_turn(connection: Connection) -> None:
+    """Wait until the other side is ready for the candidate."""
+    if (message := connection.recv_bytes()) != READY:
+        raise JudgeError(message.decode())
+
+
+def serve(candidate: Candidate, connection: Connection) -> list[Record]:
+    """Call the candidate as the other side asks, until that has the records of all workloads; return them."""
+    while True:
+        _wait(connection)
+        request = msgspec.json.decode(connection.recv_bytes(), type=_Request)
+        if request.method == "print":
+            print(request.arguments[0], end="", flush=True)
+        elif request.method == "fail":
+            raise JudgeError(request.arguments[0])
+        elif request.method == "records":
+            return msgspec.convert(request.arguments[0], list[Record])
+        else:
+            _answer(candidate, connection, request)
+
+
+def _wait(connection: Connection) -> None:
+    end = time.perf_counter() + _SPIN_SECONDS
+    while not connection.poll(0) and time.perf_counter() < end:
+        pass
+
+
+def _answer(candidate: Candidate, connection: Connection, request: _Request) -> None:
+    buffers: list[bytes] = []
+    try:
+        hints = list(_hints(request.method).values())
+        arguments = [msgspec.convert(*pair) for pair in zip(request.arguments, hints, strict=False)]
+        with torch.no_grad():
+            value = getattr(candidate, request.method)(*arguments, **request.options)
+        reply = _Reply(msgspec.to_builtins(value, enc_hook=partial(_share, buffers)), buffers=len(buffers))
+    except Exception as error:
+        if failed_status(error) is Status.ERROR and type(error).__name__ not in _RAISED:
+            traceback.print_exc(file=sys.stderr)
+        buffers.clear()
+        reply = _Reply(status=failed_status(error), failure=failure_of(error))
+    connection.send_bytes(msgspec.json.encode(reply))
+    for buffer in buffers:
+        connection.send_bytes(buffer)
+
+
+def _share(buffers: list[bytes], value: Any) -> Any:
+    """Return the description of a value that is neither text nor a number."""
+    if type(value) not in (Tensor, Parameter) or lazy_reason(value, value.device):
+        return msgspec.to_builtins(_Other(type(value).__name__))
+    value = value.detach()
+    handle = None
+    if value.is_cuda:
+        torch.cuda.ipc_collect()
+        handle = value.untyped_storage()._share_cuda_()
+    else:
+        value = value.contiguous()
+        buffers.append(value.view(-1).view(torch.uint8).numpy().tobytes() if value.numel() else b"")
+    shared = _SharedTensor(
+        str(value.dtype).removeprefix("torch."),
+        list(value.shape),
+        list(value.stride()),
+        value.storage_offset(),
+        -1 if handle else len(buffers) - 1,
+        handle,
+    )
+    return msgspec.to_builtins(shared)
+
+
+class RemoteCandidate:
+    """The methods of a :class:`.candidate.Candidate` in another process; ``ConnectionError`` if that has ended."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        if name not in _METHODS:
+            raise AttributeError(name)
+        return partial(self._request, name)
+
+    def print(self, text: str) -> None:
+        """Print in the other process, whose output is the log."""
+        self._send(_Request("print", [text]))
+
+    def fail(self, message: str) -> None:
+        """End the service with an error."""
+        with suppress(ConnectionError):
+            self._send(_Request("fail", [message]))
+
+    def finish_run(self, records: list[Record]) -> None:
+        """End the service; its caller gets the records."""
+        self._send(_Request("records", [records]))
+
+    def _send(self, request: _Request) -> None:
+        try:
+            self._connection.send_bytes(msgspec.json.encode(request))
+        except OSError as error:
+            raise ConnectionError(str(error)) from None
+
+    def _request(self, method: str, *arguments: Any, **options: Any) -> Any:
+        self._send(_Request(method, list(arguments), options))
+        try:
+            reply = msgspec.json.decode(self._connection.recv_bytes(MOST_BYTES), type=_Reply)
+            buffers = [self._connection.recv_bytes(MOST_BYTES) for _ in range(reply.buffers)]
+        except (EOFError, OSError) as error:
+            raise ConnectionError(str(error)) from None
+        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+            raise _wrong_answer(method, error) from None
+        if reply.failure is not None:
+            if raised := _RAISED.get(reply.failure.type):
+                raise raised(reply.failure.msg)
+            raise CallError(reply.status or Status.ERROR, reply.failure)
+        try:
+            return msgspec.convert(_opened(reply.value, buffers), _hints(method)["return"])
+        except Exception as error:
+            raise _wrong_answer(method, error) from None
+
+
+def _wrong_answer(method: str, error: Exception) -> CallError:
+    message = f"its process gave no valid answer to {method!r}: {error}"
+    return CallError(Status.ERROR, Failure(type="Invalid", msg=message[:500]))
+
+
+def _opened(value: Any, buffers: list[bytes]) -> Any:
+    """Return the value with tensors in place of their descriptions."""
+    if isinstance(value, list):
+        return [_opened(one, buffers) for one in value]
+    if not isinstance(value, dict):
+        return value
+    if value.get("type") == "tensor":
+        return _tensor(msgspec.convert(value, _SharedTensor), buffers)
+    if value.get("type") == "other":
+        return type(str(value.get("name")), (), {})()
+    return {key: _opened(one, buffers) for key, one in value.items()}
+
+
+def _tensor(shared: _SharedTensor, buffers: list[bytes]) -> Tensor:
+    dtype = getattr(torch, shared.dtype)
+    if not isinstance(dtype, torch.dtype):
+        raise TypeError(shared.dtype)
+    if shared.handle is None:
+        memory = bytearray(buffers[shared.buffer])
+        flat = torch.frombuffer(memory, dtype=torch.uint8) if memory else torch.empty(0, dtype=torch.uint8)
+        return flat.view(dtype).view(shared.shape)
+    storage = torch.UntypedStorage._new_shared_cuda(*shared.handle)
+    empty = torch.empty(0, dtype=dtype, device=storage.device)
+    return empty.set_(storage, shared.offset, shared.shape, shared.stride)

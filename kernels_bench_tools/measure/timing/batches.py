@@ -1,0 +1,154 @@
+"""Decides how many calls are timed and with which inputs, and takes the outputs of random ones for comparison."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from time import perf_counter_ns
+from typing import Any, Protocol
+
+from kernels_bench_tools.measure.changing_inputs import new_change
+from kernels_bench_tools.measure.timing.calls import Method, Timed, TimerState
+from kernels_bench_tools.measure.timing.cpu import Waiting
+from kernels_bench_tools.measure.timing.sampling import Call
+
+PICKED = 4
+"""Random calls of the headline's samples whose outputs are compared. An implementation that is wrong in half of the
+calls, the least that changes a median, passes in one process of 16."""
+
+
+class Calls(Protocol):
+    """Those of an implementation, in this process or another; as in :class:`.calls.TimedCalls`."""
+
+    def open(self, *, hot: bool = False) -> TimerState:
+        """Make the timer for cold or hot calls."""
+
+    def batch(
+        self, method: Method, changes: Sequence[int], device_ms: float = 0.0, kernels: int = 0
+    ) -> Timed:
+        """Time a batch."""
+
+    def change_next(self, number: int, *, hot: bool = False) -> None:
+        """Change the inputs of the next clocked call."""
+
+    def clocked(self) -> float:
+        """Make one call; return its milliseconds."""
+
+    def output(self, number: int) -> Any:
+        """Return the output of a call of the last batch."""
+
+    def watch_waits(self) -> None:
+        """Count from now on how long threads wait for a core."""
+
+    def waits(self, samples: int) -> Waiting:
+        """Return what was counted, during so many timed calls."""
+
+
+@dataclass(frozen=True)
+class Picked:
+    """The output of a timed call."""
+
+    which: int
+    """Number of the set of inputs."""
+    changes: int
+    """How often the set had changed."""
+    output: Any
+
+
+class Batches:
+    """Times calls that rotate through ``sets`` sets of inputs, and knows what each call was given."""
+
+    def __init__(
+        self, calls: Calls, sets: int, *, keep: Callable[[Any], Any] = lambda output: output
+    ) -> None:
+        self.calls, self._keep = calls, keep
+        self.changes: list[list[int]] = [[] for _ in range(sets)]
+        """The changes of each set, in order."""
+        self.clocked_here: list[float] = []
+        """Milliseconds of the clocked calls by this process's clock."""
+        self.escaped: list[str] = []
+        self.clock_mhz = 0
+        self._turn = 0
+        self._states: dict[bool, TimerState] = {}
+        self._random: list[Picked] = []
+        self._others: list[Picked] = []
+        self._seen = 0
+
+    @property
+    def picked(self) -> list[Picked]:
+        """The outputs that are compared."""
+        return [*self._random, *self._others]
+
+    def state(self, *, hot: bool = False) -> TimerState:
+        """Return the timer's state; makes it at first."""
+        if hot not in self._states:
+            self._states[hot] = self.calls.open(hot=hot)
+        return self._states[hot]
+
+    def restart(self) -> None:
+        """Forget the outputs taken so far: what follows is the sample."""
+        self._random.clear()
+        self._seen = 0
+
+    def draw(self, method: Method) -> Callable[[int], list[Call]]:
+        """Return the function that times so many cold calls."""
+        return partial(self._cold, method)
+
+    def _cold(self, method: Method, count: int) -> list[Call]:
+        found: list[Call] = []
+        while len(found) < count:
+            changes = [new_change() for _ in range(min(count - len(found), self.state().at_once))]
+            where = [self._given(change) for change in changes]  # also of a batch that the profiler loses
+            timed = self.calls.batch(method, changes)
+            self.escaped, self.clock_mhz = timed.escaped, timed.clock_mhz or self.clock_mhz
+            self._pick(where)
+            found += timed.calls
+        return found
+
+    def hot(self, method: Method, count: int, device_ms: float = 0.0, kernels: int = 0) -> list[Call]:
+        """Time so many calls with the same inputs."""
+        self.state(hot=True)
+        changes = [new_change(), *[0] * (count - 1)]
+        self.changes[0].append(changes[0])
+        timed = self.calls.batch(method, changes, device_ms, kernels)
+        if method is not Method.HOST_SUBMIT:
+            number = random.SystemRandom().randrange(len(timed.calls))
+            self._others.append(self._take(0, len(self.changes[0]), number))
+        return timed.calls
+
+    def clock(self, count: int, *, hot: bool = False) -> list[Call]:
+        """Time so many calls, each alone, by the clock of their process and by this one's; ``hot``: with the first set."""
+        return list(self._clock(count, hot))
+
+    def _clock(self, count: int, hot: bool) -> Iterator[Call]:
+        for _ in range(count):
+            change = new_change()
+            where = self._given(change, hot=hot)
+            self.calls.change_next(change, hot=hot)
+            start = perf_counter_ns()
+            ms = self.calls.clocked()
+            self.clocked_here.append((perf_counter_ns() - start) / 1e6)
+            self._pick([where])
+            yield Call(ms)
+
+    def _given(self, change: int, *, hot: bool = False) -> tuple[int, int]:
+        """Note the change of the next set in turn; return the set's number and how often it has changed."""
+        which = 0 if hot else self._turn % len(self.changes)
+        self._turn += not hot
+        self.changes[which].append(change)
+        return which, len(self.changes[which])
+
+    def _pick(self, where: list[tuple[int, int]]) -> None:
+        """Take the output of a random call of a batch; each batch has the same chance to be among the last taken."""
+        choice = random.SystemRandom()
+        self._seen += 1
+        place = len(self._random) if len(self._random) < PICKED else choice.randrange(self._seen)
+        if place >= PICKED:
+            return
+        number = choice.randrange(len(where))
+        self._random[place : place + 1] = [self._take(*where[number], number)]
+
+    def _take(self, which: int, changes: int, number: int) -> Picked:
+        return Picked(which, changes, self._keep(self.calls.output(number)))

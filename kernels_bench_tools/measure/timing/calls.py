@@ -1,0 +1,183 @@
+"""Calls of one function on sets of inputs that change before each call, in the process that has the function.
+
+Batches are timed here. How many, and which outputs are looked at, is decided by :mod:`.batches`, which may run in
+another process: an implementation cannot know it before the calls are over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from time import perf_counter_ns
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from kernels_bench_tools.measure.changing_inputs import InputSets
+from kernels_bench_tools.measure.operator import Inputs, size_in_bytes, tensors_of
+from kernels_bench_tools.measure.timing.caches import calls_at_once
+from kernels_bench_tools.measure.timing.cpu import CoreWaits, Waiting, cache_state
+from kernels_bench_tools.measure.timing.cuda import CudaTimer
+from kernels_bench_tools.measure.timing.quantities import host_submit
+from kernels_bench_tools.measure.timing.sampling import Call
+from kernels_bench_tools.schema.record import CacheState
+
+_synchronize = torch.cuda.synchronize  # bound before an implementation can replace it
+
+
+class Method(StrEnum):
+    """How a batch is timed."""
+
+    EVENTS = "events"
+    KERNELS = "kernels"
+    HOT_EVENTS = "hot_events"
+    HOT_KERNELS = "hot_kernels"
+    HOST_SUBMIT = "host_submit"
+    CLOCK = "clock"
+    """By the host's clock, for the CPU."""
+
+    @property
+    def hot(self) -> bool:
+        """Whether all calls of a batch have the same inputs, which change between batches."""
+        return self in {Method.HOT_EVENTS, Method.HOT_KERNELS, Method.HOST_SUBMIT}
+
+
+@dataclass(frozen=True)
+class TimerState:
+    """What a timer knows before the first batch."""
+
+    cache: CacheState
+    at_once: int
+    """Calls of a batch whose outputs fit into memory."""
+    submit_ms: float = 0.0
+    """Approximate host time to issue one call."""
+    idle_seconds: float = 0.0
+    """Idle time before each call."""
+
+
+@dataclass(frozen=True)
+class Timed:
+    """A batch."""
+
+    calls: list[Call]
+    escaped: list[str]
+    """Names of activities outside of their call, of all batches so far."""
+    clock_mhz: int = 0
+
+
+def _copied(output: Any, into: Any = None) -> Any:
+    """Return a copy of an output, in the memory of an earlier one if that is like it."""
+    if type(output) in (tuple, list):
+        fits = type(into) is tuple and len(into) == len(output)
+        return tuple(_copied(one, into[n] if fits else None) for n, one in enumerate(output))
+    if type(output) is not Tensor or output.is_meta:
+        return output
+    if type(into) is Tensor and (into.shape, into.dtype) == (output.shape, output.dtype):
+        return into.copy_(output)
+    return output.clone()
+
+
+class TimedCalls:
+    """Times batches of calls of one function."""
+
+    def __init__(self, function: Callable[..., Any], sets: InputSets, device: str) -> None:
+        self._device = device
+        self.use(function, sets)
+
+    def use(self, function: Callable[..., Any], sets: InputSets) -> None:
+        """Time this function from now on."""
+        self._function, self.sets = function, sets
+        self.outputs: list[Any] = []
+        """Of the last batch."""
+        self._timers: dict[bool, CudaTimer] = {}
+        self._changes: Iterator[int] = iter(())
+        self._next: Inputs = ()
+        self._waits = CoreWaits()
+
+    def _synchronize(self) -> None:
+        if self._device.startswith("cuda"):
+            _synchronize()
+
+    def open(self, *, hot: bool = False) -> TimerState:
+        """Make the timer for cold or hot calls."""
+        if not self._device.startswith("cuda"):
+            size = sum(map(size_in_bytes, tensors_of(self._function(*self.sets.first))))
+            return TimerState(cache_state(self.sets.all), calls_at_once(size, self._device))
+        timer = self._timers[hot] = CudaTimer(
+            self._function,
+            self.sets.first,
+            self._device,
+            cold=not hot,
+            following=None if hot else self._following,
+            copies=0 if hot else self.sets.copies,
+            keep=True,
+        )
+        at_once = calls_at_once(timer.output_bytes, self._device)
+        return TimerState(CacheState.READ_FLUSH, at_once, timer.submit_ms, timer.idle_seconds)
+
+    def batch(
+        self, method: Method, changes: Sequence[int], device_ms: float = 0.0, kernels: int = 0
+    ) -> Timed:
+        """Time as many calls as there are changes; hot calls have the first set after the first change.
+
+        ``HOST_SUBMIT`` decides by itself how many, given ``device_ms`` and ``kernels`` of a call.
+        """
+        if method is Method.CLOCK:
+            with self._waits:
+                return Timed([Call(self._by_clock(change, n)) for n, change in enumerate(changes)], [])
+        self.outputs = []
+        timer = self._timers[method.hot]
+        if method.hot:
+            self.sets.changed(0, changes[0])
+        if method is Method.HOST_SUBMIT:
+            times = host_submit(self._function, self.sets.first, timer.submit_ms, device_ms, kernels)
+            return Timed([Call(ms) for ms in times], [])
+        self._changes = iter(changes)
+        by_events = method in {Method.EVENTS, Method.HOT_EVENTS}
+        calls = timer.by_events(len(changes)) if by_events else timer.by_kernels(len(changes))
+        self.outputs = timer.outputs
+        return Timed(calls, list(timer.escaped.elements()), timer.clock_mhz)
+
+    def _by_clock(self, change: int, number: int) -> float:
+        inputs = self.sets.following(change)
+        start = perf_counter_ns()
+        output = self._function(*inputs)
+        ms = (perf_counter_ns() - start) / 1e6
+        # A copy: with all outputs alive, each call would wait for new pages from the system.
+        if number < len(self.outputs):
+            self.outputs[number] = _copied(output, self.outputs[number])
+        else:
+            self.outputs.append(_copied(output))
+        return ms
+
+    def _following(self) -> Inputs:
+        return self.sets.following(next(self._changes))
+
+    def change_next(self, number: int, *, hot: bool = False) -> None:
+        """Change the inputs of the next clocked call: those of the next set in turn, or of the first."""
+        self._next = self.sets.changed(0, number) if hot else self.sets.following(number)
+        self.outputs = []
+        self._synchronize()
+
+    def clocked(self) -> float:
+        """Make one call; return its milliseconds, up to the end of its work on the device."""
+        start = perf_counter_ns()
+        output = self._function(*self._next)
+        self._synchronize()
+        ms = (perf_counter_ns() - start) / 1e6
+        self.outputs = [output]
+        return ms
+
+    def output(self, number: int) -> Any:
+        """Return the output of a call of the last batch."""
+        return self.outputs[number]
+
+    def watch_waits(self) -> None:
+        """Count in the following batches how long threads wait for a core."""
+        self._waits = CoreWaits()
+
+    def waits(self, samples: int) -> Waiting:
+        """Return what was counted, during so many timed calls."""
+        return self._waits.read(samples)

@@ -1,0 +1,111 @@
+"""The process that judges cells: started once for each torch, told whose turn it is, and ended with the build."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+
+import msgspec
+
+from kernels_bench_tools.run.process.reaper import OWNER_VARIABLE, reaper
+from kernels_bench_tools.schema.judge import Ended, Job, Verdict
+
+START_SECONDS, ANSWER_SECONDS = 120.0, 120.0
+"""It imports torch, and may be comparing a large output when the cell ends."""
+
+_CODE = "import sys; sys.path += {paths!r}; from kernels_bench_tools.measure.judge_process import main; main({socket!r})"
+
+
+def judge_paths(python: str) -> list[str]:
+    """Return the folders from which the judge imports: those of an environment, without executing ``.pth`` files.
+
+    Empty if the environment has no torch, so that nothing can be judged.
+    """
+    if python == sys.executable:
+        return [path for path in sys.path if path]
+    site = next(iter(Path(python).parents[1].glob("lib/python*/site-packages")), None)
+    if site is None or not any(site.glob("torch-*.dist-info")):
+        return []
+    lines = [line for file in sorted(site.glob("*.pth")) for line in file.read_text("utf-8").splitlines()]
+    folders = [line for line in lines if line and not line.startswith(("#", "import"))]
+    return [str(site), *(folder for folder in folders if Path(folder).is_dir())]
+
+
+class Judge:
+    """One judging process."""
+
+    def __init__(self, python: str, paths: list[str], variables: Mapping[str, str], folder: Path) -> None:
+        self.socket = str(folder / "socket")
+        self._log = folder / "log"
+        code = _CODE.format(paths=paths, socket=self.socket)
+        with self._log.open("wb") as log:
+            # -I and -S: without user settings, PYTHON variables and .pth files.
+            self._process = subprocess.Popen(
+                [python, "-I", "-S", "-c", code],
+                cwd=folder,
+                env={**variables, OWNER_VARIABLE: reaper().owner},
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                start_new_session=True,
+            )
+        self._started = False
+
+    @property
+    def alive(self) -> bool:
+        """Whether the process has not ended."""
+        return self._process.poll() is None
+
+    def begin(self, job: Job) -> None:
+        """Say that a cell is about to start; ``OSError`` if the process has failed."""
+        if not self._started and self._answer(START_SECONDS) is None:
+            raise OSError(self._failure())
+        self._started = True
+        if not self._send(job):
+            raise OSError(self._failure())
+
+    def end(self, ended: Ended) -> Verdict | None:
+        """Say that the cell's process has ended; return what was written, None if the judge has failed."""
+        return self._answer(ANSWER_SECONDS) if self._send(ended) else None
+
+    def close(self) -> None:
+        """End the process."""
+        self._process.kill()
+        self._process.communicate()
+
+    def _send(self, message: Job | Ended) -> bool:
+        assert self._process.stdin is not None
+        try:
+            self._process.stdin.write(msgspec.json.encode(message) + b"\n")
+            self._process.stdin.flush()
+        except OSError:
+            return False
+        return True
+
+    def _answer(self, seconds: float) -> Verdict | None:
+        assert self._process.stdout is not None
+        late = threading.Timer(seconds, self._process.kill)
+        late.start()
+        try:
+            line = self._process.stdout.readline()
+            return msgspec.json.decode(line, type=Verdict) if line else None
+        finally:
+            late.cancel()
+
+    def _failure(self) -> str:
+        lines = self._log.read_text("utf-8", errors="replace").strip().splitlines() or ["it ended"]
+        return f"the process that judges cells failed: {lines[-1]}"
+
+
+def replace_outputs(source: Path, work: Path, files: list[str]) -> None:
+    """Put the judge's files of records in place of what a cell may have written under these names."""
+    for name in files:
+        target = work / name
+        if target.is_dir() and not target.is_symlink():
+            shutil.rmtree(target)
+        target.unlink(missing_ok=True)
+        shutil.copyfile(source / name, target)
