@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from kernels_bench_tools.measure.operator import Operator, Workload, find_operator
+from kernels_bench_tools.measure.timing.sampling import SamplingLimits
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -23,6 +24,14 @@ def one_thread() -> None:
 def few_input_sets(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let timed calls rotate through twelve sets of inputs, not through as many as exceed the caches, up to 256."""
     monkeypatch.setattr("kernels_bench_tools.measure.timing.caches.MAX_INPUT_SETS", 12)
+
+
+@pytest.fixture
+def few_samples(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a trial time few calls on the CPU, once."""
+    limits = SamplingLimits(warmup_seconds=0.02, sample_seconds=0.05)
+    monkeypatch.setattr("kernels_bench_tools.measure.timing.measure.CPU_LIMITS", limits)
+    monkeypatch.setattr("kernels_bench_tools.measure.timing.measure.CPU_ATTEMPTS", 1)
 
 
 @pytest.fixture

@@ -18,9 +18,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from kernels_bench_tools.measure.correctness.check import Correctness, check
-from kernels_bench_tools.measure.integrity.guard import Guard
+from kernels_bench_tools.measure.candidate import Candidate
+from kernels_bench_tools.measure.device.clocks import ClockSampler
 from kernels_bench_tools.measure.operator import Operator, Workload
+from kernels_bench_tools.measure.session import BenchmarkSession
+from kernels_bench_tools.measure.trial import Trial, run_trial
+from kernels_bench_tools.schema.record import Flag
 
 Function = Callable[[Tensor, Tensor, Tensor], Any]
 
@@ -372,7 +375,7 @@ MATRIX: list[tuple[str, Callable[[], Function], bool, frozenset[str]]] = [
     ("unwritten_after_the_first_call", unwritten_after_the_first_call, False, NONE),
     ("zeroes_its_input", zeroes_its_input, True, frozenset({"input_mutated"})),
     ("in_place", in_place, True, frozenset({"input_mutated", "aliased_output"})),
-    ("poisons_the_reference", poisons_the_reference, False, frozenset({"input_mutated"})),
+    ("poisons_the_reference", poisons_the_reference, False, NONE),
     ("half_precision", half_precision, False, frozenset({"precision"})),
     ("half_accumulation", half_accumulation, False, frozenset({"precision"})),
     ("skips_the_last_row", skips_the_last_row, False, NONE),
@@ -382,19 +385,25 @@ MATRIX: list[tuple[str, Callable[[], Function], bool, frozenset[str]]] = [
 """What correctness and integrity together find, timed calls included, in float32."""
 
 
+INTEGRITY = frozenset(
+    {
+        Flag.INPUT_MUTATED,
+        Flag.PRECISION,
+        Flag.NONDETERMINISTIC,
+        Flag.LAZY_OUTPUT,
+        Flag.THREAD_INJECTION,
+        Flag.ALIASED_OUTPUT,
+        Flag.STALE_OUTPUT,
+        Flag.TIMER_TAMPER,
+    }
+)
+"""The flags that do not depend on times."""
+
+
 def examine(
-    operator: Operator, make: Callable[[], Function], workload: Workload, device: str
-) -> tuple[Correctness, Guard, set[str]]:
-    """Do what a trial does: call, check, inspect, time, look at what was timed."""
-    guard = Guard(device)
-    function = make()
-    function(*operator.inputs(workload, device, 0))
-    inputs = operator.inputs(workload, device, 0)
-    verdict = check(operator, workload, function, inputs)
-    found = [*verdict.flags, *guard.inspect(operator, workload, function, inputs)]
-    sets = [operator.inputs(workload, device, seed) for seed in (101, 102, 103)]
-    guard.remember(sets)
-    kept = [(each, function(*each)) for each in sets]
-    found += [*guard.check_outputs(operator, kept), *guard.finish()]
-    assert set(guard.reasons) <= set(found)
-    return verdict, guard, {flag.value for flag in found}
+    operator: Operator, function: Function, workload: Workload, device: str
+) -> tuple[Trial, set[str]]:
+    """Try an implementation in this process; return the trial, and those of its flags that do not depend on times."""
+    session = BenchmarkSession(device=device, clocks=ClockSampler(""))
+    trial = run_trial(operator, workload, 0, Candidate(operator, [workload], function, device), session)
+    return trial, {flag.value for flag in INTEGRITY & set(trial.flags)}

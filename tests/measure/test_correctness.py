@@ -9,7 +9,13 @@ import torch
 from torch import Tensor
 from torch.nn.functional import layer_norm as truth
 
-from kernels_bench_tools.measure.correctness.check import Correctness, SmallerResults, check
+from kernels_bench_tools.measure.correctness.check import (
+    Case,
+    Correctness,
+    SmallerResults,
+    check,
+    check_calls,
+)
 from kernels_bench_tools.measure.correctness.compare import (
     ErrorStats,
     OutputComparison,
@@ -17,7 +23,7 @@ from kernels_bench_tools.measure.correctness.compare import (
     WrongResultError,
     compare,
 )
-from kernels_bench_tools.measure.operator import Operator, Workload
+from kernels_bench_tools.measure.operator import Inputs, Operator, Workload
 from kernels_bench_tools.schema.record import Flag
 
 
@@ -305,9 +311,9 @@ def test_unwritten_memory_is_detected_in_the_second_call(layer_norm: Operator) -
 def test_a_shared_smaller_workload_is_checked_once(layer_norm: Operator) -> None:
     known, calls = SmallerResults(), []
 
-    def counting(*inputs: Tensor) -> Tensor:
+    def counting(case: Case, inputs: Inputs) -> tuple[Tensor, bool]:
         calls.append(tuple(inputs[0].shape))
-        return right(*inputs)
+        return right(*inputs), False
 
     verdicts = []
     for seq_len in (128, 256):
@@ -315,7 +321,7 @@ def test_a_shared_smaller_workload_is_checked_once(layer_norm: Operator) -> None
         workload = Workload(name=f"S{seq_len}", axes=axes, dtype="float32")
         calls.clear()
         inputs = layer_norm.inputs(workload, "cpu", 0)
-        verdicts.append(check(layer_norm, workload, counting, inputs, known))
+        verdicts.append(check_calls(layer_norm, workload, counting, inputs, known))
 
     assert calls == [(8, 256, 256)] * 2
     assert verdicts[0].corr["cases"] == verdicts[1].corr["cases"] > 10
@@ -324,11 +330,12 @@ def test_a_shared_smaller_workload_is_checked_once(layer_norm: Operator) -> None
 def test_an_error_on_a_shared_smaller_workload_counts_for_each_workload(layer_norm: Operator) -> None:
     known = SmallerResults()
 
-    def without_eps(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-        return truth(x, x.shape[-1:], weight, bias, 0.0)
+    def without_eps(case: Case, inputs: Inputs) -> tuple[Tensor, bool]:
+        x, weight, bias = inputs
+        return truth(x, x.shape[-1:], weight, bias, 0.0), False
 
     for seq_len in (128, 256):
         axes = {"batch": 8, "seq_len": seq_len, "hidden_dim": 256}
         workload = Workload(name=f"S{seq_len}", axes=axes, dtype="float32")
         inputs = layer_norm.inputs(workload, "cpu", 0)
-        assert not check(layer_norm, workload, without_eps, inputs, known).ok
+        assert not check_calls(layer_norm, workload, without_eps, inputs, known).ok

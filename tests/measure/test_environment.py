@@ -8,11 +8,9 @@ from kernels_bench_tools.measure.device.environment import (
     describe_affinity,
     describe_device,
     describe_environment,
-    describe_provenance,
     gpu_uuid,
     imported_packages,
 )
-from kernels_bench_tools.schema.build import CellContext
 from kernels_bench_tools.schema.device import cpu_device
 
 
@@ -45,12 +43,3 @@ def test_the_affinity_names_every_cpu_that_may_be_used() -> None:
 
 def test_a_cpu_has_no_gpu_uuid() -> None:
     assert gpu_uuid("cpu") == ""
-
-
-def test_provenance_without_a_runner() -> None:
-    provenance = describe_provenance(CellContext(), seed=3)
-
-    assert provenance.notebook == ""
-    assert provenance.dirty is None
-    assert provenance.seed == 3
-    assert provenance.harness

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from itertools import cycle
 from statistics import median
 from typing import Any
 
@@ -12,12 +13,15 @@ import torch
 from torch import Tensor
 
 from kernels_bench_tools import run_benchmark
+from kernels_bench_tools.measure.changing_inputs import InputSets, change
 from kernels_bench_tools.measure.device.clocks import ClockSampler
 from kernels_bench_tools.measure.device.environment import gpu_uuid
 from kernels_bench_tools.measure.operator import Operator, Workload
+from kernels_bench_tools.measure.timing.batches import PICKED, Batches
 from kernels_bench_tools.measure.timing.caches import CUDA_INPUT_SETS, cache_bytes, input_set_count
+from kernels_bench_tools.measure.timing.calls import TimedCalls
 from kernels_bench_tools.measure.timing.cuda import CudaTimer
-from kernels_bench_tools.measure.timing.measure import TimingResult, measure
+from kernels_bench_tools.measure.timing.measure import TimingResult, measure, measure_calls
 from kernels_bench_tools.schema.record import Flag, Record, Status, Timer
 
 pytestmark = [
@@ -57,8 +61,8 @@ def test_flushed_and_rotated_calls_are_equally_cold_and_hot_ones_faster() -> Non
     def clone(x: Tensor) -> Tensor:
         return x.clone()
 
-    flushed = typical_ms(CudaTimer(clone, sets[0], "cuda", more_inputs=sets[1:]))
-    rotated = typical_ms(CudaTimer(clone, sets[0], "cuda", cold=False, more_inputs=sets[1:]))
+    flushed = typical_ms(CudaTimer(clone, sets[0], "cuda", following=cycle(sets).__next__))
+    rotated = typical_ms(CudaTimer(clone, sets[0], "cuda", cold=False, following=cycle(sets).__next__))
     hot = typical_ms(CudaTimer(clone, sets[0], "cuda", cold=False))
 
     assert flushed > 1.25 * hot
@@ -197,18 +201,25 @@ def test_an_ordinary_operator_has_no_flag_that_costs_its_rank(
     assert not {Flag.STREAM_ESCAPE, Flag.TIMER_DISAGREEMENT}.intersection(found.flags), found.note
 
 
-def test_kept_outputs_belong_to_their_inputs() -> None:
-    sets = [(torch.full((1000,), float(number), device="cuda"),) for number in range(3)]
+def test_outputs_of_timed_calls_belong_to_their_inputs() -> None:
+    sets, again = ([(torch.arange(1000.0, device="cuda") + number,) for number in range(3)] for _ in range(2))
+    batches = Batches(TimedCalls(lambda x: x + 1, InputSets(sets, (0,)), "cuda"), len(sets))
 
-    kept = measure(lambda x: x + 1, sets, "cuda").kept
+    found = measure_calls(batches, "cuda")
 
-    assert 2 <= len(kept) <= 4
-    assert all(torch.equal(output, inputs[0] + 1) for inputs, output in kept)
+    assert len(batches.picked) > PICKED  # hot calls, and those that are timed alone, too
+    assert Flag.STREAM_ESCAPE not in found.flags, found.note
+    for one in batches.picked:
+        inputs = (again[one.which][0].clone(),)
+        for number in batches.changes[one.which][: one.changes]:
+            change(inputs, (0,), number)
+        assert torch.equal(one.output, inputs[0] + 1)
 
 
 def test_the_sampled_clock_agrees_with_the_in_band_clock() -> None:
+    timed = TimedCalls(lambda x: x * 2, InputSets([(random(8192, 8192),)]), "cuda")
     with ClockSampler(gpu_uuid("cuda")) as clocks, torch.no_grad():
-        found = measure(lambda x: x * 2, [(random(8192, 8192),)], "cuda", clocks=clocks).clocks
+        found = measure_calls(Batches(timed, 1), "cuda", clocks=clocks).clocks
 
     assert found is not None
     assert found.samples > 0

@@ -9,7 +9,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +16,16 @@ import pytest
 import torch
 from torch import Tensor
 
+from kernels_bench_tools.measure.candidate import Candidate
 from kernels_bench_tools.measure.correctness import compare as compare_module
-from kernels_bench_tools.measure.correctness.check import Correctness, check
+from kernels_bench_tools.measure.correctness.check import check
+from kernels_bench_tools.measure.device.clocks import ClockSampler
 from kernels_bench_tools.measure.integrity.guard import TRUST, Guard
 from kernels_bench_tools.measure.integrity.process import Bindings
 from kernels_bench_tools.measure.operator import Operator, Workload
-from kernels_bench_tools.schema.record import REJECTING, Flag
+from kernels_bench_tools.measure.session import BenchmarkSession
+from kernels_bench_tools.measure.trial import Trial, run_trial
+from kernels_bench_tools.schema.record import REJECTING, Flag, Status
 
 _SPEC = importlib.util.spec_from_file_location(
     "fixtures_integrity", Path(__file__).with_name("fixtures_integrity.py")
@@ -37,6 +40,9 @@ WORKLOAD = Workload(name="w", axes={"batch": 5, "seq_len": 80, "hidden_dim": 256
 SMALL = Workload(name="w", axes={"batch": 2, "seq_len": 8, "hidden_dim": 256}, dtype="float32")
 
 
+pytestmark = pytest.mark.usefixtures("few_input_sets", "few_samples")
+
+
 @pytest.fixture(autouse=True)
 def _without_gradients() -> Iterator[None]:
     with torch.no_grad():
@@ -44,9 +50,9 @@ def _without_gradients() -> Iterator[None]:
 
 
 def examine(
-    operator: Operator, make: Callable[[], Callable[..., Any]], workload: Workload = WORKLOAD
-) -> tuple[Correctness, Guard, set[str]]:
-    return cheats.examine(operator, make, workload, DEVICE)  # type: ignore[no-any-return]
+    operator: Operator, function: Callable[..., Any], workload: Workload = WORKLOAD
+) -> tuple[Trial, set[str]]:
+    return cheats.examine(operator, function, workload, DEVICE)  # type: ignore[no-any-return]
 
 
 @pytest.mark.parametrize(
@@ -56,19 +62,18 @@ def examine(
 def test_each_fixture_gets_exactly_its_flags(
     layer_norm: Operator, make: Callable[[], Any], ok: bool, flags: frozenset[str], workload: Workload
 ) -> None:
-    verdict, guard, found = examine(layer_norm, make, workload)
+    trial, found = examine(layer_norm, make(), workload)
 
-    assert found == flags, (verdict.reason, guard.reasons)
-    if not flags & {flag.value for flag in REJECTING}:
-        assert verdict.ok == ok, verdict.reason
+    assert found == flags, trial.failure
+    assert (trial.status is Status.OK) == (ok and not flags & REJECTING), trial.failure
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
 def test_torch_gets_no_flag_in_any_type(layer_norm: Operator, dtype: str) -> None:
-    verdict, guard, found = examine(layer_norm, lambda: cheats.right, replace(WORKLOAD, dtype=dtype))
+    trial, found = examine(layer_norm, cheats.right, replace(WORKLOAD, dtype=dtype))
 
-    assert verdict.ok, verdict.reason
-    assert not found, guard.reasons
+    assert trial.status is Status.OK, trial.failure
+    assert not found
 
 
 @pytest.mark.filterwarnings("default")
@@ -76,11 +81,11 @@ def test_compiled_code_gets_no_flag(layer_norm: Operator) -> None:
     def mine(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
         return torch.nn.functional.layer_norm(x, x.shape[-1:], weight, bias, 1e-5)
 
-    verdict, guard, found = examine(layer_norm, lambda: torch.compile(mine, dynamic=False))
+    trial, found = examine(layer_norm, torch.compile(mine, dynamic=False))
     torch._dynamo.reset()
 
-    assert verdict.ok, verdict.reason
-    assert not found, guard.reasons
+    assert trial.status is Status.OK, trial.failure
+    assert not found
 
 
 def test_what_the_compiler_adds_to_a_module_is_no_replaced_function(layer_norm: Operator) -> None:
@@ -96,50 +101,107 @@ def test_what_the_compiler_adds_to_a_module_is_no_replaced_function(layer_norm: 
 def test_an_operator_that_declares_it_may_work_in_place(layer_norm: Operator) -> None:
     allowed = replace(layer_norm, in_place=(0,))
 
-    verdict, guard, found = examine(allowed, cheats.in_place)
+    trial, found = examine(allowed, cheats.in_place())
 
-    assert verdict.ok, verdict.reason
-    # Without copies from before a timed call there is nothing to compare it with.
-    assert found <= {"stale_output"}, guard.reasons
+    assert trial.status is Status.OK, trial.failure
+    assert not found
 
 
 def test_an_implementation_that_cheats_after_some_calls_is_detected(layer_norm: Operator) -> None:
     for honest in (1, 2, 3, 5, 8):
-        verdict, _, found = examine(layer_norm, partial(cheats.cached_by_call, honest), SMALL)
+        trial, found = examine(layer_norm, cheats.cached_by_call(honest), SMALL)
 
-        assert "stale_output" in found or not verdict.ok, honest
+        assert "stale_output" in found or trial.status is Status.INCORRECT, honest
 
 
-def test_a_replay_in_the_timed_phase_is_detected_in_any_kept_output(layer_norm: Operator) -> None:
-    guard = Guard(DEVICE)
-    function = cheats.TwoFaced()
-    inputs = layer_norm.inputs(WORKLOAD, DEVICE, 0)
-    assert check(layer_norm, WORKLOAD, function, inputs).ok
-    assert guard.inspect(layer_norm, WORKLOAD, function, inputs) == []
-    sets = [layer_norm.inputs(WORKLOAD, DEVICE, seed) for seed in range(1, 6)]
-    kept = [(each, function(*each)) for each in sets]
-    function.timing = True
-    kept[2] = (sets[2], function(*sets[2]))
+class Timed(Candidate):
+    """A candidate that says whether its calls are timed."""
 
-    assert guard.check_outputs(layer_norm, kept) == [Flag.STALE_OUTPUT]
-    assert guard.check_outputs(layer_norm, kept) == []  # reported once
+    timing = False
+
+    def prepare(self, sets: int) -> None:
+        super().prepare(sets)
+        self.timing = True
+
+
+@pytest.fixture
+def timed(layer_norm: Operator) -> Callable[[Callable[..., Any]], Trial]:
+    """Try ``function``, which is also told whether the call is a timed one."""
+
+    def attempt(function: Callable[..., Any]) -> Trial:
+        candidate = Timed(layer_norm, [SMALL], lambda *inputs: function(candidate.timing, *inputs), DEVICE)
+        session = BenchmarkSession(device=DEVICE, clocks=ClockSampler(""))
+        return run_trial(layer_norm, SMALL, 0, candidate, session)
+
+    return attempt
+
+
+def test_a_replay_in_the_timed_phase_is_detected(timed: Callable[..., Trial]) -> None:
+    kept: list[Tensor] = []
+
+    def replaying(timing: bool, *inputs: Tensor) -> Tensor:
+        if not timing:
+            kept[:] = [cheats.right(*inputs)]
+        return kept[0].clone()
+
+    trial = timed(replaying)
+
+    assert trial.status is Status.REJECTED
+    assert trial.failure is not None
+    assert trial.failure.msg.startswith("stale_output: the output of a timed call is wrong")
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        lambda x: (id(x), x._version),
+        lambda x: (x.data_ptr(), x._version),
+        lambda x: (x.data_ptr(), float(x[0, 0, 0]), float(x[-1, -1, -1])),
+    ],
+    ids=["identity and version", "pointer and version", "pointer and some elements"],
+)
+def test_results_kept_by_their_inputs_are_stale(layer_norm: Operator, key: Callable[[Tensor], Any]) -> None:
+    kept: dict[Any, Tensor] = {}
+
+    def keeping(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+        if key(x) not in kept:
+            kept[key(x)] = cheats.right(x, weight, bias)
+        return kept[key(x)].clone()
+
+    trial, _ = examine(layer_norm, keeping, SMALL)
+
+    assert trial.status in {Status.REJECTED, Status.INCORRECT} or len(kept) > 50
+
+
+def test_few_wrong_elements_of_a_timed_call_are_detected(timed: Callable[..., Trial]) -> None:
+    def damaging(timing: bool, *inputs: Tensor) -> Tensor:
+        output = cheats.right(*inputs)
+        if timing:
+            output[0, 0, 0] += 1
+        return output  # type: ignore[no-any-return]
+
+    assert timed(damaging).status is Status.REJECTED
 
 
 def test_a_wrong_implementation_is_incorrect_not_stale(layer_norm: Operator) -> None:
-    verdict, guard, found = examine(layer_norm, lambda: lambda x, w, b: torch.zeros_like(x))
+    trial, found = examine(layer_norm, lambda x, w, b: torch.zeros_like(x))
 
-    assert not verdict.ok
-    assert not found, guard.reasons
+    assert trial.status is Status.INCORRECT
+    assert not found
 
 
-def test_inputs_changed_by_a_timed_call_are_detected(layer_norm: Operator) -> None:
-    guard = Guard(DEVICE)
-    inputs = layer_norm.inputs(WORKLOAD, DEVICE, 0)
-    guard.inspect(layer_norm, WORKLOAD, cheats.right, inputs)
-    guard.remember([inputs])
-    inputs[0][-1, -1, -1] += 1
+def test_inputs_changed_by_a_timed_call_are_detected(timed: Callable[..., Trial]) -> None:
+    def changing(timing: bool, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+        output = cheats.right(x, weight, bias)
+        if timing:
+            weight[-1] += 1
+        return output  # type: ignore[no-any-return]
 
-    assert guard.check_outputs(layer_norm, []) == [Flag.INPUT_MUTATED]
+    trial = timed(changing)
+
+    assert trial.status is Status.REJECTED
+    assert Flag.INPUT_MUTATED in trial.flags
+    assert Flag.STALE_OUTPUT not in trial.flags
 
 
 def test_inputs_changed_by_an_untimed_call_are_detected(layer_norm: Operator) -> None:
@@ -149,15 +211,6 @@ def test_inputs_changed_by_an_untimed_call_are_detected(layer_norm: Operator) ->
 
     assert guard.inspect(layer_norm, WORKLOAD, cheats.zeroes_its_input(), inputs) == [Flag.INPUT_MUTATED]
     assert all(torch.equal(now, then) for now, then in zip(inputs, before, strict=True))
-
-
-def test_a_change_of_inputs_that_were_not_passed_is_detected(layer_norm: Operator) -> None:
-    inputs = layer_norm.inputs(WORKLOAD, DEVICE, 0)
-
-    verdict = check(layer_norm, WORKLOAD, cheats.poisons_the_reference(), inputs)
-
-    assert not verdict.ok
-    assert verdict.flags == [Flag.INPUT_MUTATED]
 
 
 def test_inputs_have_addresses_that_no_earlier_call_had(layer_norm: Operator) -> None:
@@ -180,11 +233,12 @@ def test_a_default_device_is_not_a_lazy_mode(layer_norm: Operator) -> None:
         assert guard.inspect(layer_norm, WORKLOAD, cheats.right, inputs) == []
 
 
-def test_a_lazy_output_of_a_timed_call_is_detected(layer_norm: Operator) -> None:
-    guard = Guard(DEVICE)
-    inputs = layer_norm.inputs(WORKLOAD, DEVICE, 0)
+def test_a_lazy_output_of_a_timed_call_is_detected(timed: Callable[..., Trial]) -> None:
+    lazy = cheats.as_subclass()
 
-    assert guard.check_outputs(layer_norm, [(inputs, cheats.as_subclass()(*inputs))]) == [Flag.LAZY_OUTPUT]
+    trial = timed(lambda timing, *inputs: lazy(*inputs) if timing else cheats.right(*inputs))
+
+    assert trial.status is Status.REJECTED
 
 
 def test_a_mode_left_active_makes_outputs_lazy(layer_norm: Operator) -> None:

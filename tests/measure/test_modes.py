@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from kernels_bench_tools.errors import OperatorError
+from kernels_bench_tools.measure.candidate import Candidate
 from kernels_bench_tools.measure.correctness.check import check
 from kernels_bench_tools.measure.modes import in_mode, start_autograd, timed_function
 from kernels_bench_tools.measure.operator import Operator, Workload, find_operator, tensors_of
@@ -64,8 +65,9 @@ class ForgetsBias(torch.autograd.Function):
 def attempt(operator: Operator, function: Callable[..., Any], mode: str) -> Trial:
     start_autograd("cpu")
     workload = replace(WORKLOAD, name=f"w_{mode}", mode=mode)
+    candidate = Candidate(operator, [workload], function, "cpu", mode=mode)
     with open_session("cpu", peaks=False) as session:
-        return run_trial(operator, workload, function, session, mode=mode)
+        return run_trial(operator, workload, 0, candidate, session, mode=mode)
 
 
 @pytest.mark.parametrize("mode", ["bwd", "fwd_bwd"])
@@ -149,10 +151,11 @@ def test_a_compiled_backward_pass_can_be_timed_repeatedly(layer_norm: Operator) 
 
 
 def test_only_the_first_process_checks_edge_cases(layer_norm: Operator) -> None:
+    candidate = Candidate(layer_norm, [WORKLOAD], torch_layer_norm, "cpu")
     with open_session("cpu", peaks=False) as session:
-        first = run_trial(layer_norm, WORKLOAD, torch_layer_norm, session)
+        first = run_trial(layer_norm, WORKLOAD, 0, candidate, session)
     with open_session("cpu", peaks=False) as session:
-        second = run_trial(layer_norm, WORKLOAD, torch_layer_norm, session, process=1)
+        second = run_trial(layer_norm, WORKLOAD, 0, candidate, session, process=1)
 
     assert first.correctness is not None
     assert second.correctness is not None

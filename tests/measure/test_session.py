@@ -3,7 +3,6 @@ from __future__ import annotations
 import time
 
 from kernels_bench_tools.measure.device.clocks import ClockSampler
-from kernels_bench_tools.measure.integrity.guard import Guard
 from kernels_bench_tools.measure.session import BenchmarkSession, open_session
 from kernels_bench_tools.schema.record import Regime, Work
 
@@ -11,7 +10,7 @@ GIGABYTE = 10**9
 
 
 def a_session(**peaks: float) -> BenchmarkSession:
-    return BenchmarkSession(device="cpu", clocks=ClockSampler(""), guard=Guard("cpu"), peaks=peaks)
+    return BenchmarkSession(device="cpu", clocks=ClockSampler(""), peaks=peaks)
 
 
 def copying(size: int) -> Work:

@@ -8,11 +8,20 @@ from typing import Any
 import pytest
 import torch
 
+from kernels_bench_tools.measure.changing_inputs import InputSets, change
 from kernels_bench_tools.measure.operator import Operator, Workload
 from kernels_bench_tools.measure.timing import caches as rotation
-from kernels_bench_tools.measure.timing import cpu
+from kernels_bench_tools.measure.timing import calls, cpu
+from kernels_bench_tools.measure.timing import measure as measuring
+from kernels_bench_tools.measure.timing.batches import PICKED, Batches
 from kernels_bench_tools.measure.timing.caches import input_set_count
-from kernels_bench_tools.measure.timing.measure import measure, profiler_slows, timers_disagree
+from kernels_bench_tools.measure.timing.calls import TimedCalls
+from kernels_bench_tools.measure.timing.measure import (
+    measure,
+    measure_calls,
+    profiler_slows,
+    timers_disagree,
+)
 from kernels_bench_tools.measure.timing.sampling import SamplingLimits
 from kernels_bench_tools.schema.record import CacheState, Flag, Timer
 
@@ -35,7 +44,8 @@ def test_calls_rotate_through_the_input_sets() -> None:
 
     found = measure(lambda x: seen.append(int(x)), sets, "cpu", limits=QUICK)
 
-    assert seen == [number % 3 for number in range(len(seen))]
+    # One call tells the size of the output.
+    assert seen == [0, *(number % 3 for number in range(len(seen) - 1))]
     assert found.latency.input_sets == 3
 
 
@@ -64,30 +74,47 @@ def test_a_real_operator_is_measured_cold_where_its_inputs_may_exceed_the_caches
     assert found.latency.p10 <= found.latency.p50 <= found.latency.p90
 
 
-def test_outputs_of_a_few_calls_are_kept_with_their_inputs() -> None:
+def batches_of(function: Callable[..., Any], sets: list[tuple[torch.Tensor]], positions: Any = ()) -> Batches:
+    timed = TimedCalls(function, InputSets(sets, positions), "cpu")
+    batches = Batches(timed, len(sets), keep=torch.clone)
+    measure_calls(batches, "cpu", limits=QUICK)
+    return batches
+
+
+def test_outputs_of_random_timed_calls_are_taken_with_their_inputs() -> None:
     sets = [(torch.full((2,), float(number)),) for number in range(3)]
 
-    found = measure(lambda x: x + 1, sets, "cpu", limits=QUICK)
+    batches = batches_of(lambda x: x + 1, sets)
 
-    assert 1 <= len(found.kept) <= 4
-    assert all(torch.equal(output, inputs[0] + 1) for inputs, output in found.kept)
+    assert len(batches.picked) == PICKED
+    assert all(torch.equal(one.output, sets[one.which][0] + 1) for one in batches.picked)
 
 
-def test_kept_outputs_are_chosen_at_random() -> None:
+def test_the_inputs_of_a_timed_call_follow_from_its_changes() -> None:
+    sets, again = ([(torch.arange(100.0) + number,) for number in range(3)] for _ in range(2))
+
+    batches = batches_of(torch.clone, sets, (0,))
+
+    for one in batches.picked:
+        inputs = (again[one.which][0].clone(),)
+        for number in batches.changes[one.which][: one.changes]:
+            change(inputs, (0,), number)
+        assert torch.equal(one.output, inputs[0])
+    assert not torch.equal(sets[0][0], again[0][0])
+
+
+def test_outputs_are_taken_at_random() -> None:
     sets = [(torch.tensor(number),) for number in range(50)]
 
-    runs = {
-        tuple(int(inputs[0]) for inputs, _ in measure(lambda x: x, sets, "cpu", limits=QUICK).kept)
-        for _ in range(6)
-    }
+    runs = {tuple(one.which for one in batches_of(lambda x: x, sets).picked) for _ in range(6)}
 
     assert len(runs) > 1
 
 
-def test_of_large_outputs_only_the_last_is_kept() -> None:
-    found = measure(lambda x: torch.empty(2**50, device="meta"), [(torch.zeros(1),)], "cpu", limits=QUICK)
+def test_calls_with_large_outputs_are_timed_one_at_a_time() -> None:
+    timed = TimedCalls(lambda x: torch.empty(2**50, device="meta"), InputSets([(torch.zeros(1),)]), "cpu")
 
-    assert len(found.kept) == 1
+    assert timed.open().at_once == 1
 
 
 def test_an_alternating_function_is_bimodal() -> None:
@@ -99,7 +126,9 @@ def test_an_alternating_function_is_bimodal() -> None:
     assert Flag.BIMODAL in measure(alternating, [(torch.zeros(1),)], "cpu", limits=QUICK).flags
 
 
-def test_a_function_that_slows_down_drifts() -> None:
+def test_a_function_that_slows_down_drifts(monkeypatch: pytest.MonkeyPatch) -> None:
+    # On a busy machine the last samples would be those of the third attempt.
+    monkeypatch.setattr(measuring, "CPU_ATTEMPTS", 1)
     turn = iter(range(10**9))
 
     def slowing(x: torch.Tensor) -> None:
@@ -116,7 +145,7 @@ def test_a_function_that_slows_down_drifts() -> None:
 
 def test_a_steady_function_has_no_flags(monkeypatch: pytest.MonkeyPatch) -> None:
     # Each call lasts 2 ms by this clock: on a machine with other work no function is steady.
-    monkeypatch.setattr(cpu, "perf_counter_ns", count(step=2_000_000).__next__)
+    monkeypatch.setattr(calls, "perf_counter_ns", count(step=2_000_000).__next__)
     found = measure(lambda x: time.sleep(0.002), [(torch.zeros(1),)], "cpu", limits=QUICK)
 
     assert Flag.DRIFT not in found.flags

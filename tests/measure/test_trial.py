@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from kernels_bench_tools.errors import Unsupported
+from kernels_bench_tools.measure.candidate import PROCESS_SEEDS, Candidate
 from kernels_bench_tools.measure.device.clocks import ClockSampler
-from kernels_bench_tools.measure.integrity.guard import Guard
-from kernels_bench_tools.measure.operator import Operator
+from kernels_bench_tools.measure.operator import Operator, Workload
 from kernels_bench_tools.measure.session import BenchmarkSession
-from kernels_bench_tools.measure.trial import PROCESS_SEEDS, run_trial
+from kernels_bench_tools.measure.trial import Trial, run_trial
 from kernels_bench_tools.schema.record import Status
 
 pytestmark = pytest.mark.usefixtures("few_input_sets")
@@ -19,8 +19,18 @@ pytestmark = pytest.mark.usefixtures("few_input_sets")
 
 @pytest.fixture
 def session() -> BenchmarkSession:
-    return BenchmarkSession(
-        device="cpu", clocks=ClockSampler(""), guard=Guard("cpu"), peaks={"matmul_float32": 1e-3}
+    return BenchmarkSession(device="cpu", clocks=ClockSampler(""), peaks={"matmul_float32": 1e-3})
+
+
+def attempt(
+    operator: Operator,
+    workload: Workload,
+    function: Callable[..., Any],
+    session: BenchmarkSession,
+    **options: Any,
+) -> Trial:
+    return run_trial(
+        operator, workload, 0, Candidate(operator, [workload], function, "cpu"), session, **options
     )
 
 
@@ -30,7 +40,7 @@ def test_a_time_above_the_roofline_has_its_status(
     boasting = replace(layer_norm, flops=lambda inputs: 10**18)
     (workload,) = layer_norm.workloads("smoke")
 
-    trial = run_trial(boasting, workload, torch_layer_norm, session)
+    trial = attempt(boasting, workload, torch_layer_norm, session)
 
     assert trial.status is Status.EXCEEDS_PHYSICS
     assert trial.failure is not None
@@ -47,7 +57,7 @@ def test_a_size_that_is_refused_is_unsupported(
 
     (workload,) = layer_norm.workloads("smoke")
 
-    assert run_trial(layer_norm, workload, refusing, session).status is Status.UNSUPPORTED
+    assert attempt(layer_norm, workload, refusing, session).status is Status.UNSUPPORTED
 
 
 def test_a_refusal_of_a_size_that_was_accepted_before_is_an_error(
@@ -63,24 +73,22 @@ def test_a_refusal_of_a_size_that_was_accepted_before_is_an_error(
 
     (workload,) = layer_norm.workloads("smoke")
 
-    trial = run_trial(layer_norm, workload, tired, session)
+    trial = attempt(layer_norm, workload, tired, session)
 
     assert trial.status is Status.ERROR
     assert trial.failure is not None
     assert trial.failure.msg == "refused other values of a size that it accepts: enough"
 
 
-def test_kept_outputs_are_freed(
+def test_each_process_has_other_seeds(
     layer_norm: Operator, torch_layer_norm: Callable[..., Any], session: BenchmarkSession
 ) -> None:
     (workload,) = layer_norm.workloads("smoke")
 
-    trial = run_trial(layer_norm, workload, torch_layer_norm, session, process=1)
+    trial = attempt(layer_norm, workload, torch_layer_norm, session, process=1)
 
     assert trial.status is Status.OK, trial.failure
     assert trial.seed == PROCESS_SEEDS
-    assert trial.timing is not None
-    assert trial.timing.kept == []
 
 
 def test_a_wrong_result_of_timed_calls_is_rejected(
@@ -96,7 +104,7 @@ def test_a_wrong_result_of_timed_calls_is_rejected(
 
     (workload,) = layer_norm.workloads("smoke")
 
-    trial = run_trial(layer_norm, workload, tiring, session)
+    trial = attempt(layer_norm, workload, tiring, session)
 
     assert trial.status is Status.REJECTED
     assert trial.failure is not None
