@@ -18,11 +18,7 @@ from torch import Tensor
 from kernels_bench_tools.hub import loaded_kernels
 from kernels_bench_tools.measure.changing_inputs import InputSets
 from kernels_bench_tools.measure.correctness.check import Case, without_memory
-from kernels_bench_tools.measure.device.environment import (
-    describe_device,
-    describe_environment,
-    imported_packages,
-)
+from kernels_bench_tools.measure.device.environment import describe_environment, imported_packages
 from kernels_bench_tools.measure.integrity.guard import Guard
 from kernels_bench_tools.measure.integrity.memory import poison_memory
 from kernels_bench_tools.measure.modes import changing, in_mode, timed_function
@@ -159,9 +155,8 @@ class Candidate(TimedCalls):
         return int(torch.cuda.max_memory_allocated() - before)
 
     def describe(self) -> Description:
-        """Describe this process; call it right after measuring, as clocks fall within milliseconds."""
-        environment = describe_environment(describe_device(self._device), self._device)
-        return Description(environment, imported_packages(), loaded_kernels())
+        """Describe this process."""
+        return Description(describe_environment(self._device), imported_packages(), loaded_kernels())
 
     def release(self) -> None:
         """Free the memory of the workload."""

@@ -54,7 +54,10 @@ def make_record(info: RunInfo, workload: Workload, trial: Trial, description: De
         second_ms=trial.second_ms,
     )
     affinity = describe_affinity() if info.device.kind == "cpu" else ""
-    gpu = info.device.name if info.device.kind != "cpu" else ""
+    environment = replace(description.environment, driver=info.device.driver)
+    clocks = found.clocks if found else None
+    if clocks is not None:
+        environment.sm_clock_mhz, environment.memory_clock_mhz = clocks.sm_mhz, clocks.memory_mhz
     return Record(
         schema=SCHEMA,
         ts=datetime.now(UTC).isoformat(timespec="milliseconds"),
@@ -63,7 +66,7 @@ def make_record(info: RunInfo, workload: Workload, trial: Trial, description: De
         impl=info.implementation,
         tags={**info.tags, **({"affinity": affinity} if affinity else {}), **_timing_tags(trial)},
         wl=workload.describe(info.device.kind),
-        env=replace(description.environment, gpu=gpu, driver=info.device.driver),
+        env=environment,
         device=info.device,
         status=trial.status,
         ok=trial.status is Status.OK,
@@ -82,7 +85,7 @@ def make_record(info: RunInfo, workload: Workload, trial: Trial, description: De
         process=info.context.process,
         quantities=rounded(found.quantities) if found else None,
         first_call=rounded(first_call),
-        clocks=found.clocks if found else None,
+        clocks=clocks,
         flags=trial.flags,
         regime=roofline.regime if roofline else None,
         roofline=rounded(roofline.roofline) if roofline else None,

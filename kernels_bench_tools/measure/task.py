@@ -130,7 +130,7 @@ def measure_task(
                 process=context.process,
                 kernels=task.kernels,
             )
-        state.description = candidate.describe()
+        state.description = state.description or candidate.describe()
         record = make_record(info, workload, trial, state.description)
         written = file.append(with_session(record, session.sentinels, {} if number else session.peaks))
         state.done = number + 1

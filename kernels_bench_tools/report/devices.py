@@ -84,7 +84,7 @@ def environment_facts(device: Device, environments: Iterable[Environment]) -> li
             "CUDA": one.cuda,
             "Compute capability": one.sm,
             "L2 cache": size(one.l2_bytes) if one.l2_bytes else "",
-            "SM clock after a measurement": f"{one.sm_clock_mhz} MHz" if one.sm_clock_mhz else "",
+            "SM clock": f"{one.sm_clock_mhz} MHz" if one.sm_clock_mhz else "",
             "Memory clock": f"{one.memory_clock_mhz} MHz" if one.memory_clock_mhz else "",
             "CPU": one.cpu,
             "Threads": str(one.threads or ""),

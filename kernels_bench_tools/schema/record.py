@@ -356,7 +356,7 @@ class Environment(msgspec.Struct, kw_only=True, omit_defaults=True):
     threads: int = 0
     """Threads that torch may use for one operation on the CPU."""
     sm_clock_mhz: int = 0
-    """Clock of the multiprocessors right after the measurement; 0 if unknown."""
+    """Median clock of the multiprocessors; 0 if unknown."""
     memory_clock_mhz: int = 0
     l2_bytes: int = 0
 

@@ -21,6 +21,7 @@ def torch_device() -> str:
     return "cuda" if torch.cuda.is_available() else "cpu"
 
 
+@cache
 def describe_device(device: str) -> Device:
     """Return the device for records and paths."""
     if not device.startswith("cuda"):
@@ -29,8 +30,8 @@ def describe_device(device: str) -> Device:
     return cuda_device(torch.cuda.get_device_name(device), driver)
 
 
-def describe_environment(device: Device, torch_name: str) -> Environment:
-    """Return versions and a GPU's clocks; call it right after measuring, as clocks fall within milliseconds."""
+def describe_environment(torch_name: str) -> Environment:
+    """Return versions and sizes; the driver and the clocks are in the device and the measurement."""
     versions = imported_packages()
     environment = Environment(
         torch=str(torch.__version__),
@@ -40,17 +41,13 @@ def describe_environment(device: Device, torch_name: str) -> Environment:
         kernels=versions.get("kernels", ""),
         cpu=cpu_device().name,
         threads=torch.get_num_threads(),
-        driver=device.driver,
     )
-    if device.kind == "cuda":
+    if torch_name.startswith("cuda"):
         properties = torch.cuda.get_device_properties(torch_name)
         environment.cuda = torch.version.cuda or ""
-        environment.gpu = device.name
+        environment.gpu = torch.cuda.get_device_name(torch_name)
         environment.sm = f"{properties.major}.{properties.minor}"
         environment.l2_bytes = properties.L2_cache_size
-        clocks = query_gpu("clocks.sm,clocks.mem", _smi_id(torch_name))
-        if clocks and all(clock.isdigit() for clock in clocks):
-            environment.sm_clock_mhz, environment.memory_clock_mhz = map(int, clocks)
     return environment
 
 
