@@ -1,7 +1,7 @@
 """Starts the script of a cell after the harness was imported, so that the script cannot replace what that binds.
 
-``python -m kernels_bench_tools.measure.start SCRIPT``. Before the script runs, one line is read from standard input:
-the runner lets processes import while another one measures.
+``python -m kernels_bench_tools.measure.start SCRIPT``. The script runs when standard input has a line, since a process
+imports while another one measures; if it ends before, the script is not run.
 """
 
 from __future__ import annotations
@@ -11,8 +11,11 @@ from pathlib import Path
 from types import ModuleType
 
 from kernels_bench_tools.measure import harness  # noqa: F401 - binds what measuring needs
+from kernels_bench_tools.measure.device.environment import imported_packages
 from kernels_bench_tools.measure.integrity import guard
 from kernels_bench_tools.measure.integrity.process import Bindings
+from kernels_bench_tools.measure.timing import quantities
+from kernels_bench_tools.measure.timing.quantities import since_process_start_ms
 
 
 def main() -> None:
@@ -24,7 +27,11 @@ def main() -> None:
     module = ModuleType("__main__")
     module.__file__ = script
     sys.modules["__main__"] = module
-    sys.stdin.readline()
+    imported_packages()  # reads the metadata of all packages
+    import_ms = since_process_start_ms()
+    if not sys.stdin.readline():
+        return
+    quantities.WAITED_MS = (since_process_start_ms() or 0.0) - (import_ms or 0.0)
     exec(compile(Path(script).read_bytes(), script, "exec"), vars(module))  # noqa: S102 - that is its purpose
 
 

@@ -204,7 +204,12 @@ def _run(
     if trial.correctness.ok:  # else its outputs are known to be wrong
         reasons |= timed
     reasons |= candidate.finish()
-    if session.separate and (late := _exceeds_clock(found, batches.clocked_here)):
+    # A disturbed call has no rank, and may have waited for a core.
+    if (
+        session.separate
+        and Flag.DISTURBED not in found.flags
+        and (late := _exceeds_clock(found, batches.clocked_here))
+    ):
         reasons[Flag.TIMER_TAMPER] = late
     trial.add(list(reasons))
     if found.latency.p50 < LAUNCH_FACTOR * session.null_ms:

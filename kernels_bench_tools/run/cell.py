@@ -19,7 +19,7 @@ from kernels_bench_tools.run.cell_outputs import Collected
 from kernels_bench_tools.run.cell_records import add_failure, check_records
 from kernels_bench_tools.run.environment.base import Prepared
 from kernels_bench_tools.run.log_text import failure_from_log, is_out_of_memory, last_line
-from kernels_bench_tools.run.process.judge import Judge
+from kernels_bench_tools.run.process.judge import Gate
 from kernels_bench_tools.run.process.run import LOG_LIMIT, Exit, Stop
 from kernels_bench_tools.schema.build import (
     CONTEXT_VARIABLE,
@@ -147,7 +147,7 @@ def calls_harness(cell: Cell) -> bool:
     return cell.measures and "run_benchmark" in cell.code
 
 
-def run_judged(run: Callable[..., Exit], judge: Judge, task: CellTask) -> tuple[Exit, list[str]]:
+def run_judged(run: Callable[..., Exit], gate: Gate, task: CellTask) -> tuple[Exit, list[str]]:
     """Run a cell; after a crash again, for the workloads that are left. Return its end and the judge's record files."""
     end = run()
     while True:
@@ -155,7 +155,7 @@ def run_judged(run: Callable[..., Exit], judge: Judge, task: CellTask) -> tuple[
         if end.code or end.stop:
             status, failure = failed_status(task, end)
             ended = Ended(status=status, failure=failure, crashed=end.code < 0 and end.stop is None)
-        verdict = judge.end(ended)
+        verdict = gate.end(ended)
         if verdict is None or not verdict.more:
             return end, verdict.files if verdict else []
         end = run(append=True)

@@ -37,7 +37,7 @@ from kernels_bench_tools.run.environment.variables import (
 )
 from kernels_bench_tools.run.locks import device_lock
 from kernels_bench_tools.run.log_text import hide_paths, without_paths
-from kernels_bench_tools.run.process.judge import Judge, judge_paths, replace_outputs
+from kernels_bench_tools.run.process.judge import Gate, Judge, Turn, judge_paths, replace_outputs
 from kernels_bench_tools.run.process.logs import Tail
 from kernels_bench_tools.run.process.reaper import reaper
 from kernels_bench_tools.run.process.run import Exit, Processes, wait_for
@@ -114,6 +114,7 @@ class LocalExecutor:
         self._progress = progress
         self._lock = threading.Lock()
         self._judges: dict[str, Judge] = {}
+        self._torch_device = "cpu" if device.kind == "cpu" else "cuda"
         self._stopped = threading.Event()
 
     def prepare(
@@ -177,8 +178,8 @@ class LocalExecutor:
         with device_lock(self.device, self._wait_progress, self._stopped.is_set):
             session.run(self.run)
 
-    def run(self, task: CellTask) -> StoredResult:
-        """Run one process of a cell in an empty folder."""
+    def run(self, task: CellTask, turn: Turn | None = None) -> StoredResult:
+        """Run one process of a cell in an empty folder; it measures when it is its turn, by default at once."""
         tail = Tail([task.draft.stdout, task.draft.stderr], task.on_output)
         try:
             prepared = self._renew(task)
@@ -187,7 +188,7 @@ class LocalExecutor:
             if changed := task.changed_input():
                 return finish(task, Status.INVALID, outdated(f"{changed} since this build began"))
             with tempfile.TemporaryDirectory(dir=reaper().folder, ignore_cleanup_errors=True) as folder:
-                result = self._run(task, prepared.python, Path(folder), tail.look)
+                result = self._run(task, prepared.python, Path(folder), tail.look, turn)
             changed = task.changed_input()
             if task.cell.measures or task.node.needs:  # any other may install packages for itself
                 changed = changed or prepared.change(measures=task.cell.measures)
@@ -202,7 +203,9 @@ class LocalExecutor:
         except OSError as error:
             return finish(task, Status.ERROR, Failure(type=type(error).__name__, msg=str(error)))
 
-    def _run(self, task: CellTask, python: str, folder: Path, watch: Callable[[], None]) -> StoredResult:
+    def _run(
+        self, task: CellTask, python: str, folder: Path, watch: Callable[[], None], turn: Turn | None
+    ) -> StoredResult:
         work, home = folder / "work", folder / "home"
         work.mkdir()
         home.mkdir()
@@ -213,31 +216,42 @@ class LocalExecutor:
             os.utime(compiled)  # its last use
         work_fd = open_folder(work)
         try:
-            judge = self._judge(task, python, folder) if calls_harness(task.cell) else None
+            judge = self._judge(python, folder) if calls_harness(task.cell) else None
             inputs = write_inputs(folder, self._project, task, judge.socket if judge else "")
             own = self._environment.variables(home)
             if self._variables is not None:
                 worker = forwarded_variables(own)
                 own = {name: value for name, value in own.items() if name not in worker} | self._variables
             passed = {name: os.environ[name] for name in task.policy.pass_env if name in os.environ}
-            start = ["-m", "kernels_bench_tools.measure.start"] if judge else []
-            command = [python, *start, str(task.node.notebook.script_path(task.cell))]
+            variables = {**own, **compiler_caches(os.environ, compiled), **passed, **inputs}
+            gate = Gate(
+                turn,
+                judge,
+                Job(context=task.context, device=self._torch_device, folder=str(folder / "judged")),
+            )
+
+            def watched() -> None:
+                gate.look()
+                watch()
 
             def run(*, append: bool = False) -> Exit:
-                return self._processes.run(
-                    command,
-                    folder=work,
-                    variables={**own, **compiler_caches(os.environ, compiled), **passed, **inputs},
-                    stdout=task.draft.stdout,
-                    stderr=task.draft.stderr,
-                    timeout=task.cell.timeout or DEFAULT_TIMEOUT_SECONDS,
-                    marker=(CONTEXT_VARIABLE, inputs[CONTEXT_VARIABLE]),
-                    watch=watch,
-                    memory_limit=task.policy.memory_limit,
-                    append=append,
-                )
+                with gate.opened() as stdin:
+                    return self._processes.run(
+                        [python, *gate.start, str(task.node.notebook.script_path(task.cell))],
+                        folder=work,
+                        variables=variables,
+                        stdout=task.draft.stdout,
+                        stderr=task.draft.stderr,
+                        timeout=task.cell.timeout or DEFAULT_TIMEOUT_SECONDS,
+                        marker=(CONTEXT_VARIABLE, inputs[CONTEXT_VARIABLE]),
+                        watch=watched,
+                        memory_limit=task.policy.memory_limit,
+                        append=append,
+                        stdin=stdin,
+                        waiting=gate.waits,
+                    )
 
-            end, judged = run_judged(run, judge, task) if judge else (run(), [])
+            end, judged = run_judged(run, gate, task)
             replace_outputs(folder / "judged", work, judged)
             try:
                 collected = collect_outputs(
@@ -254,7 +268,7 @@ class LocalExecutor:
             mark_unjudged(task.draft.artifacts, except_for=judged)
         return conclude(task, end, collected)
 
-    def _judge(self, task: CellTask, python: str, folder: Path) -> Judge | None:
+    def _judge(self, python: str, folder: Path) -> Judge | None:
         """Return the process that judges a cell, ready for it; None without torch in the environment.
 
         One process judges all cells with the same torch.
@@ -270,8 +284,6 @@ class LocalExecutor:
                 variables = self._environment.variables(own) | compiler_caches({}, own)
                 judge = self._judges[torch] = Judge(python, paths, variables, own)
         (folder / "judged").mkdir()
-        device = "cpu" if self.device.kind == "cpu" else "cuda"
-        judge.begin(Job(context=task.context, device=device, folder=str(folder / "judged")))
         return judge
 
     def interrupt(self) -> None:

@@ -9,6 +9,8 @@ from __future__ import annotations
 import shutil
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -18,6 +20,8 @@ from kernels_bench_tools.run.cache.entry import Draft, Entry, StoredResult
 from kernels_bench_tools.run.cache.store import CellCache, process_key
 from kernels_bench_tools.run.cell import CellTask
 from kernels_bench_tools.run.cell_records import measured_nothing, merge_processes
+from kernels_bench_tools.run.process.judge import Turn
+from kernels_bench_tools.run.process.run import wait_for
 from kernels_bench_tools.run.progress import Progress
 from kernels_bench_tools.run.sentinels import LIMITS, Deviation, find_deviations, flag_records, read_times
 from kernels_bench_tools.schema.record import Status
@@ -33,6 +37,19 @@ def process_order(cells: Sequence[CellName], processes: int) -> Iterator[tuple[C
     for process in range(processes):
         for cell in cells if process % 2 == 0 else reversed(cells):
             yield cell, process
+
+
+Execute = Callable[[CellTask, Turn], StoredResult]
+
+
+@dataclass(frozen=True)
+class _Ahead:
+    """A process that has started, or is about to."""
+
+    key: tuple[CellName, int]
+    draft: Draft
+    turn: Turn
+    future: Future[StoredResult]
 
 
 @dataclass
@@ -62,18 +79,42 @@ class Session:
         """The cells, in the order of the first round."""
         return [node.name for node in self.nodes]
 
-    def run(self, execute: Callable[[CellTask], StoredResult]) -> None:
-        """Measure all cells; a process with deviating sentinels is run once more."""
-        for cell, process in process_order(self.names, self.processes):
-            if not self._is_over(cell):
-                self._run_process(execute, cell, process, resume=cell not in self.rerun)
+    def run(self, execute: Execute) -> None:
+        """Measure all cells; a process with deviating sentinels is run once more.
+
+        On a GPU the next process starts to import while one measures.
+        """
+        order = list(process_order(self.names, self.processes))
+        with ThreadPoolExecutor(max_workers=2) as pool:
+            ahead: _Ahead | None = None
+            try:
+                for number, (cell, process) in enumerate(order):
+                    if self._is_over(cell) or self._resume(cell, process):
+                        continue
+                    if ahead and ahead.key != (cell, process):
+                        self._cancel(ahead)
+                        ahead = None
+                    running, ahead = ahead or self._start(pool, execute, cell, process), None
+                    self._go(running)
+                    following = order[number + 1 :] if self.device_kind == "cuda" else []
+                    key = next((key for key in following if self._will_run(*key)), None)
+                    ahead = self._start(pool, execute, *key) if key else None
+                    self._finish_process(running)
+            finally:
+                if ahead:
+                    self._cancel(ahead)
+            self._repeat(pool, execute)
+
+    def _repeat(self, pool: ThreadPoolExecutor, execute: Execute) -> None:
         repeated: set[tuple[CellName, int]] = set()
         while doubtful := {key: why for key, why in self._deviations().items() if key not in repeated}:
             for (cell, process), why in doubtful.items():
                 repeated.add((cell, process))
                 if not self._is_over(cell):
                     self.progress.note(f"{self._label(cell, process)} is measured again: {why}")
-                    self._run_process(execute, cell, process, resume=False)
+                    again = self._start(pool, execute, cell, process)
+                    self._go(again)
+                    self._finish_process(again)
 
     def finish(self, store: Callable[[CellName, StoredResult], object]) -> None:
         """Flag processes whose sentinels still deviate, merge those of each cell that is complete, and ``store`` it.
@@ -113,30 +154,54 @@ class Session:
             if runs and cell not in self.results
         }
 
-    def _run_process(
-        self, execute: Callable[[CellTask], StoredResult], cell: CellName, process: int, resume: bool
-    ) -> None:
+    def _resume(self, cell: CellName, process: int) -> bool:
+        """Return whether a process is known from a build that was interrupted."""
+        if cell in self.rerun or (run := self.cache.find(process_key(self.keys[cell], process))) is None:
+            return False
         self.progress.process_started(str(cell), process, self.processes)
-        run = self.cache.find(process_key(self.keys[cell], process)) if resume else None
-        if run is not None:
-            self.progress.note(f"{cell}: process {process + 1} is known, from a build that was interrupted")
-        else:
-            run = self._execute(execute, cell, process)
+        self.progress.note(f"{cell}: process {process + 1} is known, from a build that was interrupted")
+        self._ended(cell, process, run)
+        return True
+
+    def _will_run(self, cell: CellName, process: int) -> bool:
+        """Return whether a process runs unless the one before ends its cell."""
+        known = cell not in self.rerun and self.cache.find(process_key(self.keys[cell], process)) is not None
+        return not known and not self._is_over(cell)
+
+    def _start(self, pool: ThreadPoolExecutor, execute: Execute, cell: CellName, process: int) -> _Ahead:
+        draft = self.cache.draft()
+        node = next(node for node in self.nodes if node.name == cell)
+        turn = Turn()
+        future = pool.submit(execute, self.make_task(node, draft, process), turn)
+        return _Ahead((cell, process), draft, turn, future)
+
+    def _go(self, running: _Ahead) -> None:
+        self.progress.process_started(str(running.key[0]), running.key[1], self.processes)
+        running.turn.set()
+
+    def _cancel(self, ahead: _Ahead) -> None:
+        ahead.turn.cancel()
+        with suppress(Exception):
+            ahead.future.result()
+        shutil.rmtree(ahead.draft.folder, ignore_errors=True)
+
+    def _finish_process(self, running: _Ahead) -> None:
+        cell, process = running.key
+        try:
+            wait_for([running.future])
+            result = running.future.result()
+        except BaseException:  # with a full disk, what had finished needs the space
+            shutil.rmtree(running.draft.folder, ignore_errors=True)
+            raise
+        run = Entry(running.draft.folder, result)
+        if result.status is Status.OK:  # kept in case the session is interrupted, or the disk is full
+            run = self.cache.commit(running.draft, process_key(self.keys[cell], process), result)
+        self._ended(cell, process, run)
+
+    def _ended(self, cell: CellName, process: int, run: Entry) -> None:
         self._runs[cell][process] = run
         self._seconds[cell] += run.result.seconds
         self.progress.process_ended(str(cell))
-
-    def _execute(self, execute: Callable[[CellTask], StoredResult], cell: CellName, process: int) -> Entry:
-        draft = self.cache.draft()
-        node = next(node for node in self.nodes if node.name == cell)
-        try:
-            result = execute(self.make_task(node, draft, process))
-        except BaseException:  # with a full disk, what had finished needs the space
-            shutil.rmtree(draft.folder, ignore_errors=True)
-            raise
-        if result.status is Status.OK:  # kept in case the session is interrupted, or the disk is full
-            return self.cache.commit(draft, process_key(self.keys[cell], process), result)
-        return Entry(draft.folder, result)
 
     def _is_over(self, cell: CellName) -> bool:
         """Return whether a cell needs no more processes: one failed, or found that nothing is supported."""

@@ -82,7 +82,7 @@ def run_selfcheck(device: str, options: argparse.Namespace, report: Report) -> I
     so_far = SelfCheck(
         ts=datetime.now(UTC).isoformat(timespec="seconds"),
         device=described,
-        env=describe_environment(described, device),
+        env=describe_environment(device),
         commit=options.commit,
         checks=checks,
         kernels=kernels,

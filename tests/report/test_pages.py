@@ -227,7 +227,7 @@ def test_an_implementation_page_shows_results_environment_and_command(pages):
         "580.95.05",
         "CUPTI",
         "cold, flushed",
-        "SM clock after a measurement1980 MHz",
+        "SM clock1980 MHz",
         "torch 2.13.0",
         "c0ffeec0ffee",
         "Measured2026-11-18",

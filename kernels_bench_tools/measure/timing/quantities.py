@@ -23,6 +23,8 @@ MAX_SPIN_MS = 200.0
 _START_TIME = 21
 """Index of a process's start in ``/proc/self/stat``, in clock ticks since boot."""
 _MAX_START_MS = 3_600_000.0
+WAITED_MS = 0.0
+"""Time that this process waited for its turn."""
 _synchronize = torch.cuda.synchronize  # bound before an implementation can replace it
 
 
@@ -49,7 +51,7 @@ def host_submit(
 
 
 def since_process_start_ms() -> float | None:
-    """Return the milliseconds since this process started, in clock ticks of 10 ms; None if unknown."""
+    """Return the milliseconds since this process started, apart from waiting, in clock ticks of 10 ms; None if unknown."""
     try:
         stat = Path("/proc/self/stat").read_text(encoding="ascii", errors="replace")
         # The second field is the program's name in parentheses, which may contain spaces.
@@ -58,4 +60,5 @@ def since_process_start_ms() -> float | None:
         elapsed = 1000 * (time.clock_gettime(time.CLOCK_BOOTTIME) - started)
     except (OSError, ValueError, IndexError, AttributeError):
         return None
+    elapsed -= WAITED_MS
     return elapsed if 0 <= elapsed < _MAX_START_MS else None

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 import msgspec
@@ -33,6 +35,33 @@ def judge_paths(python: str) -> list[str]:
     lines = [line for file in sorted(site.glob("*.pth")) for line in file.read_text("utf-8").splitlines()]
     folders = [line for line in lines if line and not line.startswith(("#", "import"))]
     return [str(site), *(folder for folder in folders if Path(folder).is_dir())]
+
+
+class Turn:
+    """Whether a process that has started may measure."""
+
+    def __init__(self) -> None:
+        self._decided = threading.Event()
+        self.cancelled = False
+
+    def set(self) -> None:
+        """Let it measure."""
+        self._decided.set()
+
+    def cancel(self) -> None:
+        """Let it end without having measured."""
+        self.cancelled = True
+        self._decided.set()
+
+    @property
+    def decided(self) -> bool:
+        """Whether it need not wait any more."""
+        return self._decided.is_set()
+
+    def wait(self) -> bool:
+        """Wait for it; return whether it may measure."""
+        self._decided.wait()
+        return not self.cancelled
 
 
 class Judge:
@@ -109,3 +138,57 @@ def replace_outputs(source: Path, work: Path, files: list[str]) -> None:
             shutil.rmtree(target)
         target.unlink(missing_ok=True)
         shutil.copyfile(source / name, target)
+
+
+class Gate:
+    """Lets a process of a cell, which has imported meanwhile, begin when it is its turn."""
+
+    def __init__(self, turn: Turn | None, judge: Judge | None, job: Job) -> None:
+        self._turn, self._judge, self._job = turn, judge, job
+        self._began = judge is None
+        self._judging = False
+        self._write = -1
+        self.start = [] if judge is None else ["-m", "kernels_bench_tools.measure.start"]
+        """Arguments of Python before the script."""
+        if judge is None and turn is not None:
+            turn.wait()
+
+    @contextmanager
+    def opened(self) -> Iterator[int]:
+        """Yield standard input of a process; the line that starts it is written by :meth:`look`."""
+        if self._judge is None:
+            yield subprocess.DEVNULL
+            return
+        read, self._write = os.pipe()
+        if self._began:  # again, after a crash
+            os.write(self._write, b"\n")
+        try:
+            yield read
+        finally:
+            os.close(read)
+            self._close()
+
+    def look(self) -> None:
+        """Start the process if it is its turn; end it if it is to have none."""
+        if self._began or self._judge is None or (self._turn and not self._turn.decided):
+            return
+        self._began = True
+        if self._turn and self._turn.cancelled:
+            self._close()
+            return
+        self._judge.begin(self._job)
+        self._judging = True
+        os.write(self._write, b"\n")
+
+    def end(self, ended: Ended) -> Verdict | None:
+        """Tell the judge that the process has ended; return what was written, None if nothing was judged."""
+        return self._judge.end(ended) if self._judge and self._judging else None
+
+    def waits(self) -> bool:
+        """Return whether the process still waits for its turn."""
+        return not self._began
+
+    def _close(self) -> None:
+        if self._write >= 0:
+            os.close(self._write)
+        self._write = -1

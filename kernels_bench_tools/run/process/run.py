@@ -75,12 +75,15 @@ class Processes:
         watch: Callable[[], None] = lambda: None,
         memory_limit: int | None = None,
         append: bool = False,
+        stdin: int = subprocess.DEVNULL,
+        waiting: Callable[[], bool] = lambda: False,
     ) -> Exit:
         """Run a command to its end, then kill every process that it has left.
 
         The middle of a long log is removed. ``marker`` is a variable and its value that identify processes which
         left the session. ``watch`` is called repeatedly while the command runs, and once after. ``memory_limit`` is
-        that of :class:`MemoryWatch`. With ``append``, the logs are continued. After :meth:`interrupt`, an ``InterruptedBuildError`` is raised.
+        that of :class:`MemoryWatch`. With ``append``, the logs are continued. While ``waiting`` returns true, the time
+        does not count. After :meth:`interrupt`, an ``InterruptedBuildError`` is raised.
         """
         from kernels_bench_tools.run.process.memory import MemoryWatch
 
@@ -90,17 +93,20 @@ class Processes:
             log.write_bytes(b"")
         # Append mode, since programs may open the streams again by name.
         with stdout.open("ab") as out, stderr.open("ab") as err:
-            process = self._start(command, folder, owned, (out.fileno(), err.fileno()))
+            process = self._start(command, folder, owned, (stdin, out.fileno(), err.fileno()))
             memory = MemoryWatch(process.pid, memory_limit)
 
             def check() -> Stop | None:
+                nonlocal started
+                watch()
+                if waiting():
+                    started = time.monotonic()
                 if time.monotonic() >= started + timeout:
                     return Stop.TIMEOUT
                 if any(log.stat().st_size > LOG_LIMIT for log in (stdout, stderr)):
                     return Stop.OUTPUT
                 if memory.excess():
                     return Stop.MEMORY
-                watch()
                 return None
 
             try:
@@ -125,7 +131,11 @@ class Processes:
                 _signal_group(process, signal.SIGKILL)
 
     def _start(
-        self, command: Sequence[str], folder: Path, variables: Mapping[str, str], outputs: tuple[int, int]
+        self,
+        command: Sequence[str],
+        folder: Path,
+        variables: Mapping[str, str],
+        streams: tuple[int, int, int],
     ) -> subprocess.Popen[bytes]:
         with self._lock:
             if self._interrupted:
@@ -134,9 +144,9 @@ class Processes:
                 command,
                 cwd=folder,
                 env=dict(variables),
-                stdin=subprocess.DEVNULL,
-                stdout=outputs[0],
-                stderr=outputs[1],
+                stdin=streams[0],
+                stdout=streams[1],
+                stderr=streams[2],
                 start_new_session=True,
             )
             self._running.add(process)
