@@ -91,14 +91,19 @@ class CacheState(_Labelled):
 
 
 class Judged(StrEnum):
-    """Where outputs were compared, times checked, and the record written."""
+    """Where outputs were compared, times checked, and the record written; the most trusted first."""
 
-    SEPARATELY = "separately"
-    """In a process without code of the cell."""
-    IN_PROCESS = "in process"
-    """In the process of the implementation, by the harness; also in old files."""
-    NOT = "not"
-    """A file that the cell wrote by itself, or a stranger."""
+    meaning: str
+
+    def __new__(cls, value: str, meaning: str) -> Self:
+        """Return the one that is ``value`` in records."""
+        found = str.__new__(cls, value)
+        found._value_, found.meaning = value, meaning
+        return found
+
+    SEPARATELY = "separately", "Judged in another process, in which no code of the notebook runs."
+    IN_PROCESS = "in process", "Judged in the process of the implementation, which could change the checks."
+    NOT = "not", "Self-reported: the notebook wrote these figures by itself, and nobody checked them."
 
 
 class Flag(StrEnum):
@@ -472,6 +477,8 @@ class Record(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
         if self.status is None:
             failed = self.err is not None or self.lat_ms is None
             self.status = Status.ERROR if failed else Status.OK if self.ok else Status.INCORRECT
+        if self.schema == 0:  # of another project
+            self.judged = Judged.NOT
         if self.status.ran != (self.lat_ms is not None):
             raise ValueError(f"status {self.status.value!r} and lat_ms contradict each other")
         if self.ok != (self.status is Status.OK):

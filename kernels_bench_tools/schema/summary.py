@@ -10,7 +10,16 @@ from typing import Any, NamedTuple
 import msgspec
 
 from kernels_bench_tools.schema.device import Device
-from kernels_bench_tools.schema.record import CacheState, Environment, Flag, Provenance, Regime, Status, Timer
+from kernels_bench_tools.schema.record import (
+    CacheState,
+    Environment,
+    Flag,
+    Judged,
+    Provenance,
+    Regime,
+    Status,
+    Timer,
+)
 
 SCHEMA = 1
 
@@ -171,6 +180,8 @@ class Row(msgspec.Struct, kw_only=True):
     speedup_high: float | None = None
     speedup_workloads: int = 0
     trust: str = ""
+    judged: Judged = Judged.IN_PROCESS
+    """The least trusted of its records."""
     points: list[Point]
     """One for each of the device's workloads, in their order."""
     environment: Environment = msgspec.field(default_factory=Environment)

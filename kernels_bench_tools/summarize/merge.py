@@ -15,6 +15,7 @@ from kernels_bench_tools.schema.record import (
     REJECTING,
     Failure,
     Flag,
+    Judged,
     Latency,
     Quantities,
     Record,
@@ -146,8 +147,14 @@ def _merged(records: Sequence[Record]) -> Record:
         regime=_commonest([record.regime for record in ran if record.regime is not None]),
         roofline=_roofline([record.roofline for record in ran if record.roofline is not None]),
         span_ms=_middle(records, lambda record: record.span_ms),
+        judged=least_trusted(records),
         trust=next((record.trust for record in records if record.trust), ""),
     )
+
+
+def least_trusted(records: Iterable[Record]) -> Judged:
+    """Return how the least trusted of some records was judged."""
+    return max((record.judged for record in records), key=list(Judged).index, default=Judged.IN_PROCESS)
 
 
 def _failure(worst: Record, records: Sequence[Record]) -> Failure | None:

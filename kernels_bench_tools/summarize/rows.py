@@ -23,7 +23,14 @@ from kernels_bench_tools.schema.record import (
 from kernels_bench_tools.schema.roofline import CPU_MARGIN, TRAFFIC_MARGIN, implausible
 from kernels_bench_tools.schema.summary import Estimate, Point, Row, WorkloadSummary, geometric_mean_interval
 from kernels_bench_tools.summarize.compare import compare
-from kernels_bench_tools.summarize.merge import by_workload, estimate, limitation_of, merge, reason_of
+from kernels_bench_tools.summarize.merge import (
+    by_workload,
+    estimate,
+    least_trusted,
+    limitation_of,
+    merge,
+    reason_of,
+)
 from kernels_bench_tools.summarize.metrics import set_metrics
 from kernels_bench_tools.summarize.views import View, group_order, in_view_order, view_of
 from kernels_bench_tools.text import series_slug, title_from_name
@@ -233,6 +240,7 @@ def make_row(
         speedup_high=speedup.high if speedup and speedup.known else None,
         speedup_workloads=len(speedups),
         trust=origin.trust if origin else "",
+        judged=least_trusted(record for records in found.processes.values() for record in records),
         points=points,
         environment=origin.env if origin else Environment(),
         provenance=origin.provenance if origin else Provenance(),

@@ -10,7 +10,7 @@ from statistics import median
 import msgspec
 
 from kernels_bench_tools.schema.build import FrontMatter
-from kernels_bench_tools.schema.record import Status
+from kernels_bench_tools.schema.record import Judged, Status
 from kernels_bench_tools.schema.summary import DeviceSummary, Row, Summary, WorkloadSummary, geometric_mean
 from kernels_bench_tools.summarize.metrics import metric_infos
 from kernels_bench_tools.summarize.rows import Source, ViewRecords, group_records, implementations, make_row
@@ -91,13 +91,18 @@ def ranked(rows: Sequence[Row], baseline: str) -> list[Row]:
 
     A row is ranked if it passed every workload that the baseline passed, by its speed-up; without a baseline, if it
     passed every workload that any row passed, by its latency. Rows that passed fewer workloads follow, then those that
-    passed none.
+    passed none. Beside rows that were judged, self-reported ones have no rank.
     """
     required_of = [row for row in rows if row.implementation == baseline] if baseline else rows
     needed = {point.workload for row in required_of for point in row.points if point.status is Status.OK}
-    able = [row for row in rows if needed and needed <= _passed(row)]
+    some_judged = any(row.judged is not Judged.NOT for row in rows if _ran(row))
+    able = [
+        row
+        for row in rows
+        if needed and needed <= _passed(row) and not (some_judged and row.judged is Judged.NOT)
+    ]
     able.sort(key=lambda row: (-(row.speedup or 0), _latency_over(row, needed), row.implementation))
-    others = [row for row in rows if not needed or not needed <= _passed(row)]
+    others = [row for row in rows if row not in able]
     others.sort(key=lambda row: (row.passed == 0, not _ran(row), -row.passed, row.implementation))
     return [msgspec.structs.replace(row, rank=rank) for rank, row in enumerate(able, start=1)] + others
 
