@@ -17,7 +17,7 @@ from torch import Tensor
 
 from kernels_bench_tools.hub import loaded_kernels
 from kernels_bench_tools.measure.changing_inputs import InputSets
-from kernels_bench_tools.measure.correctness.check import Case, without_memory
+from kernels_bench_tools.measure.correctness.check import Case, copied, without_memory
 from kernels_bench_tools.measure.device.environment import describe_environment, imported_packages
 from kernels_bench_tools.measure.integrity.guard import Guard
 from kernels_bench_tools.measure.integrity.memory import poison_memory
@@ -64,10 +64,11 @@ class Candidate(TimedCalls):
         *,
         mode: str = FORWARD,
         guard: Guard | None = None,
+        prepare: Callable[..., Any] | None = None,
     ) -> None:
         super().__init__(function, InputSets([()]), device)
         self._forward, self._workloads, self._implementation, self._mode = operator, workloads, function, mode
-        self._guard = guard or Guard(device)
+        self._guard, self._prepare = guard or Guard(device), prepare
 
     def start(self, number: int, process: int) -> None:
         """Begin with a workload; each process has other inputs."""
@@ -76,7 +77,7 @@ class Candidate(TimedCalls):
         self._workload = replace(workload, seed=workload.seed + PROCESS_SEEDS * process)
         self._operator = in_mode(self._forward, self._mode).for_workload(self._workload)
         forward = self._forward.for_workload(self._workload)
-        self._timed = timed_function(forward, self._implementation, self._mode)
+        self._timed = timed_function(forward, self._implementation, self._mode, self._prepare)
         self._changing = changing(forward, self._mode)
         self._edge_cases: Iterator[tuple[str, Inputs]] | None = None
         self._edge = -1
@@ -106,7 +107,7 @@ class Candidate(TimedCalls):
         while self._edge < case.edge:
             found = next(self._edge_cases)[1]
             self._edge += 1
-        return found
+        return tuple(map(copied, found))  # later cases are made of the same tensors
 
     def inspect(self) -> dict[Flag, str]:
         """Look for background work, lazy or aliased outputs and replaced functions; return flags with their reasons."""
@@ -122,13 +123,17 @@ class Candidate(TimedCalls):
         ]
         # Odd shapes among the edge cases may have left code compiled for any shape: compile again for this one.
         if _reset_compiler():
-            self._timed.call(*rotated[0])
+            self._timed.call(*self._inputs(Case(self._workload.seed)))
         self.use(
             self._timed.run,
             InputSets(
                 rotated,
                 self._changing(rotated[0]),
-                overwritten=self._operator.in_place,
+                overwritten=[
+                    number
+                    for number, value in enumerate(rotated[0])
+                    if isinstance(value, Tensor) and self._operator.may_overwrite(number)
+                ],
                 prepare=self._timed.prepare,
             ),
         )
@@ -146,11 +151,11 @@ class Candidate(TimedCalls):
         """Return the memory that a call allocates on a CUDA device."""
         if not self._device.startswith("cuda"):
             return None
-        self.outputs = []
+        self.outputs, inputs = [], self.sets.first
         torch.cuda.synchronize()
         before = torch.cuda.memory_allocated()
         torch.cuda.reset_peak_memory_stats()
-        self._function(*self.sets.first)
+        self._function(*inputs)
         torch.cuda.synchronize()
         return int(torch.cuda.max_memory_allocated() - before)
 

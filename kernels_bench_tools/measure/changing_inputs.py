@@ -7,6 +7,7 @@ same changes knows the inputs of every call. Parameters (weights, tables) stay a
 from __future__ import annotations
 
 import secrets
+from collections import deque
 from collections.abc import Callable, Sequence
 from random import Random
 
@@ -53,7 +54,8 @@ def _memory(value: Tensor) -> Tensor:
 class InputSets:
     """Sets of inputs that calls rotate through, and change before each call.
 
-    ``overwritten`` are positions of inputs that calls may overwrite: they are copied again before each call.
+    ``overwritten`` are positions of inputs that calls may overwrite. Each call then gets copies of its own, and what
+    ``prepare`` makes of them, such as a forward pass.
     """
 
     def __init__(
@@ -65,35 +67,58 @@ class InputSets:
         prepare: Callable[..., Inputs] = lambda *inputs: inputs,
     ) -> None:
         self._sets, self._positions, self._overwritten = sets, positions, overwritten
-        self._working = [
-            tuple(value.clone() if n in overwritten else value for n, value in enumerate(one)) for one in sets
-        ]
-        self._prepared = [prepare(*one) for one in self._working]
+        self._prepare = prepare
+        self._prepared = [] if overwritten else [prepare(*one) for one in sets]
+        self._ahead: deque[tuple[Inputs, Inputs]] = deque()
         self._turn = 0
-        self.copies = COPIES_PER_CHANGE * len(positions) + len(overwritten)
+        self.copies = (COPIES_PER_CHANGE + bool(overwritten)) * len(positions)
         """Copies on the device before each call."""
 
     @property
     def all(self) -> Sequence[Inputs]:
-        """The arguments made of each set."""
-        return self._prepared
+        """The arguments made of each set; of the first only, if those of each call are made right before it."""
+        return self._prepared or [self.first]
 
     @property
     def first(self) -> Inputs:
         """The arguments made of the first set."""
-        return self._prepared[0]
+        return self._prepared[0] if self._prepared else self._made(0)[1]
+
+    @property
+    def repeatable(self) -> bool:
+        """Whether a call can be repeated with the same arguments."""
+        return not self._overwritten
+
+    def make_ahead(self, count: int) -> None:
+        """Make the arguments of the following ``count`` calls, if each gets its own."""
+        self._ahead.clear()
+        if self._overwritten:
+            turns = range(self._turn, self._turn + count)
+            self._ahead.extend(self._made(turn % len(self._sets)) for turn in turns)
+
+    def _made(self, which: int) -> tuple[Inputs, Inputs]:
+        """Return copies of a set, and the arguments made of them."""
+        given = enumerate(self._sets[which])
+        copies = tuple(value.clone() if n in self._overwritten else value for n, value in given)
+        return copies, self._prepare(*copies)
 
     def following(self, number: int) -> Inputs:
         """Return the arguments made of the next set in turn, after this change."""
         self._turn += 1
-        return self.changed((self._turn - 1) % len(self._sets), number)
+        made = self._ahead.popleft() if self._ahead else None
+        return self.changed((self._turn - 1) % len(self._sets), number, made)
 
-    def changed(self, which: int, number: int) -> Inputs:
+    def changed(self, which: int, number: int, made: tuple[Inputs, Inputs] | None = None) -> Inputs:
         """Return the arguments made of a set after this change."""
+        if not self._overwritten:
+            change(self._sets[which], self._positions, number)
+            return self._prepared[which]
+        # The change comes last: what runs before the timed call does not know its inputs.
+        copies, arguments = made or self._made(which)
         change(self._sets[which], self._positions, number)
-        for position in self._overwritten:
-            self._working[which][position].copy_(self._sets[which][position])
-        return self._prepared[which]
+        for position in self._positions:
+            copies[position].copy_(self._sets[which][position])
+        return arguments
 
     def inputs(self, which: int) -> Inputs:
         """Return the inputs of a set as they are now."""

@@ -47,6 +47,10 @@ def run_benchmark(
     impl_func: Implementation | None = None,
     tags: Mapping[str, str] | None = None,
     kernels: str = "",
+    prepare: Callable[..., Any] | None = None,
+    layout: str = "",
+    in_place: bool = False,
+    precision: str = "",
     output: str | Path | None = None,
     **peer_options: Any,
 ) -> list[Record]:
@@ -70,6 +74,16 @@ def run_benchmark(
         tags: Free text about the implementation, copied into its records.
         kernels: Regular expression for names of kernels, such as ``"layer_norm|_row_"``. An implementation that
             launches no such kernel on a GPU is rejected as a fallback.
+        prepare: Called with the operator's parameters (weights, tables) only, in the order of its inputs; returns what
+            the implementation gets in their place, such as weights in float32. Not timed, except in backward modes,
+            where gradients flow through it.
+        layout: The operator's layout that the implementation takes, such as ``"two_tensors"`` of ``activation``. Its
+            workloads are in a group of their own, with a baseline in the same layout.
+        in_place: Whether the implementation overwrites its activations, or what its forward pass saved for the
+            backward pass. Each call then gets fresh copies, and in ``"bwd"`` a fresh forward pass, which are not timed.
+            It returns its results as always.
+        precision: The precision that it computes in, if lower than its inputs' and one that the operator knows, such as
+            ``"int8"`` of ``flash_attn``. It is judged by that precision's error, and ranked after exact ones.
         output: The file of records. Default: ``<operator>.jsonl`` in the working directory.
         **peer_options: Other options of kernels-benchmarks; ignored.
     """
@@ -89,6 +103,10 @@ def run_benchmark(
         workloads=workloads or context.workloads or found.default_sets(torch.device(device).type),
         only=dict(only or {}),
         mode=mode or context.mode,
+        layout=layout,
+        in_place=in_place,
+        precision=precision,
+        prepared=prepare is not None,
         device=device,
         implementation=context.implementation or impl_name or "",
         tags={**({"family": context.family} if context.family else {}), **(impl_tags or {}), **(tags or {})},
@@ -106,7 +124,9 @@ def run_benchmark(
         loaded, task.failure = _load(load)
         task.load_ms = 1000 * (perf_counter() - start)
         task.implementation = task.implementation or _name_of(loaded)
-        return Candidate(found, selected, loaded, device, mode=task.mode, guard=guard)
+        return Candidate(
+            task.adapted(), selected, loaded, device, mode=task.mode, guard=guard, prepare=prepare
+        )
 
     if context.judge:
         return judged_elsewhere(load_candidate, task, context.judge)

@@ -31,11 +31,21 @@ class TimedFunction:
         return self.run(*self.prepare(*inputs))
 
 
-def timed_function(operator: Operator, function: Callable[..., Any], mode: str) -> TimedFunction:
-    """Return what is timed of an implementation of the forward operator, in one of ``MODES``."""
+def timed_function(
+    operator: Operator,
+    function: Callable[..., Any],
+    mode: str,
+    prepare: Callable[..., Any] | None = None,
+) -> TimedFunction:
+    """Return what is timed of an implementation of the forward operator, in one of ``MODES``.
+
+    ``prepare`` makes what the implementation gets in place of the parameters. It is part of the call in backward
+    modes, where gradients flow through it.
+    """
+    prepared = _unchanged if prepare is None else _Prepared(operator, prepare)
     if mode == FORWARD:
-        return TimedFunction(function, _unchanged)
-    passes = _Passes(operator, function)
+        return TimedFunction(function, prepared)
+    passes = _Passes(operator, lambda *inputs: function(*prepared(*inputs)))
     if mode == "bwd":
         return TimedFunction(passes.backward, passes.forward)
     return TimedFunction(passes.both, passes.leaves)
@@ -159,6 +169,18 @@ class _Passes:
 
 def _unchanged(*inputs: Any) -> Inputs:
     return inputs
+
+
+class _Prepared:
+    """Replaces parameters among inputs by what ``prepare`` makes of them."""
+
+    def __init__(self, operator: Operator, prepare: Callable[..., Any]) -> None:
+        self._parameters, self._prepare = operator.parameters, prepare
+
+    def __call__(self, *inputs: Any) -> Inputs:
+        made = tensors_of(self._prepare(*(inputs[number] for number in self._parameters)))
+        replaced = dict(zip(self._parameters, made, strict=True))
+        return tuple(replaced.get(number, value) for number, value in enumerate(inputs))
 
 
 def _inputs(operator: Operator, workload: Workload, device: str, seed: int) -> Inputs:

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from kernels_bench_tools.errors import OperatorError
-from kernels_bench_tools.schema.record import Work
+from kernels_bench_tools.schema.record import Flag, Work
 from kernels_bench_tools.text import did_you_mean
 
 Inputs = tuple[Any, ...]
@@ -137,10 +137,60 @@ class Operator:
     """The same for a backward pass."""
     parameters: tuple[int, ...] = ()
     """Positions of the inputs that do not change from call to call in a model: weights and tables."""
-    in_place: tuple[int, ...] = ()
-    """Positions of the inputs that an implementation may overwrite, and return as output."""
+    layouts: Mapping[str, Mapping[str, Mapping[str, Any]]] = field(default_factory=dict)
+    """Other layouts that models use, by name: group to the fields above that have other values. Groups that are not
+    named have no workloads in the layout."""
+    precisions: Mapping[str, Callable[[Inputs], Inputs]] = field(default_factory=dict)
+    """Precisions below the inputs' that an implementation may declare, by name: round float64 inputs as it does."""
     variants: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     """Group to the fields above that have other values for its workloads."""
+    in_place: bool = False
+    """Whether the implementation may overwrite inputs that are no parameters, and return them; see :meth:`adapted`."""
+    rounded: Callable[[Inputs], Inputs] | None = None
+    """The declared one of ``precisions``."""
+    declared: tuple[Flag, ...] = ()
+    """What the implementation declares."""
+
+    def adapted(
+        self, *, layout: str = "", in_place: bool = False, precision: str = "", prepared: bool = False
+    ) -> Operator:
+        """Return the operator for an implementation that declares this; the options are those of ``run_benchmark``."""
+        changed = self._in_layout(layout) if layout else self
+        if precision:
+            self._require("precision", precision, self.precisions)
+        flags = {Flag.IN_PLACE: in_place, Flag.APPROXIMATE: precision, Flag.PREPARED: prepared}
+        return replace(
+            changed,
+            in_place=in_place,
+            rounded=self.precisions[precision] if precision else None,
+            declared=tuple(flag for flag, given in flags.items() if given),
+        )
+
+    def _in_layout(self, layout: str) -> Operator:
+        self._require("layout", layout, self.layouts)
+        groups = self.layouts[layout]
+        names = {group: ", ".join(filter(None, (group, layout.replace("_", " ")))) for group in groups}
+        return replace(
+            self,
+            workload_sets={
+                name: [
+                    replace(workload, name=f"{workload.name}_{layout}", group=names[workload.group])
+                    for workload in workloads
+                    if workload.group in names
+                ]
+                for name, workloads in self.workload_sets.items()
+            },
+            variants={names[group]: {**self.variants.get(group, {}), **groups[group]} for group in groups},
+        )
+
+    def _require(self, option: str, value: str, known: Mapping[str, Any]) -> None:
+        if value not in known:
+            expected = f"One of {', '.join(known)}" if known else f"No {option}="
+            raise OperatorError(f"operator {self.name}", f"has no {option} {value!r}", expected)
+
+    def may_overwrite(self, number: int) -> bool:
+        """Return whether the implementation may overwrite the input at this position."""
+        return self.in_place and number not in self.parameters
 
     def for_workload(self, workload: Workload) -> Operator:
         """Return the operator with the variant of the workload's group, if there is one."""

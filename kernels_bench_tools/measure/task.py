@@ -13,7 +13,7 @@ from kernels_bench_tools.measure.candidate import Description
 from kernels_bench_tools.measure.device.environment import describe_device
 from kernels_bench_tools.measure.failure import CallError
 from kernels_bench_tools.measure.modes import in_mode
-from kernels_bench_tools.measure.operator import Workload, find_operator
+from kernels_bench_tools.measure.operator import Operator, Workload, find_operator
 from kernels_bench_tools.measure.record import RecordFile, RunInfo, make_record, with_session
 from kernels_bench_tools.measure.session import BenchmarkSession
 from kernels_bench_tools.measure.trial import AnyCandidate, failed_trial, run_trial
@@ -42,6 +42,11 @@ class Task(msgspec.Struct, kw_only=True):
     """Names of workload sets, comma-separated."""
     only: dict[str, Any] = {}
     mode: str = FORWARD
+    layout: str = ""
+    in_place: bool = False
+    precision: str = ""
+    prepared: bool = False
+    """Whether parameters are prepared before the calls."""
     device: str
     """Torch's name of it."""
     implementation: str = ""
@@ -61,7 +66,13 @@ class Task(msgspec.Struct, kw_only=True):
 
     def selected(self) -> list[Workload]:
         """Return the workloads; ``OperatorError`` if there are none."""
-        return in_mode(find_operator(self.operator), self.mode).workloads(self.workloads, self.only)
+        return in_mode(self.adapted(), self.mode).workloads(self.workloads, self.only)
+
+    def adapted(self) -> Operator:
+        """Return the operator for what the implementation declares."""
+        return find_operator(self.operator).adapted(
+            layout=self.layout, in_place=self.in_place, precision=self.precision, prepared=self.prepared
+        )
 
 
 class TaskState:
@@ -93,14 +104,14 @@ def measure_task(
     ``ConnectionError`` if the candidate's process ends; ``state`` then has what was done.
     """
     state = state or TaskState()
-    operator, selected = find_operator(task.operator), task.selected()
+    operator, selected = task.adapted(), task.selected()
     info = state.info = state.info or RunInfo(
         run=state.run,
         operator=operator.name,
         implementation=task.implementation,
         device=describe_device(task.device),
         torch_name=task.device,
-        tags=task.tags,
+        tags=task.tags | {name: value for name in ("layout", "precision") if (value := getattr(task, name))},
         context=context,
         import_ms=task.import_ms,
         load_ms=task.load_ms,

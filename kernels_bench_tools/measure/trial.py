@@ -114,6 +114,7 @@ def run_trial(
     try:
         with torch.no_grad():
             of_mode = in_mode(operator, mode).for_workload(workload)
+            trial.add(of_mode.declared)
             if process > 0:  # edge cases are the same in all processes; the first one checks them
                 of_mode = replace(of_mode, edge_cases=no_edge_cases)
             positions = changing(operator.for_workload(workload), mode)

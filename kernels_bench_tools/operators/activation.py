@@ -69,6 +69,24 @@ def edge_cases(workload: Workload, inputs: Inputs) -> Iterator[tuple[str, Inputs
     yield from helpers.odd_shapes(workload, ("tokens", "hidden_dim"), shapes, make_inputs, x.device)
 
 
+def gated(gate: Tensor, up: Tensor) -> Tensor:
+    """Return SwiGLU of two tensors (tokens, hidden_dim)."""
+    return functional.silu(gate) * up
+
+
+def two_tensors(inputs: Inputs) -> Inputs:
+    """Return gate and up of SwiGLU's input; views where its rows or columns are not dense in memory."""
+    (x,) = inputs
+    halves = x.chunk(2, dim=-1)
+    return tuple(half.contiguous() for half in halves) if x.is_contiguous() else tuple(halves)
+
+
+def edge_cases_of_two_tensors(workload: Workload, inputs: Inputs) -> Iterator[tuple[str, Inputs]]:
+    """Yield the edge cases of gate and up side by side as two tensors."""
+    for name, joined in edge_cases(workload, (torch.cat(inputs, dim=-1),)):
+        yield name, two_tensors(joined)
+
+
 def tolerance(dtype: torch.dtype) -> Tolerance:
     """Return float32's absolute tolerance for every type: the two GELUs differ by less than 5e-4."""
     return Tolerance(rtol=dtype_tolerance(dtype).rtol, atol=dtype_tolerance(torch.float32).atol)
@@ -120,4 +138,17 @@ OPERATOR = Operator(
     smaller=partial(helpers.limit_axes, tokens=64),
     gradients=(0,),
     gradient_slices=helpers.row_slices,
+    layouts={
+        "two_tensors": {
+            GROUPS["swiglu"]: {
+                "inputs": lambda *given: two_tensors(make_inputs(*given)),
+                "reference": gated,
+                "baseline": gated,
+                "flops": lambda inputs: FLOPS_PER_OUTPUT[""] * inputs[0].numel(),
+                "outputs": (Output(),),
+                "edge_cases": edge_cases_of_two_tensors,
+                "gradients": (0, 1),
+            }
+        }
+    },
 )

@@ -109,4 +109,5 @@ OPERATOR = Operator(
     baseline=torch_causal_conv1d,
     smaller=partial(helpers.limit_axes, batch=2, dim=32, seq_len=2100),  # rows of more than one block
     gradients=(0, 1, 2),
+    parameters=(1, 2),
 )

@@ -140,7 +140,6 @@ OPERATOR = Operator(
             "reference": losses_and_gradients,
             "baseline": losses_and_gradients,
             "flops": lambda inputs: (FORWARD_FLOPS + GRADIENT_FLOPS) * inputs[0].numel(),
-            "in_place": (0,),  # gradients may overwrite the logits
             "gradients": (),
         }
     },

@@ -111,6 +111,22 @@ def shorter(workload: Workload) -> Workload:
     return helpers.with_axes(workload, **lengths, batch=1)
 
 
+def int8_scores(inputs: Inputs) -> Inputs:
+    """Round queries and keys to 8-bit integers with a scale for each head."""
+    return *(_rounded(value, 127, torch.int8) for value in inputs[:2]), *inputs[2:]
+
+
+def fp8_inputs(inputs: Inputs) -> Inputs:
+    """Round queries, keys and values to FP8 (e4m3) with a scale for each head."""
+    return *(_rounded(value, 448, torch.float8_e4m3fn) for value in inputs[:3]), *inputs[3:]
+
+
+def _rounded(x: Tensor, largest: int, dtype: torch.dtype) -> Tensor:
+    step = x.abs().amax((1, 3), keepdim=True).clamp(min=torch.finfo(torch.float32).tiny) / largest
+    scaled = x / step
+    return (scaled if dtype.is_floating_point else scaled.round()).to(dtype).to(x.dtype) * step
+
+
 def _for_each_head(keys: Tensor, q: Tensor) -> Tensor:
     return keys.repeat_interleave(q.shape[2] // keys.shape[2], dim=2)
 
@@ -191,6 +207,7 @@ OPERATOR = Operator(
     tolerance=tolerance,
     baseline=torch_attention,
     smaller=shorter,
+    precisions={"int8": int8_scores, "fp8": fp8_inputs},
     gradients=(0, 1, 2),
     gradient_slices=gradient_slices,
     backward_flops=2.5,  # recomputed scores, three products for the gradients, one for the weights

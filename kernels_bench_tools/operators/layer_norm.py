@@ -77,4 +77,5 @@ OPERATOR = Operator(
     baseline=reference,  # called with the workload's dtype
     smaller=partial(helpers.limit_axes, batch=4, seq_len=64),
     gradients=(0, 1, 2),
+    parameters=(1, 2),
 )

@@ -102,6 +102,7 @@ OPERATOR = Operator(
     baseline=reference,  # called with the workload's dtype
     smaller=partial(helpers.limit_axes, batch=4, seq_len=64),
     gradients=(0, 1),
+    parameters=(1,),
     # With a residual, the bytes of a backward pass depend on what the forward pass saved: no backward mode.
     variants={GROUPS["add_rms_norm"]: {"outputs": (Output("out"), Output("residual")), "gradients": ()}},
 )

@@ -118,6 +118,7 @@ OPERATOR = Operator(
     baseline=reference,  # called with the workload's dtype
     smaller=partial(limit_axes, batch=4, seq_len=33),
     gradients=(0, 1),
+    parameters=(2, 3),
     gradient_slices=token_slices,
     backward_flops=1.0,  # a rotation by the opposite angle
     backward_unread=(0, 1),  # the gradients suffice

@@ -161,6 +161,21 @@ class Flag(StrEnum):
         "not deterministic",
         "two calls with the same inputs gave different bits",
     )
+    IN_PLACE = (
+        "in_place",
+        "in place",
+        "it overwrites its inputs, so each call got fresh ones, which is not part of the time",
+    )
+    PREPARED = (
+        "prepared",
+        "parameters prepared",
+        "it was given weights or tables that were converted once, which is not part of the time",
+    )
+    APPROXIMATE = (
+        "approximate",
+        "approximate",
+        "it declares a lower precision than its inputs', is judged by that, and ranked after exact ones",
+    )
     FALLBACK = "fallback", "fallback to other kernels", "none of the kernels that it declares was launched"
     HOST_BOUND = "host_bound", "host-bound", "submitting a call takes longer than the device needs for it"
     NEAR_FLOOR = (

@@ -10,7 +10,7 @@ from statistics import median
 import msgspec
 
 from kernels_bench_tools.schema.build import FrontMatter
-from kernels_bench_tools.schema.record import Judged, Status
+from kernels_bench_tools.schema.record import Flag, Judged, Status
 from kernels_bench_tools.schema.summary import DeviceSummary, Row, Summary, WorkloadSummary, geometric_mean
 from kernels_bench_tools.summarize.metrics import metric_infos
 from kernels_bench_tools.summarize.rows import Source, ViewRecords, group_records, implementations, make_row
@@ -90,8 +90,8 @@ def ranked(rows: Sequence[Row], baseline: str) -> list[Row]:
     """Return the rows in the order of a table, with ranks. No other function decides who is ranked.
 
     A row is ranked if it passed every workload that the baseline passed, by its speed-up; without a baseline, if it
-    passed every workload that any row passed, by its latency. Rows that passed fewer workloads follow, then those that
-    passed none. Beside rows that were judged, self-reported ones have no rank.
+    passed every workload that any row passed, by its latency. Approximate rows come after exact ones. Rows that passed
+    fewer workloads follow, then those that passed none. Beside rows that were judged, self-reported ones have no rank.
     """
     required_of = [row for row in rows if row.implementation == baseline] if baseline else rows
     needed = {point.workload for row in required_of for point in row.points if point.status is Status.OK}
@@ -102,9 +102,14 @@ def ranked(rows: Sequence[Row], baseline: str) -> list[Row]:
         if needed and needed <= _passed(row) and not (some_judged and row.judged is Judged.NOT)
     ]
     able.sort(key=lambda row: (-(row.speedup or 0), _latency_over(row, needed), row.implementation))
+    able.sort(key=_is_approximate)
     others = [row for row in rows if row not in able]
     others.sort(key=lambda row: (row.passed == 0, not _ran(row), -row.passed, row.implementation))
     return [msgspec.structs.replace(row, rank=rank) for rank, row in enumerate(able, start=1)] + others
+
+
+def _is_approximate(row: Row) -> bool:
+    return any(Flag.APPROXIMATE in point.flags for point in row.points)
 
 
 def _passed(row: Row) -> set[str]:

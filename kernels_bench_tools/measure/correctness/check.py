@@ -79,7 +79,7 @@ def check(
     like: list[Tensor] = []
 
     def call(_: Case, given: Inputs) -> tuple[Any, bool]:
-        copies = tuple(_copy(value) for value in given)
+        copies = tuple(copied(value) for value in given)
         for one in (given[0], *like):
             poison_memory(one, str(given[0].device))
         output = function(*copies)
@@ -239,13 +239,13 @@ def changed_inputs(operator: Operator, after: Sequence[Any], before: Inputs) -> 
     """Return whether inputs differ that the operator may not overwrite."""
     return any(
         isinstance(original, Tensor)
-        and number not in operator.in_place
+        and not operator.may_overwrite(number)
         and not (type(value) is Tensor and same_bits(value, original))
         for number, (value, original) in enumerate(zip(after, before, strict=True))
     )
 
 
-def _copy(value: Any) -> Any:
+def copied(value: Any) -> Any:
     """Return a copy of a tensor with the same strides, since the layout may be the edge case; others as they are."""
     if not isinstance(value, Tensor):
         return value

@@ -147,19 +147,19 @@ class Guard:
             poison_memory(like)
         output = inspection.function(*inspection.working)
         for number, (value, original) in enumerate(zip(inspection.working, source, strict=True)):
-            allowed = number in inspection.operator.in_place or not isinstance(original, Tensor)
+            allowed = inspection.operator.may_overwrite(number) or not isinstance(original, Tensor)
             if not allowed and not same_bits(value, original):
                 self._add(Flag.INPUT_MUTATED, f"it changed its input number {number + 1}")
         return output
 
     def _check_addresses(self, inspection: _Inspection, output: Any, *, correct: bool) -> None:
-        addresses, in_place = _addresses(output), inspection.operator.in_place
+        addresses = _addresses(output)
         if not addresses:
             return
         shared = {
             number for number, value in enumerate(inspection.working) if storage_address(value) in addresses
         }
-        if shared - set(in_place):
+        if not all(map(inspection.operator.may_overwrite, shared)):
             self._add(Flag.ALIASED_OUTPUT, "its output shares memory with an input")
         # A wrong output in the memory of an earlier one is stale instead.
         elif correct and not shared and any(addresses & earlier for earlier, _ in inspection.seen):

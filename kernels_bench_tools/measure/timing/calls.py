@@ -55,6 +55,8 @@ class TimerState:
     """Approximate host time to issue one call."""
     idle_seconds: float = 0.0
     """Idle time before each call."""
+    repeatable: bool = True
+    """Whether a call can be repeated with the same arguments, for hot calls."""
 
 
 @dataclass(frozen=True)
@@ -95,6 +97,7 @@ class TimedCalls:
         self._changes: Iterator[int] = iter(())
         self._next: Inputs = ()
         self._waits = CoreWaits()
+        self._at_once = 1
 
     def _synchronize(self) -> None:
         if self._device.startswith("cuda"):
@@ -104,18 +107,25 @@ class TimedCalls:
         """Make the timer for cold or hot calls."""
         if not self._device.startswith("cuda"):
             size = sum(map(size_in_bytes, tensors_of(self._function(*self.sets.first))))
-            return TimerState(cache_state(self.sets.all), calls_at_once(size, self._device))
+            at_once = calls_at_once(size, self._device)
+            return TimerState(cache_state(self.sets.all), at_once, repeatable=self.sets.repeatable)
+        before = torch.cuda.memory_allocated()
+        arguments = self.sets.first
+        made_bytes = torch.cuda.memory_allocated() - before
         timer = self._timers[hot] = CudaTimer(
             self._function,
-            self.sets.first,
+            arguments,
             self._device,
             cold=not hot,
             following=None if hot else self._following,
             copies=0 if hot else self.sets.copies,
             keep=True,
+            fresh=lambda: self.sets.first,
+            ahead=self.sets.make_ahead,
         )
-        at_once = calls_at_once(timer.output_bytes, self._device)
-        return TimerState(CacheState.READ_FLUSH, at_once, timer.submit_ms, timer.idle_seconds)
+        self._at_once = calls_at_once(timer.output_bytes + made_bytes, self._device)
+        found = timer.submit_ms, timer.idle_seconds, self.sets.repeatable
+        return TimerState(CacheState.READ_FLUSH, self._at_once, *found)
 
     def batch(
         self, method: Method, changes: Sequence[int], device_ms: float = 0.0, kernels: int = 0
@@ -132,7 +142,9 @@ class TimedCalls:
         if method.hot:
             self.sets.changed(0, changes[0])
         if method is Method.HOST_SUBMIT:
-            times = host_submit(self._function, self.sets.first, timer.submit_ms, device_ms, kernels)
+            times = host_submit(
+                self._function, lambda: self.sets.first, timer.submit_ms, device_ms, kernels, self._at_once
+            )
             return Timed([Call(ms) for ms in times], [])
         self._changes = iter(changes)
         by_events = method in {Method.EVENTS, Method.HOT_EVENTS}

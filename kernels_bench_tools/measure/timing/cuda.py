@@ -54,7 +54,9 @@ class ReadFlush:
 class CudaTimer:
     """Times calls of one function; ``cold`` flushes the L2 cache before each.
 
-    ``following`` returns the arguments of each call, by default ``inputs``, with so many ``copies`` on the device.
+    ``following`` returns the arguments of each call, by default ``inputs``, with so many ``copies`` on the device;
+    ``ahead`` is called with the number of calls before they are timed. ``fresh`` returns the arguments of a call that
+    is not part of a batch.
     """
 
     def __init__(
@@ -67,9 +69,11 @@ class CudaTimer:
         following: Callable[[], Inputs] | None = None,
         copies: int = 0,
         keep: bool = False,
+        fresh: Callable[[], Inputs] | None = None,
+        ahead: Callable[[int], object] = lambda _: None,
     ) -> None:
         self._function = function
-        self._inputs = inputs
+        self._fresh, self._ahead = fresh or (lambda: inputs), ahead
         self._following = following or (lambda: inputs)
         self._keep = keep
         self.outputs: list[Any] = []
@@ -93,6 +97,7 @@ class CudaTimer:
     def by_events(self, count: int) -> list[Call]:
         """Time ``count`` calls with a pair of events each, which adds about 4 us per call."""
         self.outputs.clear()
+        self._ahead(count)
         pairs = [(_Event(enable_timing=True), _Event(enable_timing=True)) for _ in range(count)]
         for start, end in pairs:
             inputs = self._following()
@@ -109,6 +114,8 @@ class CudaTimer:
 
     def by_kernels(self, count: int) -> list[Call]:
         """Time calls by their kernels; raise ``MarkersMissingError`` or ``NoKernelError`` if they are not all known."""
+        self.outputs.clear()
+        self._ahead(count)  # before the session, which would record a forward pass
         return self._split(record_activities(lambda: self._bracketed(count)), count).calls
 
     @property
@@ -120,7 +127,6 @@ class CudaTimer:
         return found if found in _SANE_MHZ else 0
 
     def _bracketed(self, count: int) -> None:
-        self.outputs.clear()
         for _ in range(count):
             inputs = self._following()
             self._settle()
@@ -145,9 +151,10 @@ class CudaTimer:
 
     def _idle_needed(self) -> float:
         start, end = _Event(enable_timing=True), _Event(enable_timing=True)
+        inputs = self._fresh()
         _synchronize()
         start.record()
-        self._function(*self._inputs)
+        self._function(*inputs)
         end.record()
         _synchronize()
         ms = _elapsed_ms(start, end)
@@ -168,9 +175,10 @@ class CudaTimer:
     def _submit_ms(self) -> float:
         times = []
         for _ in range(5):
+            inputs = self._fresh()
             _synchronize()
             start = perf_counter_ns()
-            output = self._function(*self._inputs)
+            output = self._function(*inputs)
             times.append((perf_counter_ns() - start) / 1e6)
             self.output_bytes = sum(map(size_in_bytes, tensors_of(output)))
             del output

@@ -236,10 +236,12 @@ def measure_quantities(
     count = affordable(QUANTITY_SECONDS, (device_ms + state.submit_ms) / 1e3)
     fitting = max(MIN_SAMPLES, min(count, state.at_once - WARM_CALLS))
     method = Method.HOT_EVENTS if by_events else Method.HOT_KERNELS
+    hot = None
     try:
-        hot = timing([call.ms for call in batches.hot(method, fitting + WARM_CALLS)[WARM_CALLS:]])
+        if state.repeatable:
+            hot = timing([call.ms for call in batches.hot(method, fitting + WARM_CALLS)[WARM_CALLS:]])
     except MarkersMissingError:
-        hot = None  # unlike the headline, it is not measured again by events
+        pass  # unlike the headline, it is not measured again by events
     return Quantities(
         device_hot=hot,
         host_submit=timing([call.ms for call in batches.hot(Method.HOST_SUBMIT, 1, device_ms, kernels)]),

@@ -29,19 +29,28 @@ _synchronize = torch.cuda.synchronize  # bound before an implementation can repl
 
 
 def host_submit(
-    function: Callable[..., Any], inputs: Inputs, submit_ms: float, device_ms: float, kernels: int
+    function: Callable[..., Any],
+    arguments: Callable[[], Inputs],
+    submit_ms: float,
+    device_ms: float,
+    kernels: int,
+    at_once: int,
 ) -> Iterator[float]:
-    """Yield the host's milliseconds per call; a spinning kernel keeps the device busy, and the queue has room."""
-    batch = max(1, min(30, QUEUE // max(kernels, 1)))
+    """Yield the host's milliseconds per call; a spinning kernel keeps the device busy, and the queue has room.
+
+    ``arguments`` returns those of a call; those of ``at_once`` calls fit into memory.
+    """
+    batch = max(1, min(30, at_once, QUEUE // max(kernels, 1)))
     spin_ms = min(1.5 * batch * submit_ms + 0.1, MAX_SPIN_MS)
     round_seconds = (spin_ms + batch * (device_ms + submit_ms)) / 1e3
     wanted = affordable(SECONDS, round_seconds / batch)
     rate, taken = cycles_per_ms(), 0
     start = perf_counter()
     while taken < wanted and (taken < MIN_SAMPLES or perf_counter() - start < SECONDS):
+        given = [arguments() for _ in range(min(batch, wanted - taken))]
         _synchronize()
         spin(spin_ms, rate)
-        for _ in range(min(batch, wanted - taken)):
+        for inputs in given:
             before = perf_counter_ns()
             output = function(*inputs)
             yield (perf_counter_ns() - before) / 1e6

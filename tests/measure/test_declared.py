@@ -1,0 +1,231 @@
+"""What an implementation declares: prepared parameters, a layout, working in place, a lower precision."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from kernels_bench_tools import run_benchmark
+from kernels_bench_tools.errors import OperatorError
+from kernels_bench_tools.measure.changing_inputs import InputSets, change
+from kernels_bench_tools.measure.operator import find_operator
+from kernels_bench_tools.operators.rotary import reference as rotate
+from kernels_bench_tools.schema.record import REJECTING, Flag, Record, Status
+
+pytestmark = pytest.mark.usefixtures("few_input_sets")
+
+
+def smoke(operator: str, function: Callable[..., Any], **options: Any) -> Record:
+    (record,) = run_benchmark(operator, function, workloads="smoke", device="cpu", **options)
+    return record
+
+
+def rotates_in_place(q: Tensor, k: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor]:
+    for value, rotated in zip((q, k), rotate(q, k, cos, sin), strict=True):
+        value.data.copy_(rotated)
+    return q, k
+
+
+class ConsumesSaved(torch.autograd.Function):
+    """SwiGLU whose backward pass writes its gradients over what the forward pass has saved, as Liger's does."""
+
+    @staticmethod
+    def forward(context: Any, gate: Tensor, up: Tensor) -> Tensor:
+        context.save_for_backward(gate, up)
+        return functional.silu(gate) * up
+
+    @staticmethod
+    def backward(context: Any, *gradients: Tensor) -> Any:
+        gate, up = (value.detach() for value in context.saved_tensors)
+        sigmoid = gate.sigmoid()
+        d_up = gradients[0] * gate * sigmoid
+        d_gate = gradients[0] * up * sigmoid * (1 + gate * (1 - sigmoid))
+        return gate.data.copy_(d_gate), up.data.copy_(d_up)
+
+
+def to_int8(x: Tensor, largest: int = 127) -> Tensor:
+    step = x.float().abs().amax((1, 3), keepdim=True) / largest
+    return (x.float() / step).round() * step
+
+
+def int8_attention(q: Tensor, k: Tensor, v: Tensor, causal: bool, largest: int = 127) -> Tensor:
+    heads_first = (value.transpose(1, 2) for value in (to_int8(q, largest), to_int8(k, largest), v.float()))
+    found = functional.scaled_dot_product_attention(*heads_first, is_causal=causal and q.shape[1] > 1)
+    return found.transpose(1, 2).to(q.dtype)
+
+
+def test_an_implementation_that_declares_it_may_overwrite_its_inputs() -> None:
+    declared = smoke("rotary", rotates_in_place, in_place=True)
+    undeclared = smoke("rotary", rotates_in_place)
+
+    assert declared.status is Status.OK, declared.err
+    assert Flag.IN_PLACE in declared.flags
+    assert not REJECTING & set(declared.flags)
+    assert undeclared.status is Status.REJECTED
+    assert {Flag.INPUT_MUTATED, Flag.ALIASED_OUTPUT} <= set(undeclared.flags)
+
+
+def test_parameters_may_not_be_overwritten_in_place_either() -> None:
+    def scales_its_tables(q: Tensor, k: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor]:
+        found = rotates_in_place(q, k, cos, sin)
+        cos.mul_(1)
+        sin.neg_()
+        return found
+
+    record = smoke("rotary", scales_its_tables, in_place=True)
+
+    assert record.status is Status.INCORRECT or Flag.INPUT_MUTATED in record.flags
+
+
+def test_a_result_of_an_earlier_call_is_wrong_in_place_too() -> None:
+    kept: list[tuple[Tensor, Tensor]] = []
+
+    def rotates_the_first_only(q: Tensor, k: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor]:
+        if len(kept) < 60:
+            kept.append(tuple(value.clone() for value in rotates_in_place(q, k, cos, sin)))
+            return q, k
+        q.copy_(kept[-1][0])
+        k.copy_(kept[-1][1])
+        return q, k
+
+    assert smoke("rotary", rotates_the_first_only, in_place=True).status is not Status.OK
+
+
+@pytest.mark.parametrize("mode", ["bwd", "fwd_bwd"])
+def test_a_backward_pass_that_consumes_what_was_saved_gets_a_fresh_forward_pass(mode: str) -> None:
+    options: dict[str, Any] = {"layout": "two_tensors", "mode": mode}
+
+    record = smoke("activation", ConsumesSaved.apply, in_place=True, **options)
+
+    assert record.status is Status.OK, record.err
+    assert record.workload == f"smoke_SwiGLU_T16_D256_two_tensors_{mode}"
+    assert smoke("activation", ConsumesSaved.apply, **options).status is Status.REJECTED
+
+
+def test_each_call_in_place_gets_its_own_copies_whose_change_comes_last() -> None:
+    seen: list[Tensor] = []
+    given = torch.arange(64.0)
+
+    def forward(x: Tensor) -> tuple[Tensor]:
+        seen.append(x.clone())
+        return (x,)
+
+    sets = InputSets([(given.clone(),), (given.clone(),)], [0], overwritten=[0], prepare=forward)
+    sets.make_ahead(2)
+    expected = [given.clone()]
+    change(expected, [0], 7)
+
+    (first,), (second,) = sets.following(7), sets.following(7)
+
+    assert all(torch.equal(x, given) for x in seen)
+    assert torch.equal(first, expected[0])
+    assert torch.equal(second, expected[0])
+    assert first.data_ptr() != second.data_ptr()
+    assert not sets.repeatable
+
+
+def test_parameters_are_prepared_once_for_each_set_of_inputs() -> None:
+    prepared: list[int] = []
+    called: list[int] = []
+
+    def in_float64(*parameters: Tensor) -> list[Tensor]:
+        prepared.append(len(parameters))
+        return [value.double() for value in parameters]
+
+    def layer_norm(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+        called.append(1)
+        assert weight.dtype is bias.dtype is torch.float64
+        return functional.layer_norm(x, x.shape[-1:], weight.float(), bias.float())
+
+    record = smoke("layer_norm", layer_norm, prepare=in_float64)
+
+    assert record.status is Status.OK, record.err
+    assert Flag.PREPARED in record.flags
+    assert set(prepared) == {2}
+    assert record.lat_ms is not None
+    assert len(prepared) < len(called) - record.lat_ms.reps
+
+
+def test_gradients_flow_through_prepared_parameters() -> None:
+    def layer_norm(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+        return functional.layer_norm(x, x.shape[-1:], weight.float(), bias.float())
+
+    record = smoke(
+        "layer_norm", layer_norm, prepare=lambda *given: [value.double() for value in given], mode="bwd"
+    )
+
+    assert record.status is Status.OK, record.err
+
+
+def test_a_layout_has_workloads_in_a_group_of_its_own() -> None:
+    record = smoke("activation", lambda gate, up: functional.silu(gate) * up, layout="two_tensors")
+
+    assert record.status is Status.OK, record.err
+    assert record.workload == "smoke_SwiGLU_T16_D256_two_tensors"
+    assert record.wl["group"] == "SwiGLU, two tensors"
+    assert record.tags["layout"] == "two_tensors"
+    assert record.work is not None
+    assert record.work.bytes_moved == 3 * 16 * 256 * 4
+
+
+@pytest.mark.parametrize("option", ["layout", "precision"])
+def test_what_the_operator_does_not_define_is_named(option: str) -> None:
+    with pytest.raises(OperatorError, match=f"operator layer_norm: has no {option} 'other'"):
+        smoke("layer_norm", functional.layer_norm, **{option: "other"})
+
+
+def test_a_declared_lower_precision_is_approximate_and_not_incorrect() -> None:
+    declared = smoke("flash_attn", int8_attention, precision="int8")
+
+    assert declared.status is Status.OK, declared.err
+    assert Flag.APPROXIMATE in declared.flags
+    assert declared.tags["precision"] == "int8"
+    assert smoke("flash_attn", int8_attention).status is Status.INCORRECT
+
+
+def zero_after_the_first_half(q: Tensor, k: Tensor, v: Tensor, causal: bool) -> Tensor:
+    found = int8_attention(q, k, v, causal)
+    found[:, found.shape[1] // 2 :] = 0
+    return found
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        zero_after_the_first_half,
+        lambda *inputs: int8_attention(*inputs, largest=3),
+        lambda q, k, v, causal: int8_attention(q, k, v.roll(1, 1), causal),
+    ],
+    ids=["zeros", "three bits", "shifted values"],
+)
+@pytest.mark.parametrize("precision", find_operator("flash_attn").precisions)
+def test_a_wrong_result_is_incorrect_at_a_lower_precision_too(
+    wrong: Callable[..., Any], precision: str
+) -> None:
+    assert smoke("flash_attn", wrong, precision=precision).status is Status.INCORRECT
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.parametrize(
+    ("operator", "function", "options"),
+    [
+        ("rotary", rotates_in_place, {}),
+        ("activation", ConsumesSaved.apply, {"layout": "two_tensors", "mode": "bwd"}),
+    ],
+    ids=["forward", "backward"],
+)
+def test_calls_in_place_are_timed_on_a_gpu(
+    operator: str, function: Callable[..., Any], options: dict[str, Any]
+) -> None:
+    (record,) = run_benchmark(operator, function, workloads="smoke", device="cuda", in_place=True, **options)
+
+    assert record.status is Status.OK, record.err
+    assert record.quantities is not None
+    assert record.quantities.device_hot is None
+    assert record.quantities.host_submit is not None
