@@ -140,6 +140,8 @@ class Point(msgspec.Struct, kw_only=True):
     host_submit_ms: float | None = None
     e2e_ms: float | None = None
     span_ms: float | None = None
+    kernel_ms: float | None = None
+    """Of the kernel that takes longest, in a call of several."""
     gb_per_s: float | None = None
     """Counted bytes over the median, in 1e9 bytes per second."""
     tflop_per_s: float | None = None

@@ -168,6 +168,11 @@ def _fraction(record: Record) -> float | None:
     return record.roofline.fraction if record.roofline and record.outcome is Status.OK else None
 
 
+def _largest_kernel(record: Record) -> float | None:
+    """Return the time of the kernel that takes longest, in a call of several."""
+    return max(kernel.ms for kernel in record.kernels) if len(record.kernels) > 1 else None
+
+
 def _quantity(name: str) -> Callable[[Record], float | None]:
     def value(record: Record) -> float | None:
         timing = getattr(record.quantities, name) if record.quantities else None
@@ -296,6 +301,7 @@ METRICS: tuple[Metric, ...] = (
         csv_divisor=2**20,
     ),
     FRACTION,
+    Metric("kernel_ms", "Largest kernel", "ms", "lower", _largest_kernel, csv="", ranking=False),
     Metric("device_hot_ms", "Hot", "ms", "lower", _quantity("device_hot"), ranking=False),
     Metric("host_submit_ms", "Host Submit", "ms", "lower", _quantity("host_submit"), ranking=False),
     Metric("e2e_ms", "End to End", "ms", "lower", _quantity("e2e"), ranking=False),

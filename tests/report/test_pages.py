@@ -160,6 +160,15 @@ def test_an_implementation_page_has_all_five_times_and_the_conditions(pages):
         assert told in page.text
 
 
+def test_an_implementation_page_shows_the_largest_kernel_of_a_call_of_several(sample, read_page):
+    file = sample.artifact("summary.json")
+    file.write_text(file.read_text().replace('"kernel_ms":null', '"kernel_ms":0.00125'))
+    publish(sample.root, sample.build, sample.root / "site")
+    page = read_page(sample.root / "site", "layer_norm/impls/triton_layer_norm.html")
+    assert row_of(page, "quantities", "N2048_D4096").startswith("N2048_D4096 0.001726 0.001250 0.001398")
+    assert "Largest kernel" in page.text
+
+
 def test_a_time_above_the_roofline_is_labelled(sample, read_page):
     file = sample.artifact("summary.json")
     file.write_text(file.read_text().replace('"incorrect"', '"exceeds_physics"'))
