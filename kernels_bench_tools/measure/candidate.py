@@ -25,7 +25,7 @@ from kernels_bench_tools.measure.modes import changing, in_mode, timed_function
 from kernels_bench_tools.measure.operator import Inputs, Operator, Workload
 from kernels_bench_tools.measure.timing.calls import TimedCalls
 from kernels_bench_tools.schema.build import FORWARD
-from kernels_bench_tools.schema.record import Environment, Flag, HubKernel
+from kernels_bench_tools.schema.record import Environment, Flag, HubKernel, Milliseconds
 
 PROCESS_SEEDS = 1000
 """Distance between the seeds of two processes, so that each measures with other values."""
@@ -39,7 +39,7 @@ class Called:
     output: Any
     arguments: list[Any]
     """The inputs after the call."""
-    ms: float
+    ms: Milliseconds
 
 
 @dataclass(frozen=True)

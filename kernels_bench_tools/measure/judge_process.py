@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gc
 import os
+import shutil
 import socket
 import sys
 import traceback
@@ -92,8 +93,8 @@ class _Judge:
                 session.peaks.update(measure_peaks(job.device))
             records = measure_task(task, remote, session, job.context, print=remote.print, state=state)
             remote.finish_run(records)
-        except (ConnectionError, EOFError, BrokenPipeError):
-            return  # it has ended; ``kbt`` says how
+        except (ConnectionError, EOFError) as error:
+            remote.fail(str(error))  # mostly it has ended; ``kbt`` says how
         except (KbtError, msgspec.MsgspecError) as error:
             remote.fail(str(error))
         except Exception as error:
@@ -140,10 +141,17 @@ def _write_files(states: list[TaskState]) -> list[str]:
     for state in states:
         if state.file is not None:
             found.setdefault(state.file.path, []).extend(state.file.records)
+    written = []
     for path, records in found.items():
-        path.unlink(missing_ok=True)
-        write_records(path, records)
-    return sorted(map(str, found))
+        try:
+            if path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path)
+            path.unlink(missing_ok=True)
+            write_records(path, records)
+            written.append(str(path))
+        except OSError:  # the cell has removed the folder
+            traceback.print_exc()
+    return sorted(written)
 
 
 def _unfinished(state: TaskState) -> bool:

@@ -84,7 +84,7 @@ class JudgeError(Exception):
 
 @cache
 def _hints(method: str) -> dict[str, Any]:
-    return get_type_hints(getattr(Candidate, method))
+    return get_type_hints(getattr(Candidate, method), include_extras=True)
 
 
 def wait_for_turn(connection: Connection) -> None:
@@ -192,8 +192,11 @@ class RemoteCandidate:
             buffers = [self._connection.recv_bytes(MOST_BYTES) for _ in range(reply.buffers)]
         except (EOFError, OSError) as error:
             raise ConnectionError(str(error)) from None
-        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-            raise _wrong_answer(method, error) from None
+        except (
+            msgspec.MsgspecError,
+            UnicodeDecodeError,
+        ) as error:  # where the next message starts is unknown
+            raise ConnectionError(f"its process gave no valid answer to {method!r}: {error}") from None
         if reply.failure is not None:
             if raised := _RAISED.get(reply.failure.type):
                 raise raised(reply.failure.msg)

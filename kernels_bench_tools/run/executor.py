@@ -279,7 +279,7 @@ class LocalExecutor:
         torch = next((one.name for path in paths for one in Path(path).glob("torch-*.dist-info")), "")
         with self._lock:
             judge = self._judges.get(torch)
-            if judge is None or not judge.alive:
+            if judge is None:
                 own = Path(tempfile.mkdtemp(prefix="judge-", dir=reaper().folder))
                 variables = self._environment.variables(own) | compiler_caches({}, own)
                 judge = self._judges[torch] = Judge(python, paths, variables, own)

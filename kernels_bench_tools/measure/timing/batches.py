@@ -10,9 +10,11 @@ from time import perf_counter_ns
 from typing import Any, Protocol
 
 from kernels_bench_tools.measure.changing_inputs import new_change
+from kernels_bench_tools.measure.failure import CallError
 from kernels_bench_tools.measure.timing.calls import Method, Timed, TimerState
 from kernels_bench_tools.measure.timing.cpu import Waiting
 from kernels_bench_tools.measure.timing.sampling import Call
+from kernels_bench_tools.schema.record import Failure, Status
 
 PICKED = 4
 """Random calls of the headline's samples whose outputs are compared. An implementation that is wrong in half of the
@@ -102,6 +104,9 @@ class Batches:
             changes = [new_change() for _ in range(min(count - len(found), self.state().at_once))]
             where = [self._given(change) for change in changes]  # also of a batch that the profiler loses
             timed = self.calls.batch(method, changes)
+            if len(timed.calls) != len(changes):
+                message = f"its process timed {len(timed.calls)} calls instead of {len(changes)}"
+                raise CallError(Status.ERROR, Failure(type="Invalid", msg=message))
             self.escaped, self.clock_mhz = timed.escaped, timed.clock_mhz or self.clock_mhz
             self._pick(where)
             found += timed.calls

@@ -10,9 +10,10 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from time import perf_counter_ns
-from typing import Any
+from typing import Annotated, Any
 
 import torch
+from msgspec import Meta
 from torch import Tensor
 
 from kernels_bench_tools.measure.changing_inputs import InputSets
@@ -22,7 +23,7 @@ from kernels_bench_tools.measure.timing.cpu import CoreWaits, Waiting, cache_sta
 from kernels_bench_tools.measure.timing.cuda import CudaTimer
 from kernels_bench_tools.measure.timing.quantities import host_submit
 from kernels_bench_tools.measure.timing.sampling import Call
-from kernels_bench_tools.schema.record import CacheState
+from kernels_bench_tools.schema.record import CacheState, Milliseconds
 
 _synchronize = torch.cuda.synchronize  # bound before an implementation can replace it
 
@@ -49,11 +50,11 @@ class TimerState:
     """What a timer knows before the first batch."""
 
     cache: CacheState
-    at_once: int
+    at_once: Annotated[int, Meta(ge=1)]
     """Calls of a batch whose outputs fit into memory."""
-    submit_ms: float = 0.0
+    submit_ms: Milliseconds = 0.0
     """Approximate host time to issue one call."""
-    idle_seconds: float = 0.0
+    idle_seconds: Annotated[float, Meta(ge=0, le=1)] = 0.0
     """Idle time before each call."""
     repeatable: bool = True
     """Whether a call can be repeated with the same arguments, for hot calls."""
@@ -173,7 +174,7 @@ class TimedCalls:
         self.outputs = []
         self._synchronize()
 
-    def clocked(self) -> float:
+    def clocked(self) -> Milliseconds:
         """Make one call; return its milliseconds, up to the end of its work on the device."""
         start = perf_counter_ns()
         output = self._function(*self._next)

@@ -6,8 +6,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import nan
 from time import perf_counter
+from typing import Annotated
 
-from kernels_bench_tools.schema.record import CacheState, Flag, Latency, Timer, Timing
+from msgspec import Meta
+
+from kernels_bench_tools.schema.record import CacheState, Flag, Latency, Milliseconds, Timer, Timing
 from kernels_bench_tools.stats import (
     CONFIDENCE,
     drift,
@@ -40,11 +43,11 @@ NS_DIGITS = 6
 class Call:
     """One timed call; times in milliseconds."""
 
-    ms: float
+    ms: Annotated[float, Meta(gt=0, le=1e9)]
     """Summed duration of its kernels, or time by the clock."""
-    span_ms: float | None = None
+    span_ms: Milliseconds | None = None
     """From the start of the first kernel to the end of the last one."""
-    kernels: tuple[tuple[str, float], ...] = ()
+    kernels: tuple[tuple[str, Milliseconds], ...] = ()
     """Name and duration of each kernel, by start time."""
 
 

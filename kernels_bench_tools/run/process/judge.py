@@ -65,18 +65,23 @@ class Turn:
 
 
 class Judge:
-    """One judging process."""
+    """One judging process; started again for the next cell if it has failed."""
 
     def __init__(self, python: str, paths: list[str], variables: Mapping[str, str], folder: Path) -> None:
         self.socket = str(folder / "socket")
         self._log = folder / "log"
-        code = _CODE.format(paths=paths, socket=self.socket)
+        # -I and -S: without user settings, PYTHON variables and .pth files.
+        self._command = [python, "-I", "-S", "-c", _CODE.format(paths=paths, socket=self.socket)]
+        self._variables = {**variables, OWNER_VARIABLE: reaper().owner}
+        self._start()
+
+    def _start(self) -> None:
+        Path(self.socket).unlink(missing_ok=True)
         with self._log.open("wb") as log:
-            # -I and -S: without user settings, PYTHON variables and .pth files.
             self._process = subprocess.Popen(
-                [python, "-I", "-S", "-c", code],
-                cwd=folder,
-                env={**variables, OWNER_VARIABLE: reaper().owner},
+                self._command,
+                cwd=self._log.parent,
+                env=self._variables,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log,
@@ -84,22 +89,23 @@ class Judge:
             )
         self._started = False
 
-    @property
-    def alive(self) -> bool:
-        """Whether the process has not ended."""
-        return self._process.poll() is None
-
     def begin(self, job: Job) -> None:
         """Say that a cell is about to start; ``OSError`` if the process has failed."""
+        if self._process.poll() is not None:
+            self.close()
+            self._start()
         if not self._started and self._answer(START_SECONDS) is None:
-            raise OSError(self._failure())
+            raise self._failed()
         self._started = True
         if not self._send(job):
-            raise OSError(self._failure())
+            raise self._failed()
 
-    def end(self, ended: Ended) -> Verdict | None:
-        """Say that the cell's process has ended; return what was written, None if the judge has failed."""
-        return self._answer(ANSWER_SECONDS) if self._send(ended) else None
+    def end(self, ended: Ended) -> Verdict:
+        """Say that the cell's process has ended; return what was written, ``OSError`` if the process has failed."""
+        verdict = self._answer(ANSWER_SECONDS) if self._send(ended) else None
+        if verdict is None:
+            raise self._failed()
+        return verdict
 
     def close(self) -> None:
         """End the process."""
@@ -125,9 +131,11 @@ class Judge:
         finally:
             late.cancel()
 
-    def _failure(self) -> str:
-        lines = self._log.read_text("utf-8", errors="replace").strip().splitlines() or ["it ended"]
-        return f"the process that judges cells failed: {lines[-1]}"
+    def _failed(self) -> OSError:
+        self._process.kill()
+        self._process.wait()
+        lines = self._log.read_text("utf-8", errors="replace").strip().splitlines() or ["it was ended"]
+        return OSError(f"the process that judges cells failed: {lines[-1]}. Run this cell again")
 
 
 def replace_outputs(source: Path, work: Path, files: list[str]) -> None:
