@@ -237,7 +237,7 @@ def without_memory(output: Any) -> list[Tensor]:
 
 def changed_inputs(operator: Operator, after: Sequence[Any], before: Inputs) -> bool:
     """Return whether inputs differ that the operator may not overwrite."""
-    return any(
+    return len(after) != len(before) or any(
         isinstance(original, Tensor)
         and not operator.may_overwrite(number)
         and not (type(value) is Tensor and same_bits(value, original))
