@@ -16,7 +16,7 @@ from torch import Tensor
 
 from kernels_bench_tools.measure.operator import Inputs
 
-COPIES_PER_CHANGE = 3
+COPIES_PER_CHANGE, COPIES_PER_TURN = 3, 2
 """Copies on the device for each tensor that changes."""
 _MOST_ELEMENTS = 4096
 
@@ -46,6 +46,21 @@ def change(inputs: Inputs, positions: Sequence[int], number: int) -> None:
         right.copy_(kept)
 
 
+def turned(inputs: Inputs, positions: Sequence[int], number: int, into: Inputs | None = None) -> Inputs:
+    """Return inputs whose tensors at ``positions`` begin elsewhere, at an element chosen by ``number``.
+
+    They are written to ``into``, or to copies.
+    """
+    random = Random(number)  # noqa: S311 - both sides must get the same elements
+    found = into or tuple(value.clone() if n in positions else value for n, value in enumerate(inputs))
+    for position in positions:
+        given, memory = _memory(inputs[position]), _memory(found[position])
+        start = random.randrange(len(given)) if len(given) else 0
+        memory[: len(given) - start].copy_(given[start:])
+        memory[len(given) - start :].copy_(given[:start])
+    return found
+
+
 def _memory(value: Tensor) -> Tensor:
     """Return all elements of a tensor's memory as a flat tensor."""
     return torch.empty(0, dtype=value.dtype, device=value.device).set_(value.untyped_storage())
@@ -55,7 +70,8 @@ class InputSets:
     """Sets of inputs that calls rotate through, and change before each call.
 
     ``overwritten`` are positions of inputs that calls may overwrite. Each call then gets copies of its own, and what
-    ``prepare`` makes of them, such as a forward pass.
+    ``prepare`` makes of them, such as a forward pass. That is code of the implementation, which must not know what
+    the call will get: its copies are filled right before it, with tensors that begin elsewhere.
     """
 
     def __init__(
@@ -71,7 +87,7 @@ class InputSets:
         self._prepared = [] if overwritten else [prepare(*one) for one in sets]
         self._ahead: deque[tuple[Inputs, Inputs]] = deque()
         self._turn = 0
-        self.copies = (COPIES_PER_CHANGE + bool(overwritten)) * len(positions)
+        self.copies = (COPIES_PER_TURN if overwritten else COPIES_PER_CHANGE) * len(positions)
         """Copies on the device before each call."""
 
     @property
@@ -82,7 +98,7 @@ class InputSets:
     @property
     def first(self) -> Inputs:
         """The arguments made of the first set."""
-        return self._prepared[0] if self._prepared else self._made(0)[1]
+        return self._prepared[0] if self._prepared else self.changed(0, 0)
 
     @property
     def repeatable(self) -> bool:
@@ -97,10 +113,12 @@ class InputSets:
             self._ahead.extend(self._made(turn % len(self._sets)) for turn in turns)
 
     def _made(self, which: int) -> tuple[Inputs, Inputs]:
-        """Return copies of a set, and the arguments made of them."""
-        given = enumerate(self._sets[which])
-        copies = tuple(value.clone() if n in self._overwritten else value for n, value in given)
-        return copies, self._prepare(*copies)
+        """Return copies of a set, still empty where they change, and the arguments made of them."""
+        copies = list(self._sets[which])
+        for position in self._overwritten:
+            made = torch.empty_like if position in self._positions else torch.clone
+            copies[position] = made(copies[position])
+        return tuple(copies), self._prepare(*copies)
 
     def following(self, number: int) -> Inputs:
         """Return the arguments made of the next set in turn, after this change."""
@@ -113,11 +131,8 @@ class InputSets:
         if not self._overwritten:
             change(self._sets[which], self._positions, number)
             return self._prepared[which]
-        # The change comes last: what runs before the timed call does not know its inputs.
         copies, arguments = made or self._made(which)
-        change(self._sets[which], self._positions, number)
-        for position in self._positions:
-            copies[position].copy_(self._sets[which][position])
+        turned(self._sets[which], self._positions, number, into=copies)
         return arguments
 
     def inputs(self, which: int) -> Inputs:

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from kernels_bench_tools.measure.candidate import PROCESS_SEEDS, Called, Description
-from kernels_bench_tools.measure.changing_inputs import change
+from kernels_bench_tools.measure.changing_inputs import change, turned
 from kernels_bench_tools.measure.correctness.check import Case, Correctness, changed_inputs, check_calls
 from kernels_bench_tools.measure.correctness.compare import WrongResultError, compare
 from kernels_bench_tools.measure.failure import CallError, failed_status, failure_of
@@ -247,9 +247,13 @@ def judge_timed_calls(
     picked = sorted(batches.picked, key=lambda one: (one.which, one.changes))
     for which, group in groupby(picked, key=lambda one: one.which):
         inputs, done = given(seed + which), 0
+        original, changes = inputs, batches.changes[which]
         for one in group:
-            for number in batches.changes[which][done : one.changes]:
-                change(inputs, positions, number)
+            if operator.in_place:
+                inputs = turned(original, positions, changes[one.changes - 1])
+            else:
+                for number in changes[done : one.changes]:
+                    change(inputs, positions, number)
             done = one.changes
             try:
                 compare(one.output, operator, inputs).require_correct()
@@ -258,7 +262,7 @@ def judge_timed_calls(
                     Flag.STALE_OUTPUT,
                     f"the output of a timed call is wrong, those of untimed calls right: {wrong}",
                 )
-        for number in batches.changes[which][done:]:
+        for number in () if operator.in_place else changes[done:]:
             change(inputs, positions, number)
         if changed_inputs(operator, candidate.arguments(which), inputs):
             reasons[Flag.INPUT_MUTATED] = "a timed call changed its inputs"

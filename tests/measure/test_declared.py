@@ -12,7 +12,7 @@ from torch.nn import functional
 
 from kernels_bench_tools import run_benchmark
 from kernels_bench_tools.errors import OperatorError
-from kernels_bench_tools.measure.changing_inputs import InputSets, change
+from kernels_bench_tools.measure.changing_inputs import InputSets, turned
 from kernels_bench_tools.measure.operator import find_operator
 from kernels_bench_tools.operators.rotary import reference as rotate
 from kernels_bench_tools.schema.record import REJECTING, Flag, Record, Status
@@ -107,25 +107,25 @@ def test_a_backward_pass_that_consumes_what_was_saved_gets_a_fresh_forward_pass(
     assert smoke("activation", ConsumesSaved.apply, **options).status is Status.REJECTED
 
 
-def test_each_call_in_place_gets_its_own_copies_whose_change_comes_last() -> None:
-    seen: list[Tensor] = []
-    given = torch.arange(64.0)
+def test_each_call_in_place_gets_its_own_copies_which_are_filled_after_the_forward_pass() -> None:
+    activation, gradient = torch.arange(64.0), torch.arange(100.0, 164.0)
 
-    def forward(x: Tensor) -> tuple[Tensor]:
-        seen.append(x.clone())
-        return (x,)
+    def forward(x: Tensor, dy: Tensor) -> tuple[Tensor, Tensor]:
+        assert torch.equal(x, activation)
+        dy.fill_(0)
+        return x, dy
 
-    sets = InputSets([(given.clone(),), (given.clone(),)], [0], overwritten=[0], prepare=forward)
+    given = [(activation, gradient.clone()) for _ in range(2)]
+    sets = InputSets(given, [1], overwritten=[0, 1], prepare=forward)
     sets.make_ahead(2)
-    expected = [given.clone()]
-    change(expected, [0], 7)
 
-    (first,), (second,) = sets.following(7), sets.following(7)
+    (x, first), (other, second) = sets.following(7), sets.following(7)
 
-    assert all(torch.equal(x, given) for x in seen)
-    assert torch.equal(first, expected[0])
-    assert torch.equal(second, expected[0])
-    assert first.data_ptr() != second.data_ptr()
+    assert torch.equal(first, turned(given[0], [1], 7)[1])
+    assert torch.equal(first, second)
+    assert torch.equal(first.sort().values, gradient)
+    assert not torch.equal(first, gradient)
+    assert len({value.data_ptr() for value in (activation, x, other, gradient, first, second)}) == 6
     assert not sets.repeatable
 
 
