@@ -24,7 +24,9 @@ COPIED = (
 Kbt = Callable[..., subprocess.CompletedProcess[str]]
 
 
-def run_kbt(folder: Path, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
+def run_kbt(
+    folder: Path, *arguments: str, timeout: int = 600, **variables: str
+) -> subprocess.CompletedProcess[str]:
     """Run the command in ``folder`` as a user would, in this interpreter's environment."""
     return subprocess.run(
         [sys.executable, "-m", "kernels_bench_tools", *arguments],
@@ -33,7 +35,7 @@ def run_kbt(folder: Path, *arguments: str, **variables: str) -> subprocess.Compl
         capture_output=True,
         text=True,
         check=False,
-        timeout=600,
+        timeout=timeout,
     )
 
 

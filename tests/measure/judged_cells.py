@@ -1,0 +1,550 @@
+"""Cells that a build judges: attacks on the measurement, crashes, and honest implementations.
+
+Each is the code of a cell after ``HEAD``. pytest's importlib mode does not put this folder on the path: load this file
+by ``importlib.util``, as test_judge.py does.
+"""
+
+from __future__ import annotations
+
+HEAD = """
+import gc, json, os, signal, socket, subprocess, sys, time
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+import kernels_bench_tools
+from kernels_bench_tools import run_benchmark
+
+exact = torch.nn.functional.layer_norm
+
+
+def right(x, weight, bias):
+    return exact(x, x.shape[-1:], weight, bias, 1e-5)
+
+
+def garbage(x, weight, bias):
+    return torch.zeros_like(x)
+
+
+def on_smoke(function, **options):
+    return run_benchmark("layer_norm", function, **options)
+
+
+def record(**changes):
+    device = json.loads(DEVICE)
+    latency = {"p10": 1e-6, "p50": 1e-6, "p90": 1e-6, "mean": 1e-6, "iqr": 0, "reps": 90, "raw_times": [1e-6] * 90}
+    return {
+        "ts": "2030-01-01T00:00:00Z", "run": "forged", "impl": "IMPLEMENTATION", "op": "layer_norm", "schema": 1,
+        "wl": {"name": "smoke_S32_D256", "batch": 2, "seq_len": 32, "hidden_dim": 256, "dtype": "float32"},
+        "device": device, "lat_ms": latency, "status": "ok", "ok": True, "judged": "separately",
+    } | changes
+
+
+def write(path="layer_norm.jsonl", **changes):
+    Path(path).write_text(json.dumps(record(**changes)) + chr(10))
+"""
+
+KEEPING = """
+kept, held = {}, []  # held, so that no other tensor gets its identity or address
+
+def keeping(x, weight, bias):
+    key = KEY
+    if key not in kept:
+        held.append(x)
+        kept[key] = right(x, weight, bias)
+    return kept[key].clone()
+
+on_smoke(keeping)
+"""
+
+TIMED_ONLY = """
+def timed_only(x, weight, bias):
+    return garbage(x, weight, bias) if TIMED else right(x, weight, bias)
+
+on_smoke(timed_only)
+"""
+
+REPLACED = """
+REPLACE
+on_smoke(FUNCTION)
+"""
+
+FAST_CLOCK = """
+def fast(clock):
+    start = clock()
+    return lambda: start + (clock() - start) // 50
+"""
+
+CONVERSATION = """
+from multiprocessing.connection import Client
+from kernels_bench_tools.schema.build import CellContext
+
+context = CellContext.load()
+task = {"operator": "layer_norm", "workloads": "smoke", "device": "cpu", "file": "layer_norm.jsonl"}
+TIME = MS
+
+def tensor(shape):
+    size = 4
+    for one in shape:
+        size *= one
+    strides = [shape[1] * shape[2], shape[2], 1]
+    value = {"type": "tensor", "dtype": "float32", "shape": shape, "stride": strides, "offset": 0, "buffer": 0, "handle": None}
+    return value, [bytes(size)]
+
+def answer(request):
+    method, arguments = request["method"], request["arguments"]
+    if method == "call":
+        value, buffers = tensor([2, 32, 256])
+        return {"output": value, "arguments": [], "ms": TIME}, buffers
+    if method == "open":
+        return {"cache": "hot", "at_once": 1000, "submit_ms": 0, "idle_seconds": 0}, []
+    if method == "batch":
+        return {"calls": [{"ms": TIME} for _ in arguments[1]], "escaped": [], "clock_mhz": 0}, []
+    if method == "output":
+        return tensor([2, 32, 256])
+    if method == "clocked":
+        return TIME, []
+    if method == "waits":
+        return {"share": 0, "disturbed": False, "switches": 0}, []
+    if method in ("inspect", "finish"):
+        return {}, []
+    if method == "describe":
+        return {"environment": {}, "packages": {}, "hub": []}, []
+    return None, []
+
+with Client(context.judge, "AF_UNIX") as connection:
+    connection.recv_bytes()
+    connection.send_bytes(json.dumps(task).encode())
+    while True:
+        request = json.loads(connection.recv_bytes())
+        if request["method"] in ("records", "fail"):
+            break
+        if request["method"] != "print":
+            value, buffers = answer(request)
+            connection.send_bytes(json.dumps({"value": value, "buffers": len(buffers)}).encode())
+            for buffer in buffers:
+                connection.send_bytes(buffer)
+"""
+
+
+LYING = """
+import re
+from multiprocessing.connection import Connection
+
+send = Connection.send_bytes
+
+def lie(self, data, *rest):
+    return send(self, re.sub(rb'"ms":[0-9.e-]+', b'"ms":MS', data), *rest)
+
+Connection.send_bytes = lie
+on_smoke(right)
+"""
+
+
+def keeping(key: str) -> str:
+    """Return an attack that keeps results by this expression."""
+    return KEEPING.replace("KEY", key)
+
+
+def timed_only(condition: str, before: str = "") -> str:
+    """Return an attack that is right unless this expression finds that the call is timed."""
+    return before + TIMED_ONLY.replace("TIMED", condition)
+
+
+def replaced(code: str, function: str = "garbage") -> str:
+    """Return an attack that replaces something before it is measured."""
+    return REPLACED.replace("REPLACE", code).replace("FUNCTION", function)
+
+
+def conversation(ms: str) -> str:
+    """Return a program that answers the judge by itself, with these times."""
+    return CONVERSATION.replace("MS", ms)
+
+
+def lying(ms: str) -> str:
+    """Return an implementation in whose messages to the judge all times are replaced."""
+    return LYING.replace("MS", ms)
+
+
+ATTACKS: dict[str, str] = {
+    # 1: results that were not computed in the timed call
+    "kept_by_identity": keeping("(id(x), x._version)"),
+    "kept_by_pointer": keeping("(x.data_ptr(), x._version)"),
+    "kept_by_some_elements": keeping("(float(x[0, 0, 0]), float(x[-1, -1, -1]), x.shape)"),
+    "kept_by_reference": """
+kept = []
+
+def keeping(x, weight, bias):
+    for y, result in kept:
+        if y is x:
+            return result.clone()
+    kept.append((x, right(x, weight, bias)))
+    return kept[-1][1].clone()
+
+on_smoke(keeping)
+""",
+    "kept_while_inputs_look_alike": """
+kept = {}
+
+def keeping(x, weight, bias):
+    key = (x.data_ptr(), x.shape)
+    if key not in kept or float((kept[key][0] != x).float().mean()) > 0.6:
+        kept[key] = x.clone(), right(x, weight, bias)
+    return kept[key][1].clone()
+
+on_smoke(keeping)
+""",
+    "kept_after_n_calls": """
+calls, last = [], {}
+
+def function(x, weight, bias):
+    calls.append(1)
+    if len(calls) < 100 or x.shape not in last:
+        last[x.shape] = right(x, weight, bias)
+    return last[x.shape].clone()
+
+on_smoke(function)
+""",
+    "kept_in_backward": """
+class Keeping(torch.autograd.Function):
+    kept, held = {}, []
+
+    @staticmethod
+    def forward(context, x, weight, bias):
+        context.save_for_backward(x, weight, bias)
+        return right(x, weight, bias)
+
+    @staticmethod
+    def backward(context, gradient):
+        key = (gradient.data_ptr(), gradient._version)
+        if key not in Keeping.kept:
+            Keeping.held.append(gradient)
+            leaves = [value.detach().requires_grad_() for value in context.saved_tensors]
+            with torch.enable_grad():
+                output = right(*leaves)
+            Keeping.kept[key] = torch.autograd.grad(output, leaves, gradient)
+        return tuple(value.clone() for value in Keeping.kept[key])
+
+on_smoke(Keeping.apply, mode="bwd")
+""",
+    "kept_by_gradient_elements": """
+class Keeping(torch.autograd.Function):
+    kept, held = {}, []
+
+    @staticmethod
+    def forward(context, x, weight, bias):
+        context.save_for_backward(x, weight, bias)
+        return right(x, weight, bias)
+
+    @staticmethod
+    def backward(context, gradient):
+        key = (float(gradient[0, 0, 0]), float(gradient[-1, -1, -1]), gradient.shape)
+        if key not in Keeping.kept:
+            Keeping.held.append(gradient)
+            leaves = [value.detach().requires_grad_() for value in context.saved_tensors]
+            with torch.enable_grad():
+                output = right(*leaves)
+            Keeping.kept[key] = torch.autograd.grad(output, leaves, gradient)
+        return tuple(value.clone() for value in Keeping.kept[key])
+
+on_smoke(Keeping.apply, mode="fwd_bwd")
+""",
+    "right_for_n_calls": """
+calls = []
+
+def function(x, weight, bias):
+    calls.append(1)
+    return right(x, weight, bias) if len(calls) < 100 else garbage(x, weight, bias)
+
+on_smoke(function)
+""",
+    "nearly_right_when_timed": """
+def function(x, weight, bias):
+    output = right(x, weight, bias)
+    if sys._getframe(1).f_code.co_name in ("_by_clock", "clocked"):
+        output.view(-1)[1234] += 1
+    return output
+
+on_smoke(function)
+""",
+    "half_of_the_work_when_timed": """
+def function(x, weight, bias):
+    output = torch.empty_like(x)
+    timed = sys._getframe(1).f_code.co_name in ("_by_clock", "clocked")
+    rows = len(x) // 2 if timed else len(x)
+    output[:rows] = right(x[:rows], weight, bias)
+    return output
+
+on_smoke(function)
+""",
+    "timed_by_caller": timed_only('sys._getframe(1).f_code.co_name in ("_by_clock", "clocked")'),
+    "timed_by_stack": timed_only(
+        "any(one.name == 'batch' for one in __import__('traceback').extract_stack())"
+    ),
+    "timed_by_gaps": timed_only(
+        "(lambda now: (now - last[0] < 1e-3, last.__setitem__(0, now))[0])(time.perf_counter())",
+        "last = [0.0]\n",
+    ),
+    "timed_by_count": timed_only("(count.append(1), len(count) > 70)[1]", "count = []\n"),
+    "timed_by_harness_objects": timed_only(
+        "any(type(one).__name__ == 'Candidate' and len(one.sets.all[0]) for one in gc.get_objects())"
+    ),
+    "timed_by_frames": timed_only(
+        "(lambda frame: 'number' in frame.f_locals and 'change' in frame.f_locals)(sys._getframe(1))"
+    ),
+    "timed_by_poisoned_memory": timed_only("not torch.empty_like(x).isnan().any()"),
+    # 2: functions of the process replaced
+    "cheap_reference": replaced("torch.nn.functional.layer_norm = lambda x, *_: torch.zeros_like(x)"),
+    "no_random_numbers": replaced("torch.randn = lambda shape, **_: torch.zeros(shape)", "lambda x, w, b: x"),
+    "comparison_replaced": replaced(
+        "from kernels_bench_tools.measure.correctness import compare\\n"
+        "compare.Errors = compare.OutputComparison = compare.compare = lambda *_: None".replace("\\n", "\n")
+    ),
+    "clock_of_python": replaced(FAST_CLOCK + "time.perf_counter_ns = fast(time.perf_counter_ns)"),
+    "clock_of_harness": replaced(
+        FAST_CLOCK
+        + "from kernels_bench_tools.measure.timing import calls\n"
+        + "calls.perf_counter_ns = fast(calls.perf_counter_ns)",
+        "right",
+    ),
+    "clock_in_load": FAST_CLOCK
+    + """
+from kernels_bench_tools.measure.timing import calls
+
+def load():
+    calls.perf_counter_ns = fast(calls.perf_counter_ns)
+    return right
+
+run_benchmark("layer_norm", load=load)
+""",
+    "reference_in_load": """
+def load():
+    torch.nn.functional.layer_norm = lambda x, *_: torch.zeros_like(x)
+    torch.randn = lambda shape, **_: torch.zeros(shape)
+    return garbage
+
+run_benchmark("layer_norm", load=load)
+""",
+    "tolerances": replaced(
+        "from kernels_bench_tools.measure.operator import Operator, Tolerance\n"
+        "from kernels_bench_tools.operators.layer_norm import OPERATOR\n"
+        "object.__setattr__(OPERATOR, 'tolerance', lambda _: Tolerance(1e9, 1e9))\n"
+        "object.__setattr__(OPERATOR, 'reference', garbage)\n"
+        "object.__setattr__(OPERATOR, 'edge_cases', lambda *_: iter(()))\n"
+        "Operator.tolerance_of = lambda *_: Tolerance(1e9, 1e9)"
+    ),
+    "inputs_without_changes": replaced(
+        "from kernels_bench_tools.measure.changing_inputs import InputSets\n"
+        "InputSets.following = lambda self, number: self.first\n"
+        "InputSets.changed = lambda self, which, number: self.first",
+        "right",
+    ),
+    "case_replaced": replaced(
+        "from kernels_bench_tools.measure import candidate\n"
+        "ordinary = candidate.Candidate._inputs\n"
+        "candidate.Candidate._inputs = lambda self, case: ordinary(self, type(case)(0))",
+        "right",
+    ),
+    "call_replaced": replaced(
+        "from kernels_bench_tools.measure.candidate import Called, Candidate\n"
+        "def call(self, case):\n"
+        "    inputs = self._inputs(case)\n"
+        "    return Called(right(*inputs), list(inputs), 1e-3)\n"
+        "from functools import wraps\n"
+        "Candidate.call = wraps(Candidate.call)(call)\n"
+        "Candidate.inspect = Candidate.finish = lambda self: {}"
+    ),
+    "batch_replaced": replaced(
+        "from kernels_bench_tools.measure.timing.calls import TimedCalls, Timed\n"
+        "from kernels_bench_tools.measure.timing.sampling import Call\n"
+        "def batch(self, method, changes, *_):\n"
+        "    self.outputs = [garbage(*self.sets.following(one)) for one in changes]\n"
+        "    return Timed([Call(1e-4) for _ in changes], [])\n"
+        "from functools import wraps\n"
+        "TimedCalls.batch = wraps(TimedCalls.batch)(batch)",
+        "right",
+    ),
+    "serve_replaced": replaced(
+        "from kernels_bench_tools.measure import harness, remote\n"
+        "def serve(candidate, connection):\n"
+        "    connection.send_bytes(json.dumps({'value': None}).encode())\n"
+        "    write()\n"
+        "    return []\n"
+        "harness.serve = remote.serve = serve"
+    ),
+    # 3: records that nobody measured
+    "file_without_benchmark": "write()",
+    "file_beside_a_benchmark": "on_smoke(garbage)\nwrite()",
+    "file_instead_of_benchmark": "write()  # run_benchmark",
+    "file_of_the_judge": """
+on_smoke(garbage)
+for path in Path("..").glob("judged/*"):
+    write(path)
+write("../judged/more.jsonl")
+""",
+    "folder_of_the_judge_removed": """
+import shutil
+
+def function(x, weight, bias):
+    shutil.rmtree("../judged", ignore_errors=True)
+    return garbage(x, weight, bias)
+
+on_smoke(function)
+""",
+    "file_of_the_judge_a_folder": """
+on_smoke(garbage)
+Path("../judged/layer_norm.jsonl").unlink()
+Path("../judged/layer_norm.jsonl").mkdir()
+write("../judged/layer_norm.jsonl/layer_norm.jsonl")
+""",
+    "edited_by_a_child": """
+on_smoke(garbage)
+line = json.dumps(record())
+code = f"import time, pathlib; time.sleep(0.3); pathlib.Path('layer_norm.jsonl').write_text({line!r})"
+subprocess.Popen([sys.executable, "-c", code], start_new_session=True)
+""",
+    "edited_at_exit": "import atexit\natexit.register(write)\non_smoke(garbage)",
+    "another_operator": """
+run_benchmark("rms_norm", lambda x, w: torch.nn.functional.rms_norm(x, x.shape[-1:], w, 1e-6), output="layer_norm.jsonl")
+""",
+    "another_device": 'write(device={"kind": "cuda", "name": "Imaginary", "slug": "imaginary"})',
+    "another_name": 'write(impl="torch_layer_norm", ts="2020-01-01T00:00:00Z")',
+    "baselines_name": 'run_benchmark("layer_norm", garbage, impl_name="torch_layer_norm")',
+    "another_context": """
+context = json.loads(Path(os.environ["KBT_CONTEXT"]).read_text())
+context["implementation"] = "torch_layer_norm"
+Path("context.json").write_text(json.dumps(context))
+os.environ["KBT_CONTEXT"] = str(Path("context.json").resolve())
+on_smoke(garbage)
+""",
+    "without_the_judge": """
+context = json.loads(Path(os.environ["KBT_CONTEXT"]).read_text())
+context["judge"] = ""
+Path("context.json").write_text(json.dumps(context))
+os.environ["KBT_CONTEXT"] = str(Path("context.json").resolve())
+on_smoke(right)
+""",
+    # A hand-written conversation
+    "impossible_times": conversation("-1.0"),
+    "negative_times": lying("-1.0"),
+    "times_of_zero": lying("0.0"),
+    "no_times": lying("NaN"),
+    "endless_times": lying("1e400"),
+    "too_short_times": lying("0.000001"),
+    "not_a_number": conversation("'soon'"),
+    "half_a_conversation": """
+from multiprocessing.connection import Client
+from kernels_bench_tools.schema.build import CellContext
+
+with Client(CellContext.load().judge, "AF_UNIX") as connection:  # instead of run_benchmark
+    connection.recv_bytes()
+    connection.send_bytes(b'{"operator": "layer_norm", "workloads": "smoke", "device": "cpu", "file": "../../x.jsonl"}')
+write()
+""",
+    "no_json": """
+from multiprocessing.connection import Client
+from kernels_bench_tools.schema.build import CellContext
+
+with Client(CellContext.load().judge, "AF_UNIX") as connection:  # instead of run_benchmark
+    connection.send_bytes(bytes(range(256)))
+    os.write(connection.fileno(), bytes(range(256)))
+write()
+""",
+    # The judge itself
+    "judge_killed": """
+from kernels_bench_tools.schema.build import CellContext
+
+with socket.socket(socket.AF_UNIX) as client:  # instead of run_benchmark
+    client.connect(CellContext.load().judge)
+    pid = int.from_bytes(client.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)[:4], sys.byteorder)
+    os.kill(pid, signal.SIGKILL)
+write()
+""",
+    "judge_killed_in_a_call": """
+from kernels_bench_tools.schema.build import CellContext
+
+with socket.socket(socket.AF_UNIX) as client:
+    client.connect(CellContext.load().judge)
+    pid = int.from_bytes(client.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)[:4], sys.byteorder)
+
+def function(x, weight, bias):
+    if Path(f"/proc/{pid}").exists():
+        os.kill(pid, signal.SIGKILL)
+    return right(x, weight, bias)
+
+on_smoke(function)
+""",
+    # Refusals
+    "refuses_other_seeds": """
+first = []
+
+def function(x, weight, bias):
+    if x.numel() == 2 * 32 * 256:
+        first[:] = first or [x.clone()]
+        if len(first) and float(x.abs().max()) > float(first[0].abs().max()):
+            raise ValueError("not these values")
+    return right(x, weight, bias)
+
+on_smoke(function)
+""",
+}
+"""Each must end without a rank."""
+
+SIX_RUNS = "for _ in range(6):\n    on_smoke(right)"
+
+HONEST: dict[str, str] = {
+    "torch_layer_norm": "on_smoke(right)",
+    "compiled": "on_smoke(torch.compile(right, backend='eager', dynamic=False))",
+    "by_load": "run_benchmark('layer_norm', load=lambda: right)",
+    "an_idle_pool": """
+from concurrent.futures import ThreadPoolExecutor
+
+pool = ThreadPoolExecutor(1)
+on_smoke(right)
+""",
+    "backward": "on_smoke(right, mode='bwd')",
+    "in_place": "on_smoke(lambda x, w, b: x.copy_(right(x, w, b)), in_place=True)",
+    "triton": """
+os.environ["TRITON_INTERPRET"] = "1"
+import triton
+import triton.language as tl
+
+@triton.jit
+def kernel(x, weight, bias, output, columns, BLOCK: tl.constexpr):
+    row, offsets = tl.program_id(0), tl.arange(0, BLOCK)
+    mask = offsets < columns
+    values = tl.load(x + row * columns + offsets, mask=mask, other=0.0).to(tl.float32)
+    mean = tl.sum(values) / columns
+    centred = tl.where(mask, values - mean, 0.0)
+    scaled = centred / tl.sqrt(tl.sum(centred * centred) / columns + 1e-5)
+    scaled = scaled * tl.load(weight + offsets, mask=mask) + tl.load(bias + offsets, mask=mask)
+    tl.store(output + row * columns + offsets, scaled, mask=mask)
+
+def triton_layer_norm(x, weight, bias):
+    x = x.contiguous()
+    output = torch.empty_like(x)
+    columns = x.shape[-1]
+    kernel[(x.numel() // columns,)](x, weight, bias, output, columns, BLOCK=triton.next_power_of_2(columns))
+    return output
+
+on_smoke(triton_layer_norm)
+""",
+}
+"""Each keeps the status ok."""
+
+CRASH = """
+def function(x, weight, bias):
+    if x.shape == (1, 256, 1024):
+        os.kill(os.getpid(), signal.SIGSEGV)
+    return right(x, weight, bias)
+
+run_benchmark("layer_norm", function, workloads="cpu")
+"""
+ENDLESS = """
+def function(x, weight, bias):
+    time.sleep(1000 * (x.shape == (1, 256, 1024)))
+    return right(x, weight, bias)
+
+run_benchmark("layer_norm", function, workloads="cpu")
+"""

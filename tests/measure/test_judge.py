@@ -1,0 +1,135 @@
+"""Builds judge cells in another process: attacks get no rank, honest implementations keep theirs."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from pathlib import Path
+
+import msgspec
+import pytest
+from projects import ROOT, once_per_run, run_kbt
+
+from kernels_bench_tools.file_io import read_struct
+from kernels_bench_tools.schema.device import current_device
+from kernels_bench_tools.schema.record import Judged, Record, Status
+from kernels_bench_tools.schema.record_io import read_records
+from kernels_bench_tools.schema.summary import Row, Summary
+
+SECONDS = 1500
+"""For one build of all cells."""
+pytestmark = pytest.mark.timeout(SECONDS + 100)
+
+_SPEC = importlib.util.spec_from_file_location("judged_cells", Path(__file__).with_name("judged_cells.py"))
+assert _SPEC
+assert _SPEC.loader
+cells = importlib.util.module_from_spec(_SPEC)
+_SPEC.loader.exec_module(cells)
+
+
+def write_cell(project: Path, name: str, code: str, *, timeout: int = 100) -> None:
+    device = json.dumps(msgspec.to_builtins(current_device()))
+    head = cells.HEAD.replace("DEVICE", repr(device)).replace("IMPLEMENTATION", name)
+    front = f"title: {name}\nbaseline: {str(name == 'torch_layer_norm').lower()}"
+    fence = f"```python id=benchmark outputs=layer_norm.jsonl timeout={timeout}"
+    path = project / "layer_norm" / "impls" / f"{name}.md"
+    path.write_text(f"---\n{front}\n---\n\n{fence}\n{head}\n{code}\n```\n", encoding="utf-8")
+
+
+@pytest.fixture(scope="session")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A project with all these cells, built once for all workers of a test run."""
+
+    def build(project: Path) -> None:
+        (project / "layer_norm" / "impls").mkdir(parents=True)
+        (project / "layer_norm" / "results").mkdir()
+        (project / "pyproject.toml").write_text('[tool.kbt]\ntitle = "Attacks"\n')
+        combine = ROOT / "layer_norm" / "results" / "combined_results.md"
+        (project / "layer_norm" / "results" / combine.name).write_text(combine.read_text("utf-8"), "utf-8")
+        for name, code in (cells.ATTACKS | cells.HONEST).items():
+            write_cell(project, name, code)
+        write_cell(project, "six_runs", cells.SIX_RUNS)
+        write_cell(project, "crash", cells.CRASH)
+        write_cell(project, "endless", cells.ENDLESS, timeout=40)
+        # With one thread, none waits for another that has lost its core to other tests.
+        options = ("--env", "current", "--workloads", "smoke")
+        done = run_kbt(project, "build", *options, timeout=SECONDS, OMP_NUM_THREADS="1")
+        assert "site/index.html" in done.stdout, done.stderr
+
+    return once_per_run(tmp_path_factory, "judged", build)
+
+
+@pytest.fixture(scope="session")
+def summary(built: Path) -> Summary:
+    (path,) = built.glob("site/layer_norm/results/artifacts/combine/summary.json")
+    return read_struct(path, Summary)
+
+
+def rows(summary: Summary, name: str) -> list[Row]:
+    return [row for device in summary.devices for row in device.rows if row.implementation == name]
+
+
+def records(built: Path, name: str) -> list[Record]:
+    (path,) = built.glob(f"site/layer_norm/impls/artifacts/{name}/**/layer_norm.jsonl")
+    return read_records(path)
+
+
+@pytest.mark.parametrize("name", cells.ATTACKS)
+def test_an_attack_ends_without_a_rank(summary: Summary, name: str) -> None:
+    found = rows(summary, name)
+
+    assert found
+    for row in found:
+        assert row.rank is None, row
+        assert row.judged is Judged.NOT or (row.passed == 0 and row.reason), row
+
+
+def test_several_runs_are_counted_and_the_last_one_is_shown(built: Path) -> None:
+    found = records(built, "six_runs")
+
+    assert [record.outcome for record in found] == [Status.OK] * 6
+    assert len({record.run for record in found}) == 6
+
+
+@pytest.mark.parametrize("name", [*cells.HONEST, "six_runs"])
+def test_an_honest_implementation_is_ok(built: Path, name: str) -> None:
+    found = records(built, name)
+
+    assert {record.outcome for record in found} == {Status.OK}, [record.err for record in found]
+    assert {record.judged for record in found} == {Judged.SEPARATELY}
+
+
+def test_a_crash_costs_one_workload(built: Path) -> None:
+    found = {str(record.wl["seq_len"]): record for record in records(built, "crash")}
+
+    assert {size: record.outcome for size, record in found.items()} == {
+        "128": Status.OK,
+        "256": Status.CRASHED,
+        "512": Status.OK,
+    }
+    assert found["256"].err is not None
+    assert "SIGSEGV" in found["256"].err.msg
+
+
+def test_a_timeout_says_so_and_keeps_the_workloads_before(built: Path) -> None:
+    found = records(built, "endless")
+
+    assert [record.outcome for record in found][:2] == [Status.OK, Status.TIMEOUT]
+    assert found[1].err is not None
+    assert found[1].err.msg.startswith("did not end within 40 s")
+
+
+@pytest.mark.parametrize("name", ["judge_killed", "judge_killed_in_a_call"])
+def test_a_judge_that_is_ended_is_named_and_replaced(built: Path, summary: Summary, name: str) -> None:
+    found = rows(summary, name)
+
+    assert {row.status for row in found} == {Status.ERROR}
+    assert all("the process that judges cells failed" in row.reason for row in found)
+    # Cells run in the order of their names.
+    assert records(built, "kept_after_n_calls")
+
+
+def test_no_other_implementation_lost_or_got_a_record(built: Path, summary: Summary) -> None:
+    assert {device.device.slug for device in summary.devices} == {current_device().slug}
+    assert {record.impl for record in records(built, "torch_layer_norm")} == {"torch_layer_norm"}
+    assert [record.outcome for record in records(built, "torch_layer_norm")] == [Status.OK]
