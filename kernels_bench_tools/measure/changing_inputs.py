@@ -84,6 +84,8 @@ class InputSets:
     ) -> None:
         self._sets, self._positions, self._overwritten = sets, positions, overwritten
         self._prepare = prepare
+        self.repeatable = not overwritten
+        """Whether a call can be repeated with the same arguments."""
         self._prepared = [] if overwritten else [prepare(*one) for one in sets]
         self._ahead: deque[tuple[Inputs, Inputs]] = deque()
         self._turn = 0
@@ -99,11 +101,6 @@ class InputSets:
     def first(self) -> Inputs:
         """The arguments made of the first set."""
         return self._prepared[0] if self._prepared else self.changed(0, 0)
-
-    @property
-    def repeatable(self) -> bool:
-        """Whether a call can be repeated with the same arguments."""
-        return not self._overwritten
 
     def make_ahead(self, count: int) -> None:
         """Make the arguments of the following ``count`` calls, if each gets its own."""
