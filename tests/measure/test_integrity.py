@@ -99,7 +99,7 @@ def test_what_the_compiler_adds_to_a_module_is_no_replaced_function(layer_norm: 
 
 
 def test_an_operator_that_declares_it_may_work_in_place(layer_norm: Operator) -> None:
-    allowed = replace(layer_norm, in_place=(0,))
+    allowed = replace(layer_norm, in_place=True)
 
     trial, found = examine(allowed, cheats.in_place())
 
