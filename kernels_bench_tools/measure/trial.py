@@ -202,6 +202,8 @@ def _run(
     trial.add(found.flags)
     given = partial(operator.inputs, workload, device)
     timed = judge_timed_calls(operator, candidate, batches, given, trial.seed, positions(inputs))
+    if Flag.ALIASED_OUTPUT in reasons:  # later calls have overwritten its outputs
+        timed.pop(Flag.STALE_OUTPUT, None)
     if trial.correctness.ok:  # else its outputs are known to be wrong
         reasons |= timed
     reasons |= candidate.finish()

@@ -50,6 +50,9 @@ def test_each_fixture_gets_exactly_its_flags(
 ) -> None:
     trial, found = cheats.examine(layer_norm, make(), WORKLOAD, "cuda")
 
+    if trial.failure and trial.failure.type == "NoKernelError":  # its timed calls launched nothing
+        assert not ok or flags & REJECTING
+        return
     assert found == flags, trial.failure
     assert (trial.status is Status.OK) == (ok and not flags & REJECTING), trial.failure
 

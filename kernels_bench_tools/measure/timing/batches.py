@@ -16,9 +16,9 @@ from kernels_bench_tools.measure.timing.cpu import Waiting
 from kernels_bench_tools.measure.timing.sampling import Call
 from kernels_bench_tools.schema.record import Failure, Status
 
-PICKED = 4
+PICKED = 6
 """Random calls of the headline's samples whose outputs are compared. An implementation that is wrong in half of the
-calls, the least that changes a median, passes in one process of 16."""
+calls, the least that changes a median, passes on one workload in one process of 64."""
 
 
 class Calls(Protocol):
