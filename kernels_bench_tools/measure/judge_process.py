@@ -25,7 +25,7 @@ from kernels_bench_tools.errors import KbtError
 from kernels_bench_tools.measure.candidate import Description
 from kernels_bench_tools.measure.device.clocks import ClockSampler
 from kernels_bench_tools.measure.device.environment import gpu_uuid
-from kernels_bench_tools.measure.device.peaks import measure_peaks
+from kernels_bench_tools.measure.device.peaks import Operation, measure_peaks
 from kernels_bench_tools.measure.failure import CallError
 from kernels_bench_tools.measure.modes import start_autograd
 from kernels_bench_tools.measure.operator import find_operator
@@ -46,6 +46,7 @@ class _Device:
     name: str
     clocks: ClockSampler
     peaks: dict[str, float] = field(default_factory=dict)
+    reference: dict[str, Operation] = field(default_factory=dict)
 
 
 class _Judge:
@@ -108,9 +109,14 @@ class _Judge:
             start_autograd(device)
             gc.freeze()  # torch alone is a million objects
         known = self._devices[device]
-        sentinels = {name: [ms] for name, ms in measure_sentinels_of(device).items()}
+        sentinels = {name: [ms] for name, ms in measure_sentinels_of(device, known.reference).items()}
         return BenchmarkSession(
-            device=device, clocks=known.clocks, separate=True, peaks=known.peaks, sentinels=sentinels
+            device=device,
+            clocks=known.clocks,
+            separate=True,
+            peaks=known.peaks,
+            reference=known.reference,
+            sentinels=sentinels,
         )
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from kernels_bench_tools.measure.correctness.check import SmallerResults
 from kernels_bench_tools.measure.device.clocks import ClockSampler
 from kernels_bench_tools.measure.device.environment import gpu_uuid
-from kernels_bench_tools.measure.device.peaks import measure_peaks
+from kernels_bench_tools.measure.device.peaks import Operation, measure_peaks
 from kernels_bench_tools.measure.device.sentinels import measure_sentinels
 from kernels_bench_tools.measure.timing.caches import cache_bytes
 from kernels_bench_tools.schema.record import Work
@@ -31,6 +31,8 @@ class BenchmarkSession:
     peaks: dict[str, float] = field(default_factory=dict)
     """GB/s, or TFLOP/s for a matmul; empty if not measured."""
     smaller_results: SmallerResults = field(default_factory=SmallerResults)
+    reference: dict[str, Operation] = field(default_factory=dict)
+    """The kernels of the sentinels, with their memory."""
     sentinels: dict[str, list[float]] = field(default_factory=dict)
     """Milliseconds before the first workload and, after :meth:`close`, after the last; CUDA only."""
 
@@ -65,7 +67,7 @@ class BenchmarkSession:
         """Measure the sentinels again."""
         # Fails on a device that an implementation has broken; its records have the reason.
         with suppress(RuntimeError):
-            for name, ms in measure_sentinels_of(self.device).items():
+            for name, ms in measure_sentinels_of(self.device, self.reference).items():
                 self.sentinels.setdefault(name, []).append(ms)
 
 
@@ -74,16 +76,22 @@ def open_session(device: str, *, peaks: bool, separate: bool = False) -> Iterato
     """Yield a session; load the implementation within it. Measuring the peaks takes about a second."""
     # Before the guard is made: the sampler is a process, and the profiler starts threads.
     with ClockSampler(gpu_uuid(device)) as clocks:
-        sentinels = {name: [ms] for name, ms in measure_sentinels_of(device).items()}
+        reference: dict[str, Operation] = {}
+        sentinels = {name: [ms] for name, ms in measure_sentinels_of(device, reference).items()}
         found = measure_peaks(device) if peaks else {}
         # torch alone is a million objects: without them, collecting after each workload takes 2 ms instead of 150.
         gc.freeze()
         yield BenchmarkSession(
-            device=device, clocks=clocks, separate=separate, peaks=found, sentinels=sentinels
+            device=device,
+            clocks=clocks,
+            separate=separate,
+            peaks=found,
+            reference=reference,
+            sentinels=sentinels,
         )
 
 
-def measure_sentinels_of(device: str) -> dict[str, float]:
+def measure_sentinels_of(device: str, kept: dict[str, Operation]) -> dict[str, float]:
     """Measure the sentinels; none on a CPU."""
     # On a CPU they depend on other processes more than on the device.
-    return measure_sentinels(device) if device.startswith("cuda") else {}
+    return measure_sentinels(device, kept) if device.startswith("cuda") else {}
