@@ -6,7 +6,6 @@ import sys
 
 from kernels_bench_tools.measure.device.environment import (
     describe_affinity,
-    describe_device,
     describe_environment,
     gpu_uuid,
     imported_packages,
@@ -15,7 +14,7 @@ from kernels_bench_tools.schema.device import cpu_device
 
 
 def test_a_cpu_has_no_gpu_s_properties() -> None:
-    environment = describe_environment(describe_device("cpu"), "cpu")
+    environment = describe_environment("cpu")
 
     assert environment.gpu == environment.driver == environment.sm == ""
     assert environment.sm_clock_mhz == 0

@@ -88,7 +88,7 @@ def test_packages_that_a_cell_installs_are_removed_before_the_next_cell(workspac
 
     assert workspace.result("a.md").status == "ok", workspace.result("a.md").reason
     assert workspace.result("b.md").reason == "ModuleNotFoundError: No module named 'tiny_two'"
-    assert any("b.md:a: another cell changed the packages" in note for note in told.notes)
+    assert any("b.md:a: the packages of its environment were changed" in note for note in told.notes)
 
 
 def test_a_changed_environment_is_made_again(workspace, wheels):
