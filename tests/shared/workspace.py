@@ -109,6 +109,11 @@ def workspace(tmp_path: Path, uv_cache: Path, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setenv("UV_CACHE_DIR", str(uv_cache))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.delenv("UVNOTE_PLATFORM", raising=False)
+    # The packages of these tests are tens of thousands of files, which most of them need not compare around each cell.
+    monkeypatch.setattr(
+        "kernels_bench_tools.run.environment.base.packages_folder", lambda: tmp_path / "packages"
+    )
+    (tmp_path / "packages").mkdir()
     root = tmp_path / "project"
     root.mkdir()
     (root / "pyproject.toml").write_text('[tool.kbt]\ntitle = "Test"\n')

@@ -158,7 +158,7 @@ class CurrentEnvironment:
         """Return the interpreter; its version is written to ``log``."""
         version = f"{platform.python_implementation()} {platform.python_version()}"
         log.write_text(f"current environment: {version}\n", encoding="utf-8")
-        files = Installed(sys.executable, Path(site.getsitepackages()[0]), [PACKAGE_FOLDER])
+        files = Installed(sys.executable, packages_folder(), [PACKAGE_FOLDER])
         files.accept()
         return Prepared(python=sys.executable, files=files)
 
@@ -229,6 +229,11 @@ def _uv_reason(errors: str, code: int) -> str:
     first = paragraph.split("\n\n")[0]
     words = " ".join(first.replace("error:", "").replace("cause:", ":").split()).replace(" :", ":")
     return words or f"uv ended with exit code {code}"
+
+
+def packages_folder() -> Path:
+    """Return the folder with the packages of the current interpreter."""
+    return Path(site.getsitepackages()[0])
 
 
 def _distributions() -> list[str]:
