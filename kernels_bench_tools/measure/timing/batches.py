@@ -76,7 +76,7 @@ class Batches:
         self._states: dict[bool, TimerState] = {}
         self._random: list[Picked] = []
         self._others: list[Picked] = []
-        self._seen = 0
+        self._seen, self._sampling = 0, False
 
     @property
     def picked(self) -> list[Picked]:
@@ -89,10 +89,14 @@ class Batches:
             self._states[hot] = self.calls.open(hot=hot)
         return self._states[hot]
 
-    def restart(self) -> None:
-        """Forget the outputs taken so far: what follows is the sample."""
+    def begin_sample(self) -> None:
+        """Take outputs of what follows, and forget those taken so far."""
         self._random.clear()
-        self._seen = 0
+        self._seen, self._sampling = 0, True
+
+    def end_sample(self) -> None:
+        """Take no more outputs of cold calls."""
+        self._sampling = False
 
     def draw(self, method: Method) -> Callable[[int], list[Call]]:
         """Return the function that times so many cold calls."""
@@ -108,7 +112,8 @@ class Batches:
                 message = f"its process timed {len(timed.calls)} calls instead of {len(changes)}"
                 raise CallError(Status.ERROR, Failure(type="Invalid", msg=message))
             self.escaped, self.clock_mhz = timed.escaped, timed.clock_mhz or self.clock_mhz
-            self._pick(where)
+            if self._sampling:
+                self._pick(where)
             found += timed.calls
         return found
 
@@ -128,14 +133,16 @@ class Batches:
         return list(self._clock(count, hot))
 
     def _clock(self, count: int, hot: bool) -> Iterator[Call]:
-        for _ in range(count):
+        taken = random.SystemRandom().randrange(count)
+        for number in range(count):
             change = new_change()
             where = self._given(change, hot=hot)
             self.calls.change_next(change, hot=hot)
             start = perf_counter_ns()
             ms = self.calls.clocked()
             self.clocked_here.append((perf_counter_ns() - start) / 1e6)
-            self._pick([where])
+            if number == taken:
+                self._others.append(self._take(*where, 0))
             yield Call(ms)
 
     def _given(self, change: int, *, hot: bool = False) -> tuple[int, int]:
@@ -146,14 +153,16 @@ class Batches:
         return which, len(self.changes[which])
 
     def _pick(self, where: list[tuple[int, int]]) -> None:
-        """Take the output of a random call of a batch; each batch has the same chance to be among the last taken."""
-        choice = random.SystemRandom()
-        self._seen += 1
-        place = len(self._random) if len(self._random) < PICKED else choice.randrange(self._seen)
-        if place >= PICKED:
-            return
-        number = choice.randrange(len(where))
-        self._random[place : place + 1] = [self._take(*where[number], number)]
+        """Take outputs of a batch, so that all calls of the sample have the same chance to be among those taken."""
+        most, choice = min(PICKED, max(2, self.state().at_once)), random.SystemRandom()
+        chosen: dict[int, int] = {}
+        for number in range(len(where)):
+            place = self._seen if self._seen < most else choice.randrange(self._seen + 1)
+            self._seen += 1
+            if place < most:
+                chosen[place] = number
+        for place, number in sorted(chosen.items()):
+            self._random[place : place + 1] = [self._take(*where[number], number)]
 
     def _take(self, which: int, changes: int, number: int) -> Picked:
         return Picked(which, changes, self._keep(self.calls.output(number)))

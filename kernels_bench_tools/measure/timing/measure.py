@@ -109,6 +109,7 @@ class _CudaMeasurement:
         start = time.monotonic()
         state = self._batches.state()
         calls, latency = self._steady()
+        self._batches.end_sample()
         end = time.monotonic()
         table = kernel_table(calls)
         call_seconds = (latency.p50 + state.submit_ms) / 1e3 + state.idle_seconds
@@ -117,6 +118,7 @@ class _CudaMeasurement:
         slowed = profiler_slows(events_ms, latency.p50)
         if slowed:
             latency = self._without_profiler(latency, call_seconds)
+            self._batches.end_sample()
         launches = sum(kernel.count for kernel in table)
         quantities = measure_quantities(self._batches, latency.p50, launches, by_events=slowed)
         spans = [call.span_ms for call in calls if call.span_ms is not None]
@@ -145,7 +147,7 @@ class _CudaMeasurement:
         try:
             # The first session initializes CUPTI, which is not part of the sampling time.
             retry(lambda: self._by_kernels(1))
-            self._batches.restart()
+            self._batches.begin_sample()
             calls, reason = sample(
                 lambda n: retry(lambda: self._by_kernels(n)), limits, warm.seconds_per_call
             )
@@ -156,6 +158,7 @@ class _CudaMeasurement:
 
     def _without_profiler(self, seen: Latency, call_seconds: float) -> Latency:
         """Sample by events, for kernels that the profiler slows down."""
+        self._batches.begin_sample()
         calls, reason = sample(self._by_events, self._limits, call_seconds)
         self._note = f"with the profiler {seen.p50:.5g} ms"
         return self._summarize(calls, Timer.EVENTS, seen.warmup + seen.reps, reason)
@@ -210,7 +213,8 @@ def _measure_cpu(batches: Batches, limits: SamplingLimits) -> TimingResult:
         if attempts:
             time.sleep(CPU_PAUSE_SECONDS)
         warm = warm_up(draw, limits)
-        batches.restart()
+        if not attempts:  # any of the attempts may be the one that counts
+            batches.begin_sample()
         batches.calls.watch_waits()
         calls, reason = sample(draw, limits, warm.seconds_per_call)
         attempts.append((batches.calls.waits(len(calls)), warm, calls, reason))
@@ -223,6 +227,7 @@ def _measure_cpu(batches: Batches, limits: SamplingLimits) -> TimingResult:
         warmup=warm.calls,
         stop_reason=reason,
     )
+    batches.end_sample()
     batches.clock(affordable(QUANTITY_SECONDS, warm.seconds_per_call))
     flags = [*([Flag.DISTURBED] if waiting.disturbed else []), *sample_flags(latency)]
     return TimingResult(latency, note=str(waiting) if waiting.disturbed else "", flags=flags)
