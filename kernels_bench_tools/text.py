@@ -36,7 +36,7 @@ def _escape(code: int) -> str:
 def without_homes(data: bytes) -> bytes:
     """Return a text with ``~`` for the home folders of users, on this machine and others.
 
-    >>> without_homes(b"/home/me/x.py and file:///root/y")
+    >>> without_homes(b"/home/me/x.py and file:///Users/me/y")
     b'~/x.py and file://~/y'
     """
     return _HOME_FOLDER.sub(b"~", data)

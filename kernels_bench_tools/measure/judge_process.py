@@ -13,7 +13,7 @@ import socket
 import sys
 import traceback
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import replace
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
@@ -25,28 +25,17 @@ from kernels_bench_tools.errors import KbtError
 from kernels_bench_tools.measure.candidate import Description
 from kernels_bench_tools.measure.device.clocks import ClockSampler
 from kernels_bench_tools.measure.device.environment import gpu_uuid
-from kernels_bench_tools.measure.device.peaks import Operation, measure_peaks
-from kernels_bench_tools.measure.failure import CallError
+from kernels_bench_tools.measure.device.peaks import measure_peaks
 from kernels_bench_tools.measure.modes import start_autograd
-from kernels_bench_tools.measure.operator import find_operator
+from kernels_bench_tools.measure.operator import CallError, find_operator
 from kernels_bench_tools.measure.record import make_record
 from kernels_bench_tools.measure.remote import READY, RemoteCandidate
 from kernels_bench_tools.measure.session import BenchmarkSession, measure_sentinels_of
 from kernels_bench_tools.measure.task import Task, TaskState, measure_task
 from kernels_bench_tools.measure.trial import failed_trial
-from kernels_bench_tools.schema.judge import Ended, Job, Verdict
+from kernels_bench_tools.schema.build import Ended, Job, Written
 from kernels_bench_tools.schema.record import Environment, Record
 from kernels_bench_tools.schema.record_io import write_records
-
-
-@dataclass
-class _Device:
-    """What is measured once."""
-
-    name: str
-    clocks: ClockSampler
-    peaks: dict[str, float] = field(default_factory=dict)
-    reference: dict[str, Operation] = field(default_factory=dict)
 
 
 class _Judge:
@@ -54,7 +43,7 @@ class _Judge:
 
     def __init__(self, server: socket.socket) -> None:
         self._server = server
-        self._devices: dict[str, _Device] = {}
+        self._sessions: dict[str, BenchmarkSession] = {}
         self._stack = ExitStack()
 
     def judge(self, job: Job) -> None:
@@ -77,7 +66,7 @@ class _Judge:
             if ended.failure and number:
                 _note_crash(states[number - 1], ended)
             more = ended.crashed and done > done_before and any(_unfinished(state) for state in states)
-            _write(Verdict(more=more, files=[] if more else _write_files(states)))
+            _write(Written(more=more, files=[] if more else _write_files(states)))
             if not more:
                 return
             number, done_before = 0, done
@@ -103,21 +92,17 @@ class _Judge:
             remote.fail(f"the judge failed: {type(error).__name__}: {error}")
 
     def _session(self, device: str) -> BenchmarkSession:
-        if device not in self._devices:
+        """Return a session with what is measured once in a build, and new sentinels."""
+        if device not in self._sessions:
             clocks = self._stack.enter_context(ClockSampler(gpu_uuid(device)))
-            self._devices[device] = _Device(device, clocks)
+            self._sessions[device] = BenchmarkSession(device=device, clocks=clocks, separate=True)
             start_autograd(device)
             gc.freeze()  # torch alone is a million objects
-        known = self._devices[device]
-        sentinels = {name: [ms] for name, ms in measure_sentinels_of(device, known.reference).items()}
-        return BenchmarkSession(
-            device=device,
-            clocks=known.clocks,
-            separate=True,
-            peaks=known.peaks,
-            reference=known.reference,
-            sentinels=sentinels,
+        session = replace(self._sessions[device], smaller_results={}, sentinels={})
+        session.sentinels.update(
+            {name: [ms] for name, ms in measure_sentinels_of(device, session.reference).items()}
         )
+        return session
 
 
 def _held_to(task: Task, job: Job) -> Task:
@@ -183,7 +168,7 @@ def _read(kind: type[Any]) -> Any:
     return msgspec.json.decode(line, type=kind)
 
 
-def _write(answer: Verdict) -> None:
+def _write(answer: Written) -> None:
     sys.stdout.buffer.write(msgspec.json.encode(answer) + b"\n")
     sys.stdout.buffer.flush()
 
@@ -194,6 +179,6 @@ def main(path: str) -> None:
         server.bind(path)
         server.listen()
         judge = _Judge(server)
-        _write(Verdict())
+        _write(Written())
         while True:
             judge.judge(_read(Job))

@@ -1,4 +1,4 @@
-"""Operators as data: the formula, its workloads and its tolerances."""
+"""Operators as data: the formula, its workloads and its tolerances; what calling an implementation may raise."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from typing import Any, TypeAlias
 import torch
 from torch import Tensor
 
-from kernels_bench_tools.errors import OperatorError
-from kernels_bench_tools.schema.record import Flag, Work
+from kernels_bench_tools.errors import OperatorError, Unsupported
+from kernels_bench_tools.schema.record import Failure, Flag, Status, Work
 from kernels_bench_tools.text import did_you_mean
 
 Inputs = tuple[Any, ...]
@@ -273,3 +273,31 @@ def find_operator(name: str) -> Operator:
             did_you_mean(name, known, f"Add it as kernels_bench_tools/operators/{name}.py"),
         )
     return import_module(f"{package}.{name}").OPERATOR
+
+
+class CallError(Exception):
+    """A call failed in the process of the implementation."""
+
+    def __init__(self, status: Status, failure: Failure) -> None:
+        super().__init__(failure.msg)
+        self.status, self.failure = status, failure
+
+
+def failed_status(error: Exception) -> Status:
+    """Return the status for an exception."""
+    if isinstance(error, CallError):
+        return error.status
+    if isinstance(error, Unsupported | NotImplementedError):
+        return Status.UNSUPPORTED
+    # The CPU's allocator raises a plain RuntimeError.
+    if isinstance(error, torch.OutOfMemoryError | MemoryError) or "can't allocate memory" in str(error):
+        return Status.OOM
+    return Status.ERROR
+
+
+def failure_of(error: Exception) -> Failure:
+    """Return an exception for the record."""
+    if isinstance(error, CallError):
+        return error.failure
+    message = " ".join(str(error).split())
+    return Failure(type=type(error).__name__, msg=message[:500])

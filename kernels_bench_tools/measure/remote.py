@@ -21,8 +21,8 @@ from torch import Tensor
 from torch.nn import Parameter
 
 from kernels_bench_tools.measure.candidate import Candidate
-from kernels_bench_tools.measure.failure import CallError, failed_status, failure_of
 from kernels_bench_tools.measure.integrity.memory import lazy_reason
+from kernels_bench_tools.measure.operator import CallError, failed_status, failure_of
 from kernels_bench_tools.measure.timing.cupti import MarkersMissingError, NoKernelError
 from kernels_bench_tools.schema.record import Failure, Record, Status
 

@@ -72,7 +72,7 @@ class BenchmarkSession:
 
 
 @contextmanager
-def open_session(device: str, *, peaks: bool, separate: bool = False) -> Iterator[BenchmarkSession]:
+def open_session(device: str, *, peaks: bool) -> Iterator[BenchmarkSession]:
     """Yield a session; load the implementation within it. Measuring the peaks takes about a second."""
     # Before the guard is made: the sampler is a process, and the profiler starts threads.
     with ClockSampler(gpu_uuid(device)) as clocks:
@@ -84,7 +84,6 @@ def open_session(device: str, *, peaks: bool, separate: bool = False) -> Iterato
         yield BenchmarkSession(
             device=device,
             clocks=clocks,
-            separate=separate,
             peaks=found,
             reference=reference,
             sentinels=sentinels,

@@ -11,9 +11,8 @@ import msgspec
 
 from kernels_bench_tools.measure.candidate import Description
 from kernels_bench_tools.measure.device.environment import describe_device
-from kernels_bench_tools.measure.failure import CallError
 from kernels_bench_tools.measure.modes import in_mode
-from kernels_bench_tools.measure.operator import Operator, Workload, find_operator
+from kernels_bench_tools.measure.operator import CallError, Operator, Workload, find_operator
 from kernels_bench_tools.measure.record import RecordFile, RunInfo, make_record, with_session
 from kernels_bench_tools.measure.session import BenchmarkSession
 from kernels_bench_tools.measure.trial import AnyCandidate, failed_trial, run_trial

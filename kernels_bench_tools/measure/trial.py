@@ -22,9 +22,16 @@ from kernels_bench_tools.measure.candidate import PROCESS_SEEDS, Called, Descrip
 from kernels_bench_tools.measure.changing_inputs import change, turned
 from kernels_bench_tools.measure.correctness.check import Case, Correctness, changed_inputs, check_calls
 from kernels_bench_tools.measure.correctness.compare import WrongResultError, compare
-from kernels_bench_tools.measure.failure import CallError, failed_status, failure_of
 from kernels_bench_tools.measure.modes import changing, in_mode
-from kernels_bench_tools.measure.operator import Inputs, Operator, Workload, no_edge_cases
+from kernels_bench_tools.measure.operator import (
+    CallError,
+    Inputs,
+    Operator,
+    Workload,
+    failed_status,
+    failure_of,
+    no_edge_cases,
+)
 from kernels_bench_tools.measure.session import BenchmarkSession
 from kernels_bench_tools.measure.timing.batches import Batches, Calls
 from kernels_bench_tools.measure.timing.caches import input_set_count

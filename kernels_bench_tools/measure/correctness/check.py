@@ -15,9 +15,8 @@ from kernels_bench_tools.measure.correctness.compare import (
     compare,
     require_outputs,
 )
-from kernels_bench_tools.measure.failure import failed_status
 from kernels_bench_tools.measure.integrity.memory import fingerprint, poison_memory, same_bits
-from kernels_bench_tools.measure.operator import Inputs, Operator, Workload, tensors_of
+from kernels_bench_tools.measure.operator import Inputs, Operator, Workload, failed_status, tensors_of
 from kernels_bench_tools.schema.record import Flag, Status
 
 SMALL_SEEDS = 2

@@ -10,7 +10,7 @@ from time import perf_counter_ns
 from typing import Any, Protocol
 
 from kernels_bench_tools.measure.changing_inputs import new_change
-from kernels_bench_tools.measure.failure import CallError
+from kernels_bench_tools.measure.operator import CallError
 from kernels_bench_tools.measure.timing.calls import Method, Timed, TimerState
 from kernels_bench_tools.measure.timing.cpu import Waiting
 from kernels_bench_tools.measure.timing.sampling import Call

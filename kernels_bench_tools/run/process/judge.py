@@ -14,7 +14,7 @@ from pathlib import Path
 import msgspec
 
 from kernels_bench_tools.run.process.reaper import OWNER_VARIABLE, reaper
-from kernels_bench_tools.schema.judge import Ended, Job, Verdict
+from kernels_bench_tools.schema.build import Ended, Job, Written
 
 START_SECONDS, ANSWER_SECONDS = 120.0, 120.0
 """It imports torch, and may be comparing a large output when the cell ends."""
@@ -100,7 +100,7 @@ class Judge:
         if not self._send(job):
             raise self._failed()
 
-    def end(self, ended: Ended) -> Verdict:
+    def end(self, ended: Ended) -> Written:
         """Say that the cell's process has ended; return what was written, ``OSError`` if the process has failed."""
         verdict = self._answer(ANSWER_SECONDS) if self._send(ended) else None
         if verdict is None:
@@ -121,13 +121,13 @@ class Judge:
             return False
         return True
 
-    def _answer(self, seconds: float) -> Verdict | None:
+    def _answer(self, seconds: float) -> Written | None:
         assert self._process.stdout is not None
         late = threading.Timer(seconds, self._process.kill)
         late.start()
         try:
             line = self._process.stdout.readline()
-            return msgspec.json.decode(line, type=Verdict) if line else None
+            return msgspec.json.decode(line, type=Written) if line else None
         finally:
             late.cancel()
 
@@ -188,7 +188,7 @@ class Gate:
         self._judging = True
         os.write(self._write, b"\n")
 
-    def end(self, ended: Ended) -> Verdict | None:
+    def end(self, ended: Ended) -> Written | None:
         """Tell the judge that the process has ended; return what was written, None if nothing was judged."""
         return self._judge.end(ended) if self._judge and self._judging else None
 
