@@ -223,7 +223,7 @@ class ClusterExecutor:
     def _on_step(self, event: dict[str, Any]) -> None:
         """Report a step of an attempt; called in a thread that must not block."""
         attempt = self._attempts.get(event["attempt"])
-        if attempt is None:  # of an attempt that was given up
+        if attempt is None or attempt.worker in self._lost:  # of an attempt that was, or will be, given up
             return
         step, arguments = event["step"], event["arguments"]
         if step == "assigned":

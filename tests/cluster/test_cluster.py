@@ -14,6 +14,7 @@ import psutil
 import pytest
 from msgspec.structs import replace
 
+from kernels_bench_tools.cluster.executor import ClusterExecutor
 from kernels_bench_tools.errors import ProjectError
 from kernels_bench_tools.report.site import publish
 from kernels_bench_tools.schema.build import CellRun
@@ -214,7 +215,10 @@ def test_a_cell_that_kills_three_workers_has_crashed(workspace, cluster):
     assert [note[-8:] for note in recorder.notes] == ["(1 of 3)", "(2 of 3)", "(3 of 3)"]
 
 
-def test_a_session_that_loses_its_worker_restarts_on_another_worker(workspace, cluster):
+def test_a_session_that_loses_its_worker_restarts_on_another_worker(workspace, cluster, monkeypatch):
+    # Dask starts the session again by itself before a slow build has seen the loss.
+    check = ClusterExecutor._check
+    monkeypatch.setattr(ClusterExecutor, "_check", lambda self: time.sleep(1) or check(self))
     flag = workspace.root / "flag"
     tag = "write(tags={'worker': str(os.getppid())})\n"
     kill = f"if process == 1 and not os.path.exists({str(flag)!r}): open({str(flag)!r}, 'w'); {KILL_WORKER}"
