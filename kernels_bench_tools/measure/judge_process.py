@@ -7,8 +7,6 @@ input whose turn it is; the processes of cells connect to its socket.
 from __future__ import annotations
 
 import gc
-import os
-import shutil
 import socket
 import sys
 import traceback
@@ -34,8 +32,8 @@ from kernels_bench_tools.measure.session import BenchmarkSession, measure_sentin
 from kernels_bench_tools.measure.task import Task, TaskState, measure_task
 from kernels_bench_tools.measure.trial import failed_trial
 from kernels_bench_tools.schema.build import Ended, Job, Written
-from kernels_bench_tools.schema.record import Environment, Record
-from kernels_bench_tools.schema.record_io import write_records
+from kernels_bench_tools.schema.record import Environment
+from kernels_bench_tools.schema.record_io import encode_record
 
 
 class _Judge:
@@ -48,7 +46,6 @@ class _Judge:
 
     def judge(self, job: Job) -> None:
         """Judge the processes of one cell until ``kbt`` says that the cell has ended."""
-        os.chdir(job.folder)
         states: list[TaskState] = []
         number, done_before = 0, -1
         while True:
@@ -66,7 +63,7 @@ class _Judge:
             if ended.failure and number:
                 _note_crash(states[number - 1], ended)
             more = ended.crashed and done > done_before and any(_unfinished(state) for state in states)
-            _write(Written(more=more, files=[] if more else _write_files(states)))
+            _write(Written(more=more, files={} if more else _lines(states)))
             if not more:
                 return
             number, done_before = 0, done
@@ -126,23 +123,14 @@ def _held_to(task: Task, job: Job) -> Task:
     return task
 
 
-def _write_files(states: list[TaskState]) -> list[str]:
-    """Write all records once more, since the cell could reach the files while it ran; return the names of the files."""
-    found: dict[Path, list[Record]] = {}
+def _lines(states: list[TaskState]) -> dict[str, str]:
+    """Return the lines of each file of records."""
+    found: dict[str, str] = {}
     for state in states:
-        if state.file is not None:
-            found.setdefault(state.file.path, []).extend(state.file.records)
-    written = []
-    for path, records in found.items():
-        try:
-            if path.is_dir() and not path.is_symlink():
-                shutil.rmtree(path)
-            path.unlink(missing_ok=True)
-            write_records(path, records)
-            written.append(str(path))
-        except OSError:  # the cell has removed the folder
-            traceback.print_exc()
-    return sorted(written)
+        if (file := state.file) is not None:
+            lines = "".join(encode_record(record).decode() for record in file.records)
+            found[file.path.name] = found.get(file.path.name, "") + lines
+    return found
 
 
 def _unfinished(state: TaskState) -> bool:

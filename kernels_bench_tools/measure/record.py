@@ -122,10 +122,13 @@ def _timing_tags(trial: Trial) -> dict[str, str]:
 
 
 class RecordFile:
-    """The records of one run: each is appended to the file at once, and all are completed at the end."""
+    """The records of one run: each is appended to the file at once, and all are completed at the end.
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
+    If ``on_disk`` is false, nothing is written.
+    """
+
+    def __init__(self, path: Path, *, on_disk: bool = True) -> None:
+        self._path, self._on_disk = path, on_disk
         self._records: list[Record] = []
         self._before = path.stat().st_size if path.exists() else 0
 
@@ -143,7 +146,8 @@ class RecordFile:
         """Append a record at once; after the first that ran, without what all share. Return what was written."""
         if any(earlier.outcome.ran for earlier in self._records):
             record = without_shared(record)
-        append_record(self._path, record)
+        if self._on_disk:
+            append_record(self._path, record)
         self._records.append(record)
         return record
 
@@ -155,6 +159,8 @@ class RecordFile:
         ]
         if complete != self._records:
             self._records = complete
+            if not self._on_disk:
+                return complete
             others = self._path.read_bytes()[: self._before]
             write_records(self._path, complete, before=others)
         return complete

@@ -116,7 +116,7 @@ def measure_task(
         load_ms=task.load_ms,
         judged=Judged.SEPARATELY if session.separate else Judged.IN_PROCESS,
     )
-    file = state.file = state.file or RecordFile(Path(task.file))
+    file = state.file = state.file or RecordFile(Path(task.file), on_disk=not session.separate)
     suffix = "" if task.mode == FORWARD else f", {task.mode}"
     print(
         f"{info.implementation}: {operator.name} on {info.device.name}, workloads {task.workloads}{suffix}\n"

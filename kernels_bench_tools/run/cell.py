@@ -147,7 +147,7 @@ def calls_harness(cell: Cell) -> bool:
     return cell.measures and "run_benchmark" in cell.code
 
 
-def run_judged(run: Callable[..., Exit], gate: Gate, task: CellTask) -> tuple[Exit, list[str]]:
+def run_judged(run: Callable[..., Exit], gate: Gate, task: CellTask) -> tuple[Exit, dict[str, str]]:
     """Run a cell; after a crash again, for the workloads that are left. Return its end and the judge's record files."""
     end = run()
     while True:
@@ -157,7 +157,7 @@ def run_judged(run: Callable[..., Exit], gate: Gate, task: CellTask) -> tuple[Ex
             ended = Ended(status=status, failure=failure, crashed=end.code < 0 and end.stop is None)
         verdict = gate.end(ended)
         if verdict is None or not verdict.more:
-            return end, verdict.files if verdict else []
+            return end, verdict.files if verdict else {}
         end = run(append=True)
 
 

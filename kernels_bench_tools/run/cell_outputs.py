@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import stat
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -42,14 +42,23 @@ def open_folder(path: Path) -> int:
     return os.open(path, _NO_LINK | os.O_DIRECTORY)
 
 
-def collect_outputs(folder: int, outputs: Sequence[str], artifacts: Path, limit: int) -> Collected:
+def collect_outputs(
+    folder: int, outputs: Sequence[str], artifacts: Path, limit: int, judged: Mapping[str, str] | None = None
+) -> Collected:
     """Copy the outputs of a cell into ``artifacts``: at most ``limit`` bytes, small files first.
 
     ``folder`` is the cell's, from :func:`open_folder`; without ``outputs``, all files are kept that are not hidden.
+    ``judged`` has the text of files that take the place of the cell's files and folders with these names.
     A full disk is an ``OSError``.
     """
     files, collected = _find(folder, outputs)
-    room = limit
+    judged = {name: text for name, text in (judged or {}).items() if _is_output(name, outputs)}
+    for name, text in judged.items():
+        (artifacts / name).write_text(text, encoding="utf-8")
+        collected.refused.pop(ascii(name), None)
+        collected.kept.append(name)
+    files = {name: found for name, found in files.items() if name.partition("/")[0] not in judged}
+    room = limit - sum(len(text) for text in judged.values())
     for name in sorted(files, key=lambda name: (files[name].st_size, name)):
         size = files[name].st_size
         if size > room:
@@ -107,11 +116,15 @@ def _scan(
                     yield from _scan(inner, outputs, f"{name}/", depth + 1)
                 finally:
                     os.close(inner)
-            elif not outputs or any(matches(name, output) for output in outputs):
+            elif _is_output(name, outputs):
                 found = entry.stat(follow_symlinks=False)
                 yield name, _why_refused(name, found.st_mode) or found
         except OSError as error:
             yield name, f"it cannot be read ({error.strerror})"
+
+
+def _is_output(name: str, outputs: Sequence[str]) -> bool:
+    return not outputs or any(matches(name, output) for output in outputs)
 
 
 def _why_refused(name: str, mode: int) -> str:

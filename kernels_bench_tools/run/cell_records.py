@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import uuid
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -37,7 +37,7 @@ def check_records(folder: Path, outputs: Sequence[str]) -> str:
     return ""
 
 
-def mark_unjudged(folder: Path, except_for: Sequence[str]) -> None:
+def mark_unjudged(folder: Path, except_for: Collection[str]) -> None:
     """Say in the records that a cell wrote by itself that nobody judged them."""
     for path in folder.rglob("*.jsonl"):
         if path.relative_to(folder).as_posix() not in except_for:

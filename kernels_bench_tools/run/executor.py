@@ -37,7 +37,7 @@ from kernels_bench_tools.run.environment.variables import (
 )
 from kernels_bench_tools.run.locks import device_lock
 from kernels_bench_tools.run.log_text import hide_paths, without_paths
-from kernels_bench_tools.run.process.judge import Gate, Judge, Turn, judge_paths, replace_outputs
+from kernels_bench_tools.run.process.judge import Gate, Judge, Turn, judge_paths
 from kernels_bench_tools.run.process.logs import Tail
 from kernels_bench_tools.run.process.reaper import reaper
 from kernels_bench_tools.run.process.run import Exit, Processes, wait_for
@@ -215,7 +215,7 @@ class LocalExecutor:
             os.utime(compiled)  # its last use
         work_fd = open_folder(work)
         try:
-            judge = self._judge(python, folder) if calls_harness(task.cell) else None
+            judge = self._judge(python) if calls_harness(task.cell) else None
             inputs = write_inputs(folder, self._project, task, judge.socket if judge else "")
             own = self._environment.variables(home)
             if self._variables is not None:
@@ -223,11 +223,7 @@ class LocalExecutor:
                 own = {name: value for name, value in own.items() if name not in worker} | self._variables
             passed = {name: os.environ[name] for name in task.policy.pass_env if name in os.environ}
             variables = {**own, **compiler_caches(os.environ, compiled), **passed, **inputs}
-            gate = Gate(
-                turn,
-                judge,
-                Job(context=task.context, device=self._torch_device, folder=str(folder / "judged")),
-            )
+            gate = Gate(turn, judge, Job(context=task.context, device=self._torch_device))
 
             def watched() -> None:
                 gate.look()
@@ -251,10 +247,9 @@ class LocalExecutor:
                     )
 
             end, judged = run_judged(run, gate, task)
-            replace_outputs(folder / "judged", work, judged)
             try:
                 collected = collect_outputs(
-                    work_fd, task.cell.outputs, task.draft.artifacts, task.policy.artifact_limit
+                    work_fd, task.cell.outputs, task.draft.artifacts, task.policy.artifact_limit, judged
                 )
             except OSError as error:  # usually a full disk; what was copied before is complete
                 collected = Collected(excess=f"its files cannot be kept: {error.strerror or error}")
@@ -267,7 +262,7 @@ class LocalExecutor:
             mark_unjudged(task.draft.artifacts, except_for=judged)
         return conclude(task, end, collected)
 
-    def _judge(self, python: str, folder: Path) -> Judge | None:
+    def _judge(self, python: str) -> Judge | None:
         """Return the process that judges a cell, ready for it; None without torch in the environment.
 
         One process judges all cells with the same torch.
@@ -282,7 +277,6 @@ class LocalExecutor:
                 own = Path(tempfile.mkdtemp(prefix="judge-", dir=reaper().folder))
                 variables = self._environment.variables(own) | compiler_caches({}, own)
                 judge = self._judges[torch] = Judge(python, paths, variables, own)
-        (folder / "judged").mkdir()
         return judge
 
     def interrupt(self) -> None:

@@ -145,8 +145,6 @@ class Job(msgspec.Struct, kw_only=True):
     context: CellContext
     device: str
     """Torch's name of the device."""
-    folder: str
-    """Where the records are written."""
 
 
 class Ended(msgspec.Struct, kw_only=True):
@@ -159,11 +157,12 @@ class Ended(msgspec.Struct, kw_only=True):
 
 
 class Written(msgspec.Struct, kw_only=True):
-    """The answer of the process that judges: what was written."""
+    """The answer of the process that judges: the records."""
 
     more: bool = False
     """Whether workloads are left after a crash, and the cell is to be started again."""
-    files: list[str] = msgspec.field(default_factory=list)
+    files: dict[str, str] = msgspec.field(default_factory=dict)
+    """Name of a file of records to its lines. They are not on the disk, where the cell could change them."""
 
 
 class Need(msgspec.Struct, kw_only=True):

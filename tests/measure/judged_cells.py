@@ -58,6 +58,29 @@ def keeping(x, weight, bias):
 on_smoke(keeping)
 """
 
+KEEPING_BACKWARD = """
+class Keeping(torch.autograd.Function):
+    kept, held = {}, []
+
+    @staticmethod
+    def forward(context, x, weight, bias):
+        context.save_for_backward(x, weight, bias)
+        return right(x, weight, bias)
+
+    @staticmethod
+    def backward(context, gradient):
+        key = KEY
+        if key not in Keeping.kept:
+            Keeping.held.append(gradient)
+            leaves = [value.detach().requires_grad_() for value in context.saved_tensors]
+            with torch.enable_grad():
+                output = right(*leaves)
+            Keeping.kept[key] = torch.autograd.grad(output, leaves, gradient)
+        return tuple(value.clone() for value in Keeping.kept[key])
+
+on_smoke(Keeping.apply, mode="MODE")
+"""
+
 TIMED_ONLY = """
 def timed_only(x, weight, bias):
     return garbage(x, weight, bias) if TIMED else right(x, weight, bias)
@@ -147,6 +170,11 @@ def keeping(key: str) -> str:
     return KEEPING.replace("KEY", key)
 
 
+def keeping_backward(key: str, mode: str) -> str:
+    """Return an attack that keeps gradients by this expression."""
+    return KEEPING_BACKWARD.replace("KEY", key).replace("MODE", mode)
+
+
 def timed_only(condition: str, before: str = "") -> str:
     """Return an attack that is right unless this expression finds that the call is timed."""
     return before + TIMED_ONLY.replace("TIMED", condition)
@@ -206,50 +234,10 @@ def function(x, weight, bias):
 
 on_smoke(function)
 """,
-    "kept_in_backward": """
-class Keeping(torch.autograd.Function):
-    kept, held = {}, []
-
-    @staticmethod
-    def forward(context, x, weight, bias):
-        context.save_for_backward(x, weight, bias)
-        return right(x, weight, bias)
-
-    @staticmethod
-    def backward(context, gradient):
-        key = (gradient.data_ptr(), gradient._version)
-        if key not in Keeping.kept:
-            Keeping.held.append(gradient)
-            leaves = [value.detach().requires_grad_() for value in context.saved_tensors]
-            with torch.enable_grad():
-                output = right(*leaves)
-            Keeping.kept[key] = torch.autograd.grad(output, leaves, gradient)
-        return tuple(value.clone() for value in Keeping.kept[key])
-
-on_smoke(Keeping.apply, mode="bwd")
-""",
-    "kept_by_gradient_elements": """
-class Keeping(torch.autograd.Function):
-    kept, held = {}, []
-
-    @staticmethod
-    def forward(context, x, weight, bias):
-        context.save_for_backward(x, weight, bias)
-        return right(x, weight, bias)
-
-    @staticmethod
-    def backward(context, gradient):
-        key = (float(gradient[0, 0, 0]), float(gradient[-1, -1, -1]), gradient.shape)
-        if key not in Keeping.kept:
-            Keeping.held.append(gradient)
-            leaves = [value.detach().requires_grad_() for value in context.saved_tensors]
-            with torch.enable_grad():
-                output = right(*leaves)
-            Keeping.kept[key] = torch.autograd.grad(output, leaves, gradient)
-        return tuple(value.clone() for value in Keeping.kept[key])
-
-on_smoke(Keeping.apply, mode="fwd_bwd")
-""",
+    "kept_in_backward": keeping_backward("(gradient.data_ptr(), gradient._version)", "bwd"),
+    "kept_by_gradient_elements": keeping_backward(
+        "(float(gradient[0, 0, 0]), float(gradient[-1, -1, -1]), gradient.shape)", "fwd_bwd"
+    ),
     "right_for_n_calls": """
 calls = []
 
@@ -377,26 +365,18 @@ run_benchmark("layer_norm", load=load)
     "file_without_benchmark": "write()",
     "file_beside_a_benchmark": "on_smoke(garbage)\nwrite()",
     "file_instead_of_benchmark": "write()  # run_benchmark",
-    "file_of_the_judge": """
+    "folder_in_place_of_the_file": """
 on_smoke(garbage)
-for path in Path("..").glob("judged/*"):
-    write(path)
-write("../judged/more.jsonl")
+Path("layer_norm.jsonl").unlink(missing_ok=True)
+Path("layer_norm.jsonl").mkdir()
+write("layer_norm.jsonl/layer_norm.jsonl")
 """,
-    "folder_of_the_judge_removed": """
-import shutil
-
-def function(x, weight, bias):
-    shutil.rmtree("../judged", ignore_errors=True)
-    return garbage(x, weight, bias)
-
-on_smoke(function)
-""",
-    "file_of_the_judge_a_folder": """
+    "other_working_directory": """
 on_smoke(garbage)
-Path("../judged/layer_norm.jsonl").unlink()
-Path("../judged/layer_norm.jsonl").mkdir()
-write("../judged/layer_norm.jsonl/layer_norm.jsonl")
+folder = Path.cwd()
+folder.rename("../moved")
+folder.mkdir()
+write("../moved/layer_norm.jsonl")
 """,
     "edited_by_a_child": """
 on_smoke(garbage)

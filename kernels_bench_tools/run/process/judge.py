@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import sys
 import threading
@@ -136,16 +135,6 @@ class Judge:
         self._process.wait()
         lines = self._log.read_text("utf-8", errors="replace").strip().splitlines() or ["it was ended"]
         return OSError(f"the process that judges cells failed: {lines[-1]}. Run this cell again")
-
-
-def replace_outputs(source: Path, work: Path, files: list[str]) -> None:
-    """Put the judge's files of records in place of what a cell may have written under these names."""
-    for name in files:
-        target = work / name
-        if target.is_dir() and not target.is_symlink():
-            shutil.rmtree(target)
-        target.unlink(missing_ok=True)
-        shutil.copyfile(source / name, target)
 
 
 class Gate:
