@@ -24,6 +24,7 @@ VERBS = {
     "new": "new:new",
     "record": "record:record",
     "prefetch": "prefetch:prefetch",
+    "hub": "hub:hub",
     "selfcheck": "selfcheck:selfcheck",
     "serve": "serve:serve",
     "workers": "workers:workers",

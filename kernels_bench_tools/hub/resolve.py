@@ -1,4 +1,4 @@
-"""Which build a reference means here: a local override, the project's lock, the cache, the hub; in this order."""
+"""Which build a reference means here: an override, the project's lock, a source build, the cache, the hub; in this order."""
 
 from __future__ import annotations
 
@@ -24,15 +24,18 @@ from kernels_bench_tools.hub.store import (
     cached_commits,
     cached_names,
     check_files,
+    check_source,
     choose_build,
+    describe_source_build,
     digest_build,
     downloaded_bytes,
     read_answers,
     read_lock,
+    read_source_build,
     save_answer,
     snapshot_folder,
 )
-from kernels_bench_tools.schema.hub import find_lock
+from kernels_bench_tools.schema.hub import SOURCE_BUILD, builds_folder, described_builds, find_lock
 from kernels_bench_tools.schema.record import HubKernel
 
 if TYPE_CHECKING:
@@ -76,6 +79,8 @@ def resolve(reference: KernelReference, options: ResolveOptions) -> ResolvedKern
     locked = read_lock(path).find(reference) if path else None
     if locked is not None:
         return _from_known(reference, locked, "lock", options) or _download_locked(reference, locked, options)
+    if local := _from_source_build(reference, options):
+        return local
     earlier = read_answers(reference.repo).find(reference) if reference.is_fixed else None
     found = _from_known(reference, earlier, "cache", options) if earlier else None
     return found or _from_hub(reference, options)
@@ -120,6 +125,28 @@ def _from_folder(reference: KernelReference, folder: Path, options: ResolveOptio
         note = f"version {reference.version} was requested; this folder has {build.metadata.version}"
         found.info.notes.append(note)
     return found
+
+
+def _from_source_build(reference: KernelReference, options: ResolveOptions) -> ResolvedKernel | None:
+    """Return what ``kbt hub build`` made of the kernel, or None if it built no such version.
+
+    A source build that cannot be used is an error: a run must not use the hub's build in one process only.
+    """
+    builds = builds_folder(_base_folder())
+    folder = builds / reference.repo
+    if not folder.is_dir():
+        return None
+    if reference.repo not in described_builds(builds):
+        reason = (
+            f"the source build of {reference.repo} in {folder} is not finished; run `kbt hub build` again"
+        )
+        raise HubError(HubStatus.CACHE_INCOMPLETE, reason)
+    build = choose_build(folder, reference.repo, options.backend)
+    version, made = build.metadata.version, read_source_build(build)
+    same = made is not None and len(reference.revision) >= 7 and made.commit.startswith(reference.revision)
+    if not same and (version is None or not reference.admits(version)):
+        return None
+    return _checked(reference, build, "override", None, trusted="local")
 
 
 def _from_known(
@@ -211,6 +238,10 @@ def _checked(
     """Check a build's files against what is known of them, and describe it."""
     repo = reference.repo or reference.folder
     digest = check_files(build, repo, known.builds.get(build.variant_str) if known else None)
+    made = read_source_build(build)
+    if made is not None:
+        check_source(made, repo)
+        origin, commit = SOURCE_BUILD, made.commit
     # Verifying a signature needs the network; `kernels verify-signature` does it.
     signed = (build.variant_path / "metadata.json.sigstore").exists()
     provenance = build.metadata.provenance
@@ -227,6 +258,8 @@ def _checked(
         trusted=(known.trusted if known else "") or trusted,
         notes=list(known.notes) if known else [],
     )
+    if made is not None:
+        info.dirty, info.notes = made.dirty, [describe_source_build(made)]
     return ResolvedKernel(build, info)
 
 

@@ -16,9 +16,11 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from kernels_bench_tools.errors import KbtError
-from kernels_bench_tools.file_io import file_digest, write_atomically
+from kernels_bench_tools.file_io import file_digest, read_struct, write_atomically
 from kernels_bench_tools.hub.reference import KernelReference
+from kernels_bench_tools.hub.source import read_source
 from kernels_bench_tools.hub.status import HubError, HubStatus, classify
+from kernels_bench_tools.schema.hub import SOURCE_BUILD_FILE, SourceBuild
 
 if TYPE_CHECKING:
     from kernels.resolver import LocalKernel
@@ -194,6 +196,27 @@ def check_files(build: LocalKernel, repo: str, expected: LockedBuild | None) -> 
     return now.digest
 
 
+def read_source_build(build: LocalKernel) -> SourceBuild | None:
+    """Return how ``kbt hub build`` made a build; None for a build that it did not make."""
+    path = build.variant_path / SOURCE_BUILD_FILE
+    return read_struct(path, SourceBuild) if path.is_file() else None
+
+
+def check_source(made: SourceBuild, repo: str) -> None:
+    """Refuse a build whose source is here and has changed since: it would be measured under the wrong name."""
+    folder = Path(made.source)
+    if (folder / "build.toml").is_file() and read_source(folder).digest() != made.source_digest:
+        reason = f"the source of {repo} in {folder} changed after it was built; run `kbt hub build {folder}`"
+        raise HubError(HubStatus.FILES_CHANGED, reason)
+
+
+def describe_source_build(made: SourceBuild) -> str:
+    """Return in one line how a build was made, for records."""
+    parts = [*made.compilers, *(f"sm_{arch.replace('.', '')}" for arch in made.archs), f"torch {made.torch}"]
+    left_out = f"; left out: {', '.join(made.left_out)}" if made.left_out else ""
+    return f"built from source with {', '.join(parts)}{left_out}"
+
+
 def _check_published_digest(build: LocalKernel, repo: str) -> None:
     published = build.metadata.digest
     if published is None:
@@ -206,7 +229,8 @@ def _check_published_digest(build: LocalKernel, repo: str) -> None:
         names = {getattr(violation, "path", str(violation)) for violation in error.violations}
         changed = sorted(name for name in names if not _is_bytecode(name))
         if changed:
-            raise _changed(repo, build, changed, "when it was published") from error
+            since = "built" if read_source_build(build) else "published"
+            raise _changed(repo, build, changed, f"when it was {since}") from error
 
 
 def _is_bytecode(name: str) -> bool:

@@ -30,6 +30,7 @@ _SETTINGS: dict[str, tuple[Any, str]] = {
     "memory_limit": (str | int, "A number of bytes, such as 16GB"),
     "artifact_limit": (str | int, "A number of bytes, such as 800MB"),
     "pass_env": (list[str], "A list of variables' names"),
+    "hub_builds": (str, "A folder"),
 }
 _SIZES = ("cache_size", "memory_limit", "artifact_limit")
 _SKIPPED_FOLDERS = {"node_modules", "__pycache__"}

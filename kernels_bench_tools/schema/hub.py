@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import os
+import tomllib
+from contextlib import suppress
 from pathlib import Path
 
 import msgspec
 
 LOCK_FILE = "kernels.lock"
 LOCK_VARIABLE = "KBT_KERNELS_LOCK"
+BUILDS_FOLDER = "hub-builds"
+BUILDS_VARIABLE = "KBT_HUB_BUILDS"
+SOURCE_BUILD = "source build"
+"""Origin of a kernel that was built from source."""
+SOURCE_BUILD_FILE = "source-build.json"
 _ROOT_MARKS = ("pyproject.toml", ".git")
 
 
@@ -42,3 +49,62 @@ def find_lock(folder: Path) -> Path | None:
         if any((one / mark).exists() for mark in _ROOT_MARKS):
             break
     return None
+
+
+class BuildRequest(msgspec.Struct, kw_only=True, frozen=True):
+    """The arguments of ``kbt hub build``."""
+
+    sources: list[str]
+    output: str
+    backend: str = ""
+    """``cuda`` or ``cpu``; empty for what torch was built for."""
+    archs: list[str] = []
+    """CUDA compute capabilities; empty for those of this GPU."""
+    only: list[str] = []
+    """Patterns of CUDA files to compile; empty for all."""
+    defines: list[str] = []
+    """Macros for the compilers, ``NAME`` or ``NAME=VALUE``."""
+    commit: str = ""
+    """Commit of sources outside a Git repository."""
+    jobs: int = 1
+
+
+class SourceBuild(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """How a build was made from source; a file in the build's folder."""
+
+    repository: str
+    commit: str
+    source: str
+    """Folder of the source on the machine that compiled it."""
+    source_digest: str
+    dirty: bool | None = None
+    """Whether files differed from the commit; None if that is unknown."""
+    torch: str
+    archs: list[str] = []
+    compilers: list[str] = []
+    flags: dict[str, list[str]] = {}
+    """Flags of each component, without include folders."""
+    left_out: list[str] = []
+    """Components and files that were not compiled, and why."""
+
+
+def builds_folder(start: Path) -> Path:
+    """Return the folder of the builds that ``kbt hub build`` made: ``KBT_HUB_BUILDS``, else that of ``start``'s project.
+
+    The project's is ``hub_builds`` in its ``[tool.kbt]``. Relative paths are relative to the project's root.
+    """
+    parents = (start, *start.parents)
+    root = next((one for one in parents if any((one / mark).exists() for mark in _ROOT_MARKS)), start)
+    settings = {}
+    with suppress(OSError, tomllib.TOMLDecodeError):
+        settings = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))
+    named = settings.get("tool", {}).get("kbt", {}).get("hub_builds")
+    return root / Path(os.environ.get(BUILDS_VARIABLE) or named or BUILDS_FOLDER).expanduser()
+
+
+def described_builds(folder: Path) -> dict[str, list[Path]]:
+    """Return the metadata of the finished builds in a folder of source builds, by the name of the kernel."""
+    found: dict[str, list[Path]] = {}
+    for path in sorted(folder.glob("*/*/build/*/metadata.json")):
+        found.setdefault("/".join(path.parts[-5:-3]), []).append(path)
+    return found

@@ -389,7 +389,7 @@ class HubKernel(msgspec.Struct, kw_only=True, omit_defaults=True):
     requested: str = ""
     """The reference in the notebook, such as ``kernels-community/activation@1``."""
     origin: str = ""
-    """``override``, ``lock``, ``cache`` or ``hub``."""
+    """``override``, ``lock``, ``source build``, ``cache`` or ``hub``."""
     commit: str = ""
     variant: str = ""
     """Name of the build, such as ``torch-cuda``."""

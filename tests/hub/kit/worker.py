@@ -73,7 +73,10 @@ def run_call(call: dict[str, Any]) -> dict[str, Any]:
     if isinstance(got, type):
         got = got()
     function = getattr(got, "scale", got)
-    return {"status": "ok", "value": function(torch.ones(1)).item()}
+    try:
+        return {"status": "ok", "value": function(torch.ones(1)).item()}
+    except RuntimeError as error:
+        return {"status": "raised", "reason": str(error)}
 
 
 def fork_case(case: dict[str, Any]) -> str:

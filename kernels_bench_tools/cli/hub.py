@@ -1,0 +1,100 @@
+"""``kbt hub``: build hub kernels from source."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Annotated, Literal
+
+import msgspec
+import typer
+
+from kernels_bench_tools.cli import FAILURE, INTERRUPTED, USER_MISTAKE
+from kernels_bench_tools.errors import KbtError
+from kernels_bench_tools.run.environment.base import PACKAGE_FOLDER
+from kernels_bench_tools.schema.hub import BuildRequest, builds_folder
+
+MODULE = "kernels_bench_tools.hub.build"
+
+hub = typer.Typer(no_args_is_help=True, help="Build kernels of the Hugging Face Hub from source.")
+
+
+@hub.callback()
+def _hub() -> None:
+    pass
+
+
+@hub.command("build")
+def build(
+    sources: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="PATH|REPO...", help="Source folders, or names such as kernels-community/activation."
+        ),
+    ],
+    backend: Annotated[
+        Literal["cuda", "cpu"] | None, typer.Option("--backend", help="[default: what torch was built for]")
+    ] = None,
+    arch: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--arch",
+            metavar="X.Y",
+            help="CUDA compute capability, such as 9.0a. Repeatable. [default: this GPU's]",
+        ),
+    ] = None,
+    only: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--only", metavar="PATTERN", help="CUDA files to compile, such as `*fwd*hdim128*`. Repeatable."
+        ),
+    ] = None,
+    define: Annotated[
+        list[str] | None,
+        typer.Option("--define", metavar="NAME", help="Macro for the compilers. Repeatable."),
+    ] = None,
+    commit: Annotated[
+        str, typer.Option("--commit", metavar="SHA", help="Commit of sources that are in no Git repository.")
+    ] = "",
+    jobs: Annotated[
+        int,
+        typer.Option(
+            "--jobs", "-j", min=1, metavar="N", help="Files to compile in parallel. [default: one per core]"
+        ),
+    ] = len(os.sched_getaffinity(0)),
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "--output", metavar="DIR", help="[default: KBT_HUB_BUILDS or hub_builds of the project]"
+        ),
+    ] = None,
+) -> int:
+    """Compile kernels for the torch of this Python interpreter.
+
+    Cells then load these builds without the hub. Reads build.toml; kernels in Python are only copied. Run again after
+    an interruption or an edit, it compiles what is missing or changed. Functions whose files are left out raise an
+    error when they are called. Exits with 2 if a kernel does not compile.
+    """
+    folder = output.absolute() if output else builds_folder(Path.cwd())
+    request = BuildRequest(
+        sources=sources,
+        output=str(folder),
+        backend=backend or "",
+        archs=arch or [],
+        only=only or [],
+        defines=define or [],
+        commit=commit,
+        jobs=jobs,
+    )
+    # In a separate process, because the command does not import torch.
+    paths = [os.environ.get("PYTHONPATH", ""), str(PACKAGE_FOLDER.parent)]
+    variables = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
+    command = [sys.executable, "-m", MODULE, msgspec.json.encode(request).decode()]
+    code = subprocess.run(command, env=variables, check=False).returncode
+    if code not in {0, USER_MISTAKE, FAILURE, INTERRUPTED}:
+        raise KbtError(
+            "kbt hub build", f"its process ended with exit code {code}", "", "See its output above"
+        )
+    return code

@@ -1,0 +1,186 @@
+"""The source of a kernel: its ``build.toml``, its files, and the commit that they are from."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import subprocess
+import tomllib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from kernels_bench_tools.errors import KbtError
+from kernels_bench_tools.file_io import file_digest
+
+EDITION = 5
+_COMPILED = {".c", ".cc", ".cpp", ".cu", ".cxx"}
+_READ = {*_COMPILED, ".cuh", ".h", ".hpp", ".inl", ".json", ".py", ".pyi", ".toml"}
+_REPOSITORY = re.compile(r"(?P<org>[\w-]+)/(?P<name>[\w.-]+?)(?:@(?P<revision>[\w./-]+))?")
+_GITHUB = {"kernels-community": "https://github.com/huggingface/kernels-community"}
+"""Publisher to the Git repository of its kernels, one folder each."""
+
+
+class Hub(msgspec.Struct, rename="kebab"):
+    """``[general.hub]``."""
+
+    repo_id: str = ""
+
+
+class CudaGeneral(msgspec.Struct, rename="kebab"):
+    """``[general.cuda]``."""
+
+    minver: str = ""
+    maxver: str = ""
+    python_depends: list[str] = []
+
+
+class General(msgspec.Struct, rename="kebab"):
+    """``[general]``."""
+
+    name: str
+    backends: list[str]
+    version: int | None = None
+    edition: int = EDITION
+    """Files without it are older and have the same keys."""
+    license: str = "unknown"
+    hub: Hub = msgspec.field(default_factory=Hub)
+    cuda: CudaGeneral = msgspec.field(default_factory=CudaGeneral)
+    python_depends: list[str] = []
+    kernel_depends: list[dict[str, Any]] = []
+
+
+class Binding(msgspec.Struct, rename="kebab"):
+    """``[torch]`` or ``[torch-noarch]``."""
+
+    src: list[str] = []
+    include: list[str] = []
+    cxx_flags: list[str] = []
+    pyext: list[str] = []
+    stable_abi: str | dict[str, str] = ""
+    """Torch version, of all backends or of each."""
+
+
+class Component(msgspec.Struct, rename="kebab"):
+    """``[kernel.NAME]``."""
+
+    backend: str
+    src: list[str]
+    depends: list[str] = []
+    include: list[str] = []
+    cuda_capabilities: list[str] = []
+    cuda_flags: list[str] = []
+    cxx_flags: list[str] = []
+
+
+class BuildFile(msgspec.Struct, rename="kebab"):
+    """``build.toml``, as far as it is used here."""
+
+    general: General
+    torch: Binding | None = None
+    torch_noarch: Binding | None = None
+    kernel: dict[str, Component] = {}
+
+
+@dataclass(frozen=True)
+class KernelSource:
+    """A folder with a kernel's ``build.toml``."""
+
+    folder: Path
+    file: BuildFile
+
+    @property
+    def repo(self) -> str:
+        """The kernel's name on the hub, ``organization/name``."""
+        return self.file.general.hub.repo_id or f"local/{self.file.general.name}"
+
+    @property
+    def package(self) -> Path:
+        """The folder of its Python files."""
+        return self.folder / "torch-ext" / self.file.general.name.replace("-", "_")
+
+    def python_files(self) -> list[Path]:
+        """Return the Python files, and the data files that ``pyext`` names."""
+        binding = self.file.torch or self.file.torch_noarch or Binding()
+        kinds = {".py", ".pyi", *(f".{kind.lstrip('.')}" for kind in binding.pyext)}
+        return sorted(path for path in self.package.rglob("*") if path.is_file() and path.suffix in kinds)
+
+    def digest(self) -> str:
+        """Return the SHA-256 over the files that a build reads."""
+        digest = hashlib.sha256()
+        for path in sorted(self.folder.rglob("*")):
+            name = path.relative_to(self.folder)
+            hidden = name.parts[0] == "build" or any(part.startswith(".") for part in name.parts)
+            if path.suffix in _READ and not hidden and path.is_file():
+                digest.update(f"{name.as_posix()}\0{file_digest(path)}\n".encode())
+        return digest.hexdigest()
+
+    def commit(self) -> tuple[str, bool | None]:
+        """Return the Git commit and whether files differ from it; empty and None outside a repository."""
+        try:
+            _git(self.folder, "ls-files", "--error-unmatch", "build.toml")
+            head = _git(self.folder, "rev-parse", "HEAD")
+            return head, bool(_git(self.folder, "status", "--porcelain", "--", "."))
+        except (OSError, subprocess.CalledProcessError):
+            return "", None
+
+
+def read_source(folder: Path) -> KernelSource:
+    """Return the kernel whose source is in ``folder``; a ``KbtError`` states why there is none."""
+    path = folder / "build.toml"
+    try:
+        file = msgspec.convert(tomllib.loads(path.read_text(encoding="utf-8")), BuildFile)
+    except OSError as error:
+        expected = "A kernel's source folder, which has one, or a name such as kernels-community/activation"
+        raise KbtError(str(path), f"cannot be read ({error.strerror})", expected) from None
+    except (tomllib.TOMLDecodeError, msgspec.ValidationError, UnicodeDecodeError) as error:
+        raise KbtError(str(path), f"is not valid ({error})", "The format of kernel-builder") from None
+    if file.general.edition != EDITION:
+        raise KbtError(str(path), f"has the edition {file.general.edition}", f"{EDITION}, or none")
+    if file.torch is None and file.torch_noarch is None:
+        raise KbtError(str(path), "has no [torch] or [torch-noarch]", "A kernel for torch")
+    return KernelSource(folder.resolve(), file)
+
+
+def find_source(text: str, clones: Path) -> KernelSource:
+    """Return the source in a folder, or in the Git repository that ``org/name[@revision]`` names, cloned now."""
+    if Path(text).is_dir() or text.startswith((".", "/", "~")):
+        return read_source(Path(text).expanduser())
+    match = _REPOSITORY.fullmatch(text)
+    url = _GITHUB.get(match["org"]) if match else None
+    if match is None or url is None:
+        expected = f"A folder, or NAME of {' or '.join(f'{org}/NAME' for org in _GITHUB)}"
+        raise KbtError(text, "is not a folder, and not a kernel whose source is known", expected)
+    # One clone for each kernel: an update of one must not change the source of another.
+    clone = clones / match["org"] / match["name"]
+    clone.mkdir(parents=True, exist_ok=True)
+    try:
+        _git(clone, "init", "-q")
+        _git(clone, "sparse-checkout", "set", match["name"])
+        _git(clone, "fetch", "-q", "--depth", "1", url, match["revision"] or "HEAD")
+        _git(clone, "checkout", "-q", "FETCH_HEAD")
+    except (OSError, subprocess.CalledProcessError) as error:
+        reason = (getattr(error, "stderr", "") or str(error)).strip().splitlines()[-1]
+        remedy = "Clone the repository elsewhere and name the kernel's folder"
+        raise KbtError(url, f"cannot be fetched ({reason})", "", remedy) from None
+    return read_source(clone / match["name"])
+
+
+def is_compiled(name: str) -> bool:
+    """Return whether a file in ``src`` is compiled; the others are headers."""
+    return Path(name).suffix in _COMPILED
+
+
+def is_wanted(name: str, only: Sequence[str], cuda: bool) -> bool:
+    """Return whether the patterns select a file of a component; they do not apply to C++ files of CUDA kernels."""
+    chosen = not only or any(fnmatchcase(name, pattern) for pattern in only)
+    return chosen or (cuda and Path(name).suffix != ".cu")
+
+
+def _git(folder: Path, *arguments: str) -> str:
+    command = ["git", "-C", str(folder), *arguments]
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()

@@ -1,0 +1,385 @@
+"""Kernels that `kbt hub build` compiles from source: what it builds, and which of them `get_kernel` loads."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kernels_bench_tools.errors import KbtError
+from kernels_bench_tools.hub import HubStatus, source
+from kernels_bench_tools.hub.build import make_plan
+from kernels_bench_tools.hub.compilers import Compilers
+from kernels_bench_tools.hub.source import CudaGeneral, find_source, read_source
+from kernels_bench_tools.schema.hub import BuildRequest
+
+# The kit is no part of the package, and tests are no package.
+sys.path.insert(0, str(Path(__file__).parent))
+from kit.source import BUILD, NOARCH, build_source, make_source, variant_of
+
+sys.path.pop(0)
+
+Place = Any
+SCALE = "kernels-community/scale@1"
+
+
+@pytest.fixture(scope="module")
+def compiled(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a source and its build."""
+    folder = tmp_path_factory.mktemp("compiled")
+    built = build_source(
+        make_source(folder / "source"), output=folder / "hub-builds", commit="c0ffee" * 6 + "0000"
+    )
+    assert (built.code, built.err) == (0, ""), built.out
+    return folder
+
+
+@pytest.fixture
+def builds(compiled: Path, place: Place) -> Path:
+    """A copy of the build in the project of ``place``, where cells look for it; its source is elsewhere."""
+    return Path(shutil.copytree(compiled / "hub-builds", place.folder / "hub-builds"))
+
+
+def compilers(**different: Any) -> Compilers:
+    known = {"cxx": "g++", "nvcc": "nvcc", "ninja": "ninja", "torch": "2.11.0", "cuda": "13.0", "abi": True}
+    return Compilers(**{**known, "archs": ["9.0a"], "torch_includes": [], "libraries": [], **different})
+
+
+def plan(folder: Path, text: str, **options: Any) -> Any:
+    request = BuildRequest(sources=[], output=str(folder / "out"), **options)
+    return make_plan(read_source(make_source(folder / "source", build=text)), request, compilers())
+
+
+def test_a_source_build_is_loaded_offline_and_the_record_says_so(place: Place, builds: Path) -> None:
+    outcome = place.load(SCALE, HF_HUB_OFFLINE="1")
+
+    assert outcome.value == 2
+    (kernel,) = outcome.loaded
+    assert (kernel["origin"], kernel["trusted"]) == ("source build", "local")
+    assert kernel["commit"] == "c0ffee" * 6 + "0000"
+    assert len(kernel["digest"]) == 64
+    assert "built from source with g++" in kernel["notes"][0]
+    assert place.hub.log == []
+
+
+@pytest.mark.parametrize("pin", ["1", ">=1", "c0ffeec0ff", "c0ffee" * 6 + "0000"])
+def test_a_source_build_comes_before_cache_and_hub(place: Place, builds: Path, pin: str) -> None:
+    place.seed(place.make("cached", factor=3))
+    place.hub.publish(place.repo, place.make("published", factor=5), "v1")
+
+    assert place.load(f"{place.repo}@{pin}").value == 2
+
+
+@pytest.mark.parametrize("pin", ["2", "main"])
+def test_another_version_is_not_replaced_by_a_source_build(place: Place, builds: Path, pin: str) -> None:
+    place.hub.publish(place.repo, place.make("published", factor=5, version=2), "v2", "main")
+
+    assert place.load(f"{place.repo}@{pin}").value == 5
+
+
+def test_an_override_and_a_lock_come_before_a_source_build(place: Place, builds: Path) -> None:
+    place.hub.publish(place.repo, place.make("published", factor=5), "v1")
+    override = place.make("override", factor=3)
+    place.prefetch(f"{place.repo}@1")
+
+    assert place.load(SCALE).value == 5
+    assert place.load(SCALE, LOCAL_KERNELS=f"{place.repo}={override}").value == 3
+
+
+def test_another_folder_of_builds_is_named_by_a_variable_or_a_setting(place: Place, builds: Path) -> None:
+    builds.rename(place.folder / "elsewhere")
+    by_variable = place.load(SCALE, HF_HUB_OFFLINE="1", KBT_HUB_BUILDS=str(place.folder / "elsewhere"))
+    (place.folder / "pyproject.toml").write_text("[tool.kbt]\nhub_builds = 'elsewhere'\n")
+
+    assert (by_variable.value, place.load(SCALE, HF_HUB_OFFLINE="1").value) == (2, 2)
+
+
+def test_a_build_that_is_not_finished_is_incomplete(place: Place, builds: Path) -> None:
+    shutil.rmtree(builds / place.repo / "build")
+
+    outcome = place.load(SCALE)
+
+    assert outcome.status == HubStatus.CACHE_INCOMPLETE
+    assert "run `kbt hub build` again" in outcome.reason
+
+
+def test_a_damaged_library_is_named(place: Place, builds: Path) -> None:
+    (library,) = variant_of(builds).glob("*.so")
+    data = bytearray(library.read_bytes())
+    data[len(data) // 2] ^= 1
+    library.write_bytes(data)
+
+    outcome = place.load(SCALE)
+
+    assert outcome.status == HubStatus.FILES_CHANGED
+    assert library.name in outcome.reason
+    assert "when it was built" in outcome.reason
+
+
+def test_a_build_for_another_torch_lists_what_there_is(place: Place, builds: Path) -> None:
+    variant_of(builds).rename(builds / place.repo / "build" / "torch18-cxx11-cpu-x86_64-linux")
+
+    outcome = place.load(SCALE)
+
+    assert outcome.status == HubStatus.NO_BUILD_FOR_SYSTEM
+    assert "1.8" in outcome.reason
+
+
+def test_a_build_for_another_gpu_is_refused_before_it_is_imported(place: Place, builds: Path) -> None:
+    metadata = variant_of(builds) / "metadata.json"
+    described = json.loads(metadata.read_text())
+    metadata.write_text(json.dumps(described | {"backend": {"type": "cuda", "archs": ["9.0a"]}}))
+    before = "import torch\ntorch.version.cuda = '13.0'\ntorch.cuda.is_available = lambda: True\n"
+    before += "torch.cuda.get_device_capability = lambda *_: (10, 0)\n"
+
+    outcome = place.load({"reference": SCALE, "backend": "cpu"}, before=before)
+
+    assert outcome.status == HubStatus.ARCH_UNSUPPORTED
+    assert "9.0a" in outcome.reason
+
+
+def test_an_edited_source_is_refused_until_it_is_built_and_only_edited_files_are_compiled(
+    place: Place,
+) -> None:
+    folder, output = make_source(place.folder / "source"), place.folder / "hub-builds"
+    first = build_source(folder, output=output)
+    edited = folder / "kernel" / "scale.cpp"
+    edited.write_text(edited.read_text().replace("x * 2", "x * 7"))
+
+    refused = place.load(SCALE)
+    second = build_source(folder, output=output)
+
+    assert refused.status == HubStatus.FILES_CHANGED
+    assert f"kbt hub build {folder}" in refused.reason
+    assert first.compiled == ["scale.cpp", "shift.cpp", "torch_binding.cpp"]
+    assert second.compiled == ["scale.cpp"]
+    assert place.load(SCALE).value == 7
+
+
+def test_an_interrupted_build_continues_with_the_objects_that_it_has(place: Place, compiled: Path) -> None:
+    output = place.folder / "hub-builds"
+    first = build_source(compiled / "source", output=output)
+    shutil.rmtree(output / place.repo / "build")
+    next(output.rglob("*shift.cpp.o")).unlink()
+
+    second = build_source(compiled / "source", output=output)
+
+    assert (first.code, second.code, second.compiled) == (0, 0, ["shift.cpp"])
+
+
+def test_a_damaged_object_is_compiled_again_or_reported_by_the_linker(place: Place) -> None:
+    folder, output = make_source(place.folder / "source"), place.folder / "hub-builds"
+    build_source(folder, output=output)
+    damaged = next(output.rglob("*shift.cpp.o"))
+
+    damaged.write_bytes(b"damaged")
+    again = build_source(folder, output=output)
+    before = damaged.stat()
+    damaged.write_bytes(b"damaged")
+    os.utime(damaged, ns=(before.st_atime_ns, before.st_mtime_ns))
+    failed = build_source(folder, output=output)
+
+    assert (again.code, again.compiled) == (0, ["shift.cpp"])
+    assert failed.code == 2
+    assert "the linker failed" in failed.out
+    assert "remove " in failed.out
+    assert place.load(SCALE).value == 2
+
+
+def test_files_that_do_not_match_are_left_out_and_their_functions_raise(place: Place) -> None:
+    folder, output = make_source(place.folder / "source"), place.folder / "hub-builds"
+
+    built = build_source(folder, output=output, only=["*scale.cpp"])
+    before = f"import os\nos.environ['KBT_HUB_BUILDS'] = {str(output)!r}\n"
+    shifted = place.load({"reference": f"{SCALE}.shift"}, before=before)
+
+    assert built.compiled == ["scale.cpp", "torch_binding.cpp"]
+    assert "1 of 2 files, by --only" in (variant_of(output) / "source-build.json").read_text()
+    assert shifted.status == "raised"
+    assert "was left out of this build from source" in shifted.reason
+    assert place.load(SCALE).value == 2
+
+
+def test_a_kernel_in_python_is_only_assembled(place: Place) -> None:
+    folder, output = make_source(place.folder / "source", build=NOARCH), place.folder / "hub-builds"
+
+    built = build_source(folder, folder, output=output, backend="cpu")
+
+    assert (built.code, built.compiled) == (0, [])
+    assert variant_of(output).name == "torch-cpu"
+    assert place.load(SCALE).value == 2
+
+
+def test_a_file_that_does_not_compile_is_shown_and_other_kernels_are_built(place: Place) -> None:
+    broken = make_source(place.folder / "broken", build=BUILD.replace("community/scale", "community/broken"))
+    (broken / "kernel" / "scale.cpp").write_text("int64_t scale(int64_t x) { return y; }\n")
+    (broken / "kernel" / "shift.cpp").write_text("#include <no/such.h>\n")
+    folder, output = make_source(place.folder / "source"), place.folder / "hub-builds"
+
+    built = build_source(broken, folder, output=output)
+
+    assert built.code == 2
+    assert "2 of 3 files do not compile: the headers no/such.h are missing" in built.out
+    assert "build.log" in built.out
+    assert place.load(SCALE).value == 2
+
+
+def test_the_commit_is_that_of_the_sources_own_repository(tmp_path: Path) -> None:
+    folder = make_source(tmp_path / "repository" / "scale")
+    assert read_source(folder).commit() == ("", None)
+    git(tmp_path / "repository", "init", "-q")
+    # A repository that has the folder by accident, such as a project's, ignores it.
+    git(tmp_path / "repository", "commit", "-qm", "empty", "--allow-empty")
+    assert read_source(folder).commit() == ("", None)
+    git(tmp_path / "repository", "add", "-A")
+    git(tmp_path / "repository", "commit", "-qm", "all")
+
+    head = git(tmp_path / "repository", "rev-parse", "HEAD").strip()
+    assert read_source(folder).commit() == (head, False)
+    make_source(folder, factor=3)
+    assert read_source(folder).commit() == (head, True)
+
+
+def test_a_name_is_cloned_and_updated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    repository = tmp_path / "upstream"
+    make_source(repository / "scale")
+    git(repository, "init", "-q")
+    for factor in (2, 3):
+        make_source(repository / "scale", factor=factor)
+        git(repository, "add", "-A")
+        git(repository, "commit", "-qm", "all")
+        monkeypatch.setattr(source, "_GITHUB", {"kernels-community": str(repository)})
+        found = find_source("kernels-community/scale", tmp_path / "clones")
+        assert f"x * {factor}" in (found.folder / "kernel" / "scale.cpp").read_text()
+        assert found.commit() == (git(repository, "rev-parse", "HEAD").strip(), False)
+
+    monkeypatch.setattr(source, "_GITHUB", {"kernels-community": str(tmp_path / "nothing")})
+    with pytest.raises(KbtError, match="cannot be fetched"):
+        find_source("kernels-community/scale", tmp_path / "clones")
+    with pytest.raises(KbtError, match="not a kernel whose source is known"):
+        find_source("somebody/scale", tmp_path / "clones")
+
+
+def git(folder: Path, *arguments: str) -> str:
+    command = ["git", "-c", "user.name=n", "-c", "user.email=e@x", "-C", str(folder), *arguments]
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+
+
+CUDA = """\
+[general]
+name = "scale"
+backends = ["cuda", "metal"]
+
+[general.cuda]
+minver = "12.8"
+
+[torch]
+src = ["torch-ext/torch_binding.cpp"]
+
+[kernel.all]
+backend = "cuda"
+depends = ["torch"]
+src = ["kernel/scale.cu", "kernel/shift.cu", "kernel/scale.cpp"]
+
+[kernel.ampere]
+backend = "cuda"
+depends = ["torch"]
+cuda-capabilities = ["8.0"]
+src = ["kernel/ampere.cu"]
+"""
+
+
+def test_components_for_other_gpus_and_files_that_do_not_match_are_left_out(tmp_path: Path) -> None:
+    for name in ("scale.cu", "shift.cu"):
+        (tmp_path / "source" / "kernel").mkdir(parents=True, exist_ok=True)
+        (tmp_path / "source" / "kernel" / name).touch()
+
+    found = plan(tmp_path, CUDA, backend="cuda", only=["*scale*"])
+
+    names = sorted(path.name for path, _ in found.objects.values())
+    assert names == ["scale.cpp", "scale.cu", "torch_binding.cpp"]
+    assert found.left_out == ["all: 1 of 3 files, by --only", "ampere: for 8.0 only"]
+    assert found.variant == "torch211-cxx11-cu130-x86_64-linux"
+    assert found.flags["all nvcc"] == ["-gencode=arch=compute_90a,code=sm_90a"]
+
+
+@pytest.mark.parametrize(
+    ("text", "options", "message"),
+    [
+        (CUDA, {"backend": "cpu"}, "no back end 'cpu' .* its back ends: cuda, metal"),
+        (CUDA, {"backend": "metal"}, "no back end 'metal' that can be built here"),
+        (CUDA, {"backend": "cuda"}, r"scale\.cu: is missing, but \[kernel\.all\]"),
+        (
+            CUDA.replace('"torch"]', '"cutlass_4_0"]'),
+            {"backend": "cuda"},
+            r"CUTLASS 4\.0\. .*Clone the tag v4\.0\.0",
+        ),
+        (CUDA.replace('"torch"]', '"sycl_tla"]'), {"backend": "cuda"}, "depends on 'sycl_tla'"),
+        (
+            CUDA.replace("12.8", "13.1"),
+            {"backend": "cuda"},
+            r"does not support CUDA 13\.0\. Expected: CUDA >= 13\.1",
+        ),
+        (CUDA.replace('"scale"', '"scale"\nedition = 9'), {}, "has the edition 9. Expected: 5, or none"),
+        (CUDA.replace("[torch]", "[tvm-ffi]"), {}, r"has no \[torch\]"),
+        ("[general", {}, "build.toml: is not valid"),
+    ],
+)
+def test_what_cannot_be_built_is_said_in_one_line(
+    tmp_path: Path, text: str, options: Any, message: str
+) -> None:
+    with pytest.raises(KbtError, match=message):
+        plan(tmp_path, text, **options)
+
+
+@pytest.mark.parametrize(
+    ("different", "message"),
+    [
+        ({"cxx": ""}, r"no C\+\+ compiler was found"),
+        ({"ninja": ""}, "ninja was not found"),
+        ({"nvcc": ""}, "no CUDA compiler was found for torch's CUDA 13.0"),
+        ({"cuda": ""}, "built without CUDA"),
+        ({"cuda": "99.0", "nvcc": sys.executable}, "does not fit torch's CUDA 99.0"),
+    ],
+)
+def test_a_missing_compiler_is_named(different: dict[str, str], message: str) -> None:
+    with pytest.raises(KbtError, match=message):
+        compilers(**different).check("scale", "cuda", CudaGeneral())
+
+
+def test_the_command_builds_into_the_projects_folder(place: Place) -> None:
+    folder = make_source(place.folder / "source", build=NOARCH)
+    command = [
+        sys.executable,
+        "-m",
+        "kernels_bench_tools",
+        "hub",
+        "build",
+        str(folder),
+        "--backend",
+        "cpu",
+        "-j",
+        "1",
+    ]
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("KBT_")}
+
+    done = subprocess.run(
+        command, cwd=place.folder, env=kept, capture_output=True, text=True, timeout=120, check=False
+    )
+    mistake = subprocess.run(
+        [*command, "no-such"],
+        cwd=place.folder,
+        env=kept,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+    assert (done.returncode, place.load(SCALE).value) == (0, 2)
+    assert mistake.returncode == 1
+    assert "no-such: is not a folder" in mistake.stderr
