@@ -90,6 +90,13 @@ def test_a_lock_a_new_data_file_and_a_removed_one_affect_their_readers(operator)
     assert affected(operator) == {C: ["file op/results/records/old.jsonl"]}
 
 
+def test_a_source_build_affects_the_cells_that_name_its_kernel(operator):
+    operator.write("hub-builds/a/b/build/torch-cuda/metadata.json", "{}")
+    operator.write("hub-builds/a/other/build/torch-cuda/metadata.json", "{}")
+
+    assert affected(operator) == {Y: ["source builds"], C: [f"upstream {Y}"]}
+
+
 def test_files_ignored_by_git_affect_nothing(operator):
     operator.write("op/results/records/build.log", "x")
     operator.cell("op/results/c.md", "print(1)", "id=combine needs=../impls/*.md:a,./records/*")

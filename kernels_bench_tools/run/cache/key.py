@@ -27,7 +27,7 @@ from kernels_bench_tools.run.environment.base import PACKAGE_FOLDER
 from kernels_bench_tools.run.environment.variables import number_variables
 from kernels_bench_tools.schema.build import FORWARD
 from kernels_bench_tools.schema.device import Device
-from kernels_bench_tools.schema.hub import LOCK_FILE, find_lock
+from kernels_bench_tools.schema.hub import LOCK_FILE, builds_folder, described_builds, find_lock
 
 UPSTREAM, DATA, SOURCE = "upstream ", "file ", "source of "
 """Prefixes of the names of parts that a cell may have several of."""
@@ -128,6 +128,12 @@ class Fingerprints:
             lock = find_lock(node.notebook.path.parent)
             values |= {LOCK_FILE: file_digest(lock) if lock is not None and lock.is_file() else ""}
             values |= {"USE_HUB_KERNELS": os.environ.get("USE_HUB_KERNELS", "")}
+            # Metadata has the digests of all files of a build.
+            builds = described_builds(builds_folder(node.notebook.path.parent))
+            named = {
+                repo: list(map(file_digest, paths)) for repo, paths in builds.items() if repo in cell.code
+            }
+            values |= {"source builds": named} if named else {}
         return values
 
     def _source_digests(self, node: Node) -> Iterator[tuple[str, Path, str]]:
