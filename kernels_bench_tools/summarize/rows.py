@@ -11,6 +11,7 @@ import msgspec
 
 from kernels_bench_tools.schema.build import FrontMatter
 from kernels_bench_tools.schema.device import Device
+from kernels_bench_tools.schema.hub import SOURCE_BUILD
 from kernels_bench_tools.schema.record import (
     Environment,
     Failure,
@@ -120,7 +121,17 @@ def _kept(sources: Sequence[Source]) -> tuple[dict[tuple[str, str], list[Record]
             if device.driver and (not known.driver or source.measured_now):
                 devices[device.slug] = device
             (now if source.measured_now else before)[device.slug, record.impl].append(record)
-    return before | now, devices
+    return {key: _of_one_origin(records) for key, records in (before | now).items()}, devices
+
+
+def _of_one_origin(records: list[Record]) -> list[Record]:
+    """Return the records without those of a hub build if the latest is of a source build, and the other way round."""
+    loaded = [record for record in records if record.provenance.hub]
+    newest = max(loaded, key=lambda record: record.ts, default=None)
+    other = {
+        id(record) for record in loaded if newest and _is_source_build(record) is not _is_source_build(newest)
+    }
+    return [record for record in records if id(record) not in other]
 
 
 def _reject_implausible(implementations: Sequence[list[Record]]) -> None:
@@ -192,6 +203,11 @@ def _merged(
         processes=processes,
         whole=whole,
     )
+
+
+def _is_source_build(record: Record) -> bool:
+    """Return whether a hub kernel that a record is of was built from source."""
+    return any(kernel.origin == SOURCE_BUILD for kernel in record.provenance.hub)
 
 
 def implementations(sources: Iterable[Source]) -> dict[str, FrontMatter]:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from kernels_bench_tools.schema.device import Device
-from kernels_bench_tools.schema.record import Environment, Flag, Status, Work, device_of
+from kernels_bench_tools.schema.record import Environment, Flag, HubKernel, Status, Work, device_of
 from kernels_bench_tools.schema.record_io import read_records
 from kernels_bench_tools.schema.summary import Verdict
 from kernels_bench_tools.summarize.rows import NO_RECORD, Source
@@ -175,6 +175,21 @@ def test_an_implementation_whose_notebook_is_gone_keeps_its_row(source):
     row = rows_of(summarize("op", "Op", [source("old_kernel", [0.1], measured_now=False)]))["old_kernel"]
 
     assert (row.title, row.rank) == ("Old Kernel", 1)
+
+
+@pytest.mark.parametrize(("earlier", "latest"), [("hub", "source build"), ("source build", "hub")])
+def test_a_row_has_a_hub_kernel_as_published_or_from_source_but_not_both(source, earlier, latest):
+    before, now = source("ours", [0.9, 0.9], ts="2026-01-01"), source("ours", [0.1])
+    for records, origin in ((before.records, earlier), (now.records, latest)):
+        for record in records:
+            record.provenance.hub = [HubKernel(repo="org/kernel", origin=origin)]
+    refused = source("ours", [None, None, None]).records[2:]
+    committed = Source(records=[*before.records, *now.records, *refused], measured_now=False)
+
+    row = rows_of(summarize("op", "Op", [committed]))["ours"]
+
+    assert [point.p50_ms for point in row.points] == [0.1, None]
+    assert row.provenance.hub[0].origin == latest
 
 
 def test_front_matter_gives_titles_of_committed_records_too(source):
