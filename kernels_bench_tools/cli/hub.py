@@ -51,19 +51,15 @@ def build(
             "--only", metavar="PATTERN", help="CUDA files to compile, such as `*fwd*hdim128*`. Repeatable."
         ),
     ] = None,
-    define: Annotated[
-        list[str] | None,
-        typer.Option("--define", metavar="NAME", help="Macro for the compilers. Repeatable."),
-    ] = None,
     commit: Annotated[
         str, typer.Option("--commit", metavar="SHA", help="Commit of sources that are in no Git repository.")
     ] = "",
     jobs: Annotated[
         int,
         typer.Option(
-            "--jobs", "-j", min=1, metavar="N", help="Files to compile in parallel. [default: one per core]"
+            "--jobs", "-j", min=0, metavar="N", help="Files to compile in parallel; 0 means one per core."
         ),
-    ] = len(os.sched_getaffinity(0)),
+    ] = 0,
     output: Annotated[
         Path | None,
         typer.Option(
@@ -84,9 +80,8 @@ def build(
         backend=backend or "",
         archs=arch or [],
         only=only or [],
-        defines=define or [],
         commit=commit,
-        jobs=jobs,
+        jobs=jobs or len(os.sched_getaffinity(0)),
     )
     # In a separate process, because the command does not import torch.
     paths = [os.environ.get("PYTHONPATH", ""), str(PACKAGE_FOLDER.parent)]

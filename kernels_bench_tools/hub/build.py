@@ -118,7 +118,7 @@ def make_plan(source: KernelSource, request: BuildRequest, compilers: Compilers)
     abi = abi.get(backend, "") if isinstance(abi, dict) else abi
     compilers.check(str(source.folder), backend, general.cuda)
     plan = _named(source, backend, compilers.variant(backend, abi), request)
-    plan.flags = compilers.base_flags(backend, abi, [f"TORCH_EXTENSION_NAME={plan.id}", *request.defines])
+    plan.flags = compilers.base_flags(backend, abi, plan.id)
     wanted = {name: one for name, one in source.file.kernel.items() if one.backend == backend}
     binding = source.file.torch
     wanted["torch"] = Component(
@@ -139,7 +139,7 @@ def make_plan(source: KernelSource, request: BuildRequest, compilers: Compilers)
 
 def _named(source: KernelSource, backend: str, variant: str, request: BuildRequest) -> Plan:
     # Not of the content of the sources: another name would compile every object again after each edit.
-    seed = "\n".join([source.repo, variant, *request.archs, *request.only, *request.defines])
+    seed = "\n".join([source.repo, variant, *request.archs, *request.only])
     name = f"_{source.package.name}_{backend}_{hashlib.sha256(seed.encode()).hexdigest()[:8]}"
     return Plan(source, backend, Path(request.output) / source.repo, variant, name)
 

@@ -35,8 +35,6 @@ class Compilers:
     """Version of torch."""
     cuda: str
     """Version of CUDA that torch was built for; empty if for none."""
-    abi: bool
-    """Whether torch was built with the newer ABI of libstdc++."""
     archs: list[str]
     """Requested CUDA compute capabilities."""
     torch_includes: list[str]
@@ -53,46 +51,49 @@ class Compilers:
 
     def check(self, where: str, backend: str, needed: CudaGeneral) -> None:
         """Raise a ``KbtError`` if a compiler is missing, or is not the one for this torch."""
-        if not self.cxx:
-            raise KbtError(where, "no C++ compiler was found", "g++, or CXX with its path")
-        if not self.ninja:
-            raise KbtError(where, "ninja was not found", "ninja on PATH", "Install the package `ninja`")
-        if backend == "cpu":
-            return
-        if not self.cuda:
-            raise KbtError(
-                where, f"torch {self.torch} was built without CUDA", "A torch for CUDA, or --backend cpu"
-            )
-        if not self.nvcc:
-            expected = f"nvcc {self.cuda.split('.')[0]} on PATH, or CUDA_HOME with its folder"
-            raise KbtError(where, f"no CUDA compiler was found for torch's CUDA {self.cuda}", expected)
-        found = _version_of(self.nvcc)
-        if found.split(".")[0] != self.cuda.split(".")[0]:
-            raise KbtError(
-                where, f"nvcc {found} does not fit torch's CUDA {self.cuda}", "The same major version"
-            )
-        if not self.archs:
-            raise KbtError(
-                where, "there is no GPU to build for here", "--arch, such as --arch 9.0a for a H200"
-            )
-        if not _number(needed.minver or "0") <= _number(self.cuda) <= _number(needed.maxver or "999"):
-            expected = " ".join(
-                filter(
-                    None, [needed.minver and f">= {needed.minver}", needed.maxver and f"<= {needed.maxver}"]
-                )
-            )
-            raise KbtError(where, f"does not support CUDA {self.cuda}", f"CUDA {expected}")
+        version = _version_of(self.nvcc) if self.nvcc else ""
+        bounds = " to ".join(filter(None, [needed.minver, needed.maxver]))
+        fits = _number(needed.minver or "0") <= _number(self.cuda) <= _number(needed.maxver or "999")
+        major = self.cuda.partition(".")[0]
+        nvcc = f"nvcc {major} on PATH, or CUDA_HOME with its folder"
+        problems = [
+            (not self.cxx, "no C++ compiler was found", "g++, or CXX with its path"),
+            (not self.ninja, "ninja was not found", "the package ninja"),
+        ]
+        if backend == "cuda":
+            problems += [
+                (
+                    not self.cuda,
+                    f"torch {self.torch} was built without CUDA",
+                    "A torch for CUDA, or --backend cpu",
+                ),
+                (not self.nvcc, f"no CUDA compiler was found for torch's CUDA {self.cuda}", nvcc),
+                (
+                    version.partition(".")[0] != major,
+                    f"nvcc {version} does not fit torch's CUDA {self.cuda}",
+                    nvcc,
+                ),
+                (
+                    not self.archs,
+                    "there is no GPU to build for here",
+                    "--arch, such as --arch 9.0a for an H200",
+                ),
+                (not fits, f"does not support CUDA {self.cuda}", f"CUDA {bounds}"),
+            ]
+        for wrong, what, expected in problems:
+            if wrong:
+                raise KbtError(where, what, expected)
 
     def variant(self, backend: str, abi: str) -> str:
         """Return the name of the build's folder, by which ``kernels`` knows what it fits."""
-        torch = "torch" + "".join(map(str, _number(self.torch)[:2])) + ("-cxx11" if self.abi else "-cxx98")
+        torch = "torch" + "".join(map(str, _number(self.torch)[:2])) + "-cxx11"
         framework = f"torch-stable-abi{abi.replace('.', '')}" if abi else torch
         device = f"cu{self.cuda.replace('.', '')}" if backend == "cuda" else backend
         return f"{framework}-{device}-{platform.machine()}-{platform.system().lower()}"
 
-    def base_flags(self, backend: str, abi: str, defines: Sequence[str]) -> dict[str, list[str]]:
+    def base_flags(self, backend: str, abi: str, name: str) -> dict[str, list[str]]:
         """Return the flags of every file, for the C++ and for the CUDA compiler."""
-        macros = [f"{backend.upper()}_KERNEL", f"_GLIBCXX_USE_CXX11_ABI={int(self.abi)}", "NDEBUG", *defines]
+        macros = [f"{backend.upper()}_KERNEL", "NDEBUG", f"TORCH_EXTENSION_NAME={name}"]
         if backend == "cuda":
             macros.append("USE_CUDA")
         if abi:
@@ -186,7 +187,6 @@ def find_compilers(archs: Sequence[str]) -> Compilers:
         ninja=shutil.which("ninja") or "",
         torch=str(torch.__version__),
         cuda=torch.version.cuda or "",
-        abi=torch.compiled_with_cxx11_abi(),
         archs=list(archs),
         torch_includes=include_paths("cpu"),
         libraries=library_paths("cpu"),

@@ -137,9 +137,7 @@ def _from_source_build(reference: KernelReference, options: ResolveOptions) -> R
     if not folder.is_dir():
         return None
     if reference.repo not in described_builds(builds):
-        reason = (
-            f"the source build of {reference.repo} in {folder} is not finished; run `kbt hub build` again"
-        )
+        reason = f"the source build of {reference.repo} is not finished; run `kbt hub build` again"
         raise HubError(HubStatus.CACHE_INCOMPLETE, reason)
     build = choose_build(folder, reference.repo, options.backend)
     version, made = build.metadata.version, read_source_build(build)

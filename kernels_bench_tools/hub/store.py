@@ -206,7 +206,7 @@ def check_source(made: SourceBuild, repo: str) -> None:
     """Refuse a build whose source is here and has changed since: it would be measured under the wrong name."""
     folder = Path(made.source)
     if (folder / "build.toml").is_file() and read_source(folder).digest() != made.source_digest:
-        reason = f"the source of {repo} in {folder} changed after it was built; run `kbt hub build {folder}`"
+        reason = f"the source of {repo} changed after it was built; run `kbt hub build` again"
         raise HubError(HubStatus.FILES_CHANGED, reason)
 
 

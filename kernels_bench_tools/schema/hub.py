@@ -62,8 +62,6 @@ class BuildRequest(msgspec.Struct, kw_only=True, frozen=True):
     """CUDA compute capabilities; empty for those of this GPU."""
     only: list[str] = []
     """Patterns of CUDA files to compile; empty for all."""
-    defines: list[str] = []
-    """Macros for the compilers, ``NAME`` or ``NAME=VALUE``."""
     commit: str = ""
     """Commit of sources outside a Git repository."""
     jobs: int = 1
