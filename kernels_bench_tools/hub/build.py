@@ -10,7 +10,6 @@ import shlex
 import shutil
 import subprocess
 import sys
-import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -97,10 +96,10 @@ def main(request: BuildRequest) -> int:
         plans = [make_plan(source, request, compilers) for source in sources]
         failures = _compile(plans, output, compilers, request.jobs)
         for plan in plans:
-            start, reason = time.monotonic(), failures.get(plan.folder, "")
-            reason = reason or _finish(plan, request, compilers)
-            name, seconds = f"{plan.source.repo}  {plan.variant}", time.monotonic() - start
-            print(f"✗ {name}  {reason}" if reason else f"✓ {name}  linked in {seconds:.1f} s", flush=True)
+            reason = failures.get(plan.folder) or _finish(plan, request, compilers)
+            done = f"{len(plan.objects)} files, compiled in {_seconds(plan, output):.0f} s of all cores"
+            name = f"{plan.source.repo}  {plan.variant}  "
+            print(f"✗ {name}{reason}" if reason else f"✓ {name}{done}", flush=True)
             failures |= {plan.folder: reason} if reason else {}
     return 2 if failures else 0
 
@@ -138,9 +137,9 @@ def make_plan(source: KernelSource, request: BuildRequest, compilers: Compilers)
 
 
 def _named(source: KernelSource, backend: str, variant: str, request: BuildRequest) -> Plan:
-    # Not of the content of the sources: another name would compile every object again after each edit.
-    seed = "\n".join([source.repo, variant, *request.archs, *request.only])
-    name = f"_{source.package.name}_{backend}_{hashlib.sha256(seed.encode()).hexdigest()[:8]}"
+    # Not of the sources or of --only: with another name every object would be compiled again.
+    digest = hashlib.sha256(f"{source.repo}\n{variant}".encode()).hexdigest()
+    name = f"_{source.package.name}_{backend}_{digest[:8]}"
     return Plan(source, backend, Path(request.output) / source.repo, variant, name)
 
 
@@ -231,6 +230,14 @@ def _ninja_lines(plans: Sequence[Plan], compilers: Compilers) -> Iterator[str]:
             yield f"build {_escaped(path)}: {rule} {_escaped(source)}"
             yield from (f"  flags = {flags}", f"  name = {plan.source.repo} {source.name}")
     yield ""
+
+
+def _seconds(plan: Plan, output: Path) -> float:
+    """Return how long compiling the objects took, those of earlier runs included: the sum over cores."""
+    log = output / ".ninja" / ".ninja_log"
+    lines = log.read_text(encoding="utf-8").splitlines() if plan.objects and log.exists() else []
+    times = {parts[3]: int(parts[1]) - int(parts[0]) for line in lines if len(parts := line.split("\t")) == 5}
+    return sum(times.get(str(path), 0) for path in plan.objects) / 1000
 
 
 def _escaped(path: Path) -> str:
