@@ -12,8 +12,8 @@ import pytest
 
 from kernels_bench_tools.errors import KbtError
 from kernels_bench_tools.hub import HubStatus, source
-from kernels_bench_tools.hub.build import make_plan
-from kernels_bench_tools.hub.compilers import Compilers
+from kernels_bench_tools.hub.build.compilers import Compilers
+from kernels_bench_tools.hub.build.plan import make_plan
 from kernels_bench_tools.hub.source import CudaGeneral, find_source, read_source
 from kernels_bench_tools.schema.hub import BuildRequest
 

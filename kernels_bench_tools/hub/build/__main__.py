@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import fcntl
-import hashlib
 import os
 import re
 import shlex
@@ -11,7 +10,6 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +17,11 @@ import msgspec
 
 from kernels_bench_tools.errors import KbtError
 from kernels_bench_tools.file_io import write_atomically, write_struct
-from kernels_bench_tools.hub.compilers import Compilers, find_compilers, missing_symbols
-from kernels_bench_tools.hub.source import Component, KernelSource, find_source, is_compiled, is_wanted
+from kernels_bench_tools.hub.build.compilers import Compilers, find_compilers, missing_symbols
+from kernels_bench_tools.hub.build.plan import Plan, make_plan
+from kernels_bench_tools.hub.source import find_source
 from kernels_bench_tools.schema.hub import SOURCE_BUILD_FILE, BuildRequest, SourceBuild
 
-BACKENDS = ("cuda", "cpu")
 _REGISTRATION = """\
 #pragma once
 #define TORCH_LIBRARY_EXPAND(name, ops) TORCH_LIBRARY(name, ops)
@@ -59,31 +57,6 @@ _STUBS = """\
 _MISSING_HEADER = re.compile(r"fatal error: ([^\s:]+): No such file")
 
 
-@dataclass
-class Plan:
-    """What to compile for one kernel, and where to."""
-
-    source: KernelSource
-    backend: str
-    folder: Path
-    """``OUTPUT/organization/name``."""
-    variant: str
-    id: str
-    """Name of the operators' namespace and of the library."""
-    objects: dict[Path, tuple[Path, str]] = field(default_factory=dict)
-    """Object to its source and the name of its component."""
-    flags: dict[str, list[str]] = field(default_factory=dict)
-    """Flags of all files by the compiler, and of a component's files by component and compiler."""
-    includes: dict[str, list[str]] = field(default_factory=dict)
-    """Options for the folders of headers, by component."""
-    left_out: list[str] = field(default_factory=list)
-
-    @property
-    def work(self) -> Path:
-        """The folder of its objects."""
-        return self.folder / "objects" / self.variant
-
-
 def main(request: BuildRequest) -> int:
     """Build the kernels; return 0, or 2 if one does not compile."""
     output = Path(request.output)
@@ -102,72 +75,6 @@ def main(request: BuildRequest) -> int:
             print(f"✗ {name}{reason}" if reason else f"✓ {name}{done}", flush=True)
             failures |= {plan.folder: reason} if reason else {}
     return 2 if failures else 0
-
-
-def make_plan(source: KernelSource, request: BuildRequest, compilers: Compilers) -> Plan:
-    """Return what to compile of a kernel; a ``KbtError`` states why it cannot be built here."""
-    general = source.file.general
-    backend = request.backend or ("cuda" if compilers.cuda and "cuda" in general.backends else "cpu")
-    if backend not in general.backends or backend not in BACKENDS:
-        what = f"has no back end {backend!r} that can be built here; its back ends: {', '.join(general.backends)}"
-        raise KbtError(str(source.folder), what, f"--backend with one of {', '.join(BACKENDS)}")
-    if source.file.torch is None:
-        return _named(source, backend, f"torch-{backend}", request)
-    abi = source.file.torch.stable_abi
-    abi = abi.get(backend, "") if isinstance(abi, dict) else abi
-    compilers.check(str(source.folder), backend, general.cuda)
-    plan = _named(source, backend, compilers.variant(backend, abi), request)
-    plan.flags = compilers.base_flags(backend, abi, plan.id)
-    wanted = {name: one for name, one in source.file.kernel.items() if one.backend == backend}
-    binding = source.file.torch
-    wanted["torch"] = Component(
-        backend=backend,
-        src=binding.src,
-        cxx_flags=binding.cxx_flags,
-        include=[*binding.include, *(folder for one in wanted.values() for folder in one.include)],
-        depends=sorted({depend for one in wanted.values() for depend in one.depends}),
-    )
-    for name, component in wanted.items():
-        _add_component(plan, name, component, request, compilers)
-    if backend == "cuda" and not any(path.suffix == ".cu" for path, _ in plan.objects.values()):
-        raise KbtError(
-            str(source.folder), f"has nothing to compile: {'; '.join(plan.left_out) or 'no CUDA file'}"
-        )
-    return plan
-
-
-def _named(source: KernelSource, backend: str, variant: str, request: BuildRequest) -> Plan:
-    # Not of the sources or of --only: with another name every object would be compiled again.
-    digest = hashlib.sha256(f"{source.repo}\n{variant}".encode()).hexdigest()
-    name = f"_{source.package.name}_{backend}_{digest[:8]}"
-    return Plan(source, backend, Path(request.output) / source.repo, variant, name)
-
-
-def _add_component(
-    plan: Plan, name: str, component: Component, request: BuildRequest, compilers: Compilers
-) -> None:
-    source, cuda = plan.source, plan.backend == "cuda"
-    archs = compilers.archs_of(component.cuda_capabilities) if cuda else []
-    if cuda and not archs:
-        plan.left_out.append(f"{name}: for {', '.join(component.cuda_capabilities)} only")
-        return
-    folders = [plan.work, plan.work / "torch-ext", *(source.folder / one for one in component.include)]
-    plan.includes[name] = [
-        *(f"-I{folder}" for folder in folders),
-        *compilers.includes(source.folder, component.depends, cuda),
-    ]
-    plan.flags[f"{name} cxx"] = component.cxx_flags
-    plan.flags[f"{name} nvcc"] = [*compilers.gencode(archs), *component.cuda_flags]
-    compiled = [one for one in component.src if is_compiled(one)]
-    kept = [one for one in compiled if name == "torch" or is_wanted(one, request.only, cuda)]
-    if len(kept) < len(compiled):
-        plan.left_out.append(f"{name}: {len(compiled) - len(kept)} of {len(compiled)} files, by --only")
-    for one in kept:
-        if not (source.folder / one).is_file():
-            raise KbtError(
-                str(source.folder / one), f"is missing, but [kernel.{name}] of build.toml lists it"
-            )
-        plan.objects[plan.work / name / f"{one.replace('/', '-')}.o"] = (source.folder / one, name)
 
 
 def _compile(plans: Sequence[Plan], output: Path, compilers: Compilers, jobs: int) -> dict[Path, str]:
@@ -198,9 +105,9 @@ def _compile(plans: Sequence[Plan], output: Path, compilers: Compilers, jobs: in
                 target = line.split()[-1]
             if target:
                 failed.setdefault(target, []).append(line.strip())
-    failures = {}
+    failures, stopped = {}, process.returncode != 0 and not failed
     for plan in plans:
-        if lost := [path for path in plan.objects if str(path) in failed or not path.exists()]:
+        if lost := [path for path in plan.objects if stopped or str(path) in failed or not path.exists()]:
             said = [line for path in lost for line in failed.get(str(path), [])]
             failures[plan.folder] = (
                 f"{len(lost)} of {len(plan.objects)} files do not compile: {_explain(said)}; see {log}"
@@ -327,3 +234,5 @@ if __name__ == "__main__":
     except KbtError as error:
         print(f"kbt: {error}", file=sys.stderr)
         sys.exit(1)
+    except KeyboardInterrupt:
+        sys.exit(130)  # `kbt` prints the message

@@ -1,0 +1,1 @@
+"""Compiling hub kernels from source. Cells import none of it."""
