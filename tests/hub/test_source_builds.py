@@ -46,7 +46,15 @@ def builds(compiled: Path, place: Place) -> Path:
 
 def compilers(**different: Any) -> Compilers:
     known = {"cxx": "g++", "nvcc": "nvcc", "ninja": "ninja", "torch": "2.11.0", "cuda": "13.0"}
-    return Compilers(**{**known, "archs": ["9.0a"], "torch_includes": [], "libraries": [], **different})
+    return Compilers(
+        **{
+            **known,
+            "archs": ["9.0a"],
+            "torch_includes": ["/none/torch/include"],
+            "libraries": [],
+            **different,
+        }
+    )
 
 
 def plan(folder: Path, text: str, **options: Any) -> Any:

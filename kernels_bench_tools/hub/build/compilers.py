@@ -145,8 +145,8 @@ class Compilers:
         return [option for one in found for option in ("-isystem", str(one))]
 
     def _packages(self, folder: str) -> list[Path]:
-        """Return a folder of each of CUDA's libraries that are installed as Python packages."""
-        return sorted((Path(sysconfig.get_path("purelib")) / "nvidia").glob(f"*/{folder}"))
+        """Return a folder of each of CUDA's libraries that are installed as Python packages, beside torch."""
+        return sorted((Path(self.torch_includes[0]).parents[1] / "nvidia").glob(f"*/{folder}"))
 
     def link_command(self, backend: str, library: Path, files: Sequence[Path], openmp: bool) -> list[str]:
         """Return the command that links a library and warns about symbols that nothing defines."""
@@ -181,9 +181,10 @@ def find_compilers(archs: Sequence[str]) -> Compilers:
     if not archs and torch.cuda.is_available():
         major, minor = torch.cuda.get_device_capability()
         archs = [f"{major}.{minor}" + ("a" if major >= 9 else "")]
+    path = os.pathsep.join([f"{CUDA_HOME}/bin", os.environ.get("PATH", "")])
     return Compilers(
         cxx=shutil.which(os.environ.get("CXX", "g++")) or "",
-        nvcc=shutil.which("nvcc", path=f"{CUDA_HOME}/bin" if "CUDA_HOME" in os.environ else None) or "",
+        nvcc=shutil.which("nvcc", path=path) or "",
         ninja=shutil.which("ninja") or "",
         torch=str(torch.__version__),
         cuda=torch.version.cuda or "",
