@@ -181,7 +181,9 @@ def _link(plan: Plan, library: Path, compilers: Compilers) -> str:
     missing = missing_symbols(done.stderr)
     if done.returncode == 0 and missing and plan.left_out:
         stubs = plan.work / "left_out.cpp"
-        stubs.write_text(_STUBS + "".join(f"LEFT_OUT({name})\n" for name in missing), encoding="utf-8")
+        # A name without C++'s prefix is of a library, not of a kernel's file.
+        names = [name for name in missing if name.startswith("_Z")]
+        stubs.write_text(_STUBS + "".join(f"LEFT_OUT({name})\n" for name in names), encoding="utf-8")
         command = compilers.link_command(plan.backend, library, [*plan.objects, stubs], openmp)
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         missing = missing_symbols(done.stderr)
