@@ -70,7 +70,9 @@ def main(request: BuildRequest) -> int:
         failures = _compile(plans, output, compilers, request.jobs)
         for plan in plans:
             reason = failures.get(plan.folder) or _finish(plan, request, compilers)
-            done = f"{len(plan.objects)} files, compiled in {_seconds(plan, output):.0f} s of all cores"
+            done = (
+                f"{len(plan.objects)} files, {_seconds(plan, output):.0f} s of compiling, summed over cores"
+            )
             name = f"{plan.source.repo}  {plan.variant}  "
             print(f"✗ {name}{reason}" if reason else f"✓ {name}{done}", flush=True)
             failures |= {plan.folder: reason} if reason else {}
