@@ -11,6 +11,7 @@ from kernels_bench_tools.cli.output import note, print_json
 from kernels_bench_tools.errors import KbtError
 from kernels_bench_tools.notebooks.project import find_project, operators
 from kernels_bench_tools.notebooks.survey import survey_project
+from kernels_bench_tools.notebooks.upgrade import harness_advice
 from kernels_bench_tools.schema.record_io import read_committed
 
 
@@ -25,7 +26,7 @@ def check(json: Json = False) -> int:
     for operator, notebooks in operators(project).items():
         for path in sorted(notebooks[0].parents[1].glob("results/records/*/*.jsonl")):
             read_committed(path, operator, project.relative(path), problems.append)
-    advice = survey.advice()
+    advice = survey.advice() + harness_advice(project, survey)
     if json:
         print_json({"problems": [str(problem) for problem in problems], "advice": advice})
         return USER_MISTAKE if problems else 0

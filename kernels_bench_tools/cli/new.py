@@ -14,6 +14,7 @@ from kernels_bench_tools.errors import ProjectError
 from kernels_bench_tools.file_io import write_atomically
 from kernels_bench_tools.notebooks.document import Notebook, read_notebook
 from kernels_bench_tools.notebooks.project import Project, find_project, operators
+from kernels_bench_tools.notebooks.upgrade import with_harness
 from kernels_bench_tools.text import did_you_mean, title_from_name
 
 OPERATORS = PurePosixPath("kernels_bench_tools/operators")
@@ -58,7 +59,7 @@ def new_implementation(
         raise ProjectError(
             project.relative(path), "exists already", "A new name", "Edit it, or choose another name"
         )
-    write_atomically(path, _notebook_text(start, operator, stem).encode())
+    write_atomically(path, with_harness(project, path, _notebook_text(start, operator, stem)).encode())
     print(project.relative(path))
     if others:
         print(f"copied from {start.path.stem}; use --from to copy {' or '.join(others)} instead")
@@ -89,7 +90,7 @@ def new_operator(
     for path, starter in starters.items():
         text = _filled(starter, name=name, title=title_from_name(name), today=_today())
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(path, text.encode())
+        write_atomically(path, with_harness(project, path, text).encode())
         print(project.relative(path))
     print(f"edit the formula in the module and in the baseline, then: kbt run {name}/torch_{name}")
 

@@ -1,7 +1,8 @@
-"""``kbt upgrade``: newer packages for cells, by changing the date in their headers."""
+"""``kbt upgrade``: newer packages for cells, by changing the date in their headers, or where this package comes from."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated
@@ -10,8 +11,17 @@ import typer
 
 from kernels_bench_tools.cli.options import Paths
 from kernels_bench_tools.cli.output import note, plural
-from kernels_bench_tools.notebooks.project import find_project
-from kernels_bench_tools.notebooks.upgrade import apply_changes, find_changes, parse_moment
+from kernels_bench_tools.errors import ProjectError
+from kernels_bench_tools.notebooks.harness import parse_harness
+from kernels_bench_tools.notebooks.project import Project, find_project
+from kernels_bench_tools.notebooks.upgrade import (
+    apply_changes,
+    apply_harness_changes,
+    find_changes,
+    find_harness_changes,
+    parse_moment,
+    write_setting,
+)
 
 
 def upgrade(
@@ -19,6 +29,15 @@ def upgrade(
     to: Annotated[
         str, typer.Option("--to", metavar="DATE", help="New date, such as 2026-11-20. [default: today]")
     ] = "",
+    harness: Annotated[
+        bool,
+        typer.Option(
+            "--harness",
+            help="Change instead where all cells get this package from: a version, a path or a git URL, such as "
+            "`--harness kernels-bench-tools==0.1.0`. It is written to pyproject.toml. Without one, make all headers as "
+            "pyproject.toml says.",
+        ),
+    ] = False,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Print the changes without writing them.")
     ] = False,
@@ -29,6 +48,12 @@ def upgrade(
     Version pins such as `torch==2.13.0` are not changed.
     """
     project = find_project(Path.cwd())
+    if harness:
+        if to or len(paths or []) > 1:
+            what = "--to cannot be given with it" if to else "takes one value, and changes all notebooks"
+            raise ProjectError("--harness", what, "A version, a path or a git URL")
+        _change_harness(project, paths[0] if paths else "", dry_run)
+        return
     now = datetime.now(UTC)
     after = parse_moment(to or f"{now:%Y-%m-%d}", now)
     changes, undated = find_changes(project, paths or [], after)
@@ -39,3 +64,19 @@ def upgrade(
     print(f"{'would change' if dry_run else 'changed'} {plural(len(changes), 'date')} to {after}")
     if undated:
         note(f"{undated} cells install packages without a date; `kbt check` lists them")
+
+
+def _change_harness(project: Project, value: str, dry_run: bool) -> None:
+    """Write the setting if there is a ``value``, and make all headers as it says."""
+    wanted = parse_harness(value, project.root) if value else project.harness
+    changes = find_harness_changes(replace(project, harness=wanted))
+    if not dry_run:
+        if value:
+            write_setting(project, wanted)
+        apply_harness_changes(changes)
+    for change in changes:
+        print(change.where)
+    verb = "would change" if dry_run else "changed"
+    print(f"{verb} {plural(len(changes), 'header')}: this package from {wanted.setting()}")
+    if "git" in wanted.source and not wanted.source.keys() & {"rev", "tag"}:
+        note("without a revision later builds may install another version; add one, such as @v0.1.0")

@@ -15,6 +15,8 @@ from typing import Annotated, Any
 import msgspec
 
 from kernels_bench_tools.errors import ProjectError
+from kernels_bench_tools.notebooks.harness import EXPECTED as HARNESSES
+from kernels_bench_tools.notebooks.harness import Harness, read_harness
 from kernels_bench_tools.schema.build import IMPLEMENTATIONS, operator_of
 from kernels_bench_tools.text import did_you_mean, title_from_name
 
@@ -24,6 +26,7 @@ _GLOB = Annotated[str, msgspec.Meta(min_length=1)]
 _SETTINGS: dict[str, tuple[Any, str]] = {
     "title": (str, "A string"),
     "repository": (str, "A string"),
+    "harness": (str | dict[str, Any], HARNESSES),
     "notebooks": (list[_GLOB], "A list of globs"),
     "raw_html": (bool, "true or false"),
     "cache_size": (str, "A string"),
@@ -89,6 +92,8 @@ class Project:
     """Maximum size of the cell cache in bytes. What the report shows is never removed."""
     policy: CellPolicy = CellPolicy()  # noqa: RUF009 - immutable
     """Limits of its cells."""
+    harness: Harness = Harness()  # noqa: RUF009 - immutable
+    """Where its cells get this package from."""
 
     @property
     def state(self) -> Path:
@@ -244,6 +249,7 @@ def _project(root: Path, settings: dict[str, Any]) -> Project:
         raw_html=settings.get("raw_html", False),
         cache_size=limits.pop("cache_size"),
         policy=CellPolicy(**limits, pass_env=variables),
+        harness=read_harness(where, settings["harness"]) if "harness" in settings else Harness(),
     )
 
 

@@ -1,11 +1,15 @@
-"""``kbt upgrade``: set ``exclude-newer`` in the headers of cells, and change nothing else in the files."""
+"""``kbt upgrade``: change in the headers of cells the date of their packages, or where this one comes from.
+
+Nothing else in the files changes.
+"""
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+import tomllib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -13,6 +17,7 @@ from kernels_bench_tools.errors import NotebookError, ProjectError
 from kernels_bench_tools.file_io import write_atomically
 from kernels_bench_tools.notebooks.cell import Cell
 from kernels_bench_tools.notebooks.document import Notebook
+from kernels_bench_tools.notebooks.harness import Harness, harness_lines
 from kernels_bench_tools.notebooks.header import (
     EXCLUDE_NEWER,
     has_undated_packages,
@@ -20,12 +25,14 @@ from kernels_bench_tools.notebooks.header import (
     read_header,
     uv_settings,
 )
-from kernels_bench_tools.notebooks.project import Project
-from kernels_bench_tools.notebooks.survey import select_notebooks, survey_targets
+from kernels_bench_tools.notebooks.project import STATE_FOLDER, Project
+from kernels_bench_tools.notebooks.survey import Survey, select_notebooks, survey_targets
 
 _LINE = re.compile(
     rb"(?P<before>[ \t]*#[ \t]*(?:tool\.uv\.)?exclude-newer[ \t]*=[ \t]*(?P<quote>[\"']))(?P<date>[^\"']*)(?P=quote)"
 )
+_KBT = re.compile(r"\[\s*tool\s*\.\s*kbt\s*\]")
+_SETTING = re.compile(r"\s*harness\s*=")
 
 
 @dataclass(frozen=True)
@@ -39,6 +46,20 @@ class DateChange:
     """File within the project, and line."""
     before: str
     after: str
+
+
+@dataclass(frozen=True)
+class HarnessChange:
+    """The new lines of one header, in which this package comes from elsewhere."""
+
+    path: Path
+    first: int
+    """Index in the file of the first line after ``# /// script``."""
+    where: str
+    """File within the project, and line of the cell."""
+    cell: str
+    before: tuple[bytes, ...]
+    after: tuple[bytes, ...]
 
 
 def parse_moment(text: str, now: datetime) -> str:
@@ -80,25 +101,143 @@ def find_changes(project: Project, targets: Sequence[str], after: str) -> tuple[
 def apply_changes(changes: Sequence[DateChange]) -> None:
     """Write the new dates; every other byte of the files is kept."""
     for change in changes:
+        lines = change.path.read_bytes().split(b"\n")
+        line = lines[change.line]
+        if match := _LINE.match(line):
+            lines[change.line] = (
+                line[: match.start("date")] + change.after.encode() + line[match.end("date") :]
+            )
+        _write(change.path, b"\n".join(lines))
+
+
+def find_harness_changes(project: Project) -> list[HarnessChange]:
+    """Return the headers in which this package does not come from where ``[tool.kbt] harness`` says.
+
+    A header that cannot be changed line by line is a ``NotebookError``.
+    """
+    survey, _ = survey_targets(project, [])
+    found = (_harness_changes(project, notebook) for notebook in survey.notebooks.values())
+    return list(
+        dict.fromkeys(change for changes in found for change in changes)
+    )  # notebooks may share a script
+
+
+def harness_advice(project: Project, survey: Survey) -> list[str]:
+    """Return a line for each notebook in which this package comes from elsewhere than the project says."""
+    lines = []
+    for notebook in survey.notebooks.values():
         try:
-            lines = change.path.read_bytes().split(b"\n")
-            line = lines[change.line]
-            if match := _LINE.match(line):
-                lines[change.line] = (
-                    line[: match.start("date")] + change.after.encode() + line[match.end("date") :]
-                )
-            write_atomically(change.path, b"\n".join(lines))
-        except OSError as error:
-            raise ProjectError(str(change.path), f"cannot be written ({error.strerror})") from None
+            first = next(_harness_changes(project, notebook), None)
+        except NotebookError as error:
+            lines.append(str(error))
+            continue
+        if first:
+            lines.append(
+                f"{first.where}: cell {first.cell!r} does not take this package from "
+                f"{project.harness.setting()}, as the project does. `kbt upgrade --harness` changes it."
+            )
+    return lines
+
+
+def apply_harness_changes(changes: Sequence[HarnessChange]) -> None:
+    """Write the new headers; every other byte of the files is kept."""
+    for change in sorted(changes, key=lambda change: change.first, reverse=True):
+        lines = change.path.read_bytes().split(b"\n")
+        lines[change.first : change.first + len(change.before)] = change.after
+        _write(change.path, b"\n".join(lines))
+
+
+def with_harness(project: Project, path: Path, text: str) -> str:
+    """Return the text of a notebook for ``path`` whose first header has this package as the project says."""
+    inside = header_lines(text)
+    lines = text.split("\n")
+    found = _harness_lines(project, path, [lines[number] for number in inside])
+    if found is None:
+        raise _not_changeable(project.relative(path), "its cell")
+    return "\n".join([*lines[: inside.start], *found, *lines[inside.stop :]])
+
+
+def write_setting(project: Project, harness: Harness) -> Project:
+    """Set ``[tool.kbt] harness`` in the project's ``pyproject.toml``, where every other byte is kept."""
+    path = project.root / "pyproject.toml"
+    try:
+        text = path.read_bytes().decode()
+    except FileNotFoundError:
+        text = ""
+    expected = tomllib.loads(text)
+    setting = f"harness = {harness.setting()}"
+    lines = text.split("\n")
+    start = next((number for number, line in enumerate(lines) if _KBT.match(line)), None)
+    if start is not None:
+        end = next((n for n in range(start + 1, len(lines)) if lines[n].startswith("[")), len(lines))
+        old = next((n for n in range(start + 1, end) if _SETTING.match(lines[n])), None)
+        expected["tool"]["kbt"]["harness"] = tomllib.loads(setting)["harness"]
+        line = setting + ("\r" if lines[start].endswith("\r") else "")
+        lines[start + 1 if old is None else old : start + 1 if old is None else old + 1] = [line]
+    try:
+        same = start is not None and tomllib.loads("\n".join(lines)) == expected
+    except tomllib.TOMLDecodeError:
+        same = False
+    if not same:
+        raise ProjectError(
+            str(path), f"`{setting}` cannot be added", "A table [tool.kbt] on lines of its own"
+        )
+    _write(path, "\n".join(lines).encode())
+    return replace(project, harness=harness)
+
+
+def _harness_changes(project: Project, notebook: Notebook) -> Iterator[HarnessChange]:
+    for cell in notebook.active_cells:
+        inside, code = header_lines(cell.code), cell.code.split("\n")
+        lines = [code[number] for number in inside]
+        try:
+            found = _harness_lines(project, notebook.path, lines)
+        except tomllib.TOMLDecodeError:
+            continue  # an error of the notebook
+        if found == lines:
+            continue
+        path, first = _position(notebook, cell)
+        written = path.read_bytes().split(b"\n")[first + inside.start : first + inside.stop]
+        if found is None or [line.decode(errors="replace").rstrip("\r") for line in written] != lines:
+            raise _not_changeable(f"{notebook.name}:{cell.file_line}", f"cell {cell.id!r}")
+        end = "\r" if written[0].endswith(b"\r") else ""
+        after = tuple(f"{line}{end}".encode() for line in found)
+        where = f"{notebook.name}:{cell.file_line}"
+        yield HarnessChange(path, first + inside.start, where, cell.id, tuple(written), after)
+
+
+def _harness_lines(project: Project, path: Path, lines: Sequence[str]) -> list[str] | None:
+    folder = path.parent / STATE_FOLDER / "cells"
+    harness = project.harness
+    return harness_lines(lines, harness.header_source(project.root, folder), harness.requirement)
+
+
+def _not_changeable(where: str, cell: str) -> NotebookError:
+    what = f"where {cell} gets this package from cannot be changed"
+    return NotebookError(
+        where, what, "`dependencies`, and below it `[tool.uv.sources]`, on lines of their own"
+    )
+
+
+def _position(notebook: Notebook, cell: Cell) -> tuple[Path, int]:
+    """Return the file that holds a cell's code, and the index of the code's first line in it."""
+    if cell.script is not None:
+        return Path(os.path.normpath(notebook.path.parent / cell.script)), 0
+    return notebook.path, cell.file_line
+
+
+def _write(path: Path, data: bytes) -> None:
+    try:
+        write_atomically(path, data)
+    except OSError as error:
+        raise ProjectError(str(path), f"cannot be written ({error.strerror})") from None
 
 
 def _changes(project: Project, notebook: Notebook, cell: Cell, after: str) -> list[DateChange]:
     dated = uv_settings(read_header(cell.code)).get(EXCLUDE_NEWER)
     if dated is None:
         return []
-    path, first = notebook.path, cell.file_line
-    if cell.script is not None:
-        path, first = Path(os.path.normpath(path.parent / cell.script)), 0
+    path, first = _position(notebook, cell)
     lines = path.read_bytes().split(b"\n")
     numbers = [first + number for number in header_lines(cell.code)]
     found = [(number, match) for number in numbers if (match := _LINE.match(lines[number]))]

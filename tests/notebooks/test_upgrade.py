@@ -1,11 +1,22 @@
-"""``kbt upgrade`` changes the date in headers, and nothing else in the files."""
+"""``kbt upgrade`` changes in headers the date, or where this package comes from, and nothing else in the files."""
 
 from datetime import UTC, datetime
 
 import pytest
 
 from kernels_bench_tools.errors import KbtError
-from kernels_bench_tools.notebooks.upgrade import apply_changes, find_changes, parse_moment
+from kernels_bench_tools.notebooks.harness import parse_harness
+from kernels_bench_tools.notebooks.header import read_header
+from kernels_bench_tools.notebooks.survey import survey_project
+from kernels_bench_tools.notebooks.upgrade import (
+    apply_changes,
+    apply_harness_changes,
+    find_changes,
+    find_harness_changes,
+    harness_advice,
+    parse_moment,
+    write_setting,
+)
 
 NOW = datetime(2026, 11, 20, 16, 0, tzinfo=UTC)
 OLD, NEW = "2026-01-02T00:00:00Z", "2026-11-20T00:00:00Z"
@@ -119,3 +130,129 @@ def test_dates_have_one_format(text, expected):
 def test_a_future_or_invalid_date_is_rejected(text, what):
     with pytest.raises(KbtError, match=what):
         parse_moment(text, NOW)
+
+
+PLAIN = """# /// script
+# requires-python = ">=3.11"
+# dependencies = [
+#     'kernels_bench_tools[hub]',  # this package
+#     "torch==2.13.0",
+# ]
+#
+# [tool.uv]
+# exclude-newer = "2026-11-20T00:00:00Z"
+# ///
+import torch  # kernels-bench-tools
+"""
+OF_PATH = '#\n# [tool.uv.sources]\n# kernels-bench-tools = { path = "../../../..", editable = true }\n# ///'
+SETTINGS = "[tool.other]\nx = 1\n\n[tool.kbt]  # ours\ntitle = 'Test'\n\n[tool.last]\ny = 2\n"
+
+
+def set_harness(workspace, value):
+    project = workspace.project
+    if value:
+        project = write_setting(project, parse_harness(value, project.root))
+    changes = find_harness_changes(project)
+    apply_harness_changes(changes)
+    return [change.where for change in changes]
+
+
+def test_the_harness_changes_in_headers_only_and_back_byte_for_byte(workspace, monkeypatch):
+    monkeypatch.chdir(workspace.root)
+    settings = workspace.write("pyproject.toml", SETTINGS)
+    path = workspace.cell("op/impls/n.md", PLAIN, prose='"kernels-bench-tools" in prose\x0c')
+    path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes().replace(b"\n", b"\r\n"))
+    original = path.read_bytes()
+    text = original.decode()
+
+    assert set_harness(workspace, "") == ["op/impls/n.md:3"]  # the name was not written as pip writes it
+    first = path.read_bytes()
+    assert first.decode() == text.replace("kernels_bench_tools[hub]", "kernels-bench-tools[hub]")
+    assert set_harness(workspace, "") == []
+    assert set_harness(workspace, ".") == ["op/impls/n.md:3"]
+    assert path.read_bytes() == first.replace(
+        b"# ///\r\nimport", OF_PATH.replace("\n", "\r\n").encode() + b"\r\nimport"
+    )
+    assert settings.read_text() == SETTINGS.replace("# ours\n", '# ours\nharness = { path = "." }\n')
+
+    for value, dependency, source in [
+        ("kernels-bench-tools==0.1.0", "kernels-bench-tools[hub]==0.1.0", {}),
+        ("git+https://h/a/b.git@v1", "kernels-bench-tools[hub]", {"git": "https://h/a/b.git", "rev": "v1"}),
+        ("https://h/x-1.whl", "kernels-bench-tools[hub]", {"url": "https://h/x-1.whl"}),
+    ]:
+        set_harness(workspace, value)
+        header = read_header(path.read_bytes().decode("utf-8-sig").replace("\r\n", "\n"))
+        assert header["dependencies"][0] == dependency
+        assert header["tool"]["uv"].get("sources", {}) == ({"kernels-bench-tools": source} if source else {})
+    set_harness(workspace, "kernels-bench-tools")
+    assert path.read_bytes() == first
+    assert settings.read_text() == SETTINGS.replace("# ours\n", '# ours\nharness = "kernels-bench-tools"\n')
+
+
+def test_other_sources_of_a_header_stay(workspace):
+    other = '# [tool.uv.sources]\n# mine = { path = "x" }  # mine\n'
+    path = workspace.cell(
+        "n.md",
+        PLAIN.replace("kernels_bench_tools[hub]", "kernels-bench-tools").replace(
+            "# ///\nimport", f"{other}# ///\nimport"
+        ),
+    )
+    before = path.read_bytes()
+    workspace.write("pyproject.toml", "[tool.kbt]\nharness = { git = 'https://h/a', rev = 'v1' }\n")
+    set_harness(workspace, "")
+
+    entry = '# kernels-bench-tools = { git = "https://h/a", rev = "v1" }\n'
+    assert path.read_text() == before.decode().replace(other, other.replace("]\n", f"]\n{entry}"))
+    workspace.write("pyproject.toml", "[tool.kbt]\n")
+    set_harness(workspace, "")
+    assert path.read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    "sources",
+    ["sources = { kernels-bench-tools = { path = 'x' } }", "sources.kernels-bench-tools.path = 'x'"],
+)
+def test_a_harness_without_a_line_of_its_own_is_an_error(workspace, sources):
+    path = workspace.cell("n.md", PLAIN.replace("# ///\nimport", f"# {sources}\n# ///\nimport"))
+    before = path.read_bytes()
+
+    with pytest.raises(KbtError, match=r"n\.md:3: where cell 'a' gets this package from cannot be changed"):
+        set_harness(workspace, "")
+    assert path.read_bytes() == before
+
+
+def test_notebooks_with_another_harness_are_named_once(workspace):
+    header = (
+        '# /// script\n# dependencies = ["kernels-bench-tools==0.1.0", "kernels-bench-tools-more"]\n# ///\n'
+    )
+    cells = "".join(f"```python id={name}\n{header}```\n\n" for name in "ab")
+    workspace.write("n.md", cells)
+    workspace.cell("m.md", header.replace("==0.1.0", ""))
+
+    (line,) = harness_advice(workspace.project, survey_project(workspace.project))
+    assert line.startswith("n.md:1: cell 'a' does not take this package from \"kernels-bench-tools\"")
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "'torch'",
+        "'kernels-bench-toolsx'",
+        "'kernels-bench-tools rm'",
+        "3",
+        "{}",
+        "{ path = '.', git = 'x' }",
+        "{ path = 3 }",
+        "{ pth = '.' }",
+    ],
+)
+def test_a_wrong_harness_is_an_error_in_one_line(workspace, value):
+    workspace.write("pyproject.toml", f"[tool.kbt]\nharness = {value}\n")
+
+    with pytest.raises(KbtError, match=r"pyproject\.toml"):
+        _ = workspace.project
+
+
+def test_a_harness_that_is_not_there_is_an_error(workspace):
+    with pytest.raises(KbtError, match=r"--harness \.\./nowhere: there is no such package"):
+        parse_harness("../nowhere", workspace.root)
