@@ -105,11 +105,11 @@ class _Planner:
     def _reason(self, node: Node, known: bool) -> str:
         """Return why a cell's last result cannot be used; ``known`` is whether its key is known."""
         last_key, last = self.cache.last_key(node.name), self.cache.last(node.name)
-        keys = self._keys(node) if known else [last_key]
+        keys = self._keys(node) if known else []
         for key in (*keys, last_key):
             if key in self.cache.damaged:
                 return f"damaged entry ({self.cache.damaged[key]})"
-        entry = self.cache.find(keys[0])
+        entry = self.cache.find(keys[0]) if keys else last
         if entry is not None and not entry.is_final:
             return f"last run failed ({entry.result.status.value})"
         if not last_key:

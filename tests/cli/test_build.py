@@ -2,6 +2,7 @@
 
 import csv
 import json
+import shutil
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -76,9 +77,17 @@ def test_a_second_build_runs_nothing_and_touches_no_file(project: Path, build: B
     } == before
 
 
+def test_a_removed_site_is_made_again_with_its_gitignore(project: Path, build: Build) -> None:
+    shutil.rmtree(project / "site")
+
+    build()
+
+    assert (project / "site" / ".gitignore").read_text() == "*\n"
+
+
 def test_an_edited_implementation_reruns_alone_with_its_combine(project: Path, build: Build) -> None:
     path = project / "layer_norm" / "impls" / "torch_layer_norm.md"
-    path.write_text(path.read_text().replace("run_benchmark(", "# edited\nrun_benchmark(", 1))
+    path.write_text(path.read_text().replace("run_benchmark(", "edited = True\nrun_benchmark(", 1))
     before = {path: path.read_bytes() for path in (project / "site").rglob("*.html")}
 
     done = build("--json")

@@ -94,7 +94,7 @@ class Served:
 
     def builds(self) -> int:
         """How many builds have been published."""
-        return self.said.count("cells ran,")
+        return self.said.count(" ran, ")
 
     def get(self, path: str, method: str = "GET", **headers: str) -> tuple[int, bytes, dict[str, str]]:
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE)
@@ -163,7 +163,7 @@ def test_an_open_page_reloads_in_place_and_edited_prose_runs_no_cell(
     page.on("console", lambda message: complaints.append(message.text))
     page.on("pageerror", lambda error: complaints.append(str(error)))
     served = serve()
-    served.wait_for("cells ran,")
+    served.wait_for(" ran, ")
     page.goto(f"{served.url}n.html")
     page.evaluate("scrollTo(0, 1234)")
 
@@ -188,7 +188,7 @@ def test_an_error_is_shown_in_the_page_and_the_terminal_until_it_is_fixed(
 ) -> None:
     write(root / "n.md", "print('fine')")
     served = serve()
-    served.wait_for("cells ran,")
+    served.wait_for(" ran, ")
     page.goto(f"{served.url}n.html")
 
     write(root / "n.md", "print('broken')", attributes="id=a needs=nothing")
@@ -210,7 +210,7 @@ def test_invalid_project_settings_do_not_end_the_server(
     root: Path, serve: Callable[..., Served], page: Page
 ) -> None:
     served = serve()
-    served.wait_for("cells ran,")
+    served.wait_for(" ran, ")
     page.goto(served.url)
     (root / "pyproject.toml").write_text("[tool.kbt\n")
 
@@ -225,7 +225,7 @@ def test_new_renamed_and_deleted_notebooks_are_followed(
     root: Path, serve: Callable[..., Served], page: Page
 ) -> None:
     served = serve()
-    served.wait_for("cells ran,")
+    served.wait_for(" ran, ")
     page.goto(f"{served.url}deep/new.html")
     expect(page.get_by_role("heading")).to_have_text("Not in the report")
 
@@ -259,7 +259,7 @@ def test_an_edit_during_a_build_is_built_after_it(
     write(root / "a.md", f"{code}print('edited')")
     (tmp_path / "a.go").touch()
 
-    served.wait_for("cells ran,", times=2)
+    served.wait_for(" ran, ", times=2)
     assert log.read_text().count("begins") == 2
     assert "changed: a.md" in served.said
     assert b"edited" in served.get("/a.html")[1]
@@ -271,20 +271,20 @@ def test_a_failed_cell_runs_again_only_after_an_edit(
     code = f"open({str(tmp_path / 'runs')!r}, 'a').write('x')\nraise SystemExit('no')"
     write(root / "n.md", code)
     served = serve()
-    served.wait_for("cells ran,")
+    served.wait_for(" ran, ")
     write(root / "index.md", "print('other')")
-    served.wait_for("cells ran,", times=2)
+    served.wait_for(" ran, ", times=2)
     assert (tmp_path / "runs").read_text() == "x"
 
-    write(root / "n.md", f"{code}  # edited")
-    served.wait_for("cells ran,", times=3)
+    write(root / "n.md", f"{code}\npass")
+    served.wait_for(" ran, ", times=3)
     assert (tmp_path / "runs").read_text() == "xx"
 
 
 def test_only_the_named_notebooks_run(root: Path, serve: Callable[..., Served]) -> None:
     write(root / "n.md", "print('not me')")
     served = serve("index.md", "--env", "current")
-    served.wait_for("1 cells ran,")
+    served.wait_for("1 cell ran, ")
 
     assert b"not me" not in served.get("/report.json")[1]
     assert "n.md" not in served.said
@@ -292,7 +292,7 @@ def test_only_the_named_notebooks_run(root: Path, serve: Callable[..., Served]) 
 
 def test_the_site_on_disk_is_the_one_that_build_writes(root: Path, serve: Callable[..., Served]) -> None:
     served = serve()
-    served.wait_for("cells ran,")
+    served.wait_for(" ran, ")
     assert b"/.kbt/live.js" in served.get("/index.html")[1]
     served.end()
     pages = {path: path.read_bytes() for path in (root / "site").rglob("*") if path.is_file()}
@@ -415,7 +415,7 @@ def test_stopping_the_server_ends_running_cells(
 
 def test_stopping_an_idle_server_exits_with_130(serve: Callable[..., Served]) -> None:
     served = serve()
-    served.wait_for("cells ran,")
+    served.wait_for(" ran, ")
 
     assert served.end() == 130
     assert "Traceback" not in served.said

@@ -54,7 +54,7 @@ def test_nothing_changed_affects_nothing(operator):
 
 
 def test_an_edited_cell_affects_its_notebook_and_its_dependents(operator):
-    operator.cell("op/impls/x.md", HEADER + WRITE + "# more", MEASURING, "title: X")
+    operator.cell("op/impls/x.md", HEADER + WRITE + "pass", MEASURING, "title: X")
     expected = {X: ["code"], C: [f"upstream {X}"]}
     assert affected(operator) == expected
     commit(operator)

@@ -61,7 +61,7 @@ def test_an_edited_cell_runs_with_its_dependents(operator):
 
 
 def test_dependents_do_not_run_if_the_result_is_the_same(operator):
-    operator.cell("op/impls/x.md", WRITE + "# only a comment", MEASURING, "title: X")
+    operator.cell("op/impls/x.md", WRITE + "pass", MEASURING, "title: X")
 
     assert operator.build().started == [X]
 
@@ -260,6 +260,9 @@ def test_another_operators_module_does_not_make_a_measurement_stale(workspace):
 
     # A folder without a module of its name may measure any operator.
     assert workspace.build().started == ["elsewhere/impls/y.md:a"]
+    other.write_text("# With a comment.\n\nx = 1  # and another\n")
+
+    assert workspace.build().started == []
 
 
 def test_a_failed_cell_is_shown_and_not_cached(workspace, tmp_path):

@@ -76,9 +76,9 @@ def test_cells_of_a_new_project_never_ran(workspace):
 
 
 def test_changed_code_header_and_outputs_are_named(operator):
-    operator.cell("op/impls/x.md", SOURCES + WRITE + "# more", MEASURING, "title: X")
+    operator.cell("op/impls/x.md", SOURCES + WRITE + "pass", MEASURING, "title: X")
     assert plan(operator) == {X: run("code"), C: may(X)}
-    operator.cell("op/impls/x.md", SOURCES.replace("[]", "[ ]") + WRITE, MEASURING, "title: X")
+    operator.cell("op/impls/x.md", SOURCES.replace("[]", "['a']") + WRITE, MEASURING, "title: X")
     assert plan(operator) == {X: run("header"), C: may(X)}
     operator.cell("op/impls/x.md", SOURCES + WRITE, f"{MEASURING},*.txt", "title: X")
     assert plan(operator) == {X: run("outputs"), C: may(X)}
@@ -88,6 +88,24 @@ def test_prose_changes_nothing(operator):
     operator.cell("op/impls/x.md", SOURCES + WRITE, MEASURING, "title: X", prose="Other words.")
 
     assert plan(operator) == {}
+
+
+def test_comments_and_empty_lines_change_nothing(operator):
+    header = SOURCES.replace("# ///\n", "# # with a comment\n# ///\n")
+    operator.cell("op/impls/x.md", f"{header}\n# more\n{WRITE.rstrip()}  # and more", MEASURING, "title: X")
+
+    assert plan(operator) == {}
+
+
+def test_a_new_cell_that_needs_a_new_one_never_ran(operator):
+    operator.cell("op/impls/new.md", WRITE, MEASURING)
+    operator.cell("op/results/d.md", "print(2)", "id=more needs=../impls/new.md:a")
+
+    new = "op/impls/new.md:a"
+    assert plan(operator, "op/results/d.md") == {
+        new: run(reason="never ran"),
+        "op/results/d.md:more": may(new, reason="never ran"),
+    }
 
 
 def test_a_changed_source_data_file_and_lock_are_named(operator):
@@ -170,7 +188,7 @@ def test_an_unsupported_cell_is_neither_stale_nor_unchanged(workspace, monkeypat
 
 
 def test_a_plan_lists_the_cells_that_the_build_then_runs(operator):
-    operator.cell("op/impls/x.md", SOURCES + WRITE + "# more", MEASURING, "title: X")
+    operator.cell("op/impls/x.md", SOURCES + WRITE + "pass", MEASURING, "title: X")
     operator.write("op/results/records/new.jsonl", "{}\n")
     planned = plan(operator)
 
@@ -183,7 +201,7 @@ def test_results_of_more_processes_are_unchanged_for_a_build_that_asks_for_the_d
     thorough = max(scheduler.DEFAULT_PROCESSES.values())
     workspace.build(processes=thorough)
     assert plan(workspace, processes=0) == {}
-    workspace.cell("op/impls/x.md", WRITE + "# more", MEASURING)
+    workspace.cell("op/impls/x.md", WRITE + "pass", MEASURING)
 
     assert plan(workspace, processes=0) == {X: run("code")}
 

@@ -1,7 +1,7 @@
 """Keys of the cell cache: a digest of everything that can change a cell's result.
 
-Prose, paths of this machine and the rest of the project are not part of it: after editing them, or moving the
-checkout, no cell runs again. A key is made of named parts, so that ``kbt plan`` can report which of them changed.
+Prose, comments, paths of this machine and the rest of the project are not part of it: after editing them, or moving
+the checkout, no cell runs again. A key is made of named parts, so that ``kbt plan`` can report which of them changed.
 ``run/environment/variables.py`` lists the environment variables that are part of it.
 """
 
@@ -19,13 +19,13 @@ import msgspec
 
 from kernels_bench_tools.file_io import file_digest
 from kernels_bench_tools.notebooks.graph import CellName, Graph, Node
-from kernels_bench_tools.notebooks.header import split_header
+from kernels_bench_tools.notebooks.header import read_header, split_header
 from kernels_bench_tools.notebooks.project import Project
 from kernels_bench_tools.run.cache.entry import FORMAT, Entry
 from kernels_bench_tools.run.cache.sources import Sources
 from kernels_bench_tools.run.environment.base import PACKAGE_FOLDER
 from kernels_bench_tools.run.environment.variables import number_variables
-from kernels_bench_tools.schema.build import FORWARD
+from kernels_bench_tools.schema.build import FORWARD, code_digest
 from kernels_bench_tools.schema.device import Device
 from kernels_bench_tools.schema.hub import LOCK_FILE, builds_folder, described_builds, find_lock
 
@@ -110,8 +110,8 @@ class Fingerprints:
         values: dict[str, Any] = {
             "cache format": FORMAT,
             "name": node.name,
-            "code": code,
-            "header": [header, cell.deps],
+            "code": code_digest(code),
+            "header": [read_header(cell.code) if header else None, cell.deps],
             "outputs": cell.outputs,
             "needs": [node.local, node.foreign, node.whole],
             "environment": self.identity,

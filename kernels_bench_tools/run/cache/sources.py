@@ -1,7 +1,7 @@
 """Digests of the local packages that a cell may import: those in its header's ``[tool.uv.sources]``, and this one.
 
-Only the modules of this package that the cell can import count: an edit of the pages, or of another operator, does
-not make a measurement stale.
+Only the modules of this package that the cell can import count: an edit of the pages, of another operator, or of a
+comment in an operator does not make a measurement stale.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import os
 import re
 import tomllib
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -20,8 +21,9 @@ import msgspec
 from kernels_bench_tools.file_io import file_digest
 from kernels_bench_tools.notebooks.graph import Node
 from kernels_bench_tools.notebooks.header import path_sources, read_header
+from kernels_bench_tools.schema.build import code_digest
 
-PACKAGE = "kernels_bench_tools"
+PACKAGE, OPERATORS = "kernels_bench_tools", "operators"
 _MEASURING_IMPORTS = ("*.py", "schema/*.py", "hub/*.py", "measure/**/*.py", "operators/**/*.py")
 _OTHER_IMPORTS = ("*.py", "schema/*.py", "summarize/**/*.py")
 _NOT_SOURCE = {"__pycache__", "node_modules", "site", "build", "dist"}
@@ -66,11 +68,19 @@ class Sources:
             digest = hashlib.sha256()
             for path in sorted(_package_files(source / PACKAGE, importer) if ours else source_files(source)):
                 name = path.relative_to(source).as_posix()
-                digest.update(os.fsencode(f"{name}\0{file_digest(path)}\n"))
+                digest.update(os.fsencode(f"{name}\0{_content_digest(path)}\n"))
             if ours:
                 digest.update(_requirements(source / "pyproject.toml", importer.extras))
             self._known[key] = digest.hexdigest()
         return self._known[key]
+
+
+def _content_digest(path: Path) -> str:
+    """Return the digest of a file; of the module of an operator, that of its code without comments."""
+    if path.parent.name == OPERATORS and path.suffix == ".py":  # the others are too many for each build
+        with suppress(UnicodeDecodeError):
+            return code_digest(path.read_text(encoding="utf-8"))
+    return file_digest(path)
 
 
 def _importer(node: Node, header: dict[str, Any] | None) -> _Importer:
@@ -114,7 +124,7 @@ def source_files(source: Path) -> Iterator[Path]:
 
 
 def _package_files(package: Path, importer: _Importer) -> Iterator[Path]:
-    operators = package / "operators"
+    operators = package / OPERATORS
     # If the cell's folder is not named like an operator's module, the cell may use any of them.
     others = importer.measures and (operators / f"{importer.operator}.py").is_file()
     for pattern in _MEASURING_IMPORTS if importer.measures else _OTHER_IMPORTS:
