@@ -26,9 +26,13 @@ from kernels_bench_tools.report.output.folder import OutputFolder, Published
 from kernels_bench_tools.report.site import publish
 from kernels_bench_tools.run.build import BuildOptions
 from kernels_bench_tools.run.build import build as run_notebooks
+from kernels_bench_tools.run.environment.base import ignore_folder
 from kernels_bench_tools.run.locks import project_lock
 from kernels_bench_tools.schema.build import BuildRun
 from kernels_bench_tools.schema.summary import Report
+
+SITE = "site"
+"""The report's folder in a project; made with a ``.gitignore``, so that its files do not make the checkout dirty."""
 
 
 def build(
@@ -72,7 +76,7 @@ def build(
         executor=cluster_executor(cluster),
         **opt.checked_limits(jobs, memory_limit, pass_env),
     )
-    result, published = build_report(project, paths or [], options, output or project.root / "site", earlier)
+    result, published = build_report(project, paths or [], options, output, earlier)
     if json:
         print_json(_as_data(result, published))
     else:
@@ -82,14 +86,21 @@ def build(
 
 
 def build_report(
-    project: Project, targets: list[str], options: BuildOptions, output: Path, previous: Report | None = None
+    project: Project,
+    targets: list[str],
+    options: BuildOptions,
+    output: Path | None = None,
+    previous: Report | None = None,
 ) -> tuple[BuildRun, Published]:
-    """Run the notebooks that ``targets`` name (all if empty), and publish the report."""
-    OutputFolder(output).check()  # before cells run
+    """Run the notebooks that ``targets`` name (all if empty), and publish the report to ``output``, by default site/."""
+    site = output or project.root / SITE
+    if output is None and not site.exists():
+        ignore_folder(site)
+    OutputFolder(site).check()  # before cells run
     # Held until the pages are written, because another build would replace their artifacts.
     with project_lock(project, PlainProgress()):
         result = run_cells(project, targets, options)
-        return result, publish(project.root, result, output, previous)
+        return result, publish(project.root, result, site, previous)
 
 
 def run_cells(project: Project, targets: list[str], options: BuildOptions) -> BuildRun:

@@ -72,7 +72,7 @@ def summarize_build(result: BuildRun) -> str:
     started = [cell for cell in cells if cell.exit_code is not None or cell.status is not Status.UNSUPPORTED]
     cached = sum(cell.cached for cell in started)
     ran = len(started) - cached
-    return f"{ran} cells ran, {cached} unchanged, {unsupported} unsupported here, {count_failures(result)} failed"
+    return f"{plural(ran, 'cell')} ran, {cached} unchanged, {unsupported} unsupported here, {count_failures(result)} failed"
 
 
 def cell_records(project: Project, cell: CellRun, owner: Owner | None = None) -> Iterator[Record]:

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from kernels_bench_tools.cli import INTERRUPTED
-from kernels_bench_tools.cli.build import build_report, finish_build
+from kernels_bench_tools.cli.build import SITE, build_report, finish_build
 from kernels_bench_tools.cli.options import Env, Paths, Workloads
 from kernels_bench_tools.cli.output import few, summarize_build
 from kernels_bench_tools.errors import KbtError, ProjectError
@@ -43,7 +43,7 @@ def serve(
     after its inputs were edited.
     """
     project = find_project(Path.cwd())
-    site = project.root / "site"
+    site = project.root / SITE
     if no_build and not (site / "index.html").is_file():
         raise ProjectError(str(site), "has no report", "A built site", "Run `kbt build` first")
     options = BuildOptions(environment=env, workloads=workloads, quick=True)
@@ -67,7 +67,7 @@ def _rebuild(root: Path, targets: list[str], options: BuildOptions, server: Serv
         server.update(busy="Building …")
         try:
             project = find_project(root)  # again, because its settings may have changed
-            result, published = build_report(project, targets, options, server.site)
+            result, published = build_report(project, targets, options)
             print(summarize_build(result), file=sys.stderr, flush=True)
             finish_build(project, result, published, strict=False)
             server.update(new_report=bool(published.written or published.removed))

@@ -71,7 +71,7 @@ def suite(
     )
     notebook = f"{FOLDER}/{name}.md"
     targets = [*(f"{operator}/impls" for operator in chosen.operators), notebook]
-    result, published = build_report(project, targets, options, output or project.root / "site")
+    result, published = build_report(project, targets, options, output)
     report = _report(project, result, notebook)
     here = [one for one in report.devices if one.slug == result.device.slug]
     report = msgspec.structs.replace(report, devices=here)

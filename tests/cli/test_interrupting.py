@@ -76,7 +76,7 @@ def test_an_interrupted_build_keeps_finished_results_and_continues(tmp_path: Pat
     assert "Traceback" not in said
     (tmp_path / "b.md").write_text("```python id=slow needs=./a.md:quick\nprint(1)\n```\n")
     again = subprocess.run(BUILD, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=True)
-    assert again.stdout.startswith("1 cells ran, 1 unchanged")
+    assert again.stdout.startswith("1 cell ran, 1 unchanged")
 
 
 def test_what_an_interrupted_build_has_measured_can_be_recorded(tmp_path: Path) -> None:
