@@ -8,6 +8,7 @@ from __future__ import annotations
 import gc
 import re
 import sys
+import time
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -43,6 +44,8 @@ from kernels_bench_tools.schema.roofline import LAUNCH_FACTOR, RooflineResult
 BOUND_FACTOR, BOUND_MS, CPU_BOUND_MS = 1.25, 0.5, 2.0
 """A call takes at most this much longer by this process's clock than by the candidate's: messages take 0.1 ms, and on
 the CPU threads of both processes wait for the same cores."""
+CLOCKED_AGAIN, CLOCK_PAUSE_SECONDS = 20, 0.05
+"""Further calls if one took longer."""
 
 
 class AnyCandidate(Calls, Protocol):
@@ -207,6 +210,7 @@ def _run(
         batches, device, clocks=session.clocks, processes=2 if session.separate else 1
     )
     trial.add(found.flags)
+    late = _exceeds_clock(found, batches) if session.separate else ""
     given = partial(operator.inputs, workload, device)
     timed = judge_timed_calls(operator, candidate, batches, given, trial.seed, positions(inputs))
     if Flag.ALIASED_OUTPUT in reasons:  # later calls have overwritten its outputs
@@ -215,11 +219,7 @@ def _run(
         reasons |= timed
     reasons |= candidate.finish()
     # A disturbed call has no rank, and may have waited for a core.
-    if (
-        session.separate
-        and Flag.DISTURBED not in found.flags
-        and (late := _exceeds_clock(found, batches.clocked_here))
-    ):
+    if late and Flag.DISTURBED not in found.flags:
         reasons[Flag.TIMER_TAMPER] = late
     trial.add(list(reasons))
     if found.latency.p50 < LAUNCH_FACTOR * session.null_ms:
@@ -281,15 +281,21 @@ def judge_timed_calls(
     return reasons
 
 
-def _exceeds_clock(found: TimingResult, clocked: Sequence[float]) -> str:
-    """Return why reported times are too short for what this process's clock measured; empty if they are not."""
-    if not clocked:
-        return ""
-    fast, reported, slack = min(clocked), found.latency.p50, CPU_BOUND_MS
+def _exceeds_clock(found: TimingResult, batches: Batches) -> str:
+    """Return why reported times are too short for what this process's clock measured; empty if they are not.
+
+    Makes further calls if one waited for a core: one call that is fast enough, and whose output is right, suffices.
+    """
+    reported, slack, hot = found.latency.p50, CPU_BOUND_MS, found.quantities is not None
     if found.quantities is not None:  # a call takes at most the host's part and the device's
         host, e2e = found.quantities.host_submit, found.quantities.e2e
         reported = min(e2e.p50 if e2e else 0.0, reported + (host.p50 if host else 0.0))
         slack = BOUND_MS
-    if fast <= BOUND_FACTOR * reported + slack:
-        return ""
+    bound = BOUND_FACTOR * reported + slack
+    for _ in range(CLOCKED_AGAIN):
+        if min(batches.clocked_here, default=0.0) <= bound:
+            return ""
+        time.sleep(CLOCK_PAUSE_SECONDS)
+        batches.clock(1, hot=hot)
+    fast = min(batches.clocked_here)
     return f"calls took {fast:.3g} ms by the clock of another process, and {reported:.3g} ms were reported"

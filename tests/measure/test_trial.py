@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -12,7 +13,7 @@ from kernels_bench_tools.measure.device.clocks import ClockSampler
 from kernels_bench_tools.measure.operator import Operator, Workload
 from kernels_bench_tools.measure.session import BenchmarkSession
 from kernels_bench_tools.measure.trial import Trial, run_trial
-from kernels_bench_tools.schema.record import Status
+from kernels_bench_tools.schema.record import Flag, Status
 
 pytestmark = pytest.mark.usefixtures("few_input_sets")
 
@@ -109,3 +110,32 @@ def test_a_wrong_result_of_timed_calls_is_rejected(
     assert trial.status is Status.REJECTED
     assert trial.failure is not None
     assert "timed call" in trial.failure.msg
+
+
+class LateCandidate(Candidate):
+    """Its clocked calls take milliseconds more than they report: so many of them, then no more."""
+
+    late = 0
+
+    def clocked(self) -> float:
+        if self.late:
+            self.late -= 1
+            time.sleep(0.02)
+        return super().clocked()
+
+
+@pytest.mark.parametrize(("late", "rejected"), [(35, False), (10**6, True)])
+def test_calls_that_are_always_late_by_the_judges_clock_cost_the_rank(
+    layer_norm: Operator,
+    torch_layer_norm: Callable[..., Any],
+    session: BenchmarkSession,
+    late: int,
+    rejected: bool,
+) -> None:
+    (workload,) = layer_norm.workloads("smoke")
+    candidate = LateCandidate(layer_norm, [workload], torch_layer_norm, "cpu")
+    candidate.late = late
+
+    trial = run_trial(layer_norm, workload, 0, candidate, replace(session, separate=True))
+
+    assert (Flag.TIMER_TAMPER in trial.flags) is (rejected and Flag.DISTURBED not in trial.flags)

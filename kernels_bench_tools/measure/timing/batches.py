@@ -69,7 +69,7 @@ class Batches:
         self.changes: list[list[int]] = [[] for _ in range(sets)]
         """The changes of each set, in order."""
         self.clocked_here: list[float] = []
-        """Milliseconds of the clocked calls by this process's clock."""
+        """Milliseconds by this process's clock of the clocked calls whose outputs are taken."""
         self.escaped: list[str] = []
         self.clock_mhz = 0
         self._turn = 0
@@ -140,8 +140,9 @@ class Batches:
             self.calls.change_next(change, hot=hot)
             start = perf_counter_ns()
             ms = self.calls.clocked()
-            self.clocked_here.append((perf_counter_ns() - start) / 1e6)
+            ms_here = (perf_counter_ns() - start) / 1e6
             if number == taken:
+                self.clocked_here.append(ms_here)
                 self._others.append(self._take(*where, 0))
             yield Call(ms)
 
