@@ -28,8 +28,18 @@ from kernels_bench_tools.run.build import BuildOptions
 from kernels_bench_tools.run.build import build as run_notebooks
 from kernels_bench_tools.run.environment.base import ignore_folder
 from kernels_bench_tools.run.locks import project_lock
-from kernels_bench_tools.schema.build import BuildRun
-from kernels_bench_tools.schema.summary import Report
+from kernels_bench_tools.schema.build import (
+    IMPLEMENTATIONS,
+    RESULTS,
+    BuildRun,
+    Need,
+    Needs,
+    NotebookRun,
+    operator_of,
+)
+from kernels_bench_tools.schema.record_io import ignore, is_plain, read_committed
+from kernels_bench_tools.schema.summary import Report, Summary
+from kernels_bench_tools.text import title_from_name
 
 SITE = "site"
 """The report's folder in a project; made with a ``.gitignore``, so that its files do not make the checkout dirty."""
@@ -100,7 +110,53 @@ def build_report(
     # Held until the pages are written, because another build would replace their artifacts.
     with project_lock(project, PlainProgress()):
         result = run_cells(project, targets, options)
-        return result, publish(project.root, result, site, previous)
+        return result, publish(project.root, result, site, previous, _missing_summaries(project, result))
+
+
+def _missing_summaries(project: Project, result: BuildRun) -> dict[str, Summary]:
+    """Return summaries, by folder, of the operators whose combine cells wrote none but which have records.
+
+    These are operators of other tools, whose combine cells draw figures only, and those whose combine cell failed.
+    """
+    by_operator: dict[str, list[NotebookRun]] = {}
+    for notebook in result.notebooks:
+        if operator := operator_of(notebook.path):
+            by_operator.setdefault(operator, []).append(notebook)
+    found = {}
+    for operator, notebooks in by_operator.items():
+        if not any("summary.json" in cell.artifacts for one in notebooks for cell in one.cells):
+            summary = _summary_of_records(project, result, operator, notebooks)
+            if summary.devices:
+                found[operator] = summary
+    return found
+
+
+def _summary_of_records(
+    project: Project, result: BuildRun, operator: str, notebooks: list[NotebookRun]
+) -> Summary:
+    # Loads numpy, which other builds do not need.
+    from kernels_bench_tools.summarize.combine import cell_sources
+    from kernels_bench_tools.summarize.rows import Source
+    from kernels_bench_tools.summarize.summary import summarize
+
+    needs = Needs(project=str(project.root), notebook=f"{operator}/{RESULTS}/", device=result.device)
+    for notebook in notebooks:
+        for cell in notebook.cells if f"/{IMPLEMENTATIONS}/" in f"/{notebook.path}" else ():
+            path = next((path for name, path in cell.artifacts.items() if name.endswith(".jsonl")), "")
+            if path and cell.status is not None and not is_plain(project.root / path):
+                need = Need(
+                    notebook=notebook.path,
+                    cell=cell.id,
+                    front=notebook.front,
+                    status=cell.status,
+                    reason=cell.reason,
+                    directory=str((project.root / path).parent),
+                )
+                needs.cells.append(need)
+    committed = sorted((project.root / operator / RESULTS / "records").glob("*/*.jsonl"))
+    sources = [Source(records=read_committed(path, operator, "", ignore)) for path in committed]
+    title = title_from_name(operator.rpartition("/")[2])
+    return summarize(operator, title, [*cell_sources(needs, ignore), *sources])
 
 
 def run_cells(project: Project, targets: list[str], options: BuildOptions) -> BuildRun:

@@ -13,7 +13,7 @@ from kernels_bench_tools.errors import RecordError
 from kernels_bench_tools.notebooks.project import Project
 from kernels_bench_tools.schema.build import BuildRun, CellRun
 from kernels_bench_tools.schema.record import Record, Status
-from kernels_bench_tools.schema.record_io import Owner, ignore, read_records
+from kernels_bench_tools.schema.record_io import Owner, ignore, is_plain, read_records
 from kernels_bench_tools.text import visible
 
 FAILURES = frozenset(Status) - {Status.OK, Status.UNSUPPORTED}
@@ -78,7 +78,7 @@ def summarize_build(result: BuildRun) -> str:
 def cell_records(project: Project, cell: CellRun, owner: Owner | None = None) -> Iterator[Record]:
     """Yield the records that a cell wrote, in all its processes; those that are not of ``owner`` on stderr."""
     for name, path in cell.artifacts.items():
-        if name.endswith(".jsonl"):
+        if name.endswith(".jsonl") and not is_plain(project.root / path):
             yield from read_records(project.root / path, name, note_problem if owner else ignore, owner)
 
 

@@ -25,6 +25,7 @@ from kernels_bench_tools.schema.record_io import (
     Owner,
     cell_owner,
     is_linked,
+    is_plain,
     read_records,
     thin_records,
     write_records,
@@ -118,7 +119,7 @@ def _last_build(project: Project) -> list[SourceFile]:
         for cell in notebook.cells
         # For an interrupted cell, not the artifacts of an earlier build.
         for artifact in cell.unfinished or cell.artifacts.values()
-        if artifact.endswith(".jsonl")
+        if artifact.endswith(".jsonl") and not is_plain(project.root / artifact)
     ]
 
 

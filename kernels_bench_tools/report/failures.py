@@ -16,7 +16,7 @@ from kernels_bench_tools.report.page import Page
 from kernels_bench_tools.schema.build import operator_of
 from kernels_bench_tools.schema.device import Device
 from kernels_bench_tools.schema.record import Status
-from kernels_bench_tools.schema.record_io import cell_owner, read_committed, read_records
+from kernels_bench_tools.schema.record_io import cell_owner, is_plain, read_committed, read_records
 from kernels_bench_tools.schema.summary import DeviceSummary, Point, Row
 
 _NUMBER = re.compile(r"-?\d[\d.,]*")
@@ -73,7 +73,7 @@ def record_problems(
         for file in sorted([*operator.record_files, *operator.refused_files]):
             read_committed(file, operator.folder, file.relative_to(root).as_posix(), found.append)
     for one in made:
-        if one.suffix == "jsonl" and one.exists and operator_of(one.notebook):
+        if one.suffix == "jsonl" and one.exists and operator_of(one.notebook) and not is_plain(one.file):
             owner = cell_owner(one.notebook, device)
             read_records(one.file, f"{one.notebook} {one.name}", found.append, owner)
     return list(map(str, found))

@@ -18,7 +18,7 @@ from kernels_bench_tools.report.page import Links, Page
 from kernels_bench_tools.report.paths import SitePaths
 from kernels_bench_tools.report.rows import Origin
 from kernels_bench_tools.report.selfchecks import SelfChecks
-from kernels_bench_tools.schema.build import IMPLEMENTATIONS, RESULTS, BuildRun, FrontMatter, NotebookRun
+from kernels_bench_tools.schema.build import IMPLEMENTATIONS, BuildRun, FrontMatter, NotebookRun, is_results
 from kernels_bench_tools.schema.record_io import RecordHead
 from kernels_bench_tools.schema.summary import Report
 
@@ -47,7 +47,7 @@ class Site:
     def operator_of(self, path: str) -> OperatorReport | None:
         """Return the operator that a notebook or a page belongs to."""
         folder = posixpath.dirname(path)
-        if posixpath.basename(folder) in {IMPLEMENTATIONS, RESULTS}:
+        if posixpath.basename(folder) == IMPLEMENTATIONS or is_results(posixpath.basename(folder)):
             folder = posixpath.dirname(folder)
         return next((operator for operator in self.operators if operator.folder == folder), None)
 
@@ -80,6 +80,7 @@ def render(
     from kernels_bench_tools.report.templates import environment
 
     project = site.build.project
+    title = notebook_title(notebook) if notebook.path != "index.md" else project.title
     above = [(project.title, paths.FRONT), (owner.title, owner.page) if owner else parent]
     body = body or Body()
     common = {
@@ -89,9 +90,9 @@ def render(
         "notebook": notebook.path,
         # "</" in a string or comment would end the style element.
         "custom_css": notebook.front.custom_css.replace("</", "<\\/"),
-        "title": notebook_title(notebook) if notebook.path != "index.md" else project.title,
+        "title": title,
         "parts": body.parts,
-        "heading": body.title or notebook_title(notebook),
+        "heading": body.title or notebook.front.title or title,
         "heading_id": body.title_id or page.heading_id("top"),
         "crumbs": [(one[0], page.url(one[1])) for one in above if one and one[1] != page.path],
         "origins": origins,

@@ -24,7 +24,10 @@ from kernels_bench_tools.schema.build import (
     NotebookRun,
     Prose,
     has_other_code,
+    is_results,
+    operator_of,
 )
+from kernels_bench_tools.schema.record import Status
 from kernels_bench_tools.schema.record_io import is_linked
 from kernels_bench_tools.schema.summary import DeviceSummary, Row, Summary
 from kernels_bench_tools.text import title_from_name
@@ -83,6 +86,8 @@ class OperatorReport:
     refused_files: Sequence[Path]
     """Links and other special files beside them, which are not read."""
     summary: Summary | None
+    has_file: bool
+    """Whether the summary is an artifact of a combine cell; otherwise it was made from the records."""
     problem: str
     """Why there is no summary; empty if there is one."""
 
@@ -147,7 +152,9 @@ class OperatorReport:
 
     def urls(self, page: Page) -> dict[str, str]:
         """Return the URL of each implementation's page."""
-        return {name: page.url(page_path(notebook.path)) for name, notebook in self.notebooks.items()}
+        names = [*self.notebooks, *(row.implementation for view in self.views for row in view.rows)]
+        found = {name: self.notebook_of(name) for name in names}
+        return {name: page.url(page_path(one.path)) for name, one in found.items() if one}
 
     def view_url(self, view: DeviceSummary, page: Page) -> str:
         """Return the URL of a view."""
@@ -164,13 +171,31 @@ class OperatorReport:
             (view, row) for view in self.views for row in view.rows if row.implementation == implementation
         ]
 
+    def rows_of(self, notebook: NotebookRun) -> list[ViewRow]:
+        """Return the rows of all implementations that a notebook measures, view by view."""
+        rows = [(view, row) for view in self.views for row in view.rows]
+        return [(view, row) for view, row in rows if self.notebook_of(row.implementation) is notebook]
+
+    def notebook_of(self, implementation: str) -> NotebookRun | None:
+        """Return the notebook of an implementation; one with several cells measures several."""
+        return self.notebooks.get(implementation) or self._shared_notebooks.get(implementation)
+
+    @cached_property
+    def _shared_notebooks(self) -> dict[str, NotebookRun]:
+        by_path = {notebook.path: notebook for notebook in self.implementations}
+        rows = [row for view in self.views for row in view.rows]
+        paths = {row.implementation: row.provenance.notebook for row in rows}
+        return {name: by_path[path] for name, path in paths.items() if path in by_path}
+
     @property
     def entries(self) -> list[Implementation]:
         """All implementations: the fastest of the first view first, those without results last."""
         rows = [row for view in self.views for row in view.rows]
         ranked = [row.implementation for row in rows if row.rank is not None]
-        names = dict.fromkeys([*ranked, *(row.implementation for row in rows), *self.notebooks])
-        return [Implementation(name, self.notebooks.get(name), self.rows(name)) for name in names]
+        names = dict.fromkeys([*ranked, *(row.implementation for row in rows)])
+        shown = {notebook.path for name in names if (notebook := self.notebook_of(name))}
+        names |= {name: None for name, notebook in self.notebooks.items() if notebook.path not in shown}
+        return [Implementation(name, self.notebook_of(name), self.rows(name)) for name in names]
 
 
 def implementation_id(notebook: NotebookRun) -> str:
@@ -185,21 +210,26 @@ def notebook_title(notebook: NotebookRun) -> str:
     return notebook.front.title or title_from_name(folder if stem == "index" and folder else stem)
 
 
-def find_operators(root: Path, paths: SitePaths, notebooks: Sequence[NotebookRun]) -> list[OperatorReport]:
+def find_operators(
+    root: Path,
+    paths: SitePaths,
+    notebooks: Sequence[NotebookRun],
+    summaries: Mapping[str, Summary] | None = None,
+) -> list[OperatorReport]:
     """Return the operators, which are the folders with implementations or results.
 
+    ``summaries`` are those of operators whose combine cells wrote none, by folder.
     Those that the front page names, ``![operators: layer_norm, rotary]``, come first and in its order; then the others
     by title.
     """
+    summaries = summaries or {}
     by_folder: dict[str, list[NotebookRun]] = {}
     for notebook in sorted(notebooks, key=lambda notebook: notebook.path):
         by_folder.setdefault(posixpath.dirname(notebook.path), []).append(notebook)
     folders = {
-        posixpath.dirname(folder)
-        for folder in by_folder
-        if posixpath.basename(folder) in {IMPLEMENTATIONS, RESULTS} and posixpath.dirname(folder)
+        posixpath.dirname(folder) for folder in by_folder if operator_of(posixpath.join(folder, "x.md"))
     }
-    found = [_operator(root, paths, folder, by_folder) for folder in folders]
+    found = [_operator(root, paths, folder, by_folder, summaries.get(folder)) for folder in folders]
     named = _named_first(notebooks)
     place = {folder: number for number, folder in reversed(list(enumerate(named)))}
     return sorted(found, key=lambda it: (place.get(it.folder, len(named)), it.title.casefold(), it.folder))
@@ -215,16 +245,26 @@ def _named_first(notebooks: Sequence[NotebookRun]) -> list[str]:
 
 
 def _operator(
-    root: Path, paths: SitePaths, folder: str, by_folder: Mapping[str, Sequence[NotebookRun]]
+    root: Path,
+    paths: SitePaths,
+    folder: str,
+    by_folder: Mapping[str, Sequence[NotebookRun]],
+    of_records: Summary | None,
 ) -> OperatorReport:
-    def within(subfolder: str) -> Sequence[NotebookRun]:
-        return by_folder.get(posixpath.join(folder, subfolder), ())
-
     path = posixpath.join(folder, "index.md")
     index = next((notebook for notebook in by_folder.get(folder, ()) if notebook.path == path), None)
-    combined = within(RESULTS)
+    combined = [
+        notebook
+        for path, notebooks in by_folder.items()
+        if posixpath.dirname(path) == folder and is_results(posixpath.basename(path))
+        for notebook in notebooks
+    ]
     artifacts = [found for notebook in combined for found in notebook_artifacts(root, paths, notebook)]
-    summary, problem = _summary(artifacts, [cell for notebook in combined for cell in notebook.cells])
+    cells = [cell for notebook in combined for cell in notebook.cells]
+    summary, problem = _summary(artifacts, cells)
+    if summary is None and of_records is not None:
+        failed = any(cell.status not in {None, Status.OK, Status.UNSUPPORTED} for cell in cells)
+        summary, problem = of_records, problem if failed else ""
     committed = sorted((root / folder / RESULTS / "records").glob("*/*.jsonl"))
     refused = [file for file in committed if is_linked(file) or not file.is_file()]
     return OperatorReport(
@@ -232,12 +272,13 @@ def _operator(
         title=notebook_title(index) if index else title_from_name(posixpath.basename(folder)),
         description=index.front.description if index else "",
         index=index,
-        implementations=within(IMPLEMENTATIONS),
+        implementations=by_folder.get(posixpath.join(folder, IMPLEMENTATIONS), ()),
         combined=combined,
         artifacts=artifacts,
         record_files=[file for file in committed if file not in refused],
         refused_files=refused,
         summary=summary,
+        has_file=summary is not None and summary is not of_records,
         problem=problem,
     )
 

@@ -15,7 +15,7 @@ from kernels_bench_tools.report.details import device_details
 from kernels_bench_tools.report.devices import ReportDevice
 from kernels_bench_tools.report.failures import failure_groups, record_problems
 from kernels_bench_tools.report.layout import Site, blank_notebook, render
-from kernels_bench_tools.report.operators import OperatorReport, implementation_id, notebook_title
+from kernels_bench_tools.report.operators import OperatorReport, notebook_title
 from kernels_bench_tools.report.page import Page
 from kernels_bench_tools.report.rows import MATRIX_STEPS, origins, rows_by_device, view_origins, view_slug
 from kernels_bench_tools.schema.build import FrontMatter, NotebookRun
@@ -149,7 +149,7 @@ def matrix_page(site: Site, operator: OperatorReport) -> str:
 def implementation_page(site: Site, operator: OperatorReport, notebook: NotebookRun) -> str:
     """Return an implementation's page: its results, how to reproduce them, and its notebook."""
     page, views, body = _open(site, notebook, operator.anchors)
-    rows = operator.rows(implementation_id(notebook))
+    rows = operator.rows_of(notebook)
     return render(
         site,
         "implementation.html.j2",

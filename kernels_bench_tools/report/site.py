@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 
@@ -42,12 +42,18 @@ from kernels_bench_tools.report.paths import (
 from kernels_bench_tools.report.rows import latest
 from kernels_bench_tools.report.selfchecks import find_selfchecks, read_selfchecks
 from kernels_bench_tools.schema.build import BuildRun, NotebookRun
-from kernels_bench_tools.schema.record_io import read_heads
-from kernels_bench_tools.schema.summary import Report
+from kernels_bench_tools.schema.record_io import is_plain, read_heads
+from kernels_bench_tools.schema.summary import Report, Summary
 from kernels_bench_tools.text import visible, without_homes
 
 
-def publish(project_root: Path, build: BuildRun, output: Path, previous: Report | None = None) -> Published:
+def publish(
+    project_root: Path,
+    build: BuildRun,
+    output: Path,
+    previous: Report | None = None,
+    summaries: Mapping[str, Summary] | None = None,
+) -> Published:
     """Write the pages of a build, and remove those of earlier builds that it no longer has.
 
     Pages whose inputs did not change are not rendered again.
@@ -57,12 +63,13 @@ def publish(project_root: Path, build: BuildRun, output: Path, previous: Report 
         build: Every notebook with its prose and the results of its cells.
         output: Folder of the site; created if it does not exist.
         previous: Report of an earlier build; the front page lists what changed since.
+        summaries: Of operators whose combine cells wrote none, by folder.
 
     Raises:
         ProjectError: The output folder holds files that no build wrote.
     """
     folder = OutputFolder(output)
-    site, files = plan_site(project_root, build, previous)
+    site, files = plan_site(project_root, build, previous, summaries)
     return folder.write(files, site.links.dead)
 
 
@@ -75,10 +82,15 @@ def unpublish(output: Path) -> int:
     return OutputFolder(output).clear() if output.exists() else 0
 
 
-def plan_site(root: Path, build: BuildRun, previous: Report | None = None) -> tuple[Site, dict[str, Content]]:
+def plan_site(
+    root: Path,
+    build: BuildRun,
+    previous: Report | None = None,
+    summaries: Mapping[str, Summary] | None = None,
+) -> tuple[Site, dict[str, Content]]:
     """Return the site of a build and the content of all its files, by site path."""
     paths = SitePaths(build.notebooks)
-    operators = find_operators(root, paths, build.notebooks)
+    operators = find_operators(root, paths, build.notebooks, summaries)
     artifacts = [found for notebook in build.notebooks for found in notebook_artifacts(root, paths, notebook)]
     files: dict[str, Content] = {artifact.path: artifact.file for artifact in artifacts if artifact.exists}
     for notebook in build.notebooks:
@@ -230,7 +242,7 @@ def _joined_records(site: Site, operator: OperatorReport) -> bytes:
         artifact.file
         for notebook in operator.implementations
         for artifact in notebook_artifacts(site.root, site.paths, notebook)
-        if artifact.suffix == "jsonl" and artifact.exists
+        if artifact.suffix == "jsonl" and artifact.exists and not is_plain(artifact.file)
     ]
     now = {(head.impl, head.device.slug) for file in own for head in read_heads(file) if head.device}
     committed = [file for file in operator.record_files if (file.stem, file.parent.name) not in now]

@@ -17,17 +17,29 @@ from kernels_bench_tools.run.cache.entry import Draft, Entry, StoredResult
 from kernels_bench_tools.schema.build import CellContext
 from kernels_bench_tools.schema.device import Device
 from kernels_bench_tools.schema.record import SCHEMA, Environment, Failure, Judged, Record, Status
-from kernels_bench_tools.schema.record_io import ignore, read_heads, read_records, valid_lines, write_records
+from kernels_bench_tools.schema.record_io import (
+    ignore,
+    is_plain,
+    read_heads,
+    read_records,
+    valid_lines,
+    write_records,
+)
 
 
-def check_records(folder: Path, outputs: Sequence[str]) -> str:
-    """Return what is wrong with the record files among the artifacts in ``folder``; empty if nothing is."""
+def check_records(folder: Path, outputs: Sequence[str], *, plain: bool = False) -> str:
+    """Return what is wrong with the record files among the artifacts in ``folder``; empty if nothing is.
+
+    ``plain`` is whether files may hold something else than records.
+    """
     for output in (output for output in outputs if output.endswith(".jsonl")):
         paths = sorted(folder.glob(output))
         if not paths:
             return f"wrote no {output}"
         for path in paths:
             name = path.relative_to(folder).as_posix()
+            if plain and is_plain(path):
+                continue
             try:
                 records = read_records(path, name)
             except RecordError as error:
@@ -37,15 +49,21 @@ def check_records(folder: Path, outputs: Sequence[str]) -> str:
     return ""
 
 
-def mark_unjudged(folder: Path, except_for: Collection[str]) -> None:
-    """Say in the records that a cell wrote by itself that nobody judged them."""
+def mark_unjudged(folder: Path, except_for: Collection[str], process: int) -> None:
+    """Say in the records that a cell wrote by itself that nobody judged them, and in which process.
+
+    Other harnesses do not know of several processes.
+    """
+    ours = {"judged": Judged.NOT.value}
     for path in folder.rglob("*.jsonl"):
         if path.relative_to(folder).as_posix() not in except_for:
             data = path.read_bytes()
             with suppress(ValueError):  # named where the records are checked
                 lines = [msgspec.json.decode(line) for line in data.splitlines() if line.strip()]
                 if all(isinstance(line, dict) and line.keys() >= {"run", "impl"} for line in lines):
-                    marked = [line | {"judged": Judged.NOT.value} for line in lines]
+                    marked = [
+                        ({} if line.get("schema") else {"process": process}) | line | ours for line in lines
+                    ]
                     path.write_bytes(b"".join(msgspec.json.encode(one) + b"\n" for one in marked))
 
 
@@ -65,7 +83,7 @@ def add_failure(
 ) -> None:
     """Append the reason of a failure to the cell's record file in ``folder``, and drop lines that are no records.
 
-    The added record has no workload: it stands for all workloads that have no record.
+    The added record has no workload: it stands for all workloads that have no record. A file of something else stays.
     """
     output = next(output for output in outputs if output.endswith(".jsonl"))
     if is_pattern(output):
@@ -73,6 +91,8 @@ def add_failure(
         path = min(folder.glob(output), default=folder / name)
     else:
         path = folder / output
+    if path.is_file() and is_plain(path):
+        return
     runs = (head.run for head in read_heads(path) if head.run)
     record = Record(
         ts=datetime.now(UTC).isoformat(timespec="seconds"),
@@ -117,7 +137,7 @@ def _merge_records(target: Path, folders: Sequence[Path]) -> None:
         path = target / name
         path.parent.mkdir(parents=True, exist_ok=True)
         sources = [folder / name for folder in folders if (folder / name).is_file()]
-        if len(sources) == 1:
+        if len(sources) == 1 or is_plain(sources[0]):
             shutil.copyfile(sources[0], path)
         else:
             path.write_bytes(b"".join(valid_lines(source) for source in sources))

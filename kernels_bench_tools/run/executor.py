@@ -259,7 +259,7 @@ class LocalExecutor:
         for log in (task.draft.stdout, task.draft.stderr, *records):
             hide_paths(log, {work: "", home: "~", **self._hidden})
         if task.cell.measures:
-            mark_unjudged(task.draft.artifacts, except_for=judged)
+            mark_unjudged(task.draft.artifacts, judged, task.context.process)
         return conclude(task, end, collected)
 
     def _judge(self, python: str) -> Judge | None:

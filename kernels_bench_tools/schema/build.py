@@ -34,7 +34,12 @@ def operator_of(notebook: str) -> str:
     ('models/llama-3.1-8b', '')
     """
     *folders, kind, _ = ["", *notebook.split("/")]
-    return "/".join(folders).strip("/") if kind in {IMPLEMENTATIONS, RESULTS} else ""
+    return "/".join(folders).strip("/") if kind == IMPLEMENTATIONS or is_results(kind) else ""
+
+
+def is_results(folder: str) -> bool:
+    """Return whether a folder of this name holds combine notebooks: ``results``, or ``results_linux`` of one platform."""
+    return folder == RESULTS or folder.startswith(f"{RESULTS}_")
 
 
 class FrontMatter(msgspec.Struct, kw_only=True):

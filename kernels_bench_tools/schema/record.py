@@ -239,14 +239,17 @@ class Regime(_Labelled):
 
 
 class Latency(msgspec.Struct, kw_only=True):
-    """Times of one call in milliseconds, with all samples in the order they were taken."""
+    """Times of one call in milliseconds, with all samples in the order they were taken.
 
-    p10: Milliseconds
+    Only records of other harnesses may lack quantiles and the mean.
+    """
+
+    p10: Milliseconds | None = None
     p50: Milliseconds
     """The median, which the report shows."""
-    p90: Milliseconds
-    mean: Milliseconds
-    iqr: Milliseconds
+    p90: Milliseconds | None = None
+    mean: Milliseconds | None = None
+    iqr: Milliseconds | None = None
     raw_times: list[Milliseconds] = msgspec.field(default_factory=list)
     reps: Annotated[int, msgspec.Meta(ge=1)]
     warmup: Count = 0
@@ -496,6 +499,9 @@ class Record(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
             self.judged = Judged.NOT
         if self.status.ran != (self.lat_ms is not None):
             raise ValueError(f"status {self.status.value!r} and lat_ms contradict each other")
+        times = self.lat_ms
+        if self.schema and times and None in (times.p10, times.p90, times.mean, times.iqr):
+            raise ValueError("lat_ms has no p10, p90, mean or iqr")
         if self.ok != (self.status is Status.OK):
             raise ValueError(f"status {self.status.value!r} and ok={self.ok} contradict each other")
 

@@ -44,7 +44,11 @@ _MOST_PROBLEMS = 20
 """Lines of a file that are named when they are not records."""
 _MOST_DIGITS = 20
 """Of an integer: longer ones cannot be divided."""
+_REQUIRED, _USUAL = {"ts", "run", "impl"}, {"wl", "lat_ms"}
+"""Keys by which a line is meant as a record: all of the first, or ``impl`` and one of the others."""
 _BOM, _CONFLICT = b"\xef\xbb\xbf", (b"<<<<<<<", b"|||||||", b"=======", b">>>>>>>")
+NAME_TAG = "impl"
+"""Tag of a record of another harness with its own name of the implementation."""
 _MIN_SAMPLES, _MAX_SAMPLES = 8, 20
 """Samples of a committed record: one fewer for each kernel that a call launches."""
 
@@ -73,6 +77,11 @@ class Owner(NamedTuple):
     implementation: str
     devices: Collection[str]
     """Slugs of one or several."""
+    device: Device | None = None
+    """The device of the build whose cell wrote the records; None for committed ones.
+
+    Records of other harnesses, which name implementations as they like and no CPU, are given the cell's.
+    """
 
     def difference(self, record: Record) -> str:
         """Return how a record differs; empty if it does not."""
@@ -80,7 +89,11 @@ class Owner(NamedTuple):
         for what, found, expected in (
             # Records have the last part of the operator's id, or all of it.
             ("operator", record.op.rpartition("/")[2], [self.operator.rpartition("/")[2]]),
-            ("implementation", record.impl, [self.implementation]),
+            (
+                "implementation",
+                "" if self.device and not record.schema else record.impl,
+                [self.implementation],
+            ),
             # Files of kernels-benchmarks do not name a CPU.
             ("device", device.slug if record.device or device.name != "CPU" else "", self.devices),
         ):
@@ -93,7 +106,7 @@ class Owner(NamedTuple):
 def cell_owner(notebook: str, device: Device) -> Owner:
     """Return what the records of a notebook's cells have to be of; they may measure the CPU beside the device."""
     name = PurePosixPath(notebook).stem
-    return Owner(operator_of(notebook), name, [device.slug, cpu_device().slug])
+    return Owner(operator_of(notebook), name, [device.slug, cpu_device().slug], device)
 
 
 def read_records(
@@ -158,8 +171,47 @@ def ignore(_: RecordError) -> None:
     """Do nothing: for readers of records whose problems are reported elsewhere."""
 
 
+def is_plain(path: Path) -> bool:
+    """Return whether a JSONL file holds something else than records.
+
+    Its first line is then a JSON object that is no record, and no line is meant as one, not even a broken one.
+    """
+    try:
+        lines = [line for line in _read(path).split(b"\n") if line.strip()]
+    except OSError:
+        return False
+    return bool(lines) and _is_meant_as_record(lines[0]) is False and not any(map(_is_meant_as_record, lines))
+
+
+def _is_meant_as_record(line: bytes) -> bool | None:
+    """Return whether a line is meant as a record; None for one that may be, but is no JSON object."""
+    try:
+        keys = msgspec.json.decode(line, type=dict[str, msgspec.Raw]).keys()
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return True if b'"impl"' in line else None
+    return keys >= _REQUIRED or ("impl" in keys and bool(_USUAL & keys))
+
+
+def _adopt(records: dict[int, Record], implementation: str, device: Device) -> None:
+    """Give records of another harness their cell's implementation and CPU; the name that they have becomes a tag.
+
+    Several implementations of one cell are told apart by what follows a colon.
+    """
+    cpu = device if device.kind == "cpu" else cpu_device()
+    foreign = {number: record for number, record in records.items() if not record.schema}
+    several = len({record.impl for record in foreign.values()}) > 1
+    for number, record in foreign.items():
+        name = f"{implementation}:{record.impl}" if several else implementation
+        if record.impl != name:
+            record = replace(record, impl=name, tags={**record.tags, NAME_TAG: record.impl})
+        unnamed = record.device is None and device_of(record).name == "CPU"
+        records[number] = replace(record, device=cpu) if unnamed else record
+
+
 def _hold(records: dict[int, Record], owner: Owner) -> dict[int, str]:
     """Remove the records that are not of ``owner``; return the reasons by line."""
+    if owner.device:
+        _adopt(records, owner.implementation, owner.device)
     known = next(
         (one.device for one in records.values() if one.device and one.device.slug in owner.devices), None
     )
@@ -275,7 +327,7 @@ def _decode(line: bytes) -> Record:
     if line.startswith(_BOM):
         raise ValueError("it begins with a byte order mark")
     try:
-        record = _RECORD.decode(line)
+        record = _decode_fields(line)
         # What msgspec accepts: of a repeated key the last value, and integers of any length.
         json.loads(line, object_pairs_hook=_unique, parse_int=_integer)
     except RecursionError:
@@ -305,6 +357,17 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         names = [name for name, _ in pairs]
         raise ValueError(f"it has a key twice: {next(name for name in names if names.count(name) > 1)!r}")
     return found
+
+
+def _decode_fields(line: bytes) -> Record:
+    try:
+        return _RECORD.decode(line)
+    except msgspec.ValidationError:
+        data = msgspec.json.decode(line)
+        if not isinstance(data, dict) or data.get("schema"):
+            raise
+        # Of another harness: what it adds stays in the file.
+        return msgspec.convert({name: data[name] for name in _FIELDS if name in data}, Record)
 
 
 def _integer(digits: str) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import posixpath
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path, PurePosixPath
 
 import msgspec
@@ -14,7 +14,7 @@ from kernels_bench_tools.errors import KbtError, RecordError
 from kernels_bench_tools.file_io import write_atomically, write_struct
 from kernels_bench_tools.schema.build import NEEDS_VARIABLE, Need, Needs, operator_of
 from kernels_bench_tools.schema.record import Record, Status
-from kernels_bench_tools.schema.record_io import Owner, cell_owner, is_committed, read_records
+from kernels_bench_tools.schema.record_io import Owner, cell_owner, is_committed, is_plain, read_records
 from kernels_bench_tools.schema.summary import Summary
 from kernels_bench_tools.summarize.export import latency_csv, text_table
 from kernels_bench_tools.summarize.metrics import chart_names
@@ -35,13 +35,12 @@ def combine(operator: str = "", *, title: str = "") -> Summary:
 
     needs = read_needs("combine")
     operator = operator or _operator(needs.notebook)
-    cells = Counter(need.notebook for need in needs.cells)
-    sources = [_cell_source(need, needs, shared=cells[need.notebook] > 1) for need in needs.cells]
+    sources = cell_sources(needs, _print_skipped)
     folder = operator_of(needs.notebook)
     for file in sorted(needs.files):
         path, name = Path(file), _within(needs.project, file)
         owner = Owner(folder, path.stem, [path.parent.name]) if is_committed(path) else None
-        sources.append(Source(records=_read([(path, name)], owner)[0]))
+        sources.append(Source(records=_read([(path, name)], owner, _print_skipped)[0]))
     summary = summarize(operator, title or title_from_name(operator.rpartition("/")[2]), sources)
     pages = {record.impl: source.page for source in sources if source.page for record in source.records}
     for chart in chart_names():
@@ -52,6 +51,12 @@ def combine(operator: str = "", *, title: str = "") -> Summary:
     drawn = ", ".join(f"{chart}.svg" for chart in chart_names())
     print(f"Wrote {drawn}, latency.csv and summary.json.")
     return summary
+
+
+def cell_sources(needs: Needs, on_problem: Callable[[RecordError], None]) -> list[Source]:
+    """Return the records of the needed cells, a source for each; ``on_problem`` is called for lines that are none."""
+    cells = Counter(need.notebook for need in needs.cells)
+    return [_cell_source(need, needs, on_problem, shared=cells[need.notebook] > 1) for need in needs.cells]
 
 
 def read_needs(caller: str) -> Needs:
@@ -77,19 +82,29 @@ def _operator(notebook: str) -> str:
     return "/".join(folders[:-1] or folders) or PurePosixPath(notebook).stem
 
 
-def _cell_source(need: Need, needs: Needs, *, shared: bool) -> Source:
+def _print_skipped(error: RecordError) -> None:
+    print(f"Skipped: {error}")
+
+
+def _cell_source(
+    need: Need, needs: Needs, on_problem: Callable[[RecordError], None], *, shared: bool
+) -> Source:
     """Return the records of a cell; without readable ones, a record of how it ended."""
     notebook = PurePosixPath(need.notebook)
     # Cells of one notebook cannot all have its title and id.
     front = msgspec.structs.replace(need.front, title="") if shared else need.front
     own = f"{notebook.stem}_{need.cell}" if shared else notebook.stem
-    files = sorted(Path(need.directory).glob("*.jsonl"))
+    files = [path for path in sorted(Path(need.directory).glob("*.jsonl")) if not is_plain(path)]
     owner = cell_owner(need.notebook, needs.device)
-    records, unreadable = _read([(path, f"{need.notebook} {path.name}") for path in files], owner)
+    records, unreadable = _read([(path, f"{need.notebook} {path.name}") for path in files], owner, on_problem)
     records = [
         msgspec.structs.replace(record, impl=own) if record.impl == notebook.stem else record
         for record in records
     ]
+    for at, record in enumerate(records):
+        if not record.schema:  # of another harness, which does not know the notebook
+            origin = msgspec.structs.replace(record.provenance, notebook=need.notebook, cell=need.cell)
+            records[at] = msgspec.structs.replace(record, provenance=origin)
     status, reason = need.status, need.reason
     if status is Status.OK and not records:
         status, reason = Status.INVALID, unreadable or "wrote no records"
@@ -107,7 +122,9 @@ def _within(project: str, file: str) -> str:
     return path.relative_to(project).as_posix() if path.is_relative_to(project) else path.name
 
 
-def _read(files: Iterable[tuple[Path, str]], owner: Owner | None) -> tuple[list[Record], str]:
+def _read(
+    files: Iterable[tuple[Path, str]], owner: Owner | None, on_problem: Callable[[RecordError], None]
+) -> tuple[list[Record], str]:
     """Return the records of files and their names, and what is wrong with the last line that is not a record."""
     records: list[Record] = []
     unreadable = ""
@@ -115,6 +132,6 @@ def _read(files: Iterable[tuple[Path, str]], owner: Owner | None) -> tuple[list[
         problems: list[RecordError] = []
         records += read_records(path, name, problems.append, owner)
         for error in problems:
-            print(f"Skipped: {error}")
+            on_problem(error)
             unreadable = f"{path.name} {error.what}"
     return records, unreadable

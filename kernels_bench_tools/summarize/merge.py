@@ -174,13 +174,14 @@ def _latency(ran: Sequence[Record]) -> Latency:
     latencies = [record.lat_ms for record in ran if record.lat_ms is not None]
     found = estimate(ran)
 
-    def middle(name: str) -> float:
-        return float(median(getattr(latency, name) for latency in latencies))
+    def middle(name: str) -> float | None:
+        known = [value for latency in latencies if (value := getattr(latency, name)) is not None]
+        return float(median(known)) if known else None
 
     return msgspec.structs.replace(
         latencies[0],
         p10=middle("p10"),
-        p50=found.value if found else middle("p50"),
+        p50=found.value if found else median(latency.p50 for latency in latencies),
         p90=middle("p90"),
         mean=middle("mean"),
         iqr=middle("iqr"),

@@ -21,6 +21,7 @@ from kernels_bench_tools.schema.record import (
     Work,
     device_of,
 )
+from kernels_bench_tools.schema.record_io import NAME_TAG
 from kernels_bench_tools.schema.roofline import CPU_MARGIN, TRAFFIC_MARGIN, implausible
 from kernels_bench_tools.schema.summary import Estimate, Point, Row, WorkloadSummary, geometric_mean_interval
 from kernels_bench_tools.summarize.compare import compare
@@ -217,7 +218,7 @@ def implementations(sources: Iterable[Source]) -> dict[str, FrontMatter]:
         own = {record.impl: record for record in source.records}
         front = source.front or FrontMatter()
         for name, record in own.items():
-            title = (front.title if len(own) == 1 else "") or title_from_name(name)
+            title = (front.title if len(own) == 1 else "") or title_from_name(record.tags.get(NAME_TAG, name))
             family = front.family or record.tags.get("family", "")
             found.setdefault(name, msgspec.structs.replace(front, title=title, family=family))
     return found

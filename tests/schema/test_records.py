@@ -62,7 +62,9 @@ def test_an_invalid_line_is_an_error_with_its_number(tmp_path: Path) -> None:
 
 def test_an_unknown_field_is_an_error_with_its_name(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
-    path.write_text('{"ts": "", "run": "", "impl": "", "latncy": 1}\n{"ts": "", "run": "", "impl": ""}\n')
+    path.write_text(
+        '{"ts": "", "run": "", "impl": "", "schema": 1, "latncy": 1}\n{"ts": "", "run": "", "impl": ""}\n'
+    )
 
     with pytest.raises(RecordError, match="latncy"):
         read_records(path)

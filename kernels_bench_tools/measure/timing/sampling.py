@@ -179,7 +179,7 @@ def sample_flags(latency: Latency, tick_ms: float = 0.0) -> list[Flag]:
     """Return the flags for samples that drifted or fall into two groups."""
     flags = [Flag.DRIFT] if drifted(latency, tick_ms) else []
     # Two neighbouring ticks of a short kernel are not two groups.
-    grouped = latency.p90 - latency.p10 > 2 * tick_ms and is_bimodal(latency.raw_times)
+    grouped = (latency.p90 or 0.0) - (latency.p10 or 0.0) > 2 * tick_ms and is_bimodal(latency.raw_times)
     return [*flags, Flag.BIMODAL] if grouped else flags
 
 

@@ -91,6 +91,8 @@ def operator_keys(root: Path, operator: OperatorReport, notebooks: Mapping[str, 
     """Return the keys of an operator's pages, given the keys of all notebooks by path."""
     shared = [*operator.combined, *([operator.index] if operator.index else [])]
     results = digest(operator.folder, *(notebooks[notebook.path] for notebook in shared))
+    if not operator.has_file:
+        results = digest(results, msgspec.json.encode(operator.summary))
     records = {file: files_key(root, [file]) for file in operator.record_files}
     implementations = {
         one.path: digest(results, notebooks[one.path], *(records[file] for file in operator.records_of(one)))

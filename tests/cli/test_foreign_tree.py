@@ -1,0 +1,99 @@
+"""Notebooks that were written for uvnote and another harness, as in huggingface/kernels-benchmarks, get rankings."""
+
+import json
+import re
+import time
+from pathlib import Path
+
+import pytest
+from foreign_tree import write_tree
+from projects import once_per_run, run_kbt
+
+
+def build_tree(root: Path) -> None:
+    done = run_kbt(write_tree(root / "tree").parent, "build", "benches", "--json")
+    (root / "build.json").write_text(done.stdout)
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return once_per_run(tmp_path_factory, "foreign", build_tree)
+
+
+@pytest.fixture(scope="module")
+def tree(built: Path) -> Path:
+    return built / "tree"
+
+
+@pytest.fixture(scope="module")
+def cells(built: Path) -> dict[str, dict[str, str]]:
+    listed = json.loads((built / "build.json").read_text())["cells"]
+    return {cell["cell"].removeprefix("benches/"): cell for cell in listed}
+
+
+def page(tree: Path, name: str) -> str:
+    return (tree / "site" / name).read_text()
+
+
+def ranked(tree: Path, operator: str) -> list[str]:
+    report = json.loads(page(tree, "report.json"))
+    (found,) = [one for one in report["operators"] if one["operator"] == operator]
+    return sorted(row["title"] for row in found["devices"][0]["rows"] if row.get("rank"))
+
+
+def test_a_jsonl_file_without_records_is_just_a_file(cells):
+    assert cells["tracing/events.md:trace"]["status"] == "ok"
+    assert cells["tracing/events.md:read"]["status"] == "ok"
+
+
+def test_records_of_another_harness_are_ranked_without_a_summary_file(tree):
+    assert ranked(tree, "benches/activation") == ["Hf Kernels Swiglu", "Torch Eager"]
+    assert "No summary" not in page(tree, "benches/activation/index.html")
+
+
+def test_every_cell_of_a_notebook_with_several_is_ranked_and_shown_on_its_page(tree):
+    names = ["Torch Flash Compiled Default", "Torch Flash Compiled Max", "Torch Flash Ma"]
+
+    assert ranked(tree, "benches/flash_attn") == names
+    assert page(tree, "benches/flash_attn/impls/compiled_variants.html").count("of 2 workloads passed") == 2
+
+
+def test_a_median_without_quantiles_has_no_interval_and_no_verdict(tree):
+    rows = json.loads(page(tree, "report.json"))["operators"][0]["devices"][0]["rows"]
+    (point, _) = next(row for row in rows if row["title"] == "Torch Eager")["points"]
+
+    assert point["p50_ms"] > 0
+    assert {point[name] for name in ("p10_ms", "p90_ms", "ci_low_ms", "ci_high_ms", "speedup")} == {None}
+    assert point["verdict"] == "none"
+
+
+def test_fields_that_another_harness_adds_are_kept(tree):
+    (file,) = tree.glob("site/benches/flash_attn/impls/**/flash_attn.jsonl")
+
+    assert [json.loads(line)["notes"] for line in file.read_text().splitlines()] == [{"color": "blue"}] * 2
+
+
+def test_a_results_folder_of_one_platform_belongs_to_the_operator(tree):
+    text = page(tree, "benches/activation/index.html")
+
+    assert "results_linux/combined_results.html" in text
+    assert re.search(r"<svg[^>]*viewBox=\"0 0 200 100\"", text)
+
+
+def test_what_failed_is_listed_with_its_reason(tree, cells):
+    assert "RuntimeError: no Metal" in page(tree, "status.html")
+    assert cells["activation/impls/darwin_swiglu.md:benchmark"]["status"] == "unsupported"
+
+
+def test_a_build_in_which_nothing_changed_takes_at_most_a_second_and_a_half_of_cpu_time(tree):
+    import resource
+
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    started = time.monotonic()
+    run_kbt(tree, "build", "benches")
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+
+    # Other tests use the same cores, so the wall time is not compared.
+    assert after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime < 1.5, (
+        time.monotonic() - started
+    )
