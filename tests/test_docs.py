@@ -1,6 +1,7 @@
 """What the documentation names exists."""
 
 import re
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,10 @@ PACKAGE = ROOT / "kernels_bench_tools"
 
 _NAMED = re.compile(r"`((?:[\w.-]+/)+(?:[\w.-]+\.(?:py|md|toml|yml))?|[\w-]+\.py)`")
 _LINK = re.compile(r"\]\((?!https?:)([^)#]*)(?:#([^)]*))?\)")
+_REPOSITORY = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["urls"]["Repository"]
+# PyPI shows the README, so its links are absolute.
+_ABSOLUTE = re.compile(rf"^\[(.*)\]: {_REPOSITORY}/blob/main/(\1)$", re.MULTILINE)
+_PICTURE = re.compile(rf"\({_REPOSITORY.replace('github', 'raw.githubusercontent')}/main/(.*)\)")
 
 
 def named_paths(text: str) -> set[str]:
@@ -41,3 +46,23 @@ def test_every_path_and_link_in_a_document_exists(document):
         linked = (path.parent / target) if target else path
         assert linked.exists(), target
         assert not anchor or anchor in anchors(linked.read_text()), f"{target}#{anchor}"
+
+
+def test_links_of_the_readme_are_absolute_where_pypi_shows_them() -> None:
+    text = (ROOT / "README.md").read_text()
+    defined = {target for _, target in _ABSOLUTE.findall(text)}
+    used = {
+        target or name
+        for name, target in re.findall(r"\[([^]`\n]+)\](?:\[([^]]+)\])?(?![(:\]])", _without_code(text))
+    }
+
+    assert not _LINK.findall(text)
+    assert used == defined
+    for target in [*defined, *_PICTURE.findall(text)]:
+        path, _, anchor = target.partition("#")
+        assert (ROOT / path).exists(), target
+        assert not anchor or anchor in anchors((ROOT / path).read_text()), target
+
+
+def _without_code(text: str) -> str:
+    return re.sub(r"(?ms)^(`{3,}).*?^\1|`[^`\n]*`", "", text)

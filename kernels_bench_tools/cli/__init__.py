@@ -23,8 +23,8 @@ def main() -> NoReturn:
         app = find_app(sys.argv[1:])
     except ModuleNotFoundError as error:
         print(
-            f"kbt: needs the package {error.name!r}, which is part of the extra `report`. "
-            "Install `kernels-bench-tools[report]`.",
+            f"kbt: needs the package {error.name!r}, which is not installed. "
+            "Run `pip install kernels-bench-tools`.",
             file=sys.stderr,
         )
         sys.exit(USER_MISTAKE)

@@ -72,7 +72,7 @@ def find_app(arguments: Sequence[str]) -> typer.Typer:
     app = typer.Typer(
         name="kbt",
         no_args_is_help=True,
-        add_completion=False,
+        add_completion=verbs is VERBS,  # needs all verbs, and takes time to set up
         pretty_exceptions_enable=False,
         rich_markup_mode="markdown",
         context_settings={"help_option_names": ["-h", "--help"]},

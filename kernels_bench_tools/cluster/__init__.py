@@ -14,7 +14,7 @@ def require_distributed() -> None:
     """Raise a ``ProjectError`` if Dask is not installed."""
     if importlib.util.find_spec("distributed") is None:
         what = "needs the package 'distributed', which comes with the extra `cluster`"
-        raise ProjectError("a cluster", what, "", "Install `kernels-bench-tools[report,cluster]`")
+        raise ProjectError("a cluster", what, "", "Install `kernels-bench-tools[cluster]`")
 
 
 def cluster_executor(address: str) -> Callable[..., Any] | None:

@@ -280,7 +280,7 @@ class ClusterExecutor:
             raise ProjectError(where, str(answer))
         if isinstance(answer, Exception):
             what = f"cannot run cells ({type(answer).__name__}: {answer})"
-            hint = "Install kernels-bench-tools[report,cluster] there, or start it with `kbt workers`"
+            hint = "Install kernels-bench-tools[cluster] there, or start it with `kbt workers`"
             raise ProjectError(where, what, "this version of kernels-bench-tools", hint)
         if not answer.has_device:
             hint = f"Start it with `kbt workers`, or with `--resources {DEVICE}=1`"
