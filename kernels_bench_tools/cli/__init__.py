@@ -5,17 +5,18 @@ from __future__ import annotations
 import sys
 from typing import NoReturn
 
-USER_MISTAKE = 1
-FAILURE = 2
-"""A result is above the roofline, a self-check failed, or a cell failed under ``--strict``."""
+FAILURE = 1
+"""Something that the command ran, measured or checked is wrong or failed."""
+USER_MISTAKE = 2
+"""An argument, a setting, a notebook or a file cannot be used as it is."""
 INTERRUPTED = 130
 
 
 def main() -> NoReturn:
     """Run the command line and exit.
 
-    Exit codes: 0 done (the report lists failed implementations), 1 a mistake of the user, 2 a result is above the
-    roofline or, with ``--strict``, a cell failed, 130 interrupted.
+    Exit codes: 0 all right, 1 something that was run, measured or checked is wrong or failed, 2 a mistake of the user,
+    130 interrupted.
     """
     try:
         from kernels_bench_tools.cli.app import find_app, run

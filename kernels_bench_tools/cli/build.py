@@ -72,8 +72,8 @@ def build(
 
     With PATHs, only those notebooks and what they need run; the report shows the last results of the others.
 
-    Failures are listed in the report, with the reason. Exit codes: 0 done, 1 usage or notebook error, 2 if a
-    result is above the roofline, or if a cell failed and --strict is given.
+    Failures are listed in the report, with the reason. Exit codes: 0 done, 1 if a result is above the
+    roofline, or if a cell failed and --strict is given, 2 usage or notebook error.
     """
     project = find_project(Path.cwd())
     earlier = read_report(previous) if previous else None  # before cells run, because it may be invalid

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from kernels_bench_tools.cli import USER_MISTAKE
+from kernels_bench_tools.cli import FAILURE
 from kernels_bench_tools.cli.options import Json
 from kernels_bench_tools.cli.output import note, print_json
 from kernels_bench_tools.errors import KbtError
@@ -29,10 +29,10 @@ def check(json: Json = False) -> int:
     advice = survey.advice() + harness_advice(project, survey)
     if json:
         print_json({"problems": [str(problem) for problem in problems], "advice": advice})
-        return USER_MISTAKE if problems else 0
+        return FAILURE if problems else 0
     for problem in problems:
         print(problem, file=sys.stderr)
     for text in advice:
         note(text)
     print(f"{len(survey.notebooks)} notebooks, {len(problems)} problems, {len(advice)} notes")
-    return USER_MISTAKE if problems else 0
+    return FAILURE if problems else 0

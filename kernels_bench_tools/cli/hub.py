@@ -71,7 +71,7 @@ def build(
 
     Cells then load these builds without the hub. Reads build.toml; kernels in Python are only copied. Run again after
     an interruption or an edit, it compiles what is missing or changed. Functions whose files are left out raise an
-    error when they are called. Exits with 2 if a kernel does not compile.
+    error when they are called. Exits with 1 if a kernel does not compile.
     """
     folder = output.absolute() if output else builds_folder(Path.cwd())
     request = BuildRequest(

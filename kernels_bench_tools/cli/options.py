@@ -91,7 +91,7 @@ PassEnv = Annotated[
         "variables that programs need (paths, CUDA, torch, threads, proxies, caches).",
     ),
 ]
-Strict = Annotated[bool, typer.Option("--strict", help="Exit with 2 if a cell failed.")]
+Strict = Annotated[bool, typer.Option("--strict", help="Exit with 1 if a cell failed.")]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 Output = Annotated[
     Path | None,

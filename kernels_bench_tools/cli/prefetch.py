@@ -52,7 +52,7 @@ def prefetch(
 
     Cells then load these kernels without the hub. Without references, downloads every kernel that a notebook
     requests with a literal get_kernel("..."). Builds are selected for the torch of this Python interpreter.
-    Exits with 2 if a kernel is not available.
+    Exits with 1 if a kernel is not available.
     """
     if lock is None:
         lock = find_project(Path.cwd()).root / LOCK_FILE
@@ -110,7 +110,7 @@ def _fetch(wanted: Sequence[KernelRequest], lock: Path) -> int:
             print(_describe(fetched), file=sys.stdout if fetched.status == "ok" else sys.stderr, flush=True)
             locked += fetched.status == "ok"
         code = process.wait()
-    if code not in {0, FAILURE}:
+    if code not in {0, 2}:
         raise KbtError("kbt prefetch", f"its process ended with exit code {code}", "", "See its output above")
     print(f"{locked} locked in {short_path(lock)}" if locked else "nothing was locked")
-    return code
+    return FAILURE if code else 0

@@ -55,7 +55,7 @@ def run_notebook(
     For an operator, print the ranking of its implementations and the results of each workload.
 
     Nothing is published. Cells measure in one process unless --processes is given; `kbt build` uses several.
-    Results of an earlier build are reused. Exits with 2 if a result is above the roofline.
+    Results of an earlier build are reused. Exits with 1 if a result is above the roofline.
     """
     project = find_project(Path.cwd())
     # A cell may be named after the path; `rpartition` would cut a path that contains a colon.

@@ -187,9 +187,9 @@ def test_broken_implementations_are_rows_and_nothing_else_is_lost(project: Path,
     assert {point.status for point in after["killed_late"].points} == {Status.OK}
 
 
-def test_a_failed_cell_runs_again_and_strict_exits_with_2(bare: Path, kbt_in: Build) -> None:
+def test_a_failed_cell_runs_again_and_strict_exits_with_1(bare: Path, kbt_in: Build) -> None:
     path = bare / "softmax" / "impls" / "plain.md"
     path.write_text(path.read_text().replace("print('hi')", "raise SystemExit(1)"))
 
-    assert kbt_in(bare, "build", "--env", "current", "--strict").returncode == 2
+    assert kbt_in(bare, "build", "--env", "current", "--strict").returncode == 1
     assert ran(kbt_in(bare, "build", "--env", "current", "--json")) == {"softmax/impls/plain.md:benchmark"}

@@ -74,7 +74,7 @@ def test_a_write_that_ends_at_any_byte_leaves_the_committed_rows(
         )
         assert committed.read_bytes() == before
         if how == "full":
-            assert done.returncode == 1
+            assert done.returncode == 2
             assert "cannot be written (File too large)" in done.stderr
             assert leftovers(committed) == []
         else:
@@ -115,7 +115,7 @@ def test_a_full_disk_leaves_the_committed_rows(
     fill()
     done = subprocess.run((*KBT, "record", "more.jsonl"), cwd=tmp_path, capture_output=True, text=True)
 
-    assert done.returncode == 1
+    assert done.returncode == 2
     assert "cannot be written (No space left on device)" in done.stderr
     assert "Traceback" not in done.stderr
     assert committed.read_bytes() == before
@@ -200,5 +200,5 @@ def refuse(folder: Path, place: str, *arguments: str) -> None:
     """Check that a command is refused in one line that names the place."""
     done = subprocess.run((*KBT, *arguments), cwd=folder, capture_output=True, text=True, timeout=60)
     (line,) = done.stderr.splitlines()
-    assert done.returncode == 1, line
+    assert done.returncode == 2, line
     assert line.startswith(f"kbt: {place}"), line

@@ -17,7 +17,7 @@ SMOKE = ("--env", "current", "--workloads", "smoke")
 
 def assert_one_line(done: subprocess.CompletedProcess[str], *parts: str) -> None:
     """A user's mistake: exit code 1, one line on stderr that names the parts, nothing on stdout."""
-    assert done.returncode == 1, done.stderr
+    assert done.returncode == 2, done.stderr
     assert done.stdout == ""
     assert "Traceback" not in done.stderr
     lines = done.stderr.strip().splitlines()

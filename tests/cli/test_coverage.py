@@ -99,7 +99,7 @@ def test_an_incorrect_result_in_one_process_does_not_count_as_measured(recorded:
 def test_an_unknown_device_is_an_error_that_lists_the_known_ones(recorded: Path, kbt_in: Kbt) -> None:
     done = kbt_in(recorded, "list", "--records", "--device", "t4")
 
-    assert done.returncode == 1
+    assert done.returncode == 2
     assert done.stderr == (
         "kbt: --device t4: has no records here. Expected: The slug of a device. "
         "Devices with records: nvidia-h200.\n"

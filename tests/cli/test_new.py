@@ -34,7 +34,7 @@ def files(project: Path) -> dict[str, bytes]:
 
 
 def assert_one_line(done: subprocess.CompletedProcess[str], *parts: str) -> None:
-    assert done.returncode == 1, done.stderr
+    assert done.returncode == 2, done.stderr
     assert done.stdout == ""
     assert len(done.stderr.strip().splitlines()) == 1, done.stderr
     for part in parts:

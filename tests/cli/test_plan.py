@@ -103,7 +103,7 @@ def test_invalid_arguments_are_a_one_line_error(
     subprocess.run(["git", "init", "-q", str(bare)], check=True)
     done = kbt_in(bare, *arguments)
 
-    assert (done.returncode, done.stdout) == (1, "")
+    assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.startswith(said)
     assert len(done.stderr.splitlines()) == 1
 

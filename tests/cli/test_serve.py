@@ -425,6 +425,6 @@ def test_a_port_in_use_is_a_one_line_error(shown: Served, root: Path) -> None:
     command = [sys.executable, "-m", "kernels_bench_tools", "serve", "--port", str(shown.port)]
     done = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False, timeout=PATIENCE)
 
-    assert done.returncode == 1
+    assert done.returncode == 2
     assert done.stderr.startswith(f"kbt: port {shown.port}: cannot be used (Address already in use).")
     assert done.stderr.count("\n") == 1

@@ -96,7 +96,7 @@ def test_a_second_run_runs_nothing_and_prints_json(project: Path) -> None:
 def test_a_mistake_is_one_line(project: Path, arguments: list[str], said: str) -> None:
     done = run_kbt(project, "suite", *arguments, CUDA_VISIBLE_DEVICES="")
 
-    assert done.returncode == 1
+    assert done.returncode == 2
     assert done.stderr.startswith(said)
     assert done.stderr.count("\n") == 1
 
@@ -107,5 +107,5 @@ def test_an_unknown_operator_in_a_suite_is_an_error_before_cells_run(project: Pa
 
     done = run_kbt(project, "suite", "wrong")
 
-    assert done.returncode == 1
+    assert done.returncode == 2
     assert done.stderr.startswith("kbt: wrong.toml: there is no operator 'layer_nrom'.")

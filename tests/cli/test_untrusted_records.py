@@ -71,7 +71,7 @@ def test_record_follows_no_link(bare: Path, kbt_in: Kbt, tmp_path: Path, link: s
 
     done = kbt_in(bare, "record", str(source))
 
-    assert done.returncode == 1
+    assert done.returncode == 2
     assert "symbolic link" in done.stderr
     assert files_below(outside) == set()
 
@@ -86,7 +86,7 @@ def test_record_keeps_a_file_with_a_bad_line_as_it_is(bare: Path, kbt_in: Kbt, t
 
     done = kbt_in(bare, "record", str(source))
 
-    assert done.returncode == 1
+    assert done.returncode == 2
     assert "another.jsonl:1: is not a record" in done.stderr
     assert (folder / "another.jsonl").read_bytes() == before
     assert (folder / "plain.jsonl").exists()

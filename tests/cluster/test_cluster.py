@@ -342,7 +342,7 @@ def test_a_lost_scheduler_is_one_error_and_ends_all_cells(workspace, stand_in_gp
     _, error = build.communicate(timeout=60)
 
     assert time.monotonic() - began < 15
-    assert build.returncode == 1
+    assert build.returncode == 2
     message = [line for line in error.splitlines() if line.startswith("kbt:")]
     assert len(message) == 1
     assert f"cluster {address}: the scheduler is gone" in message[0]

@@ -194,7 +194,7 @@ def test_a_damaged_object_is_compiled_again_or_reported_by_the_linker(place: Pla
     failed = build_source(folder, output=output)
 
     assert (again.code, again.compiled) == (0, ["shift.cpp"])
-    assert failed.code == 2
+    assert failed.code == 1
     assert "the linker failed" in failed.out
     assert "remove " in failed.out
     assert place.load(SCALE).value == 2
@@ -232,7 +232,7 @@ def test_a_file_that_does_not_compile_is_shown_and_other_kernels_are_built(place
 
     built = build_source(broken, folder, output=output)
 
-    assert built.code == 2
+    assert built.code == 1
     assert "2 of 3 files do not compile: the headers no/such.h are missing" in built.out
     assert "build.log" in built.out
     assert place.load(SCALE).value == 2
@@ -391,5 +391,5 @@ def test_the_command_builds_into_the_projects_folder(place: Place) -> None:
     )
 
     assert (done.returncode, place.load(SCALE).value) == (0, 2)
-    assert mistake.returncode == 1
+    assert mistake.returncode == 2
     assert "no-such: is not a folder" in mistake.stderr

@@ -250,7 +250,7 @@ def test_an_interpreter_without_torch_is_a_one_line_error(tmp_path: Path) -> Non
         check=False,
     )
 
-    assert done.returncode == 1
+    assert done.returncode == 2
     assert "this interpreter has no torch" in done.stderr.splitlines()[-1]
     assert not (tmp_path / "selfcheck").exists()
 

@@ -177,7 +177,7 @@ def test_a_cell_runs_again_once_its_failed_need_succeeds(workspace, monkeypatch,
     use = "```python id=use needs=a\nimport os; print(os.environ.get('UVNOTE_INPUT_A', 'nothing') != 'nothing')\n```\n"
     workspace.write("n.md", "```python id=a\nraise SystemExit('no')\n```\n\n" + use)
     code, said = kbt(workspace.root, monkeypatch, capfd, "build", "--env", "current", "--strict")
-    assert code == 2
+    assert code == 1
     assert "n.md:a  error" in said
     workspace.write("n.md", "```python id=a\nprint('mended')\n```\n\n" + use)
 
@@ -213,7 +213,7 @@ def test_a_mistake_in_a_notebook_is_one_line_and_an_exit_code(workspace, monkeyp
     workspace.write("n.md", text)
     code, told = kbt(workspace.root, monkeypatch, capfd, "build", "--env", "current")
 
-    assert code == 1
+    assert code == 2
     assert said in told
     assert told.count("\n") == 1
     assert not (workspace.root / "site").exists()
@@ -225,7 +225,7 @@ def test_a_missing_target_is_one_line_and_an_exit_code(workspace, monkeypatch, c
     arguments = ["--no-build", "--port", "0"] if verb == "serve" else ["gone.md"]
     code, told = kbt(workspace.root, monkeypatch, capfd, verb, *arguments)
 
-    assert code == 1
+    assert code == 2
     assert told.count("\n") == 1
 
 

@@ -174,7 +174,7 @@ def test_a_full_disk_is_an_error_in_one_line_and_the_build_continues_later(
     full = tree.build()
 
     (line,) = [line for line in full.lines if line.startswith("kbt: ")]
-    assert full.code == 1
+    assert full.code == 2
     assert "cannot be written (No space left on device)" in line
     assert "Traceback" not in full.stderr, full.stderr
     small_disk(20_000, "remount")
@@ -219,7 +219,7 @@ def test_what_was_measured_in_one_process_is_kept_on_a_full_disk(small_disk, tmp
     full = build_once(tree)
     kept = {cell for cell, _ in tree.stored()}
 
-    assert full.code == 1
+    assert full.code == 2
     assert "cannot be written (No space left on device)" in full.stderr
     assert len(kept) >= 2, full.stderr
     small_disk(20_000, "remount")

@@ -218,6 +218,6 @@ def test_an_invalid_option_is_an_error_in_one_line(workspace, option, value):
     command = [sys.executable, "-m", "kernels_bench_tools", "build", "--env", "current", option, value]
     done = subprocess.run(command, cwd=workspace.root, capture_output=True, text=True, check=False)
 
-    assert done.returncode == 1
+    assert done.returncode == 2
     assert done.stderr.startswith(f"kbt: {option}: ")
     assert len(done.stderr.splitlines()) == 1

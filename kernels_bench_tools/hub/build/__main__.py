@@ -58,7 +58,7 @@ _MISSING_HEADER = re.compile(r"fatal error: ([^\s:]+): No such file")
 
 
 def main(request: BuildRequest) -> int:
-    """Build the kernels; return 0, or 2 if one does not compile."""
+    """Build the kernels; return 0, or 1 if one does not compile."""
     output = Path(request.output)
     output.mkdir(parents=True, exist_ok=True)
     with (output / ".lock").open("w") as lock:
@@ -76,7 +76,7 @@ def main(request: BuildRequest) -> int:
             name = f"{plan.source.repo}  {plan.variant}  "
             print(f"✗ {name}{reason}" if reason else f"✓ {name}{done}", flush=True)
             failures |= {plan.folder: reason} if reason else {}
-    return 2 if failures else 0
+    return 1 if failures else 0
 
 
 def _compile(plans: Sequence[Plan], output: Path, compilers: Compilers, jobs: int) -> dict[Path, str]:
@@ -237,6 +237,6 @@ if __name__ == "__main__":
         sys.exit(main(msgspec.json.decode(sys.argv[1], type=BuildRequest)))
     except KbtError as error:
         print(f"kbt: {error}", file=sys.stderr)
-        sys.exit(1)
+        sys.exit(2)
     except KeyboardInterrupt:
         sys.exit(130)  # `kbt` prints the message
