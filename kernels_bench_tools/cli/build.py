@@ -7,14 +7,12 @@ from typing import Annotated, Any
 
 import typer
 
-from kernels_bench_tools.cli import FAILURE
 from kernels_bench_tools.cli import options as opt
 from kernels_bench_tools.cli.output import (
-    count_failures,
+    finish,
     finished_cells,
     note,
     print_json,
-    report_impossible,
     short_path,
     summarize_build,
 )
@@ -23,6 +21,7 @@ from kernels_bench_tools.cluster import cluster_executor
 from kernels_bench_tools.notebooks.project import Project, find_project
 from kernels_bench_tools.report.changes import read_report
 from kernels_bench_tools.report.output.folder import OutputFolder, Published
+from kernels_bench_tools.report.paths import STATUS
 from kernels_bench_tools.report.site import publish
 from kernels_bench_tools.run.build import BuildOptions
 from kernels_bench_tools.run.build import build as run_notebooks
@@ -37,6 +36,7 @@ from kernels_bench_tools.schema.build import (
     NotebookRun,
     operator_of,
 )
+from kernels_bench_tools.schema.record import Status
 from kernels_bench_tools.schema.record_io import ignore, is_plain, read_committed
 from kernels_bench_tools.schema.summary import Report, Summary
 from kernels_bench_tools.text import title_from_name
@@ -49,6 +49,7 @@ def build(
     paths: opt.Paths = None,
     env: opt.Env = "uv",
     rerun: opt.Rerun = False,
+    retry_failed: opt.RetryFailed = False,
     workloads: opt.Workloads = "",
     mode: opt.Mode = "fwd",
     jobs: opt.Jobs = 0,
@@ -72,14 +73,16 @@ def build(
 
     With PATHs, only those notebooks and what they need run; the report shows the last results of the others.
 
-    Failures are listed in the report, with the reason. Exit codes: 0 done, 1 if a result is above the
-    roofline, or if a cell failed and --strict is given, 2 usage or notebook error.
+    Failures are listed in the report, with the reason. Exit codes: 0 all right, or unsupported here; 1 a cell of this
+    build failed, or a kernel that it measured is incorrect, rejected or above the roofline, now or in stored results;
+    2 usage or notebook error; 130 interrupted. The report is written before.
     """
     project = find_project(Path.cwd())
     earlier = read_report(previous) if previous else None  # before cells run, because it may be invalid
     options = BuildOptions(
         environment=env,
         rerun=rerun,
+        retry_failed=retry_failed,
         workloads=workloads,
         mode=mode,
         processes=processes,
@@ -92,7 +95,7 @@ def build(
     else:
         print(summarize_build(result))
         print(short_path(published.index))
-    return finish_build(project, result, published, strict=strict)
+    return finish_build(result, published, strict=strict)
 
 
 def build_report(
@@ -148,8 +151,9 @@ def _summary_of_records(
                     notebook=notebook.path,
                     cell=cell.id,
                     front=notebook.front,
-                    status=cell.status,
-                    reason=cell.reason,
+                    # How its process failed is among the records.
+                    status=Status.OK if cell.workloads else cell.status,
+                    reason="" if cell.workloads else cell.reason,
                     directory=str((project.root / path).parent),
                 )
                 needs.cells.append(need)
@@ -165,12 +169,11 @@ def run_cells(project: Project, targets: list[str], options: BuildOptions) -> Bu
         return run_notebooks(project, targets, options, progress)
 
 
-def finish_build(project: Project, result: BuildRun, published: Published, *, strict: bool) -> int:
+def finish_build(result: BuildRun, published: Published, *, strict: bool) -> int:
     """Print what is wrong with a build on stderr, and return the exit code."""
     for link in published.dead_links:
         note(f"broken link: {link}")
-    impossible = report_impossible(project, finished_cells(result))
-    return FAILURE if impossible or (strict and count_failures(result)) else 0
+    return finish(result, strict=strict, see=short_path(published.index.parent / STATUS))
 
 
 def _as_data(result: BuildRun, published: Published) -> dict[str, Any]:
@@ -182,6 +185,8 @@ def _as_data(result: BuildRun, published: Published) -> dict[str, Any]:
                 "cell": name,
                 "status": cell.status,
                 "reason": cell.reason,
+                "workloads": cell.workloads,
+                "expected": cell.expected,
                 "cached": cell.cached,
                 "seconds": round(cell.seconds, 3),
                 "exit_code": cell.exit_code,

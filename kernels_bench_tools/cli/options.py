@@ -73,6 +73,13 @@ Cluster = Annotated[
 Rerun = Annotated[
     bool, typer.Option("--rerun", help="Run the selected cells even if their inputs did not change.")
 ]
+RetryFailed = Annotated[
+    bool,
+    typer.Option(
+        "--retry-failed",
+        help="Run cells again that failed, or whose kernels are wrong, although nothing about them has changed.",
+    ),
+]
 MemoryLimit = Annotated[
     str,
     typer.Option(
@@ -91,7 +98,7 @@ PassEnv = Annotated[
         "variables that programs need (paths, CUDA, torch, threads, proxies, caches).",
     ),
 ]
-Strict = Annotated[bool, typer.Option("--strict", help="Exit with 1 if a cell failed.")]
+Strict = Annotated[bool, typer.Option("--strict", help="Exit with 1 also if a cell is unsupported here.")]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 Output = Annotated[
     Path | None,

@@ -1,22 +1,21 @@
-"""What verbs print after a build: JSON, paths, counts, and rows above the roofline."""
+"""What verbs print after a build: JSON, paths, counts, and the cells that need a look."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
+from kernels_bench_tools.cli import FAILURE
 from kernels_bench_tools.errors import RecordError
 from kernels_bench_tools.notebooks.project import Project
 from kernels_bench_tools.schema.build import BuildRun, CellRun
 from kernels_bench_tools.schema.record import Record, Status
 from kernels_bench_tools.schema.record_io import Owner, ignore, is_plain, read_records
 from kernels_bench_tools.text import visible
-
-FAILURES = frozenset(Status) - {Status.OK, Status.UNSUPPORTED}
 
 
 def print_json(data: Any) -> None:
@@ -60,19 +59,61 @@ def finished_cells(result: BuildRun) -> list[tuple[str, CellRun]]:
     ]
 
 
-def count_failures(result: BuildRun) -> int:
-    """Return how many cells failed; an unsupported cell did not."""
-    return sum(cell.status in FAILURES for _, cell in finished_cells(result))
-
-
 def summarize_build(result: BuildRun) -> str:
     """Return one line that counts cells by how they ended."""
     cells = [cell for _, cell in finished_cells(result)]
     unsupported = sum(cell.status is Status.UNSUPPORTED for cell in cells)
     started = [cell for cell in cells if cell.exit_code is not None or cell.status is not Status.UNSUPPORTED]
     cached = sum(cell.cached for cell in started)
-    ran = len(started) - cached
-    return f"{plural(ran, 'cell')} ran, {cached} unchanged, {unsupported} unsupported here, {count_failures(result)} failed"
+    ran, failed = len(started) - cached, sum(_is_wrong(cell) for cell in cells)
+    stored = sum(_is_wrong(cell) and cell.cached for cell in cells)
+    again = f", {stored} of them not run again (see --retry-failed)" if stored else ""
+    return f"{plural(ran, 'cell')} ran, {cached} unchanged, {unsupported} unsupported here, {failed} failed{again}"
+
+
+def finish(result: BuildRun, *, strict: bool, see: str = "") -> int:
+    """Print on stderr which cells of a command need a look, and return its exit code.
+
+    Cells of other commands, whose last results the report shows as well, do not count. With ``strict``, cells that are
+    unsupported do. ``see`` is where the reasons are.
+    """
+    selected = set(result.selected)
+    cells = [(name, cell) for name, cell in finished_cells(result) if name in selected]
+    _note_expectations(result, dict(cells))
+    wrong = [
+        f"{name.removesuffix(':benchmark')} ({_outcome(cell)})"
+        for name, cell in cells
+        if _is_wrong(cell) or (strict and cell.status is Status.UNSUPPORTED and not cell.expected)
+    ]
+    if not wrong:
+        return 0
+    verb = "needs" if len(wrong) == 1 else "need"
+    where = f" See {see}" if see else ""
+    print(
+        visible(f"kbt: {len(wrong)} of {plural(len(cells), 'cell')} {verb} a look: {few(wrong)}.{where}"),
+        file=sys.stderr,
+    )
+    return FAILURE
+
+
+def _is_wrong(cell: CellRun) -> bool:
+    return cell.status is not None and cell.status.failed and not cell.expected
+
+
+def _outcome(cell: CellRun) -> str:
+    assert cell.status is not None
+    return ": ".join(filter(None, (cell.status.label, cell.counts)))
+
+
+def _note_expectations(result: BuildRun, cells: Mapping[str, CellRun]) -> None:
+    """Print which of these cells are wrong as their notebooks expect, and which are right although it is expected."""
+    for notebook in result.notebooks:
+        for cell in (cells.get(f"{notebook.path}:{one.id}") for one in notebook.cells):
+            if cell and cell.expected:
+                note(f"{notebook.path} is {_outcome(cell)}, as expected: {cell.expected}")
+            elif cell and cell.workloads.keys() == {Status.OK}:
+                for status in notebook.front.expect:
+                    note(f"{notebook.path} expects {status}, and no workload is. Remove it from `expect`")
 
 
 def cell_records(project: Project, cell: CellRun, owner: Owner | None = None) -> Iterator[Record]:
@@ -85,16 +126,3 @@ def cell_records(project: Project, cell: CellRun, owner: Owner | None = None) ->
 def note_problem(error: RecordError) -> None:
     """Print that a line of a file is left out, and why, on stderr."""
     note(f"left out: {error}")
-
-
-def report_impossible(project: Project, cells: Iterable[tuple[str, CellRun]]) -> int:
-    """Print each row above the roofline on stderr, and return how many there are."""
-    found = {
-        (name, record.workload): record.err.msg if record.err else "no reason recorded"
-        for name, cell in cells
-        for record in cell_records(project, cell)
-        if record.outcome is Status.EXCEEDS_PHYSICS
-    }
-    for (name, workload), reason in found.items():
-        print(visible(f"kbt: {name}: {workload} is above the roofline: {reason}"), file=sys.stderr)
-    return len(found)

@@ -32,6 +32,7 @@ def plan(
     env: opt.Env = "uv",
     workloads: opt.Workloads = "",
     mode: opt.Mode = "fwd",
+    retry_failed: opt.RetryFailed = False,
     processes: opt.Processes = 0,
     output: Annotated[Literal["text", "json"], typer.Option("--format", help="Output format.")] = "text",
 ) -> None:
@@ -49,7 +50,9 @@ def plan(
         else:
             print(visible(_describe_affected(affected)))
         return
-    options = BuildOptions(environment=env, workloads=workloads, mode=mode, processes=processes)
+    options = BuildOptions(
+        environment=env, workloads=workloads, mode=mode, processes=processes, retry_failed=retry_failed
+    )
     cells = plan_build(project, paths or [], options)
     if output == "json":
         counts = {action.value: 0 for action in PlannedAction} | Counter(cell.action.value for cell in cells)

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
 # Variables that make rich treat a pipe as a terminal.
 _FORCED = {"FORCE_COLOR", "TTY_COMPATIBLE", "TTY_INTERACTIVE"}
-_MARKS = {Status.OK: "✓", Status.UNSUPPORTED: "–"}
 
 
 def make_progress() -> PlainProgress:
@@ -115,9 +114,10 @@ class _LiveProgress(PlainProgress):
 def _describe(name: str, run: CellRun) -> str:
     """Return one line on how a cell ended."""
     assert run.status is not None
-    mark = _MARKS.get(run.status, "✗")
+    time = "cached" if run.cached else f"{run.seconds:.1f} s" if run.exit_code is not None else ""
+    details = ", ".join(filter(None, (time, run.counts)))
     if run.status is Status.OK:
-        return f"{mark} {name}  {'cached' if run.cached else f'{run.seconds:.1f} s'}"
-    if run.status is Status.UNSUPPORTED and run.exit_code is None:
-        return f"{mark} {name}  unsupported: {run.reason}"
-    return f"{mark} {name}  {run.status.value} after {run.seconds:.1f} s: {run.reason}"
+        return f"✓ {name}  {details}"
+    mark = "✗" if run.status.failed and not run.expected else "–"
+    expected = " as expected" if run.expected else ""
+    return f"{mark} {name}  {run.status.label}{expected}{f', {details}' if details else ''}: {run.reason}"

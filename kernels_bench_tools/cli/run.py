@@ -10,15 +10,12 @@ from typing import Annotated, Any
 
 import typer
 
-from kernels_bench_tools.cli import FAILURE
 from kernels_bench_tools.cli import options as opt
 from kernels_bench_tools.cli.build import run_cells
 from kernels_bench_tools.cli.output import (
-    FAILURES,
     cell_records,
-    finished_cells,
+    finish,
     print_json,
-    report_impossible,
 )
 from kernels_bench_tools.cli.tables import comparison_table, count_processes, processes_suffix, table_console
 from kernels_bench_tools.cluster import cluster_executor
@@ -40,6 +37,7 @@ def run_notebook(
     notebook: Annotated[str, typer.Argument(metavar="NOTEBOOK[:CELL]", help=_NOTEBOOK_HELP)],
     env: opt.Env = "uv",
     rerun: opt.Rerun = False,
+    retry_failed: opt.RetryFailed = False,
     workloads: opt.Workloads = "",
     mode: opt.Mode = "fwd",
     jobs: opt.Jobs = 0,
@@ -55,7 +53,7 @@ def run_notebook(
     For an operator, print the ranking of its implementations and the results of each workload.
 
     Nothing is published. Cells measure in one process unless --processes is given; `kbt build` uses several.
-    Results of an earlier build are reused. Exits with 1 if a result is above the roofline.
+    Results of an earlier build are reused. Exit codes are those of `kbt build`.
     """
     project = find_project(Path.cwd())
     # A cell may be named after the path; `rpartition` would cut a path that contains a colon.
@@ -67,6 +65,7 @@ def run_notebook(
     options = BuildOptions(
         environment=env,
         rerun=tuple(targets) if rerun else False,
+        retry_failed=retry_failed,
         workloads=workloads,
         mode=mode,
         processes=processes,
@@ -86,10 +85,7 @@ def run_notebook(
         print_json([one.as_data() for one in shown])
     else:
         _print_results(shown)
-    compared = {*names, *baselines}
-    cells = [cell for cell in finished_cells(result) if cell[0].rpartition(":")[0] in compared]
-    failed = strict and any(one.cell.status in FAILURES for one in shown)
-    return FAILURE if report_impossible(project, cells) or failed else 0
+    return finish(result, strict=strict)
 
 
 def _baselines_of(project: Project, name: str) -> list[str]:
@@ -146,6 +142,8 @@ class _CellResult:
             "cell": f"{self.entry.path}:{self.cell.id}",
             "status": self.cell.status,
             "reason": self.cell.reason,
+            "workloads": self.cell.workloads,
+            "expected": self.cell.expected,
             "cached": self.cell.cached,
             "baseline": title,
             "processes": count_processes(self.records),
@@ -185,8 +183,9 @@ def _print_comparison(one: _CellResult) -> None:
     elif one.cell.stdout:
         printed = (one.project.root / one.cell.stdout).read_text(encoding="utf-8", errors="replace")
         print(visible(printed), end="")
-    if one.cell.status in FAILURES:
-        console.print(visible(f"{one.cell.status}: {one.cell.reason}"), style="red", markup=False)
+    if one.cell.status and one.cell.status.failed and not rows:
+        console.print(visible(f"{one.cell.status.label}: {one.cell.reason}"), style="red", markup=False)
+    if one.cell.exit_code and one.cell.stderr:
         console.print(f"log: {one.cell.stderr}", markup=False)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -39,8 +38,7 @@ def serve(
     scroll position. Edited prose runs no cell. Errors are shown in the terminal and in the open pages, above the last
     good report. A file that changes during a build starts another build after it.
 
-    Measuring cells run in one process, as with `kbt run`; `kbt build` uses several. A failed cell runs again only
-    after its inputs were edited.
+    Measuring cells run in one process, as with `kbt run`; `kbt build` uses several.
     """
     project = find_project(Path.cwd())
     site = project.root / SITE
@@ -69,10 +67,9 @@ def _rebuild(root: Path, targets: list[str], options: BuildOptions, server: Serv
             project = find_project(root)  # again, because its settings may have changed
             result, published = build_report(project, targets, options)
             print(summarize_build(result), file=sys.stderr, flush=True)
-            finish_build(project, result, published, strict=False)
+            finish_build(result, published, strict=False)
             server.update(new_report=bool(published.written or published.removed))
         except (KbtError, OSError) as error:
             print(f"kbt: {error}", file=sys.stderr, flush=True)
             server.update(error=str(error))
         print(f"changed: {few(watcher.wait())}", file=sys.stderr, flush=True)
-        options = replace(options, retry=False)

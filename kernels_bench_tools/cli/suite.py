@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -41,6 +42,7 @@ def suite(
     ] = False,
     env: opt.Env = "uv",
     rerun: opt.Rerun = False,
+    retry_failed: opt.RetryFailed = False,
     jobs: opt.Jobs = 0,
     processes: opt.Processes = 0,
     cluster: opt.Cluster = "",
@@ -64,6 +66,7 @@ def suite(
     options = BuildOptions(
         environment=env,
         rerun=rerun,
+        retry_failed=retry_failed,
         workloads=chosen.workloads if full else chosen.rows_by_set(kind)[0][0],
         processes=processes,
         executor=cluster_executor(cluster),
@@ -72,7 +75,14 @@ def suite(
     notebook = f"{FOLDER}/{name}.md"
     targets = [*(f"{operator}/impls" for operator in chosen.operators), notebook]
     result, published = build_report(project, targets, options, output)
-    report = _report(project, result, notebook)
+    try:
+        report = _report(project, result, notebook)
+    except SuiteError as error:
+        code = finish_build(result, published, strict=strict)
+        if not code:
+            raise
+        print(f"kbt: {error}", file=sys.stderr)
+        return code
     here = [one for one in report.devices if one.slug == result.device.slug]
     report = msgspec.structs.replace(report, devices=here)
     if json:
@@ -81,7 +91,7 @@ def suite(
         print(visible(report_text(report)))
         print(summarize_build(result))
         print(short_path(published.index.parent / FOLDER / f"{name}.html"))
-    return finish_build(project, result, published, strict=strict)
+    return finish_build(result, published, strict=strict)
 
 
 def _find(project: Project, name: str) -> Suite:

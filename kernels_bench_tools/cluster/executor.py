@@ -144,7 +144,7 @@ class ClusterExecutor:
             changes = {name: change for name, task in waiting.items() if (change := task.changed_input())}
             for name, change in changes.items():
                 task, failure = waiting.pop(name), outdated(f"{change} since this build began")
-                results[task.node.name] = finish(task, Status.INVALID, failure)
+                results[task.node.name] = finish(task, Status.INVALID, failure, transient=True)
             if changes:
                 continue
             entries = self._try(attempt, shipment, share)
@@ -165,7 +165,7 @@ class ClusterExecutor:
                 task = waiting.pop(attempt.cell)
                 message = f"its worker was lost {MAX_LOSSES} times while it ran"
                 failure = Failure(type="WorkerLost", msg=message)
-                results[task.node.name] = finish(task, Status.CRASHED, failure)
+                results[task.node.name] = finish(task, Status.CRASHED, failure, transient=True)
         return results
 
     def _try(self, attempt: _Attempt, shipment: Shipment, share: float) -> dict[str, PackedEntry] | None:

@@ -14,9 +14,12 @@ import yaml
 from kernels_bench_tools.errors import NotebookError
 from kernels_bench_tools.schema.build import FrontMatter
 from kernels_bench_tools.schema.device import Device
+from kernels_bench_tools.schema.record import Status
 from kernels_bench_tools.text import did_you_mean
 
 DEVICE_KINDS = ("cuda", "rocm", "xpu", "mps", "cpu")
+EXPECTABLE = tuple(status.value for status in Status if status.failed or status is Status.UNSUPPORTED)
+"""The statuses that ``expect`` may name."""
 
 _TYPES: dict[str, Any] = {
     "title": str,
@@ -26,6 +29,7 @@ _TYPES: dict[str, Any] = {
     "baseline": bool,
     "requires": list[str],
     "links": dict[str, str],
+    "expect": dict[str, str],
     "platforms": list[str] | str,
     "platform": list[str] | str,
     "theme": str,
@@ -143,6 +147,15 @@ def _check_keys(where: str, block: Sequence[str], data: dict[str, Any]) -> list[
             problems.append(
                 NotebookError(at, f"requires {kind!r}", f"Device kinds are {', '.join(DEVICE_KINDS)}", hint)
             )
+    expect = data.get("expect")
+    for status, reason in expect.items() if isinstance(expect, dict) else ():
+        at = f"{where}:{_line_of('expect', block)}"
+        if status not in EXPECTABLE:
+            what, expected = f"expect has {status!r}", f"A status of workloads: {', '.join(EXPECTABLE)}"
+            problems.append(NotebookError(at, what, expected, did_you_mean(str(status), EXPECTABLE)))
+        elif not isinstance(reason, str) or not reason.strip():
+            what = f"expect has no reason for {status!r}"
+            problems.append(NotebookError(at, what, f'A sentence: `expect: {{ {status}: "why" }}`'))
     return problems
 
 

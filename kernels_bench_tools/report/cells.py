@@ -10,7 +10,7 @@ from pathlib import Path
 from markupsafe import Markup
 
 from kernels_bench_tools.report.artifacts import Artifact, ArtifactPreview, link, preview
-from kernels_bench_tools.report.labels import Label, status_label
+from kernels_bench_tools.report.labels import Label, cell_label
 from kernels_bench_tools.report.page import Page
 from kernels_bench_tools.report.paths import SitePaths
 from kernels_bench_tools.schema.build import CellRun, NotebookRun
@@ -146,7 +146,7 @@ class CellViews:
         artifacts = [artifact for artifact in self.artifacts if artifact.cell == cell.id]
         return CellSection(
             run=cell,
-            label=status_label(cell.status),
+            label=cell_label(cell),
             code=highlighted(cell.code),
             ids={kind: self.page.unique_id(f"{kind}-{cell.id}") for kind in ("cell", "code", "output")},
             logs=[

@@ -13,7 +13,7 @@ from kernels_bench_tools.report.artifacts import Artifact
 from kernels_bench_tools.report.labels import Label, status_label
 from kernels_bench_tools.report.operators import OperatorReport
 from kernels_bench_tools.report.page import Page
-from kernels_bench_tools.schema.build import operator_of
+from kernels_bench_tools.schema.build import CellRun, NotebookRun, operator_of
 from kernels_bench_tools.schema.device import Device
 from kernels_bench_tools.schema.record import Status
 from kernels_bench_tools.schema.record_io import cell_owner, is_plain, read_committed, read_records
@@ -77,6 +77,17 @@ def record_problems(
             owner = cell_owner(one.notebook, device)
             read_records(one.file, f"{one.notebook} {one.name}", found.append, owner)
     return list(map(str, found))
+
+
+def failed_cells(notebooks: Iterable[NotebookRun]) -> list[tuple[NotebookRun, CellRun]]:
+    """Return the cells whose last result on this machine is wrong or failed, as far as that is not expected first."""
+    found = [
+        (notebook, cell)
+        for notebook in notebooks
+        for cell in notebook.cells
+        if cell.status is not None and cell.status.failed
+    ]
+    return sorted(found, key=lambda pair: bool(pair[1].expected))
 
 
 def _place(status: Status) -> tuple[bool, int]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from kernels_bench_tools.schema.build import CellRun
 from kernels_bench_tools.schema.record import Status
 from kernels_bench_tools.schema.summary import Verdict
 
@@ -43,6 +44,12 @@ def status_label(status: Status | None) -> Label:
         return Label("○", "not run", "muted")
     glyph, tone = _STATUS.get(status, ("✗", "bad"))
     return Label(glyph, status.label, tone)
+
+
+def cell_label(cell: CellRun) -> Label:
+    """Return the label of a cell's status; one that its notebook expects is not marked as bad."""
+    label = status_label(cell.status)
+    return Label(label.glyph, f"{label.word}, as expected", "muted") if cell.expected else label
 
 
 def check_label(passed: bool) -> Label:

@@ -13,7 +13,7 @@ import msgspec
 
 from kernels_bench_tools.file_io import read_struct
 from kernels_bench_tools.report.artifacts import Artifact, notebook_artifacts
-from kernels_bench_tools.report.labels import Label, status_label
+from kernels_bench_tools.report.labels import Label, cell_label, status_label
 from kernels_bench_tools.report.page import Page
 from kernels_bench_tools.report.paths import SitePaths, backward_page, page_path
 from kernels_bench_tools.report.rows import DeviceResults, ViewRow, by_device, is_forward, view_slug
@@ -66,7 +66,7 @@ class Implementation:
         if not cells:
             return status_label(None), ""
         shown = next((cell for cell in cells if cell.status is not None and not cell.status.ran), cells[0])
-        return status_label(shown.status), shown.reason
+        return cell_label(shown), shown.expected or shown.reason
 
 
 @dataclass(frozen=True)

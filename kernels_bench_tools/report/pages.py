@@ -13,7 +13,7 @@ from kernels_bench_tools.report.cells import OPERATORS, Body, CellViews, Heading
 from kernels_bench_tools.report.changes import changes_since
 from kernels_bench_tools.report.details import device_details
 from kernels_bench_tools.report.devices import ReportDevice
-from kernels_bench_tools.report.failures import failure_groups, record_problems
+from kernels_bench_tools.report.failures import failed_cells, failure_groups, record_problems
 from kernels_bench_tools.report.layout import Site, blank_notebook, render
 from kernels_bench_tools.report.operators import OperatorReport, notebook_title
 from kernels_bench_tools.report.page import Page
@@ -246,6 +246,10 @@ def status_page(site: Site) -> str:
         blank_notebook("Failures", "All failures over all operators and devices, with the reason."),
         origins=view_origins(views),
         groups=failure_groups(site.operators, page),
+        cells=[
+            (f"{notebook.path}:{cell.id}", page.url(site.paths.pages[notebook.path]), cell)
+            for notebook, cell in failed_cells(site.build.notebooks)
+        ],
         problems=record_problems(site.root, site.operators, site.artifacts, site.build.device),
         operators=site.operators,
         total=sum(len(row.points) for view in views for row in view.rows),

@@ -60,6 +60,7 @@ def environment() -> Environment:
         terminal=cells.plain_text,
         csp_hash=_csp_hash,
         status=labels.status_label,
+        cell_label=labels.cell_label,
         passed=labels.check_label,
         verdict=labels.verdict_label,
         peak=labels.peak_name,

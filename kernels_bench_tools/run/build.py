@@ -71,7 +71,7 @@ class BuildOptions:
     """Makes what the cells run on; None for this machine."""
     quick: bool = False
     """One process is enough for cells that have no results of the default number of processes."""
-    retry: bool = True
+    retry_failed: bool = False
     """Run cells that failed again, although nothing about them has changed."""
     memory_limit: int = 0
     """Bytes that the processes of one cell may hold; 0 for the project's setting."""
@@ -156,7 +156,7 @@ def _build(
         checkout=checkout,
         progress=progress,
         policy=policy,
-        retry=options.retry,
+        retry_failed=options.retry_failed,
     )
     try:
         execution.run(cells, rerun)
@@ -181,9 +181,10 @@ def _describe(
 
     def describe(name: CellName, cell: Cell) -> CellRun:
         if cell.commented:
-            return describe_cell(project, cell, None, cached=False)
+            return describe_cell(project, cell, None, cached=False, expect={})
         entry = execution.results.get(name) or cache.last(name)
-        run = describe_cell(project, cell, entry, cached=entry is not None and name not in execution.ran)
+        cached = entry is not None and name not in execution.ran
+        run = describe_cell(project, cell, entry, cached, survey.notebooks[name.notebook].front.expect)
         folders = execution.unfinished.get(name, [])
         run.unfinished = [project.relative(path) for one in folders for path in sorted(one.rglob("*.jsonl"))]
         return run
@@ -201,6 +202,7 @@ def _describe(
         device=execution.executor.device,
         environment=options.environment,
         notebooks=described,
+        selected=sorted(map(str, execution.results)),
     )
 
 

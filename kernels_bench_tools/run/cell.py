@@ -16,9 +16,9 @@ from kernels_bench_tools.notebooks.graph import CellName, Graph, Node
 from kernels_bench_tools.notebooks.project import CellPolicy, Project
 from kernels_bench_tools.run.cache.entry import LOGS, Draft, Entry, StoredResult
 from kernels_bench_tools.run.cell_outputs import Collected
-from kernels_bench_tools.run.cell_records import add_failure, check_records
+from kernels_bench_tools.run.cell_records import add_failure, check_records, read_outcome
 from kernels_bench_tools.run.environment.base import Prepared
-from kernels_bench_tools.run.log_text import failure_from_log, is_out_of_memory, last_line
+from kernels_bench_tools.run.log_text import failure_from_log, is_disk_full, is_out_of_memory, last_line
 from kernels_bench_tools.run.process.judge import Gate
 from kernels_bench_tools.run.process.run import LOG_LIMIT, Exit, Stop
 from kernels_bench_tools.schema.build import (
@@ -31,6 +31,7 @@ from kernels_bench_tools.schema.build import (
     Needs,
 )
 from kernels_bench_tools.schema.device import Device
+from kernels_bench_tools.schema.outcome import Outcome, cell_status
 from kernels_bench_tools.schema.record import Failure, Status
 from kernels_bench_tools.text import environment_key
 from kernels_bench_tools.text import size as readable_size
@@ -41,6 +42,8 @@ autotuning; with much more, one cell that hangs would hold a device for most of 
 _LISTED_REFUSALS = 10
 _RUN = "run_benchmark"
 """In the code of cells whose files can only be records."""
+_FROM_OUTSIDE = {signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP}
+"""Signals of other processes: of a user, or of a system without memory."""
 _COMPLETE_MESSAGES = {"Flood", "Resolution", "MemoryLimit", "SIGABRT", "SIGKILL"}
 """Failures whose message needs no type before it."""
 
@@ -132,8 +135,8 @@ def _stem_key(notebook: str) -> str:
     return environment_key(notebook.rpartition("/")[2].removesuffix(".md"))
 
 
-def conclude(task: CellTask, end: Exit, collected: Collected) -> StoredResult:
-    """Return the result of a cell whose process has ended."""
+def conclude(task: CellTask, end: Exit, collected: Collected, *, transient: bool) -> StoredResult:
+    """Return the result of a cell whose process has ended; ``transient`` is whether something outside ended it."""
     status, failure = _status(task, end, collected)
     lines = [f"kbt: did not keep {name}: {why}\n" for name, why in collected.refused.items()]
     if lines[_LISTED_REFUSALS:]:
@@ -141,7 +144,8 @@ def conclude(task: CellTask, end: Exit, collected: Collected) -> StoredResult:
     if lines:
         with task.draft.stderr.open("ab") as file:
             file.write("".join(lines).encode())
-    return finish(task, status, failure, seconds=end.seconds, exit_code=end.code)
+    transient = transient or (failure is not None and is_disk_full(failure))
+    return finish(task, status, failure, seconds=end.seconds, exit_code=end.code, transient=transient)
 
 
 def calls_harness(cell: Cell) -> bool:
@@ -149,17 +153,22 @@ def calls_harness(cell: Cell) -> bool:
     return cell.measures and "kernels_bench_tools" in cell.code and _RUN in cell.code
 
 
-def run_judged(run: Callable[..., Exit], gate: Gate, task: CellTask) -> tuple[Exit, dict[str, str]]:
-    """Run a cell; after a crash again, for the workloads that are left. Return its end and the judge's record files."""
-    end = run()
+def run_judged(run: Callable[..., Exit], gate: Gate, task: CellTask) -> tuple[Exit, dict[str, str], bool]:
+    """Run a cell; after a crash again, for the workloads that are left.
+
+    Return its end, the judge's record files, and whether a signal of ``_FROM_OUTSIDE`` ended one of its processes.
+    """
+    end, killed = run(), False
     while True:
+        number = -end.code if end.code < 0 else end.code - 128  # as shells report it
+        killed = killed or (end.stop is None and number in _FROM_OUTSIDE)
         ended = Ended()
         if end.code or end.stop:
             status, failure = failed_status(task, end)
             ended = Ended(status=status, failure=failure, crashed=end.code < 0 and end.stop is None)
         verdict = gate.end(ended)
         if verdict is None or not verdict.more:
-            return end, verdict.files if verdict else {}
+            return end, verdict.files if verdict else {}, killed
         end = run(append=True)
 
 
@@ -171,8 +180,12 @@ def finish(
     seconds: float = 0.0,
     exit_code: int | None = None,
     started: bool = True,
+    transient: bool = False,
 ) -> StoredResult:
-    """Return the result of a cell; a failure is added to the records of a cell that measures."""
+    """Return the result of a cell; a failure is added to the records of a cell that measures.
+
+    ``transient`` is whether it failed for a reason outside of the cell.
+    """
     if failure is not None and task.cell.measures:
         add_failure(task.draft.artifacts, task.cell.outputs, task.context, task.device, status, failure)
     return StoredResult(
@@ -182,6 +195,7 @@ def finish(
         seconds=round(seconds, 3),
         exit_code=exit_code,
         started=started,
+        transient=transient,
     )
 
 
@@ -241,8 +255,14 @@ def _reason(status: Status, failure: Failure | None) -> str:
     return failure.msg
 
 
-def describe_cell(project: Project, cell: Cell, entry: Entry | None, cached: bool) -> CellRun:
-    """Return a cell and its last result as pages show it; ``cached`` is whether this build did not run it."""
+def describe_cell(
+    project: Project, cell: Cell, entry: Entry | None, cached: bool, expect: Mapping[str, str]
+) -> CellRun:
+    """Return a cell and its last result as pages show it.
+
+    ``cached`` is whether this build did not run it, ``expect`` the statuses that its notebook expects, with reasons.
+    Its status follows from those of its workloads, and from how its process ended if that failed.
+    """
     run = CellRun(
         id=cell.id,
         code=cell.code,
@@ -260,7 +280,13 @@ def describe_cell(project: Project, cell: Cell, entry: Entry | None, cached: boo
         return f"{inside}/{name}" if os.stat(f"{folder}/{name}").st_size else ""  # noqa: PTH116 - much faster
 
     result = entry.result
-    run.status, run.reason, run.cached = result.status, result.reason, cached
+    outcome = result.outcome or (read_outcome(entry.artifacts) if cell.measures else Outcome())
+    found = dict(outcome.reasons)
+    if result.status is not Status.OK or not found:
+        found[result.status] = result.reason
+    run.status = cell_status([one for one in found if one.failed and one.value not in expect] or found)
+    run.reason, run.expected = found[run.status], expect.get(run.status.value, "")
+    run.workloads, run.disturbed, run.cached = outcome.workloads, outcome.disturbed, cached
     run.seconds, run.exit_code = result.seconds, result.exit_code
     run.stdout, run.stderr, run.environment_log = map(log, LOGS)
     run.artifacts = {name: f"{inside}/artifacts/{name}" for name in result.artifacts}

@@ -16,6 +16,7 @@ from kernels_bench_tools.notebooks.project import is_pattern
 from kernels_bench_tools.run.cache.entry import Draft, Entry, StoredResult
 from kernels_bench_tools.schema.build import CellContext
 from kernels_bench_tools.schema.device import Device
+from kernels_bench_tools.schema.outcome import Outcome, outcome_of
 from kernels_bench_tools.schema.record import SCHEMA, Environment, Failure, Judged, Record, Status
 from kernels_bench_tools.schema.record_io import (
     ignore,
@@ -67,10 +68,16 @@ def mark_unjudged(folder: Path, except_for: Collection[str], process: int) -> No
                     path.write_bytes(b"".join(msgspec.json.encode(one) + b"\n" for one in marked))
 
 
+def read_outcome(folder: Path) -> Outcome:
+    """Return how the workloads in the artifacts of a cell, or of one of its processes, ended."""
+    return outcome_of(
+        record for path in sorted(folder.rglob("*.jsonl")) for record in read_records(path, on_problem=ignore)
+    )
+
+
 def measured_nothing(folder: Path) -> bool:
     """Return whether all records in the artifacts of a successful process are ``unsupported``."""
-    records = [record for path in folder.rglob("*.jsonl") for record in read_records(path, on_problem=ignore)]
-    return all(record.outcome is Status.UNSUPPORTED for record in records)
+    return read_outcome(folder).reasons.keys() <= {Status.UNSUPPORTED}
 
 
 def add_failure(
@@ -126,7 +133,8 @@ def merge_processes(draft: Draft, runs: Sequence[Entry], processes: int, seconds
     _merge_logs(draft.stdout, [run.stdout for run in runs], processes)
     _merge_logs(draft.stderr, [run.stderr for run in runs], processes)
     result = next((run.result for run in runs if run.result.status is not Status.OK), runs[0].result)
-    return msgspec.structs.replace(result, seconds=round(seconds, 3))
+    transient = any(run.result.transient for run in runs)
+    return msgspec.structs.replace(result, seconds=round(seconds, 3), transient=transient)
 
 
 def _merge_records(target: Path, folders: Sequence[Path]) -> None:

@@ -170,7 +170,7 @@ class LocalExecutor:
             made = self._make(Path(prepared.script), task.draft.environment_log)
             if made.files:  # also for the other cells that share it
                 prepared.files.adopt(made.files)
-            return replace(prepared, reason=made.reason)
+            return replace(prepared, reason=made.reason, unsolvable=made.unsolvable)
 
     def measure(self, session: Session) -> None:
         """Run a session while holding this machine's device among all builds of this user."""
@@ -183,9 +183,11 @@ class LocalExecutor:
         try:
             prepared = self._renew(task)
             if prepared.reason:
-                return finish(task, Status.ERROR, Failure(type="Resolution", msg=prepared.reason))
+                failure = Failure(type="Resolution", msg=prepared.reason)
+                return finish(task, Status.ERROR, failure, transient=not prepared.unsolvable)
             if changed := task.changed_input():
-                return finish(task, Status.INVALID, outdated(f"{changed} since this build began"))
+                failure = outdated(f"{changed} since this build began")
+                return finish(task, Status.INVALID, failure, transient=True)
             with tempfile.TemporaryDirectory(dir=reaper().folder, ignore_cleanup_errors=True) as folder:
                 result = self._run(task, prepared.python, Path(folder), tail.look, turn)
             changed = task.changed_input()
@@ -198,9 +200,17 @@ class LocalExecutor:
             shutil.rmtree(task.draft.artifacts)
             task.draft.artifacts.mkdir()
             failure = outdated(without_paths(f"{changed} while it ran".encode(), self._hidden).decode())
-            return finish(task, Status.INVALID, failure, seconds=result.seconds, exit_code=result.exit_code)
+            return finish(
+                task,
+                Status.INVALID,
+                failure,
+                seconds=result.seconds,
+                exit_code=result.exit_code,
+                transient=True,
+            )
         except OSError as error:
-            return finish(task, Status.ERROR, Failure(type=type(error).__name__, msg=str(error)))
+            failure = Failure(type=type(error).__name__, msg=str(error))
+            return finish(task, Status.ERROR, failure, transient=True)
 
     def _run(
         self, task: CellTask, python: str, folder: Path, watch: Callable[[], None], turn: Turn | None
@@ -246,13 +256,16 @@ class LocalExecutor:
                         waiting=gate.waits,
                     )
 
-            end, judged = run_judged(run, gate, task)
+            end, judged, transient = run_judged(run, gate, task)
             try:
                 collected = collect_outputs(
                     work_fd, task.cell.outputs, task.draft.artifacts, task.policy.artifact_limit, judged
                 )
             except OSError as error:  # usually a full disk; what was copied before is complete
-                collected = Collected(excess=f"its files cannot be kept: {error.strerror or error}")
+                collected, transient = (
+                    Collected(excess=f"its files cannot be kept: {error.strerror or error}"),
+                    True,
+                )
         finally:
             os.close(work_fd)
         records = task.draft.artifacts.rglob("*.jsonl") if task.cell.measures else ()
@@ -260,7 +273,7 @@ class LocalExecutor:
             hide_paths(log, {work: "", home: "~", **self._hidden})
         if task.cell.measures:
             mark_unjudged(task.draft.artifacts, judged, task.context.process)
-        return conclude(task, end, collected)
+        return conclude(task, end, collected, transient=transient)
 
     def _judge(self, python: str) -> Judge | None:
         """Return the process that judges a cell, ready for it; None without torch in the environment.

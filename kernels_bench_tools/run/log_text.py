@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 from collections.abc import Mapping, Sequence
@@ -70,6 +71,11 @@ def failure_from_log(log: Path) -> Failure:
 def is_out_of_memory(failure: Failure) -> bool:
     """Return whether a process ran out of memory, on the host or on a device."""
     return failure.type in _OUT_OF_MEMORY or any(text in failure.msg for text in _OUT_OF_MEMORY_MESSAGES)
+
+
+def is_disk_full(failure: Failure) -> bool:
+    """Return whether a process failed because a disk or a quota was full."""
+    return any(os.strerror(number) in failure.msg for number in (errno.ENOSPC, errno.EDQUOT))
 
 
 def last_line(logs: Sequence[Path]) -> str:

@@ -58,7 +58,8 @@ def plan_build(project: Project, targets: Sequence[str], options: BuildOptions) 
     identity, measured = environment.identity(), (options.workloads, options.mode)
     prints = Fingerprints(project, survey.graph, device, environment.name, identity, *measured)
     counts = (options.process_count(device.kind), options.thorough_count(device.kind))
-    planner = _Planner(prints, CellCache(project.state), [count for count in counts if count])
+    known = [count for count in counts if count]
+    planner = _Planner(prints, CellCache(project.state), known, options.retry_failed)
     return [planner.plan(survey.graph.nodes[name]) for name in cells]
 
 
@@ -78,6 +79,7 @@ class _Planner:
     cache: CellCache
     counts: Sequence[int]
     """Numbers of processes whose results a build accepts; it runs the first."""
+    retry_failed: bool = False
     results: dict[CellName, Entry] = field(default_factory=dict)
     """The known results."""
 
@@ -97,7 +99,10 @@ class _Planner:
 
     def _find(self, node: Node) -> Entry | None:
         entries = (self.cache.find(key, node.name) for key in self._keys(node))
-        return next((entry for entry in entries if entry is not None and entry.is_final), None)
+        return next((entry for entry in entries if entry is not None and self._is_final(entry)), None)
+
+    def _is_final(self, entry: Entry) -> bool:
+        return entry.is_final(retry_failed=self.retry_failed)
 
     def _keys(self, node: Node) -> list[str]:
         return [self.prints.key(node, self.results, count) for count in self.counts]
@@ -110,7 +115,7 @@ class _Planner:
             if key in self.cache.damaged:
                 return f"damaged entry ({self.cache.damaged[key]})"
         entry = self.cache.find(keys[0]) if keys else last
-        if entry is not None and not entry.is_final:
+        if entry is not None and not self._is_final(entry):
             return f"last run failed ({entry.result.status.value})"
         if not last_key:
             return "never ran"

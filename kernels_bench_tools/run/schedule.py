@@ -23,6 +23,7 @@ from kernels_bench_tools.run.cache.entry import Draft, Entry, StoredResult
 from kernels_bench_tools.run.cache.key import Fingerprints
 from kernels_bench_tools.run.cache.store import CellCache
 from kernels_bench_tools.run.cell import CellTask, describe_cell, finish
+from kernels_bench_tools.run.cell_records import read_outcome
 from kernels_bench_tools.run.environment.base import Prepared
 from kernels_bench_tools.run.executor import Executor
 from kernels_bench_tools.run.git import Checkout
@@ -80,7 +81,7 @@ class Execution:
     """What cells may use."""
     thorough_count: int = 0
     """Known results of this many processes are accepted as well; 0 for no other count."""
-    retry: bool = True
+    retry_failed: bool = False
     """Whether cells that failed run again although nothing about them has changed."""
     results: dict[CellName, Entry] = field(default_factory=dict)
     """The results so far."""
@@ -131,23 +132,29 @@ class Execution:
         # Once is enough: the key stays the same, as the results of the needs do.
         known = None if name in self._keys else self._find(node)
         unmet = unmet_requirement(node.notebook.front, self.executor.device)
-        if known and (known.is_final or not self.retry) and (unmet or name not in self._rerun):
+        if known and self._is_final(known) and (unmet or name not in self._rerun):
             self._settle(name, known)
             return True
-        failed = self._prepared.get(name, Prepared()).reason
+        prepared = self._prepared.get(name, Prepared())
+        failed = prepared.reason
         if not unmet and not failed:
             return False
         status = Status.UNSUPPORTED if unmet else Status.ERROR
         failure = Failure(type="Unsupported" if unmet else "Resolution", msg=unmet or failed)
-        result = finish(self._task(node, self._draft(name)), status, failure, started=not unmet)
+        transient = not unmet and not prepared.unsolvable
+        task = self._task(node, self._draft(name))
+        result = finish(task, status, failure, started=not unmet, transient=transient)
         self._commit(name, result)
         return True
+
+    def _is_final(self, known: Entry) -> bool:
+        return known.is_final(retry_failed=self.retry_failed)
 
     def _find(self, node: Node) -> Entry | None:
         """Return the known result of a cell, and keep the key of its next result."""
         if self.thorough_count and node.name not in self._rerun:
             thorough = self.cache.find(self.fingerprints.key(node, self.results, self.thorough_count))
-            if thorough and thorough.is_final:
+            if thorough and self._is_final(thorough):
                 return thorough
         # Kept, since its files may be edited while the cell runs.
         self._keys[node.name] = self.fingerprints.key(node, self.results, self.process_count)
@@ -286,6 +293,8 @@ class Execution:
 
     def _commit(self, name: CellName, result: StoredResult) -> None:
         result.parts = self.fingerprints.parts_of(self._keys[name])
+        if self.graph.nodes[name].cell.measures:
+            result.outcome = read_outcome(self._drafts[name].artifacts)
         entry = self.cache.commit(self._drafts.pop(name), self._keys[name], result)
         self.ran.add(name)
         self._settle(name, entry)
@@ -293,6 +302,7 @@ class Execution:
     def _settle(self, name: CellName, entry: Entry) -> None:
         self.results[name] = entry
         self.cache.remember(name, entry)
-        cell, cached = self.graph.nodes[name].cell, name not in self.ran
-        run = describe_cell(self.fingerprints.project, cell, entry, cached)
+        node, cached = self.graph.nodes[name], name not in self.ran
+        expect = node.notebook.front.expect
+        run = describe_cell(self.fingerprints.project, node.cell, entry, cached, expect)
         self.progress.cell_finished(str(name), run)

@@ -57,6 +57,8 @@ class FrontMatter(msgspec.Struct, kw_only=True):
     """Device kinds that the cells can run on, such as ``[cuda]``; empty for all."""
     links: dict[str, str] = msgspec.field(default_factory=dict)
     """Name to URL: source, paper, Hub page."""
+    expect: dict[str, str] = msgspec.field(default_factory=dict)
+    """Statuses of workloads that are known to be wrong, each with the reason: they do not fail a build."""
     platforms: list[str] | None = None
     """Operating systems that it runs on, in lower case; None for all, an empty list for none."""
     theme: str = "dark"
@@ -216,8 +218,17 @@ class CellRun(msgspec.Struct, kw_only=True, tag="cell"):
     collapse_code: bool = False
     collapse_output: bool = False
     status: Status | None = None
-    """None if the cell has not run: it is commented out, or was not selected and has no earlier result."""
+    """That of its workloads and its process, the worst one that is not expected.
+
+    None if the cell has not run: it is commented out, or was not selected and has no earlier result.
+    """
     reason: str = ""
+    workloads: dict[Status, int] = msgspec.field(default_factory=dict)
+    """How many workloads have a status, for a cell that measures."""
+    disturbed: int = 0
+    """How many correct workloads have no rank because other processes kept the machine busy."""
+    expected: str = ""
+    """Why its status is expected, according to its notebook; empty if it is not."""
     cached: bool = False
     seconds: float = 0.0
     exit_code: int | None = None
@@ -230,6 +241,19 @@ class CellRun(msgspec.Struct, kw_only=True, tag="cell"):
     unfinished: list[str] = msgspec.field(default_factory=list)
     """Record files of the processes that had ended when the build was interrupted before all of the cell's had."""
     commented: bool = False
+
+    @property
+    def counts(self) -> str:
+        """How many of its workloads are not correct: ``3 of 12 workloads``, or ``3 incorrect, 1 rejected of 12 workloads``."""
+        found = {status.label: count for status, count in self.workloads.items() if status is not Status.OK}
+        if self.disturbed:
+            found["disturbed by other programs"] = self.disturbed
+        if not found:
+            return ""
+        total = sum(self.workloads.values())
+        alone = self.status is not None and found.keys() == {self.status.label}
+        texts = [str(count) if alone else f"{count} {label}" for label, count in found.items()]
+        return f"{', '.join(texts)} of {total} workload{'' if total == 1 else 's'}"
 
 
 class NotebookRun(msgspec.Struct, kw_only=True):
@@ -265,3 +289,5 @@ class BuildRun(msgspec.Struct, kw_only=True):
     environment: str
     """``"uv"`` or ``"current"``."""
     notebooks: list[NotebookRun]
+    selected: list[str] = msgspec.field(default_factory=list)
+    """The cells that have a result of this build: its targets and what they need, as ``NOTEBOOK:CELL``."""

@@ -66,6 +66,11 @@ class Status(_Labelled):
         """Whether the implementation ran to its end, so that a latency exists."""
         return self in {Status.OK, Status.INCORRECT, Status.EXCEEDS_PHYSICS, Status.REJECTED}
 
+    @property
+    def failed(self) -> bool:
+        """Whether something is wrong: it is not correct, and not merely unsupported or not measured."""
+        return self not in {Status.OK, Status.UNSUPPORTED, Status.ABSENT}
+
 
 class Timer(_Labelled):
     """What measured the time."""

@@ -7,9 +7,9 @@ import io
 import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
 
+from kernels_bench_tools.schema.outcome import flag_words
 from kernels_bench_tools.schema.record import Status
 from kernels_bench_tools.schema.summary import DeviceSummary, Point, Row, Summary, Verdict, WorkloadSummary
-from kernels_bench_tools.summarize.merge import flag_words
 from kernels_bench_tools.summarize.metrics import csv_metrics, shown_metrics, speedup_with_interval
 from kernels_bench_tools.summarize.views import axis_names, axis_title
 from kernels_bench_tools.text import MISSING

@@ -1,4 +1,4 @@
-"""Merging the processes that measured the same workload into one record, and the reason of a failed record."""
+"""Merging the processes that measured the same workload into one record."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from typing import TypeVar
 import msgspec
 import numpy as np
 
+from kernels_bench_tools.schema.outcome import WORST_LAST, one_line, reason_of
 from kernels_bench_tools.schema.record import (
-    REJECTING,
     Failure,
     Flag,
     Judged,
@@ -30,13 +30,6 @@ from kernels_bench_tools.stats import CONFIDENCE, HALF_TICK_MS, hierarchical_med
 _TICKING = frozenset({Timer.CUPTI, Timer.EVENTS})
 _Value = TypeVar("_Value")
 _Number = TypeVar("_Number", int, float)
-
-_WORST_LAST = (
-    *(Status.OK, Status.ABSENT, Status.UNSUPPORTED),
-    # Worse than unsupported: one that refuses some values is shown as incorrect.
-    *(Status.REJECTED, Status.EXCEEDS_PHYSICS, Status.INCORRECT),
-    *(Status.INVALID, Status.TIMEOUT, Status.OOM, Status.ERROR, Status.CRASHED),
-)
 
 
 def by_workload(records: Iterable[Record]) -> tuple[dict[str, list[Record]], Record | None]:
@@ -129,7 +122,7 @@ def is_disturbed(record: Record) -> bool:
 
 
 def _merged(records: Sequence[Record]) -> Record:
-    worst = max(records, key=lambda record: _WORST_LAST.index(record.outcome))
+    worst = max(records, key=lambda record: WORST_LAST.index(record.outcome))
     ran = [record for record in records if record.outcome.ran]
     first = (ran or records)[0]
     return msgspec.structs.replace(
@@ -232,11 +225,6 @@ def _largest(values: Iterable[_Number | None]) -> _Number | None:
     return max((value for value in values if value is not None), default=None)
 
 
-def flag_words(flags: Iterable[Flag]) -> str:
-    """Return the flags' labels in one line; empty for none."""
-    return ", ".join(flag.label for flag in flags)
-
-
 def limitation_of(records: Iterable[Record]) -> str:
     """Return in one line which edge cases an implementation refused in any process; empty for none."""
     found = [record.corr for record in records if isinstance(record.corr.get("refused"), list)]
@@ -245,30 +233,3 @@ def limitation_of(records: Iterable[Record]) -> str:
         return ""
     why = next((str(corr["refusal"]) for corr in found if corr.get("refusal")), "")
     return one_line(f"refuses {', '.join(names)}" + (f" ({why.removesuffix(': ')})" if why else ""))
-
-
-def reason_of(record: Record) -> str:
-    """Return in one line why a record has no latency or no rank; empty for one that is ok."""
-    if record.outcome is Status.OK:
-        return ""
-    rejecting = [flag for flag in Flag if flag in REJECTING and flag in record.flags]
-    if record.outcome is Status.REJECTED and rejecting:
-        return flag_words(rejecting)
-    if record.err is not None:
-        kind, message = record.err.type, record.err.msg
-        # The class of an exception is part of the reason; a status is shown anyway.
-        named = record.outcome is Status.ERROR and kind != record.outcome.value and kind not in message
-        return one_line(f"{kind}: {message}" if named else message or kind)
-    if record.outcome is Status.INCORRECT:
-        reason = record.corr.get("reason")
-        if isinstance(reason, str) and reason:
-            return one_line(reason)
-        error = "" if record.absmax is None else f", by up to {record.absmax:.3g}"
-        return f"differs from the reference{error}"
-    return f"{record.outcome.label}, without a recorded reason"
-
-
-def one_line(text: str) -> str:
-    """Return ``text`` as one line of at most 300 characters."""
-    line = " ".join(text.split())
-    return line if len(line) <= 300 else f"{line[:299].rstrip()}…"

@@ -12,6 +12,7 @@ import msgspec
 from kernels_bench_tools.schema.build import FrontMatter
 from kernels_bench_tools.schema.device import Device
 from kernels_bench_tools.schema.hub import SOURCE_BUILD
+from kernels_bench_tools.schema.outcome import reason_of
 from kernels_bench_tools.schema.record import (
     Environment,
     Failure,
@@ -31,7 +32,6 @@ from kernels_bench_tools.summarize.merge import (
     least_trusted,
     limitation_of,
     merge,
-    reason_of,
 )
 from kernels_bench_tools.summarize.metrics import set_metrics
 from kernels_bench_tools.summarize.views import View, group_order, in_view_order, view_of

@@ -50,6 +50,10 @@ def test_a_notebook_that_would_take_long_to_read_is_one_line(workspace, text, sa
         ("---\ntitle: 3\n---\n", "n.md:2: title is 3"),
         ("---\nbaseline: maybe\n---\n", "n.md:2: baseline is 'maybe'. Expected: true or false"),
         ("---\nrequires: [cudda]\n---\n", "Did you mean 'cuda'?"),
+        ("---\nexpect: {incorect: why}\n---\n", "n.md:2: expect has 'incorect'. Expected: A status"),
+        ("---\nexpect: {ok: why}\n---\n", "n.md:2: expect has 'ok'. Expected: A status of workloads"),
+        ("---\nexpect: {incorrect: ' '}\n---\n", "n.md:2: expect has no reason for 'incorrect'"),
+        ("---\nexpect: incorrect\n---\n", "n.md:2: expect is 'incorrect'. Expected: Names with texts"),
         ("---\ntitle: x\n", "n.md:1: the front matter is not closed"),
         (
             "```python id=a outptus=x.svg\n1\n```\n",

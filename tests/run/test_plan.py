@@ -147,11 +147,11 @@ def test_a_changed_device_and_environment_are_named(operator, monkeypatch):
     assert plan(operator, X) == {X: run("device")}
 
 
-def test_a_failed_cell_runs_again_with_its_status_as_reason(workspace):
-    workspace.cell("n.md", "1 / 0")
+def test_a_cell_that_was_killed_runs_again_with_its_status_as_reason(workspace):
+    workspace.cell("n.md", "import os; os.kill(os.getpid(), 15)")
     workspace.build()
 
-    assert plan(workspace) == {"n.md:a": run(reason="last run failed (error)")}
+    assert plan(workspace) == {"n.md:a": run(reason="last run failed (crashed)")}
 
 
 def test_a_failed_cell_that_was_edited_has_changed_code(workspace):

@@ -46,7 +46,8 @@ def write_site(folder: Path) -> Path:
     project = find_project(ROOT)
     notebooks = [read_notebook(project, path) for path in project.notebook_paths()]
     runs = [
-        describe_notebook(one, lambda _, cell: describe_cell(project, cell, None, False)) for one in notebooks
+        describe_notebook(one, lambda _, cell: describe_cell(project, cell, None, False, {}))
+        for one in notebooks
     ]
     fronts = {run.path: run.front for run in runs}
     for run in runs:

@@ -5,10 +5,11 @@ from typing import Any
 import pytest
 
 from kernels_bench_tools.schema.device import Device
+from kernels_bench_tools.schema.outcome import reason_of
 from kernels_bench_tools.schema.record import CacheState, Status, Timer
 from kernels_bench_tools.schema.summary import Verdict
 from kernels_bench_tools.summarize.compare import compare
-from kernels_bench_tools.summarize.merge import interval, reason_of
+from kernels_bench_tools.summarize.merge import interval
 from kernels_bench_tools.summarize.rows import compare_records
 
 

@@ -16,6 +16,7 @@ from pathlib import Path
 import msgspec
 
 from kernels_bench_tools.file_io import file_digest, read_struct, sync_path
+from kernels_bench_tools.schema.outcome import Outcome
 from kernels_bench_tools.schema.record import Status
 
 FORMAT = 2
@@ -47,6 +48,10 @@ class StoredResult(msgspec.Struct, kw_only=True):
     """None if no process was started, or none ended."""
     started: bool = True
     """Whether it was run, or its environment made."""
+    transient: bool = False
+    """Whether it failed for a reason outside of the cell, such as a full disk: the next build runs it again."""
+    outcome: Outcome | None = None
+    """How its workloads ended, for a cell that measures."""
     artifacts: dict[str, str] = msgspec.field(default_factory=dict)
     """Name to SHA-256, sorted."""
     parts: dict[str, str] = msgspec.field(default_factory=dict)
@@ -90,9 +95,14 @@ class Entry(_EntryFolder):
         return self.folder.name
 
     @property
-    def is_final(self) -> bool:
-        """Whether the cell need not run again: it succeeded, or cannot run on this machine."""
-        return self.result.status is Status.OK or not self.result.started
+    def failed(self) -> bool:
+        """Whether the cell, or one of its workloads, is wrong or failed."""
+        found = self.result.outcome.reasons if self.result.outcome else {}
+        return any(status.failed for status in (self.result.status, *found))
+
+    def is_final(self, *, retry_failed: bool) -> bool:
+        """Whether the cell need not run again; with ``retry_failed``, one that failed has to."""
+        return not self.result.transient and not (retry_failed and self.failed)
 
 
 class Draft(_EntryFolder):

@@ -28,6 +28,9 @@ from kernels_bench_tools.run.process.run import Exit, Processes, Stop
 RESOLUTION_SECONDS = 1800.0
 """Time limit of uv; a torch for CUDA is gigabytes."""
 
+_UNSOLVABLE = ("No solution found", "Failed to build")
+"""uv's messages for what fails again. Others, such as a lost connection, may not."""
+
 SHARED_FOLDER = "environments"
 """Folder in a project's state for the scripts of shared environments."""
 
@@ -42,6 +45,8 @@ class Prepared:
     python: str = ""
     reason: str = ""
     """Why it could not be made, in one line; empty if it could."""
+    unsolvable: bool = False
+    """Whether it would fail again: no versions fit the header, or a package cannot be built."""
     script: str = ""
     """The script that it was made for; empty for the current interpreter."""
     files: Installed | None = None
@@ -110,7 +115,8 @@ class UvEnvironment:
             return Prepared(reason=f"uv did not finish within {RESOLUTION_SECONDS:.0f} s")
         if end.code:
             errors = log.read_text(encoding="utf-8", errors="replace")
-            return Prepared(reason=_uv_reason(errors, end.code))
+            unsolvable = any(text in errors for text in _UNSOLVABLE) and "network" not in errors
+            return Prepared(reason=_uv_reason(errors, end.code), unsolvable=unsolvable)
         python = json.loads(output)["sync"]["environment"]["python"]["path"]
         return Prepared(python=python, script=str(script))
 

@@ -1,0 +1,140 @@
+"""What a command that measures exits with, and what it names as the reason."""
+
+import json
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from written_records import write_implementation
+
+Kbt = Callable[..., subprocess.CompletedProcess[str]]
+
+BUILD = ("build", "--env", "current")
+FAILED = {"lat_ms": None, "ok": False, "err": {"type": "RuntimeError", "msg": "bad shape"}}
+WRONG = {"status": "incorrect", "ok": False, "err": {"type": "Incorrect", "msg": "3 NaN"}}
+RECORDS = {
+    "ok": {},
+    "incorrect": WRONG,
+    "rejected": {"status": "rejected", "ok": False, "flags": ["stale_output"]},
+    "exceeds_physics": {"status": "exceeds_physics", "ok": False},
+    "error": FAILED | {"status": "error"},
+    "oom": FAILED | {"status": "oom"},
+    "unsupported": FAILED | {"status": "unsupported"},
+}
+
+
+def cells(done: subprocess.CompletedProcess[str]) -> dict[str, dict[str, object]]:
+    return {cell["cell"].split("/")[-1]: cell for cell in json.loads(done.stdout)["cells"]}
+
+
+def ran(done: subprocess.CompletedProcess[str]) -> set[str]:
+    return {name for name, cell in cells(done).items() if not cell["cached"]}
+
+
+@pytest.mark.parametrize("status", RECORDS)
+def test_a_cell_has_the_status_of_its_kernels_and_the_exit_code_follows(
+    bare: Path, kbt_in: Kbt, status: str
+) -> None:
+    write_implementation(bare, "plain", **RECORDS[status])
+
+    done = kbt_in(bare, *BUILD, "--json")
+    strict = kbt_in(bare, *BUILD, "--strict")
+
+    code = status not in {"ok", "unsupported"}
+    assert (done.returncode, strict.returncode) == (code, status != "ok"), done.stderr
+    cell = cells(done)["plain.md:benchmark"]
+    assert cell["status"] == status
+    assert cell["workloads"] == {status: 2}
+    assert ("need" in done.stderr) is code
+    assert (bare / "site" / "softmax" / "impls" / "plain.html").is_file()
+
+
+def test_the_last_line_names_what_needs_a_look_and_the_page_of_failures_lists_it(
+    bare: Path, kbt_in: Kbt
+) -> None:
+    write_implementation(bare, "plain")
+    write_implementation(bare, "mine", **WRONG)
+    (bare / "softmax" / "impls" / "exits.md").write_text("```python id=other\nraise SystemExit(3)\n```\n")
+
+    done = kbt_in(bare, *BUILD)
+
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1] == (
+        "kbt: 2 of 3 cells need a look: softmax/impls/exits.md:other (error), "
+        "softmax/impls/mine.md (incorrect: 2 of 2 workloads). See site/status.html"
+    )
+    assert "✗ softmax/impls/mine.md:benchmark  incorrect, " in done.stderr
+    page = (bare / "site" / "status.html").read_text()
+    assert "softmax/impls/mine.md:benchmark</a>" in page
+    assert "3 NaN" in page
+    cell = (bare / "site" / "softmax" / "impls" / "mine.html").read_text()
+    assert "<span>2 of 2 workloads</span>" in cell
+
+
+def test_results_of_other_cells_do_not_count(bare: Path, kbt_in: Kbt) -> None:
+    write_implementation(bare, "plain")
+    write_implementation(bare, "mine", **WRONG)
+
+    assert kbt_in(bare, *BUILD).returncode == 1
+    assert kbt_in(bare, *BUILD, "softmax/plain").returncode == 0
+    assert kbt_in(bare, "run", "softmax/plain", "--env", "current").returncode == 0
+    assert kbt_in(bare, "run", "softmax/mine", "--env", "current").returncode == 1
+    assert kbt_in(bare, "record").returncode == 0
+
+
+def test_failed_cells_run_again_only_on_request(bare: Path, kbt_in: Kbt) -> None:
+    path = bare / "softmax" / "impls" / "exits.md"
+    path.write_text("```python id=a\nraise SystemExit(3)\n```\n")
+    write_implementation(bare, "plain", **WRONG)
+    kbt_in(bare, *BUILD)
+
+    done = kbt_in(bare, *BUILD)
+    assert done.returncode == 1
+    assert "0 cells ran, 2 unchanged, 0 unsupported here, 2 failed, 2 of them not run again" in done.stdout
+    assert "2 unchanged" in kbt_in(bare, "plan", "--env", "current").stdout
+    assert "2 would run" in kbt_in(bare, "plan", "--env", "current", "--retry-failed").stdout
+    assert ran(kbt_in(bare, *BUILD, "--retry-failed", "--json")) == {"exits.md:a", "plain.md:benchmark"}
+    path.write_text(path.read_text().replace("3", "4"))
+    assert ran(kbt_in(bare, *BUILD, "--json")) == {"exits.md:a"}
+
+
+@pytest.mark.parametrize(
+    "code", ["import os; os.kill(os.getpid(), 9)", "raise OSError(28, os.strerror(28))", "os.kill(0, 15)"]
+)
+def test_what_was_ended_from_outside_runs_again(bare: Path, kbt_in: Kbt, code: str) -> None:
+    path = bare / "softmax" / "impls" / "plain.md"
+    path.write_text(f"```python id=a\nimport os\n{code}\n```\n")
+    kbt_in(bare, *BUILD)
+
+    assert ran(kbt_in(bare, *BUILD, "--json")) == {"plain.md:a"}
+
+
+EXPECT = 'expect: { incorrect: "rounded to bfloat16" }'
+
+
+def test_a_wrong_kernel_that_its_notebook_expects_fails_nothing(bare: Path, kbt_in: Kbt) -> None:
+    write_implementation(bare, "plain", EXPECT, **WRONG)
+
+    done = kbt_in(bare, *BUILD)
+
+    assert done.returncode == 0
+    assert "– softmax/impls/plain.md:benchmark  incorrect as expected, " in done.stderr
+    said = "note: softmax/impls/plain.md is incorrect: 2 of 2 workloads, as expected: rounded to bfloat16"
+    assert said in done.stderr
+    assert "0 failed" in done.stdout
+    page = (bare / "site" / "softmax" / "impls" / "plain.html").read_text()
+    assert "Expected on some workloads or machines: incorrect. rounded to bfloat16" in page
+    assert "incorrect, as expected" in page
+    # Any other failure counts.
+    write_implementation(bare, "plain", EXPECT, **RECORDS["error"])
+    assert kbt_in(bare, *BUILD).returncode == 1
+
+
+def test_a_right_kernel_that_is_expected_to_be_wrong_is_noted(bare: Path, kbt_in: Kbt) -> None:
+    write_implementation(bare, "plain", EXPECT)
+
+    done = kbt_in(bare, *BUILD)
+
+    assert done.returncode == 0
+    assert "note: softmax/impls/plain.md expects incorrect, and no workload is." in done.stderr
