@@ -38,7 +38,7 @@ from projects import once_per_run
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from breaking import DIED, Tree, read_folder, wait_until
+from breaking import DIED, DONE, Tree, read_folder, wait_until
 
 KILLS = int(os.environ.get("KBT_FAULT_KILLS", "4"))
 MAX_KILLS_IN_A_ROW = 4
@@ -51,7 +51,7 @@ def undisturbed(tmp_path_factory):
     """A tree that was built once, without a fault. Tests must not change it."""
 
     def build(folder):
-        assert Tree(folder / "tree", folder / "elsewhere").build().code == 0
+        assert Tree(folder / "tree", folder / "elsewhere").build().code == DONE
 
     return once_per_run(tmp_path_factory, "undisturbed", build) / "tree"
 
@@ -117,7 +117,7 @@ def kill_builds_and_finish(tree, generator, expected):
         stored = (stored if not rerun else {one for one in stored if one[1] is None}) | tree.stored()
         stored |= {(cell, None) for cell in result.finished}
     result = tree.build()
-    assert result.code == 0
+    assert result.code == DONE
     check_resumed(result, stored)
     assert tree.pages() == expected
     assert wait_until(lambda: not tree.orphans()), tree.orphans()
@@ -139,7 +139,7 @@ def test_a_build_killed_while_rendering_leaves_no_process_and_the_next_renders_t
     (root / "died.md").unlink()  # it runs in each build, and its page shows how long it took
     for number in range(PAGES):
         (root / f"p{number}.md").write_text(f"# Page {number}\n\n{'Some words. ' * 1000}\n")
-    assert built_tree.build().code == 0
+    assert built_tree.build().code == DONE
     expected = read_folder(site)
     stopped = 0
     for part in (0.05, 0.4):
@@ -156,7 +156,7 @@ def test_a_build_killed_while_rendering_leaves_no_process_and_the_next_renders_t
         build.communicate(timeout=20)
 
         assert wait_until(lambda: not built_tree.orphans()), built_tree.orphans()
-        assert built_tree.build().code == 0
+        assert built_tree.build().code == DONE
         assert read_folder(site) == expected
     assert stopped, "both builds had finished before they were stopped"
 
@@ -179,7 +179,7 @@ def test_a_full_disk_is_an_error_in_one_line_and_the_build_continues_later(
     assert "Traceback" not in full.stderr, full.stderr
     small_disk(20_000, "remount")
     result = tree.build()
-    assert result.code == 0
+    assert result.code == DONE
     assert result.ran & full.finished == set()
     assert "damaged" not in result.stderr
     assert tree.leftovers() == []
@@ -224,7 +224,7 @@ def test_what_was_measured_in_one_process_is_kept_on_a_full_disk(small_disk, tmp
     assert len(kept) >= 2, full.stderr
     small_disk(20_000, "remount")
     result = build_once(tree)
-    assert result.code == 0, result.stderr
+    assert result.code == DONE, result.stderr
     assert {cell for cell, _ in result.started} == {f"op/impls/m{n}.md:a" for n in range(6)} - kept
     assert tree.leftovers() == []
 
@@ -262,7 +262,7 @@ def build_at_once(tree, count, *arguments):
     """Run builds at the same time; return what they printed to stderr."""
     builds = [tree.start(*arguments) for _ in range(count)]
     outputs = [build.communicate(timeout=120)[1] for build in builds]
-    failed = [output for build, output in zip(builds, outputs, strict=True) if build.returncode]
+    failed = [output for build, output in zip(builds, outputs, strict=True) if build.returncode != DONE]
     assert failed == []
     return outputs
 
@@ -273,7 +273,7 @@ def test_damaged_results_are_never_shown(built_tree, expected):
         flipped = [flip_a_bit(built_tree.root / ".kbt/cache", generator) for _ in range(7)]
         result = built_tree.build()
 
-        assert result.code == 0
+        assert result.code == DONE
         assert built_tree.pages() == expected, flipped
         damaged = {line.partition(": ")[0] for line in result.lines if "its stored result is damaged" in line}
         assert result.ran == damaged - {DIED}, flipped
