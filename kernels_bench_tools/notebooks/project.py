@@ -40,6 +40,8 @@ _SKIPPED_FOLDERS = {"node_modules", "__pycache__"}
 _SIZE = re.compile(r"(?P<number>\d+(?:\.\d+)?)\s*(?P<unit>[KMGT]?)(?:i?B)?", re.IGNORECASE)
 _VARIABLE = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 _UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
+# Documents have python fences, too, but without these.
+_CELL = re.compile(r"^\s*```python\b.*\s(id|outputs|needs|deps)=", re.MULTILINE)
 # Not notebooks unless the project's globs match them.
 _DOCUMENTS = {"readme.md", "changelog.md", "contributing.md", "license.md", "docs"}
 
@@ -158,7 +160,8 @@ def find_project(start: Path) -> Project:
     """Return the project that contains ``start``, a folder or a file.
 
     Its root is the nearest parent folder whose ``pyproject.toml`` has ``[tool.kbt]``, else the nearest with
-    ``.git``, else ``start`` itself. Invalid settings are a ``ProjectError``.
+    ``.git``, else ``start`` itself; without settings one of its notebooks must have a cell for uvnote or ``kbt``.
+    Invalid settings are a ``ProjectError``, and so is a folder that is no project.
     """
     start = start.resolve()
     folder = start.parent if start.is_file() else start
@@ -167,7 +170,10 @@ def find_project(start: Path) -> Project:
         if settings is not None:
             return _project(root, settings)
     root = next((root for root in (folder, *folder.parents) if (root / ".git").exists()), folder)
-    return _project(root, {})
+    project = _project(root, {})
+    if not any(_CELL.search(_text(path)) for path in project.notebook_paths()):
+        raise ProjectError(str(root), "is no project", "[tool.kbt] in pyproject.toml", "`kbt init` makes one")
+    return project
 
 
 def operators(project: Project) -> dict[str, list[Path]]:
@@ -251,6 +257,13 @@ def _project(root: Path, settings: dict[str, Any]) -> Project:
         policy=CellPolicy(**limits, pass_env=variables),
         harness=read_harness(where, settings["harness"]) if "harness" in settings else Harness(),
     )
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""
 
 
 def _markdown_files(root: Path) -> Iterator[str]:

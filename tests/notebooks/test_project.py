@@ -5,6 +5,8 @@ import pytest
 from kernels_bench_tools.errors import ProjectError
 from kernels_bench_tools.notebooks.project import find_project, matches, operator_of, operators
 
+CELL = "```python id=a\n1\n```\n"
+
 
 def names(root: Path) -> list[str]:
     project = find_project(root)
@@ -14,7 +16,7 @@ def names(root: Path) -> list[str]:
 def touch(root: Path, *paths: str) -> None:
     for path in paths:
         (root / path).parent.mkdir(parents=True, exist_ok=True)
-        (root / path).touch()
+        (root / path).write_text(CELL if path.endswith(".md") else "")
 
 
 def test_the_nearest_folder_with_settings_is_the_project(tmp_path):
@@ -31,6 +33,15 @@ def test_without_settings_the_repository_is_the_project(tmp_path):
     touch(tmp_path, ".git/HEAD", "a/b/c.md")
 
     assert find_project(tmp_path / "a/b").root == tmp_path
+
+
+@pytest.mark.parametrize("text", ["", "# Notes\n\n```python\nprint(1)\n```\n"])
+def test_a_folder_without_settings_and_cells_is_no_project(tmp_path, text):
+    touch(tmp_path, ".git/HEAD")
+    (tmp_path / "notes.md").write_text(text)
+
+    with pytest.raises(ProjectError, match=r"is no project.* `kbt init` makes one"):
+        find_project(tmp_path)
 
 
 @pytest.mark.parametrize(
