@@ -22,6 +22,7 @@ from kernels_bench_tools.run.environment.base import PACKAGE_FOLDER
 from kernels_bench_tools.run.environment.variables import forwarded_variables
 from kernels_bench_tools.schema.build import CellContext
 from kernels_bench_tools.schema.hub import find_lock
+from kernels_bench_tools.schema.settings import OPERATORS, operator_modules, shared_files
 
 SOURCES_LIMIT = 256 * 2**20
 """Bytes of one path source that may be sent; more is most likely a folder of data."""
@@ -58,7 +59,7 @@ class Shipment:
     needed: dict[CellName, tuple[str, PackedEntry]]
     """Key and entry of each needed cell."""
     sources: Files
-    """What the headers of the cells read from the client's disk, and settings of uv."""
+    """The project's own operators, what the headers of the cells read from the client's disk, and settings of uv."""
     inputs: Files
     """Data files of the cells, and the lock of hub kernels."""
     lock: str
@@ -99,7 +100,7 @@ def pack(project: Project, environment: str, tasks: Sequence[CellTask]) -> Shipm
         context=tasks[0].context,
         policy=tasks[0].policy,
         needed={name: (entry.key, pack_entry(entry)) for name, entry in needed.items()},
-        sources=_sources(project, nodes.values()) if environment == "uv" else {},
+        sources=_operators(project) | (_sources(project, nodes.values()) if environment == "uv" else {}),
         inputs={rootless(path): _read(path) for path in data},
         lock=rootless(lock) if lock else "",
         variables=forwarded_variables(os.environ),
@@ -124,6 +125,15 @@ def _sources(project: Project, nodes: Iterable[Node]) -> Files:
     for source in sources:
         files |= _read_source(source)
     return files
+
+
+def _operators(project: Project) -> Files:
+    folder = project.operators_folder
+    if folder == PACKAGE_FOLDER / OPERATORS:  # a worker has them
+        return {}
+    return {
+        rootless(path): _read(path) for path in (*operator_modules(folder).values(), *shared_files(folder))
+    }
 
 
 def _read_source(source: Path) -> Files:

@@ -27,12 +27,25 @@ from kernels_bench_tools.measure.task import LoadFailure, Task, measure_task
 from kernels_bench_tools.measure.timing.quantities import since_process_start_ms
 from kernels_bench_tools.schema.build import FORWARD, CellContext
 from kernels_bench_tools.schema.record import Failure, Record, Status
+from kernels_bench_tools.schema.settings import OPERATORS
 
 Implementation = Callable[..., Any]
 
+_FUNCTION = (Callable | None, "A function")
+_TEXT = (str, "A string")
+_ARGUMENTS: dict[str, tuple[Any, str]] = {
+    "operator": (str | Operator, 'The name of an operator, such as "layer_norm", or an Operator'),
+    **dict.fromkeys(("function", "load", "impl_func", "prepare"), _FUNCTION),
+    **dict.fromkeys(("workloads", "mode", "kernels", "layout", "precision"), _TEXT),
+    **dict.fromkeys(("device", "impl_name"), (str | None, "A string")),
+    **dict.fromkeys(("only", "tags", "impl_tags"), (Mapping | None, "A dictionary")),
+    "output": (str | Path | None, "A path"),
+}
+"""Types of arguments, in words too."""
+
 
 def run_benchmark(
-    operator: str = "",
+    operator: str | Operator = "",
     function: Implementation | None = None,
     *,
     load: Callable[[], Implementation] | None = None,
@@ -58,7 +71,8 @@ def run_benchmark(
     A failed workload is a record too, and does not stop the next one.
 
     Args:
-        operator: Name of the operator, such as ``"layer_norm"``.
+        operator: Name of the operator, such as ``"layer_norm"``: of a module of the project, else a built-in one. Or
+            an ``Operator``; its records are judged in this process, and have no rank in a report.
         function: The implementation, called with the operator's inputs.
         load: Returns the implementation, instead of ``function``. Called once. If it raises ``Unsupported``, or
             imports a package that is not installed, the implementation is unsupported.
@@ -88,9 +102,19 @@ def run_benchmark(
     """
     import_ms = since_process_start_ms()
     context = CellContext.load()
-    found = find_operator(
-        operator or str(getattr(kernel_type, "value", kernel_type) or context.operator.rpartition("/")[2])
+    given = locals()
+    for name, (kind, expected) in _ARGUMENTS.items():
+        if not isinstance(given[name], kind):
+            what = f"is of type {type(given[name]).__name__}"
+            raise OperatorError(f"run_benchmark({name}=...)", what, expected)
+    own = operator if isinstance(operator, Operator) else None
+    found = own or find_operator(
+        str(operator or getattr(kernel_type, "value", kernel_type) or context.operator.rpartition("/")[2]),
+        context.operators,
     )
+    if own:
+        print(f"{own.name} is defined by this cell and judged by it, so its rows get no rank.")
+        print(f"For a rank, define it in the project's {OPERATORS}/{own.name}.py.")
     function = function or impl_func
     if peer_options:
         print(f"ignored: {', '.join(peer_options)} (sampling stops when the median has converged)")
@@ -113,7 +137,7 @@ def run_benchmark(
         file=str(output or f"{found.name}.jsonl"),
         import_ms=import_ms,
     )
-    selected = task.selected()  # before anything runs
+    selected = task.selected(found)  # before anything runs
     if task.mode != FORWARD:
         start_autograd(device)
     guard = Guard(device)
@@ -124,14 +148,14 @@ def run_benchmark(
         task.load_ms = 1000 * (perf_counter() - start)
         task.implementation = task.implementation or _name_of(loaded)
         return Candidate(
-            task.adapted(), selected, loaded, device, mode=task.mode, guard=guard, prepare=prepare
+            task.adapted(found), selected, loaded, device, mode=task.mode, guard=guard, prepare=prepare
         )
 
-    if context.judge:
+    if context.judge and not own:
         return judged_elsewhere(load_candidate, task, context.judge)
     with open_session(device, peaks=task.measures_peaks) as session:
         return measure_task(
-            task, load_candidate(), session, context, print=partial(print, end="", flush=True)
+            task, found, load_candidate(), session, context, print=partial(print, end="", flush=True)
         )
 
 

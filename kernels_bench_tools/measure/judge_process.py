@@ -7,14 +7,15 @@ input whose turn it is; the processes of cells connect to its socket.
 from __future__ import annotations
 
 import gc
+import os
 import socket
 import sys
 import traceback
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import msgspec
 import torch
@@ -25,7 +26,7 @@ from kernels_bench_tools.measure.device.clocks import ClockSampler
 from kernels_bench_tools.measure.device.environment import gpu_uuid
 from kernels_bench_tools.measure.device.peaks import measure_peaks
 from kernels_bench_tools.measure.modes import start_autograd
-from kernels_bench_tools.measure.operator import CallError, find_operator
+from kernels_bench_tools.measure.operator import CallError, Operator, find_operator
 from kernels_bench_tools.measure.record import make_record
 from kernels_bench_tools.measure.remote import READY, RemoteCandidate
 from kernels_bench_tools.measure.session import BenchmarkSession, measure_sentinels_of
@@ -39,13 +40,17 @@ from kernels_bench_tools.schema.record_io import encode_record
 class _Judge:
     """Judges one cell after the other."""
 
-    def __init__(self, server: socket.socket) -> None:
+    def __init__(self, server: socket.socket, answers: BinaryIO) -> None:
         self._server = server
+        self._answers = answers
         self._sessions: dict[str, BenchmarkSession] = {}
         self._stack = ExitStack()
 
     def judge(self, job: Job) -> None:
         """Judge the processes of one cell until ``kbt`` says that the cell has ended."""
+        with suppress(Exception):  # is told to the cell
+            find_operator(job.context.operator.rpartition("/")[2], job.context.operators)
+        self.answer(Written())  # only now the cell starts, which could edit operators
         states: list[TaskState] = []
         number, done_before = 0, -1
         while True:
@@ -63,10 +68,15 @@ class _Judge:
             if ended.failure and number:
                 _note_crash(states[number - 1], ended)
             more = ended.crashed and done > done_before and any(_unfinished(state) for state in states)
-            _write(Written(more=more, files={} if more else _lines(states)))
+            self.answer(Written(more=more, files={} if more else _lines(states)))
             if not more:
                 return
             number, done_before = 0, done
+
+    def answer(self, answer: Written) -> None:
+        """Answer a line of ``kbt``."""
+        self._answers.write(msgspec.json.encode(answer) + b"\n")
+        self._answers.flush()
 
     def _connected(self, connection: Connection, job: Job, state: TaskState) -> None:
         """Judge what one call of ``run_benchmark`` asks for."""
@@ -75,10 +85,13 @@ class _Judge:
             session = self._session(job.device)
             connection.send_bytes(READY)
             task = msgspec.json.decode(connection.recv_bytes(2**20), type=Task)
-            state.task = task = _held_to(task, job)
+            operator = _held_to(task, job)
+            state.selected = task.selected(operator)
             if task.measures_peaks and not session.peaks:
                 session.peaks.update(measure_peaks(job.device))
-            records = measure_task(task, remote, session, job.context, print=remote.print, state=state)
+            records = measure_task(
+                task, operator, remote, session, job.context, print=remote.print, state=state
+            )
             remote.finish_run(records)
         except (ConnectionError, EOFError) as error:
             remote.fail(str(error))  # mostly it has ended; ``kbt`` says how
@@ -102,9 +115,9 @@ class _Judge:
         return session
 
 
-def _held_to(task: Task, job: Job) -> Task:
-    """Return the task with what ``kbt`` knows better; ``KbtError`` if it is not of the cell's operator or device."""
-    operator = find_operator(task.operator)
+def _held_to(task: Task, job: Job) -> Operator:
+    """Set what ``kbt`` knows better; return the operator, ``KbtError`` if it or the device is not the cell's."""
+    operator = find_operator(task.operator, job.context.operators)
     where = f"{job.context.notebook}: run_benchmark({task.operator!r})"
     expected = job.context.operator.rpartition("/")[2]
     if expected and operator.name != expected:
@@ -117,10 +130,9 @@ def _held_to(task: Task, job: Job) -> Task:
         raise KbtError(
             where, f"writes to {task.file!r}", "The name of a .jsonl file in the working directory"
         )
-    task.selected()
     task.device = job.device
     task.implementation = job.context.implementation or task.implementation
-    return task
+    return operator
 
 
 def _lines(states: list[TaskState]) -> dict[str, str]:
@@ -134,15 +146,15 @@ def _lines(states: list[TaskState]) -> dict[str, str]:
 
 
 def _unfinished(state: TaskState) -> bool:
-    return state.task is None or state.done < len(state.task.selected())
+    return state.selected is None or state.done < len(state.selected)
 
 
 def _note_crash(state: TaskState, ended: Ended) -> None:
     """Write the record of the workload during which a cell's process ended."""
-    if state.file is None or state.info is None or state.task is None or state.started == state.done:
+    if state.file is None or state.info is None or state.selected is None or state.started == state.done:
         return
     assert ended.failure is not None
-    workload = state.task.selected()[state.done]
+    workload = state.selected[state.done]
     trial = failed_trial(CallError(ended.status, ended.failure), ended.status)
     nothing = Description(Environment(), {}, [])
     state.file.append(make_record(state.info, workload, trial, state.description or nothing))
@@ -156,17 +168,14 @@ def _read(kind: type[Any]) -> Any:
     return msgspec.json.decode(line, type=kind)
 
 
-def _write(answer: Written) -> None:
-    sys.stdout.buffer.write(msgspec.json.encode(answer) + b"\n")
-    sys.stdout.buffer.flush()
-
-
 def main(path: str) -> None:
     """Listen on the socket ``path``, and judge until standard input ends."""
+    answers = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # what an operator prints is no answer
     with torch.no_grad(), socket.socket(socket.AF_UNIX) as server:
         server.bind(path)
         server.listen()
-        judge = _Judge(server)
-        _write(Written())
+        judge = _Judge(server, answers)
+        judge.answer(Written())
         while True:
             judge.judge(_read(Job))

@@ -6,12 +6,14 @@ import pkgutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib import import_module
+from pathlib import Path
 from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor
 
 from kernels_bench_tools.errors import OperatorError, Unsupported
+from kernels_bench_tools.measure.project_operators import project_operators, shown
 from kernels_bench_tools.schema.record import Failure, Flag, Status, Work
 from kernels_bench_tools.text import did_you_mean
 
@@ -261,18 +263,35 @@ def size_in_bytes(value: Any) -> int:
     return value.numel() * value.element_size() if isinstance(value, Tensor) else 0
 
 
-def find_operator(name: str) -> Operator:
-    """Return the operator of the module ``kernels_bench_tools.operators.<name>``."""
-    package = "kernels_bench_tools.operators"
-    known = [module.name for module in pkgutil.iter_modules(import_module(package).__path__)]
-    if name not in known:
-        raise OperatorError(
-            f"operator {name!r}",
-            "is not known",
-            f"One of {', '.join(sorted(known))}",
-            did_you_mean(name, known, f"Add it as kernels_bench_tools/operators/{name}.py"),
-        )
-    return import_module(f"{package}.{name}").OPERATOR
+def find_operator(name: str, folder: str = "") -> Operator:
+    """Return the operator of the module ``<name>.py`` in a project's folder, else of the built-in one."""
+    package = import_module("kernels_bench_tools.operators")
+    built_in = [module.name for module in pkgutil.iter_modules(package.__path__)]
+    # The folder of a checkout of this package may be the package's own.
+    is_own = bool(folder) and Path(folder).resolve() not in (Path(one).resolve() for one in package.__path__)
+    own = project_operators(folder) if is_own else None
+    if own and name in own.paths:
+        return _checked(own.load(name), name, shown(own.paths[name]))
+    if name in built_in:
+        return import_module(f"{package.__name__}.{name}").OPERATOR
+    known = sorted({*built_in, *(own.paths if own else ())})
+    places = [shown(own.folder)] if own else []
+    raise OperatorError(
+        f"operator {name!r}",
+        f"is not known: it is no module in {' or '.join([*places, 'kernels_bench_tools/operators'])}",
+        f"One of {', '.join(known)}",
+        did_you_mean(name, known, f"`kbt new operator {name}` adds it"),
+    )
+
+
+def _checked(found: Any, name: str, where: str) -> Operator:
+    expected = f"OPERATOR = Operator(name={name!r}, ...), with the name of the module"
+    if not isinstance(found, Operator):
+        what = "defines no OPERATOR" if found is None else f"OPERATOR is of type {type(found).__name__}"
+        raise OperatorError(where, what, expected)
+    if found.name != name:
+        raise OperatorError(where, f"OPERATOR has the name {found.name!r}", expected)
+    return found
 
 
 class CallError(Exception):

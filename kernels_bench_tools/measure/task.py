@@ -12,7 +12,7 @@ import msgspec
 from kernels_bench_tools.measure.candidate import Description
 from kernels_bench_tools.measure.device.environment import describe_device
 from kernels_bench_tools.measure.modes import in_mode
-from kernels_bench_tools.measure.operator import CallError, Operator, Workload, find_operator
+from kernels_bench_tools.measure.operator import CallError, Operator, Workload
 from kernels_bench_tools.measure.record import RecordFile, RunInfo, make_record, with_session
 from kernels_bench_tools.measure.session import BenchmarkSession
 from kernels_bench_tools.measure.trial import AnyCandidate, failed_trial, run_trial
@@ -63,13 +63,13 @@ class Task(msgspec.Struct, kw_only=True):
         """Whether the device's peaks are measured."""
         return self.workloads != QUICK_SET
 
-    def selected(self) -> list[Workload]:
-        """Return the workloads; ``OperatorError`` if there are none."""
-        return in_mode(self.adapted(), self.mode).workloads(self.workloads, self.only)
+    def selected(self, operator: Operator) -> list[Workload]:
+        """Return the workloads of the operator; ``OperatorError`` if there are none."""
+        return in_mode(self.adapted(operator), self.mode).workloads(self.workloads, self.only)
 
-    def adapted(self) -> Operator:
+    def adapted(self, operator: Operator) -> Operator:
         """Return the operator for what the implementation declares."""
-        return find_operator(self.operator).adapted(
+        return operator.adapted(
             layout=self.layout, in_place=self.in_place, precision=self.precision, prepared=self.prepared
         )
 
@@ -79,7 +79,8 @@ class TaskState:
 
     def __init__(self) -> None:
         self.run = uuid.uuid4().hex
-        self.task: Task | None = None
+        self.selected: list[Workload] | None = None
+        """The workloads, once they are known."""
         self.started = 0
         """Number of workloads that were begun."""
         self.done = 0
@@ -91,6 +92,7 @@ class TaskState:
 
 def measure_task(
     task: Task,
+    operator: Operator,
     candidate: AnyCandidate,
     session: BenchmarkSession,
     context: CellContext,
@@ -103,7 +105,8 @@ def measure_task(
     ``ConnectionError`` if the candidate's process ends; ``state`` then has what was done.
     """
     state = state or TaskState()
-    operator, selected = task.adapted(), task.selected()
+    adapted = task.adapted(operator)
+    selected = state.selected = task.selected(operator)
     info = state.info = state.info or RunInfo(
         run=state.run,
         operator=operator.name,
@@ -131,7 +134,7 @@ def measure_task(
             trial = failed_trial(error, error.status)
         else:
             trial = run_trial(
-                operator,
+                adapted,
                 workload,
                 number,
                 candidate,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import posixpath
 import re
-import tomllib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -18,6 +17,7 @@ from kernels_bench_tools.errors import ProjectError
 from kernels_bench_tools.notebooks.harness import EXPECTED as HARNESSES
 from kernels_bench_tools.notebooks.harness import Harness, read_harness
 from kernels_bench_tools.schema.build import IMPLEMENTATIONS, operator_of
+from kernels_bench_tools.schema.settings import OPERATORS, find_settings
 from kernels_bench_tools.text import did_you_mean, title_from_name
 
 STATE_FOLDER = ".kbt"
@@ -34,6 +34,7 @@ _SETTINGS: dict[str, tuple[Any, str]] = {
     "artifact_limit": (str | int, "A number of bytes, such as 800MB"),
     "pass_env": (list[str], "A list of variables' names"),
     "hub_builds": (str, "A folder"),
+    "operators": (_GLOB, "A folder below the project's root"),
 }
 _SIZES = ("cache_size", "memory_limit", "artifact_limit")
 _SKIPPED_FOLDERS = {"node_modules", "__pycache__"}
@@ -96,6 +97,13 @@ class Project:
     """Limits of its cells."""
     harness: Harness = Harness()  # noqa: RUF009 - immutable
     """Where its cells get this package from."""
+    operators: str = OPERATORS
+    """Path of the folder with modules of its own operators, from the root; it need not exist."""
+
+    @property
+    def operators_folder(self) -> Path:
+        """The folder with modules of its own operators."""
+        return self.root / self.operators
 
     @property
     def state(self) -> Path:
@@ -165,10 +173,8 @@ def find_project(start: Path) -> Project:
     """
     start = start.resolve()
     folder = start.parent if start.is_file() else start
-    for root in (folder, *folder.parents):
-        settings = _settings(root / "pyproject.toml")
-        if settings is not None:
-            return _project(root, settings)
+    if found := find_settings(folder):
+        return _project(*found)
     root = next((root for root in (folder, *folder.parents) if (root / ".git").exists()), folder)
     project = _project(root, {})
     if not any(_CELL.search(_text(path)) for path in project.notebook_paths()):
@@ -219,20 +225,6 @@ def join_path(folder: str, name: str) -> str | None:
     return None if joined == ".." or joined.startswith("../") else joined
 
 
-def _settings(path: Path) -> dict[str, Any] | None:
-    """Return ``[tool.kbt]`` of a ``pyproject.toml``, or None if there is none."""
-    try:
-        data = tomllib.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        return None
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise ProjectError(str(path), f"cannot be read: {error}", "A TOML file") from error
-    settings = data.get("tool", {}).get("kbt")
-    if settings is not None and not isinstance(settings, dict):
-        raise ProjectError(f"{path}: [tool.kbt]", "is not a table")
-    return settings
-
-
 def _project(root: Path, settings: dict[str, Any]) -> Project:
     where = f"{root / 'pyproject.toml'}: [tool.kbt]"
     for key, value in settings.items():
@@ -247,6 +239,9 @@ def _project(root: Path, settings: dict[str, Any]) -> Project:
     sizes = {"cache_size": DEFAULT_CACHE_SIZE} | {key: settings[key] for key in _SIZES if key in settings}
     limits = {key: read_size(f"{where} {key}", str(size)) for key, size in sizes.items()}
     variables = check_variable_names(f"{where} pass_env", tuple(settings.get("pass_env", ())))
+    modules = join_path("", settings.get("operators", OPERATORS))
+    if modules is None or modules == ".":
+        raise ProjectError(where, "operators is wrong", _SETTINGS["operators"][1])
     return Project(
         root=root,
         title=settings.get("title") or title_from_name(root.name),
@@ -256,6 +251,7 @@ def _project(root: Path, settings: dict[str, Any]) -> Project:
         cache_size=limits.pop("cache_size"),
         policy=CellPolicy(**limits, pass_env=variables),
         harness=read_harness(where, settings["harness"]) if "harness" in settings else Harness(),
+        operators=modules,
     )
 
 

@@ -271,6 +271,7 @@ class Execution:
             family=notebook.front.family,
             process=process,
             processes=self.process_count if cell.measures else 1,
+            operators=str(self.fingerprints.project.operators_folder) if cell.measures else "",
         )
         return CellTask(
             node=node,

@@ -15,6 +15,7 @@ import msgspec
 from kernels_bench_tools.file_io import read_struct
 from kernels_bench_tools.schema.device import Device
 from kernels_bench_tools.schema.record import Failure, Provenance, Status
+from kernels_bench_tools.schema.settings import OPERATORS, find_settings
 
 CONTEXT_VARIABLE = "KBT_CONTEXT"
 NEEDS_VARIABLE = "KBT_NEEDS"
@@ -118,12 +119,16 @@ class CellContext(msgspec.Struct, kw_only=True):
     processes: int = 1
     judge: str = ""
     """Socket of the process that judges the cell; empty if it is judged in its own."""
+    operators: str = ""
+    """Absolute path of the folder with the project's own operators; empty if there is no project."""
 
     @classmethod
     def load(cls) -> CellContext:
-        """Return the context from the runner, or an empty one if the cell was not started by ``kbt``."""
-        path = os.environ.get(CONTEXT_VARIABLE)
-        return read_struct(Path(path), cls) if path else cls()
+        """Return the context from the runner; if the cell was not started by ``kbt``, only the project's operators."""
+        if path := os.environ.get(CONTEXT_VARIABLE):
+            return read_struct(Path(path), cls)
+        found = find_settings(Path.cwd())
+        return cls(operators=str(found[0] / found[1].get("operators", OPERATORS)) if found else "")
 
     def provenance(self) -> Provenance:
         """Return the provenance of this cell's records, except for packages, seed and hub kernels."""

@@ -246,6 +246,22 @@ def test_a_measuring_cell_that_kills_three_workers_is_a_record(workspace, cluste
     assert (record["status"], record["err"]["msg"]) == ("crashed", "its worker was lost 3 times while it ran")
 
 
+def test_the_projects_operators_are_sent_to_the_worker(workspace, cluster):
+    code = "import pathlib\nfolder = pathlib.Path(json.load(open(os.environ['KBT_CONTEXT']))['operators'])\n"
+    code += "found = {p.name: p.read_text() for p in sorted(folder.rglob('*')) if p.is_file()}\nwrite(tags=found)\n"
+    workspace.cell("op/impls/x.md", WRITE + code, MEASURING)
+    old = workspace.write("operators/old.py", "1")
+    for name, text in {"op.py": "1", "_shared/x.py": "2", "notes.txt": "3"}.items():
+        workspace.write(f"operators/{name}", text)
+    workspace.build(cluster=cluster.scheduler_address)
+    assert workspace.records("op/impls/x.md")[0]["tags"] == {"op.py": "1", "x.py": "2", "old.py": "1"}
+    old.unlink()
+    workspace.write("operators/op.py", "4")
+    workspace.build(cluster=cluster.scheduler_address)
+
+    assert workspace.records("op/impls/x.md")[0]["tags"] == {"op.py": "4", "x.py": "2"}
+
+
 def test_path_sources_of_a_script_are_sent_to_the_worker(workspace, cluster):
     wheel = workspace.root / "wheels/gift-1.0-py3-none-any.whl"
     wheel.parent.mkdir()

@@ -78,6 +78,14 @@ def test_an_operators_module_affects_its_measuring_cells(operator):
     assert affected(operator) == {X: ["source of kernels-bench-tools"], C: [f"upstream {X}"]}
 
 
+def test_a_projects_operator_affects_the_cells_that_measure_it(operator):
+    operator.write("operators/op.py", "")
+    operator.write("operators/other.py", "")
+
+    name = "source of operators/op.py"
+    assert affected(operator) == {X: [name], Y: [name], C: [f"upstream {X}", f"upstream {Y}"]}
+
+
 def test_a_lock_a_new_data_file_and_a_removed_one_affect_their_readers(operator):
     operator.write("kernels.lock", "[]")
     assert affected(operator) == {Y: ["kernels.lock"], C: [f"upstream {Y}"]}

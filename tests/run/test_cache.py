@@ -265,6 +265,62 @@ def test_another_operators_module_does_not_make_a_measurement_stale(workspace):
     assert workspace.build().started == []
 
 
+def write_operators(workspace):
+    for name in ("op", "other", "_shared"):
+        workspace.write(f"operators/{name}.py", "")
+    for operator in ("op", "other", "elsewhere", "layer_norm"):
+        workspace.cell(f"{operator}/impls/x.md", WRITE, MEASURING)
+    workspace.cell("z.md", "print(1)")
+
+
+@pytest.mark.parametrize(
+    ("file", "expected"),
+    [
+        ("op.py", ["elsewhere/impls/x.md:a", X]),
+        ("_shared.py", ["elsewhere/impls/x.md:a", X, "other/impls/x.md:a"]),
+        ("_tables/sizes.json", ["elsewhere/impls/x.md:a", X, "other/impls/x.md:a"]),
+        ("__pycache__/op.pyc", []),
+        ("notes.txt", []),
+    ],
+)
+def test_a_projects_operator_runs_the_cells_that_measure_it(workspace, file, expected):
+    write_operators(workspace)
+    workspace.build()
+    path = workspace.write(f"operators/{file}", "x = 1")
+
+    # A folder without a module of its name may measure any operator, and layer_norm is built in.
+    assert sorted(workspace.build().started) == expected
+    path.write_text("\n# Comments do not count.\nx = 1\n" if path.suffix == ".py" else "x = 1")
+    assert workspace.build().started == []
+
+
+def test_the_operators_folder_is_a_setting(workspace):
+    workspace.write("pyproject.toml", "[tool.kbt]\noperators = 'src/lib/operators'\n")
+    module = workspace.write("src/lib/operators/op.py", "")
+    workspace.cell("op/impls/x.md", WRITE, MEASURING)
+    workspace.build()
+    module.write_text("x = 1")
+
+    assert workspace.build().started == [X]
+
+
+@pytest.mark.parametrize("change", ["write_text('x = 2')", "unlink()"])
+def test_a_cell_that_changes_its_operator_has_no_result(workspace, change):
+    write_operators(workspace)
+    workspace.cell(
+        "op/impls/x.md",
+        f"import pathlib\npathlib.Path({str(workspace.root)!r}, 'operators/op.py').{change}\n{WRITE}",
+        MEASURING,
+    )
+    workspace.build("op", "layer_norm")
+
+    assert workspace.result("op/impls/x.md").status == "invalid"
+    assert workspace.result("op/impls/x.md").reason.startswith(
+        "source of operators/op.py changed while it ran"
+    )
+    assert workspace.result("layer_norm/impls/x.md").status != "invalid"
+
+
 def test_a_failed_cell_is_cached_and_runs_again_on_request(workspace, tmp_path):
     flag = tmp_path / "flag"
     workspace.cell("n.md", f"import os\nprint('tried')\nassert os.path.exists({str(flag)!r}), 'no flag'")

@@ -22,12 +22,13 @@ from kernels_bench_tools.notebooks.graph import CellName, Graph, Node
 from kernels_bench_tools.notebooks.header import read_header, split_header
 from kernels_bench_tools.notebooks.project import Project
 from kernels_bench_tools.run.cache.entry import FORMAT, Entry
-from kernels_bench_tools.run.cache.sources import Sources
+from kernels_bench_tools.run.cache.sources import PACKAGE, Sources, module_digest
 from kernels_bench_tools.run.environment.base import PACKAGE_FOLDER
 from kernels_bench_tools.run.environment.variables import number_variables
 from kernels_bench_tools.schema.build import FORWARD, code_digest
 from kernels_bench_tools.schema.device import Device
 from kernels_bench_tools.schema.hub import LOCK_FILE, builds_folder, described_builds, find_lock
+from kernels_bench_tools.schema.settings import OPERATORS, operator_modules, shared_files
 
 UPSTREAM, DATA, SOURCE = "upstream ", "file ", "source of "
 """Prefixes of the names of parts that a cell may have several of."""
@@ -82,6 +83,7 @@ class Fingerprints:
         values = self._values(node, processes)
         values |= {f"{DATA}{self.project.relative(path)}": file_digest(path) for path in node.files}
         values |= {f"{SOURCE}{name}": digest for name, _, digest in self._source_digests(node)}
+        values |= {name: module_digest(path) for name, path in self._operator_files(node).items()}
         return {name: _digest(value) for name, value in values.items()}
 
     def changed_input(self, node: Node, key: str, results: Mapping[CellName, Entry]) -> str:
@@ -95,14 +97,16 @@ class Fingerprints:
                         return f"{artifact} of {name} changed"
         except OSError as error:
             return f"{error.filename} cannot be read ({error.strerror})"
-        of_files = (name for name in found if name.startswith((DATA, SOURCE)) or name == LOCK_FILE)
-        changed = next((name for name in of_files if found[name] != known.get(name)), "")
+        names = {**known, **found}  # a module that was removed is only known
+        of_files = (name for name in names if name.startswith((DATA, SOURCE)) or name == LOCK_FILE)
+        changed = next((name for name in of_files if found.get(name) != known.get(name)), "")
         return f"{changed} changed" if changed else ""
 
     def inputs(self, node: Node) -> dict[str, Path]:
         """Return the paths of the parts of a cell's key that are files or folders."""
         files = {f"{DATA}{self.project.relative(path)}": path for path in node.files}
-        return files | {f"{SOURCE}{name}": path for name, path, _ in self._source_digests(node)}
+        files |= {f"{SOURCE}{name}": path for name, path, _ in self._source_digests(node)}
+        return files | self._operator_files(node)
 
     def _values(self, node: Node, processes: int) -> dict[str, Any]:
         front, cell = node.notebook.front, node.cell
@@ -138,6 +142,20 @@ class Fingerprints:
 
     def _source_digests(self, node: Node) -> Iterator[tuple[str, Path, str]]:
         return self._sources.of(node, self.environment == "current")
+
+    def _operator_files(self, node: Node) -> dict[str, Path]:
+        """Return the files of the project's own operator that a cell measures, by the names of their parts."""
+        folder = self.project.operators_folder
+        of_package = {path / PACKAGE / OPERATORS for _, path, _ in self._source_digests(node)}
+        if not node.cell.measures or folder in of_package:
+            return {}
+        modules, name = operator_modules(folder), node.notebook.operator.rpartition("/")[2]
+        if name not in modules and (self.package / PACKAGE / OPERATORS / f"{name}.py").is_file():
+            return {}
+        # If the cell's folder is not named like an operator's module, the cell may use any of them.
+        paths = [modules[name]] if name in modules else list(modules.values())
+        paths += shared_files(folder) if paths else []
+        return {f"{SOURCE}{self.project.relative(path)}": path for path in paths}
 
     def _upstream(self, node: Node, name: CellName, results: Mapping[CellName, Entry]) -> str:
         result = results[name].result

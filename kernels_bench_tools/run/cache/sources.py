@@ -22,8 +22,9 @@ from kernels_bench_tools.file_io import file_digest
 from kernels_bench_tools.notebooks.graph import Node
 from kernels_bench_tools.notebooks.header import path_sources, read_header
 from kernels_bench_tools.schema.build import code_digest
+from kernels_bench_tools.schema.settings import OPERATORS
 
-PACKAGE, OPERATORS = "kernels_bench_tools", "operators"
+PACKAGE = "kernels_bench_tools"
 _MEASURING_IMPORTS = ("*.py", "schema/*.py", "hub/*.py", "measure/**/*.py", "operators/**/*.py")
 _OTHER_IMPORTS = ("*.py", "schema/*.py", "summarize/**/*.py")
 _NOT_SOURCE = {"__pycache__", "node_modules", "site", "build", "dist"}
@@ -68,16 +69,18 @@ class Sources:
             digest = hashlib.sha256()
             for path in sorted(_package_files(source / PACKAGE, importer) if ours else source_files(source)):
                 name = path.relative_to(source).as_posix()
-                digest.update(os.fsencode(f"{name}\0{_content_digest(path)}\n"))
+                # Of the other modules there are too many to read them in each build.
+                content = module_digest(path) if path.parent.name == OPERATORS else file_digest(path)
+                digest.update(os.fsencode(f"{name}\0{content}\n"))
             if ours:
                 digest.update(_requirements(source / "pyproject.toml", importer.extras))
             self._known[key] = digest.hexdigest()
         return self._known[key]
 
 
-def _content_digest(path: Path) -> str:
-    """Return the digest of a file; of the module of an operator, that of its code without comments."""
-    if path.parent.name == OPERATORS and path.suffix == ".py":  # the others are too many for each build
+def module_digest(path: Path) -> str:
+    """Return the digest of a file; of a Python module, that of its code without comments."""
+    if path.suffix == ".py":
         with suppress(UnicodeDecodeError):
             return code_digest(path.read_text(encoding="utf-8"))
     return file_digest(path)

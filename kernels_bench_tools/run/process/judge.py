@@ -89,14 +89,14 @@ class Judge:
         self._started = False
 
     def begin(self, job: Job) -> None:
-        """Say that a cell is about to start; ``OSError`` if the process has failed."""
+        """Say that a cell is about to start, and wait until its operator is loaded; ``OSError`` if that failed."""
         if self._process.poll() is not None:
             self.close()
             self._start()
         if not self._started and self._answer(START_SECONDS) is None:
             raise self._failed()
         self._started = True
-        if not self._send(job):
+        if not self._send(job) or self._answer(START_SECONDS) is None:
             raise self._failed()
 
     def end(self, ended: Ended) -> Written:

@@ -1,0 +1,49 @@
+"""A project's ``[tool.kbt]``, as far as cells read it too, and the files of its own operators."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+from typing import Any
+
+from kernels_bench_tools.errors import ProjectError
+
+OPERATORS = "operators"
+"""Folder of a project's own operators, unless ``[tool.kbt]`` names another."""
+
+
+def find_settings(start: Path) -> tuple[Path, dict[str, Any]] | None:
+    """Return the nearest folder from ``start`` up whose ``pyproject.toml`` has ``[tool.kbt]``, and that table."""
+    for folder in (start, *start.parents):
+        settings = _read_settings(folder / "pyproject.toml")
+        if settings is not None:
+            return folder, settings
+    return None
+
+
+def _read_settings(path: Path) -> dict[str, Any] | None:
+    """Return ``[tool.kbt]`` of a ``pyproject.toml``, or None if there is none."""
+    try:
+        data = tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return None
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise ProjectError(str(path), f"cannot be read: {error}", "A TOML file") from error
+    settings = data.get("tool", {}).get("kbt")
+    if settings is not None and not isinstance(settings, dict):
+        raise ProjectError(f"{path}: [tool.kbt]", "is not a table")
+    return settings
+
+
+def operator_modules(folder: Path) -> dict[str, Path]:
+    """Return the modules of operators in a project's folder of them, by the operators' names."""
+    paths = sorted(folder.glob("*.py")) if folder.is_dir() else []
+    return {path.stem: path for path in paths if path.stem.isidentifier() and not path.name.startswith("_")}
+
+
+def shared_files(folder: Path) -> list[Path]:
+    """Return what the modules of that folder may share: the files and folders whose names begin with ``_``."""
+    found = (path for one in folder.glob("_*") for path in (one, *one.rglob("*")))
+    return sorted(
+        path for path in found if path.is_file() and "__pycache__" not in path.relative_to(folder).parts
+    )
