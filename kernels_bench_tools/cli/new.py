@@ -4,21 +4,24 @@ from __future__ import annotations
 
 import keyword
 import re
+from collections.abc import Mapping
 from datetime import UTC, datetime
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
+import kernels_bench_tools
 from kernels_bench_tools.errors import ProjectError
 from kernels_bench_tools.file_io import write_atomically
 from kernels_bench_tools.notebooks.document import Notebook, read_notebook
 from kernels_bench_tools.notebooks.project import Project, find_project, operators
 from kernels_bench_tools.notebooks.upgrade import with_harness
+from kernels_bench_tools.schema.build import IMPLEMENTATIONS, RESULTS
+from kernels_bench_tools.schema.settings import OPERATORS, operator_modules
 from kernels_bench_tools.text import did_you_mean, title_from_name
 
-OPERATORS = PurePosixPath("kernels_bench_tools/operators")
-"""Folder of the operators' modules in a checkout."""
+_PACKAGE = Path(kernels_bench_tools.__file__).parent
 _STARTERS = Path(__file__).parent / "starters"
 """Files with placeholders such as ``@NAME@``."""
 
@@ -26,8 +29,7 @@ new = typer.Typer(no_args_is_help=True, help="Create an implementation or an ope
 
 _NAME = re.compile(r"[a-z][a-z0-9_]*")
 _A_NAME = "A name of lower-case letters, digits and underscores that starts with a letter"
-_NEVER_OPERATORS = {"docs", "site", "node_modules"}
-"""Folders that are not searched for notebooks."""
+_BASELINE = re.compile(r"^baseline: true$", re.MULTILINE)
 _PIN = re.compile(r'^(#\s*exclude-newer\s*=\s*)"[^"]*"', re.MULTILINE)
 
 
@@ -46,14 +48,22 @@ def new_implementation(
     """Create a notebook for a new implementation.
 
     It is a working copy of the operator's baseline. An operator that computes several functions has a baseline for
-    each; select one with `--from`. No other file has to be edited.
+    each; select one with `--from`. No other file has to be edited. If the operator is built in and the project does
+    not have it, its folder is created first, with its baseline.
     """
     project = find_project(Path.cwd())
     operator, _, stem = name.rpartition("/")
-    start, others = _origin(project, operator, origin)
     if not _NAME.fullmatch(stem):
-        remedy = f"For example: kbt new implementation {operator}/my_kernel"
+        remedy = f"For example: kbt new implementation {operator or 'layer_norm'}/my_kernel"
         raise ProjectError(name, "is not OPERATOR/NAME", _A_NAME, remedy)
+    if operator in built_in_operators() and operator not in operators(project):
+        created = create_built_in(project, operator)
+        print(*map(project.relative, created), sep="\n")
+        print(f"{operator} is built in; its folder was created")
+        if project.root / operator / IMPLEMENTATIONS / f"{stem}.md" in created:
+            print(f"try it: kbt run {operator}/{stem}")
+            return
+    start, others = _origin(project, operator, origin)
     path = start.path.parent / f"{stem}.md"
     if path.exists():
         raise ProjectError(
@@ -72,56 +82,84 @@ def new_operator(
 ) -> None:
     """Create a module and a folder for a new operator.
 
-    The module, `kernels_bench_tools/operators/NAME.py`, defines the reference, the inputs and the tolerances. The
-    folder, `NAME/`, has a description, a baseline and the combine notebook. Both work unchanged: the operator
-    computes y = 2x until you replace the formula in the module and in the baseline.
-
-    This needs a checkout of kernels-bench-tools.
+    The module, `operators/NAME.py`, or in the folder that `operators` in `[tool.kbt]` names, defines the reference,
+    the inputs and the tolerances. The folder, `NAME/`, has a description, a baseline and the combine notebook. Both
+    work unchanged: the operator computes y = 2x until you replace the formula in the module and in the baseline.
     """
     project = find_project(Path.cwd())
-    _check_operator(project, name)
-    folder = project.root / name
-    starters = {
-        project.root / OPERATORS / f"{name}.py": "operator.py",
-        folder / "index.md": "index.md",
-        folder / "impls" / f"torch_{name}.md": "baseline.md",
-        folder / "results" / "combined_results.md": "combined_results.md",
-    }
-    for path, starter in starters.items():
-        text = _filled(starter, name=name, title=title_from_name(name), today=_today())
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(path, with_harness(project, path, text).encode())
+    for path in create_operator(project, name):
         print(project.relative(path))
     print(f"edit the formula in the module and in the baseline, then: kbt run {name}/torch_{name}")
 
 
-def _check_operator(project: Project, name: str) -> None:
-    """Raise ``ProjectError`` if the name is invalid or taken, or the project does not contain the package."""
-    reserved = keyword.iskeyword(name) or name in _NEVER_OPERATORS
-    if not _NAME.fullmatch(name) or reserved:
-        what = "is reserved" if reserved else "is not a name for an operator"
+def built_in_operators() -> list[str]:
+    """Return the names of the operators that are part of this package and whose folders it has."""
+    return [name for name in operator_modules(_PACKAGE / OPERATORS) if _built_in_folder(name).is_dir()]
+
+
+def _built_in_folder(name: str) -> Path:
+    shipped = _STARTERS / name
+    return shipped if shipped.is_dir() else _PACKAGE.parent / name  # in a checkout
+
+
+def create_operator(project: Project, name: str) -> list[Path]:
+    """Create the module and the folder of a new operator, and return the files; ``ProjectError`` if it exists."""
+    module = f"{project.operators}/{name}.py"
+    reserved = {"docs", "site", "node_modules", project.operators.partition("/")[0]}
+    if not _NAME.fullmatch(name) or keyword.iskeyword(name) or name in reserved:
+        what = "is not a name for an operator" if not _NAME.fullmatch(name) else "is reserved"
         raise ProjectError(name or "''", what, _A_NAME, "For example: kbt new operator softmax")
-    if not (project.root / OPERATORS / "__init__.py").is_file():
-        raise ProjectError(
-            f"{OPERATORS}/{name}.py",
-            f"cannot be added, since {project.root} does not contain the package",
-            "A checkout of kernels-bench-tools",
-            f"Clone it, and run `kbt new operator {name}` there",
-        )
-    for path in (OPERATORS / f"{name}.py", OPERATORS / name, Path(name)):
+    for path in (module, f"{project.operators}/{name}", name):
         if (project.root / path).exists():
-            raise ProjectError(str(path), "exists already", "A new name", "Choose another name")
+            raise ProjectError(path, "exists already", "A new name", "Choose another name")
+    if name in built_in_operators():
+        remedy = f"To use it: kbt new implementation {name}/my_kernel"
+        raise ProjectError(name, "is a built-in operator", "A new name", remedy)
+    values = {"name": name, "title": title_from_name(name), "today": _today(), "module": module}
+    starters = {
+        module: "operator.py",
+        f"{name}/index.md": "index.md",
+        f"{name}/{IMPLEMENTATIONS}/torch_{name}.md": "baseline.md",
+        f"{name}/{RESULTS}/combined_results.md": "combined_results.md",
+    }
+    return _write(project, {path: _filled(starter, **values) for path, starter in starters.items()})
+
+
+def create_built_in(project: Project, name: str) -> list[Path]:
+    """Create the folder of a built-in operator, with its baselines, and return the files."""
+    source = _built_in_folder(name)
+    texts = {
+        f"{name}/{path.relative_to(source).as_posix()}": path.read_text(encoding="utf-8")
+        for pattern in ("index.md", f"{IMPLEMENTATIONS}/*.md", f"{RESULTS}/*.md")
+        for path in sorted(source.glob(pattern))
+    }
+    wanted = (
+        path for path, text in texts.items() if f"/{IMPLEMENTATIONS}/" not in path or _BASELINE.search(text)
+    )
+    return _write(project, {path: _PIN.sub(rf'\g<1>"{_today()}"', texts[path]) for path in wanted})
+
+
+def _write(project: Project, texts: Mapping[str, str]) -> list[Path]:
+    """Write files of a project, of which none may exist."""
+    paths = {project.root / name: text for name, text in texts.items()}
+    if existing := [project.relative(path) for path in paths if path.exists()]:
+        raise ProjectError(", ".join(existing), "exists already, so nothing was created", "No such file")
+    for path, text in paths.items():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(path, with_harness(project, path, text).encode())
+    return list(paths)
 
 
 def _origin(project: Project, operator: str, asked: str) -> tuple[Notebook, list[str]]:
     """Return the notebook to copy, and the names of the other baselines."""
     known = operators(project)
     if operator not in known:
+        names = [*known, *(name for name in built_in_operators() if name not in known)]
         raise ProjectError(
             operator or "OPERATOR/NAME",
-            "is not an operator of this project",
-            f"One of {', '.join(known) or '(none: no folder has impls/*.md)'}",
-            "For example: kbt new implementation layer_norm/my_kernel",
+            "is not an operator of this project, nor built in",
+            f"One of {', '.join(names)}",
+            did_you_mean(operator, names, f"`kbt new operator {operator or 'NAME'}` creates one"),
         )
     notebooks = {path.stem: read_notebook(project, path) for path in known[operator]}
     if asked and asked not in notebooks:

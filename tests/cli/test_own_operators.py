@@ -1,0 +1,114 @@
+"""A project with an operator of its own: what ``kbt new`` wrote runs as it is, and rows are judged by its module."""
+
+import json
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from projects import once_per_run, run_kbt
+
+from kernels_bench_tools.file_io import read_struct
+from kernels_bench_tools.schema.record import Judged, Record, Status
+from kernels_bench_tools.schema.record_io import read_records
+from kernels_bench_tools.schema.summary import Summary
+
+Kbt = Callable[..., subprocess.CompletedProcess[str]]
+SMOKE = ("--env", "current", "--workloads", "smoke")
+HEAD = """
+import json, os
+from dataclasses import replace
+from pathlib import Path
+from kernels_bench_tools import run_benchmark
+"""
+CELLS = {
+    # Whatever the operator is when the cell calls the harness, it is judged by the one in its key.
+    "edits": HEAD
+    + """
+path = Path(json.load(open(os.environ["KBT_CONTEXT"]))["operators"], "softmax.py")
+before = path.read_text()
+path.write_text(before.replace("return 2 * x", "return 3 * x"))
+try:
+    run_benchmark("softmax", lambda x: 3 * x)
+finally:
+    path.write_text(before)
+""",
+    "own": HEAD
+    + """
+from kernels_bench_tools.measure.operator import find_operator
+folder = json.load(open(os.environ["KBT_CONTEXT"]))["operators"]
+run_benchmark(replace(find_operator("softmax", folder), reference=lambda x: 3 * x, baseline=None), lambda x: 3 * x)
+""",
+}
+
+
+@pytest.fixture(scope="session")
+def own(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A project with an operator of its own, built once for all workers of a test run. Tests must not change it."""
+
+    def build(project: Path) -> None:
+        (project / "pyproject.toml").write_text("[tool.kbt]\n")
+        assert run_kbt(project, "new", "operator", "softmax").returncode == 0
+        assert run_kbt(project, "new", "implementation", "softmax/mine").returncode == 0
+        module = project / "operators" / "softmax.py"
+        module.write_text(module.read_text().replace("OPERATOR =", "print('loaded')\nOPERATOR ="))
+        for name, code in CELLS.items():
+            fence = f"```python id=benchmark outputs=softmax.jsonl\n{code}\n```\n"
+            (project / "softmax" / "impls" / f"{name}.md").write_text(f"---\ntitle: {name}\n---\n\n{fence}")
+        done = run_kbt(project, "build", *SMOKE)
+        assert "site/index.html" in done.stdout, done.stderr
+        (project / "run.json").write_text(run_kbt(project, "run", "softmax/mine", *SMOKE, "--json").stdout)
+
+    return once_per_run(tmp_path_factory, "own", build)
+
+
+def record(own: Path, name: str) -> Record:
+    (path,) = own.glob(f"site/softmax/impls/artifacts/{name}/**/softmax.jsonl")
+    assert str(own) not in path.read_text()
+    (found,) = read_records(path)
+    return found
+
+
+def test_a_new_operator_runs_as_it_is_and_is_published(own: Path) -> None:
+    (cell,) = json.loads((own / "run.json").read_text())
+
+    assert cell["baseline"] == "PyTorch Softmax"
+    assert [row["status"] for row in cell["rows"]] == ["ok"]
+    assert "Mine" in (own / "site" / "softmax" / "index.html").read_text()
+
+
+def test_a_projects_operator_is_judged_separately_and_ranked(own: Path) -> None:
+    found = record(own, "torch_softmax")
+    (path,) = own.glob("site/softmax/results/artifacts/combine/summary.json")
+    (device,) = read_struct(path, Summary).devices
+    ranked = {row.implementation for row in device.rows if row.rank}
+
+    assert (found.op, found.status, found.judged) == ("softmax", Status.OK, Judged.SEPARATELY)
+    assert device.baseline == "torch_softmax"
+    assert ranked == {"torch_softmax", "mine"}
+    assert {row.implementation for row in device.rows} == ranked | {"edits", "own"}
+
+
+def test_a_cell_that_edits_its_operator_is_judged_by_the_one_before(own: Path) -> None:
+    found = record(own, "edits")
+
+    assert (found.status, found.judged) == (Status.INCORRECT, Judged.SEPARATELY)
+
+
+def test_an_operator_of_the_cell_is_shown_as_not_judged(own: Path) -> None:
+    found = record(own, "own")
+
+    assert (found.status, found.judged) == (Status.OK, Judged.NOT)
+
+
+def test_an_operator_that_cannot_be_imported_is_one_line_with_its_place(bare: Path, kbt_in: Kbt) -> None:
+    (bare / "operators").mkdir()
+    (bare / "operators" / "softmax.py").write_text("import torch\n\n1 / 0\n")
+    code = "from kernels_bench_tools import run_benchmark\nrun_benchmark('softmax', abs)"
+    fence = f"```python id=benchmark outputs=softmax.jsonl\n{code}\n```\n"
+    (bare / "softmax" / "impls" / "plain.md").write_text(fence)
+
+    done = kbt_in(bare, "build", *SMOKE)
+
+    line = "OperatorError: operators/softmax.py:3: cannot be imported: ZeroDivisionError: division by zero"
+    assert line in done.stdout + done.stderr
