@@ -125,6 +125,7 @@ OPERATOR = Operator(
         # Sizes and dtype of TrainScale.
         "trainscale": _workloads(((2048, 11008),), ((4096, 4096), (16384, 4096)), "float16", "trainscale_"),
         "cpu": _workloads(CPU, CPU, "float32", "cpu_"),
+        "cpu_bfloat16": _workloads(CPU, CPU, "bfloat16", "cpu_bf16_"),
         "smoke": _workloads(SMOKE, SMOKE, "float32", "smoke_"),
     },
     inputs=make_inputs,

@@ -197,6 +197,11 @@ OPERATOR = Operator(
             _workload("cpu_causal_S128", 128, causal=True, **_SMALL),
             _workload("cpu_causal_S256", 256, causal=True, **_SMALL),
         ],
+        "cpu_bfloat16": [
+            _workload(f"cpu_bf16_{name}S{length}", length, causal=bool(name), heads=(4, 4), head_dim=64)
+            for name in ("", "causal_")
+            for length in (256, 1024)
+        ],
         "smoke": [_workload("smoke_S64", 64, heads=(2, 2), head_dim=64)],
     },
     inputs=make_inputs,

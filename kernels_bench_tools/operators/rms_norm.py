@@ -92,6 +92,7 @@ OPERATOR = Operator(
         # Sizes and dtype of TrainScale.
         "trainscale": _workloads("float16", "trainscale_", _TRAINSCALE, ()),
         "cpu": _workloads("float32", "cpu_", _CPU, _CPU),
+        "cpu_bfloat16": _workloads("bfloat16", "cpu_bf16_", _CPU, _CPU),
         "smoke": _workloads("float32", "smoke_", ((2, 32, 256),), ((2, 32, 256),)),
     },
     inputs=make_inputs,

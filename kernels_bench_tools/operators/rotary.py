@@ -107,6 +107,7 @@ OPERATOR = Operator(
             _workload("float16", "trainscale_", 1, seq_len, 32, 32, 128) for seq_len in (4096, 8192, 16384)
         ],
         "cpu": [_workload("float32", "cpu_", 1, seq_len, 8, 8, 64) for seq_len in (128, 512, 1024)],
+        "cpu_bfloat16": [_workload("bfloat16", "cpu_bf16_", 1, seq_len, 8, 8, 64) for seq_len in (128, 1024)],
         "smoke": [_workload("float32", "smoke_", 2, 16, 4, 2, 32)],
     },
     inputs=make_inputs,
