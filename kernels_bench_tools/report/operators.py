@@ -60,6 +60,11 @@ class Implementation:
         return self.rows[0][1].description if self.rows else ""
 
     @property
+    def family(self) -> str:
+        """Its family, such as ``hf-kernels``."""
+        return self.notebook.front.family if self.notebook else self.rows[0][1].family if self.rows else ""
+
+    @property
     def status(self) -> tuple[Label, str]:
         """Status and reason of the first cell that failed, else of the first cell."""
         cells = [cell for cell in self.notebook.cells if not cell.commented] if self.notebook else []

@@ -38,6 +38,9 @@ def front_page(site: Site) -> str:
         body,
         cell_views=views,
         operators=sections,
+        devices=list(
+            {view.device.slug: view.device for one in site.operators for view in one.views}.values()
+        ),
         contents=_contents(body.parts, sections),
         changes=changes_since(site.previous, site.operators, page) if site.previous else None,
         commit=site.build.project.commit,

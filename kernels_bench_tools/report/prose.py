@@ -28,7 +28,9 @@ from kernels_bench_tools.report.cells import OPERATORS, Body, Heading, Part
 from kernels_bench_tools.report.page import Page
 from kernels_bench_tools.schema.build import CellRun, NotebookRun, Prose
 
-_PLACEHOLDER = re.compile(r"!\[(artifact:[^\]\n]+|contents|operators(?::[^\]\n]*)?|results)\](?![(\[])")
+_PLACEHOLDER = re.compile(
+    r"!\[(artifact:[^\]\n]+|family:[^\]\n]+|contents|operators(?::[^\]\n]*)?|results)\](?![(\[])"
+)
 _LONGEST_PLACEHOLDER = 4000
 _RAW_ID = re.compile(r"""\bid\s*=\s*["']?([^"'\s>]+)""")
 _ARTIFACT_RULES = [
@@ -191,7 +193,7 @@ def _parts(tokens: list[Token], markdown: MarkdownIt, env: dict[str, Any]) -> It
 def _placeholder_of(text: str) -> Part:
     """Return a placeholder; the order of the operators was read by :func:`find_operators`."""
     kind, _, name = text.partition(":")
-    return Part(kind, name="" if kind == OPERATORS else name)
+    return Part(kind, name="" if kind == OPERATORS else name.strip())
 
 
 def _standing_alone(tokens: Sequence[Token], index: int) -> list[str]:

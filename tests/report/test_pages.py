@@ -71,7 +71,12 @@ def test_the_front_page_lists_its_chapters_in_order(pages):
     contents = next(
         element for element in pages["index.html"].elements("ul") if element.get("class") == "contents"
     )
-    assert [link.text for link in contents.iter("a")] == ["Methodology", "Layer Normalization", "Notes"]
+    assert [link.text for link in contents.iter("a")] == [
+        "Methodology",
+        "Layer Normalization",
+        "Kernels of the Hugging Face Hub",
+        "Notes",
+    ]
 
 
 def test_the_front_page_shows_chart_table_and_link_of_the_operator(pages):

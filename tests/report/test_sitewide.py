@@ -151,6 +151,19 @@ def test_operators_are_in_the_order_of_the_front_page_then_by_title(sample, read
     ]
 
 
+def test_the_front_page_can_show_one_family_over_all_operators(sample, read_page):
+    for notebook in sample.build.notebooks:
+        if notebook.path.endswith("/hf_kernels_layer_norm.md"):
+            notebook.front.family = "hf-kernels"
+    sample.notebook("index.md").blocks = [Prose(text="![family: hf-kernels]\n\n![operators]\n")]
+    publish(sample.root, sample.build, sample.root / "site")
+    table = read_page(sample.root / "site", "index.html").elements("table")[0]
+    rows = [text_of(row) for row in table.iter("tr")]
+    assert len(rows) == 2
+    assert "HF Kernels layer norm" in rows[1]
+    assert "Layer Normalization" in rows[1]
+
+
 def test_all_records_of_an_operator_are_one_download(sample, find_dead_references):
     committed = sample.root / "layer_norm/results/records/nvidia-h200"
     committed.mkdir(parents=True)
