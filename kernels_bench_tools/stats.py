@@ -25,8 +25,6 @@ HALF_TICK_MS = 16e-6
 """NVIDIA GPUs count time in ticks of 32 ns: no interval is narrower than half a tick to either side."""
 SAME_EFFECT = 0.02
 """Two are the same if the interval excludes a larger difference."""
-EFFECT_WITHOUT_INTERVAL = 0.10
-"""Medians without an interval (five repetitions, say) must differ by this much for a verdict."""
 
 _STUDENT = (12.7062, 4.3027, 3.1824, 2.7764, 2.5706, 2.4469, 2.3646, 2.3060, 2.2622, 2.2281)
 """Student's 97.5 % quantiles for 1 to 10 degrees of freedom."""
@@ -163,11 +161,9 @@ def widened(estimate: Estimate, share: float) -> Estimate:
 
 
 def verdict_of(ratio: Estimate) -> Verdict:
-    """Return the verdict for a speed-up with its interval."""
+    """Return the verdict for a speed-up with its interval, given enough processes; ambiguous without an interval."""
     direction = Verdict.FASTER if ratio.value > 1 else Verdict.SLOWER
     difference = max(ratio.value, 1 / ratio.value) - 1
-    if not ratio.known:
-        return direction if difference > EFFECT_WITHOUT_INTERVAL else Verdict.AMBIGUOUS
     if difference >= SMALLEST_EFFECT and not ratio.low <= 1 <= ratio.high:
         return direction
     within = ratio.low >= 1 / (1 + SAME_EFFECT) and ratio.high <= 1 + SAME_EFFECT

@@ -11,6 +11,7 @@ from rich.text import Text
 
 from kernels_bench_tools.cli.output import plural
 from kernels_bench_tools.schema.record import Record, Status
+from kernels_bench_tools.schema.summary import FEWEST_PROCESSES, Verdict
 from kernels_bench_tools.summarize.metrics import speedup_with_interval
 from kernels_bench_tools.summarize.rows import Comparison
 from kernels_bench_tools.text import interval, milliseconds, visible
@@ -75,6 +76,9 @@ def comparison_table(rows: Sequence[Comparison], baseline: str) -> Table:
 
 def _verdict(row: Comparison, most: int) -> str:
     text = row.verdict.value if row.status is Status.OK else f"{row.status.label}: {row.reason}"
+    if row.status is Status.OK and row.verdict is Verdict.FEW_PROCESSES:
+        few = row.processes < FEWEST_PROCESSES
+        text = f"{plural(row.processes, 'process', 'es') if few else 'baseline in too few processes'}: {text}"
     notes = [flag.label for flag in row.flags]
     if row.p50_ms is not None and row.processes < most:
         notes.append(f"{row.processes} of {most} processes")

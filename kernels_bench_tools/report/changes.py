@@ -17,6 +17,7 @@ from kernels_bench_tools.report.page import Page
 from kernels_bench_tools.report.rows import day, view_title
 from kernels_bench_tools.schema.record import Status
 from kernels_bench_tools.schema.summary import (
+    FEWEST_PROCESSES,
     SMALLEST_EFFECT,
     DeviceSummary,
     Point,
@@ -151,9 +152,14 @@ def _by_speed(pairs: Sequence[tuple[Point, Point]]) -> tuple[ChangeKind | None, 
 
 
 def _differ(was: Point, now: Point) -> bool:
-    """Whether two medians differ by at least the smallest effect, and their intervals do not overlap."""
+    """Whether two medians of enough processes differ by at least the smallest effect, and their intervals do not overlap."""
     ends = (was.ci_low_ms, was.ci_high_ms, now.ci_low_ms, now.ci_high_ms)
-    if was.p50_ms is None or now.p50_ms is None or None in ends:
+    if (
+        was.p50_ms is None
+        or now.p50_ms is None
+        or None in ends
+        or min(was.processes, now.processes) < FEWEST_PROCESSES
+    ):
         return False
     low, high, now_low, now_high = (end or 0.0 for end in ends)
     return (now_high < low or now_low > high) and abs(was.p50_ms / now.p50_ms - 1) >= SMALLEST_EFFECT

@@ -34,6 +34,7 @@ _VERDICT = {
     Verdict.SAME: Label("=", "same", "plain"),
     Verdict.AMBIGUOUS: Label("≈", "ambiguous", "plain"),
     Verdict.SEPARATE: Label("∥", "measured separately", "muted"),
+    Verdict.FEW_PROCESSES: Label("·", "no verdict", "muted"),
     Verdict.NONE: Label("–", "not comparable", "muted"),
 }
 

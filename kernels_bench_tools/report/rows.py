@@ -11,6 +11,7 @@ from math import inf
 from kernels_bench_tools.schema.device import Device
 from kernels_bench_tools.schema.record import Flag, Status
 from kernels_bench_tools.schema.summary import (
+    FEWEST_PROCESSES,
     DeviceSummary,
     Estimate,
     Point,
@@ -136,8 +137,9 @@ def typical_latency(row: Row) -> Estimate | None:
 
 
 def verdict_counts(row: Row) -> list[tuple[int, Verdict]]:
-    """Return how often each verdict occurs over the row's workloads, most frequent first."""
-    counts = Counter(point.verdict for point in row.points if point.verdict is not Verdict.NONE)
+    """Return how often each verdict occurs over the row's workloads, most frequent first; see :func:`too_few`."""
+    without = {Verdict.NONE, Verdict.FEW_PROCESSES}
+    counts = Counter(point.verdict for point in row.points if point.verdict not in without)
     return [(count, verdict) for verdict, count in counts.most_common()]
 
 
@@ -213,16 +215,28 @@ def process_count(points: Iterable[Point]) -> str:
     return f"{number} process{'es' if counts[-1] != 1 else ''}"
 
 
-def in_one_process(points: Iterable[Point]) -> bool:
-    """Whether a point was measured in one process, so that its interval lacks the variation between processes."""
-    return any(point.processes == 1 for point in points if point.p50_ms is not None)
+def too_few(points: Iterable[Point]) -> str:
+    """Return in how many processes points were measured if that is too few for a verdict: ``"1 process: no verdict"``.
+
+    A baseline is compared with nothing, so only its number of processes is returned.
+    """
+    found = [point for point in points if point.p50_ms is not None]
+    if not any(point.processes < FEWEST_PROCESSES for point in found):
+        return "too few processes of the baseline: no verdict" if _without_verdict(found) else ""
+    return f"{process_count(found)}{': no verdict' if _without_verdict(found) else ''}"
+
+
+def _without_verdict(points: Iterable[Point]) -> bool:
+    return any(point.verdict is Verdict.FEW_PROCESSES for point in points)
 
 
 def headline_objection(view: DeviceSummary) -> str:
     """Return why the speed-up of the fastest row is no headline figure, as printed; empty if it is one."""
     rows = [row for row in view.rows if row.rank == 1 or row.implementation == view.baseline]
-    if any(in_one_process(row.points) for row in rows):
-        return "measured in 1 process"
+    measured = [point for row in rows for point in row.points if point.p50_ms is not None]
+    fewest = min(measured, key=lambda point: point.processes, default=None)
+    if fewest is not None and fewest.processes < FEWEST_PROCESSES:
+        return f"measured in {process_count([fewest])}"
     separate = any(point.verdict is Verdict.SEPARATE for row in rows for point in row.points)
     return Verdict.SEPARATE.value if separate else ""
 

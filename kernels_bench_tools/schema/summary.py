@@ -26,6 +26,9 @@ SCHEMA = 1
 SMALLEST_EFFECT = 0.005
 """A smaller relative difference counts as none, even if it is significant."""
 
+FEWEST_PROCESSES = 3
+"""Processes of an implementation that a verdict needs. With two, Student's interval is three times as wide."""
+
 
 class Estimate(NamedTuple):
     """A value and its 95 % interval; an infinite end is unknown."""
@@ -70,6 +73,8 @@ class Verdict(StrEnum):
     AMBIGUOUS = "ambiguous"
     SEPARATE = "measured separately"
     """Measured at another time, when the device was not equally fast, or is not known to have been."""
+    FEW_PROCESSES = "no verdict"
+    """One of the two was measured in fewer than ``FEWEST_PROCESSES``: the interval lacks the variation between them."""
     NONE = "none"
     """Not comparable: one of the two cannot be ranked."""
 

@@ -1,7 +1,8 @@
 """Speed-ups, their intervals and verdicts.
 
-"Faster" and "slower" need an interval that excludes 1 and medians that differ by at least 0.5 %, "same" the whole
-interval within 2 % of 1. Everything else is ambiguous, and so is device time compared with host time, or a cold
+A verdict needs three processes on both sides: an interval of fewer lacks the variation between processes, which is
+often larger than that within them. "Faster" and "slower" need an interval that excludes 1 and medians that differ by
+at least 0.5 %, "same" the whole interval within 2 % of 1. Everything else is ambiguous, and so is device time compared with host time, or a cold
 with a hot cache. Two that were measured at different times get a verdict only if sentinels and peaks agree.
 """
 
@@ -16,7 +17,7 @@ from statistics import median
 import msgspec
 
 from kernels_bench_tools.schema.record import CacheState, Record, Status, Timer
-from kernels_bench_tools.schema.summary import SMALLEST_EFFECT, Verdict
+from kernels_bench_tools.schema.summary import FEWEST_PROCESSES, SMALLEST_EFFECT, Verdict
 from kernels_bench_tools.stats import ratio_interval, ratio_of, verdict_of, widened
 from kernels_bench_tools.summarize.merge import estimate, is_disturbed, resolution, samples
 
@@ -65,7 +66,9 @@ def compare(candidate: Sequence[Record], baseline: Sequence[Record]) -> Speedup:
     # Rounding errors are bounded and the same in every process, so the two add up.
     ratio = widened(ratio, half_tick / ours.value + half_tick / theirs.value)
     ends = (ratio.low, ratio.high) if ratio.known else (None, None)
-    return Speedup(value=ratio.value, low=ends[0], high=ends[1], verdict=verdict_of(ratio))
+    few = min(len(candidate), len(baseline)) < FEWEST_PROCESSES
+    verdict = Verdict.FEW_PROCESSES if few else verdict_of(ratio)
+    return Speedup(value=ratio.value, low=ends[0], high=ends[1], verdict=verdict)
 
 
 def _comparable(record: Record) -> bool:

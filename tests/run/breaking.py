@@ -27,10 +27,9 @@ from benchmarks.trees import HEADER, make_tree  # noqa: E402
 
 PLAIN, MEASURING, PROCESSES = 6, 3, 2
 DIED = "died.md:a"
-"""A cell that always fails."""
-DONE = 1
-"""Exit code of a complete build, because of that cell."""
 """The cell of the tree that always fails, and so runs in each build."""
+DONE = 1
+"""Exit code of a complete build of the tree, because of that cell."""
 
 _RECORD = {
     "ts": "2026-11-20T10:00:00Z",

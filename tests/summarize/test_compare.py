@@ -3,26 +3,37 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from kernels_bench_tools.schema.device import Device
 from kernels_bench_tools.schema.outcome import reason_of
-from kernels_bench_tools.schema.record import CacheState, Status, Timer
-from kernels_bench_tools.schema.summary import Verdict
-from kernels_bench_tools.summarize.compare import compare
+from kernels_bench_tools.schema.record import CacheState, Record, Status, Timer
+from kernels_bench_tools.schema.summary import Estimate, Verdict
+from kernels_bench_tools.stats import ratio_of, verdict_of
+from kernels_bench_tools.summarize.compare import Speedup, compare
 from kernels_bench_tools.summarize.merge import interval
 from kernels_bench_tools.summarize.rows import compare_records
 
 
-def test_speedup_is_baseline_over_candidate(record):
-    fast = compare([record("fast", 0.1)], [record("base", 0.2)])
-    slow = compare([record("slow", 0.2)], [record("base", 0.1)])
+def processes(record: Record, count: int = 3) -> list[Record]:
+    """Return the record as that of several processes."""
+    return [replace(record, process=number, run=f"{record.run}-{number}") for number in range(count)]
 
-    assert (fast.value, fast.verdict) == (2.0, Verdict.FASTER)
-    assert (slow.value, slow.verdict) == (0.5, Verdict.SLOWER)
+
+def compared(candidate: Record, baseline: Record) -> Speedup:
+    return compare(processes(candidate), processes(baseline))
+
+
+def test_speedup_is_baseline_over_candidate(record):
+    fast = compared(record("fast", 0.1), record("base", 0.2))
+    slow = compared(record("slow", 0.2), record("base", 0.1))
+
+    assert (round(fast.value, 9), fast.verdict) == (2.0, Verdict.FASTER)
+    assert (round(slow.value, 9), slow.verdict) == (0.5, Verdict.SLOWER)
 
 
 def test_a_record_compared_with_itself_is_the_baseline(record):
-    found = compare([record("base", 0.2)], [record("base", 0.2)])
+    found = compared(record("base", 0.2), record("base", 0.2))
 
     assert (found.value, found.low, found.high, found.verdict) == (1.0, 1.0, 1.0, Verdict.BASELINE)
 
@@ -30,7 +41,7 @@ def test_a_record_compared_with_itself_is_the_baseline(record):
 def test_a_rerun_of_the_same_implementation_is_not_the_baseline(record):
     again = record("base", 0.1, run="r2")
 
-    assert compare([again], [record("base", 0.2)]).verdict is Verdict.FASTER
+    assert compared(again, record("base", 0.2)).verdict is Verdict.FASTER
 
 
 @pytest.mark.parametrize(
@@ -46,10 +57,10 @@ def test_a_rerun_of_the_same_implementation_is_not_the_baseline(record):
         (0.0900, 0.0010, Verdict.FASTER),
     ],
 )
-def test_a_verdict_needs_a_significant_and_relevant_difference(record, p50, half_width, verdict):
-    ours, base = record("ours", p50, half_width=half_width), record("base", 0.1, half_width=half_width)
+def test_a_verdict_needs_a_significant_and_relevant_difference(p50, half_width, verdict):
+    ours, base = (Estimate(time, time * (1 - half_width), time * (1 + half_width)) for time in (p50, 0.1))
 
-    assert compare([ours], [base]).verdict is verdict
+    assert verdict_of(ratio_of(base, ours)) is verdict
 
 
 @pytest.mark.parametrize(
@@ -59,16 +70,16 @@ def test_a_verdict_needs_a_significant_and_relevant_difference(record, p50, half
 def test_without_both_correct_there_is_no_speedup(record, status):
     other = record("other", 0.01 if status.ran else None, status=status)
 
-    for found in (compare([other], [record("base", 0.1)]), compare([record("base", 0.1)], [other])):
+    for found in (compared(other, record("base", 0.1)), compared(record("base", 0.1), other)):
         assert (found.value, found.low, found.high, found.verdict) == (None, None, None, Verdict.NONE)
 
 
-def test_medians_without_intervals_need_ten_percent(record):
-    base = record("base", 0.1, half_width=None)
+@pytest.mark.parametrize(("ours", "base"), [(1, 1), (2, 2), (1, 3), (3, 1)])
+def test_fewer_than_three_processes_give_an_interval_without_a_verdict(record, ours, base):
+    found = compare(processes(record("ours", 0.1), ours), processes(record("base", 0.2), base))
 
-    assert compare([record("ours", 0.109, half_width=None)], [base]).verdict is Verdict.AMBIGUOUS
-    assert compare([record("ours", 0.100, half_width=None)], [base]).verdict is Verdict.AMBIGUOUS
-    assert compare([record("ours", 0.111, half_width=None)], [base]).verdict is Verdict.SLOWER
+    assert (round(found.value, 9), found.verdict) == (2.0, Verdict.FEW_PROCESSES)
+    assert found.low is not None
 
 
 def test_an_interval_is_made_from_samples_where_a_file_has_none(record):
@@ -84,7 +95,7 @@ def test_kernels_timed_with_and_without_the_profiler_are_compared(record):
     slow, fast = record("base", 2.0), record("ours", 1.0)
     fast.lat_ms.timer = Timer.EVENTS
 
-    assert compare([fast], [slow]).verdict is Verdict.FASTER
+    assert compared(fast, slow).verdict is Verdict.FASTER
 
 
 def test_different_timers_or_cache_states_are_ambiguous(record):
@@ -93,15 +104,15 @@ def test_different_timers_or_cache_states_are_ambiguous(record):
     by_clock.lat_ms.timer = Timer.MONOTONIC
     hot.lat_ms.cache = CacheState.HOT
 
-    assert compare([by_clock], [base]).verdict is Verdict.AMBIGUOUS
-    assert compare([hot], [base]).verdict is Verdict.AMBIGUOUS
+    assert compared(by_clock, base).verdict is Verdict.AMBIGUOUS
+    assert compared(hot, base).verdict is Verdict.AMBIGUOUS
 
 
 def test_rotated_and_flushed_caches_are_both_cold(record):
     rotated = record("ours", 0.01)
     rotated.lat_ms.cache = CacheState.ROTATED
 
-    assert compare([rotated], [record("base", 0.1)]).verdict is Verdict.FASTER
+    assert compared(rotated, record("base", 0.1)).verdict is Verdict.FASTER
 
 
 def test_a_record_without_a_workload_holds_for_the_missing_ones(source):
@@ -158,9 +169,9 @@ SESSION = {"sentinels": {"copy": [0.5010, 0.5080], "null": [0.0007]}, "ceilings"
     ],
 )
 def test_a_verdict_needs_a_device_that_was_equally_fast_for_both(record, readings: dict[str, Any], verdict):
-    found = compare([record("fast", 0.1, **readings)], [record("base", 0.2, **SESSION)])
+    found = compared(record("fast", 0.1, **readings), record("base", 0.2, **SESSION))
 
-    assert (found.value, found.verdict) == (2.0, verdict)
+    assert (round(found.value, 9), found.verdict) == (2.0, verdict)
     assert (found.low is None) == (verdict is Verdict.SEPARATE)
 
 
@@ -168,7 +179,7 @@ def test_a_verdict_needs_a_device_that_was_equally_fast_for_both(record, reading
 def test_readings_of_matmuls_may_differ_more(record, percent: float, verdict):
     ours, base = ({"ceilings": {"matmul_bfloat16": rate}} for rate in (800 * (1 + percent / 100), 800.0))
 
-    assert compare([record("fast", 0.1, **ours)], [record("base", 0.2, **base)]).verdict is verdict
+    assert compared(record("fast", 0.1, **ours), record("base", 0.2, **base)).verdict is verdict
 
 
 @pytest.mark.parametrize(
@@ -185,4 +196,4 @@ def test_on_a_cpu_rows_of_another_hour_need_peaks_that_agree(record, ts, copy, v
     base = record("base", 0.2, device=device, ceilings={"copy": 46.0})
     ours = record("ours", 0.1, device=device, ts=ts, ceilings={} if copy is None else {"copy": copy})
 
-    assert compare([ours], [base]).verdict is verdict
+    assert compared(ours, base).verdict is verdict

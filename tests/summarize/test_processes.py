@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from time import process_time
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -117,7 +118,7 @@ def test_one_fast_process_gives_no_verdict(processes):
 def test_processes_that_ran_side_by_side_are_paired(processes):
     base = processes("base", [0.100, 0.104, 0.108])
     ours = processes("ours", [0.098, 0.102, 0.106])
-    unpaired = ours[:2]
+    unpaired = [msgspec.structs.replace(record, process=record.process + 1) for record in ours]
 
     assert compare(ours, base).verdict is Verdict.FASTER
     assert compare(unpaired, base).verdict is Verdict.AMBIGUOUS
@@ -355,9 +356,8 @@ def test_a_difference_of_one_clock_tick_is_ambiguous(processes):
     base, ours = (processes(name, [p50] * 3, spread=0.0) for name, p50 in (("a", 2.016e-3), ("b", 1.984e-3)))
     slower = processes("c", [2.112e-3] * 3, spread=0.0)
 
-    for number in (1, 3):
-        assert compare(ours[:number], base[:number]).verdict is Verdict.AMBIGUOUS
-        assert compare(slower[:number], ours[:number]).verdict is Verdict.SLOWER
+    assert compare(ours, base).verdict is Verdict.AMBIGUOUS
+    assert compare(slower, ours).verdict is Verdict.SLOWER
     (point,) = row_of(summary_of(b=ours), "b").points
     assert point.ci_low_ms == pytest.approx(1.968e-3)
     assert point.ci_high_ms == pytest.approx(2.0e-3)

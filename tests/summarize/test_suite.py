@@ -215,11 +215,11 @@ def test_a_speedup_has_interval_verdict_and_number_of_processes(summary_of: Summ
 
     assert (row.speedup_low, row.speedup_high) == (point.speedup_low, point.speedup_high)
     assert row.speedup_low < 2.0 < row.speedup_high
-    assert (row.verdict, row.processes) == (Verdict.FASTER, 1)
-    said = f"2.00× [{row.speedup_low:.3f}, {row.speedup_high:.3f}] faster (1 process)"
+    assert (row.verdict, row.processes) == (Verdict.FEW_PROCESSES, 1)
+    said = f"2.00× [{row.speedup_low:.3f}, {row.speedup_high:.3f}] no verdict (1 process)"
     assert said in report_text(found)
     line = next(csv.DictReader(report_csv(found).splitlines()))
-    assert (line["Verdict"], line["Processes"]) == ("faster", "1")
+    assert (line["Verdict"], line["Processes"]) == ("no verdict", "1")
     assert float(line["Speedup Low"]) == pytest.approx(row.speedup_low, rel=1e-5)
 
 
