@@ -15,6 +15,7 @@ from kernels_bench_tools.cli import INTERRUPTED, USER_MISTAKE
 from kernels_bench_tools.errors import KbtError
 
 VERBS = {
+    "init": "init:init",
     "build": "build:build",
     "run": "run:run_notebook",
     "suite": "suite:suite",
@@ -47,8 +48,8 @@ _HELP = """Benchmark GPU kernels and find out which one to use.
     Notebooks measure kernels and write records. `kbt build` runs the cells whose inputs changed and publishes the
     report to site/.
 
-    To start: `kbt build`, then open site/index.html. To add an implementation: `kbt new implementation
-    layer_norm/mine`, edit the notebook, `kbt run layer_norm/mine`.
+    To start: `kbt init` in an empty folder or in your repository, then `kbt build`, and open site/index.html. To add
+    an implementation: `kbt new implementation layer_norm/mine`, edit the notebook, `kbt run layer_norm/mine`.
     """
 
 

@@ -57,22 +57,16 @@ def new_implementation(
         remedy = f"For example: kbt new implementation {operator or 'layer_norm'}/my_kernel"
         raise ProjectError(name, "is not OPERATOR/NAME", _A_NAME, remedy)
     if operator in built_in_operators() and operator not in operators(project):
-        created = create_built_in(project, operator)
+        created = write_new(project, built_in_texts(operator))
         print(*map(project.relative, created), sep="\n")
         print(f"{operator} is built in; its folder was created")
         if project.root / operator / IMPLEMENTATIONS / f"{stem}.md" in created:
             print(f"try it: kbt run {operator}/{stem}")
             return
-    start, others = _origin(project, operator, origin)
-    path = start.path.parent / f"{stem}.md"
-    if path.exists():
-        raise ProjectError(
-            project.relative(path), "exists already", "A new name", "Edit it, or choose another name"
-        )
-    write_atomically(path, with_harness(project, path, _notebook_text(start, operator, stem)).encode())
+    path, copied, others = create_implementation(project, operator, stem, origin)
     print(project.relative(path))
     if others:
-        print(f"copied from {start.path.stem}; use --from to copy {' or '.join(others)} instead")
+        print(f"copied from {copied}; use --from to copy {' or '.join(others)} instead")
     print(f"edit it, then: kbt run {operator}/{stem}")
 
 
@@ -90,6 +84,20 @@ def new_operator(
     for path in create_operator(project, name):
         print(project.relative(path))
     print(f"edit the formula in the module and in the baseline, then: kbt run {name}/torch_{name}")
+
+
+def create_implementation(
+    project: Project, operator: str, stem: str, origin: str = ""
+) -> tuple[Path, str, list[str]]:
+    """Create an implementation as a copy of another; return its file, the name of that, and other baselines' names."""
+    start, others = _origin(project, operator, origin)
+    path = start.path.parent / f"{stem}.md"
+    if path.exists():
+        raise ProjectError(
+            project.relative(path), "exists already", "A new name", "Edit it, or choose another name"
+        )
+    write_atomically(path, with_harness(project, path, _notebook_text(start, operator, stem)).encode())
+    return path, start.path.stem, others
 
 
 def built_in_operators() -> list[str]:
@@ -115,31 +123,32 @@ def create_operator(project: Project, name: str) -> list[Path]:
     if name in built_in_operators():
         remedy = f"To use it: kbt new implementation {name}/my_kernel"
         raise ProjectError(name, "is a built-in operator", "A new name", remedy)
-    values = {"name": name, "title": title_from_name(name), "today": _today(), "module": module}
+    values = {"name": name, "title": title_from_name(name), "today": today(), "module": module}
     starters = {
         module: "operator.py",
         f"{name}/index.md": "index.md",
         f"{name}/{IMPLEMENTATIONS}/torch_{name}.md": "baseline.md",
         f"{name}/{RESULTS}/combined_results.md": "combined_results.md",
     }
-    return _write(project, {path: _filled(starter, **values) for path, starter in starters.items()})
+    return write_new(project, {path: filled(starter, **values) for path, starter in starters.items()})
 
 
-def create_built_in(project: Project, name: str) -> list[Path]:
-    """Create the folder of a built-in operator, with its baselines, and return the files."""
+def built_in_texts(name: str) -> dict[str, str]:
+    """Return the files of a built-in operator's folder, with its baselines: path in a project to text."""
     source = _built_in_folder(name)
     texts = {
         f"{name}/{path.relative_to(source).as_posix()}": path.read_text(encoding="utf-8")
         for pattern in ("index.md", f"{IMPLEMENTATIONS}/*.md", f"{RESULTS}/*.md")
         for path in sorted(source.glob(pattern))
     }
-    wanted = (
-        path for path, text in texts.items() if f"/{IMPLEMENTATIONS}/" not in path or _BASELINE.search(text)
-    )
-    return _write(project, {path: _PIN.sub(rf'\g<1>"{_today()}"', texts[path]) for path in wanted})
+    return {
+        path: _PIN.sub(rf'\g<1>"{today()}"', text)
+        for path, text in texts.items()
+        if f"/{IMPLEMENTATIONS}/" not in path or _BASELINE.search(text)
+    }
 
 
-def _write(project: Project, texts: Mapping[str, str]) -> list[Path]:
+def write_new(project: Project, texts: Mapping[str, str]) -> list[Path]:
     """Write files of a project, of which none may exist."""
     paths = {project.root / name: text for name, text in texts.items()}
     if existing := [project.relative(path) for path in paths if path.exists()]:
@@ -177,7 +186,7 @@ def _origin(project: Project, operator: str, asked: str) -> tuple[Notebook, list
 def _notebook_text(start: Notebook, operator: str, stem: str) -> str:
     cell = start.cells[-1]
     requires = start.front.requires
-    return _filled(
+    return filled(
         "implementation.md",
         title=title_from_name(stem),
         family=stem.replace("_", "-"),
@@ -187,16 +196,17 @@ def _notebook_text(start: Notebook, operator: str, stem: str) -> str:
         operator=operator,
         cell=cell.id,
         outputs=",".join(cell.outputs),
-        code=_PIN.sub(rf'\g<1>"{_today()}"', cell.code.rstrip("\n")),
+        code=_PIN.sub(rf'\g<1>"{today()}"', cell.code.rstrip("\n")),
     )
 
 
-def _today() -> str:
+def today() -> str:
     """Return today's date in the format of ``exclude-newer``."""
     return datetime.now(UTC).strftime("%Y-%m-%dT00:00:00Z")
 
 
-def _filled(starter: str, **values: str) -> str:
+def filled(starter: str, **values: str) -> str:
+    """Return the text of a starter with these values in the place of ``@NAME@`` and the like."""
     text = (_STARTERS / f"{starter}.txt").read_text(encoding="utf-8")
     for name, value in values.items():
         text = text.replace(f"@{name.upper()}@", value)

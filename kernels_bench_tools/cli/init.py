@@ -1,0 +1,219 @@
+"""``kbt init``: make a project that builds, in an empty folder or in somebody's repository."""
+
+from __future__ import annotations
+
+import json
+import os
+import tomllib
+from importlib.metadata import PackageNotFoundError, distribution
+from pathlib import Path
+from typing import Annotated, Any
+from urllib.parse import urlsplit
+from urllib.request import url2pathname
+
+import typer
+
+from kernels_bench_tools.cli.new import (
+    built_in_operators,
+    built_in_texts,
+    create_implementation,
+    filled,
+    today,
+    write_new,
+)
+from kernels_bench_tools.cli.output import note
+from kernels_bench_tools.errors import ProjectError
+from kernels_bench_tools.file_io import check_writable, write_atomically
+from kernels_bench_tools.notebooks.harness import PACKAGE, Harness
+from kernels_bench_tools.notebooks.project import Project
+from kernels_bench_tools.schema.build import IMPLEMENTATIONS, RESULTS
+from kernels_bench_tools.text import did_you_mean, title_from_name
+
+_OWN = "softmax"
+"""The operator that is not built in: its module becomes part of the project."""
+_NOTEBOOKS = ["index.md", "*/index.md", "**/impls/*.md", "**/results/*.md", "suites/*.md"]
+_IGNORED = ("__pycache__/", ".kbt/", "/site/", "/hub-builds/")
+_WORKFLOW = ".github/workflows/benchmarks.yml"
+
+
+def init(
+    path: Annotated[
+        Path, typer.Argument(metavar="[PATH]", help="Folder of the project. [default: the current one]")
+    ] = Path(),
+    operator: Annotated[
+        str,
+        typer.Option(
+            "--operator",
+            metavar="NAME",
+            help="Its first operator: `softmax`, whose formula is then yours to edit, or a built-in one such as "
+            "`layer_norm`.",
+        ),
+    ] = _OWN,
+) -> None:
+    """Make a project that builds.
+
+    It has an operator with a baseline and a kernel of your own, the combine notebook, a front page, and a workflow that
+    publishes the report. An existing pyproject.toml or .gitignore is added to; no file is overwritten.
+    """
+    root = path.resolve()
+    if operator != _OWN and operator not in built_in_operators():
+        names = [_OWN, *built_in_operators()]
+        hint = did_you_mean(
+            operator, names, f"`kbt init`, then `kbt new operator {operator}`, for one of your own"
+        )
+        raise ProjectError(f"--operator {operator}", "is not built in", f"One of {', '.join(names)}", hint)
+    project = Project(
+        root=root,
+        title=title_from_name(root.name),
+        patterns=tuple(_NOTEBOOKS),
+        harness=_own_source(root),
+    )
+    settings = _settings(project)
+    texts = _texts(project, operator)
+    repository = next((one for one in (root, *root.parents) if (one / ".git").exists()), root)
+    workflow = repository / _WORKFLOW
+    own = root / operator / IMPLEMENTATIONS / f"my_{operator}.md"
+    clashes = [one for one in (*(root / name for name in texts), own, workflow) if os.path.lexists(one)]
+    if clashes:
+        existing = ", ".join(dict.fromkeys(os.path.relpath(one, root) for one in clashes))
+        raise ProjectError(
+            existing, "exists already, so nothing was made", "", "Choose another folder: `kbt init PATH`"
+        )
+    check_writable(root)
+
+    root.mkdir(parents=True, exist_ok=True)
+    made = [_append(root / "pyproject.toml", settings), _append(root / ".gitignore", _ignored(root))]
+    made += write_new(project, texts)
+    if own not in made:
+        made.append(create_implementation(project, operator, own.stem)[0])
+    workflow.parent.mkdir(parents=True, exist_ok=True)
+    write_atomically(workflow, _workflow(project, repository).encode())
+    for one in (*made, workflow):
+        print(os.path.relpath(one, root))
+    _print_next(root, operator, own.stem)
+    if "path" in project.harness.source:
+        note(f"cells take {PACKAGE} from {project.harness.source['path']}, as this command")
+        note(f"to take it from PyPI: kbt upgrade --harness {PACKAGE}")
+    for name in sorted(_others(project, made)):
+        note(f"{name} matches `notebooks` in pyproject.toml, so it becomes a page, and its cells run")
+
+
+def _print_next(root: Path, operator: str, own: str) -> None:
+    print("\nNext:")
+    if root != Path.cwd():
+        print(f"  cd {os.path.relpath(root)}")
+    for command, purpose in (
+        (f"kbt run {operator}/{own}", "measure it beside the baseline"),
+        ("kbt build", "write the report: site/index.html"),
+        ("kbt record", "copy its records, to be committed"),
+    ):
+        print(f"  {command:<{len(f'kbt run {operator}/{own}')}}  # {purpose}")
+
+
+def _own_source(root: Path) -> Harness:
+    """Return where this command was installed from, so that cells measure with the same package."""
+    try:
+        text = distribution(PACKAGE).read_text("direct_url.json")
+    except PackageNotFoundError:
+        text = None
+    if not text:
+        return Harness()  # from an index
+    about: dict[str, Any] = json.loads(text)
+    url = str(about["url"])
+    if "vcs_info" in about:
+        return Harness(source={"git": url, "rev": about["vcs_info"]["commit_id"]})
+    if not url.startswith("file:"):
+        return Harness(source={"url": url})
+    path = Path(url2pathname(urlsplit(url).path)).resolve()
+    inside = path.is_relative_to(root)
+    return Harness(source={"path": (Path(os.path.relpath(path, root)) if inside else path).as_posix()})
+
+
+def _settings(project: Project) -> str:
+    """Return ``[tool.kbt]`` of the new project; that there is one, or no room for it, is a ``ProjectError``."""
+    path = project.root / "pyproject.toml"
+    lines = [
+        "[tool.kbt]",
+        f"title = {json.dumps(project.title, ensure_ascii=False)}",
+        "# Which Markdown files are notebooks. Others contain examples, not cells.",
+        f"notebooks = {json.dumps(_NOTEBOOKS)}",
+        "# Where cells get the harness from. `kbt upgrade --harness` changes all notebooks with it.",
+        f"harness = {project.harness.setting()}",
+    ]
+    settings = "\n".join(lines) + "\n"
+    text = _read(path)
+    try:
+        before = tomllib.loads(text).get("tool", {})
+        possible = isinstance(before, dict)
+        if possible and "kbt" not in before:
+            tomllib.loads(_appended(text, settings))
+    except tomllib.TOMLDecodeError:
+        possible = False
+    if not possible:
+        raise ProjectError(str(path), "[tool.kbt] cannot be added", "A TOML file that can have this table")
+    if "kbt" in before:
+        remedy = "`kbt new operator` and `kbt new implementation` add to it"
+        raise ProjectError(str(path), "has [tool.kbt] already: this is a project", "", remedy)
+    return settings
+
+
+def _texts(project: Project, operator: str) -> dict[str, str]:
+    """Return the notebooks and the module of the new project: path to text."""
+    texts = {"index.md": filled("project/index.md", title=project.title)}
+    if operator != _OWN:
+        return texts | built_in_texts(operator)
+    folder, date = f"{_OWN}/{IMPLEMENTATIONS}", today()
+    return texts | {
+        f"{project.operators}/{_OWN}.py": filled("project/softmax.py"),
+        f"{_OWN}/index.md": filled("project/softmax.md"),
+        f"{folder}/torch_{_OWN}.md": filled("project/torch_softmax.md", today=date),
+        f"{folder}/my_{_OWN}.md": filled("project/my_softmax.md", today=date),
+        f"{_OWN}/{RESULTS}/combined_results.md": filled("combined_results.md", title="Softmax", today=date),
+    }
+
+
+def _workflow(project: Project, repository: Path) -> str:
+    folder = project.root.relative_to(repository).as_posix()
+    inside = folder != "."
+    harness = project.harness
+    if Path(harness.source.get("path", "")).is_absolute():  # not on the machine that runs the workflow
+        harness = Harness()
+    return filled(
+        "project/benchmarks.yml",
+        requirement=harness.pip_requirement(),
+        folder=f"{folder}/" if inside else "",
+        defaults=f"    defaults:\n      run:\n        working-directory: {folder}\n" if inside else "",
+    )
+
+
+def _ignored(root: Path) -> str:
+    known = {line.strip() for line in _read(root / ".gitignore").splitlines()}
+    return "".join(f"{line}\n" for line in _IGNORED if line not in known and line.strip("/") not in known)
+
+
+def _others(project: Project, made: list[Path]) -> set[str]:
+    """Return the Markdown files that were there before and that the new settings make notebooks."""
+    known = {project.relative(one) for one in made}
+    return {project.relative(one) for one in project.notebook_paths()} - known
+
+
+def _append(path: Path, text: str) -> Path:
+    """Add ``text`` below what the file holds, if any; return the file."""
+    write_atomically(path, _appended(_read(path), text).encode())
+    return path
+
+
+def _appended(text: str, more: str) -> str:
+    if not text or not more:
+        return text + more
+    end = "\r\n" if "\r\n" in text else "\n"
+    return text + ("" if text.endswith("\n") else end) + end + more.replace("\n", end)
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_bytes().decode()
+    except FileNotFoundError:
+        return ""
+    except (OSError, UnicodeDecodeError) as error:
+        raise ProjectError(str(path), f"cannot be read: {error}", "A UTF-8 file") from None

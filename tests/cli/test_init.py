@@ -1,0 +1,241 @@
+"""``kbt init`` makes a project that builds, in an empty folder or in somebody's repository."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import yaml
+from projects import copy_project
+
+from kernels_bench_tools.cli import init as module
+from kernels_bench_tools.cli.app import find_app, run
+from kernels_bench_tools.notebooks.harness import Harness
+from kernels_bench_tools.run.environment.base import find_uv
+
+ROOT = Path(__file__).parents[2]
+MADE = [
+    "pyproject.toml",
+    ".gitignore",
+    "index.md",
+    "operators/softmax.py",
+    "softmax/index.md",
+    "softmax/impls/torch_softmax.md",
+    "softmax/impls/my_softmax.md",
+    "softmax/results/combined_results.md",
+    ".github/workflows/benchmarks.yml",
+]
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """An empty folder, which is the current one; cells take the package from PyPI."""
+    monkeypatch.setattr(module, "_own_source", lambda root: Harness())
+    empty = tmp_path / "my_kernels"
+    empty.mkdir()
+    monkeypatch.chdir(empty)
+    return empty
+
+
+def kbt(*arguments):
+    return run(find_app(arguments), arguments)
+
+
+def files(folder):
+    return {
+        path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()
+    }
+
+
+def test_an_empty_folder_becomes_a_project_without_problems(folder, capsys):
+    assert kbt("init") == 0
+    told = capsys.readouterr().out
+    assert told.splitlines()[: len(MADE)] == MADE
+    assert files(folder).keys() == set(MADE)
+    assert re.findall(r"^  (kbt \w+)", told, re.MULTILINE) == ["kbt run", "kbt build", "kbt record"]
+    assert all(len(line) <= 80 for line in told.splitlines())
+
+    assert kbt("check") == 0
+    assert capsys.readouterr().out == "5 notebooks, 0 problems, 0 notes\n"
+    settings = tomllib.loads((folder / "pyproject.toml").read_text())["tool"]["kbt"]
+    assert (settings["title"], settings["harness"]) == ("My Kernels", "kernels-bench-tools")
+
+    before = files(folder)
+    assert kbt("init") == 2
+    assert "has [tool.kbt] already" in capsys.readouterr().err
+    assert files(folder) == before
+
+
+def test_a_built_in_operator_can_be_the_first(folder, capsys):
+    assert kbt("init", "--operator", "layer_norm") == 0
+    made = files(folder).keys()
+    assert {f"layer_norm/impls/{name}_layer_norm.md" for name in ("torch", "my")} < made
+    assert not any(name.startswith("operators") for name in made)
+    assert "kbt run layer_norm/my_layer_norm" in capsys.readouterr().out
+    assert kbt("check") == 0
+
+    assert kbt("init", "other", "--operator", "layer_nrm") == 2
+    assert "Did you mean 'layer_norm'?" in capsys.readouterr().err
+    assert not (folder / "other").exists()
+
+
+def test_an_existing_project_keeps_its_files_byte_for_byte(folder, capsys):
+    settings = b'# caf\xc3\xa9\r\n[project]\r\nname = "x"\r\n[tool.uv]\r\npackage = false'
+    (folder / "pyproject.toml").write_bytes(settings)
+    (folder / ".gitignore").write_bytes(b"*.o\n__pycache__\n.kbt/\n")
+    (folder / "docs").mkdir()
+    (folder / "docs/index.md").write_text("# Docs\n")
+
+    assert kbt("init") == 0
+    assert (folder / "pyproject.toml").read_bytes().startswith(settings + b"\r\n\r\n[tool.kbt]\r\n")
+    assert tomllib.loads((folder / "pyproject.toml").read_bytes().decode())["project"] == {"name": "x"}
+    assert (folder / ".gitignore").read_bytes() == b"*.o\n__pycache__\n.kbt/\n\n/site/\n/hub-builds/\n"
+    assert "note: docs/index.md matches `notebooks`" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "there", [["index.md"], ["softmax/impls/my_softmax.md", ".github/workflows/benchmarks.yml"]]
+)
+def test_existing_files_are_all_named_and_nothing_is_made(folder, capsys, there):
+    for name in there:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text("mine")
+
+    assert kbt("init") == 2
+    assert capsys.readouterr().err.startswith(f"kbt: {', '.join(there)}: exists already, so nothing was made")
+    assert files(folder) == dict.fromkeys(there, b"mine")
+
+
+@pytest.mark.parametrize("text", ["tool = {}\n", "[tool.kbt", "[[tool]]\n"])
+def test_settings_that_cannot_be_added_are_one_line(folder, capsys, text):
+    (folder / "pyproject.toml").write_text(text)
+
+    assert kbt("init") == 2
+    assert capsys.readouterr().err.count("\n") == 1
+    assert files(folder) == {"pyproject.toml": text.encode()}
+
+
+def test_the_workflow_of_a_folder_in_a_repository_is_at_its_top(folder):
+    (folder / ".git").mkdir()
+    assert kbt("init", "bench/gpu") == 0
+
+    workflow = yaml.safe_load((folder / ".github/workflows/benchmarks.yml").read_text())
+    build = workflow["jobs"]["build"]
+    assert build["defaults"] == {"run": {"working-directory": "bench/gpu"}}
+    paths = [step["with"]["path"] for step in build["steps"] if "path" in step.get("with", {})]
+    assert paths[-1] == "bench/gpu/site/"
+    assert paths[0] == paths[1] == "bench/gpu/.kbt/cache\nbench/gpu/.kbt/last.json\n"
+
+
+def test_the_workflow_is_pinned_as_this_repository_s_and_publishes_a_failed_build(folder):
+    kbt("init")
+    text = (folder / ".github/workflows/benchmarks.yml").read_text()
+    ours = (ROOT / ".github/workflows/report.yml").read_text()
+    build, deploy = yaml.safe_load(text)["jobs"].values()
+
+    assert set(re.findall(r"uses: (.*)", text)) == set(re.findall(r"uses: (.*)", ours))
+    assert "@" not in re.sub(r"uses: .*", "", text)  # every placeholder is filled
+    assert "defaults" not in build
+    scripts = [step["run"] for step in build["steps"] if "run" in step]
+    assert scripts == ['python -m pip install --quiet "kernels-bench-tools"', "kbt check", "kbt build"]
+    assert build["steps"][-1]["if"] == "${{ !cancelled() && steps.build.outcome != 'skipped' }}"
+    assert deploy["if"] == "${{ !cancelled() && needs.build.outputs.published == 'success' }}"
+    assert yaml.safe_load(text)["permissions"] == {"contents": "read"}
+
+
+@pytest.mark.parametrize(
+    ("installed", "source", "pip"),
+    [
+        (None, {}, "kernels-bench-tools"),
+        (
+            {"url": "https://h/a/b.git", "vcs_info": {"vcs": "git", "commit_id": "0f"}},
+            {"git": "https://h/a/b.git", "rev": "0f"},
+            "kernels-bench-tools @ git+https://h/a/b.git@0f",
+        ),
+        (
+            {"url": "file:///p/third%20party/kbt", "dir_info": {}},
+            {"path": "third party/kbt"},
+            "./third party/kbt",
+        ),
+        ({"url": "file:///x.whl", "archive_info": {}}, {"path": "/x.whl"}, "/x.whl"),
+        (
+            {"url": "https://h/x.whl", "archive_info": {}},
+            {"url": "https://h/x.whl"},
+            "kernels-bench-tools @ https://h/x.whl",
+        ),
+    ],
+)
+def test_cells_get_the_package_from_where_the_command_came(monkeypatch, installed, source, pip):
+    text = json.dumps(installed) if installed else None
+    found = SimpleNamespace(read_text=lambda name: text)
+    monkeypatch.setattr(module, "distribution", lambda name: found)
+
+    harness = module._own_source(Path("/p"))
+    assert harness.source == source
+    assert harness.pip_requirement() == pip
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        "build",
+        "run a",
+        "suite a",
+        "list",
+        "check",
+        "plan",
+        "record",
+        "serve",
+        "cache info",
+        "upgrade",
+        "clean",
+    ],
+)
+def test_a_folder_that_is_no_project_is_one_line_that_names_init(folder, capsys, arguments):
+    assert kbt(*arguments.split()) == 2
+    told = capsys.readouterr().err
+    assert (
+        told
+        == f"kbt: {folder}: is no project. Expected: [tool.kbt] in pyproject.toml. `kbt init` makes one.\n"
+    )
+    assert files(folder) == {}
+    assert not list(folder.iterdir())
+
+
+@pytest.mark.network
+def test_from_a_wheel_and_an_empty_folder_to_committed_records(tmp_path):
+    """As docs/own-repository.md shows it: install, init, edit, run, build, record."""
+    copy_project(tmp_path / "source")
+    folder, wheels, uv = tmp_path / "mine", tmp_path / "wheels", find_uv()
+    folder.mkdir()
+    wheels.mkdir()
+    links = f"{wheels},{os.environ.get('UV_FIND_LINKS') or os.environ.get('PIP_FIND_LINKS', '')}"
+    environment = {name: os.environ[name] for name in os.environ if not name.startswith("PYTHON")}
+    environment |= {"UV_FIND_LINKS": links.strip(","), "PATH": f"{folder}/.venv/bin:{os.environ['PATH']}"}
+
+    def do(*command):
+        done = subprocess.run(
+            command, cwd=folder, env=environment, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    do(uv, "build", "-q", "--wheel", "-o", str(wheels), str(tmp_path / "source"))
+    do(uv, "venv", "-q", "-p", sys.executable, ".venv")
+    do(uv, "pip", "install", "-q", "-p", ".venv", "kernels-bench-tools")
+    do("kbt", "init")
+    notebook = folder / "softmax/impls/my_softmax.md"
+    notebook.write_text(notebook.read_text().replace("title: My softmax", "title: Edited softmax"))
+    (cell,) = json.loads(do("kbt", "run", "softmax/my_softmax", "--workloads", "smoke", "--json"))
+    do("kbt", "build", "--workloads", "smoke")
+    recorded = do("kbt", "record")
+
+    assert [row["status"] for row in cell["rows"]] == ["ok"]
+    assert cell["baseline"] == "PyTorch softmax"
+    assert "Edited softmax" in (folder / "site/softmax/index.html").read_text()
+    assert len(re.findall(r"^softmax/results/records/.*_softmax\.jsonl", recorded, re.MULTILINE)) == 2
