@@ -51,6 +51,7 @@ def test_a_folder_without_settings_and_cells_is_no_project(tmp_path, text):
         ("notebooks = 'x.md'", "A list of globs"),
         ("title = 3", "A string"),
         ("title = ", "cannot be read"),
+        ("operators = '../x'", "A folder below the project's root"),
     ],
 )
 def test_invalid_settings_are_an_error_in_one_line(tmp_path, settings, said):
