@@ -18,7 +18,7 @@ from kernels_bench_tools.cli.output import (
 )
 from kernels_bench_tools.cli.progress import PlainProgress, make_progress
 from kernels_bench_tools.cluster import cluster_executor
-from kernels_bench_tools.notebooks.project import Project, find_project
+from kernels_bench_tools.notebooks.project import Project, find_project_of
 from kernels_bench_tools.report.changes import read_report
 from kernels_bench_tools.report.output.folder import OutputFolder, Published
 from kernels_bench_tools.report.paths import STATUS
@@ -77,7 +77,7 @@ def build(
     build failed, or a kernel that it measured is incorrect, rejected or above the roofline, now or in stored results;
     2 usage or notebook error; 130 interrupted. The report is written before.
     """
-    project = find_project(Path.cwd())
+    project = find_project_of(paths or ())
     earlier = read_report(previous) if previous else None  # before cells run, because it may be invalid
     options = BuildOptions(
         environment=env,

@@ -15,7 +15,7 @@ from kernels_bench_tools.cli.output import plural, print_json
 from kernels_bench_tools.cli.tables import count_processes, new_table, table_console
 from kernels_bench_tools.errors import ProjectError
 from kernels_bench_tools.notebooks.document import Notebook, read_notebook
-from kernels_bench_tools.notebooks.project import find_project, operators
+from kernels_bench_tools.notebooks.project import find_project_of, operators
 from kernels_bench_tools.schema.build import FORWARD, has_other_code
 from kernels_bench_tools.schema.record import Record, Status
 from kernels_bench_tools.schema.record_io import ignore, read_committed
@@ -80,7 +80,7 @@ def list_notebooks(
     json: Json = False,
 ) -> None:
     """List operators, implementations and committed records."""
-    project = find_project(Path.cwd())
+    project = find_project_of(paths or ())
     wanted = set(project.find_notebooks(paths or []))
     found = [path for known in operators(project).values() for path in known if path in wanted]
     notebooks = [read_notebook(project, path) for path in found]

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
 
 from kernels_bench_tools.cli import options as opt
 from kernels_bench_tools.cli.output import few, plural, print_json
-from kernels_bench_tools.notebooks.project import find_project
+from kernels_bench_tools.notebooks.project import find_project_of
 from kernels_bench_tools.run.affected import AffectedNotebook, find_affected
 from kernels_bench_tools.run.build import BuildOptions
 from kernels_bench_tools.run.plan import CellPlan, PlannedAction, plan_build
@@ -42,7 +41,7 @@ def plan(
     measurements. A cell that needs one that would run is shown as *may run*: it runs unless the outputs of that one
     are the same as before.
     """
-    project = find_project(Path.cwd())
+    project = find_project_of(paths or ())
     if since:
         affected = find_affected(project, paths or [], since, env)
         if output == "json":

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path, PurePosixPath
+from pathlib import PurePosixPath
 from typing import Annotated, Any
 
 import typer
@@ -20,7 +20,7 @@ from kernels_bench_tools.cli.output import (
 from kernels_bench_tools.cli.tables import comparison_table, count_processes, processes_suffix, table_console
 from kernels_bench_tools.cluster import cluster_executor
 from kernels_bench_tools.notebooks.document import read_notebook
-from kernels_bench_tools.notebooks.project import Project, find_project, operators
+from kernels_bench_tools.notebooks.project import Project, find_project_of, operators
 from kernels_bench_tools.run.build import BuildOptions
 from kernels_bench_tools.schema.build import IMPLEMENTATIONS, BuildRun, CellRun, NotebookRun, operator_of
 from kernels_bench_tools.schema.record import Record
@@ -55,7 +55,7 @@ def run_notebook(
     Nothing is published. Cells measure in one process unless --processes is given; `kbt build` uses several.
     Results of an earlier build are reused. Exit codes are those of `kbt build`.
     """
-    project = find_project(Path.cwd())
+    project = find_project_of([notebook])
     # A cell may be named after the path; `rpartition` would cut a path that contains a colon.
     target, _, cell_id = notebook.partition(":")
     names = [project.relative(path) for path in project.find_notebooks([target])]

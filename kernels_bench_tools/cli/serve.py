@@ -13,7 +13,7 @@ from kernels_bench_tools.cli.build import SITE, build_report, finish_build
 from kernels_bench_tools.cli.options import Env, Paths, Workloads
 from kernels_bench_tools.cli.output import few, summarize_build
 from kernels_bench_tools.errors import KbtError, ProjectError
-from kernels_bench_tools.notebooks.project import find_project
+from kernels_bench_tools.notebooks.project import find_project, find_project_of
 from kernels_bench_tools.report.output.folder import MANIFEST
 from kernels_bench_tools.run.build import BuildOptions
 from kernels_bench_tools.run.locks import signals_as_interrupt
@@ -40,7 +40,7 @@ def serve(
 
     Measuring cells run in one process, as with `kbt run`; `kbt build` uses several.
     """
-    project = find_project(Path.cwd())
+    project = find_project_of(paths or ())
     site = project.root / SITE
     if no_build and not (site / "index.html").is_file():
         raise ProjectError(str(site), "has no report", "A built site", "Run `kbt build` first")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import posixpath
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -36,6 +36,7 @@ _SETTINGS: dict[str, tuple[Any, str]] = {
     "hub_builds": (str, "A folder"),
     "operators": (_GLOB, "A folder below the project's root"),
 }
+_TARGET = "A path, OPERATOR/IMPLEMENTATION or OPERATOR"
 _SIZES = ("cache_size", "memory_limit", "artifact_limit")
 _SKIPPED_FOLDERS = {"node_modules", "__pycache__"}
 _SIZE = re.compile(r"(?P<number>\d+(?:\.\d+)?)\s*(?P<unit>[KMGT]?)(?:i?B)?", re.IGNORECASE)
@@ -130,7 +131,7 @@ class Project:
         """Return the notebooks that ``targets`` select, sorted; all without targets.
 
         Each is a path from the current folder or the root (a file, or a folder for all in it),
-        ``OPERATOR/IMPLEMENTATION``, or the id of an operator. One that matches nothing is a ``ProjectError``.
+        ``OPERATOR/IMPLEMENTATION``, or the id of either. One that matches nothing is a ``ProjectError``.
         """
         known = self.notebook_paths()
         if not targets:
@@ -139,7 +140,10 @@ class Project:
         return [path for path in known if path in found]
 
     def _find(self, target: str, known: Sequence[Path]) -> list[Path]:
-        for path in (Path.cwd() / target, self.root / target):
+        if not target.strip():
+            raise ProjectError("''", "is no notebook", _TARGET, "Leave it out to select all")
+        here = Path.cwd() / target
+        for path in (here, self.root / target, here.resolve()):
             path = Path(os.path.normpath(path))
             found = [one for one in known if one == path or path in one.parents]
             if found or path.is_file():
@@ -148,20 +152,31 @@ class Project:
             operator, _, implementation = target.strip("/").rpartition("/")
             short = self.root / operator / IMPLEMENTATIONS / f"{implementation}.md"
             found = [one for one in known if one == short and operator]
+            if not operator and len(found := self._called(implementation, known)) > 1:
+                names = " or ".join(self._short(one) for one in found)
+                raise ProjectError(target, "is an implementation of several operators", names)
         if not found:
             raise self._not_found(target, known)
         return found
 
+    def _called(self, name: str, known: Sequence[Path]) -> list[Path]:
+        """Return the implementations of this name, of any operator."""
+        return [one for one in known if one.stem == name and one.parent.name == IMPLEMENTATIONS]
+
+    def _short(self, path: Path) -> str:
+        """Return a notebook's path as ``OPERATOR/IMPLEMENTATION`` if it is an implementation."""
+        return self.relative(path).replace(f"/{IMPLEMENTATIONS}/", "/").removesuffix(".md")
+
     def _not_found(self, target: str, known: Sequence[Path]) -> ProjectError:
         names = [self.relative(path) for path in known]
-        short = [name.replace("/impls/", "/").removesuffix(".md") for name in names if "/impls/" in name]
+        short = [self._short(path) for path in known if path.parent.name == IMPLEMENTATIONS]
         folders = {name.split("/")[0] for name in names if "/" in name} | set(map(operator_of, names))
         hint = did_you_mean(target, [*names, *short, *folders], "`kbt list` shows them")
         if (Path.cwd() / target).exists() or (self.root / target).exists():
             what = "is not, and does not hold, a notebook of this project"
         else:
             what = "there is no such notebook"
-        return ProjectError(target or "''", what, "A path, OPERATOR/IMPLEMENTATION or OPERATOR", hint)
+        return ProjectError(target, what, _TARGET, hint)
 
 
 def find_project(start: Path) -> Project:
@@ -175,11 +190,36 @@ def find_project(start: Path) -> Project:
     folder = start.parent if start.is_file() else start
     if found := find_settings(folder):
         return _project(*found)
-    root = next((root for root in (folder, *folder.parents) if (root / ".git").exists()), folder)
-    project = _project(root, {})
+    project = _project(_repository(folder) or folder, {})
     if not any(_CELL.search(_text(path)) for path in project.notebook_paths()):
-        raise ProjectError(str(root), "is no project", "[tool.kbt] in pyproject.toml", "`kbt init` makes one")
+        what = "is no project"
+        raise ProjectError(str(project.root), what, "[tool.kbt] in pyproject.toml", "`kbt init` makes one")
     return project
+
+
+def find_project_of(targets: Iterable[str]) -> Project:
+    """Return the project of the notebooks and folders that ``targets`` name; of the current folder without any.
+
+    Each may end with ``:CELL``. Paths in several projects are a ``ProjectError``.
+    """
+    here = Path.cwd().resolve()
+    roots: dict[Path, str] = {}
+    for target in targets:
+        paths = [Path(one).resolve() for one in (target, target.rpartition(":")[0]) if one]
+        if path := next((one for one in paths if one.exists()), None):
+            folder = path.parent if path.is_file() else path
+            found = find_settings(folder)
+            root = found[0] if found else _repository(folder)
+            roots.setdefault(root or (here if folder.is_relative_to(here) else folder), target)
+    if len(roots) > 1:
+        (one, first), (other, second), *_ = roots.items()
+        what = f"is in the project {other}, and {first} in {one}"
+        raise ProjectError(second, what, "Notebooks of one project", "Run a command for each")
+    return find_project(next(iter(roots), here))
+
+
+def _repository(folder: Path) -> Path | None:
+    return next((root for root in (folder, *folder.parents) if (root / ".git").exists()), None)
 
 
 def operators(project: Project) -> dict[str, list[Path]]:
@@ -273,7 +313,8 @@ def _markdown_files(root: Path) -> Iterator[str]:
 
 def _is_searched(folder: Path, root: Path) -> bool:
     skipped = folder.name.startswith(".") or folder.name in _SKIPPED_FOLDERS or folder == root / "site"
-    return not skipped and not (folder / "pyvenv.cfg").exists()
+    # os.path.exists is false in a folder that cannot be read, which os.walk skips.
+    return not skipped and not os.path.exists(folder / "pyvenv.cfg")  # noqa: PTH110
 
 
 def _stays_inside(path: Path, root: Path) -> bool:
