@@ -41,7 +41,8 @@ Only the module of the given verb is imported: importing all takes longer than a
 _HANDLES_INTERRUPT = {"serve"}
 """Verbs that usually end with Ctrl-C and print their own message."""
 
-_DISK_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS}
+_DISK_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+_NOT_USABLE = {errno.EACCES, errno.EPERM, errno.EROFS, errno.EEXIST, errno.ENOTDIR, errno.EISDIR, errno.ELOOP}
 
 _HELP = """Benchmark GPU kernels and find out which one to use.
 
@@ -112,11 +113,19 @@ def run(app: typer.Typer, arguments: Sequence[str]) -> int:
         sys.stderr.close()
         return 0
     except OSError as error:
-        if error.errno not in _DISK_FULL:
+        where = error.filename2 or error.filename
+        if error.errno in _DISK_FULL:
+            what, expected = f"cannot be written ({error.strerror})", ""
+            remedy = "Free some space and run the same command again. Finished results are kept"
+        elif error.errno in _NOT_USABLE and where:
+            what = f"cannot be used ({error.strerror})"
+            expected, remedy = (
+                "A file or folder that you may read and write",
+                "Change its mode, or move it away",
+            )
+        else:
             raise
-        where = str(error.filename2 or error.filename or "the disk")
-        remedy = "Free some space and run the same command again. Finished results are kept"
-        print("kbt:", KbtError(where, f"cannot be written ({error.strerror})", "", remedy), file=sys.stderr)
+        print("kbt:", KbtError(str(where or "the disk"), what, expected, remedy), file=sys.stderr)
         return USER_MISTAKE
 
 

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from kernels_bench_tools.notebooks.project import check_variable_names, read_size
+from kernels_bench_tools.notebooks.project import check_variable_names, read_memory_limit
 
 Paths = Annotated[
     list[str] | None,
@@ -110,6 +110,6 @@ def checked_limits(jobs: int, memory_limit: str, pass_env: Sequence[str] | None)
     """Return the fields of ``BuildOptions`` for these three options."""
     return {
         "jobs": jobs or os.cpu_count() or 1,
-        "memory_limit": read_size("--memory-limit", memory_limit) if memory_limit else 0,
+        "memory_limit": read_memory_limit("--memory-limit", memory_limit) if memory_limit else 0,
         "pass_env": check_variable_names("--pass-env", tuple(pass_env or ())),
     }

@@ -19,9 +19,12 @@ from kernels_bench_tools.notebooks.harness import Harness, read_harness
 from kernels_bench_tools.schema.build import IMPLEMENTATIONS, operator_of
 from kernels_bench_tools.schema.settings import OPERATORS, find_settings
 from kernels_bench_tools.text import did_you_mean, title_from_name
+from kernels_bench_tools.text import size as readable_size
 
 STATE_FOLDER = ".kbt"
 DEFAULT_CACHE_SIZE = "10 GB"
+LEAST_MEMORY = 16 * 2**20
+"""Bytes that every Python process needs."""
 _GLOB = Annotated[str, msgspec.Meta(min_length=1)]
 _SETTINGS: dict[str, tuple[Any, str]] = {
     "title": (str, "A string"),
@@ -70,6 +73,16 @@ def read_size(where: str, text: str) -> int:
     if size < 1:
         raise ProjectError(where, f"{text!r} is not a size", "A number of bytes, such as 800MB or 16GB")
     return size
+
+
+def read_memory_limit(where: str, text: str) -> int:
+    """Return a memory limit in bytes; one with which no process could start is an error."""
+    limit = read_size(where, text)
+    if limit < LEAST_MEMORY:
+        what = f"{text!r} is {readable_size(limit)}, with which no cell can start"
+        expected = f"At least {readable_size(LEAST_MEMORY)}"
+        raise ProjectError(where, what, expected, "Write the unit, such as 16GB")
+    return limit
 
 
 def check_variable_names(where: str, names: tuple[str, ...]) -> tuple[str, ...]:
@@ -278,6 +291,8 @@ def _project(root: Path, settings: dict[str, Any]) -> Project:
             raise ProjectError(where, f"{key} is wrong", expected) from None
     sizes = {"cache_size": DEFAULT_CACHE_SIZE} | {key: settings[key] for key in _SIZES if key in settings}
     limits = {key: read_size(f"{where} {key}", str(size)) for key, size in sizes.items()}
+    if "memory_limit" in settings:
+        read_memory_limit(f"{where} memory_limit", str(settings["memory_limit"]))
     variables = check_variable_names(f"{where} pass_env", tuple(settings.get("pass_env", ())))
     modules = join_path("", settings.get("operators", OPERATORS))
     if modules is None or modules == ".":

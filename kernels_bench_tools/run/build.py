@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from kernels_bench_tools.errors import ProjectError
 from kernels_bench_tools.file_io import read_struct, remove_unfinished, write_struct
 from kernels_bench_tools.notebooks.cell import Cell
 from kernels_bench_tools.notebooks.document import Notebook
-from kernels_bench_tools.notebooks.graph import CellName
+from kernels_bench_tools.notebooks.graph import CellName, Node
 from kernels_bench_tools.notebooks.project import Project
 from kernels_bench_tools.notebooks.survey import Survey, select_cells, survey_targets
 from kernels_bench_tools.run.cache.key import Fingerprints
@@ -35,6 +36,8 @@ from kernels_bench_tools.schema.build import (
     Prose,
 )
 from kernels_bench_tools.schema.device import current_device
+from kernels_bench_tools.schema.settings import OPERATORS, operator_modules
+from kernels_bench_tools.text import did_you_mean
 
 DEFAULT_PROCESSES = {"cuda": 3, "cpu": 1}
 """Fresh processes for each cell that measures, by the kind of the device. Medians differ between processes by more
@@ -42,6 +45,8 @@ than their intervals (addresses, clocks), and three are the fewest that show it.
 something runs and roughly how fast, which is not worth three times the minutes."""
 QUICK_WORKLOADS = "smoke"
 """The workload set that only shows whether something runs: one process is enough."""
+_OPERATORS = Path(__file__).parents[1] / OPERATORS
+"""The modules of built-in operators."""
 REPORT_NAME = "build.json"
 """File in the project's state with the result of every cell, for the pages."""
 
@@ -130,8 +135,35 @@ def _select(project: Project, targets: Sequence[str], options: BuildOptions) -> 
     """Return the notebooks, the selected cells with what they need in a possible order, and those to run again."""
     again = targets if options.rerun is True else options.rerun or ()
     survey, cells = survey_targets(project, targets, again)
+    check_workloads(project, [survey.graph.nodes[name] for name in cells], options.workloads)
     rerun = select_cells(project, survey, again) if options.rerun else []
     return survey, cells, set(rerun)
+
+
+def check_workloads(project: Project, nodes: Iterable[Node], workloads: str) -> None:
+    """Raise a ``ProjectError`` for a workload set that none of the operators of these cells has."""
+    modules = operator_modules(_OPERATORS) | operator_modules(project.operators_folder)
+    operators = {node.notebook.operator.rpartition("/")[2] for node in nodes if node.cell.measures}
+    found = [_workload_sets(modules[name]) for name in sorted(operators & modules.keys())]
+    known = list(dict.fromkeys(name for sets in found for name in sets))
+    for name in workloads.split(",") if workloads and all(found) else ():
+        if known and name.strip() not in known:
+            what = "is a workload set of none of the operators"
+            expected = f"One of {', '.join(known)}, or several with commas between them"
+            raise ProjectError(f"--workloads {name}", what, expected, did_you_mean(name, known))
+
+
+def _workload_sets(module: Path) -> list[str]:
+    """Return the names of an operator's workload sets without running its module; empty if it computes them."""
+    try:
+        tree = ast.parse(module.read_bytes())
+    except (OSError, SyntaxError, ValueError):  # named where the cell runs
+        return []
+    keywords = (one for one in ast.walk(tree) if isinstance(one, ast.keyword) and one.arg == "workload_sets")
+    sets = next(keywords, None)
+    keys = sets.value.keys if sets and isinstance(sets.value, ast.Dict) else []
+    names = [key.value for key in keys if isinstance(key, ast.Constant) and isinstance(key.value, str)]
+    return names if len(names) == len(keys) else []
 
 
 def _build(

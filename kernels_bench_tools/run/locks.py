@@ -11,6 +11,7 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
+from kernels_bench_tools.errors import ProjectError
 from kernels_bench_tools.notebooks.project import Project
 from kernels_bench_tools.run.environment.base import ignore_folder
 from kernels_bench_tools.run.environment.variables import user_cache
@@ -30,6 +31,10 @@ def project_lock(project: Project, progress: Progress) -> Iterator[bool]:
     The lock is reentrant: a command holds it over the build and the publication, since another build in between
     would replace results, or remove them from the cache.
     """
+    if project.state.exists() and not project.state.is_dir():
+        raise ProjectError(
+            str(project.state), "is not a folder", "The folder of kbt's caches", "Move it away"
+        )
     ignore_folder(project.state)
     waiting = f"another build is running in {project.root}; waiting for it to end"
     with _held(project.state / _LOCK, waiting, progress) as waited:

@@ -12,7 +12,7 @@ from kernels_bench_tools.notebooks.front_matter import unmet_requirement
 from kernels_bench_tools.notebooks.graph import CellName, Node
 from kernels_bench_tools.notebooks.project import Project
 from kernels_bench_tools.notebooks.survey import survey_targets
-from kernels_bench_tools.run.build import BuildOptions
+from kernels_bench_tools.run.build import BuildOptions, check_workloads
 from kernels_bench_tools.run.cache.entry import Entry
 from kernels_bench_tools.run.cache.key import UPSTREAM, Fingerprints
 from kernels_bench_tools.run.cache.store import CellCache
@@ -54,6 +54,7 @@ def plan_build(project: Project, targets: Sequence[str], options: BuildOptions) 
     Nothing runs, and nothing is written.
     """
     survey, cells = survey_targets(project, targets)
+    check_workloads(project, [survey.graph.nodes[name] for name in cells], options.workloads)
     device, environment = current_device(), find_environment(options.environment)
     identity, measured = environment.identity(), (options.workloads, options.mode)
     prints = Fingerprints(project, survey.graph, device, environment.name, identity, *measured)

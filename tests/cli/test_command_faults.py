@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import subprocess
 import sys
 import time
@@ -202,3 +204,56 @@ def refuse(folder: Path, place: str, *arguments: str) -> None:
     (line,) = done.stderr.splitlines()
     assert done.returncode == 2, line
     assert line.startswith(f"kbt: {place}"), line
+
+
+WITHOUT_RIGHTS = ("setpriv", "--inh-caps=-all", "--bounding-set=-all")
+"""Makes root subject to the modes of files."""
+
+
+def fails_in_one_line(folder: Path, *arguments: str) -> str:
+    as_user = WITHOUT_RIGHTS if os.geteuid() == 0 else ()
+    done = subprocess.run(
+        (*as_user, *KBT, *arguments), cwd=folder, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode not in {0, 130}
+    assert len(done.stderr.splitlines()) == 1, done.stderr
+    return done.stderr
+
+
+@pytest.mark.skipif(os.geteuid() == 0 and not shutil.which("setpriv"), reason="root may write anywhere")
+def test_a_folder_without_rights_is_one_line_and_nothing_runs(committed, tmp_path):
+    shutil.rmtree(tmp_path / ".kbt")
+    tmp_path.chmod(0o555)
+    try:
+        assert f"{tmp_path}/.kbt: cannot be used (Permission denied)." in fails_in_one_line(
+            tmp_path, "run", "mine"
+        )
+        assert "site: cannot be written (Permission denied)." in fails_in_one_line(tmp_path, "build")
+    finally:
+        tmp_path.chmod(0o755)
+
+
+def test_a_state_that_is_a_file_is_one_line(committed, tmp_path):
+    shutil.rmtree(tmp_path / ".kbt")
+    (tmp_path / ".kbt").touch()
+
+    assert f"{tmp_path}/.kbt: is not a folder." in fails_in_one_line(tmp_path, "run", "mine")
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (("--output", "first.jsonl"), "first.jsonl: is not a folder"),
+        (("--output", "first.jsonl/x"), "first.jsonl/x: cannot be written (Not a directory)"),
+        (("--output", "op"), "op: holds files that kbt did not write"),
+        (("--memory-limit", "10"), "--memory-limit: '10' is 10 B, with which no cell can start"),
+        (("--workloads", "smoke,larg"), "--workloads larg: is a workload set of none of the operators"),
+        (("",), "'': is no notebook"),
+    ],
+)
+def test_a_wrong_option_is_one_line_before_anything_runs(committed, tmp_path, options, said):
+    shutil.move(tmp_path / "op", tmp_path / "layer_norm")
+    options = ("--output", "layer_norm") if options == ("--output", "op") else options
+
+    assert said.replace("op:", "layer_norm:") in fails_in_one_line(tmp_path, "build", *options)
+    assert not (tmp_path / ".kbt/cache").exists()

@@ -3,7 +3,13 @@ from pathlib import Path
 import pytest
 
 from kernels_bench_tools.errors import ProjectError
-from kernels_bench_tools.notebooks.project import find_project, matches, operator_of, operators
+from kernels_bench_tools.notebooks.project import (
+    find_project,
+    find_project_of,
+    matches,
+    operator_of,
+    operators,
+)
 
 CELL = "```python id=a\n1\n```\n"
 
@@ -158,3 +164,45 @@ def test_an_unknown_target_is_an_error_with_a_suggestion(tmp_path, target, said)
         find_project(tmp_path).find_notebooks([target])
 
     assert said in str(caught.value)
+
+
+def two_projects(root: Path) -> None:
+    touch(root, "one/.git/HEAD", "one/op/impls/mine.md", "one/other/impls/mine.md", "one/op/impls/yours.md")
+    touch(root, "two/.git/HEAD", "two/op/impls/mine.md")
+
+
+@pytest.mark.parametrize("target", ["one/op", "one/op/impls/mine.md", "one/op/impls/mine.md:a"])
+def test_the_project_is_that_of_the_target_not_of_the_current_folder(tmp_path, monkeypatch, target):
+    two_projects(tmp_path)
+    monkeypatch.chdir(tmp_path)
+
+    assert find_project_of([target]).root == tmp_path / "one"
+
+    monkeypatch.chdir(tmp_path / "two")
+    assert find_project_of([f"../{target}"]).root == tmp_path / "one"
+    assert find_project_of(["op", "mine"]).root == tmp_path / "two"
+    assert find_project_of([]).root == tmp_path / "two"
+
+
+def test_targets_in_two_projects_are_an_error(tmp_path, monkeypatch):
+    two_projects(tmp_path)
+    monkeypatch.chdir(tmp_path)
+
+    with pytest.raises(ProjectError, match="Expected: Notebooks of one project"):
+        find_project_of(["one/op", "two/op"])
+
+
+def test_an_implementation_is_found_by_its_name_alone_where_one_operator_has_it(tmp_path):
+    two_projects(tmp_path)
+    project = find_project(tmp_path / "one")
+
+    assert project.find_notebooks(["yours"]) == [project.root / "op/impls/yours.md"]
+    with pytest.raises(ProjectError, match=r"of several operators\. Expected: op/mine or other/mine"):
+        project.find_notebooks(["mine"])
+
+
+def test_an_empty_target_selects_nothing(tmp_path):
+    two_projects(tmp_path)
+
+    with pytest.raises(ProjectError, match="'': is no notebook"):
+        find_project(tmp_path / "one").find_notebooks([""])
