@@ -107,9 +107,9 @@ def build_report(
 ) -> tuple[BuildRun, Published]:
     """Run the notebooks that ``targets`` name (all if empty), and publish the report to ``output``, by default site/."""
     site = output or project.root / SITE
+    OutputFolder(site).check()  # before cells run
     if output is None and not site.exists():
         ignore_folder(site)
-    OutputFolder(site).check()  # before cells run
     # Held until the pages are written, because another build would replace their artifacts.
     with project_lock(project, PlainProgress()):
         result = run_cells(project, targets, options)
