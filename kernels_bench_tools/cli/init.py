@@ -38,7 +38,12 @@ _WORKFLOW = ".github/workflows/benchmarks.yml"
 
 def init(
     path: Annotated[
-        Path, typer.Argument(metavar="[PATH]", help="Folder of the project. [default: the current one]")
+        Path,
+        typer.Argument(
+            metavar="[PATH]",
+            help="Folder of the project. [default: the current one]",
+            show_default=False,
+        ),
     ] = Path(),
     operator: Annotated[
         str,
@@ -56,6 +61,9 @@ def init(
     publishes the report. An existing pyproject.toml or .gitignore is added to; no file is overwritten.
     """
     root = path.resolve()
+    nearest = next(one for one in (root, *root.parents) if os.path.lexists(one))
+    if not nearest.is_dir():
+        raise ProjectError(str(nearest), "is not a folder", "A folder for the project")
     if operator != _OWN and operator not in built_in_operators():
         names = [_OWN, *built_in_operators()]
         hint = did_you_mean(
@@ -216,4 +224,5 @@ def _read(path: Path) -> str:
     except FileNotFoundError:
         return ""
     except (OSError, UnicodeDecodeError) as error:
-        raise ProjectError(str(path), f"cannot be read: {error}", "A UTF-8 file") from None
+        why = getattr(error, "strerror", None) or "it is not UTF-8"
+        raise ProjectError(str(path), f"cannot be read: {why}") from None

@@ -111,6 +111,17 @@ def test_existing_files_are_all_named_and_nothing_is_made(folder, capsys, there)
     assert files(folder) == dict.fromkeys(there, b"mine")
 
 
+@pytest.mark.parametrize("path", ["file", "file/inside"])
+def test_a_file_is_no_folder_for_a_project(folder, capsys, path):
+    (folder / "file").touch()
+
+    assert kbt("init", path) == 2
+    assert (
+        capsys.readouterr().err
+        == f"kbt: {folder}/file: is not a folder. Expected: A folder for the project.\n"
+    )
+
+
 @pytest.mark.parametrize("text", ["tool = {}\n", "[tool.kbt", "[[tool]]\n"])
 def test_settings_that_cannot_be_added_are_one_line(folder, capsys, text):
     (folder / "pyproject.toml").write_text(text)
