@@ -5,7 +5,6 @@ from __future__ import annotations
 import shutil
 import uuid
 from collections.abc import Collection, Sequence
-from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -55,17 +54,19 @@ def mark_unjudged(folder: Path, except_for: Collection[str], process: int) -> No
 
     Other harnesses do not know of several processes.
     """
-    ours = {"judged": Judged.NOT.value}
     for path in folder.rglob("*.jsonl"):
-        if path.relative_to(folder).as_posix() not in except_for:
-            data = path.read_bytes()
-            with suppress(ValueError):  # named where the records are checked
-                lines = [msgspec.json.decode(line) for line in data.splitlines() if line.strip()]
-                if all(isinstance(line, dict) and line.keys() >= {"run", "impl"} for line in lines):
-                    marked = [
-                        ({} if line.get("schema") else {"process": process}) | line | ours for line in lines
-                    ]
-                    path.write_bytes(b"".join(msgspec.json.encode(one) + b"\n" for one in marked))
+        if path.relative_to(folder).as_posix() not in except_for and not is_plain(path):
+            marked = (_marked(line, process) for line in path.read_bytes().split(b"\n"))
+            path.write_bytes(b"\n".join(marked))
+
+
+def _marked(line: bytes, process: int) -> bytes:
+    try:
+        found = msgspec.json.decode(line, type=dict[str, msgspec.Raw])
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):  # named where the records are checked
+        return line
+    known = {} if "schema" in found else {"process": process}
+    return msgspec.json.encode({**known, **found, "judged": Judged.NOT.value})
 
 
 def read_outcome(folder: Path) -> Outcome:

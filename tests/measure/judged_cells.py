@@ -363,6 +363,7 @@ run_benchmark("layer_norm", load=load)
     ),
     # 3: records that nobody measured
     "file_without_benchmark": "write()",
+    "file_with_broken_lines": "write()\nwith open('layer_norm.jsonl', 'a') as file:\n    file.write('{}\\nnothing\\n')",
     "file_beside_a_benchmark": "on_smoke(garbage)\nwrite()",
     "file_instead_of_benchmark": "write()  # run_benchmark",
     "folder_in_place_of_the_file": """
