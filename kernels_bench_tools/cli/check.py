@@ -3,30 +3,34 @@
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 
 from kernels_bench_tools.cli import FAILURE
-from kernels_bench_tools.cli.options import Json
-from kernels_bench_tools.cli.output import note, print_json
+from kernels_bench_tools.cli.options import Json, Paths
+from kernels_bench_tools.cli.output import note, plural, print_json
 from kernels_bench_tools.errors import KbtError
-from kernels_bench_tools.notebooks.project import find_project, operators
+from kernels_bench_tools.notebooks.project import find_project_of, operators
 from kernels_bench_tools.notebooks.survey import survey_project
 from kernels_bench_tools.notebooks.upgrade import harness_advice
 from kernels_bench_tools.schema.record_io import read_committed
 
 
-def check(json: Json = False) -> int:
-    """Check all notebooks and committed records without running anything.
+def check(paths: Paths = None, json: Json = False) -> int:
+    """Check notebooks and committed records without running anything.
 
-    Checks front matter, cells, attributes, needs, and each line of records. Exits with 1 if there are problems.
+    Checks front matter, cells, attributes, needs, headers, the syntax of the code, and each line of records. Exits with
+    1 if there are problems.
     """
-    project = find_project(Path.cwd())
+    project = find_project_of(paths or ())
     survey = survey_project(project)
-    problems: list[KbtError] = [*survey.problems()]
+    chosen = project.find_notebooks(paths or [])
+    names = [project.relative(path) for path in chosen]
+    problems: list[KbtError] = [*survey.problems(names), *survey.cell_problems(names)]
     for operator, notebooks in operators(project).items():
+        if not {*notebooks} & {*chosen}:
+            continue
         for path in sorted(notebooks[0].parents[1].glob("results/records/*/*.jsonl")):
             read_committed(path, operator, project.relative(path), problems.append)
-    advice = survey.advice() + harness_advice(project, survey)
+    advice = survey.advice(names) + harness_advice(project, survey)
     if json:
         print_json({"problems": [str(problem) for problem in problems], "advice": advice})
         return FAILURE if problems else 0
@@ -34,5 +38,6 @@ def check(json: Json = False) -> int:
         print(problem, file=sys.stderr)
     for text in advice:
         note(text)
-    print(f"{len(survey.notebooks)} notebooks, {len(problems)} problems, {len(advice)} notes")
+    counts = plural(len(names), "notebook"), plural(len(problems), "problem"), plural(len(advice), "note")
+    print(", ".join(counts))
     return FAILURE if problems else 0

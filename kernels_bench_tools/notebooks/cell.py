@@ -46,6 +46,8 @@ class Cell(CodeCell):  # type: ignore[misc]  # uvnote has no types
     """Seconds; None for the default."""
     script: str | None = None
     """File that holds the code, as written in the notebook."""
+    named: bool = True
+    """Whether the notebook names it; otherwise the id is made from its code."""
     file_line: int = 0
     """Line number of the opening fence in the file."""
 
@@ -92,6 +94,7 @@ def read_cell(
         commented=fence.commented,
         timeout=_seconds(attributes.get("timeout"), report),
         script=script,
+        named="id" in attributes,
         file_line=offset + fence.start + 1,
     )
     _check_values(cell, attributes, report)

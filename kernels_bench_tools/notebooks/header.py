@@ -6,13 +6,71 @@ import copy
 import json
 import re
 import tomllib
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
+
+from kernels_bench_tools.text import did_you_mean
 
 EXCLUDE_NEWER = "exclude-newer"
 """The setting of uv that pins a resolution by date."""
 
+_KEYS = ("requires-python", "dependencies", "tool")
+_UV_KEYS = (
+    *(
+        "sources",
+        EXCLUDE_NEWER,
+        "exclude-newer-package",
+        "index",
+        "index-url",
+        "extra-index-url",
+        "index-strategy",
+    ),
+    *(
+        "find-links",
+        "no-index",
+        "prerelease",
+        "resolution",
+        "fork-strategy",
+        "python-preference",
+        "torch-backend",
+    ),
+    *(
+        "constraint-dependencies",
+        "override-dependencies",
+        "build-constraint-dependencies",
+        "required-version",
+    ),
+    *("no-build", "no-build-package", "no-binary", "no-binary-package", "no-build-isolation", "no-sources"),
+    *(
+        "no-build-isolation-package",
+        "config-settings",
+        "link-mode",
+        "compile-bytecode",
+        "dependency-metadata",
+    ),
+    *("environments", "required-environments", "keyring-provider", "reinstall", "upgrade", "pip", "package"),
+)
+"""Settings of uv that scripts use; another one is reported only if it is similar to one of these."""
+_FIRST = "# /// script"
+_MARK = re.compile(r"(?m)^[ \t]*#[ \t]*/{2,4}[ \t]*(?P<word>[a-z]+)[ \t]*$", re.IGNORECASE)
+"""A line that is meant to be the first of a header."""
+_VERSIONS = re.compile(r"\s*(~=|===?|!=|<=?|>=?)\s*\d+(\.\d+)*(\.\*|(a|b|rc|\.?dev|\.?post)\d+)?\s*")
+_REQUIREMENT = re.compile(
+    r"\s*[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?\s*(\[[A-Za-z0-9._,\s-]*\])?\s*"
+    r"(@\s*\S+|\(?\s*((~=|===?|!=|<=?|>=?)\s*[\w.*+!-]+\s*,?\s*)*\)?)\s*(;.+)?"
+)
 _BLOCK = re.compile(r"(?m)^# /// script[ \t]*$\n(?P<content>(?:^#(?:| .*)$\n)+?)^# ///[ \t]*$")
+
+
+class HeaderProblem(NamedTuple):
+    """What is wrong in the header of a script."""
+
+    line: int
+    """Counted from 1; 0 if it is in no line of the script."""
+    what: str
+    expected: str
+    remedy: str = ""
 
 
 def read_header(code: str) -> dict[str, Any] | None:
@@ -39,6 +97,56 @@ def split_header(code: str) -> tuple[str, str]:
     if block is None:
         return code, ""
     return code[: block.start()] + code[block.end() + 1 :], block["content"]
+
+
+def header_problems(code: str, deps: Sequence[str] = ()) -> Iterator[HeaderProblem]:
+    """Yield what uv would not understand in a script's header, or silently leave out; and in a cell's ``deps=``."""
+    yield from (_wrong_requirement(0, one) for one in deps if not _REQUIREMENT.fullmatch(one))
+    block = _BLOCK.search(code + "\n")
+    if block is None:
+        meant = (mark for mark in _MARK.finditer(code) if did_you_mean(mark["word"].lower(), ["script"]))
+        if mark := next(meant, None):
+            line, what = mark[0].strip(), "does not begin a header, so no packages are installed"
+            if line == _FIRST:
+                what = "begins a header that is not closed, so no packages are installed"
+            expected = f"`{_FIRST}`, lines that begin with `# `, and `# ///`"
+            yield HeaderProblem(code.count("\n", 0, mark.start()) + 1, f"`{line}` {what}", expected)
+        return
+    try:
+        header = read_header(code) or {}
+    except ValueError:  # told where the cell is read
+        return
+    first = code.count("\n", 0, block.start("content"))
+    lines = block["content"].splitlines()
+
+    def number(key: str) -> int:
+        return first + next(
+            (at for at, line in enumerate(lines, 1) if line[2:].lstrip(" \"'").startswith(key)), 0
+        )
+
+    for key in header.keys() - set(_KEYS):
+        hint = did_you_mean(key, _KEYS, f"Known are {', '.join(_KEYS)}")
+        yield HeaderProblem(number(key), f"unknown key {key!r} in the header", "", hint)
+    for key in uv_settings(header).keys() - set(_UV_KEYS):
+        if hint := did_you_mean(key, _UV_KEYS):  # uv may have others
+            yield HeaderProblem(number(key), f"unknown key {key!r} in [tool.uv] of the header", "", hint)
+    python = header.get("requires-python", ">=3")
+    if not isinstance(python, str) or not all(map(_VERSIONS.fullmatch, python.split(","))):
+        what = f"requires-python is {python!r}"
+        yield HeaderProblem(number("requires-python"), what, 'Versions such as ">=3.11"')
+    packages = header.get("dependencies", [])
+    if not isinstance(packages, list) or not all(isinstance(one, str) for one in packages):
+        what = f"dependencies is {packages!r}"
+        yield HeaderProblem(number("dependencies"), what, 'A list of texts such as ["numpy", "torch==2.8.0"]')
+        return
+    for one in packages:
+        if not _REQUIREMENT.fullmatch(one):
+            at = next((at for at, line in enumerate(lines, 1) if one in line), 0)
+            yield _wrong_requirement(first + at, one)
+
+
+def _wrong_requirement(line: int, text: str) -> HeaderProblem:
+    return HeaderProblem(line, f"{text!r} is no requirement", "Such as torch==2.8.0, or name @ URL")
 
 
 def header_lines(code: str) -> range:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from kernels_bench_tools.errors import NotebookError, ProjectError
+from kernels_bench_tools.notebooks.cell import Cell
 from kernels_bench_tools.notebooks.document import Notebook, survey_notebook
 from kernels_bench_tools.notebooks.graph import CellName, Graph, build_graph, unknown_cell_hint
-from kernels_bench_tools.notebooks.header import has_undated_packages
+from kernels_bench_tools.notebooks.header import has_undated_packages, header_problems
 from kernels_bench_tools.notebooks.kernel_calls import find_kernel_calls
 from kernels_bench_tools.notebooks.project import Project
 
@@ -42,9 +44,21 @@ class Survey:
             found += [error for notebook, error in self.graph.problems if notebook == name]
         return found
 
-    def advice(self) -> list[str]:
-        """Return a line for everything that is allowed but not recommended, such as cells without a date."""
-        return [line for notebook in self.notebooks.values() for line in _advice(notebook)]
+    def cell_problems(self, names: Iterable[str]) -> list[NotebookError]:
+        """Return what would make cells of these notebooks fail: mistakes in headers, and in the syntax of the code."""
+        cells = [(name, cell) for name in sorted(names) for cell in self.notebooks[name].active_cells]
+        return [problem for name, cell in cells for problem in _cell_problems(name, cell)]
+
+    def advice(self, names: Iterable[str] | None = None) -> list[str]:
+        """Return a line for everything that is allowed but not recommended, such as cells without a date.
+
+        What is the same in several places is told once, with the first of them.
+        """
+        places: dict[str, list[str]] = {}
+        for name in self.notebooks if names is None else names:
+            for where, what in _advice(self.notebooks[name]):
+                places.setdefault(what, []).append(where)
+        return [_told_once(what, found) for what, found in places.items()]
 
     def raise_problems(self, names: Iterable[str]) -> None:
         """Raise a ``NotebooksError`` if there is any error in these notebooks."""
@@ -108,18 +122,44 @@ def _split(target: str) -> tuple[str, str]:
     return (notebooks, cell) if colon else (target, "")
 
 
-def _advice(notebook: Notebook) -> Iterator[str]:
+def _told_once(what: str, places: Sequence[str]) -> str:
+    others = len(places) - 1
+    more = f" (and in {others} more place{'s' if others > 1 else ''})" if others else ""
+    return f"{places[0]}: {what}{more}"
+
+
+def _cell_problems(notebook: str, cell: Cell) -> Iterator[NotebookError]:
+    def where(line: int | None) -> str:
+        # The code of script= is in another file.
+        return f"{notebook}:{cell.file_line + (0 if cell.script else line or 0)}"
+
+    for line, what, expected, remedy in header_problems(cell.code, cell.deps):
+        yield NotebookError(where(line), what, expected, remedy)
+    try:
+        with warnings.catch_warnings(action="ignore"):
+            compile(cell.code, "cell", "exec", dont_inherit=True)
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        number, said = getattr(error, "lineno", None), getattr(error, "msg", str(error))
+        script = f"line {number} of {cell.script}: " if cell.script else ""
+        yield NotebookError(where(number), f"{script}the code is not Python: {said}")
+
+
+def _advice(notebook: Notebook) -> Iterator[tuple[str, str]]:
     for line in notebook.nested:
         what = "a python fence in a list or a quotation is an example, not a cell."
-        yield f"{notebook.name}:{line}: {what} Remove its indentation if it should run."
+        yield f"{notebook.name}:{line}", f"{what} Remove its indentation if it should run."
     for cell in notebook.active_cells:
+        if not cell.named:
+            what = "a python fence without `id=` runs as a cell."
+            hint = "Add `id=NAME` if it should run; else write ```py."
+            yield f"{notebook.name}:{cell.file_line}", f"{what} {hint}"
         if has_undated_packages(cell.code, cell.deps):
             what = "has no `[tool.uv] exclude-newer`: later builds may install other packages."
             hint = 'Add `exclude-newer = "YYYY-MM-DDT00:00:00Z"` to its header.'
-            yield f"{notebook.name}:{cell.file_line}: cell {cell.id!r} {what} {hint}"
+            yield f"{notebook.name}:{cell.file_line}", f"cell {cell.id!r} {what} {hint}"
     for call in find_kernel_calls(notebook):
         if not call.is_pinned:
-            yield f"{call.where}: get_kernel has no version: the kernel may change. Add one, such as @1."
+            yield call.where, "get_kernel has no version: the kernel may change. Add one, such as @1."
 
 
 def _script_clashes(notebooks: Iterable[Notebook]) -> list[tuple[str, NotebookError]]:

@@ -108,6 +108,7 @@ def test_check_names_every_problem_with_file_and_line(project: Path, kbt: Kbt) -
     assert "layer_norm/impls/a.md:2: " in done.stderr
     assert "title" in done.stderr
     assert "layer_norm/impls/b.md:1: " in done.stderr
+    assert "a.md" not in kbt("check", "layer_norm/impls/b.md").stderr
 
 
 def test_the_notebooks_of_this_project_pass_the_check(kbt: Kbt) -> None:

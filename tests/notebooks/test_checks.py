@@ -1,3 +1,4 @@
+import json
 import time
 
 import pytest
@@ -159,7 +160,7 @@ def test_check_advises_to_pin_a_date(workspace):
     )
     undated = '# /// script\n# dependencies = ["six"]\n# ///'
     workspace.cell("dated.md", dated)
-    workspace.cell("undated.md", undated)
+    workspace.cell("undated.md", undated, "id=b")
     workspace.cell("deps.md", "1", "id=a deps=six")
     workspace.cell("bare.md", "1")
 
@@ -173,3 +174,79 @@ def test_check_lists_python_fences_that_do_not_run(workspace):
     workspace.write("n.md", "- item\n\n  ```python id=a\n  1\n  ```\n")
 
     assert survey_project(workspace.project).advice()[0].startswith("n.md:3: a python fence in a list")
+
+
+def header(*lines):
+    return "".join(f"# {line}\n" for line in ("/// script", *lines, "///"))
+
+
+@pytest.mark.parametrize(
+    ("code", "said"),
+    [
+        ("x = 1\ndef f(:\n    pass\n", "n.md:3: the code is not Python: invalid syntax"),
+        ("x = 1\nreturn x\n", "n.md:3: the code is not Python: 'return' outside function"),
+        (header('dependencies = "torch"'), "n.md:3: dependencies is 'torch'. Expected: A list of texts"),
+        (header("dependencies = [1]"), "n.md:3: dependencies is [1]. Expected: A list of texts"),
+        (
+            header("dependencies = [", '  "numpy",', '  "torch=2.8",', "]"),
+            "n.md:5: 'torch=2.8' is no requirement",
+        ),
+        (header('requires-python = "3.11"'), "n.md:3: requires-python is '3.11'. Expected: Versions such as"),
+        (
+            header('dependancies = ["numpy"]'),
+            "unknown key 'dependancies' in the header. Did you mean 'dependencies'?",
+        ),
+        (
+            header("[tool.uv]", 'exclude-newr = "2026-01-01"'),
+            "n.md:4: unknown key 'exclude-newr' in [tool.uv]",
+        ),
+        (
+            "# /// script\n# dependencies = []\nimport x\n",
+            "n.md:2: `# /// script` begins a header that is not closed",
+        ),
+        ("#/// scripts\n# dependencies = []\n# ///\n", "n.md:2: `#/// scripts` does not begin a header"),
+    ],
+)
+def test_what_would_make_a_cell_fail_is_found_without_running_it(workspace, code, said):
+    workspace.write("n.md", f"```python id=a\n{code}```\n")
+    survey = survey_project(workspace.project)
+
+    (problem,) = survey.cell_problems(["n.md"])
+
+    assert said in str(problem)
+    assert survey.problems() == []
+
+
+def test_headers_that_uv_accepts_have_no_problems(workspace):
+    packages = [
+        "torch==2.8.0",
+        "a[b,c]>=1,<2",
+        "x @ git+https://h/x.git",
+        'y>1; python_version < "3.12"',
+        "z (>=1.0)",
+    ]
+    code = header(
+        f"dependencies = {json.dumps(packages)}", 'requires-python = ">=3.11, <3.14"', "[tool.uv]", "a = 1"
+    )
+    workspace.write("n.md", f"```python id=a\n{code}# // note\nprint(1)\n```\n")
+
+    assert survey_project(workspace.project).cell_problems(["n.md"]) == []
+
+
+def test_a_fence_that_runs_without_an_id_is_noted_and_other_examples_are_not(workspace):
+    workspace.write("n.md", "```python\nprint(1)\n```\n\n```py\nprint(2)\n```\n\n~~~text\nx\n~~~\n")
+
+    (advice,) = survey_project(workspace.project).advice()
+
+    assert advice.startswith("n.md:1: a python fence without `id=` runs as a cell.")
+
+
+def test_what_is_the_same_in_several_places_is_noted_once(workspace):
+    code = header('dependencies = ["numpy"]')
+    for name in "abc":
+        workspace.write(f"{name}.md", f"```python id=x\n{code}```\n")
+
+    (advice,) = survey_project(workspace.project).advice()
+
+    assert advice.startswith("a.md:1: cell 'x' has no `[tool.uv] exclude-newer`")
+    assert advice.endswith("(and in 2 more places)")
