@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -32,6 +33,11 @@ def short_path(path: Path) -> str:
     """Return ``path`` relative to the current folder if it is below it, else absolute."""
     path = path.resolve()
     return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else str(path)
+
+
+def terminal_width() -> int:
+    """Return the columns of the terminal, or of ``COLUMNS``; 80 where output is no terminal."""
+    return shutil.get_terminal_size((80, 24)).columns
 
 
 def few(names: Sequence[str], count: int = 3) -> str:

@@ -16,6 +16,7 @@ from kernels_bench_tools.cli.output import (
     cell_records,
     finish,
     print_json,
+    terminal_width,
 )
 from kernels_bench_tools.cli.tables import comparison_table, count_processes, processes_suffix, table_console
 from kernels_bench_tools.cluster import cluster_executor
@@ -168,18 +169,19 @@ def _print_results(shown: Sequence[_CellResult]) -> None:
             single += group
             continue
         title = title_from_name(operator.rpartition("/")[2])
-        print(visible(text_table(summarize(operator, title, [one.source() for one in group]))))
+        summary = summarize(operator, title, [one.source() for one in group])
+        print(visible(text_table(summary, terminal_width())))
     for one in single:
         _print_comparison(one)
 
 
 def _print_comparison(one: _CellResult) -> None:
-    console = table_console(width=120)
+    console = table_console(terminal_width())
     title, rows = one.comparisons()
     heading = f"{_title_of(one.entry)} on {one.result.device.name}{processes_suffix(one.records)}"
     console.print(visible(heading), style="bold", markup=False)
     if rows:
-        console.print(comparison_table(rows, title))
+        console.print(comparison_table(rows, title, console))
     elif one.cell.stdout:
         printed = (one.project.root / one.cell.stdout).read_text(encoding="utf-8", errors="replace")
         print(visible(printed), end="")

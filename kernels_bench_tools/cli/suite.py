@@ -12,7 +12,7 @@ import typer
 
 from kernels_bench_tools.cli import options as opt
 from kernels_bench_tools.cli.build import build_report, finish_build
-from kernels_bench_tools.cli.output import print_json, short_path, summarize_build
+from kernels_bench_tools.cli.output import print_json, short_path, summarize_build, terminal_width
 from kernels_bench_tools.cluster import cluster_executor
 from kernels_bench_tools.errors import ProjectError, SuiteError
 from kernels_bench_tools.notebooks.project import Project, find_project
@@ -88,7 +88,7 @@ def suite(
     if json:
         print_json(report)
     else:
-        print(visible(report_text(report)))
+        print(visible(report_text(report, terminal_width())))
         print(summarize_build(result))
         print(short_path(published.index.parent / FOLDER / f"{name}.html"))
     return finish_build(result, published, strict=strict)

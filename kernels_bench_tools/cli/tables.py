@@ -16,6 +16,9 @@ from kernels_bench_tools.summarize.metrics import speedup_with_interval
 from kernels_bench_tools.summarize.rows import Comparison
 from kernels_bench_tools.text import interval, milliseconds, visible
 
+_VERDICT_WIDTH = 16
+"""Characters of a narrow column of verdicts, which is wrapped at spaces."""
+
 
 def table_console(width: int) -> Console:
     """Return a console for tables, which have ``width`` columns where stdout is not a terminal."""
@@ -53,22 +56,31 @@ def processes_suffix(records: Iterable[Record]) -> str:
     return f", {plural(count, 'process', 'es')}" if count else ""
 
 
-def comparison_table(rows: Sequence[Comparison], baseline: str) -> Table:
-    """Return a table with a row for each workload, within 120 columns."""
+def comparison_table(rows: Sequence[Comparison], baseline: str, console: Console) -> Table:
+    """Return a table with a row for each workload, with as many columns as the console has room for."""
+    made = [_comparison_table(rows, baseline, more) for more in (2, 1, 0)]
+    fits = (table for table in made if console.measure(table).minimum <= console.width)
+    return next(fits, made[-1])
+
+
+def _comparison_table(rows: Sequence[Comparison], baseline: str, more: int) -> Table:
+    """Return the table; with 1 ``more`` it has intervals, with 2 also the baseline's times."""
     most = max((row.processes for row in rows if row.p50_ms is not None), default=1)
     table = new_table()
     table.add_column("workload", no_wrap=True)
-    table.add_column("median ms [95 %]", justify="right", no_wrap=True)
-    table.add_column(f"{baseline or 'baseline'} ms", justify="right")
-    table.add_column("speed-up [95 %]", justify="right", no_wrap=True)
+    table.add_column("median ms [95 %]" if more else "median ms", justify="right", no_wrap=True)
+    if more > 1:
+        table.add_column(f"{baseline or 'baseline'} ms", justify="right")
+    table.add_column("speed-up [95 %]" if more else "speed-up", justify="right", no_wrap=True)
     # The only column that may be long, so the one that is folded.
-    table.add_column("verdict", ratio=1)
+    table.add_column("verdict", ratio=1, min_width=_VERDICT_WIDTH)
     for row in rows:
+        interval_of = (row.speedup_low, row.speedup_high) if more else (None, None)
         table.add_row(
             row.workload or "every workload",
-            _median(row),
-            milliseconds(row.baseline_ms),
-            Text(speedup_with_interval(row.speedup, row.speedup_low, row.speedup_high)),
+            _median(row) if more else milliseconds(row.p50_ms),
+            *([milliseconds(row.baseline_ms)] if more > 1 else []),
+            Text(speedup_with_interval(row.speedup, *interval_of)),
             Text(_verdict(row, most)),
         )
     return table

@@ -5,17 +5,34 @@ from __future__ import annotations
 import csv
 import io
 import re
+import textwrap
 from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from kernels_bench_tools.schema.outcome import flag_words
 from kernels_bench_tools.schema.record import Status
-from kernels_bench_tools.schema.summary import DeviceSummary, Point, Row, Summary, Verdict, WorkloadSummary
-from kernels_bench_tools.summarize.metrics import csv_metrics, shown_metrics, speedup_with_interval
+from kernels_bench_tools.schema.summary import (
+    FEWEST_PROCESSES,
+    DeviceSummary,
+    Point,
+    Row,
+    Summary,
+    Verdict,
+    WorkloadSummary,
+)
+from kernels_bench_tools.summarize.metrics import (
+    LATENCY,
+    SPEEDUP,
+    csv_metrics,
+    shown_metrics,
+    speedup_with_interval,
+)
 from kernels_bench_tools.summarize.views import axis_names, axis_title
 from kernels_bench_tools.text import MISSING
 
 Value = str | int | float | bool | None
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
+_LEAST_WIDTH = 14
+"""Characters of a last column that is wrapped beside the others."""
 _DIGITS = 6
 """Significant digits of numbers, more than any timer's."""
 _TIMES = ("Mean (ms)", "P10 (ms)", "P50 (ms)", "P90 (ms)", "CI Low (ms)", "CI High (ms)", "Reps")
@@ -83,29 +100,52 @@ def _safe(value: Value) -> Value:
     return f"'{value}" if isinstance(value, str) and value.startswith(_FORMULA) else value
 
 
-def text_table(summary: Summary | DeviceSummary) -> str:
-    """Return the summary as text: for each view of each device the ranking, then every workload."""
+def text_table(summary: Summary | DeviceSummary, width: int = 0) -> str:
+    """Return the summary as text: for each view of each device the ranking, then every workload.
+
+    With a ``width`` in characters, longer lines are wrapped, and tables that are wider have fewer columns.
+    """
     if isinstance(summary, DeviceSummary):
-        return _view(summary)
-    return "\n".join(map(_view, summary.devices)) or f"{summary.title}: no records.\n"
+        return _view(summary, "", width)
+    names = [view.device.name for view in summary.devices]
+    # One device is named once, above all of its views.
+    shared = names[0] if len(names) > 1 and len(set(names)) == 1 and width else ""
+    views = [_view(view, shared, width) for view in summary.devices]
+    return "\n".join([f"{shared}\n", *views] if shared else views) or f"{summary.title}: no records.\n"
 
 
-def _view(view: DeviceSummary) -> str:
+def _view(view: DeviceSummary, shared: str, width: int) -> str:
     titles = {row.implementation: row.title for row in view.rows}
     baseline = f"baseline {titles[view.baseline]}" if view.baseline else "no baseline ran here"
     count = len(view.workloads)
-    title = " · ".join(filter(None, (view.device.name, view.view)))
+    title = " · ".join(filter(None, ("" if shared else view.device.name, view.view)))
     header = ["rank", "implementation", "speed-up", "passed", "status"]
+    heading = f"{title or 'all workloads'}: {count} workload{'' if count == 1 else 's'}, {baseline}{_few_processes(view)}"
     blocks = [
-        f"{title}: {count} workload{'' if count == 1 else 's'}, {baseline}",
-        aligned([header, *map(_ranking_line, view.rows)], right={0, 2, 3}),
+        "\n".join(wrapped(heading, width)),
+        aligned([header, *map(_ranking_line, view.rows)], right={0, 2, 3}, width=width),
     ]
     # The ranking has the reason of a row that passed nothing.
     measured = [row for row in view.rows if row.passed]
-    for at, workload in enumerate(view.workloads if measured else ()):
-        lines = [_point_line(row.title, row.points[at]) for row in measured]
-        blocks.append(f"{workload.name}\n{aligned(lines, right=set(range(1, len(lines[0]) - 1)))}")
-    return "\n\n".join(blocks) + "\n"
+    tables: list[str] = []
+    for narrow in (False, True):
+        tables = []
+        for at, workload in enumerate(view.workloads if measured else ()):
+            lines = [_point_line(row.title, row.points[at], narrow=narrow) for row in measured]
+            right = set(range(1, len(lines[0]) - 1))
+            tables.append(f"{workload.name}\n{aligned(lines, right, width=width if narrow else 0)}")
+        if not width or all(len(line) <= width for table in tables for line in table.splitlines()):
+            break
+    return "\n\n".join([*blocks, *tables]) + "\n"
+
+
+def _few_processes(view: DeviceSummary) -> str:
+    """Return that no row has a verdict because of its number of processes; empty if one has."""
+    counts = {point.processes for row in view.rows for point in row.points if point.p50_ms is not None}
+    if len(counts) != 1 or not counts.isdisjoint(range(FEWEST_PROCESSES, max(counts) + 1)):
+        return ""
+    (count,) = counts
+    return f", {count} process{'' if count == 1 else 'es'}: no verdict"
 
 
 def _ranking_line(row: Row) -> list[str]:
@@ -118,27 +158,52 @@ def _ranking_line(row: Row) -> list[str]:
     ]
 
 
-def _point_line(title: str, point: Point) -> list[str]:
+def _point_line(title: str, point: Point, *, narrow: bool) -> list[str]:
+    """Return a row's result on one workload; if ``narrow``, only latency and speed-up."""
     outcome = "" if point.status is Status.OK else _outcome(point.status, point.reason)
+    notes = "; ".join(filter(None, (outcome, flag_words(point.flags))))
+    if narrow:
+        # The heading says that there are no verdicts.
+        printed = SPEEDUP.print(point).removesuffix(f" {Verdict.FEW_PROCESSES.value}")
+        return [title, LATENCY.print(point), "; ".join(filter(None, (printed, notes)))]
     metrics = [metric.print(point) for metric in shown_metrics([point]) if metric.chart]
-    return [title, *metrics, "; ".join(filter(None, (outcome, flag_words(point.flags))))]
+    return [title, *metrics, notes]
 
 
 def _outcome(status: Status, reason: str) -> str:
     return f"{status.label}: {reason}" if reason else status.label
 
 
-def aligned(lines: Sequence[Sequence[str]], right: set[int]) -> str:
-    """Return the lines with their columns aligned, two spaces apart and two in front."""
+def aligned(lines: Sequence[Sequence[str]], right: set[int], width: int = 0) -> str:
+    """Return the lines with their columns aligned, two spaces apart and two in front.
+
+    With a ``width`` in characters, texts of the last column are wrapped at spaces, or moved to lines of their own.
+    """
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    cells = [
-        [
-            text.rjust(width) if index in right else text.ljust(width)
-            for index, (text, width) in enumerate(zip(line, widths, strict=True))
+    start = 2 + sum(size + 2 for size in widths[:-1])
+    made = []
+    for line in lines:
+        cells = [
+            text.rjust(size) if index in right else text.ljust(size)
+            for index, (text, size) in enumerate(zip(line, widths, strict=True))
         ]
-        for line in lines
-    ]
-    return "\n".join("  " + "  ".join(line).rstrip() for line in cells)
+        if not width or start + len(line[-1]) <= width:
+            made.append("  " + "  ".join(cells).rstrip())
+            continue
+        before = "  " + "  ".join(cells[:-1])
+        if width - start >= min(_LEAST_WIDTH, widths[-1]):
+            first, *more = wrapped(line[-1], width - start)
+            made += [f"{before}  {first}", *(" " * start + text for text in more)]
+        else:
+            made += [before.rstrip(), *(f"      {text}" for text in wrapped(line[-1], width - 6))]
+    return "\n".join(made)
+
+
+def wrapped(text: str, width: int) -> list[str]:
+    """Return a text in lines of at most ``width`` characters, 0 for one line; no word is cut."""
+    if not width:
+        return [text]
+    return textwrap.wrap(text, max(width, 1), break_long_words=False, break_on_hyphens=False) or [""]
 
 
 def markdown_table(

@@ -40,6 +40,7 @@ _COLUMNS = (
     *("Kernel", "Our Latency (ms)", "Base Latency (ms)", "Speedup", "Metric", "Our Perf", "Base Perf"),
     *("Of Ceiling", "Best Other", "Best Other (ms)"),
 )
+_NARROW_COLUMNS = ("Kernel", "Ours (ms)", "Base (ms)", "Speedup")
 _TEXT_COLUMNS = {"Kernel", "Metric", "Best Other"}
 _CSV_COLUMNS = (
     *("Ours", "Base", "Ceiling", "Device", "Operator", "Workload", "Status", "Reason"),
@@ -178,17 +179,23 @@ def _reason(ours: SuiteEntry | None, base: SuiteEntry | None, family: str) -> st
     return f"{failed.title}: {failed.status.label}" + (f", {failed.reason}" if failed.reason else "")
 
 
-def report_text(report: SuiteReport) -> str:
-    """Return the tables of all devices for a terminal; a row without a speed-up ends with its reason."""
+def report_text(report: SuiteReport, width: int = 0) -> str:
+    """Return the tables of all devices for a terminal; a row without a speed-up ends with its reason.
+
+    A table that is wider than ``width`` characters, if given, has fewer columns.
+    """
     if not report.devices:
         return f"{report.title}: no records. `kbt suite {report.name}` measures it on this machine.\n"
-    return "\n".join(map(_device_text, report.devices))
+    return "\n".join(_device_text(device, width) for device in report.devices)
 
 
-def _device_text(device: SuiteDevice) -> str:
+def _device_text(device: SuiteDevice, width: int) -> str:
     lines = [[*_texts(row), row.reason] for row in device.rows]
     table = aligned([[*_COLUMNS, ""], *lines], right={1, 2, 3, 5, 6, 7, 9})
-    rule = "=" * len(table.partition("\n")[0])
+    if width and max(map(len, table.splitlines())) > width:
+        narrow = [[*line[:3], row.reason or line[3]] for line, row in zip(lines, device.rows, strict=True)]
+        table = aligned([_NARROW_COLUMNS, *narrow], right={1, 2}, width=width)
+    rule = "=" * (width or len(table.partition("\n")[0]))
     return f"{rule}\n {HEADING} · {device.name}\n{rule}\n{table}\n{rule}\n"
 
 

@@ -50,10 +50,13 @@ def test_the_number_of_processes_is_an_option(operator: Path, kbt_in: Kbt) -> No
     assert "running, process" not in quick.stderr
 
 
-def test_run_shows_processes_flags_and_interval_within_120_columns(operator: Path, kbt_in: Kbt) -> None:
+def test_run_shows_processes_flags_and_interval_within_the_terminals_columns(
+    operator: Path, kbt_in: Kbt
+) -> None:
     quick = kbt_in(operator, "run", "softmax/mine", "--env", "current")
     kbt_in(operator, "build", "--env", "current", "--processes", "3")
-    after = kbt_in(operator, "run", "softmax/mine", "--env", "current")
+    after = kbt_in(operator, "run", "softmax/mine", "--env", "current", COLUMNS="120")
+    narrow = kbt_in(operator, "run", "softmax/mine", "--env", "current")
     as_data = json.loads(kbt_in(operator, "run", "softmax/mine", "--env", "current", "--json").stdout)
 
     assert quick.stdout.splitlines()[0].endswith(", 1 process")
@@ -64,6 +67,9 @@ def test_run_shows_processes_flags_and_interval_within_120_columns(operator: Pat
     assert "(near launch overhead, drift)" in row
     assert re.search(r"\d \[[\d.]+, [\d.]+\]", row)
     assert max(map(len, after.stdout.splitlines())) <= 120
+    assert max(map(len, narrow.stdout.splitlines())) <= 80
+    assert set(narrow.stdout.split()) <= set(after.stdout.split())
+    assert "1 process: no verdict" in " ".join(quick.stdout.split())
 
 
 def test_run_of_a_whole_operator_prints_its_ranking_and_what_did_not_run(operator: Path, kbt_in: Kbt) -> None:
@@ -103,7 +109,8 @@ def test_run_fails_only_for_its_own_rows_above_the_roofline(operator: Path, kbt_
 
     assert done.returncode == 1
     assert "magic.md (above the roofline: 2 of 2 workloads)" in done.stderr
-    assert "above the roofline: 9000 GB/s of 4800 GB/s" in done.stdout
+    assert "above the roofline" in done.stdout
+    assert "9000 GB/s of 4800" in done.stdout
     assert kbt_in(operator, "run", "softmax/mine", "--env", "current").returncode == 0
 
 

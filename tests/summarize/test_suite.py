@@ -312,3 +312,19 @@ def test_an_invalid_definition_is_reported_in_one_line(text: str, said: str, tmp
 def test_a_missing_definition_is_reported_in_one_line(tmp_path: Path) -> None:
     with pytest.raises(SuiteError, match=r"two\.toml: cannot be read \(No such file or directory\)"):
         read_suite(tmp_path / "two.toml")
+
+
+def test_a_table_fits_into_80_characters_with_fewer_columns(summary_of: Summarize) -> None:
+    found = report(summary_of("layer_norm", NORM, torch=0.4, triton=0.2))
+    failed = report(summary_of("layer_norm", NORM, torch=0.4, triton="needs a CUDA device, and more " * 4))
+
+    for one in (found, failed):
+        lines = report_text(one, 80).splitlines()
+        assert max(map(len, lines)) <= 80
+        assert set("\n".join(lines).split()) <= set(report_text(one).split()) | {
+            "Ours",
+            "Base",
+            "(ms)",
+            "=" * 80,
+        }
+    assert "needs a CUDA device" in " ".join(report_text(failed, 80).split())

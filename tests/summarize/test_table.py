@@ -55,8 +55,9 @@ def test_each_view_has_a_heading_of_its_own(record):
 
     lines = text_table(summarize("x", "X", [Source(records=records)])).splitlines()
 
-    assert "NVIDIA H200 · default: 1 workload, no baseline ran here" in lines
-    assert "NVIDIA H200 · large: 1 workload, no baseline ran here" in lines
+    for name in ("default", "large"):
+        heading = f"NVIDIA H200 · {name}: 1 workload, no baseline ran here, 1 process: no verdict"
+        assert heading in lines
 
 
 def test_a_long_reason_does_not_push_the_other_columns_apart(record):
@@ -92,3 +93,28 @@ def test_the_spread_of_a_latency_is_the_longer_side_of_its_interval():
 
     assert LATENCY.print(point) == "1.000 ms ±3.0 %"
     assert LATENCY.print(Point(workload="w", status=Status.OK, p50_ms=1234.4)) == "1,234 ms"
+
+
+def test_lines_fit_into_80_characters_with_fewer_columns_and_no_word_is_cut(field):
+    summary = summarize("layer_norm", "Layer Norm", field)
+    wide, narrow = text_table(summary), text_table(summary, 80)
+
+    assert max(map(len, narrow.splitlines())) <= 80
+    assert max(map(len, wide.splitlines())) > 80
+    assert set(narrow.split()) <= set(wide.split()) | {"CPU"}
+    assert "1 process: no verdict" in " ".join(narrow.split())
+
+
+def test_the_only_device_is_named_once(field):
+    sources = [
+        Source(
+            records=[
+                msgspec.structs.replace(one, wl={"name": f"w_{name}", "set": name}) for one in made.records
+            ]
+        )
+        for made in field[:2]
+        for name in ("default", "large")
+    ]
+    text = text_table(summarize("x", "X", sources), 80)
+
+    assert text.count("NVIDIA H200") == 1
