@@ -59,7 +59,7 @@ def run_notebook(
     project = find_project_of([notebook])
     # A cell may be named after the path; `rpartition` would cut a path that contains a colon.
     target, _, cell_id = notebook.partition(":")
-    names = [project.relative(path) for path in project.find_notebooks([target])]
+    names = _without_combining([project.relative(path) for path in project.find_notebooks([target])])
     targets = [f"{name}:{cell_id}" if cell_id else name for name in names]
     baselines_of = {name: _baselines_of(project, name) for name in names}
     baselines = {path for paths in baselines_of.values() for path in paths} - set(names)
@@ -87,6 +87,16 @@ def run_notebook(
     else:
         _print_results(shown)
     return finish(result, strict=strict)
+
+
+def _without_combining(names: Sequence[str]) -> list[str]:
+    """Return the notebooks without those that combine the records of others: they publish, and are no results."""
+    measured = {operator_of(name) for name in names if PurePosixPath(name).parent.name == IMPLEMENTATIONS}
+    return [
+        name
+        for name in names
+        if PurePosixPath(name).parent.name == IMPLEMENTATIONS or operator_of(name) not in measured - {""}
+    ]
 
 
 def _baselines_of(project: Project, name: str) -> list[str]:

@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 from written_records import write_implementation
 
+from kernels_bench_tools.schema.device import current_device
+
 Kbt = Callable[..., subprocess.CompletedProcess[str]]
 
 BUILD = ("build", "--env", "current")
@@ -138,3 +140,20 @@ def test_a_right_kernel_that_is_expected_to_be_wrong_is_noted(bare: Path, kbt_in
 
     assert done.returncode == 0
     assert "note: softmax/impls/plain.md expects incorrect, and no workload is." in done.stderr
+
+
+def test_a_run_of_an_operator_prints_its_ranking_within_80_columns_and_the_device_once(
+    bare: Path, kbt_in: Kbt
+) -> None:
+    write_implementation(bare, "plain", "baseline: true")
+    write_implementation(bare, "mine", **WRONG)
+    (bare / "softmax" / "results").mkdir()
+    combine = "```python id=combine needs=../impls/*.md:benchmark\nprint('combined')\n```\n"
+    (bare / "softmax" / "results" / "combined_results.md").write_text(combine)
+
+    done = kbt_in(bare, "run", "softmax", "--env", "current")
+
+    assert done.returncode == 1
+    assert max(map(len, done.stdout.splitlines())) <= 80
+    assert done.stdout.count(current_device().name) == 1
+    assert "combined" not in done.stdout

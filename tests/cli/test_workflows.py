@@ -114,3 +114,17 @@ def test_what_is_built_is_what_is_deployed() -> None:
 
     assert uploaded == ["site/"]
     assert load(REPORT)["jobs"]["deploy"]["needs"] == "build"
+
+
+def test_a_report_with_failures_is_published_and_the_job_fails() -> None:
+    build = next(step for step in steps(REPORT) if step.get("id") == "build")
+    for kbt_code, published in ((0, True), (1, True), (2, False)):
+        script = f"uv() {{ return {kbt_code}; }}; cp() {{ echo copied; }}\n{build['run']}"
+        done = subprocess.run(
+            ["bash", "-e", "-o", "pipefail"], input=script, text=True, capture_output=True, check=False
+        )
+
+        assert (done.returncode, "copied" in done.stdout) == (kbt_code, published)
+    upload = next(step for step in steps(REPORT) if "upload-pages-artifact" in step.get("uses", ""))
+    assert "!cancelled()" in upload["if"]
+    assert "published" in load(REPORT)["jobs"]["deploy"]["if"]
