@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -34,6 +35,7 @@ from kernels_bench_tools.schema.build import (
     Need,
     Needs,
     NotebookRun,
+    Unfinished,
     operator_of,
 )
 from kernels_bench_tools.schema.record import Status
@@ -68,10 +70,12 @@ def build(
         ),
     ] = None,
     json: opt.Json = False,
+    verbose: opt.Verbose = False,
 ) -> int:
     """Run cells whose inputs changed, then publish the report.
 
-    With PATHs, only those notebooks and what they need run; the report shows the last results of the others.
+    With PATHs, only those notebooks and what they need run; the report shows the last results of the others. A long
+    build publishes committed records and stored results first, and then each operator when it is measured.
 
     Failures are listed in the report, with the reason. Exit codes: 0 all right, or unsupported here; 1 a cell of this
     build failed, or a kernel that it measured is incorrect, rejected or above the roofline, now or in stored results;
@@ -89,7 +93,7 @@ def build(
         executor=cluster_executor(cluster),
         **opt.checked_limits(jobs, memory_limit, pass_env),
     )
-    result, published = build_report(project, paths or [], options, output, earlier)
+    result, published = build_report(project, paths or [], options, output, earlier, verbose=verbose)
     if json:
         print_json(_as_data(result, published))
     else:
@@ -104,16 +108,43 @@ def build_report(
     options: BuildOptions,
     output: Path | None = None,
     previous: Report | None = None,
+    *,
+    verbose: bool = False,
+    on_published: Callable[[], None] = lambda: None,
 ) -> tuple[BuildRun, Published]:
-    """Run the notebooks that ``targets`` name (all if empty), and publish the report to ``output``, by default site/."""
+    """Run the notebooks that ``targets`` name (all if empty), and publish the report to ``output``, by default site/.
+
+    A long build publishes what it has while it runs, too; ``on_published`` is called after that.
+    """
     site = output or project.root / SITE
     OutputFolder(site).check()  # before cells run
     if output is None and not site.exists():
         ignore_folder(site)
     # Held until the pages are written, because another build would replace their artifacts.
     with project_lock(project, PlainProgress()):
-        result = run_cells(project, targets, options)
-        return result, publish(project.root, result, site, previous, _missing_summaries(project, result))
+
+        def publish_results(
+            results: BuildRun, unfinished: Mapping[str, Unfinished] | None = None
+        ) -> Published:
+            missing = _missing_summaries(project, results)
+            return publish(project.root, results, site, previous, missing, unfinished)
+
+        with make_progress(verbose=verbose) as progress:
+
+            def show(results: BuildRun, unfinished: Mapping[str, Unfinished]) -> None:
+                try:
+                    published = publish_results(results, unfinished)
+                except OSError as error:  # the results count, and the last publication reports it
+                    progress.note(f"the report cannot be written yet: {error}")
+                    return
+                done = unfinished.get("", Unfinished(done=0, total=0))
+                progress.note(
+                    f"{short_path(published.index)} has the results of {done.done} of {done.total} cells"
+                )
+                on_published()
+
+            result = run_notebooks(project, targets, options, progress, show)
+        return result, publish_results(result)
 
 
 def _missing_summaries(project: Project, result: BuildRun) -> dict[str, Summary]:
@@ -163,9 +194,11 @@ def _summary_of_records(
     return summarize(operator, title, [*cell_sources(needs, ignore), *sources])
 
 
-def run_cells(project: Project, targets: list[str], options: BuildOptions) -> BuildRun:
+def run_cells(
+    project: Project, targets: list[str], options: BuildOptions, *, verbose: bool = False
+) -> BuildRun:
     """Run the notebooks that ``targets`` name (all if empty), with progress on stderr."""
-    with make_progress() as progress:
+    with make_progress(verbose=verbose) as progress:
         return run_notebooks(project, targets, options, progress)
 
 

@@ -99,6 +99,9 @@ PassEnv = Annotated[
     ),
 ]
 Strict = Annotated[bool, typer.Option("--strict", help="Exit with 1 also if a cell is unsupported here.")]
+Verbose = Annotated[
+    bool, typer.Option("--verbose", "-v", help="Print a line for each cell that this machine cannot run.")
+]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 Output = Annotated[
     Path | None,

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import TYPE_CHECKING
+import time
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Self
 
+from kernels_bench_tools.cli.output import plural
 from kernels_bench_tools.run.progress import Progress
 from kernels_bench_tools.schema.build import CellRun
 from kernels_bench_tools.schema.record import Status
@@ -17,22 +20,45 @@ if TYPE_CHECKING:
 
 # Variables that make rich treat a pipe as a terminal.
 _FORCED = {"FORCE_COLOR", "TTY_COMPATIBLE", "TTY_INTERACTIVE"}
+_TELL_SECONDS = 30.0
+"""The shortest time between two lines with the time that is left."""
+_SHORT_SECONDS = 15.0
+"""A shorter time is not announced."""
+_REPRESENTATIVE_SECONDS = 20.0
+"""So much of the expected time must be over before it corrects the rest."""
 
 
-def make_progress() -> PlainProgress:
-    """Return a live display if stderr is a terminal, else one that prints lines."""
+def make_progress(*, verbose: bool = False) -> PlainProgress:
+    """Return a live display if stderr is a terminal, else one that prints lines.
+
+    With ``verbose`` each cell that this machine cannot run is a line.
+    """
     if not sys.stderr.isatty() and not _FORCED.intersection(os.environ):
-        return PlainProgress()  # without rich, whose import takes longer than reading fifty notebooks
+        # Without rich, whose import takes longer than reading fifty notebooks.
+        return PlainProgress(verbose=verbose)
     from rich.console import Console
 
     console = Console(stderr=True)
-    return _LiveProgress(console) if console.is_terminal else PlainProgress()
+    return _LiveProgress(console, verbose=verbose) if console.is_terminal else PlainProgress(verbose=verbose)
 
 
 class PlainProgress(Progress):
     """One line per event, for logs and pipes."""
 
-    def __enter__(self) -> PlainProgress:
+    def __init__(self, *, verbose: bool = False) -> None:
+        self._verbose = verbose
+        self._unsupported: dict[str, set[str]] = {}
+        """Notebooks by why they cannot run here, until they are counted."""
+        self._expected: dict[str, float] = {}
+        self._left: dict[str, float] = {}
+        """Seconds that cells without a result are expected to take."""
+        self._left_after: dict[str, float] = {}
+        """The same for when the process ends that runs now."""
+        self._numbers: dict[str, int] = {}
+        """The numbers of cells in the order in which they started."""
+        self._started = self._told = time.monotonic()
+
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -46,9 +72,36 @@ class PlainProgress(Progress):
         """Show what a cell does now."""
         self.write(f"  {name}  {activity}")
 
+    def build_started(self, expected: Mapping[str, float]) -> None:
+        """Print how many notebooks cannot run, how many cells may run, and how long that takes."""
+        for reason, notebooks in self._unsupported.items():
+            self.write(_count_unsupported(reason, len(notebooks)))
+        self._unsupported.clear()
+        self._expected = {**expected}
+        self._left = {**expected}
+        self._started = self._told = time.monotonic()
+        if expected:
+            left = self.time_left()
+            self.write(f"{plural(len(expected), 'cell')} to run{f', {left}' if left else ''}")
+
+    def time_left(self) -> str:
+        """Return the time that is left, in words; empty if it is not known or a few seconds."""
+        left, total = sum(self._left.values()), sum(self._expected.values())
+        elapsed, done = time.monotonic() - self._started, total - left
+        if done >= _REPRESENTATIVE_SECONDS:
+            # Includes what was not expected: a slower machine, environments, pages.
+            left *= elapsed / done
+        if left < _SHORT_SECONDS:
+            return ""
+        return f"about {f'{round(left, -1):.0f} s' if left < 95 else f'{left / 60:.0f} min'} left"
+
     def environment_started(self, name: str) -> None:
         """Show that a cell's packages are being resolved and installed."""
         self.show(name, "preparing its environment")
+
+    def downloading(self, package: str) -> None:
+        """Print what is downloaded, and its size."""
+        self.write(f"  downloading {package}")
 
     def environment_finished(self, name: str, seconds: float, ok: bool) -> None:
         """Print how that ended."""
@@ -56,33 +109,54 @@ class PlainProgress(Progress):
 
     def cell_started(self, name: str) -> None:
         """Show that a cell runs now."""
-        self.show(name, "running")
+        self.show(f"{self._number(name)}{name}", "running")
 
     def process_started(self, name: str, process: int, processes: int) -> None:
         """Show that a process of a measuring cell runs now."""
-        self.show(name, "running" if processes == 1 else f"running, process {process + 1} of {processes}")
+        if time.monotonic() - self._told >= _TELL_SECONDS and (left := self.time_left()):
+            self._told = time.monotonic()
+            self.write(left)
+        self._left_after[name] = self._expected.get(name, 0.0) * (processes - process - 1) / processes
+        activity = "running" if processes == 1 else f"running, process {process + 1} of {processes}"
+        self.show(f"{self._number(name)}{name}", activity)
+
+    def process_ended(self, name: str, waits: bool) -> None:
+        """Print that a cell waits for the others of its operator."""
+        self._left[name] = self._left_after.get(name, 0.0)
+        if waits:
+            self.show(f"{self._number(name)}{name}", "waiting for other cells")
 
     def cell_finished(self, name: str, run: CellRun) -> None:
-        """Print how a cell ended, unless it was unchanged and correct."""
-        if not (run.cached and run.status is Status.OK):
+        """Print how a cell ended, unless it was unchanged and correct, or cannot run here."""
+        self._left.pop(name, None)
+        if run.status is Status.UNSUPPORTED and run.exit_code is None and not self._verbose:
+            reason = run.reason.partition(";")[0]
+            self._unsupported.setdefault(reason, set()).add(name.rpartition(":")[0])
+        elif not (run.cached and run.status is Status.OK):
             self.write(_describe(name, run))
 
     def note(self, text: str) -> None:
         """Print a text that belongs to no cell."""
         self.write(text)
 
+    def _number(self, name: str) -> str:
+        """Return the number of a cell among those that may run, such as ``[3/39] ``."""
+        number = self._numbers.setdefault(name, len(self._numbers) + 1)
+        return f"[{number}/{len(self._expected)}] " if self._expected else ""
+
 
 class _LiveProgress(PlainProgress):
     """The running cells with their elapsed times, below the lines of finished ones."""
 
-    def __init__(self, console: Console) -> None:
+    def __init__(self, console: Console, *, verbose: bool) -> None:
         from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
+        super().__init__(verbose=verbose)
         columns = SpinnerColumn(), TextColumn("{task.description}", markup=False), TimeElapsedColumn()
         self._live = Progress(*columns, console=console, transient=True)
         self._active: dict[str, TaskID] = {}
 
-    def __enter__(self) -> _LiveProgress:
+    def __enter__(self) -> Self:
         self._live.start()
         return self
 
@@ -93,22 +167,35 @@ class _LiveProgress(PlainProgress):
         self._live.console.print(visible(line), markup=False, highlight=False)
 
     def show(self, name: str, activity: str) -> None:
-        self.process_ended(name)
+        self._remove(name)
         self._active[name] = self._live.add_task(visible(f"{name} {activity}"), total=None)
 
     def environment_finished(self, name: str, seconds: float, ok: bool) -> None:
-        self.process_ended(name)
+        self._remove(name)
         if not ok:
             super().environment_finished(name, seconds, ok)
 
-    def process_ended(self, name: str) -> None:
+    def process_ended(self, name: str, waits: bool) -> None:  # noqa: ARG002
         # Processes of other cells run before the next one of this cell.
+        super().process_ended(name, waits=False)
+        self._remove(f"{self._number(name)}{name}")
+
+    def cell_finished(self, name: str, run: CellRun) -> None:
+        if name in self._numbers:
+            self._remove(f"{self._number(name)}{name}")
+        super().cell_finished(name, run)
+
+    def _remove(self, name: str) -> None:
         if name in self._active:
             self._live.remove_task(self._active.pop(name))
 
-    def cell_finished(self, name: str, run: CellRun) -> None:
-        self.process_ended(name)
-        super().cell_finished(name, run)
+
+def _count_unsupported(reason: str, notebooks: int) -> str:
+    """Return one line for the notebooks that cannot run for this reason."""
+    needs = reason.removeprefix("needs ")
+    if needs == reason:
+        return f"{plural(notebooks, 'notebook')} cannot run here: {reason} (--verbose lists them)"
+    return f"{plural(notebooks, 'notebook')} {'needs' if notebooks == 1 else 'need'} {needs} (--verbose lists them)"
 
 
 def _describe(name: str, run: CellRun) -> str:

@@ -48,6 +48,7 @@ def run_notebook(
     pass_env: opt.PassEnv = None,
     strict: opt.Strict = False,
     json: opt.Json = False,
+    verbose: opt.Verbose = False,
 ) -> int:
     """Run a notebook and compare it with the baseline.
 
@@ -74,7 +75,7 @@ def run_notebook(
         **opt.checked_limits(jobs, memory_limit, pass_env),
         quick=True,
     )
-    result = run_cells(project, [*targets, *sorted(baselines)], options)
+    result = run_cells(project, [*targets, *sorted(baselines)], options, verbose=verbose)
     shown = [
         _CellResult(project, result, baselines_of[entry.path], entry, cell)
         for entry in result.notebooks

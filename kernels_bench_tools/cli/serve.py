@@ -65,7 +65,12 @@ def _rebuild(root: Path, targets: list[str], options: BuildOptions, server: Serv
         server.update(busy="Building …")
         try:
             project = find_project(root)  # again, because its settings may have changed
-            result, published = build_report(project, targets, options)
+            result, published = build_report(
+                project,
+                targets,
+                options,
+                on_published=lambda: server.update(busy="Building …", new_report=True),
+            )
             print(summarize_build(result), file=sys.stderr, flush=True)
             finish_build(result, published, strict=False)
             server.update(new_report=bool(published.written or published.removed))

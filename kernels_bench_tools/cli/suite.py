@@ -51,6 +51,7 @@ def suite(
     strict: opt.Strict = False,
     output: opt.Output = None,
     json: opt.Json = False,
+    verbose: opt.Verbose = False,
 ) -> int:
     """Measure a suite of operators and print one table.
 
@@ -74,7 +75,7 @@ def suite(
     )
     notebook = f"{FOLDER}/{name}.md"
     targets = [*(f"{operator}/impls" for operator in chosen.operators), notebook]
-    result, published = build_report(project, targets, options, output)
+    result, published = build_report(project, targets, options, output, verbose=verbose)
     try:
         report = _report(project, result, notebook)
     except SuiteError as error:

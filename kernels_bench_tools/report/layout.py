@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import posixpath
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,14 @@ from kernels_bench_tools.report.page import Links, Page
 from kernels_bench_tools.report.paths import SitePaths
 from kernels_bench_tools.report.rows import Origin
 from kernels_bench_tools.report.selfchecks import SelfChecks
-from kernels_bench_tools.schema.build import IMPLEMENTATIONS, BuildRun, FrontMatter, NotebookRun, is_results
+from kernels_bench_tools.schema.build import (
+    IMPLEMENTATIONS,
+    BuildRun,
+    FrontMatter,
+    NotebookRun,
+    Unfinished,
+    is_results,
+)
 from kernels_bench_tools.schema.record_io import RecordHead
 from kernels_bench_tools.schema.summary import Report
 
@@ -37,6 +44,8 @@ class Site:
     selfchecks: SelfChecks
     previous: Report | None = None
     """An earlier report, whose differences the front page lists."""
+    unfinished: Mapping[str, Unfinished] = field(default_factory=dict)
+    """How far the build is if it is still running, by operator and as ``""`` for all of it."""
 
     @cached_property
     def readings(self) -> Mapping[str, Sequence[RecordHead]]:
@@ -97,6 +106,7 @@ def render(
         "crumbs": [(one[0], page.url(one[1])) for one in above if one and one[1] != page.path],
         "origins": origins,
         "operator": owner,
+        "unfinished": site.unfinished.get(owner.folder if owner else ""),
         "selfcheck_url": page.url(paths.SELFCHECK),
         "method_url": page.url(paths.METHOD),
         "source": site.links.source(notebook.path) if notebook.digest else "",

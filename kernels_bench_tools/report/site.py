@@ -41,7 +41,7 @@ from kernels_bench_tools.report.paths import (
 )
 from kernels_bench_tools.report.rows import latest
 from kernels_bench_tools.report.selfchecks import find_selfchecks, read_selfchecks
-from kernels_bench_tools.schema.build import BuildRun, NotebookRun
+from kernels_bench_tools.schema.build import BuildRun, NotebookRun, Unfinished
 from kernels_bench_tools.schema.record_io import is_plain, read_heads
 from kernels_bench_tools.schema.summary import Report, Summary
 from kernels_bench_tools.text import visible, without_homes
@@ -53,6 +53,7 @@ def publish(
     output: Path,
     previous: Report | None = None,
     summaries: Mapping[str, Summary] | None = None,
+    unfinished: Mapping[str, Unfinished] | None = None,
 ) -> Published:
     """Write the pages of a build, and remove those of earlier builds that it no longer has.
 
@@ -64,12 +65,13 @@ def publish(
         output: Folder of the site; created if it does not exist.
         previous: Report of an earlier build; the front page lists what changed since.
         summaries: Of operators whose combine cells wrote none, by folder.
+        unfinished: How far the build is if it is still running, by operator and as ``""`` for all of it.
 
     Raises:
         ProjectError: The output folder holds files that no build wrote.
     """
     folder = OutputFolder(output)
-    site, files = plan_site(project_root, build, previous, summaries)
+    site, files = plan_site(project_root, build, previous, summaries, unfinished)
     return folder.write(files, site.links.dead)
 
 
@@ -87,6 +89,7 @@ def plan_site(
     build: BuildRun,
     previous: Report | None = None,
     summaries: Mapping[str, Summary] | None = None,
+    unfinished: Mapping[str, Unfinished] | None = None,
 ) -> tuple[Site, dict[str, Content]]:
     """Return the site of a build and the content of all its files, by site path."""
     paths = SitePaths(build.notebooks)
@@ -108,6 +111,7 @@ def plan_site(
         artifacts=artifacts,
         selfchecks=read_selfchecks(root),
         previous=previous,
+        unfinished=unfinished or {},
     )
     renderers = _renderers(site)
     # All paths are known before a page is rendered: each page may link to all others.
@@ -161,11 +165,12 @@ def _renderers(site: Site) -> dict[str, tuple[str, _Renderer]]:
         files_key(site.root, find_selfchecks(site.root)),
         msgspec.json.encode(site.previous),
         site.build.project.commit,
+        _unfinished_key(site, ""),
     )
     add(everything, _site_pages(site))
     for operator in site.operators:
         keys = operators[operator.folder]
-        add(keys.operator, _operator_pages(site, operator))
+        add(digest(keys.operator, _unfinished_key(site, operator.folder)), _operator_pages(site, operator))
         for notebook in operator.implementations:
             page = partial(pages.implementation_page, site, operator, notebook)
             add(keys.implementations[notebook.path], [(site.paths.pages[notebook.path], page)])
@@ -182,6 +187,10 @@ def _renderers(site: Site) -> dict[str, tuple[str, _Renderer]]:
             key = digest(notebooks[notebook.path], operators[owner.folder].operator if owner else "")
             add(key, [(path, partial(pages.notebook_page, site, notebook))])
     return found
+
+
+def _unfinished_key(site: Site, operator: str) -> bytes:
+    return msgspec.json.encode(site.unfinished.get(operator))
 
 
 def _encoded(render: _Renderer) -> bytes:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -34,6 +34,8 @@ from kernels_bench_tools.schema.build import (
     NotebookRun,
     ProjectInfo,
     Prose,
+    Unfinished,
+    operator_of,
 )
 from kernels_bench_tools.schema.device import current_device
 from kernels_bench_tools.schema.settings import OPERATORS, operator_modules
@@ -52,6 +54,8 @@ REPORT_NAME = "build.json"
 
 ExecutorFactory = Callable[[Project, str, Progress], Executor]
 """Makes an executor for a project, the name of an environment and a progress."""
+Show = Callable[[BuildRun, Mapping[str, Unfinished]], None]
+"""Publishes the results so far; the mapping has how far the build is, by operator and as ``""`` for all of it."""
 _Selection = tuple[Survey, list[CellName], set[CellName]]
 
 
@@ -98,10 +102,16 @@ class BuildOptions:
         return thorough if thorough > self.process_count(kind) else 0
 
 
-def build(project: Project, targets: Sequence[str], options: BuildOptions, progress: Progress) -> BuildRun:
+def build(
+    project: Project,
+    targets: Sequence[str],
+    options: BuildOptions,
+    progress: Progress,
+    show: Show | None = None,
+) -> BuildRun:
     """Run the cells that ``targets`` name, and what they need, as far as their results are not known.
 
-    Targets are notebooks, folders, operators, ``operator/implementation`` or ``NOTEBOOK:CELL``; none for everything.
+    ``show`` is called while a long build runs: before it measures, and when an operator is finished. Targets are notebooks, folders, operators, ``operator/implementation`` or ``NOTEBOOK:CELL``; none for everything.
     The result has every notebook of the project; cells that are not targets have their last result.
 
     Raises:
@@ -126,7 +136,7 @@ def build(project: Project, targets: Sequence[str], options: BuildOptions, progr
         else:
             executor = options.executor(project, options.environment, progress)
         try:
-            return _build(project, selection, options, progress, executor)
+            return _build(project, selection, options, progress, executor, show)
         finally:
             executor.close()
 
@@ -167,7 +177,12 @@ def _workload_sets(module: Path) -> list[str]:
 
 
 def _build(
-    project: Project, selection: _Selection, options: BuildOptions, progress: Progress, executor: Executor
+    project: Project,
+    selection: _Selection,
+    options: BuildOptions,
+    progress: Progress,
+    executor: Executor,
+    show: Show | None,
 ) -> BuildRun:
     survey, cells, rerun = selection
     device = executor.device
@@ -190,6 +205,10 @@ def _build(
         policy=policy,
         retry_failed=options.retry_failed,
     )
+    if show is not None:
+        execution.show = lambda: show(
+            _describe(project, survey, options, execution, checkout.commit), _unfinished(execution)
+        )
     try:
         execution.run(cells, rerun)
     finally:
@@ -203,6 +222,19 @@ def _build(
     if cache.grew:
         cache.prune(project.cache_size)
     return run
+
+
+def _unfinished(execution: Execution) -> dict[str, Unfinished]:
+    """Return how far the build is, for each operator and, as ``""``, in all."""
+    groups: dict[str, list[CellName]] = {"": [*execution.expected]}
+    for name in execution.expected:
+        if operator := operator_of(name.notebook):
+            groups.setdefault(operator, []).append(name)
+    found = {
+        group: Unfinished(done=sum(name in execution.results for name in names), total=len(names))
+        for group, names in groups.items()
+    }
+    return {group: one for group, one in found.items() if one.done < one.total}
 
 
 def _describe(

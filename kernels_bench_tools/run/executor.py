@@ -110,6 +110,7 @@ class LocalExecutor:
         self._variables = variables
         self._wait_progress = wait_progress or progress
         self._environment = environment
+        environment.on_download = progress.downloading
         self._progress = progress
         self._lock = threading.Lock()
         self._judges: dict[str, Judge] = {}

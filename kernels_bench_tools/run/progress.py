@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from kernels_bench_tools.schema.build import CellRun
@@ -16,8 +16,14 @@ class Progress:
     ``layer_norm/impls/mine.md:benchmark``.
     """
 
+    def build_started(self, expected: Mapping[str, float]) -> None:
+        """The cells that may have to run are known, each with the seconds that it is expected to take."""
+
     def environment_started(self, name: str) -> None:
         """The environment of a cell is being made."""
+
+    def downloading(self, package: str) -> None:
+        """Uv downloads a package, given with its size."""
 
     def environment_finished(self, name: str, seconds: float, ok: bool) -> None:
         """The environment of a cell is ready, or cannot be made."""
@@ -28,8 +34,8 @@ class Progress:
     def process_started(self, name: str, process: int, processes: int) -> None:
         """One of a measuring cell's processes, counted from 0, is about to start."""
 
-    def process_ended(self, name: str) -> None:
-        """That process has ended; others of the cell may follow, after those of other cells."""
+    def process_ended(self, name: str, waits: bool) -> None:
+        """That process has ended; if it ``waits``, others of its session follow before the cell has a result."""
 
     def cell_output(self, name: str, line: str) -> None:
         """A cell has printed a line, on either stream."""
@@ -56,7 +62,9 @@ class ForwardedProgress(Progress):
         self.receive = receive
         self.lock = threading.RLock()
 
+    build_started = _forwarded("build_started")
     environment_started = _forwarded("environment_started")
+    downloading = _forwarded("downloading")
     environment_finished = _forwarded("environment_finished")
     cell_started = _forwarded("cell_started")
     process_started = _forwarded("process_started")

@@ -3,10 +3,14 @@
 All environments are made first. Then the measuring cells of one operator run as a session with nothing beside
 them, and other cells run side by side. An executor with several devices runs several sessions at once. A cell
 runs when the cells that it needs have ended, successfully or not.
+
+The results so far of a long build are published before the first session and between sessions, while nothing is
+measured on this machine.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -25,6 +29,7 @@ from kernels_bench_tools.run.cache.store import CellCache
 from kernels_bench_tools.run.cell import CellTask, describe_cell, finish
 from kernels_bench_tools.run.cell_records import read_outcome
 from kernels_bench_tools.run.environment.base import Prepared
+from kernels_bench_tools.run.estimate import expected_seconds
 from kernels_bench_tools.run.executor import Executor
 from kernels_bench_tools.run.git import Checkout
 from kernels_bench_tools.run.process.run import wait_for
@@ -32,6 +37,11 @@ from kernels_bench_tools.run.progress import Progress
 from kernels_bench_tools.run.session import Session
 from kernels_bench_tools.schema.build import FORWARD, CellContext, code_digest
 from kernels_bench_tools.schema.record import Failure, Status
+
+LONG_SECONDS = 15.0
+"""Results of a build that is expected to take at least this long are published while it runs."""
+SHOW_SECONDS = 5.0
+"""The shortest time between two publications."""
 
 
 class ReadyQueue:
@@ -83,6 +93,10 @@ class Execution:
     """Known results of this many processes are accepted as well; 0 for no other count."""
     retry_failed: bool = False
     """Whether cells that failed run again although nothing about them has changed."""
+    show: Callable[[], None] | None = None
+    """Publishes the results so far; None if nothing is published."""
+    expected: dict[CellName, float] = field(default_factory=dict)
+    """The cells that may have to run, with the seconds that each is expected to take."""
     results: dict[CellName, Entry] = field(default_factory=dict)
     """The results so far."""
     ran: set[CellName] = field(default_factory=set)
@@ -95,6 +109,11 @@ class Execution:
     _prepared: dict[CellName, Prepared] = field(default_factory=dict)
     _running: dict[Future[StoredResult], CellName] = field(default_factory=dict)
     _running_sessions: dict[Future[None], Session] = field(default_factory=dict)
+    _showing: Future[None] | None = None
+    _shown: int = 0
+    """How many results were new when they were last published."""
+    _next_show: float = 0.0
+    """Not before this time."""
 
     @property
     def graph(self) -> Graph:
@@ -108,10 +127,19 @@ class Execution:
         """
         self._rerun = rerun
         stale = [name for name in cells if not self._settle_without_running(name)]
+        project, device = self.fingerprints.project, self.executor.device
+        nodes = [self.graph.nodes[name] for name in stale]
+        nodes = [node for node in nodes if not unmet_requirement(node.notebook.front, device)]
+        self.expected = expected_seconds(nodes, self.cache.last, project, device, self.process_count)
+        self.progress.build_started({str(name): seconds for name, seconds in self.expected.items()})
+        measures = any(node.cell.measures for node in nodes)
+        if not measures or sum(self.expected.values()) < LONG_SECONDS:
+            self.show = None
         try:
             with ThreadPoolExecutor(self.executor.jobs + self.executor.sessions) as pool:
                 try:
-                    self._prepare(stale, pool)
+                    self._show_results(pool)
+                    self._prepare(pool)
                     self._run_all(stale, pool)
                 except BaseException:
                     self.executor.interrupt()
@@ -160,12 +188,26 @@ class Execution:
         self._keys[node.name] = self.fingerprints.key(node, self.results, self.process_count)
         return self.cache.find(self._keys[node.name])
 
-    def _prepare(self, stale: Sequence[CellName], pool: ThreadPoolExecutor) -> None:
+    def _prepare(self, pool: ThreadPoolExecutor) -> None:
         """Make the environments of all cells that may have to run."""
-        nodes = [self.graph.nodes[name] for name in stale]
-        nodes = [node for node in nodes if not unmet_requirement(node.notebook.front, self.executor.device)]
+        nodes = [self.graph.nodes[name] for name in self.expected]
         logs = {node.name: self._draft(node.name).environment_log for node in nodes}
         self._prepared = self.executor.prepare(nodes, logs, pool)
+
+    def _show_results(self, pool: ThreadPoolExecutor) -> None:
+        """Publish the results so far, if there are new ones and it is not too soon."""
+        if self._showing is not None and self._showing.done():
+            self._showing.result()
+            self._showing = None
+        new = len(self.ran) > self._shown or not self._next_show
+        if self.show is None or self._showing or not new or time.monotonic() < self._next_show:
+            return
+        self._shown = len(self.ran)
+        self._showing = pool.submit(self.show)  # an interruption must reach the main thread
+        if not self.executor.sessions:  # it would disturb what is measured on this machine
+            wait_for([self._showing])
+            self._showing.result()
+        self._next_show = time.monotonic() + SHOW_SECONDS
 
     def _run_all(self, stale: Sequence[CellName], pool: ThreadPoolExecutor) -> None:
         last = ((name, self.cache.last(name)) for name in stale)
@@ -182,6 +224,8 @@ class Execution:
                     self.progress.cell_started(str(name))
                     task = self._task(self.graph.nodes[name], self._draft(name))
                     self._running[pool.submit(self.executor.run, task)] = name
+            if self.executor.sessions or (measuring and not self._running and not self._running_sessions):
+                self._show_results(pool)
             measuring = self._start_sessions(queue.sorted(measuring), pool)
             if not self._running and not self._running_sessions:
                 return

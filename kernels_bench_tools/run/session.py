@@ -203,7 +203,8 @@ class Session:
     def _ended(self, cell: CellName, process: int, run: Entry) -> None:
         self._runs[cell][process] = run
         self._seconds[cell] += run.result.seconds
-        self.progress.process_ended(str(cell))
+        ended = sum(len(runs) for runs in self._runs.values())
+        self.progress.process_ended(str(cell), ended < len(self.nodes) * self.processes)
 
     def _is_over(self, cell: CellName) -> bool:
         """Return whether a cell needs no more processes: one failed, or found that nothing is supported."""

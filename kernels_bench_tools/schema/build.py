@@ -286,6 +286,15 @@ class ProjectInfo(msgspec.Struct, kw_only=True):
     """Whether HTML in prose is kept; otherwise it is shown as text."""
 
 
+class Unfinished(msgspec.Struct, kw_only=True, frozen=True):
+    """How far a build is whose results so far are published."""
+
+    done: int
+    """Cells that have a result."""
+    total: int
+    """Cells that this build runs."""
+
+
 class BuildRun(msgspec.Struct, kw_only=True):
     """A build: every notebook of the project, with results of this build or an earlier one, if any."""
 

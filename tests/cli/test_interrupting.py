@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 import subprocess
 import sys
@@ -105,3 +106,24 @@ def test_processes_that_had_ended_can_be_recorded_although_their_cells_had_not(t
         "slow.jsonl": 1,
     }
     assert "slow.jsonl: 1 of 1 workloads measured, 1 process" in told
+
+
+def test_an_interrupted_first_build_leaves_the_committed_records_on_complete_pages(tmp_path: Path) -> None:
+    records = measuring_project(tmp_path, **dict.fromkeys("abc", waiting(tmp_path / "begun")))
+    other = records.with_name("nvidia-h200") / "a.jsonl"
+    other.parent.mkdir(parents=True)
+    h200 = "cuda_device('NVIDIA H200')"
+    code = MEASURE.replace("current_device()", h200).replace("import current_device", "import cuda_device")
+    exec(code.replace('Path("op.jsonl")', f"Path({str(other)!r})"), {"IMPL": "a"})
+
+    said = interrupt_build(tmp_path, tmp_path / "begun")
+
+    site = tmp_path / "site"
+    assert "site/index.html has the results of 0 of 3 cells" in said
+    for page in ("index.html", "op/index.html"):
+        text = (site / page).read_text()
+        assert "Measuring: 0 of 3" in text
+        assert "NVIDIA H200" in text
+    for page in site.rglob("*.html"):
+        for url in re.findall(r'(?:href|src)="([^"#:]+)[#"]', page.read_text()):
+            assert (page.parent / url).exists(), (page, url)

@@ -7,7 +7,7 @@ import pytest
 from kernels_bench_tools.report import pages
 from kernels_bench_tools.report.output.parallel import RenderedFile, render_files
 from kernels_bench_tools.report.site import publish
-from kernels_bench_tools.schema.build import FrontMatter, NotebookRun, Prose
+from kernels_bench_tools.schema.build import FrontMatter, NotebookRun, Prose, Unfinished
 from kernels_bench_tools.schema.record import Status
 
 TRITON = "layer_norm/impls/triton_layer_norm.md"
@@ -48,6 +48,18 @@ def test_a_change_renders_no_page_of_another_operator(sample, rendered):
     published = publish(sample.root, sample.build, sample.root / "site")
     assert published.written == ["other/impls/x.html"]
     assert rendered.count("implementation_page") == rendered.count("operator_page") == 1
+
+
+def test_a_build_that_is_not_finished_is_marked_on_the_front_page_and_on_its_operators(sample, rendered):
+    site = sample.root / "site"
+    unfinished = {"": Unfinished(done=3, total=39), "layer_norm": Unfinished(done=0, total=4)}
+    publish(sample.root, sample.build, site, unfinished=unfinished)
+    assert "Measuring: 3 of 39" in (site / "index.html").read_text()
+    assert "Measuring: 0 of 4" in (site / "layer_norm/index.html").read_text()
+    rendered.clear()
+    publish(sample.root, sample.build, site)
+    assert "implementation_page" not in rendered
+    assert not any("Measuring:" in page.read_text() for page in site.rglob("*.html"))
 
 
 def test_a_change_of_an_implementation_renders_no_page_of_another_one(sample, rendered):

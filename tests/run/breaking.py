@@ -60,7 +60,9 @@ _SLEEP = """{header}import subprocess
 subprocess.Popen(["sleep", "8000"], start_new_session=True)
 open("started.txt", "w").write("started")
 """
-_STARTED = re.compile(r"  (?P<cell>\S+\.md:\S+)  running(?:, process (?P<process>\d+) of \d+)?")
+_STARTED = re.compile(
+    r"  (?:\[\d+/\d+\] )?(?P<cell>\S+\.md:\S+)  running(?:, process (?P<process>\d+) of \d+)?"
+)
 _FROM_CACHE = re.compile(r"(?P<cell>\S+\.md:\S+): process (?P<process>\d+) is known, .*")
 _FINISHED = re.compile(r"✓ (?P<cell>\S+\.md:\S+)  ")
 

@@ -152,7 +152,7 @@ def test_the_device_is_held_from_the_first_process_to_the_last(workspace):
     free = []
 
     class Recorder(Progress):
-        def process_ended(self, name):
+        def process_ended(self, name, waits):
             lock = FileLock(user_cache() / "locks" / f"{slugify(hardware_id(current_device()))}.lock")
             try:
                 lock.acquire(timeout=0)

@@ -10,9 +10,11 @@ import hashlib
 import json
 import os
 import platform
+import re
 import shutil
 import site
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -23,6 +25,7 @@ from kernels_bench_tools.notebooks.header import path_sources, read_header, with
 from kernels_bench_tools.run.environment.installed import Installed
 from kernels_bench_tools.run.environment.shared import shared_script
 from kernels_bench_tools.run.environment.variables import cell_variables, uv_variables
+from kernels_bench_tools.run.process.logs import Tail
 from kernels_bench_tools.run.process.run import Exit, Processes, Stop
 
 RESOLUTION_SECONDS = 1800.0
@@ -33,6 +36,8 @@ _UNSOLVABLE = ("No solution found", "Failed to build")
 
 SHARED_FOLDER = "environments"
 """Folder in a project's state for the scripts of shared environments."""
+
+_DOWNLOAD = re.compile(r"\s*Downloading (?P<package>\S+ \(.*\))")
 
 PACKAGE_FOLDER = Path(__file__).parents[2]
 """The folder of this package."""
@@ -67,6 +72,8 @@ class UvEnvironment:
 
     def __init__(self) -> None:
         self._uv = find_uv()  # here, since it is not thread-safe
+        self.on_download: Callable[[str], None] = lambda _: None
+        """Called with name and size of each package of more than 1 MB when uv begins to download it."""
 
     def identity(self) -> list[str]:
         """Return what can change results, without paths: the platform, and the Python that uv is configured to use."""
@@ -123,6 +130,7 @@ class UvEnvironment:
     def _run(self, command: list[str], script: Path, log: Path, processes: Processes) -> tuple[Exit, bytes]:
         """Run uv beside ``script``; return how it ended and what it printed. Errors are written to ``log``."""
         answer = log.with_suffix(".json")
+        tail = Tail([log], self._look_for_download)
         end = processes.run(
             [self._uv, *command],
             folder=script.parent,
@@ -130,10 +138,15 @@ class UvEnvironment:
             stdout=answer,
             stderr=log,
             timeout=RESOLUTION_SECONDS,
+            watch=tail.look,
         )
         output = answer.read_bytes()
         answer.unlink()
         return end, output
+
+    def _look_for_download(self, line: str) -> None:
+        if found := _DOWNLOAD.fullmatch(line):
+            self.on_download(found["package"])
 
     def variables(self, home: Path) -> dict[str, str]:
         """Return the cell's variables without those that change an isolated environment."""
@@ -147,6 +160,7 @@ class CurrentEnvironment:
     """The interpreter that runs ``kbt``, with its packages."""
 
     name = "current"
+    on_download: Callable[[str], None]
 
     def identity(self) -> list[str]:
         """Return the platform, the version of Python, and all distributions."""

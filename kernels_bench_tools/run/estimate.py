@@ -1,0 +1,67 @@
+"""How long the cells of a build are expected to take."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from statistics import fmean
+
+from kernels_bench_tools.notebooks.graph import CellName, Node
+from kernels_bench_tools.notebooks.project import Project
+from kernels_bench_tools.run.cache.entry import Entry
+from kernels_bench_tools.schema.build import RESULTS
+from kernels_bench_tools.schema.device import Device
+from kernels_bench_tools.schema.record_io import read_heads
+
+MEASURING_SECONDS, OTHER_SECONDS = 6.0, 2.0
+"""Of a process of a cell about which nothing is known, on two cores: it imports torch, or draws charts."""
+_START_SECONDS = 4.0
+"""Of a measuring process before its first record."""
+
+
+def expected_seconds(
+    nodes: Sequence[Node],
+    last: Callable[[CellName], Entry | None],
+    project: Project,
+    device: Device,
+    processes: int,
+) -> dict[CellName, float]:
+    """Return how long each cell is expected to take: as before, else as the committed records of this device took.
+
+    Others count as the mean of those that are known and measure or do not measure, too.
+    """
+    known: dict[bool, dict[CellName, float]] = {True: {}, False: {}}
+    for node in nodes:
+        entry = last(node.name)
+        seconds = entry.result.seconds if entry and entry.result.exit_code is not None else None
+        if seconds is None and node.cell.measures:
+            seconds = _committed_seconds(node, project, device)
+            seconds = seconds and seconds * processes
+        if seconds is not None:
+            known[node.cell.measures][node.name] = seconds
+    default = {
+        True: fmean(known[True].values()) if known[True] else MEASURING_SECONDS * processes,
+        False: fmean(known[False].values()) if known[False] else OTHER_SECONDS,
+    }
+    return {
+        node.name: known[node.cell.measures].get(node.name, default[node.cell.measures]) for node in nodes
+    }
+
+
+def _committed_seconds(node: Node, project: Project, device: Device) -> float | None:
+    """Return how long a process took whose records of this device are committed; None if there are none."""
+    notebook = node.notebook
+    folder = project.root / notebook.operator / RESULTS / "records" / device.slug
+    times: dict[str, list[datetime]] = {}
+    for head in read_heads(folder / f"{notebook.implementation}.jsonl"):
+        try:
+            times.setdefault(head.run, []).append(datetime.fromisoformat(head.ts))
+        except ValueError:
+            continue
+    # The first record is written when its workload has ended, so that one interval is missing.
+    found = [
+        (max(some) - min(some)).total_seconds() * len(some) / (len(some) - 1)
+        for some in times.values()
+        if some[1:]
+    ]
+    return _START_SECONDS + fmean(found) if found else None

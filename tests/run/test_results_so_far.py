@@ -1,0 +1,89 @@
+"""What a long build publishes while it runs, and when."""
+
+import json
+import os
+import signal
+import time
+
+import pytest
+
+from kernels_bench_tools.run import schedule
+from kernels_bench_tools.run.build import BuildOptions, build
+
+RECORD = {"ts": "t", "run": "r", "impl": "x", "wl": {"name": "w"}, "status": "unsupported", "schema": 1}
+WRITE = f"open('op.jsonl', 'a').write({json.dumps(RECORD)!r} + chr(10))\n"
+MEASURING = "id=a outputs=op.jsonl"
+SUMMARIZE = """
+import json, os
+needs = json.load(open(os.environ["KBT_NEEDS"]))
+seen = [one["notebook"] for one in needs["cells"]] + [os.path.basename(path) for path in needs["files"]]
+open("seen.txt", "w").write(" ".join(seen))
+"""
+OPTIONS = BuildOptions(environment="current", processes=1)
+
+
+@pytest.fixture
+def operators(workspace, monkeypatch):
+    """Two operators with committed records, of which one has an implementation that cannot run here."""
+    monkeypatch.setattr(schedule, "LONG_SECONDS", 0)
+    monkeypatch.setattr(schedule, "SHOW_SECONDS", 0)
+    for operator, name in ("a", "x"), ("b", "y"):
+        workspace.cell(f"{operator}/impls/{name}.md", WRITE, MEASURING)
+        workspace.write(f"{operator}/results/records/h200/{name}.jsonl", json.dumps(RECORD) + "\n")
+        needs = "needs=../impls/*.md:a,./records/*/*.jsonl outputs=seen.txt"
+        workspace.cell(f"{operator}/results/c.md", SUMMARIZE, f"id=combine {needs}")
+    workspace.cell("a/impls/other.md", WRITE, MEASURING, "requires: [mps]")
+    return workspace
+
+
+def build_shown(workspace, shown, show=lambda: None):
+    """Build, and add to ``shown`` what was published while it ran: what was summarized, and what is unfinished."""
+
+    def record(run, unfinished):
+        workspace.run = run
+        seen = {}
+        for operator in "ab":
+            artifacts = workspace.result(f"{operator}/results/c.md", "combine").artifacts
+            seen[operator] = workspace.text(artifacts["seen.txt"]) if artifacts else ""
+        shown.append((seen, {group: (one.done, one.total) for group, one in unfinished.items()}))
+        show()
+
+    workspace.run = build(workspace.project, [], OPTIONS, workspace.recorder, record)
+    return shown
+
+
+def test_results_are_shown_before_anything_is_measured_then_each_operator(operators):
+    first, second = build_shown(operators, [])
+
+    assert first == ({"a": "", "b": ""}, {"": (0, 4), "a": (0, 2), "b": (0, 2)})
+    assert second == (
+        {"a": "a/impls/other.md a/impls/x.md x.jsonl", "b": ""},
+        {"": (2, 4), "b": (0, 2)},
+    )
+
+
+def test_an_interrupted_build_ends_when_what_it_publishes_is_complete(operators):
+    shown = []
+
+    def stop():
+        time.sleep(0.1)
+        os.kill(os.getpid(), signal.SIGINT)
+        time.sleep(0.5)
+        shown.append("complete")
+
+    with pytest.raises(KeyboardInterrupt):
+        build_shown(operators, shown, stop)
+
+    assert shown[1:] == ["complete"]
+
+
+def test_nothing_is_shown_of_a_short_build_before_its_end(operators, monkeypatch):
+    monkeypatch.setattr(schedule, "LONG_SECONDS", 1000)
+    assert build_shown(operators, []) == []
+
+
+def test_a_build_that_measures_nothing_shows_nothing_before_its_end(operators):
+    build_shown(operators, [])
+    operators.write("a/results/records/h200/z.jsonl", json.dumps(RECORD) + "\n")
+
+    assert build_shown(operators, []) == []
