@@ -251,7 +251,7 @@ class CellRun(msgspec.Struct, kw_only=True, tag="cell"):
     def counts(self) -> str:
         """How many of its workloads are not correct: ``3 of 12 workloads``, or ``3 incorrect, 1 rejected of 12 workloads``."""
         found = {status.label: count for status, count in self.workloads.items() if status is not Status.OK}
-        if self.disturbed:
+        if self.disturbed and self.status is Status.OK:
             found["disturbed by other programs"] = self.disturbed
         if not found:
             return ""

@@ -18,7 +18,7 @@ import msgspec
 
 from kernels_bench_tools.schema.record import CacheState, Record, Status, Timer
 from kernels_bench_tools.schema.summary import FEWEST_PROCESSES, SMALLEST_EFFECT, Verdict
-from kernels_bench_tools.stats import ratio_interval, ratio_of, verdict_of, widened
+from kernels_bench_tools.stats import CPU_STRETCH, ratio_interval, ratio_of, verdict_of, widened
 from kernels_bench_tools.summarize.merge import estimate, is_disturbed, resolution, samples
 
 SAME_SPEED, SAME_MATMUL = SMALLEST_EFFECT, 0.015
@@ -67,7 +67,7 @@ def compare(candidate: Sequence[Record], baseline: Sequence[Record]) -> Speedup:
     ratio = widened(ratio, half_tick / ours.value + half_tick / theirs.value)
     ends = (ratio.low, ratio.high) if ratio.known else (None, None)
     few = min(len(candidate), len(baseline)) < FEWEST_PROCESSES
-    verdict = Verdict.FEW_PROCESSES if few else verdict_of(ratio)
+    verdict = Verdict.FEW_PROCESSES if few else verdict_of(ratio, CPU_STRETCH if _on_cpu(candidate) else 1.0)
     return Speedup(value=ratio.value, low=ends[0], high=ends[1], verdict=verdict)
 
 
@@ -78,13 +78,17 @@ def _comparable(record: Record) -> bool:
 def _same_conditions(candidate: Sequence[Record], baseline: Sequence[Record]) -> bool:
     """Return whether the device was equally fast for both, as far as their records show."""
     ours, theirs = _readings(candidate), _readings(baseline)
-    on_cpu = any(record.device is not None and record.device.kind == "cpu" for record in candidate)
+    on_cpu = _on_cpu(candidate)
     common = ours.keys() & theirs.keys()
     if not common or on_cpu:
         together = _seconds_between(candidate, baseline) <= SESSION_SECONDS
         if together or not common:
             return together
     return all(abs(log(ours[name] / theirs[name])) <= _same(name, on_cpu) for name in common)
+
+
+def _on_cpu(records: Sequence[Record]) -> bool:
+    return any(record.device is not None and record.device.kind == "cpu" for record in records)
 
 
 def _same(reading: str, on_cpu: bool) -> float:

@@ -9,7 +9,7 @@ import pytest
 from kernels_bench_tools.schema.record import Flag, Quantities, Regime, Roofline, Status, Timer, Timing
 from kernels_bench_tools.schema.record_io import encode_record
 from kernels_bench_tools.schema.summary import Verdict
-from kernels_bench_tools.stats import hierarchical_median
+from kernels_bench_tools.stats import CPU_STRETCH, hierarchical_median, ratio_interval, verdict_of
 from kernels_bench_tools.summarize.compare import compare
 from kernels_bench_tools.summarize.export import text_table
 from kernels_bench_tools.summarize.merge import by_workload, merge, samples
@@ -370,3 +370,36 @@ def test_a_hosts_clock_has_no_such_ticks(processes):
 
     (point,) = row_of(summary_of(a=records), "a").points
     assert point.ci_low_ms == pytest.approx(point.ci_high_ms)
+
+
+SCATTER = {
+    "normal": lambda rng: rng.normal(0, 0.02, (2, 3)),
+    "heavy tails": lambda rng: 0.01 * rng.standard_t(2, (2, 3)),
+    "two speeds": lambda rng: 0.1 * rng.integers(0, 2, (2, 3)),
+    # In the order A B, B A, A B on a machine that becomes slower.
+    "drift": lambda rng: 0.01 * np.array([[0, 3, 4], [1, 2, 5]]) + rng.normal(0, 0.005, (2, 3)),
+}
+
+
+@pytest.mark.parametrize("scatter", SCATTER)
+def test_at_most_one_in_twenty_verdicts_between_copies_on_a_cpu_is_false(scatter):
+    rng, pairs = np.random.default_rng(0), 1000
+
+    def false_verdict(stretch: float) -> bool:
+        medians = SCATTER[scatter](rng)
+        groups = [[np.exp(one + rng.normal(0, 0.01, 30)).tolist() for one in side] for side in medians]
+        return verdict_of(ratio_interval(*groups), stretch) in {Verdict.FASTER, Verdict.SLOWER}
+
+    # With a margin of three standard deviations, 0.7 %.
+    assert sum(false_verdict(CPU_STRETCH) for _ in range(pairs)) <= 0.043 * pairs
+
+
+def test_a_large_difference_on_a_cpu_is_found():
+    rng, pairs = np.random.default_rng(0), 200
+    found = 0
+    for _ in range(pairs):
+        medians = rng.normal(0, 0.02, (2, 3)) + np.array([[0.3], [0.0]])
+        groups = [[np.exp(one + rng.normal(0, 0.01, 30)).tolist() for one in side] for side in medians]
+        found += verdict_of(ratio_interval(*groups), CPU_STRETCH) is Verdict.FASTER
+
+    assert found >= 0.9 * pairs
