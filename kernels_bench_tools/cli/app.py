@@ -51,6 +51,9 @@ _HELP = """Benchmark GPU kernels and find out which one to use.
 
     To start: `kbt init` in an empty folder or in your repository, then `kbt build`, and open site/index.html. To add
     an implementation: `kbt new implementation layer_norm/mine`, edit the notebook, `kbt run layer_norm/mine`.
+
+    Exit codes: 0 all right, or unsupported here; 1 something that was run, measured or checked is wrong or failed; 2 a
+    mistake in arguments, settings or notebooks; 130 interrupted.
     """
 
 

@@ -35,6 +35,12 @@ class FailedResult:
     row: Row
     point: Point
 
+    @property
+    def expected(self) -> str:
+        """Why its notebook expects it; empty if it does not."""
+        notebook = self.operator.notebooks.get(self.row.implementation)
+        return notebook.front.expect.get(self.point.status.value, "") if notebook else ""
+
 
 @dataclass(frozen=True)
 class FailureGroup:

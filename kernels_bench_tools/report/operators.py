@@ -66,11 +66,11 @@ class Implementation:
 
     @property
     def status(self) -> tuple[Label, str]:
-        """Status and reason of the first cell that failed, else of the first cell."""
+        """Status and reason of the first cell that is not all right, else of the first cell."""
         cells = [cell for cell in self.notebook.cells if not cell.commented] if self.notebook else []
         if not cells:
             return status_label(None), ""
-        shown = next((cell for cell in cells if cell.status is not None and not cell.status.ran), cells[0])
+        shown = next((cell for cell in cells if cell.status not in {None, Status.OK}), cells[0])
         return cell_label(shown), shown.expected or shown.reason
 
 

@@ -157,3 +157,11 @@ def test_a_run_of_an_operator_prints_its_ranking_within_80_columns_and_the_devic
     assert max(map(len, done.stdout.splitlines())) <= 80
     assert done.stdout.count(current_device().name) == 1
     assert "combined" not in done.stdout
+
+
+def test_the_help_lists_the_exit_codes(kbt_in: Kbt, bare: Path) -> None:
+    for arguments in (("--help",), ("build", "--help")):
+        said = " ".join(kbt_in(bare, *arguments).stdout.split())
+
+        assert "Exit codes: 0 all right, or unsupported here" in said
+        assert "130 interrupted" in said
