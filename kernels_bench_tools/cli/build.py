@@ -20,6 +20,7 @@ from kernels_bench_tools.cli.output import (
 from kernels_bench_tools.cli.progress import PlainProgress, make_progress
 from kernels_bench_tools.cluster import cluster_executor
 from kernels_bench_tools.notebooks.project import Project, find_project_of
+from kernels_bench_tools.notebooks.survey import html_advice
 from kernels_bench_tools.report.changes import read_report
 from kernels_bench_tools.report.output.folder import OutputFolder, Published
 from kernels_bench_tools.report.paths import STATUS
@@ -35,6 +36,7 @@ from kernels_bench_tools.schema.build import (
     Need,
     Needs,
     NotebookRun,
+    Prose,
     Unfinished,
     operator_of,
 )
@@ -144,7 +146,12 @@ def build_report(
                 on_published()
 
             result = run_notebooks(project, targets, options, progress, show)
-        return result, publish_results(result)
+        published = publish_results(result)
+    notebooks = [(one.path, block) for one in result.notebooks for block in one.blocks]
+    prose = ((path, block.text) for path, block in notebooks if isinstance(block, Prose))
+    for text in html_advice(project, prose):
+        note(text)
+    return result, published
 
 
 def _missing_summaries(project: Project, result: BuildRun) -> dict[str, Summary]:

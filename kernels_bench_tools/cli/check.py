@@ -9,7 +9,7 @@ from kernels_bench_tools.cli.options import Json, Paths
 from kernels_bench_tools.cli.output import note, plural, print_json
 from kernels_bench_tools.errors import KbtError
 from kernels_bench_tools.notebooks.project import find_project_of, operators
-from kernels_bench_tools.notebooks.survey import survey_project
+from kernels_bench_tools.notebooks.survey import html_advice, survey_project
 from kernels_bench_tools.notebooks.upgrade import harness_advice
 from kernels_bench_tools.schema.record_io import read_committed
 
@@ -31,6 +31,10 @@ def check(paths: Paths = None, json: Json = False) -> int:
         for path in sorted(notebooks[0].parents[1].glob("results/records/*/*.jsonl")):
             read_committed(path, operator, project.relative(path), problems.append)
     advice = survey.advice(names) + harness_advice(project, survey)
+    prose = (
+        (name, block) for name in names for block in survey.notebooks[name].blocks if isinstance(block, str)
+    )
+    advice += html_advice(project, prose)
     if json:
         print_json({"problems": [str(problem) for problem in problems], "advice": advice})
         return FAILURE if problems else 0

@@ -11,7 +11,7 @@ import msgspec
 import typer
 
 from kernels_bench_tools.cli.options import Json, Paths
-from kernels_bench_tools.cli.output import plural, print_json
+from kernels_bench_tools.cli.output import note_unused, plural, print_json
 from kernels_bench_tools.cli.tables import count_processes, new_table, table_console
 from kernels_bench_tools.errors import ProjectError
 from kernels_bench_tools.notebooks.document import Notebook, read_notebook
@@ -81,6 +81,7 @@ def list_notebooks(
 ) -> None:
     """List operators, implementations and committed records."""
     project = find_project_of(paths or ())
+    note_unused({"--device": device and not records}, "without --records")
     wanted = set(project.find_notebooks(paths or []))
     found = [path for known in operators(project).values() for path in known if path in wanted]
     notebooks = [read_notebook(project, path) for path in found]

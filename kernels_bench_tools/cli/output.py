@@ -29,6 +29,12 @@ def note(text: str) -> None:
     print(visible(f"note: {text}"), file=sys.stderr)
 
 
+def note_unused(options: Mapping[str, object], why: str) -> None:
+    """Say which of these options were given, by name, although they have no effect."""
+    if given := [name for name, value in options.items() if value]:
+        print(f"note: {' and '.join(given)}: no effect {why}", file=sys.stderr)
+
+
 def short_path(path: Path) -> str:
     """Return ``path`` relative to the current folder if it is below it, else absolute."""
     path = path.resolve()

@@ -9,11 +9,12 @@ from typing import Annotated, Literal
 import typer
 
 from kernels_bench_tools.cli import options as opt
-from kernels_bench_tools.cli.output import few, plural, print_json
+from kernels_bench_tools.cli.output import few, note_unused, plural, print_json
 from kernels_bench_tools.notebooks.project import find_project_of
 from kernels_bench_tools.run.affected import AffectedNotebook, find_affected
 from kernels_bench_tools.run.build import BuildOptions
 from kernels_bench_tools.run.plan import CellPlan, PlannedAction, plan_build
+from kernels_bench_tools.schema.build import FORWARD
 from kernels_bench_tools.text import visible
 
 
@@ -43,6 +44,8 @@ def plan(
     """
     project = find_project_of(paths or ())
     if since:
+        unused = {"--workloads": workloads, "--mode": mode != FORWARD, "--processes": processes}
+        note_unused(unused, "with --since, which does not look at results")
         affected = find_affected(project, paths or [], since, env)
         if output == "json":
             print_json(affected)

@@ -11,7 +11,7 @@ import typer
 from kernels_bench_tools.cli import INTERRUPTED
 from kernels_bench_tools.cli.build import SITE, build_report, finish_build
 from kernels_bench_tools.cli.options import Env, Paths, Workloads
-from kernels_bench_tools.cli.output import few, summarize_build
+from kernels_bench_tools.cli.output import few, note_unused, summarize_build
 from kernels_bench_tools.errors import KbtError, ProjectError
 from kernels_bench_tools.notebooks.project import find_project, find_project_of
 from kernels_bench_tools.report.output.folder import MANIFEST
@@ -44,6 +44,9 @@ def serve(
     site = project.root / SITE
     if no_build and not (site / "index.html").is_file():
         raise ProjectError(str(site), "has no report", "A built site", "Run `kbt build` first")
+    if no_build:
+        unused = {"PATH": paths, "--env": env != "uv", "--workloads": workloads}
+        note_unused(unused, "with --no-build, which runs nothing")
     options = BuildOptions(environment=env, workloads=workloads, quick=True)
     try:
         with signals_as_interrupt(), serving(port, site) as server:

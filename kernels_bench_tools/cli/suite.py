@@ -12,7 +12,13 @@ import typer
 
 from kernels_bench_tools.cli import options as opt
 from kernels_bench_tools.cli.build import build_report, finish_build
-from kernels_bench_tools.cli.output import print_json, short_path, summarize_build, terminal_width
+from kernels_bench_tools.cli.output import (
+    note_unused,
+    print_json,
+    short_path,
+    summarize_build,
+    terminal_width,
+)
 from kernels_bench_tools.cluster import cluster_executor
 from kernels_bench_tools.errors import ProjectError, SuiteError
 from kernels_bench_tools.notebooks.project import Project, find_project
@@ -64,6 +70,8 @@ def suite(
     if device is not None:
         _use(device, cluster)
     kind = "cuda" if cluster else current_device().kind
+    if full and kind != "cpu":
+        note_unused({"--full": True}, "on a GPU, where the full shapes are measured anyway")
     options = BuildOptions(
         environment=env,
         rerun=rerun,

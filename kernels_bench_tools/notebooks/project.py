@@ -103,8 +103,8 @@ class Project:
     """URL of the repository, without a trailing slash; empty if it has none."""
     patterns: tuple[str, ...] = ()
     """Globs of notebooks, from the root; empty for every Markdown file but README.md and the like."""
-    raw_html: bool = False
-    """Whether HTML and scripts in prose are kept on pages; else they are shown as text."""
+    raw_html: bool | None = None
+    """Whether HTML and scripts in prose are kept on pages; else they are shown as text. None without the setting."""
     cache_size: int = read_size("cache_size", DEFAULT_CACHE_SIZE)
     """Maximum size of the cell cache in bytes. What the report shows is never removed."""
     policy: CellPolicy = CellPolicy()  # noqa: RUF009 - immutable
@@ -302,7 +302,7 @@ def _project(root: Path, settings: dict[str, Any]) -> Project:
         title=settings.get("title") or title_from_name(root.name),
         repository=settings.get("repository", "").rstrip("/"),
         patterns=tuple(settings.get("notebooks", ())),
-        raw_html=settings.get("raw_html", False),
+        raw_html=settings.get("raw_html"),
         cache_size=limits.pop("cache_size"),
         policy=CellPolicy(**limits, pass_env=variables),
         harness=read_harness(where, settings["harness"]) if "harness" in settings else Harness(),

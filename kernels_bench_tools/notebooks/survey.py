@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -14,6 +15,12 @@ from kernels_bench_tools.notebooks.graph import CellName, Graph, build_graph, un
 from kernels_bench_tools.notebooks.header import has_undated_packages, header_problems
 from kernels_bench_tools.notebooks.kernel_calls import find_kernel_calls
 from kernels_bench_tools.notebooks.project import Project
+
+_HTML = re.compile(
+    r"^ {0,3}</?(?:style|script|div|img|button|details|table|iframe|p|center|a|br|span)\b", re.M | re.I
+)
+"""A line that begins with a tag; others, such as comments, are often meant as text."""
+_FENCED = re.compile(r"^ {0,3}(```|~~~).*?^ {0,3}\1", re.MULTILINE | re.DOTALL)
 
 
 class NotebooksError(NotebookError):
@@ -120,6 +127,15 @@ def select_cells(project: Project, survey: Survey, targets: Sequence[str]) -> li
 def _split(target: str) -> tuple[str, str]:
     notebooks, colon, cell = target.rpartition(":")
     return (notebooks, cell) if colon else (target, "")
+
+
+def html_advice(project: Project, prose: Iterable[tuple[str, str]]) -> list[str]:
+    """Return a line if prose, given with its notebook, has HTML and no setting says what becomes of it."""
+    names = list(dict.fromkeys(name for name, text in prose if _HTML.search(_FENCED.sub("", text))))
+    if not names or project.raw_html is not None:
+        return []
+    what = "HTML in prose is shown as text. `raw_html = true` in [tool.kbt] keeps it, `false` ends this note."
+    return [_told_once(what, names)]
 
 
 def _told_once(what: str, places: Sequence[str]) -> str:

@@ -261,7 +261,7 @@ def _describe(
             described.append(describe_notebook(notebook, describe))
     return BuildRun(
         project=ProjectInfo(
-            title=project.title, repository=project.repository, commit=commit, raw_html=project.raw_html
+            title=project.title, repository=project.repository, commit=commit, raw_html=bool(project.raw_html)
         ),
         device=execution.executor.device,
         environment=options.environment,

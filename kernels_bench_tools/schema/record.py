@@ -198,6 +198,12 @@ class Flag(StrEnum):
         "timed without profiler",
         "the profiler slows its kernels down, so it was timed with CUDA events instead",
     )
+    OUTLIERS = (
+        "outliers",
+        "outliers",
+        "the mean is more than a tenth above the median: some calls took much longer",
+    )
+    """Found in summaries, from all samples; not in records."""
     DRIFT = "drift", "drift", "the last third of the samples differs from the first by more than 1 %"
     BIMODAL = "bimodal", "bimodal", "the samples fall into two groups"
     THROTTLED = "throttled", "throttled", "the device lowered its clocks because of power or heat"

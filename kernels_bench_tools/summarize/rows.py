@@ -16,6 +16,7 @@ from kernels_bench_tools.schema.outcome import reason_of
 from kernels_bench_tools.schema.record import (
     Environment,
     Failure,
+    Flag,
     Provenance,
     Record,
     Status,
@@ -38,6 +39,8 @@ from kernels_bench_tools.summarize.views import View, group_order, in_view_order
 from kernels_bench_tools.text import series_slug, title_from_name
 
 _NO_DEVICE = Device(kind="", name="", slug="none")
+_OUTLYING = 0.1
+"""How far the mean may be above the median. Of committed rows 6 % on a shared CPU are further, and none on H200s."""
 NEVER_RUN = "not measured on this device"
 NO_RECORD = "no record of this workload"
 
@@ -294,7 +297,7 @@ def _point(workload: str, found: ViewRecords, baseline: ViewRecords | None) -> P
         speedup_high=speedup.high,
         verdict=speedup.verdict,
         regime=record.regime,
-        flags=record.flags,
+        flags=[*record.flags, *([Flag.OUTLIERS] if _has_outliers(record) else [])],
         limitation=limitation_of(records),
         runs=1 + record.earlier_runs,
         span_ms=record.span_ms,
@@ -312,6 +315,11 @@ def _point(workload: str, found: ViewRecords, baseline: ViewRecords | None) -> P
         point.ci_low_ms, point.ci_high_ms = ends if processes == 1 else (latency.ci_low, latency.ci_high)
         point.reps, point.timer, point.cache = latency.reps, latency.timer, latency.cache
     return point
+
+
+def _has_outliers(record: Record) -> bool:
+    latency = record.lat_ms
+    return latency is not None and (latency.mean or 0.0) > latency.p50 * (1 + _OUTLYING)
 
 
 class Comparison(Point, kw_only=True):

@@ -11,7 +11,7 @@ import msgspec
 
 from kernels_bench_tools.errors import RecordError
 from kernels_bench_tools.file_io import write_atomically, write_struct
-from kernels_bench_tools.schema.build import Needs
+from kernels_bench_tools.schema.build import IMPLEMENTATIONS, Needs, operator_of
 from kernels_bench_tools.schema.device import Device
 from kernels_bench_tools.schema.record import Regime, Status
 from kernels_bench_tools.schema.suite import (
@@ -78,11 +78,32 @@ def _summaries(needs: Needs) -> list[Summary]:
     for need in needs.cells:
         path = Path(need.directory) / SUMMARY
         try:
-            found.append(msgspec.json.decode(path.read_bytes(), type=Summary))
+            summary = msgspec.json.decode(path.read_bytes(), type=Summary)
+            found.append(_without_deleted(summary, Path(needs.project), operator_of(need.notebook)))
         except (OSError, msgspec.DecodeError) as error:
             what = need.reason or f"its {SUMMARY} cannot be read: {error}"
             print(f"Skipped: {RecordError(f'{need.notebook}:{need.cell}', what)}")
     return found
+
+
+def _without_deleted(summary: Summary, project: Path, operator: str) -> Summary:
+    """Return the summary without rows whose notebook the project no longer has; their records may still be there."""
+    folder = project / operator / IMPLEMENTATIONS
+    if not folder.is_dir():  # on another machine
+        return summary
+
+    def exists(row: Row) -> bool:
+        notebook = row.provenance.notebook
+        # A notebook of several cells has several rows with other names.
+        return (folder / f"{row.implementation}.md").is_file() or (
+            bool(notebook) and (project / notebook).is_file()
+        )
+
+    devices = [
+        msgspec.structs.replace(view, rows=[row for row in view.rows if exists(row)])
+        for view in summary.devices
+    ]
+    return msgspec.structs.replace(summary, devices=devices)
 
 
 def suite_report(name: str, suite: Suite, summaries: Iterable[Summary]) -> SuiteReport:

@@ -104,3 +104,9 @@ def test_an_unknown_device_is_an_error_that_lists_the_known_ones(recorded: Path,
         "kbt: --device t4: has no records here. Expected: The slug of a device. "
         "Devices with records: nvidia-h200.\n"
     )
+
+
+def test_an_option_without_effect_says_so(recorded: Path, kbt_in: Kbt) -> None:
+    done = kbt_in(recorded, "list", "--device", "nvidia-h200")
+
+    assert (done.returncode, done.stderr) == (0, "note: --device: no effect without --records\n")

@@ -271,6 +271,21 @@ def test_a_cell_writes_and_prints_the_tables(
     assert left.devices[0].rows[0].speedup == pytest.approx(2.0)
 
 
+def test_a_deleted_implementation_is_not_in_a_suite(
+    cell: Needs, summary_of: Summarize, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cell.cells = [need(tmp_path, summary_of("layer_norm", NORM, torch=0.4, triton=0.2, liger=0.1))]
+    write_struct(tmp_path / "needs.json", cell)
+    for name in ("torch", "triton"):
+        path = tmp_path / "layer_norm" / "impls" / f"{name}.md"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+
+    (row,) = report_suite("two.toml").devices[0].rows
+
+    assert (row.ours.title, row.base.title, row.best.title) == ("Triton", "PyTorch", "PyTorch")
+
+
 def test_a_suite_without_records_names_the_command(
     cell: Needs, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

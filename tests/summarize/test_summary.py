@@ -87,6 +87,15 @@ def test_a_wrong_answer_has_a_latency_but_no_speedup_and_no_rank(source, record)
     assert "3" in point.reason
 
 
+def test_a_row_whose_mean_is_far_above_its_median_has_outliers(record):
+    steady, unsteady = record("steady", 0.1), record("unsteady", 0.1)
+    steady.lat_ms.mean, unsteady.lat_ms.mean = 0.1099, 0.1101
+
+    rows = rows_of(summarize("op", "Op", [Source(records=[steady]), Source(records=[unsteady])]))
+
+    assert [rows[name].points[0].flags for name in ("steady", "unsteady")] == [[], [Flag.OUTLIERS]]
+
+
 L2 = Environment(l2_bytes=60 * 2**20)
 PEAKS = {"ceilings": {"read": 4400.0, "copy": 4300.0}}
 """Of an H200: a call that moves 1 GiB takes at least 0.22 ms."""
