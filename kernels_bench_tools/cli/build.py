@@ -120,14 +120,14 @@ def build_report(
     """
     site = output or project.root / SITE
     OutputFolder(site).check()  # before cells run
-    if output is None and not site.exists():
-        ignore_folder(site)
     # Held until the pages are written, because another build would replace their artifacts.
     with project_lock(project, PlainProgress()):
 
         def publish_results(
             results: BuildRun, unfinished: Mapping[str, Unfinished] | None = None
         ) -> Published:
+            if output is None and not site.exists():
+                ignore_folder(site)
             missing = _missing_summaries(project, results)
             return publish(project.root, results, site, previous, missing, unfinished)
 
