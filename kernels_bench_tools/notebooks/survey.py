@@ -170,9 +170,9 @@ def _advice(notebook: Notebook) -> Iterator[tuple[str, str]]:
             hint = "Add `id=NAME` if it should run; else write ```py."
             yield f"{notebook.name}:{cell.file_line}", f"{what} {hint}"
         if has_undated_packages(cell.code, cell.deps):
-            what = "has no `[tool.uv] exclude-newer`: later builds may install other packages."
+            what = "the cell has no `[tool.uv] exclude-newer`: later builds may install other packages."
             hint = 'Add `exclude-newer = "YYYY-MM-DDT00:00:00Z"` to its header.'
-            yield f"{notebook.name}:{cell.file_line}", f"cell {cell.id!r} {what} {hint}"
+            yield f"{notebook.name}:{cell.file_line}", f"{what} {hint}"
     for call in find_kernel_calls(notebook):
         if not call.is_pinned:
             yield call.where, "get_kernel has no version: the kernel may change. Add one, such as @1."
