@@ -166,7 +166,7 @@ def test_check_advises_to_pin_a_date(workspace):
 
     (advice,) = survey_project(workspace.project).advice()
 
-    assert advice.startswith("deps.md:1: ")
+    assert advice.startswith("deps.md:3: ")
     assert advice.endswith("(and in 1 more place)")
 
 
