@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Self
 
 from kernels_bench_tools.cli.output import plural
 from kernels_bench_tools.run.progress import Progress
-from kernels_bench_tools.schema.build import CellRun
+from kernels_bench_tools.schema.build import IMPLEMENTATIONS, CellRun
 from kernels_bench_tools.schema.record import Status
 from kernels_bench_tools.text import visible
 
@@ -168,7 +168,10 @@ class _LiveProgress(PlainProgress):
 
     def show(self, name: str, activity: str) -> None:
         self._remove(name)
-        self._active[name] = self._live.add_task(visible(f"{name} {activity}"), total=None)
+        # As `kbt run` takes it, since a line of 80 columns has to hold it.
+        short = name.replace(f"/{IMPLEMENTATIONS}/", "/").replace(".md:benchmark", "")
+        line = f"{short} {activity.removeprefix('running, ')}"
+        self._active[name] = self._live.add_task(visible(line), total=None)
 
     def environment_finished(self, name: str, seconds: float, ok: bool) -> None:
         self._remove(name)
