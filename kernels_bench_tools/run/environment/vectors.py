@@ -1,7 +1,7 @@
 """Whether the C++ compiler supports the vector instructions of this CPU, asked once for all cells of an environment.
 
 torch.compile compiles and loads a probe for each set of instructions before its first kernel, and keeps the outcome in
-the cell's own cache: 10 s of processor time for each cell. No cell has a part in this: what one of them writes must not
+the cell's own cache: 8 s of processor time for each cell. No cell has a part in this: what one of them writes must not
 be used by another.
 """
 
