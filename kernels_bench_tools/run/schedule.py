@@ -42,6 +42,8 @@ LONG_SECONDS = 15.0
 """Results of a build that is expected to take at least this long are published while it runs."""
 SHOW_SECONDS = 5.0
 """The shortest time between two publications."""
+SHOW_SHARE = 0.1
+"""The largest share of a build's time that they take."""
 
 
 class ReadyQueue:
@@ -203,11 +205,13 @@ class Execution:
         if self.show is None or self._showing or not new or time.monotonic() < self._next_show:
             return
         self._shown = len(self.ran)
+        began = time.monotonic()
         self._showing = pool.submit(self.show)  # an interruption must reach the main thread
         if not self.executor.sessions:  # it would disturb what is measured on this machine
             wait_for([self._showing])
             self._showing.result()
-        self._next_show = time.monotonic() + SHOW_SECONDS
+        now = time.monotonic()
+        self._next_show = now + max(SHOW_SECONDS, (now - began) / SHOW_SHARE)
 
     def _run_all(self, stale: Sequence[CellName], pool: ThreadPoolExecutor) -> None:
         last = ((name, self.cache.last(name)) for name in stale)

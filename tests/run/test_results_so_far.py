@@ -27,6 +27,7 @@ def operators(workspace, monkeypatch):
     """Two operators with committed records, of which one has an implementation that cannot run here."""
     monkeypatch.setattr(schedule, "LONG_SECONDS", 0)
     monkeypatch.setattr(schedule, "SHOW_SECONDS", 0)
+    monkeypatch.setattr(schedule, "SHOW_SHARE", 1e9)
     for operator, name in ("a", "x"), ("b", "y"):
         workspace.cell(f"{operator}/impls/{name}.md", WRITE, MEASURING)
         workspace.write(f"{operator}/results/records/h200/{name}.jsonl", json.dumps(RECORD) + "\n")
