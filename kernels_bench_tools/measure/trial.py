@@ -36,6 +36,7 @@ from kernels_bench_tools.measure.operator import (
 from kernels_bench_tools.measure.session import BenchmarkSession
 from kernels_bench_tools.measure.timing.batches import Batches, Calls
 from kernels_bench_tools.measure.timing.caches import input_set_count
+from kernels_bench_tools.measure.timing.cpu import CoreWaits
 from kernels_bench_tools.measure.timing.measure import TimingResult, measure_calls
 from kernels_bench_tools.schema.build import FORWARD
 from kernels_bench_tools.schema.record import REJECTING, Failure, Flag, Status, Work
@@ -210,7 +211,7 @@ def _run(
         batches, device, clocks=session.clocks, processes=2 if session.separate else 1
     )
     trial.add(found.flags)
-    late = _exceeds_clock(found, batches) if session.separate else ""
+    late = _exceeds_clock(found, batches) if session.separate else {}
     given = partial(operator.inputs, workload, device)
     timed = judge_timed_calls(operator, candidate, batches, given, trial.seed, positions(inputs))
     if Flag.ALIASED_OUTPUT in reasons:  # later calls have overwritten its outputs
@@ -218,9 +219,8 @@ def _run(
     if trial.correctness.ok:  # else its outputs are known to be wrong
         reasons |= timed
     reasons |= candidate.finish()
-    # A disturbed call has no rank, and may have waited for a core.
-    if late and Flag.DISTURBED not in found.flags:
-        reasons[Flag.TIMER_TAMPER] = late
+    if Flag.DISTURBED not in found.flags:
+        reasons |= late
     trial.add(list(reasons))
     if found.latency.p50 < LAUNCH_FACTOR * session.null_ms:
         trial.add([Flag.NEAR_FLOOR])
@@ -281,10 +281,11 @@ def judge_timed_calls(
     return reasons
 
 
-def _exceeds_clock(found: TimingResult, batches: Batches) -> str:
-    """Return why reported times are too short for what this process's clock measured; empty if they are not.
+def _exceeds_clock(found: TimingResult, batches: Batches) -> dict[Flag, str]:
+    """Return ``timer_tamper`` if reported times are too short for what this process's clock measured, with the reason.
 
-    Makes further calls if one waited for a core: one call that is fast enough, and whose output is right, suffices.
+    Makes further calls if one took longer: one that is fast enough, and whose output is right, suffices. If this
+    process waited for a core in all of them, that is ``disturbed``.
     """
     reported, slack, hot = found.latency.p50, CPU_BOUND_MS, found.quantities is not None
     if found.quantities is not None:  # a call takes at most the host's part and the device's
@@ -292,10 +293,16 @@ def _exceeds_clock(found: TimingResult, batches: Batches) -> str:
         reported = min(e2e.p50 if e2e else 0.0, reported + (host.p50 if host else 0.0))
         slack = BOUND_MS
     bound = BOUND_FACTOR * reported + slack
+    waits = CoreWaits()
     for _ in range(CLOCKED_AGAIN):
         if min(batches.clocked_here, default=0.0) <= bound:
-            return ""
+            return {}
         time.sleep(CLOCK_PAUSE_SECONDS)
-        batches.clock(1, hot=hot)
+        with waits:
+            batches.clock(1, hot=hot)
+    waiting = waits.read(CLOCKED_AGAIN)
+    if waiting.disturbed:
+        return {Flag.DISTURBED: str(waiting)}
     fast = min(batches.clocked_here)
-    return f"calls took {fast:.3g} ms by the clock of another process, and {reported:.3g} ms were reported"
+    late = f"calls took {fast:.3g} ms by the clock of another process, and {reported:.3g} ms were reported"
+    return {Flag.TIMER_TAMPER: late}
