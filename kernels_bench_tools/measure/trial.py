@@ -36,7 +36,7 @@ from kernels_bench_tools.measure.operator import (
 from kernels_bench_tools.measure.session import BenchmarkSession
 from kernels_bench_tools.measure.timing.batches import Batches, Calls
 from kernels_bench_tools.measure.timing.caches import input_set_count
-from kernels_bench_tools.measure.timing.cpu import CoreWaits
+from kernels_bench_tools.measure.timing.cpu import cpu_pressure
 from kernels_bench_tools.measure.timing.measure import TimingResult, measure_calls
 from kernels_bench_tools.schema.build import FORWARD
 from kernels_bench_tools.schema.record import REJECTING, Failure, Flag, Status, Work
@@ -47,6 +47,8 @@ BOUND_FACTOR, BOUND_MS, CPU_BOUND_MS = 1.25, 0.5, 2.0
 the CPU threads of both processes wait for the same cores."""
 CLOCKED_AGAIN, CLOCK_PAUSE_SECONDS = 20, 0.05
 """Further calls if one took longer."""
+MAX_PRESSURE = 0.2
+"""Share of the time in which some process waits for a core: more is a busy machine."""
 
 
 class AnyCandidate(Calls, Protocol):
@@ -284,8 +286,8 @@ def judge_timed_calls(
 def _exceeds_clock(found: TimingResult, batches: Batches) -> dict[Flag, str]:
     """Return ``timer_tamper`` if reported times are too short for what this process's clock measured, with the reason.
 
-    Makes further calls if one took longer: one that is fast enough, and whose output is right, suffices. If this
-    process waited for a core in all of them, that is ``disturbed``.
+    Makes further calls if one took longer: one that is fast enough, and whose output is right, suffices. If none is
+    while processes of this machine wait for a core, that is ``disturbed``.
     """
     reported, slack, hot = found.latency.p50, CPU_BOUND_MS, found.quantities is not None
     if found.quantities is not None:  # a call takes at most the host's part and the device's
@@ -293,16 +295,15 @@ def _exceeds_clock(found: TimingResult, batches: Batches) -> dict[Flag, str]:
         reported = min(e2e.p50 if e2e else 0.0, reported + (host.p50 if host else 0.0))
         slack = BOUND_MS
     bound = BOUND_FACTOR * reported + slack
-    waits = CoreWaits()
+    start, waited = time.perf_counter(), cpu_pressure() or 0.0
     for _ in range(CLOCKED_AGAIN):
         if min(batches.clocked_here, default=0.0) <= bound:
             return {}
         time.sleep(CLOCK_PAUSE_SECONDS)
-        with waits:
-            batches.clock(1, hot=hot)
-    waiting = waits.read(CLOCKED_AGAIN)
-    if waiting.disturbed:
-        return {Flag.DISTURBED: str(waiting)}
+        batches.clock(1, hot=hot)
+    share = ((cpu_pressure() or 0.0) - waited) / (time.perf_counter() - start)
+    if share > MAX_PRESSURE:
+        return {Flag.DISTURBED: f"processes waited {share:.0%} of the time for a core"}
     fast = min(batches.clocked_here)
     late = f"calls took {fast:.3g} ms by the clock of another process, and {reported:.3g} ms were reported"
     return {Flag.TIMER_TAMPER: late}

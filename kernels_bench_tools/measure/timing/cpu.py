@@ -91,11 +91,15 @@ def _waited() -> dict[str, tuple[float, int]]:
             found[path.parent.name] = waited / 1e9, slices
         except (OSError, ValueError):  # the thread has ended, or the kernel does not count
             continue
-    if found:
-        return found
+    if not found and (pressure := cpu_pressure()) is not None:
+        return {"pressure": (pressure, int(pressure * 1e3))}
+    return found
+
+
+def cpu_pressure() -> float | None:
+    """Return the seconds since boot in which any process of the machine waited for a core; None if it is not counted."""
     try:
         some = Path("/proc/pressure/cpu").read_text(encoding="ascii").partition("\n")[0]
-        microseconds = int(some.rpartition("=")[2])
-        return {"pressure": (microseconds / 1e6, microseconds // 1000)}
+        return int(some.rpartition("=")[2]) / 1e6
     except (OSError, ValueError):
-        return {}
+        return None
