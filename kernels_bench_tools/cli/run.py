@@ -192,7 +192,7 @@ def _print_comparison(one: _CellResult) -> None:
     heading = f"{_title_of(one.entry)} on {one.result.device.name}{processes_suffix(one.records)}"
     console.print(visible(heading), style="bold", markup=False)
     if rows:
-        console.print(comparison_table(rows, title, console))
+        console.print(comparison_table(rows, title, console.width))
     elif one.cell.stdout:
         printed = (one.project.root / one.cell.stdout).read_text(encoding="utf-8", errors="replace")
         print(visible(printed), end="")

@@ -16,7 +16,7 @@ from kernels_bench_tools.summarize.metrics import speedup_with_interval
 from kernels_bench_tools.summarize.rows import Comparison
 from kernels_bench_tools.text import interval, milliseconds, visible
 
-_VERDICT_WIDTH = 16
+_VERDICT_WIDTH = len("1 process: no verdict")
 """Characters of a narrow column of verdicts, which is wrapped at spaces."""
 
 
@@ -56,34 +56,40 @@ def processes_suffix(records: Iterable[Record]) -> str:
     return f", {plural(count, 'process', 'es')}" if count else ""
 
 
-def comparison_table(rows: Sequence[Comparison], baseline: str, console: Console) -> Table:
-    """Return a table with a row for each workload, with as many columns as the console has room for."""
-    made = [_comparison_table(rows, baseline, more) for more in (2, 1, 0)]
-    fits = (table for table in made if console.measure(table).minimum <= console.width)
-    return next(fits, made[-1])
-
-
-def _comparison_table(rows: Sequence[Comparison], baseline: str, more: int) -> Table:
-    """Return the table; with 1 ``more`` it has intervals, with 2 also the baseline's times."""
+def comparison_table(rows: Sequence[Comparison], baseline: str, width: int) -> Table:
+    """Return a table with a row for each workload, with as many columns as ``width`` characters have room for."""
     most = max((row.processes for row in rows if row.p50_ms is not None), default=1)
+    for more in (2, 1, 0):
+        columns = _columns(rows, baseline, more)
+        # A title is wrapped at spaces.
+        widths = [max(len(one) for one in (*title.split(), *texts)) for title, texts in columns.items()]
+        room = width - sum(size + 2 for size in widths)
+        if room >= _VERDICT_WIDTH:
+            break
     table = new_table()
-    table.add_column("workload", no_wrap=True)
-    table.add_column("median ms [95 %]" if more else "median ms", justify="right", no_wrap=True)
-    if more > 1:
-        table.add_column(f"{baseline or 'baseline'} ms", justify="right")
-    table.add_column("speed-up [95 %]" if more else "speed-up", justify="right", no_wrap=True)
-    # The only column that may be long, so the one that is folded.
-    table.add_column("verdict", ratio=1, min_width=_VERDICT_WIDTH)
-    for row in rows:
-        interval_of = (row.speedup_low, row.speedup_high) if more else (None, None)
-        table.add_row(
-            row.workload or "every workload",
-            _median(row) if more else milliseconds(row.p50_ms),
-            *([milliseconds(row.baseline_ms)] if more > 1 else []),
-            Text(speedup_with_interval(row.speedup, *interval_of)),
-            Text(_verdict(row, most)),
-        )
+    for number, (title, size) in enumerate(zip(columns, widths, strict=True)):
+        table.add_column(title, justify="right" if number else "left", min_width=size)
+    # The only column that may be long, so the one whose texts are wrapped.
+    table.add_column("verdict", max_width=max(room, _VERDICT_WIDTH))
+    for row, texts in zip(rows, zip(*columns.values(), strict=True), strict=True):
+        table.add_row(*map(Text, texts), Text(_verdict(row, most)))
     return table
+
+
+def _columns(rows: Sequence[Comparison], baseline: str, more: int) -> dict[str, list[str]]:
+    """Return the columns before the verdict: with 1 ``more`` they have intervals, with 2 also the baseline's times."""
+    columns = {"workload": [row.workload or "every workload" for row in rows]}
+    if not more:
+        columns["median ms"] = [milliseconds(row.p50_ms) for row in rows]
+        columns["speed-up"] = [speedup_with_interval(row.speedup, None, None) for row in rows]
+        return columns
+    columns["median ms [95 %]"] = [_median(row) for row in rows]
+    if more > 1:
+        columns[f"{baseline or 'baseline'} ms"] = [milliseconds(row.baseline_ms) for row in rows]
+    columns["speed-up [95 %]"] = [
+        speedup_with_interval(row.speedup, row.speedup_low, row.speedup_high) for row in rows
+    ]
+    return columns
 
 
 def _verdict(row: Comparison, most: int) -> str:
@@ -97,7 +103,6 @@ def _verdict(row: Comparison, most: int) -> str:
     return f"{text} ({', '.join(notes)})" if notes else text
 
 
-def _median(row: Comparison) -> Text:
-    # Text, because rich would read the brackets of an interval as markup.
+def _median(row: Comparison) -> str:
     bounds = interval(row.ci_low_ms, row.ci_high_ms, row.p50_ms)
-    return Text(f"{milliseconds(row.p50_ms)} {bounds}".rstrip())
+    return f"{milliseconds(row.p50_ms)} {bounds}".rstrip()
