@@ -26,7 +26,8 @@ def assert_one_line(done: subprocess.CompletedProcess[str], *parts: str) -> None
         assert part in lines[0]
 
 
-def test_run_prints_median_interval_baseline_and_verdict(kbt: Kbt) -> None:
+def test_run_prints_median_interval_baseline_and_verdict(kbt: Kbt, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "120")  # room for intervals
     done = kbt("run", "layer_norm/torch_compiled_layer_norm", *SMOKE)
 
     assert done.returncode == 0, done.stderr
@@ -35,7 +36,8 @@ def test_run_prints_median_interval_baseline_and_verdict(kbt: Kbt) -> None:
     assert re.search(r"\b(no verdict|busy machine)\b", " ".join(done.stdout.split()))
 
 
-def test_run_of_the_baseline_marks_it_as_the_baseline(kbt: Kbt) -> None:
+def test_run_of_the_baseline_marks_it_as_the_baseline(kbt: Kbt, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "120")  # room for intervals
     done = kbt("run", "layer_norm/impls/torch_layer_norm.md", *SMOKE)
 
     assert done.returncode == 0, done.stderr
