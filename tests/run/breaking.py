@@ -230,8 +230,8 @@ class Tree:
 
 
 def read_folder(folder: Path) -> dict[str, bytes]:
-    """Return the bytes of a site's files, without its manifest, which depends on the order of builds."""
-    paths = [path for path in folder.rglob("*") if path.is_file() and path.name != ".kbt-site.json"]
+    """Return the bytes of a site's files, without its manifest, which depends on the order of builds, and .gitignore."""
+    paths = [path for path in folder.rglob("[!.]*") if path.is_file()]
     return {path.relative_to(folder).as_posix(): path.read_bytes() for path in paths}
 
 
