@@ -209,7 +209,7 @@ def build_once(tree, *arguments):
     return tree.build("op", "--processes", "1", *arguments)
 
 
-@pytest.mark.parametrize("kilobytes", [280, 400, 700])
+@pytest.mark.parametrize("kilobytes", [550, 650, 950])
 def test_what_was_measured_in_one_process_is_kept_on_a_full_disk(small_disk, tmp_path, kilobytes):
     folder = small_disk(kilobytes)
     (folder / "tree").mkdir()
