@@ -167,19 +167,14 @@ def _missing_summaries(project: Project, result: BuildRun) -> dict[str, Summary]
     for operator, notebooks in by_operator.items():
         if not any("summary.json" in cell.artifacts for one in notebooks for cell in one.cells):
             summary = _summary_of_records(project, result, operator, notebooks)
-            if summary.devices:
+            if summary and summary.devices:
                 found[operator] = summary
     return found
 
 
 def _summary_of_records(
     project: Project, result: BuildRun, operator: str, notebooks: list[NotebookRun]
-) -> Summary:
-    # Loads numpy, which other builds do not need.
-    from kernels_bench_tools.summarize.combine import cell_sources
-    from kernels_bench_tools.summarize.rows import Source
-    from kernels_bench_tools.summarize.summary import summarize
-
+) -> Summary | None:
     needs = Needs(project=str(project.root), notebook=f"{operator}/{RESULTS}/", device=result.device)
     for notebook in notebooks:
         for cell in notebook.cells if f"/{IMPLEMENTATIONS}/" in f"/{notebook.path}" else ():
@@ -196,6 +191,13 @@ def _summary_of_records(
                 )
                 needs.cells.append(need)
     committed = sorted((project.root / operator / RESULTS / "records").glob("*/*.jsonl"))
+    if not needs.cells and not committed:
+        return None
+    # Loads numpy, which other builds do not need.
+    from kernels_bench_tools.summarize.combine import cell_sources
+    from kernels_bench_tools.summarize.rows import Source
+    from kernels_bench_tools.summarize.summary import summarize
+
     sources = [Source(records=read_committed(path, operator, "", ignore)) for path in committed]
     title = title_from_name(operator.rpartition("/")[2])
     return summarize(operator, title, [*cell_sources(needs, ignore), *sources])

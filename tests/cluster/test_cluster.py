@@ -180,9 +180,7 @@ def test_the_same_build_on_any_number_of_workers_gives_the_same_site(workspace, 
         assert sorted(there) == sorted(here)
         assert [name for name in here if here[name] != there[name]] == []
     scale(cluster, 2)
-    assert sorted(workspace.build(processes=2).started) == ["died.md:a", "n.md:b"], (
-        "the results serve locally"
-    )
+    assert workspace.build(processes=2).started == ["died.md:a"], "the other results serve locally"
 
 
 def test_a_cell_whose_worker_is_lost_runs_on_another_worker(workspace, cluster):
