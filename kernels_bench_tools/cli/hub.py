@@ -13,7 +13,7 @@ import typer
 
 from kernels_bench_tools.cli import FAILURE, INTERRUPTED, USER_MISTAKE
 from kernels_bench_tools.errors import KbtError
-from kernels_bench_tools.run.environment.base import PACKAGE_FOLDER
+from kernels_bench_tools.run.environment.base import with_package
 from kernels_bench_tools.schema.hub import BuildRequest, builds_folder
 
 MODULE = "kernels_bench_tools.hub.build"
@@ -84,10 +84,8 @@ def build(
         jobs=jobs or len(os.sched_getaffinity(0)),
     )
     # In a separate process, because the command does not import torch.
-    paths = [os.environ.get("PYTHONPATH", ""), str(PACKAGE_FOLDER.parent)]
-    variables = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
     command = [sys.executable, "-m", MODULE, msgspec.json.encode(request).decode()]
-    code = subprocess.run(command, env=variables, check=False).returncode
+    code = subprocess.run(command, env=with_package(os.environ), check=False).returncode
     if code not in {0, USER_MISTAKE, FAILURE, INTERRUPTED}:
         raise KbtError(
             "kbt hub build", f"its process ended with exit code {code}", "", "See its output above"

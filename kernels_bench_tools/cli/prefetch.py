@@ -18,7 +18,7 @@ from kernels_bench_tools.errors import KbtError, ProjectError
 from kernels_bench_tools.notebooks.document import read_notebook
 from kernels_bench_tools.notebooks.kernel_calls import find_kernel_calls
 from kernels_bench_tools.notebooks.project import find_project
-from kernels_bench_tools.run.environment.base import PACKAGE_FOLDER
+from kernels_bench_tools.run.environment.base import with_package
 from kernels_bench_tools.run.environment.variables import cache_variables
 from kernels_bench_tools.schema.hub import LOCK_FILE, FetchedKernel, KernelRequest
 
@@ -93,9 +93,7 @@ def _from_notebooks(trust: Sequence[str]) -> list[KernelRequest]:
 def _fetch(wanted: Sequence[KernelRequest], lock: Path) -> int:
     """Fetch in a separate process, because the command does not import torch; print a line for each."""
     # Unlike a cell, it gets all variables: a kernel that is not public needs the user's token.
-    variables = {**os.environ, **cache_variables(os.environ), "PYTHONUNBUFFERED": "1"}
-    paths = [variables.get("PYTHONPATH", ""), str(PACKAGE_FOLDER.parent)]
-    variables["PYTHONPATH"] = os.pathsep.join(path for path in paths if path)
+    variables = with_package({**os.environ, **cache_variables(os.environ), "PYTHONUNBUFFERED": "1"})
     variables.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
     command = [sys.executable, "-m", MODULE, str(lock.absolute())]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=variables) as process:

@@ -272,10 +272,8 @@ class LocalExecutor:
                     work_fd, task.cell.outputs, task.draft.artifacts, task.policy.artifact_limit, judged
                 )
             except OSError as error:  # usually a full disk; what was copied before is complete
-                collected, transient = (
-                    Collected(excess=f"its files cannot be kept: {error.strerror or error}"),
-                    True,
-                )
+                collected = Collected(excess=f"its files cannot be kept: {error.strerror or error}")
+                transient = True
         finally:
             os.close(work_fd)
         records = task.draft.artifacts.rglob("*.jsonl") if task.cell.measures else ()

@@ -194,9 +194,8 @@ class Session:
             shutil.rmtree(running.draft.folder, ignore_errors=True)
             raise
         run = Entry(running.draft.folder, result)
-        if (
-            result.status is Status.OK and not result.transient
-        ):  # kept in case the session is interrupted, or the disk is full
+        # Kept in case the session is interrupted, or the disk is full.
+        if result.status is Status.OK and not result.transient:
             run = self.cache.commit(running.draft, process_key(self.keys[cell], process), result)
         self._ended(cell, process, run)
 

@@ -14,7 +14,7 @@ import re
 import shutil
 import site
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -184,10 +184,7 @@ class CurrentEnvironment:
 
     def variables(self, home: Path) -> dict[str, str]:
         """Return the cell's variables, with this package on the import path."""
-        variables = cell_variables(os.environ, home)
-        paths = [path for path in variables.get("PYTHONPATH", "").split(os.pathsep) if path]
-        variables["PYTHONPATH"] = os.pathsep.join([*paths, str(PACKAGE_FOLDER.parent)])
-        return variables
+        return with_package(cell_variables(os.environ, home))
 
 
 CellEnvironment = UvEnvironment | CurrentEnvironment
@@ -249,6 +246,12 @@ def _uv_reason(errors: str, code: int) -> str:
     first = paragraph.split("\n\n")[0]
     words = " ".join(first.replace("error:", "").replace("cause:", ":").split()).replace(" :", ":")
     return words or f"uv ended with exit code {code}"
+
+
+def with_package(variables: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables for a process of this interpreter that imports this package, even if it is not installed."""
+    paths = [path for path in variables.get("PYTHONPATH", "").split(os.pathsep) if path]
+    return {**variables, "PYTHONPATH": os.pathsep.join([*paths, str(PACKAGE_FOLDER.parent)])}
 
 
 def packages_folder() -> Path:
