@@ -11,7 +11,6 @@ ROOT = Path(__file__).parents[2]
 
 AWAITING_MEASUREMENT: set[str] = {
     "cross_entropy/liger_cross_entropy",  # trainscale and backward
-    "layer_norm/quack_layer_norm",
     "rotary/liger_rotary",
 }
 """Implementations whose code was changed on purpose and which will be measured again, such as ``"rotary/triton_rotary"``."""
