@@ -29,21 +29,9 @@ from kernels_bench_tools.run.build import BuildOptions
 from kernels_bench_tools.run.build import build as run_notebooks
 from kernels_bench_tools.run.environment.base import ignore_folder
 from kernels_bench_tools.run.locks import project_lock
-from kernels_bench_tools.schema.build import (
-    IMPLEMENTATIONS,
-    RESULTS,
-    BuildRun,
-    Need,
-    Needs,
-    NotebookRun,
-    Prose,
-    Unfinished,
-    operator_of,
-)
-from kernels_bench_tools.schema.record import Status
-from kernels_bench_tools.schema.record_io import ignore, is_plain, read_committed
-from kernels_bench_tools.schema.summary import Report, Summary
-from kernels_bench_tools.text import title_from_name
+from kernels_bench_tools.schema.build import BuildRun, Prose, Unfinished
+from kernels_bench_tools.schema.summary import Report
+from kernels_bench_tools.summarize.missing import missing_summaries
 
 SITE = "site"
 """The report's folder in a project; made with a ``.gitignore``, so that its files do not make the checkout dirty."""
@@ -128,7 +116,7 @@ def build_report(
         ) -> Published:
             if output is None and not site.exists():
                 ignore_folder(site)
-            missing = _missing_summaries(project, results)
+            missing = missing_summaries(project.root, results)
             return publish(project.root, results, site, previous, missing, unfinished)
 
         with make_progress(verbose=verbose) as progress:
@@ -152,55 +140,6 @@ def build_report(
     for text in html_advice(project, prose):
         note(text)
     return result, published
-
-
-def _missing_summaries(project: Project, result: BuildRun) -> dict[str, Summary]:
-    """Return summaries, by folder, of the operators whose combine cells wrote none but which have records.
-
-    These are operators of other tools, whose combine cells draw figures only, and those whose combine cell failed.
-    """
-    by_operator: dict[str, list[NotebookRun]] = {}
-    for notebook in result.notebooks:
-        if operator := operator_of(notebook.path):
-            by_operator.setdefault(operator, []).append(notebook)
-    found = {}
-    for operator, notebooks in by_operator.items():
-        if not any("summary.json" in cell.artifacts for one in notebooks for cell in one.cells):
-            summary = _summary_of_records(project, result, operator, notebooks)
-            if summary and summary.devices:
-                found[operator] = summary
-    return found
-
-
-def _summary_of_records(
-    project: Project, result: BuildRun, operator: str, notebooks: list[NotebookRun]
-) -> Summary | None:
-    needs = Needs(project=str(project.root), notebook=f"{operator}/{RESULTS}/", device=result.device)
-    for notebook in notebooks:
-        for cell in notebook.cells if f"/{IMPLEMENTATIONS}/" in f"/{notebook.path}" else ():
-            path = next((path for name, path in cell.artifacts.items() if name.endswith(".jsonl")), "")
-            if path and cell.status is not None and not is_plain(project.root / path):
-                need = Need(
-                    notebook=notebook.path,
-                    cell=cell.id,
-                    front=notebook.front,
-                    # How its process failed is among the records.
-                    status=Status.OK if cell.workloads else cell.status,
-                    reason="" if cell.workloads else cell.reason,
-                    directory=str((project.root / path).parent),
-                )
-                needs.cells.append(need)
-    committed = sorted((project.root / operator / RESULTS / "records").glob("*/*.jsonl"))
-    if not needs.cells and not committed:
-        return None
-    # Loads numpy, which other builds do not need.
-    from kernels_bench_tools.summarize.combine import cell_sources
-    from kernels_bench_tools.summarize.rows import Source
-    from kernels_bench_tools.summarize.summary import summarize
-
-    sources = [Source(records=read_committed(path, operator, "", ignore)) for path in committed]
-    title = title_from_name(operator.rpartition("/")[2])
-    return summarize(operator, title, [*cell_sources(needs, ignore), *sources])
 
 
 def run_cells(

@@ -14,13 +14,12 @@ from pathlib import Path
 import msgspec
 import psutil
 
-from kernels_bench_tools.cli.build import _missing_summaries
 from kernels_bench_tools.file_io import read_struct
-from kernels_bench_tools.notebooks.project import find_project
 from kernels_bench_tools.report.site import publish
 from kernels_bench_tools.run.cache.entry import StoredResult, read_entry
 from kernels_bench_tools.schema.build import BuildRun, CellRun
 from kernels_bench_tools.schema.record import Status
+from kernels_bench_tools.summarize.missing import missing_summaries
 
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT))
@@ -225,7 +224,7 @@ class Tree:
     def _publish(self, run: BuildRun) -> dict[str, bytes]:
         output = self.folder / "site"
         shutil.rmtree(output, ignore_errors=True)
-        publish(self.root, run, output, None, _missing_summaries(find_project(self.root), run))
+        publish(self.root, run, output, None, missing_summaries(self.root, run))
         return read_folder(output)
 
 

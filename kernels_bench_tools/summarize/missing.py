@@ -1,0 +1,78 @@
+"""Summaries of operators without one: their combine cells have not run yet, failed, or draw figures only."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from kernels_bench_tools.schema.build import (
+    IMPLEMENTATIONS,
+    RESULTS,
+    BuildRun,
+    FrontMatter,
+    Need,
+    Needs,
+    NotebookRun,
+    operator_of,
+)
+from kernels_bench_tools.schema.record import Status
+from kernels_bench_tools.schema.record_io import ignore, is_plain, read_committed
+from kernels_bench_tools.schema.summary import Summary
+from kernels_bench_tools.text import title_from_name
+
+
+def missing_summaries(root: Path, build: BuildRun) -> dict[str, Summary]:
+    """Return a summary, by folder, of each operator of a project without one whose cells or committed files have records."""
+    by_operator: dict[str, list[NotebookRun]] = {}
+    for notebook in build.notebooks:
+        if operator := operator_of(notebook.path):
+            by_operator.setdefault(operator, []).append(notebook)
+    found = {}
+    for operator, notebooks in by_operator.items():
+        if not any("summary.json" in cell.artifacts for one in notebooks for cell in one.cells):
+            needs = Needs(project=str(root), notebook=f"{operator}/{RESULTS}/", device=build.device)
+            summary = _summary(root, operator, needs, [one for one in notebooks if _measures(one)])
+            if summary and summary.devices:
+                found[operator] = summary
+    return found
+
+
+def _measures(notebook: NotebookRun) -> bool:
+    return f"/{IMPLEMENTATIONS}/" in f"/{notebook.path}"
+
+
+def _summary(root: Path, operator: str, needs: Needs, notebooks: Sequence[NotebookRun]) -> Summary | None:
+    needs.cells = [need for one in notebooks for need in _needs(root, one)]
+    committed = sorted((root / operator / RESULTS / "records").glob("*/*.jsonl"))
+    if not needs.cells and not committed:
+        return None
+    # Loads numpy, which other builds do not need.
+    from kernels_bench_tools.summarize.combine import cell_sources
+    from kernels_bench_tools.summarize.rows import Source
+    from kernels_bench_tools.summarize.summary import summarize
+
+    fronts: Mapping[str, FrontMatter] = {Path(one.path).stem: one.front for one in notebooks}
+    sources = [
+        Source(records=read_committed(path, operator, "", ignore), front=fronts.get(path.stem))
+        for path in committed
+    ]
+    title = title_from_name(operator.rpartition("/")[2])
+    return summarize(operator, title, [*cell_sources(needs, ignore), *sources])
+
+
+def _needs(root: Path, notebook: NotebookRun) -> list[Need]:
+    found = []
+    for cell in notebook.cells:
+        path = next((path for name, path in cell.artifacts.items() if name.endswith(".jsonl")), "")
+        if path and cell.status is not None and not is_plain(root / path):
+            need = Need(
+                notebook=notebook.path,
+                cell=cell.id,
+                front=notebook.front,
+                # How its process failed is among the records.
+                status=Status.OK if cell.workloads else cell.status,
+                reason="" if cell.workloads else cell.reason,
+                directory=str((root / path).parent),
+            )
+            found.append(need)
+    return found
