@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import subprocess
 import sys
@@ -73,6 +74,9 @@ def build(
     an interruption or an edit, it compiles what is missing or changed. Functions whose files are left out raise an
     error when they are called. Exits with 1 if a kernel does not compile.
     """
+    for package, advice in (("torch", "Install torch"), ("kernels", "Install kernels-bench-tools[hub]")):
+        if importlib.util.find_spec(package) is None:
+            raise KbtError("kbt hub build", f"the package {package} is not installed", "", advice)
     folder = output.absolute() if output else builds_folder(Path.cwd())
     request = BuildRequest(
         sources=sources,

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from kernels_bench_tools.cli import hub
 from kernels_bench_tools.errors import KbtError
 from kernels_bench_tools.hub import HubStatus, source
 from kernels_bench_tools.hub.build.compilers import Compilers
@@ -359,6 +360,18 @@ def test_what_cannot_be_built_is_said_in_one_line(
 def test_a_missing_compiler_is_named(different: dict[str, str], message: str) -> None:
     with pytest.raises(KbtError, match=message):
         compilers(**different).check("scale", "cuda", CudaGeneral())
+
+
+@pytest.mark.parametrize("package", ["torch", "kernels"])
+def test_a_missing_package_is_named_before_anything_is_compiled(
+    package: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, package, None)
+
+    with pytest.raises(KbtError, match=f"the package {package} is not installed"):
+        hub.build([str(make_source(tmp_path, build=NOARCH))], output=tmp_path / "builds")
+
+    assert not (tmp_path / "builds").exists()
 
 
 def test_the_command_builds_into_the_projects_folder(place: Place) -> None:
