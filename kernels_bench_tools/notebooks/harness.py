@@ -13,17 +13,18 @@ import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kernels_bench_tools.errors import ProjectError
-from kernels_bench_tools.notebooks.header import uv_settings
+from kernels_bench_tools.notebooks.header import parse_requirement, uv_settings
+
+if TYPE_CHECKING:
+    from packaging.requirements import Requirement
 
 PACKAGE = "kernels-bench-tools"
 EXPECTED = f'"{PACKAGE}==0.1.0", {{ path = "." }} or {{ git = "https://…", rev = "…" }}'
 
 _NAME = r"kernels[-_.]bench[-_.]tools"
-_OURS = re.compile(rf"\s*{_NAME}\s*(?:\[(?P<extras>[^]]*)\])?\s*(?P<rest>(?![\w.-]).*)", re.IGNORECASE)
-_REST = re.compile(r"((===?|~=|!=|[<>]=?)\s*[\w.*+!-]+\s*,?\s*)*(@\s*\S+\s*)?(;.*)?")
 _STRING = re.compile(r"(?P<quote>[\"'])(?P<text>(?:(?!(?P=quote)).)*)(?P=quote)(?!\s*=)")
 _ENTRY = re.compile(rf"#\s*([\"']?){_NAME}\1\s*=", re.IGNORECASE)
 _TABLE = re.compile(r"#\s*\[")
@@ -74,11 +75,9 @@ class Harness:
 
 def read_harness(where: str, value: object) -> Harness:
     """Return the harness that ``[tool.kbt] harness`` names; another value is a ``ProjectError``."""
-    if isinstance(value, str):
-        match = _OURS.fullmatch(value)
-        if match and _REST.fullmatch(match["rest"].strip()):
-            return Harness(value.strip())
-    elif isinstance(value, dict) and not value.keys() - {*_KEYS} and len(value.keys() & {*_ORIGINS}) == 1:
+    if isinstance(value, str) and _requirement(value):
+        return Harness(value.strip())
+    if isinstance(value, dict) and not value.keys() - {*_KEYS} and len(value.keys() & {*_ORIGINS}) == 1:
         kinds = {key: bool if key == "editable" else str for key in value}
         if all(isinstance(one, kinds[key]) and one != "" for key, one in value.items()):
             return Harness(source=value)
@@ -88,8 +87,8 @@ def read_harness(where: str, value: object) -> Harness:
 def parse_harness(text: str, root: Path) -> Harness:
     """Return the harness that a user names: a requirement, the URL of a git repository or wheel, or a path."""
     where = f"--harness {text}"
-    if _OURS.fullmatch(text):
-        return read_harness(where, text)
+    if _requirement(text):
+        return Harness(text)
     if "://" in text:
         url, at, revision = text.removeprefix("git+").rpartition("@")
         if not at or "/" in revision or "://" not in url:  # the @ of a user's name, or none
@@ -117,13 +116,13 @@ def harness_lines(lines: Sequence[str], source: Mapping[str, Any], requirement: 
     header = _parse(lines)
     listed = header.get("dependencies")
     listed = listed if isinstance(listed, list) else []
-    found = [(one, match) for one in listed if isinstance(one, str) and (match := _OURS.fullmatch(one))]
+    found = {one: ours for one in listed if isinstance(one, str) and (ours := _requirement(one))}
     if len(found) != 1:
         return list(lines)
     if not isinstance(uv_settings(header).get("sources", {}), dict):
         return None
-    before, match = found[0]
-    after = _with_extras(requirement, match["extras"] or "")
+    [(before, ours)] = found.items()
+    after = _with_extras(requirement, ours.extras)
     expected = copy.deepcopy(header)
     expected["dependencies"][listed.index(before)] = after
     sources = expected.setdefault("tool", {}).setdefault("uv", {}).setdefault("sources", {})
@@ -142,16 +141,19 @@ def harness_lines(lines: Sequence[str], source: Mapping[str, Any], requirement: 
         return None
 
 
-def _with_extras(requirement: str, extras: str) -> str:
+def _requirement(text: str) -> Requirement | None:
+    """Return a requirement of this package; None if the text is another one, or none."""
+    found = parse_requirement(text)
+    return found if found and re.fullmatch(_NAME, found.name, re.IGNORECASE) else None
+
+
+def _with_extras(requirement: str, extras: set[str]) -> str:
     """Return the requirement with these extras beside its own."""
-    match = _OURS.fullmatch(requirement)
-    assert match is not None
-    names = dict.fromkeys(
-        one.strip() for one in f"{match['extras'] or ''},{extras}".split(",") if one.strip()
-    )
-    if not names or not extras.strip():
+    found = _requirement(requirement)
+    if found is None or extras <= found.extras:
         return requirement
-    return f"{PACKAGE}[{','.join(names)}]{match['rest']}"
+    found.extras |= extras
+    return str(found)
 
 
 def _with_dependency(line: str, before: str, after: str) -> str:

@@ -8,9 +8,12 @@ import re
 import tomllib
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kernels_bench_tools.text import did_you_mean
+
+if TYPE_CHECKING:
+    from packaging.requirements import Requirement
 
 EXCLUDE_NEWER = "exclude-newer"
 """The setting of uv that pins a resolution by date."""
@@ -55,11 +58,6 @@ _UV_KEYS = (
 _FIRST = "# /// script"
 _MARK = re.compile(r"(?m)^[ \t]*#[ \t]*/{2,4}[ \t]*(?P<word>[a-z]+)[ \t]*$", re.IGNORECASE)
 """A line that is meant to be the first of a header."""
-_VERSIONS = re.compile(r"\s*(~=|===?|!=|<=?|>=?)\s*\d+(\.\d+)*(\.\*|(a|b|rc|\.?dev|\.?post)\d+)?\s*")
-_REQUIREMENT = re.compile(
-    r"\s*[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?\s*(\[[A-Za-z0-9._,\s-]*\])?\s*"
-    r"(@\s*\S+|\(?\s*((~=|===?|!=|<=?|>=?)\s*[\w.*+!-]+\s*,?\s*)*\)?)\s*(;.+)?"
-)
 _BLOCK = re.compile(r"(?m)^# /// script[ \t]*$\n(?P<content>(?:^#(?:| .*)$\n)+?)^# ///[ \t]*$")
 
 
@@ -101,7 +99,7 @@ def split_header(code: str) -> tuple[str, str]:
 
 def header_problems(code: str, deps: Sequence[str] = ()) -> Iterator[HeaderProblem]:
     """Yield what uv would not understand in a script's header, or silently leave out; and in a cell's ``deps=``."""
-    yield from (_wrong_requirement(0, one) for one in deps if not _REQUIREMENT.fullmatch(one))
+    yield from (_wrong_requirement(0, one) for one in deps if not parse_requirement(one))
     block = _BLOCK.search(code + "\n")
     if block is None:
         meant = (mark for mark in _MARK.finditer(code) if did_you_mean(mark["word"].lower(), ["script"]))
@@ -131,7 +129,7 @@ def header_problems(code: str, deps: Sequence[str] = ()) -> Iterator[HeaderProbl
         if hint := did_you_mean(key, _UV_KEYS):  # uv may have others
             yield HeaderProblem(number(key), f"unknown key {key!r} in [tool.uv] of the header", "", hint)
     python = header.get("requires-python", ">=3")
-    if not isinstance(python, str) or not all(map(_VERSIONS.fullmatch, python.split(","))):
+    if not isinstance(python, str) or not _is_specifier(python):
         what = f"requires-python is {python!r}"
         yield HeaderProblem(number("requires-python"), what, 'Versions such as ">=3.11"')
     packages = header.get("dependencies", [])
@@ -140,9 +138,29 @@ def header_problems(code: str, deps: Sequence[str] = ()) -> Iterator[HeaderProbl
         yield HeaderProblem(number("dependencies"), what, 'A list of texts such as ["numpy", "torch==2.8.0"]')
         return
     for one in packages:
-        if not _REQUIREMENT.fullmatch(one):
+        if not parse_requirement(one):
             at = next((at for at, line in enumerate(lines, 1) if one in line), 0)
             yield _wrong_requirement(first + at, one)
+
+
+def parse_requirement(text: str) -> Requirement | None:
+    """Return a requirement such as ``torch==2.8.0``; None if the text is none."""
+    from packaging.requirements import InvalidRequirement, Requirement  # a build that runs nothing needs none
+
+    try:
+        return Requirement(text)
+    except InvalidRequirement:
+        return None
+
+
+def _is_specifier(text: str) -> bool:
+    from packaging.specifiers import InvalidSpecifier, SpecifierSet
+
+    try:
+        SpecifierSet(text)
+    except InvalidSpecifier:
+        return False
+    return True
 
 
 def _wrong_requirement(line: int, text: str) -> HeaderProblem:
