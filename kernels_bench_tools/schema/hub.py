@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-import tomllib
-from contextlib import suppress
 from pathlib import Path
 
 import msgspec
+
+from kernels_bench_tools.schema.settings import find_settings
 
 LOCK_FILE = "kernels.lock"
 LOCK_VARIABLE = "KBT_KERNELS_LOCK"
@@ -92,12 +92,11 @@ def builds_folder(start: Path) -> Path:
     The project's is ``hub_builds`` in its ``[tool.kbt]``. Relative paths are relative to the project's root.
     """
     parents = (start, *start.parents)
-    root = next((one for one in parents if any((one / mark).exists() for mark in _ROOT_MARKS)), start)
-    settings = {}
-    with suppress(OSError, tomllib.TOMLDecodeError):
-        settings = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))
-    named = settings.get("tool", {}).get("kbt", {}).get("hub_builds")
-    return root / Path(os.environ.get(BUILDS_VARIABLE) or named or BUILDS_FOLDER).expanduser()
+    nearest = next((one for one in parents if any((one / mark).exists() for mark in _ROOT_MARKS)), start)
+    root, settings = find_settings(start) or (nearest, {})
+    return (
+        root / Path(os.environ.get(BUILDS_VARIABLE) or settings.get("hub_builds", BUILDS_FOLDER)).expanduser()
+    )
 
 
 def described_builds(folder: Path) -> dict[str, list[Path]]:
