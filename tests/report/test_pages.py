@@ -331,17 +331,20 @@ def test_a_row_of_one_process_says_so_and_is_no_headline_figure(sample, read_pag
     assert not [one for one in front.elements("strong") if "×" in text_of(one)]
 
 
-def test_a_row_that_was_measured_separately_is_no_headline_figure(sample, read_page):
+@pytest.mark.parametrize(("low", "shown"), [(None, ", measured separately"), (1.55, ", 1.62×")])
+def test_a_row_that_was_measured_separately_is_a_headline_figure_if_it_has_an_interval(
+    sample, read_page, low, shown
+):
     file = sample.artifact("summary.json")
     report = msgspec.json.decode(file.read_bytes(), type=Summary)
     row = next(row for row in report.devices[0].rows if row.implementation == "triton_layer_norm")
-    row.points[-1].verdict = Verdict.SEPARATE
+    row.points[-1].verdict, row.speedup_low = Verdict.SEPARATE, low
     file.write_bytes(msgspec.json.encode(report))
     publish(sample.root, sample.build, sample.root / "site")
 
     front = read_page(sample.root / "site", "index.html")
-    shown = [text_of(line) for line in front.elements("p") if "Triton layer norm" in text_of(line)]
-    assert any(line.startswith("Triton layer norm, measured separately") for line in shown)
+    lines = [text_of(line) for line in front.elements("p") if "Triton layer norm" in text_of(line)]
+    assert any(line.startswith(f"Triton layer norm{shown}") for line in lines), lines
 
 
 def test_a_headline_figure_has_its_interval_as_a_tooltip(pages):
