@@ -22,12 +22,12 @@ ODD_SHAPES = ((3, 5, 1000), (2, 3, 769))
 Sizes = tuple[tuple[int, int, int], ...]
 
 
-def reference(x: Tensor, weight: Tensor, residual: Tensor | None = None) -> Outputs:
+def reference(x: Tensor, weight: Tensor, residual: Tensor | None = None, eps: float = EPSILON) -> Outputs:
     """Return ``h / sqrt(mean(h²) + eps) * weight`` of ``h = x``; with a residual, of ``h = x + residual``, and ``h``."""
     if residual is None:
-        return torch.nn.functional.rms_norm(x, x.shape[-1:], weight, EPSILON)
+        return torch.nn.functional.rms_norm(x, x.shape[-1:], weight, eps)
     hidden = x + residual
-    return torch.nn.functional.rms_norm(hidden, x.shape[-1:], weight, EPSILON), hidden
+    return torch.nn.functional.rms_norm(hidden, x.shape[-1:], weight, eps), hidden
 
 
 def make_inputs(workload: Workload, device: str, seed: int) -> Inputs:
