@@ -5,7 +5,8 @@
     ├── NotebookError        a notebook: front matter, fences, attributes, needs
     ├── RecordError          a record or a file of records
     ├── OperatorError        an operator or its workloads
-    └── SuiteError           a suite's definition
+    ├── SuiteError           a suite's definition
+    └── ModelError           a model's configuration
     Unsupported              an implementation cannot run here; a row in the report, not an error
 
 Every message reads ``where: what is wrong. Expected: what would be right. What to do.``
@@ -52,6 +53,10 @@ class OperatorError(KbtError):
 
 class SuiteError(KbtError):
     """A suite does not exist, or its file is not valid."""
+
+
+class ModelError(KbtError):
+    """A model does not exist, its configuration is not supported, or it cannot be split as asked."""
 
 
 class Unsupported(Exception):  # noqa: N818 - an outcome that the report shows, not an error

@@ -13,6 +13,7 @@ LAYERS = {
     "operators": "MEASURE",
     "hub": "MEASURE",
     "selfcheck": "MEASURE",
+    "tasks": "MEASURE",
     "summarize": "SUMMARIZE",
     "notebooks": "RUN",
     "run": "RUN",

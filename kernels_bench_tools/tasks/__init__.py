@@ -1,0 +1,1 @@
+"""Tasks that come from the configurations of production models. Only ``tasks.baseline`` imports torch."""
