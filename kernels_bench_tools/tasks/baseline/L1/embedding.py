@@ -1,0 +1,14 @@
+"""Rows of an embedding matrix."""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+from torch.nn import functional
+
+
+class Embedding(nn.Module):
+    """Look up rows of a weight that another module owns, as vLLM's ``UnquantizedEmbeddingMethod`` does."""
+
+    def forward(self, input_ids: Tensor, weight: Tensor) -> Tensor:
+        """Return (tokens, hidden_size) of (tokens,) and (rows, hidden_size)."""
+        return functional.embedding(input_ids, weight)

@@ -1,0 +1,14 @@
+"""Products of consecutive groups of rows with one matrix each."""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+from torch.nn import functional
+
+
+class MoEGroupedGemm(nn.Module):
+    """Multiply each expert's rows by its weight, like vLLM's ``invoke_fused_moe_kernel``."""
+
+    def forward(self, x: Tensor, weight: Tensor, ends: Tensor) -> Tensor:
+        """Return (rows, n) of (rows, k), (experts, n, k) and where the rows of each expert end (experts,), int32."""
+        return functional.grouped_mm(x, weight.transpose(1, 2), offs=ends)

@@ -1,0 +1,58 @@
+"""Rotary position embedding."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+from kernels_bench_tools.operators import rotary
+from kernels_bench_tools.tasks.config import RopeScaling
+
+
+class RotaryEmbedding(nn.Module):
+    """Rotate the halves of every head by the angle of its token's position.
+
+    Differs from vLLM: ``rope_scaling`` instead of a subclass, no ``rotary_dim``, ``is_neox_style`` and ``dtype``.
+    """
+
+    cos_sin_cache: Tensor
+
+    def __init__(
+        self,
+        head_size: int,
+        *,
+        max_position_embeddings: int,
+        base: float,
+        rope_scaling: RopeScaling | None = None,
+    ) -> None:
+        super().__init__()
+        self.head_size = head_size
+        frequency = 1 / base ** (torch.arange(0, head_size, 2, dtype=torch.float32) / head_size)
+        if rope_scaling:
+            frequency = _stretched(frequency, rope_scaling)
+        angle = torch.outer(torch.arange(max_position_embeddings, dtype=torch.float32), frequency)
+        cache = torch.cat((angle.cos(), angle.sin()), dim=-1).to(torch.get_default_dtype())
+        self.register_buffer("cos_sin_cache", cache, persistent=False)
+
+    def forward(self, positions: Tensor, query: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:
+        """Return query and key (tokens, heads * head_size), rotated; ``positions`` is (tokens,)."""
+        cos, sin = self.cos_sin_cache[positions].chunk(2, dim=-1)
+        query, key = rotary.reference(self._heads(query), self._heads(key), cos, sin)
+        return query[0].flatten(1), key[0].flatten(1)
+
+    def _heads(self, x: Tensor) -> Tensor:
+        """Return (1, tokens, heads, head_size)."""
+        return x.unflatten(-1, (-1, self.head_size))[None]
+
+
+def _stretched(frequency: Tensor, scaling: RopeScaling) -> Tensor:
+    """Return Llama 3's frequencies: long waves stretched by ``factor``, short ones kept, and those between blended.
+
+    Source: ``rope_type`` "llama3" of Hugging Face transformers, whose formula a test compares.
+    """
+    turns = scaling.original_max_position_embeddings * frequency / (2 * math.pi)
+    low, high = scaling.low_freq_factor, scaling.high_freq_factor
+    kept = ((turns - low) / (high - low)).clamp(0, 1)
+    return frequency * (kept + (1 - kept) / scaling.factor)

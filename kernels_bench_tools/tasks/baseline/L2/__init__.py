@@ -1,0 +1,1 @@
+"""Blocks of several kernels."""

@@ -1,0 +1,1 @@
+"""Embeddings whose rows are split over the ranks."""

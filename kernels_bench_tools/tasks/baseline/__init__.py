@@ -1,0 +1,10 @@
+"""Modules of production models on four levels, with the interfaces of vLLM, computed with torch.
+
+    L1  one kernel: the project's operators, and matrix products, embedding, cache and routing
+    L2  blocks: parallel linear layers, attention, feed-forward layers, mixtures of experts
+    L3  decoder layers
+    L4  whole models
+
+A level imports lower ones and itself. Each module file defines one class, so that its imports are those of the class.
+Tokens of all sequences of a batch are rows of one matrix, as in vLLM: (tokens, hidden_size).
+"""
