@@ -67,6 +67,12 @@ def test_only_the_first_rank_of_a_row_parallel_layer_adds_the_bias() -> None:
     torch.testing.assert_close(sum(parts), whole(x)[0])
 
 
+@pytest.mark.parametrize(("kv_heads", "size"), [(8, 3), (2, 3)])
+def test_heads_of_keys_that_cannot_be_shared_evenly_are_refused(kv_heads: int, size: int) -> None:
+    with tensor_parallel(0, size), pytest.raises(ValueError, match="is not a multiple of"):
+        QKVParallelLinear(8, 2, 24, kv_heads)
+
+
 def test_a_norm_uses_its_epsilon_and_returns_the_sum_with_a_residual() -> None:
     x, residual = torch.randn(3, 8), torch.randn(3, 8)
     norm = filled(RMSNorm(8, eps=0.5))

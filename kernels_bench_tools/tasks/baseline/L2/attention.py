@@ -16,7 +16,7 @@ from kernels_bench_tools.tasks.config import ModelConfig
 
 
 class LlamaAttention(nn.Module):
-    """Attend to this sequence's tokens in the cache, with this rank's heads.
+    """Attend to the earlier tokens of each sequence in the cache, with this rank's heads.
 
     Differs from vLLM: ``rotary_emb`` is given, ``qk_norm`` as in its ``Qwen3Attention``, and the cache is an attribute.
     """

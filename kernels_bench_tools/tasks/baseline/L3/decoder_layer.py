@@ -10,7 +10,7 @@ from kernels_bench_tools.tasks.config import ModelConfig
 
 
 class DecoderLayer(nn.Module):
-    """Attention and a feed-forward layer, each after a norm; subclasses define the latter, as in no class of vLLM."""
+    """Attention and a feed-forward layer, each after a norm; subclasses define the latter. vLLM has no such class."""
 
     def __init__(self, config: ModelConfig, rotary_emb: nn.Module) -> None:
         super().__init__()

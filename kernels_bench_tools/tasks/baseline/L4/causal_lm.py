@@ -25,7 +25,7 @@ _EXPERT_SHARDS = {"gate_proj": "w1", "up_proj": "w3", "down_proj": "w2"}
 
 
 class CausalLM(nn.Module):
-    """A model that predicts the next token; subclasses choose the layers, as in no class of vLLM."""
+    """A model that predicts the next token; subclasses choose the layers. vLLM has no such class."""
 
     def __init__(
         self, config: ModelConfig, layer_type: Callable[[ModelConfig, nn.Module], DecoderLayer]

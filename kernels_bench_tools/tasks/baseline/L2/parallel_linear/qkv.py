@@ -29,8 +29,10 @@ class QKVParallelLinear(ColumnParallelLinear):
         total_num_kv_heads = total_num_kv_heads or total_num_heads
         self.head_size = head_size
         self.num_heads = divide(total_num_heads, tp_size)
-        self.num_kv_head_replicas = max(1, divide(max(tp_size, total_num_kv_heads), total_num_kv_heads))
-        self.num_kv_heads = max(1, total_num_kv_heads // tp_size)
+        if total_num_kv_heads < tp_size:
+            self.num_kv_heads, self.num_kv_head_replicas = 1, divide(tp_size, total_num_kv_heads)
+        else:
+            self.num_kv_heads, self.num_kv_head_replicas = divide(total_num_kv_heads, tp_size), 1
         heads = self.num_heads + 2 * self.num_kv_heads
         super().__init__(hidden_size, heads * tp_size * head_size, bias, skip_bias_add=skip_bias_add)
 
