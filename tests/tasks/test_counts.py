@@ -7,10 +7,12 @@ import pytest
 import torch
 from torch import nn
 
+from kernels_bench_tools.schema.model import read_model_tasks
 from kernels_bench_tools.tasks.baseline.build import build_model
 from kernels_bench_tools.tasks.baseline.forward_context import plan_batch, set_forward_context
 from kernels_bench_tools.tasks.baseline.L4.causal_lm import CausalLM
 from kernels_bench_tools.tasks.config import ModelConfig, config_keys, load_config
+from kernels_bench_tools.tasks.derive import derive
 
 PARAMETERS = {
     "llama-3.2-1b": 1_235_814_400,
@@ -70,23 +72,42 @@ def leaf_calls(model: nn.Module, calls: Counter[str]) -> dict[str, int]:
 
 
 @pytest.mark.parametrize("key", sorted(PARAMETERS))
-def test_a_model_has_the_published_parameters_and_calls_each_kernel_as_often_as_its_layers_say(
+def test_the_committed_tasks_are_those_of_the_modules_with_the_published_parameters_and_calls(
     key: str,
 ) -> None:
-    config = load_config(key)
-    model = build_model(config)
-    model.allocate_kv_cache(3)
-    calls = count_calls(model)
+    config, found = load_config(key), derive(key)
 
-    assert sum(parameter.numel() for parameter in model.parameters()) == PARAMETERS[key]
-    for phase in ("decode", "prefill"):
-        calls.clear()
-        output = run(model, *PHASES[phase])
-        assert output.shape == (sum(PHASES[phase][0]), config.vocab_size)
-        assert output.dtype == torch.bfloat16
-        assert leaf_calls(model, calls) == expected_calls(config, phase)
-    assert calls["Linear"] == LINEAR.get(key, calls["Linear"] - 1) + 1
-    assert calls["RMSNorm"] == NORMS.get(key, calls["RMSNorm"])
+    assert found == read_model_tasks(key), "python -m kernels_bench_tools.tasks.derive"
+    assert found.parameters == PARAMETERS[key]
+    for phase in found.phases:
+        calls: Counter[str] = Counter()
+        for task in phase.tasks:
+            calls[task.module] += task.calls if task.level == 1 else 0
+        assert +calls == expected_calls(config, phase.name.partition("-")[0])
+        assert calls["Linear"] == LINEAR.get(key, calls["Linear"] - 1) + 1
+        assert calls["RMSNorm"] == NORMS.get(key, calls["RMSNorm"])
+        assert [task.calls for task in phase.tasks if task.level == 4] == [1, 1]
+
+
+@pytest.mark.parametrize(
+    ("key", "module", "inputs", "calls", "path"),
+    [
+        (
+            "llama-3.1-8b",
+            "Linear",
+            ["x bfloat16[2048, 4096]", "weight bfloat16[28672, 4096]"],
+            32,
+            "model.layers.*.mlp.gate_up_proj.linear",
+        ),
+        ("llama-3.1-8b", "RMSNorm", ["x bfloat16[2048, 4096]"], 1, "model.layers.*.input_layernorm"),
+        ("qwen3-8b", "RMSNorm", ["x bfloat16[2048, 8, 128]"], 36, "model.layers.*.self_attn.k_norm"),
+    ],
+)
+def test_a_task_has_the_shapes_of_its_inputs_and_where_it_is_called(key, module, inputs, calls, path) -> None:
+    tasks = read_model_tasks(key).phase("prefill-2048").tasks
+
+    [found] = [task for task in tasks if (task.module, task.inputs) == (module, inputs)]
+    assert (found.level, found.calls, found.paths) == (1, calls, [path])
 
 
 def test_every_model_of_this_package_has_a_published_count() -> None:

@@ -1,0 +1,63 @@
+"""What the forward passes of models consist of: derived from their modules by ``tasks.derive``, read by the command."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+
+from kernels_bench_tools.errors import ModelError
+from kernels_bench_tools.text import did_you_mean
+
+DERIVED = Path(__file__).parents[1] / "tasks" / "derived"
+
+
+class ModelTask(msgspec.Struct, kw_only=True):
+    """Calls of one class of modules with inputs of the same shapes and types."""
+
+    level: int
+    """1 for single kernels, 2 for blocks, 3 for decoder layers, 4 for whole models."""
+    module: str
+    inputs: list[str]
+    """Tensors by argument, such as ``x bfloat16[2048, 4096]``."""
+    calls: int
+    """Per forward pass."""
+    paths: list[str]
+    """The modules that are called, with ``*`` for the number of the layer."""
+
+
+class Phase(msgspec.Struct, kw_only=True):
+    """A forward pass of a batch."""
+
+    name: str
+    sequences: int
+    tokens: int
+    """New tokens of each sequence."""
+    context: int
+    """All tokens of each sequence, with the new ones."""
+    tasks: list[ModelTask]
+
+
+class ModelTasks(msgspec.Struct, kw_only=True):
+    """The tasks of a model; in the file ``derived/<model>.json``."""
+
+    model: str
+    source: str
+    """Where its configuration is from."""
+    parameters: int
+    phases: list[Phase]
+
+    def phase(self, name: str) -> Phase:
+        """Return the phase of this name; raise ``ModelError`` if there is none."""
+        names = [phase.name for phase in self.phases]
+        if name not in names:
+            raise ModelError(f"--phase {name}", "is not a phase", ", ".join(names), did_you_mean(name, names))
+        return self.phases[names.index(name)]
+
+
+def read_model_tasks(model: str) -> ModelTasks:
+    """Return the tasks of a model such as ``llama-3.1-8b``; raise ``ModelError`` if it is not known."""
+    known = sorted(path.stem for path in DERIVED.glob("*.json"))
+    if model not in known:
+        raise ModelError(model, "is not a known model", ", ".join(known), did_you_mean(model, known))
+    return msgspec.json.decode((DERIVED / f"{model}.json").read_bytes(), type=ModelTasks)
