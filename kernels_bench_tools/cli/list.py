@@ -1,4 +1,4 @@
-"""``kbt list``: operators and implementations, and what the committed records cover."""
+"""``kbt list``: operators and implementations, what the committed records cover, and the kernels of models."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from kernels_bench_tools.errors import ProjectError
 from kernels_bench_tools.notebooks.document import Notebook, read_notebook
 from kernels_bench_tools.notebooks.project import find_project_of, operators
 from kernels_bench_tools.schema.build import FORWARD, has_other_code
+from kernels_bench_tools.schema.model import ModelTasks, read_model_tasks
 from kernels_bench_tools.schema.record import Record, Status
 from kernels_bench_tools.schema.record_io import ignore, read_committed
 from kernels_bench_tools.summarize.merge import by_workload, merge
@@ -77,9 +78,30 @@ def list_notebooks(
     device: Annotated[
         str, typer.Option("--device", metavar="SLUG", help="With --records: only this device.")
     ] = "",
+    model: Annotated[
+        str,
+        typer.Option(
+            "--model",
+            metavar="NAME",
+            help="List the kernels that a model such as llama-3.1-8b calls, with shapes and counts.",
+        ),
+    ] = "",
+    phase: Annotated[
+        str,
+        typer.Option(
+            "--phase",
+            metavar="NAME",
+            help="With --model: only this forward pass, such as decode-1, with its blocks and layers.",
+        ),
+    ] = "",
     json: Json = False,
 ) -> None:
-    """List operators, implementations and committed records."""
+    """List operators, implementations and committed records, or the kernels of a model."""
+    note_unused({"--phase": bool(phase) and not model}, "without --model")
+    if model:
+        note_unused({"PATH": bool(paths), "--records": records, "--device": bool(device)}, "with --model")
+        _print_model(read_model_tasks(model), phase, json)
+        return
     project = find_project_of(paths or ())
     note_unused({"--device": device and not records}, "without --records")
     wanted = set(project.find_notebooks(paths or []))
@@ -185,6 +207,29 @@ def _remark(row: Coverage) -> str:
     counted = row.workloads > 0
     others = [f"{count} " * counted + Status(status).label for status, count in row.others.items()]
     return ", ".join([STALE] * row.stale + others)
+
+
+def _print_model(found: ModelTasks, phase: str, json: bool) -> None:
+    """Print the kernels of all phases, or all modules of one."""
+    if phase:
+        found.phases = [found.phase(phase)]
+    if json:
+        print_json(msgspec.to_builtins(found))
+        return
+    console = table_console(_WIDTH)
+    for one in found.phases:
+        size = f"{plural(one.sequences, 'sequence')}, {plural(one.tokens, 'new token')} each"
+        table = new_table(title=f"{one.name}: {size}, context {one.context}")
+        for column in ("level", "module", "calls"):
+            table.add_column(column, no_wrap=True, justify="left" if column == "module" else "right")
+        for column in ("inputs", "where"):
+            table.add_column(column, overflow="fold")
+        for task in one.tasks:
+            if phase or task.level == 1:
+                where = ", ".join(task.paths).replace("model.layers.*.", "*.") or "the model"
+                table.add_row(str(task.level), task.module, str(task.calls), ", ".join(task.inputs), where)
+        console.print(table, "")
+    print(f"{found.model}, {found.parameters:,} parameters; configuration: {found.source}")
 
 
 def _describe(notebook: Notebook) -> dict[str, Any]:

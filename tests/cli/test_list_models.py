@@ -1,0 +1,50 @@
+"""``kbt list --model``: the kernels of a model."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+
+def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "kernels_bench_tools", "list", "--model", *arguments]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=60, check=False)
+
+
+def test_the_kernels_of_every_phase_are_listed_outside_of_any_project(tmp_path: Path) -> None:
+    done = run(tmp_path, "llama-3.1-8b")
+
+    lines = [line.split() for line in done.stdout.splitlines()]
+    assert (done.returncode, done.stderr) == (0, "")
+    assert ["1", "SiluAndMul", "32", "x", "bfloat16[2048,", "28672]", "*.mlp.act_fn"] in lines
+    assert ["1", "SiluAndMul", "32", "x", "bfloat16[32,", "28672]", "*.mlp.act_fn"] in lines
+    assert not any(line[:1] == ["2"] for line in lines)
+    assert "8,030,261,248 parameters" in done.stdout
+
+
+def test_one_phase_is_listed_with_its_blocks_and_layers(tmp_path: Path) -> None:
+    phases = json.loads(run(tmp_path, "qwen3-30b-a3b", "--phase", "decode-1", "--json").stdout)["phases"]
+
+    assert [phase["name"] for phase in phases] == ["decode-1"]
+    assert {task["level"] for task in phases[0]["tasks"]} == {1, 2, 3, 4}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["llama-8b"], "kbt: llama-8b: is not a known model. Expected: llama-3.1-405b, "),
+        (
+            ["qwen3-8b", "--phase", "decode"],
+            "kbt: --phase decode: is not a phase. Expected: prefill-2048, decode-1",
+        ),
+    ],
+)
+def test_an_unknown_name_is_told_with_those_that_there_are(
+    tmp_path: Path, arguments: list[str], message: str
+) -> None:
+    done = run(tmp_path, *arguments)
+
+    assert done.returncode == 2
+    assert done.stderr.startswith(message)
