@@ -365,7 +365,7 @@ def test_a_limitation_is_in_the_ranking_and_on_the_page_of_the_implementation(sa
     assert mark.get("title") == "refuses odd <sizes> (ValueError: even only)"
     text = read_page(sample.root / "site", TRITON).text
     assert "limitation refuses odd <sizes> (ValueError: even only) (" in text
-    assert "3 processes, latest of 6 runs" in text
+    assert "3 processes latest of 6 runs" in text
 
 
 @pytest.mark.parametrize(("origin", "shown"), [("source build", True), ("hub", False)])
