@@ -12,6 +12,7 @@ _NOT_ALPHANUMERIC = re.compile(r"[^a-z0-9]+")
 _UNSEEN = re.compile(
     r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]"
 )
+_ESCAPE_SEQUENCE = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
 _HOME_FOLDER = re.compile(
     rb"""(?<![\w.~-])/(?:(?:home|Users)/[^/\s"'<>&:;,()\\]+|root)(?=[/\s"'<>&:;,()\\]|$)"""
 )
@@ -31,6 +32,15 @@ def visible(text: str) -> str:
 def _escape(code: int) -> str:
     # In JSON, where characters below 0x20 are escaped already, only the second form is valid.
     return f"\\x{code:02x}" if code < 0x20 else f"\\u{code:04x}"
+
+
+def without_styles(text: str) -> str:
+    r"""Return a text without the escape sequences by which terminals show colours and move the cursor.
+
+    >>> without_styles("\x1b[91merror\x1b[0m")
+    'error'
+    """
+    return _ESCAPE_SEQUENCE.sub("", text)
 
 
 def without_homes(data: bytes) -> bytes:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,13 +13,12 @@ from kernels_bench_tools.report.labels import Label, cell_label
 from kernels_bench_tools.report.page import Page
 from kernels_bench_tools.report.paths import SitePaths
 from kernels_bench_tools.schema.build import CellRun, NotebookRun
-from kernels_bench_tools.text import visible
+from kernels_bench_tools.text import visible, without_styles
 
 OPERATORS = "operators"
 """The placeholder of the operators' sections."""
 MAX_LOG_BYTES = 40_000
 """A longer log is shortened on the page, and linked to as a file."""
-_ANSI = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
 
 
 @dataclass(frozen=True)
@@ -103,7 +101,7 @@ def _decoded(data: bytes) -> str:
 
 def plain_text(text: str) -> str:
     """Return a process's output without terminal codes, with line feeds only."""
-    text = _ANSI.sub("", text).replace("\r\n", "\n")
+    text = without_styles(text).replace("\r\n", "\n")
     # A progress bar returns to the start of its line; a terminal shows its last state.
     lines = (line.rstrip("\r").rpartition("\r")[2] for line in text.split("\n"))
     return visible("\n".join(lines))

@@ -10,11 +10,10 @@ from pathlib import Path
 
 from kernels_bench_tools.run.environment.variables import user_cache
 from kernels_bench_tools.schema.record import Failure
-from kernels_bench_tools.text import without_homes
+from kernels_bench_tools.text import without_homes, without_styles
 
 _REASON_LENGTH = 300
 _TAIL_BYTES = 64 * 1024
-_ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 _TRACEBACK = "Traceback (most recent call last)"
 _EXCEPTION = re.compile(r"(?P<type>[A-Za-z_][\w.]*)(?:: (?P<msg>.*))?")
 _FATAL = "Fatal Python error"
@@ -98,7 +97,7 @@ def _tail(log: Path) -> list[str]:
     with log.open("rb") as file:
         file.seek(max(0, log.stat().st_size - _TAIL_BYTES))
         text = file.read().decode("utf-8", errors="replace")
-    return _ANSI.sub("", text).replace("\r", "\n").split("\n")
+    return without_styles(text).replace("\r", "\n").split("\n")
 
 
 def _shortened(text: str) -> str:

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 import msgspec
 
 from kernels_bench_tools.schema.record import REJECTING, Flag, Record, Status
+from kernels_bench_tools.text import without_styles
 
 WORST_LAST = (
     *(Status.OK, Status.ABSENT, Status.UNSUPPORTED),
@@ -86,5 +87,5 @@ def reason_of(record: Record) -> str:
 
 def one_line(text: str) -> str:
     """Return ``text`` as one line of at most 300 characters."""
-    line = " ".join(text.split())
+    line = " ".join(without_styles(text).split())
     return line if len(line) <= 300 else f"{line[:299].rstrip()}…"

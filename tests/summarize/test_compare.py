@@ -11,7 +11,7 @@ from kernels_bench_tools.schema.record import CacheState, Record, Status, Timer
 from kernels_bench_tools.schema.summary import Estimate, Verdict
 from kernels_bench_tools.stats import ratio_of, verdict_of
 from kernels_bench_tools.summarize.compare import Speedup, compare
-from kernels_bench_tools.summarize.merge import interval
+from kernels_bench_tools.summarize.merge import interval, limitation_of
 from kernels_bench_tools.summarize.rows import compare_records
 
 
@@ -199,3 +199,9 @@ def test_on_a_cpu_rows_of_another_hour_need_peaks_that_agree(record, ts, copy, v
 
     found = compared(ours, base)
     assert (found.verdict, found.low is None) == (verdict, verdict is Verdict.SEPARATE)
+
+
+def test_a_limitation_has_no_escape_sequences_of_the_message(record):
+    one = record("a", 0.1, corr={"refused": ["odd rows"], "refusal": "Error: \x1b[91m\x1b[1mtoo wide\x1b[0m"})
+
+    assert limitation_of([one]) == "refuses odd rows (Error: too wide)"

@@ -16,8 +16,16 @@ from kernels_bench_tools.measure.correctness.compare import (
     require_outputs,
 )
 from kernels_bench_tools.measure.integrity.memory import fingerprint, poison_memory, same_bits
-from kernels_bench_tools.measure.operator import Inputs, Operator, Workload, failed_status, tensors_of
+from kernels_bench_tools.measure.operator import (
+    Inputs,
+    Operator,
+    Workload,
+    failed_status,
+    failure_of,
+    tensors_of,
+)
 from kernels_bench_tools.schema.record import Flag, Status
+from kernels_bench_tools.text import without_styles
 
 SMALL_SEEDS = 2
 """Further seeds that are checked, on the operator's smaller version of the workload."""
@@ -265,4 +273,5 @@ def _refused_values(error: Exception) -> WrongResultError:
 
 
 def _first_line(error: Exception) -> str:
-    return f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}"
+    failure = failure_of(error)
+    return f"{failure.type}: {(without_styles(failure.msg).splitlines() or [''])[0]}"
