@@ -116,6 +116,15 @@ def test_a_build_that_is_not_finished_is_incomplete(place: Place, builds: Path) 
     assert "run `kbt hub build` again" in outcome.reason
 
 
+def test_a_library_does_not_contain_the_names_of_this_machines_folders(compiled: Path, builds: Path) -> None:
+    [library] = builds.rglob("*.abi3.so")
+    content = library.read_bytes()
+
+    assert b"torch_binding.cpp" in content
+    assert os.fsencode(compiled) not in content
+    assert b"site-packages" not in content
+
+
 def test_a_damaged_library_is_named(place: Place, builds: Path) -> None:
     (library,) = variant_of(builds).glob("*.so")
     data = bytearray(library.read_bytes())

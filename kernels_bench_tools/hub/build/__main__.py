@@ -132,9 +132,14 @@ def _ninja_lines(plans: Sequence[Plan], compilers: Compilers) -> Iterator[str]:
         yield f"  command = {compiler} {depend} -MF $out.d $flags -c $in -o $out"
         yield from ("  depfile = $out.d", "  deps = gcc", "  description = $name")
     for plan in plans:
+        # Messages of checks contain the names of source files, and end up in records that are published.
+        folders = (plan.source.folder.parent, *compilers.torch_includes)
+        unnamed = [f"-ffile-prefix-map={folder}/=" for folder in folders]
+        named = {"cxx": unnamed, "nvcc": [f"-Xcompiler={flag}" for flag in unnamed]}
         for path, (source, component) in plan.objects.items():
             rule = "nvcc" if source.suffix == ".cu" else "cxx"
-            options = [*plan.includes[component], *plan.flags[rule], *plan.flags[f"{component} {rule}"]]
+            own = [*plan.includes[component], *plan.flags[f"{component} {rule}"]]
+            options = [*plan.flags[rule], *own, *named[rule]]
             flags = shlex.join(options).replace("$", "$$")
             yield f"build {_escaped(path)}: {rule} {_escaped(source)}"
             yield from (f"  flags = {flags}", f"  name = {plan.source.repo} {source.name}")
