@@ -57,7 +57,17 @@ class ModelTasks(msgspec.Struct, kw_only=True):
 
 def read_model_tasks(model: str) -> ModelTasks:
     """Return the tasks of a model such as ``llama-3.1-8b``; raise ``ModelError`` if it is not known."""
-    known = sorted(path.stem for path in DERIVED.glob("*.json"))
+    return msgspec.json.decode(find_model(DERIVED, model).read_bytes(), type=ModelTasks)
+
+
+def find_model(folder: Path, model: str) -> Path:
+    """Return a model's file in a folder with one for each; raise ``ModelError`` if there is none."""
+    known = model_keys(folder)
     if model not in known:
         raise ModelError(model, "is not a known model", ", ".join(known), did_you_mean(model, known))
-    return msgspec.json.decode((DERIVED / f"{model}.json").read_bytes(), type=ModelTasks)
+    return folder / f"{model}.json"
+
+
+def model_keys(folder: Path) -> list[str]:
+    """Return the models with a file in a folder, sorted."""
+    return sorted(path.stem for path in folder.glob("*.json"))

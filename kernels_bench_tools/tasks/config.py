@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal, get_args
 import msgspec
 
 from kernels_bench_tools.errors import ModelError
-from kernels_bench_tools.text import did_you_mean
+from kernels_bench_tools.schema.model import find_model, model_keys
 
 CONFIGS = Path(__file__).parent / "configs"
 VOCAB_PADDING = 64
@@ -138,7 +138,7 @@ _ONLY: dict[str, tuple[Any, ...]] = {
 
 def config_keys() -> list[str]:
     """Return the keys of the models that come with this package, sorted."""
-    return sorted(path.stem for path in CONFIGS.glob("*.json"))
+    return model_keys(CONFIGS)
 
 
 def load_config(key: str) -> ModelConfig:
@@ -147,10 +147,7 @@ def load_config(key: str) -> ModelConfig:
     Raises:
         ModelError: There is no such model.
     """
-    keys = config_keys()
-    if key not in keys:
-        raise ModelError(key, "is not a known model", ", ".join(keys), did_you_mean(key, keys))
-    return config_from_huggingface(msgspec.json.decode((CONFIGS / f"{key}.json").read_bytes()), key)
+    return config_from_huggingface(msgspec.json.decode(find_model(CONFIGS, key).read_bytes()), key)
 
 
 def config_from_huggingface(data: Mapping[str, Any], name: str) -> ModelConfig:

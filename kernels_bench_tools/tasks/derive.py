@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -43,15 +42,17 @@ def _phase(model: CausalLM, name: str, sequences: int, tokens: int, context: int
     model.allocate_kv_cache(sequences * blocks, BLOCK_SIZE)
     tables = torch.zeros(sequences, blocks, dtype=torch.long, device="meta")
     positions, batch = plan_batch([tokens] * sequences, [context] * sequences, tables, BLOCK_SIZE)
-    calls: Counter[tuple[int, str, tuple[str, ...]]] = Counter()
-    paths: dict[tuple[int, str, tuple[str, ...]], dict[str, None]] = {}
+    tasks: dict[tuple[int, str, tuple[str, ...]], ModelTask] = {}
 
     def note(
         level: int, path: str, module: nn.Module, args: tuple[Any, ...], named: Mapping[str, Any]
     ) -> None:
-        key = (level, type(module).__name__, tuple(_inputs(module, args, named)))
-        calls[key] += 1
-        paths.setdefault(key, {})[_NUMBER.sub(".*", path)] = None
+        kind, inputs = type(module).__name__, [*_inputs(module, args, named)]
+        new = ModelTask(level=level, module=kind, inputs=inputs, calls=0, paths=[])
+        task = tasks.setdefault((level, kind, tuple(inputs)), new)
+        task.calls += 1
+        if (where := _NUMBER.sub(".*", path)) not in task.paths:
+            task.paths.append(where)
 
     handles = []
     for path, module in model.named_modules():
@@ -67,11 +68,8 @@ def _phase(model: CausalLM, name: str, sequences: int, tokens: int, context: int
         model.compute_logits(model(torch.zeros_like(positions), positions))
     for handle in handles:
         handle.remove()
-    tasks = [
-        ModelTask(level=key[0], module=key[1], inputs=[*key[2]], calls=count, paths=[*paths[key]])
-        for key, count in sorted(calls.items(), key=lambda item: (item[0][0], -item[1], item[0][1:]))
-    ]
-    return Phase(name=name, sequences=sequences, tokens=tokens, context=context, tasks=tasks)
+    found = sorted(tasks.values(), key=lambda task: (task.level, -task.calls, task.module, task.inputs))
+    return Phase(name=name, sequences=sequences, tokens=tokens, context=context, tasks=found)
 
 
 def _inputs(module: nn.Module, args: tuple[Any, ...], named: Mapping[str, Any]) -> Iterator[str]:
