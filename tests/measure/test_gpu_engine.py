@@ -255,6 +255,18 @@ def test_a_declared_kernel_that_is_not_launched_costs_the_rank(smoke: Callable[.
     assert "no kernel matches 'my_very_own_kernel'" in record.err.msg
 
 
+def test_only_calls_of_at_least_50_us_on_the_device_wait_for_the_gpu_to_rest() -> None:
+    with torch.no_grad():
+        small, large = random(32, 32), random(8192, 8192)
+        short = CudaTimer(
+            lambda: [small + 1 for _ in range(5)][-1], (), "cuda"
+        )  # the host takes longer than the GPU
+        long = CudaTimer(lambda: large + 1, (), "cuda")
+
+    assert short.idle_seconds == 0
+    assert long.idle_seconds > 0
+
+
 def test_kernels_that_the_profiler_slows_down_are_timed_without_it() -> None:
     def layer_norm(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
         return torch.nn.functional.layer_norm(x, x.shape[-1:], weight, bias, 1e-5)

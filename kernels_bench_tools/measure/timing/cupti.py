@@ -19,7 +19,9 @@ from kernels_bench_tools.schema.record import Kernel
 
 T = TypeVar("T")
 _synchronize = torch.cuda.synchronize  # bound before an implementation can replace it
-warnings.filterwarnings("ignore", message="Warning: Profiler clears events")  # each session's events are read at once
+warnings.filterwarnings(
+    "ignore", message="Warning: Profiler clears events"
+)  # each session's events are read at once
 
 MARKER = "spin_kernel"
 """Part of the name of the kernel that ``torch.cuda._sleep`` launches."""

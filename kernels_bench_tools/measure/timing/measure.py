@@ -133,10 +133,10 @@ class _CudaMeasurement:
         return TimingResult(latency, table, span_ms, events_ms, self._note, quantities, found, flags)
 
     def _steady(self) -> tuple[list[Call], Latency]:
-        """Sample; if the time drifted, let the GPU cool down and sample again."""
+        """Sample; if the time drifted, sample again, after a call that draws much power when the GPU has cooled down."""
         calls, latency = self._cold()
         if drifted(latency, self._limits.tick_ms):
-            time.sleep(COOL_DOWN_SECONDS)
+            time.sleep(COOL_DOWN_SECONDS if self._batches.state().idle_seconds else 0.0)
             calls, latency = self._cold()
         return calls, latency
 
