@@ -110,11 +110,20 @@ class Session:
         while doubtful := {key: why for key, why in self._deviations().items() if key not in repeated}:
             for (cell, process), why in doubtful.items():
                 repeated.add((cell, process))
-                if not self._is_over(cell):
+                if not self._is_over(cell) and not self._deviates_always(cell, doubtful):
                     self.progress.note(f"{self._label(cell, process)} is measured again: {why}")
                     again = self._start(pool, execute, cell, process)
                     self._go(again)
                     self._finish_process(again)
+
+    def _deviates_always(self, cell: CellName, found: Mapping[tuple[CellName, int], Deviation]) -> bool:
+        """Return whether all processes of a cell deviate alike: its workloads cause it, and will once more."""
+        alike = [found.get((cell, process)) for process in self._runs[cell]]
+        first = alike[0]
+        limit = LIMITS.get(self.device_kind, LIMITS["cuda"])
+        return len(alike) > 1 and all(
+            one and first and one.name == first.name and abs(one.ms / first.ms - 1) <= limit for one in alike
+        )
 
     def finish(self, store: Callable[[CellName, StoredResult], object]) -> None:
         """Flag processes whose sentinels still deviate, merge those of each cell that is complete, and ``store`` it.

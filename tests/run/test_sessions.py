@@ -240,6 +240,16 @@ def test_a_process_that_deviates_twice_is_flagged(workspace):
     assert workspace.build(processes=3).processes == []
 
 
+def test_a_cell_whose_processes_all_deviate_alike_is_flagged_without_being_measured_again(workspace):
+    sentinel_cell(workspace, [[[1.0, 2.0]], [[1.0, 2.1]], [[1.0, 2.0]]])
+    sentinel_cell(workspace, QUIET, Y)
+    recorder = workspace.build(processes=3)
+
+    assert len(recorder.processes) == 6
+    assert [record.flags for record in measured(workspace)] == [[Flag.SENTINEL]] * 3
+    assert [record.flags for record in measured(workspace, Y)] == [[]] * 3
+
+
 def test_a_single_process_is_compared_with_its_own_first_values(workspace):
     sentinel_cell(workspace, [[[1.0, 2.0], [1.0, 2.0]]])
     sentinel_cell(workspace, [[[2.0, 2.0]]], Y)
