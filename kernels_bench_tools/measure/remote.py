@@ -90,7 +90,7 @@ def _hints(method: str) -> dict[str, Any]:
 def wait_for_turn(connection: Connection) -> None:
     """Wait until the other side is ready for the candidate."""
     if (message := connection.recv_bytes()) != READY:
-        raise JudgeError(message.decode())
+        raise JudgeError(msgspec.json.decode(message, type=_Request).arguments[0])
 
 
 def serve(candidate: Candidate, connection: Connection) -> list[Record]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
+from multiprocessing import Pipe
 from pathlib import Path
 
 import msgspec
@@ -12,6 +13,7 @@ import pytest
 from projects import ROOT, once_per_run, run_kbt
 
 from kernels_bench_tools.file_io import read_struct
+from kernels_bench_tools.measure.remote import JudgeError, RemoteCandidate, wait_for_turn
 from kernels_bench_tools.schema.device import current_device
 from kernels_bench_tools.schema.record import Judged, Record, Status
 from kernels_bench_tools.schema.record_io import read_records
@@ -139,3 +141,11 @@ def test_no_other_implementation_lost_or_got_a_record(built: Path, summary: Summ
     assert {device.device.slug for device in summary.devices} == {current_device().slug}
     assert {record.impl for record in records(built, "torch_layer_norm")} == {"torch_layer_norm"}
     assert [record.outcome for record in records(built, "torch_layer_norm")] == [Status.OK]
+
+
+def test_a_cell_whose_judge_fails_before_its_turn_says_why() -> None:
+    judge, cell = Pipe()
+    RemoteCandidate(judge).fail("the judge failed: no memory is left")
+
+    with pytest.raises(JudgeError, match=r"^the judge failed: no memory is left$"):
+        wait_for_turn(cell)
