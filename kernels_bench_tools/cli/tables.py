@@ -18,6 +18,8 @@ from kernels_bench_tools.text import interval, milliseconds, visible
 
 _VERDICT_WIDTH = len("1 process: no verdict")
 """Characters of a narrow column of verdicts, which is wrapped at spaces."""
+_NAME_WIDTH = 24
+"""Characters of a narrow column of workloads, whose names are wrapped at underscores."""
 
 
 def table_console(width: int) -> Console:
@@ -66,6 +68,9 @@ def comparison_table(rows: Sequence[Comparison], baseline: str, width: int) -> T
         room = width - sum(size + 2 for size in widths)
         if room >= _VERDICT_WIDTH:
             break
+    if room < _VERDICT_WIDTH:
+        widths[0] = max(widths[0] - (_VERDICT_WIDTH - room), _NAME_WIDTH)
+        columns["workload"] = [_folded(name, widths[0]) for name in columns["workload"]]
     table = new_table()
     for number, (title, size) in enumerate(zip(columns, widths, strict=True)):
         table.add_column(title, justify="right" if number else "left", min_width=size)
@@ -74,6 +79,14 @@ def comparison_table(rows: Sequence[Comparison], baseline: str, width: int) -> T
     for row, texts in zip(rows, zip(*columns.values(), strict=True), strict=True):
         table.add_row(*map(Text, texts), Text(_verdict(row, most)))
     return table
+
+
+def _folded(name: str, width: int) -> str:
+    """Return a name with a line break after the last underscore that fits, if it is longer than ``width``."""
+    fitting = name[:width].rpartition("_")[0]
+    if len(name) <= width or not fitting:
+        return name
+    return f"{fitting}_\n{_folded(name[len(fitting) + 1 :], width)}"
 
 
 def _columns(rows: Sequence[Comparison], baseline: str, more: int) -> dict[str, list[str]]:

@@ -7,9 +7,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 from written_records import write_implementation
 
+from kernels_bench_tools.cli.tables import comparison_table
+from kernels_bench_tools.schema.record import Flag, Status
 from kernels_bench_tools.schema.record_io import read_records
+from kernels_bench_tools.schema.summary import Verdict
+from kernels_bench_tools.summarize.rows import Comparison
 
 Kbt = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -70,6 +75,28 @@ def test_run_shows_processes_flags_and_interval_within_the_terminals_columns(
     assert max(map(len, narrow.stdout.splitlines())) <= 80
     assert set(narrow.stdout.split()) <= set(after.stdout.split())
     assert "1 process: no verdict" in " ".join(quick.stdout.split())
+
+
+def test_long_names_of_workloads_are_wrapped_at_underscores_within_80_columns() -> None:
+    name = "llama-3.1-405b_prefill-2048_AddRMS_B1_S2048_D16384"
+    row = Comparison(
+        workload=name,
+        status=Status.OK,
+        verdict=Verdict.FASTER,
+        p50_ms=1.2345,
+        speedup=2.0,
+        processes=3,
+        flags=[Flag.BIMODAL, Flag.OUTLIERS],
+    )
+    console = Console(width=80)
+    with console.capture() as printed:
+        console.print(comparison_table([row], "torch", 80))
+    lines = printed.get().splitlines()
+
+    assert max(map(len, lines)) <= 80
+    assert "".join(line.split(" ")[0] for line in lines[1:]) == name
+    assert all(line.split(" ")[0].endswith("_") for line in lines[1:] if line != lines[-1] and line[0] != " ")
+    assert {"(bimodal,", "outliers)"} <= set(printed.get().split())
 
 
 def test_run_of_a_whole_operator_prints_its_ranking_and_what_did_not_run(operator: Path, kbt_in: Kbt) -> None:
