@@ -14,6 +14,7 @@ from torch import Tensor
 
 from kernels_bench_tools.errors import OperatorError, Unsupported
 from kernels_bench_tools.measure.project_operators import project_operators, shown
+from kernels_bench_tools.schema.model import DERIVED, Phase, model_keys, read_model_tasks
 from kernels_bench_tools.schema.record import Failure, Flag, Status, Work
 from kernels_bench_tools.text import did_you_mean
 
@@ -251,6 +252,20 @@ class Operator:
             bytes_written=sum(size_in_bytes(value) for value in tensors_of(output)),
             flops=self.flops(inputs),
         )
+
+
+def model_sets(workloads: Callable[[str, Phase], Iterable[Workload]]) -> dict[str, list[Workload]]:
+    """Return a workload set for each model, with what ``workloads`` yields for a prefix of names and each phase.
+
+    Models in whose phases it finds nothing are left out.
+    """
+    sets = {}
+    for model in model_keys(DERIVED):
+        phases = read_model_tasks(model).phases
+        found = [one for phase in phases for one in workloads(f"{model}_{phase.name}_", phase)]
+        if found:
+            sets[model] = found
+    return sets
 
 
 def tensors_of(output: Any) -> tuple[Any, ...]:

@@ -18,7 +18,9 @@ from kernels_bench_tools.measure.operator import (
     Tolerance,
     Workload,
     dtype_tolerance,
+    model_sets,
 )
+from kernels_bench_tools.schema.model import Phase
 
 GROUPS = {"swiglu": "SwiGLU", "gelu_tanh": "GELU (tanh)", "gelu": "GELU (erf)"}
 APPROXIMATE = {"swiglu": "", "gelu_tanh": "tanh", "gelu": "none"}
@@ -109,6 +111,12 @@ def _workloads(swiglu: Sizes, gelu: Sizes, dtype: str, prefix: str = "") -> list
     return made
 
 
+def _of_phase(prefix: str, phase: Phase) -> Iterator[Workload]:
+    for task in phase.kernels("SiluAndMul"):
+        tokens, columns = task.shapes["x"]
+        yield from _workloads(((tokens, columns // 2),), (), task.dtype("x"), prefix)
+
+
 OPERATOR = Operator(
     name="activation",
     title="Activation Functions",
@@ -127,6 +135,7 @@ OPERATOR = Operator(
         "cpu": _workloads(CPU, CPU, "float32", "cpu_"),
         "cpu_bfloat16": _workloads(CPU, CPU, "bfloat16", "cpu_bf16_"),
         "smoke": _workloads(SMOKE, SMOKE, "float32", "smoke_"),
+        **model_sets(_of_phase),
     },
     inputs=make_inputs,
     reference=reference,

@@ -9,7 +9,15 @@ import torch
 from torch import Tensor
 
 from kernels_bench_tools.measure import inputs as helpers
-from kernels_bench_tools.measure.operator import Inputs, Operator, Tolerance, Workload, dtype_tolerance
+from kernels_bench_tools.measure.operator import (
+    Inputs,
+    Operator,
+    Tolerance,
+    Workload,
+    dtype_tolerance,
+    model_sets,
+)
+from kernels_bench_tools.schema.model import Phase
 
 AXES = ("batch", "seq_len", "kv_len", "heads", "kv_heads", "head_dim", "causal")
 SCORES_AT_ONCE = 2**25
@@ -163,6 +171,22 @@ def _workload(
     return Workload(name=name, axes=axes, dtype=dtype)
 
 
+def _of_phase(prefix: str, phase: Phase) -> Iterator[Workload]:
+    for module, causal in (("FlashAttnPrefill", True), ("FlashAttnDecode", False)):
+        for task in phase.kernels(module):
+            (_, heads, head_dim), kv_heads = task.shapes["query"], task.shapes["key_cache"][-2]
+            yield _workload(
+                f"{prefix}Q{phase.tokens}_KV{phase.context}_H{heads}_D{head_dim}",
+                phase.tokens,
+                keys=phase.context,
+                batch=phase.sequences,
+                heads=(heads, kv_heads),
+                head_dim=head_dim,
+                causal=causal,
+                dtype=task.dtype("query"),
+            )
+
+
 _SMALL: dict[str, Any] = {"heads": (4, 4), "head_dim": 64, "dtype": "float32"}
 
 OPERATOR = Operator(
@@ -203,6 +227,7 @@ OPERATOR = Operator(
             for length in (256, 1024)
         ],
         "smoke": [_workload("smoke_S64", 64, heads=(2, 2), head_dim=64)],
+        **model_sets(_of_phase),
     },
     inputs=make_inputs,
     reference=reference,

@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 from kernels_bench_tools.measure import inputs as helpers
-from kernels_bench_tools.measure.operator import Inputs, Operator, Output, Outputs, Workload
+from kernels_bench_tools.measure.operator import Inputs, Operator, Output, Outputs, Workload, model_sets
+from kernels_bench_tools.schema.model import Phase
 
 AXES = ("function", "batch", "seq_len", "hidden_dim")
 GROUPS = {"rms_norm": "RMSNorm", "add_rms_norm": "RMSNorm with residual"}
@@ -74,6 +75,17 @@ def _workloads(dtype: str, prefix: str, alone: Sizes, added: Sizes) -> list[Work
     ]
 
 
+def _of_phase(prefix: str, phase: Phase) -> Iterator[Workload]:
+    for task in phase.kernels("RMSNorm"):
+        *rows, columns = task.shapes["x"]
+        batch, seq_len = (
+            rows if len(rows) == 2 else (1, *rows)
+        )  # heads that are normalized are rows of a token
+        sizes: Sizes = ((batch, seq_len, columns),)
+        alone, added = ((), sizes) if "residual" in task.shapes else (sizes, ())
+        yield from _workloads(task.dtype("x"), prefix, alone, added)
+
+
 # The sizes of layer_norm's default set, for comparison.
 _DEFAULT = tuple((16, seq_len, hidden_dim) for seq_len in (2048, 4096) for hidden_dim in (4096, 8192))
 _LARGE = ((1, 65536, 4096), (1, 16384, 16384))
@@ -94,6 +106,7 @@ OPERATOR = Operator(
         "cpu": _workloads("float32", "cpu_", _CPU, _CPU),
         "cpu_bfloat16": _workloads("bfloat16", "cpu_bf16_", _CPU, _CPU),
         "smoke": _workloads("float32", "smoke_", ((2, 32, 256),), ((2, 32, 256),)),
+        **model_sets(_of_phase),
     },
     inputs=make_inputs,
     reference=reference,

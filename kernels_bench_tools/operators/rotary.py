@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from functools import partial
+from itertools import product
 from typing import Any
 
 import torch
@@ -18,7 +19,8 @@ from kernels_bench_tools.measure.inputs import (
     spikes,
     transposed,
 )
-from kernels_bench_tools.measure.operator import Inputs, Operator, Output, Workload
+from kernels_bench_tools.measure.operator import Inputs, Operator, Output, Workload, model_sets
+from kernels_bench_tools.schema.model import Phase
 
 AXES = ("batch", "seq_len", "heads", "kv_heads", "head_dim")
 FLOPS_PER_ELEMENT = 3
@@ -83,6 +85,14 @@ def _workload(dtype: str, prefix: str, *extents: int) -> Workload:
     return Workload(name=name, axes=dict(zip(AXES, extents, strict=True)), dtype=dtype)
 
 
+def _of_phase(prefix: str, phase: Phase) -> Iterator[Workload]:
+    attention = [*phase.kernels("FlashAttnPrefill"), *phase.kernels("FlashAttnDecode")]
+    head_dims = {task.shapes["query"][-1] for task in attention}
+    for task, head_dim in product(phase.kernels("RotaryEmbedding"), head_dims):
+        heads, kv_heads = (task.shapes[name][-1] // head_dim for name in ("query", "key"))
+        yield _workload(task.dtype("query"), prefix, phase.sequences, phase.tokens, heads, kv_heads, head_dim)
+
+
 OPERATOR = Operator(
     name="rotary",
     title="Rotary Position Embeddings",
@@ -109,6 +119,7 @@ OPERATOR = Operator(
         "cpu": [_workload("float32", "cpu_", 1, seq_len, 8, 8, 64) for seq_len in (128, 512, 1024)],
         "cpu_bfloat16": [_workload("bfloat16", "cpu_bf16_", 1, seq_len, 8, 8, 64) for seq_len in (128, 1024)],
         "smoke": [_workload("float32", "smoke_", 2, 16, 4, 2, 32)],
+        **model_sets(_of_phase),
     },
     inputs=make_inputs,
     reference=reference,

@@ -38,6 +38,7 @@ from kernels_bench_tools.schema.build import (
     operator_of,
 )
 from kernels_bench_tools.schema.device import current_device
+from kernels_bench_tools.schema.model import DERIVED, model_keys
 from kernels_bench_tools.schema.settings import OPERATORS, operator_modules
 from kernels_bench_tools.text import did_you_mean
 
@@ -171,9 +172,16 @@ def _workload_sets(module: Path) -> list[str]:
         return []
     keywords = (one for one in ast.walk(tree) if isinstance(one, ast.keyword) and one.arg == "workload_sets")
     sets = next(keywords, None)
-    keys = sets.value.keys if sets and isinstance(sets.value, ast.Dict) else []
-    names = [key.value for key in keys if isinstance(key, ast.Constant) and isinstance(key.value, str)]
-    return names if len(names) == len(keys) else []
+    found = sets.value if sets and isinstance(sets.value, ast.Dict) else ast.Dict([], [])
+    names: list[str] = []
+    for key, value in zip(found.keys, found.values, strict=True):
+        if isinstance(key, ast.Constant) and isinstance(key.value, str):
+            names.append(key.value)
+        elif key is None and isinstance(value, ast.Call) and ast.unparse(value.func) == "model_sets":
+            names += model_keys(DERIVED)
+        else:
+            return []
+    return names
 
 
 def _build(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import msgspec
@@ -9,6 +10,7 @@ import msgspec
 from kernels_bench_tools.errors import ModelError
 from kernels_bench_tools.text import did_you_mean
 
+_SIZES = re.compile(r"\d+")
 DERIVED = Path(__file__).parents[1] / "tasks" / "derived"
 
 
@@ -25,6 +27,17 @@ class ModelTask(msgspec.Struct, kw_only=True):
     paths: list[str]
     """The modules that are called, with ``*`` for the number of the layer."""
 
+    @property
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """The shape of each tensor, by argument."""
+        split = (tensor.partition(" ") for tensor in self.inputs)
+        return {name: tuple(map(int, _SIZES.findall(kind.partition("[")[2]))) for name, _, kind in split}
+
+    def dtype(self, argument: str) -> str:
+        """Return the type of a tensor, such as ``bfloat16``."""
+        kinds = dict(tensor.split(" ", 1) for tensor in self.inputs)
+        return kinds[argument].partition("[")[0]
+
 
 class Phase(msgspec.Struct, kw_only=True):
     """A forward pass of a batch."""
@@ -36,6 +49,10 @@ class Phase(msgspec.Struct, kw_only=True):
     context: int
     """All tokens of each sequence, with the new ones."""
     tasks: list[ModelTask]
+
+    def kernels(self, module: str) -> list[ModelTask]:
+        """Return the calls of a module of level 1."""
+        return [task for task in self.tasks if task.level == 1 and task.module == module]
 
 
 class ModelTasks(msgspec.Struct, kw_only=True):

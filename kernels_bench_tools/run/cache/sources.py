@@ -25,7 +25,14 @@ from kernels_bench_tools.schema.build import code_digest
 from kernels_bench_tools.schema.settings import OPERATORS
 
 PACKAGE = "kernels_bench_tools"
-_MEASURING_IMPORTS = ("*.py", "schema/*.py", "hub/*.py", "measure/**/*.py", "operators/**/*.py")
+_MEASURING_IMPORTS = (
+    "*.py",
+    "schema/*.py",
+    "hub/*.py",
+    "measure/**/*.py",
+    "operators/**/*.py",
+    "tasks/derived/*.json",
+)
 _OTHER_IMPORTS = ("*.py", "schema/*.py", "summarize/**/*.py")
 _NOT_SOURCE = {"__pycache__", "node_modules", "site", "build", "dist"}
 _EXTRAS = re.compile(r"\s*kernels[-_.]bench[-_.]tools\s*\[(?P<extras>[^]]*)\]", re.IGNORECASE)

@@ -1,0 +1,86 @@
+"""Workload sets of models: what their modules are called with, as workloads of the operators."""
+
+from __future__ import annotations
+
+import pytest
+
+from kernels_bench_tools.measure.operator import find_operator, model_sets
+from kernels_bench_tools.schema.model import DERIVED, Phase, model_keys, read_model_tasks
+
+KERNELS = {
+    "rms_norm": ("RMSNorm",),
+    "activation": ("SiluAndMul",),
+    "rotary": ("RotaryEmbedding",),
+    "flash_attn": ("FlashAttnPrefill", "FlashAttnDecode"),
+}
+MODELS = model_keys(DERIVED)
+
+
+@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("name", KERNELS)
+def test_a_model_set_has_a_workload_for_each_kernel_that_the_model_calls(name: str, model: str) -> None:
+    called = [
+        task
+        for phase in read_model_tasks(model).phases
+        for kernel in KERNELS[name]
+        for task in phase.kernels(kernel)
+    ]
+
+    assert len(find_operator(name).workloads(model)) == len(called) > 0
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("rms_norm", ["prefill-2048_AddRMS_B1_S2048_D4096", "prefill-2048_RMS_B1_S2048_D4096"]),
+        ("activation", ["prefill-2048_SwiGLU_T2048_D14336"]),
+        ("rotary", ["prefill-2048_B1_S2048_H32_KV8_D128"]),
+        ("flash_attn", ["prefill-2048_Q2048_KV2048_H32_D128"]),
+    ],
+)
+def test_shapes_of_llama_are_those_of_its_configuration(name: str, expected: list[str]) -> None:
+    workloads = find_operator(name).workloads("llama-3.1-8b")
+
+    prefill = [workload for workload in workloads if "prefill" in workload.name]
+    assert [workload.name.removeprefix("llama-3.1-8b_") for workload in prefill] == expected
+    assert {workload.dtype for workload in workloads} == {"bfloat16"}
+
+
+def test_each_of_32_sequences_decodes_one_token() -> None:
+    (attention,) = find_operator("flash_attn").workloads("llama-3.1-8b")[2:]
+    (rotary,) = find_operator("rotary").workloads("llama-3.1-8b")[2:]
+
+    assert attention.axes == {
+        "batch": 32,
+        "seq_len": 1,
+        "kv_len": 1024,
+        "heads": 32,
+        "kv_heads": 8,
+        "head_dim": 128,
+        "causal": False,
+    }
+    assert rotary.axes == {"batch": 32, "seq_len": 1, "heads": 32, "kv_heads": 8, "head_dim": 128}
+
+
+def test_normalized_heads_are_rows_of_a_token() -> None:
+    shapes = [
+        tuple(workload.axes.values())[1:]
+        for workload in find_operator("rms_norm").workloads("qwen3-8b")
+        if workload.axes["hidden_dim"] == 128
+    ]
+
+    assert shapes[:2] == [(2048, 32, 128), (2048, 8, 128)]
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_names_of_workloads_are_unique_over_all_sets(name: str) -> None:
+    names = [workload.name for found in find_operator(name).workload_sets.values() for workload in found]
+
+    assert len(names) == len(set(names))
+
+
+def test_models_without_calls_of_a_kernel_have_no_set() -> None:
+    def none(prefix: str, phase: Phase) -> list[object]:
+        return []
+
+    assert model_sets(none) == {}
