@@ -35,7 +35,16 @@ MAY_IMPORT = {
     "CLI": {"FACTS", "RUN", "SUMMARIZE", "PUBLISH", "CLI", "FACE"},
 }
 # Packages that only the command needs. Cells have them, too, but a cell that pins others must be able to measure.
-COMMAND = {"filelock", "jinja2", "latex2mathml", "markdown_it", "mdit_py_plugins", "psutil", "pygments"}
+COMMAND = {
+    "filelock",
+    "grimp",
+    "jinja2",
+    "latex2mathml",
+    "markdown_it",
+    "mdit_py_plugins",
+    "psutil",
+    "pygments",
+}
 COMMAND |= {"rich", "typer", "uv", "uvnote", "yaml"}
 FORBIDDEN = {
     "FACTS": {"torch", "triton", "matplotlib", "kernels"} | COMMAND,

@@ -20,6 +20,7 @@ VERBS = {
     "run": "run:run_notebook",
     "suite": "suite:suite",
     "list": "list:list_notebooks",
+    "graph": "graph:graph",
     "check": "check:check",
     "plan": "plan:plan",
     "new": "new:new",
