@@ -18,6 +18,7 @@ VERBS = {
     "init": "init:init",
     "build": "build:build",
     "run": "run:run_notebook",
+    "effect": "effect:effect",
     "suite": "suite:suite",
     "list": "list:list_notebooks",
     "graph": "graph:graph",

@@ -164,7 +164,14 @@ def _execution(
     return Execution(
         executor=executor,
         fingerprints=Fingerprints(
-            project, graph, device, environment.name, executor.identity, context.workloads, context.mode
+            project,
+            graph,
+            device,
+            environment.name,
+            executor.identity,
+            context.workloads,
+            context.mode,
+            context.effect,
         ),
         process_count=context.processes,
         cache=cache,

@@ -137,6 +137,8 @@ def run_benchmark(
         file=str(output or f"{found.name}.jsonl"),
         import_ms=import_ms,
     )
+    if context.effect:
+        return _measure_effect(task, found, load, prepare, context)
     selected = task.selected(found)  # before anything runs
     if task.mode != FORWARD:
         start_autograd(device)
@@ -157,6 +159,23 @@ def run_benchmark(
         return measure_task(
             task, found, load_candidate(), session, context, print=partial(print, end="", flush=True)
         )
+
+
+def _measure_effect(
+    task: Task,
+    operator: Operator,
+    load: Callable[[], Implementation],
+    prepare: Callable[..., Any] | None,
+    context: CellContext,
+) -> list[Record]:
+    # Imported here because cells that measure workloads need no models.
+    from kernels_bench_tools.tasks.effect import measure_effect
+
+    task.workloads = ",".join(operator.workload_sets)
+    loaded, task.failure = _load(load)
+    task.implementation = task.implementation or _name_of(loaded)
+    show = partial(print, end="", flush=True)
+    return measure_effect(task, operator, loaded, prepare, context, show)
 
 
 def judged_elsewhere(load: Callable[[], Candidate], task: Task, socket: str) -> list[Record]:

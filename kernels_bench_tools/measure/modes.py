@@ -42,7 +42,7 @@ def timed_function(
     ``prepare`` makes what the implementation gets in place of the parameters. It is part of the call in backward
     modes, where gradients flow through it.
     """
-    prepared = _unchanged if prepare is None else _Prepared(operator, prepare)
+    prepared = _unchanged if prepare is None else Prepared(operator, prepare)
     if mode == FORWARD:
         return TimedFunction(function, prepared)
     passes = _Passes(operator, lambda *inputs: function(*prepared(*inputs)))
@@ -171,13 +171,14 @@ def _unchanged(*inputs: Any) -> Inputs:
     return inputs
 
 
-class _Prepared:
+class Prepared:
     """Replaces parameters among inputs by what ``prepare`` makes of them."""
 
     def __init__(self, operator: Operator, prepare: Callable[..., Any]) -> None:
         self._parameters, self._prepare = operator.parameters, prepare
 
     def __call__(self, *inputs: Any) -> Inputs:
+        """Return the inputs with prepared parameters."""
         made = tensors_of(self._prepare(*(inputs[number] for number in self._parameters)))
         replaced = dict(zip(self._parameters, made, strict=True))
         return tuple(replaced.get(number, value) for number, value in enumerate(inputs))

@@ -31,6 +31,7 @@ from kernels_bench_tools.schema.build import (
     MODES,
     BuildRun,
     CellRun,
+    EffectRequest,
     NotebookRun,
     ProjectInfo,
     Prose,
@@ -85,6 +86,8 @@ class BuildOptions:
     """Run cells that failed again, although nothing about them has changed."""
     memory_limit: int = 0
     """Bytes that the processes of one cell may hold; 0 for the project's setting."""
+    effect: EffectRequest | None = None
+    """The model in which cells that measure replace what they compute, instead of the operators' workloads."""
     pass_env: tuple[str, ...] = ()
     """Variables that are passed to cells although they may be credentials, in addition to the project's setting."""
 
@@ -201,7 +204,7 @@ def _build(
         memory_limit=options.memory_limit or project.policy.memory_limit,
         pass_env=(*project.policy.pass_env, *options.pass_env),
     )
-    identity, measured = executor.identity, (options.workloads, options.mode)
+    identity, measured = executor.identity, (options.workloads, options.mode, options.effect)
     execution = Execution(
         executor=executor,
         fingerprints=Fingerprints(project, survey.graph, device, executor.environment, identity, *measured),
@@ -222,11 +225,13 @@ def _build(
     finally:
         if not survey.problems():
             cache.forget_all_but(survey.graph.nodes)
-        cache.save_last()
+        if options.effect is None:  # else they are no results of the report
+            cache.save_last()
         # Also after an interruption: finished results can be recorded, and replace those of the build before.
         run = _describe(project, survey, options, execution, checkout.commit)
         remove_unfinished(project.state / REPORT_NAME)
-        _write_if_changed(project.state / REPORT_NAME, run)
+        if options.effect is None:
+            _write_if_changed(project.state / REPORT_NAME, run)
     if cache.grew:
         cache.prune(project.cache_size)
     return run

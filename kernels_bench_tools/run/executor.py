@@ -233,7 +233,9 @@ class LocalExecutor:
             os.utime(compiled)  # its last use
         work_fd = open_folder(work)
         try:
-            judge = self._judge(python) if calls_harness(task.cell) else None
+            # Effects are relative: both sides are measured by the cell.
+            judged = calls_harness(task.cell) and task.context.effect is None
+            judge = self._judge(python) if judged else None
             inputs = write_inputs(folder, self._project, task, judge.socket if judge else "")
             own = self._environment.variables(home)
             if self._variables is not None:
@@ -266,10 +268,10 @@ class LocalExecutor:
                         waiting=gate.waits,
                     )
 
-            end, judged, transient = run_judged(run, gate, task)
+            end, files, transient = run_judged(run, gate, task)
             try:
                 collected = collect_outputs(
-                    work_fd, task.cell.outputs, task.draft.artifacts, task.policy.artifact_limit, judged
+                    work_fd, task.cell.outputs, task.draft.artifacts, task.policy.artifact_limit, files
                 )
             except OSError as error:  # usually a full disk; what was copied before is complete
                 collected = Collected(excess=f"its files cannot be kept: {error.strerror or error}")
@@ -280,7 +282,7 @@ class LocalExecutor:
         for log in (task.draft.stdout, task.draft.stderr, *records):
             hide_paths(log, {work: "", home: "~", **self._hidden})
         if task.cell.measures:
-            mark_unjudged(task.draft.artifacts, judged, task.context.process)
+            mark_unjudged(task.draft.artifacts, files, task.context.process)
         return conclude(task, end, collected, transient=transient)
 
     def _judge(self, python: str) -> Judge | None:

@@ -320,6 +320,7 @@ class Execution:
             process=process,
             processes=self.process_count if cell.measures else 1,
             operators=str(self.fingerprints.project.operators_folder) if cell.measures else "",
+            effect=self.fingerprints.effect if cell.measures else None,
         )
         return CellTask(
             node=node,

@@ -9,6 +9,7 @@ from functools import lru_cache
 from hashlib import sha256
 from io import StringIO
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -96,6 +97,19 @@ def has_other_code(then: Provenance, code: Mapping[str, str]) -> bool:
     return code_digest(code[then.cell]) != then.code_digest
 
 
+class EffectRequest(msgspec.Struct, kw_only=True, frozen=True):
+    """A model in which an implementation replaces what it computes."""
+
+    model: str
+    """Its name, for messages and records."""
+    config: dict[str, Any]
+    """The content of its ``config.json``, with Hugging Face's names."""
+    phases: list[str]
+    """Such as ``decode-32``."""
+    layers: int = 0
+    """How many of its layers there are; 0 for all."""
+
+
 class CellContext(msgspec.Struct, kw_only=True):
     """What the runner passes to a measuring cell."""
 
@@ -121,6 +135,8 @@ class CellContext(msgspec.Struct, kw_only=True):
     """Socket of the process that judges the cell; empty if it is judged in its own."""
     operators: str = ""
     """Absolute path of the folder with the project's own operators; empty if there is no project."""
+    effect: EffectRequest | None = None
+    """The model in which the cell's implementation is measured, instead of the operator's workloads."""
 
     @classmethod
     def load(cls) -> CellContext:

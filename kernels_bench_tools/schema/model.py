@@ -11,7 +11,11 @@ from kernels_bench_tools.errors import ModelError
 from kernels_bench_tools.text import did_you_mean
 
 _SIZES = re.compile(r"\d+")
-DERIVED = Path(__file__).parents[1] / "tasks" / "derived"
+_PHASE = re.compile(r"(prefill|decode)-([1-9]\d{0,5})")
+DECODE_CONTEXT = 1024
+"""Tokens of a sequence that decodes, with the new one."""
+CONFIGS = Path(__file__).parents[1] / "tasks" / "configs"
+DERIVED = CONFIGS.parent / "derived"
 
 
 class ModelTask(msgspec.Struct, kw_only=True):
@@ -70,6 +74,25 @@ class ModelTasks(msgspec.Struct, kw_only=True):
         if name not in names:
             raise ModelError(f"--phase {name}", "is not a phase", ", ".join(names), did_you_mean(name, names))
         return self.phases[names.index(name)]
+
+
+class Sizes(msgspec.Struct, frozen=True):
+    """The sizes of a batch whose sequences are all alike."""
+
+    sequences: int
+    tokens: int
+    """New tokens of each sequence."""
+    context: int
+    """All tokens of each sequence, with the new ones."""
+
+
+def phase_sizes(name: str) -> Sizes:
+    """Return the batch of ``prefill-<tokens>`` or ``decode-<sequences>``; raise ``ModelError`` for another name."""
+    if (found := _PHASE.fullmatch(name)) is None:
+        expected = "prefill-2048 (tokens) or decode-32 (sequences), or the same with other numbers"
+        raise ModelError(f"--phase {name}", "is not a phase", expected)
+    count = int(found[2])
+    return Sizes(1, count, count) if found[1] == "prefill" else Sizes(count, 1, DECODE_CONTEXT)
 
 
 def read_model_tasks(model: str) -> ModelTasks:

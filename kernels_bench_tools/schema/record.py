@@ -442,6 +442,38 @@ class Provenance(msgspec.Struct, kw_only=True, omit_defaults=True):
     hub: list[HubKernel] = msgspec.field(default_factory=list)
 
 
+class Effect(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """What one implementation changes in a model; ``lat_ms`` of its record is the time with it."""
+
+    model: str
+    phase: str
+    """Such as ``decode-32``."""
+    level: int
+    """1 for single kernels, 2 for blocks, 3 for decoder layers, 4 for the whole model."""
+    module: str
+    """The class that was called; for a whole model how it was timed: ``device``, ``eager`` or ``CUDA graph``."""
+    calls: int
+    """Per forward pass."""
+    baseline: Latency
+    """The time without the implementation."""
+    again: Latency | None = None
+    """A second sample of the same, taken at the same time: how much two equal programs differ."""
+    predicted_ms: Milliseconds | None = None
+    """The time with it, computed from the calls and times of single kernels."""
+    replaced: int = 0
+    """Instances in the model whose ``forward`` was replaced: all of the classes that call the operator."""
+    called: int = 0
+    """Of these, the instances that the forward pass called."""
+    missing: list[str] = msgspec.field(default_factory=list)
+    """Paths of the first that it did not call."""
+    launches: int | None = None
+    """Kernels per forward pass, with the implementation."""
+    baseline_launches: int | None = None
+    host_ms: Milliseconds | None = None
+    """Host time to issue a call of a single kernel, with the implementation."""
+    baseline_host_ms: Milliseconds | None = None
+
+
 class Record(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     """The measurement of one implementation on one workload on one device.
 
@@ -498,6 +530,8 @@ class Record(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     span_ms: Milliseconds | None = None
     """Median time from the start of the first kernel to the end of the last; ``lat_ms`` sums their durations."""
     provenance: Provenance = msgspec.field(default_factory=Provenance)
+    effect: Effect | None = None
+    """Set by ``kbt effect`` only."""
 
     def __post_init__(self) -> None:
         """Set the status of old files without one, and check that the fields are consistent."""

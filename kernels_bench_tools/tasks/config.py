@@ -7,15 +7,13 @@ the command can read it, this module needs no torch.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 
 import msgspec
 
 from kernels_bench_tools.errors import ModelError
-from kernels_bench_tools.schema.model import find_model, model_keys
+from kernels_bench_tools.schema.model import CONFIGS, find_model, model_keys
 
-CONFIGS = Path(__file__).parent / "configs"
 VOCAB_PADDING = 64
 """The vocabulary is padded to a multiple of this many tokens, as in vLLM."""
 

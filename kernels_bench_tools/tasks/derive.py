@@ -15,14 +15,13 @@ import torch
 from torch import Tensor, nn
 
 from kernels_bench_tools.file_io import write_atomically
-from kernels_bench_tools.schema.model import DERIVED, ModelTask, ModelTasks, Phase
+from kernels_bench_tools.schema.model import DERIVED, ModelTask, ModelTasks, Phase, Sizes, phase_sizes
 from kernels_bench_tools.tasks.baseline.build import build_model
 from kernels_bench_tools.tasks.baseline.forward_context import plan_batch, set_forward_context
 from kernels_bench_tools.tasks.baseline.L4.causal_lm import CausalLM
 from kernels_bench_tools.tasks.config import config_keys, load_config
 
-PHASES = {"prefill-2048": (1, 2048, 2048), "decode-1": (1, 1, 1024), "decode-32": (32, 1, 1024)}
-"""Sequences, new tokens of each, and all tokens of each."""
+PHASES = ("prefill-2048", "decode-1", "decode-32")
 BLOCK_SIZE = 16
 _LEVEL = re.compile(r"\.L([1-4])\.")
 _NUMBER = re.compile(r"\.\d+(?=\.|$)")
@@ -33,21 +32,22 @@ def derive(model: str) -> ModelTasks:
     config = load_config(model)
     built = build_model(config)
     parameters = sum(parameter.numel() for parameter in built.parameters())
-    phases = [_phase(built, name, *sizes) for name, sizes in PHASES.items()]
+    phases = [_phase(built, name, phase_sizes(name)) for name in PHASES]
     return ModelTasks(model=model, source=config.source, parameters=parameters, phases=phases)
 
 
-def _phase(model: CausalLM, name: str, sequences: int, tokens: int, context: int) -> Phase:
-    blocks = -(-context // BLOCK_SIZE)
-    model.allocate_kv_cache(sequences * blocks, BLOCK_SIZE)
-    tables = torch.zeros(sequences, blocks, dtype=torch.long, device="meta")
-    positions, batch = plan_batch([tokens] * sequences, [context] * sequences, tables, BLOCK_SIZE)
+def _phase(model: CausalLM, name: str, sizes: Sizes) -> Phase:
+    blocks = -(-sizes.context // BLOCK_SIZE)
+    model.allocate_kv_cache(sizes.sequences * blocks, BLOCK_SIZE)
+    tables = torch.zeros(sizes.sequences, blocks, dtype=torch.long, device="meta")
+    new, lengths = [sizes.tokens] * sizes.sequences, [sizes.context] * sizes.sequences
+    positions, batch = plan_batch(new, lengths, tables, BLOCK_SIZE)
     tasks: dict[tuple[int, str, tuple[str, ...]], ModelTask] = {}
 
     def note(
         level: int, path: str, module: nn.Module, args: tuple[Any, ...], named: Mapping[str, Any]
     ) -> None:
-        kind, inputs = type(module).__name__, [*_inputs(module, args, named)]
+        kind, inputs = type(module).__name__, [*describe_inputs(module, args, named)]
         new = ModelTask(level=level, module=kind, inputs=inputs, calls=0, paths=[])
         task = tasks.setdefault((level, kind, tuple(inputs)), new)
         task.calls += 1
@@ -56,8 +56,7 @@ def _phase(model: CausalLM, name: str, sequences: int, tokens: int, context: int
 
     handles = []
     for path, module in model.named_modules():
-        if match := _LEVEL.search(type(module).__module__):
-            level = int(match[1])
+        if level := level_of(module):
             handles.append(
                 module.register_forward_pre_hook(
                     lambda one, args, named, level=level, path=path: note(level, path, one, args, named),
@@ -69,10 +68,17 @@ def _phase(model: CausalLM, name: str, sequences: int, tokens: int, context: int
     for handle in handles:
         handle.remove()
     found = sorted(tasks.values(), key=lambda task: (task.level, -task.calls, task.module, task.inputs))
-    return Phase(name=name, sequences=sequences, tokens=tokens, context=context, tasks=found)
+    return Phase(name=name, **msgspec.structs.asdict(sizes), tasks=found)
 
 
-def _inputs(module: nn.Module, args: tuple[Any, ...], named: Mapping[str, Any]) -> Iterator[str]:
+def level_of(module: nn.Module) -> int:
+    """Return the level of a module; 0 for modules of no level, such as lists."""
+    match = _LEVEL.search(type(module).__module__)
+    return int(match[1]) if match else 0
+
+
+def describe_inputs(module: nn.Module, args: tuple[Any, ...], named: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the tensors among the arguments of a call, such as ``x bfloat16[2048, 4096]``."""
     given = inspect.signature(module.forward).bind(*args, **named).arguments
     for name, value in given.items():
         if isinstance(value, Tensor):

@@ -25,7 +25,7 @@ from kernels_bench_tools.run.cache.entry import FORMAT, Entry
 from kernels_bench_tools.run.cache.sources import PACKAGE, Sources, module_digest
 from kernels_bench_tools.run.environment.base import PACKAGE_FOLDER
 from kernels_bench_tools.run.environment.variables import number_variables
-from kernels_bench_tools.schema.build import FORWARD, code_digest
+from kernels_bench_tools.schema.build import FORWARD, EffectRequest, code_digest
 from kernels_bench_tools.schema.device import Device
 from kernels_bench_tools.schema.hub import LOCK_FILE, builds_folder, described_builds, find_lock
 from kernels_bench_tools.schema.settings import OPERATORS, operator_modules, shared_files
@@ -53,6 +53,8 @@ class Fingerprints:
     """Names of workload sets, for cells that measure."""
     mode: str = FORWARD
     """One of ``MODES``, for cells that measure."""
+    effect: EffectRequest | None = None
+    """The model that cells measure in, instead of workloads."""
     package: Path = PACKAGE_FOLDER.parent
     """The folder that contains this package, which cells in the current environment import."""
     _made: dict[str, dict[str, str]] = field(default_factory=dict, init=False)
@@ -127,6 +129,9 @@ class Fingerprints:
         if cell.measures:
             values |= {"family": front.family, "workloads": self.workloads, "mode": self.mode}
             values |= {"processes": processes}
+            if self.effect:
+                models = sorted((self.package / PACKAGE / "tasks").rglob("*.py"))
+                values |= {"effect": self.effect, "models": [module_digest(path) for path in models]}
             values |= {f"variable {name}": value for name, value in number_variables(os.environ).items()}
         if _HUB_CALL in cell.code:
             lock = find_lock(node.notebook.path.parent)

@@ -1,0 +1,177 @@
+"""``kbt effect``: what an implementation changes in a model, predicted and measured."""
+
+from __future__ import annotations
+
+from itertools import groupby
+from pathlib import Path, PurePosixPath
+from typing import Annotated
+
+import msgspec
+import typer
+from rich.table import Table
+
+from kernels_bench_tools.cli import options as opt
+from kernels_bench_tools.cli.build import run_cells
+from kernels_bench_tools.cli.output import cell_records, finish, plural, print_json, terminal_width
+from kernels_bench_tools.cli.tables import new_table, table_console
+from kernels_bench_tools.cluster import cluster_executor
+from kernels_bench_tools.errors import ModelError
+from kernels_bench_tools.notebooks.project import find_project_of
+from kernels_bench_tools.run.build import DEFAULT_PROCESSES, BuildOptions
+from kernels_bench_tools.schema.build import IMPLEMENTATIONS, EffectRequest
+from kernels_bench_tools.schema.model import CONFIGS, find_model, phase_sizes
+from kernels_bench_tools.schema.outcome import reason_of
+from kernels_bench_tools.schema.record import Record
+from kernels_bench_tools.schema.record_io import cell_owner
+from kernels_bench_tools.summarize.effect import EffectRow, effect_rows
+from kernels_bench_tools.summarize.metrics import speedup_with_interval
+from kernels_bench_tools.text import milliseconds, visible
+
+MODEL_LEVEL = 4
+_PHASES = "prefill-2048,decode-1,decode-32"
+_WIDE = 100
+"""Columns from which a table has both times."""
+
+
+def effect(
+    implementations: Annotated[
+        list[str], typer.Argument(metavar="OPERATOR/IMPLEMENTATION...", help="Notebooks of implementations.")
+    ],
+    model: Annotated[
+        str,
+        typer.Option(
+            "--model",
+            metavar="MODEL",
+            help="A model such as `llama-3.1-8b`, or the path of a `config.json` of the Hugging Face Hub.",
+        ),
+    ],
+    phase: Annotated[
+        str,
+        typer.Option(
+            "--phase",
+            metavar="PHASES",
+            help="Forward passes, with commas between them: `prefill-2048` (tokens of one sequence) or `decode-32` "
+            "(sequences of 1024 tokens that get one more), or with other numbers.",
+        ),
+    ] = _PHASES,
+    layers: Annotated[
+        int,
+        typer.Option("--layers", min=0, metavar="N", help="Only so many layers of the model. [default: all]"),
+    ] = 0,
+    processes: opt.Processes = DEFAULT_PROCESSES["cuda"],
+    env: opt.Env = "uv",
+    rerun: opt.Rerun = False,
+    cluster: opt.Cluster = "",
+    memory_limit: opt.MemoryLimit = "",
+    json: opt.Json = False,
+) -> int:
+    """Replace a kernel of a model by an implementation, and measure every level that this reaches.
+
+    The model has random weights. Single kernels (L1), the blocks (L2) and layers (L3) that call them, and the whole
+    model (L4) are timed with and without the implementation, in turn, in each of three processes. The prediction is
+    the time without it less what its calls save; the verdict compares the measured speed-up with it.
+    """
+    project = find_project_of(implementations)
+    names = [
+        name
+        for one in implementations
+        for path in project.find_notebooks([one])
+        if PurePosixPath(name := project.relative(path)).parent.name == IMPLEMENTATIONS
+    ]
+    request = _request(model, phase, layers)
+    options = BuildOptions(
+        environment=env,
+        rerun=rerun,
+        processes=processes,
+        executor=cluster_executor(cluster),
+        effect=request,
+        **opt.checked_limits(0, memory_limit, None),
+    )
+    result = run_cells(project, names, options)
+    found: dict[str, list[Record]] = {}
+    for notebook in result.notebooks:
+        if notebook.path in names:
+            owner = cell_owner(notebook.path, result.device)
+            found[notebook.path] = [
+                one for run in notebook.cells for one in cell_records(project, run, owner)
+            ]
+    if json:
+        print_json({path: effect_rows(records) for path, records in found.items()})
+    else:
+        for path, records in found.items():
+            _print(path, request.model, result.device.name, effect_rows(records))
+            for reason in {reason_of(one): None for one in records if one.effect is None}:
+                print(visible(f"{path}: {reason}"))
+    return finish(result, strict=False)
+
+
+def _request(model: str, phase: str, layers: int) -> EffectRequest:
+    path = Path(model) if model.endswith(".json") else find_model(CONFIGS, model)
+    try:
+        config = msgspec.json.decode(path.read_bytes(), type=dict[str, object])
+    except (OSError, msgspec.MsgspecError) as error:
+        expected = (
+            "A config.json of the Hugging Face Hub, or the name of a model that `kbt list --model` knows"
+        )
+        raise ModelError(f"--model {model}", f"cannot be read ({error})", expected) from error
+    phases = [name.strip() for name in phase.split(",")]
+    for name in phases:
+        phase_sizes(name)
+    return EffectRequest(model=path.stem, config=config, phases=phases, layers=layers)
+
+
+def _print(path: str, model: str, device: str, rows: list[EffectRow]) -> None:
+    console = table_console(terminal_width())
+    operator, _, notebook = path.partition(f"/{IMPLEMENTATIONS}/")
+    for name, group in groupby(rows, key=lambda row: row.effect.phase):
+        shown = list(group)
+        console.print(
+            f"{operator}/{notebook.removesuffix('.md')} in {model}, {name}, on {device}, "
+            f"{plural(shown[0].processes, 'process', 'es')}",
+            style="bold",
+        )
+        console.print(_table(shown, console.width))
+        console.print(_notes(shown))
+
+
+def _table(rows: list[EffectRow], width: int) -> Table:
+    table = new_table()
+    table.add_column("level and calls", overflow="fold")
+    wide = width >= _WIDE
+    for title in ("without ms", *(["with ms"] if wide else []), "predicted", "measured [95 %]"):
+        table.add_column(title, justify="right", no_wrap=title.startswith("measured"))
+    table.add_column("verdict")
+    for row in rows:
+        effect = row.effect
+        calls = f", {plural(effect.calls, 'call')}" if effect.level < MODEL_LEVEL else ""
+        table.add_row(
+            f"L{effect.level} {effect.module}{calls}",
+            milliseconds(row.baseline_ms),
+            *([milliseconds(row.candidate_ms)] if wide else []),
+            speedup_with_interval(row.predicted, None, None) if row.predicted else "",
+            speedup_with_interval(row.speedup, row.low, row.high),
+            row.verdict.value,
+        )
+    return table
+
+
+def _notes(rows: list[EffectRow]) -> str:
+    effect = rows[0].effect
+    missing = f"; not {', '.join(effect.missing)}" if effect.missing else ""
+    lines = [f"{effect.called} of {plural(effect.replaced, 'instance')} replaced and called{missing}"]
+    noise = max((row.noise for row in rows if row.effect.level == MODEL_LEVEL), default=0.0)
+    lines.append(f"noise: two samples of the model without it differ by up to {noise:.1%}")
+    for row in rows:
+        if row.agreement:
+            lines.append(
+                f"logits: relative error {row.agreement['relative_error']:.1e}, KL {row.agreement['kl']:.1e}, "
+                f"first choice equal for {row.agreement['top1']:.2%}"
+            )
+        before, after = row.effect.baseline_host_ms, row.effect.host_ms
+        if before and after:
+            lines.append(
+                f"{row.effect.module}: {milliseconds(before)} -> {milliseconds(after)} ms of the host per call"
+            )
+        if row.effect.launches is not None:
+            lines.append(f"kernels: {row.effect.baseline_launches} -> {row.effect.launches}")
+    return "\n".join(lines) + "\n"

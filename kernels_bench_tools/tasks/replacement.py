@@ -1,0 +1,199 @@
+"""Replacement of the kernels of a model by an implementation of an operator, instance by instance."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from kernels_bench_tools.errors import Unsupported
+from kernels_bench_tools.measure.modes import Prepared
+from kernels_bench_tools.measure.operator import Inputs, Operator
+from kernels_bench_tools.measure.task import Task
+from kernels_bench_tools.operators import activation
+from kernels_bench_tools.operators.rms_norm import EPSILON
+from kernels_bench_tools.tasks.baseline.L1.flash_attn_prefill import FlashAttnPrefill
+from kernels_bench_tools.tasks.baseline.L1.rms_norm import RMSNorm
+from kernels_bench_tools.tasks.baseline.L1.rotary_emb import RotaryEmbedding
+from kernels_bench_tools.tasks.baseline.L1.silu_and_mul import SiluAndMul
+
+Call = Callable[..., Any]
+
+
+@dataclass(frozen=True)
+class Binding:
+    """How a module of level 1 calls an implementation of an operator."""
+
+    module: type[nn.Module]
+    forward: Callable[..., Any]
+    """Called with the module, a caller of the implementation and the arguments of the module's own ``forward``."""
+    group: str = ""
+    """The group of the operator's workloads that the module computes."""
+    layouts: tuple[str, ...] = ("",)
+    """The operator's layouts in which ``forward`` can pass the inputs."""
+
+
+def _rms_norm(module: RMSNorm, call: _Caller, x: Tensor, residual: Tensor | None = None) -> Any:
+    given = () if residual is None else (residual,)
+    return call(x, module.weight, *given, eps=module.variance_epsilon)
+
+
+def _silu_and_mul(_: SiluAndMul, call: _Caller, x: Tensor) -> Any:
+    return call(*x.chunk(2, dim=-1)) if call.layout else call(x)
+
+
+def _rotary(module: RotaryEmbedding, call: _Caller, positions: Tensor, query: Tensor, key: Tensor) -> Any:
+    cos, sin = module.cos_sin_cache[positions].chunk(2, dim=-1)
+    heads = (x.unflatten(-1, (-1, module.head_size))[None] for x in (query, key))
+    return tuple(x[0].flatten(1) for x in call(*heads, cos, sin))
+
+
+def _prefill(module: FlashAttnPrefill, call: _Caller, *args: Any) -> Any:
+    query, key_cache, value_cache, block_tables, query_lens, lengths = args
+    if tuple(query_lens) != tuple(lengths):  # after a first chunk the operator's causal mask is another one
+        return type(module).forward(module, *args)
+    outputs = []
+    for new, table, length in zip(query.split(list(query_lens)), block_tables, lengths, strict=True):
+        blocks = table[: -(-length // key_cache.shape[1])]
+        keys, values = (cache[blocks].flatten(0, 1)[None, :length] for cache in (key_cache, value_cache))
+        outputs.append(call(new[None], keys, values, True)[0])
+    return torch.cat(outputs)
+
+
+BINDINGS: dict[str, tuple[Binding, ...]] = {
+    "rms_norm": (Binding(RMSNorm, _rms_norm),),
+    "activation": (
+        Binding(SiluAndMul, _silu_and_mul, activation.GROUPS["swiglu"], layouts=("", "two_tensors")),
+    ),
+    "rotary": (Binding(RotaryEmbedding, _rotary),),
+    "flash_attn": (Binding(FlashAttnPrefill, _prefill),),
+}
+"""By operator."""
+
+
+class ReplacementError(Unsupported):
+    """An implementation cannot be what a model calls; the message says why."""
+
+
+@dataclass
+class Replacement:
+    """An implementation in place of the instances of a model that can call it; inactive at first."""
+
+    instances: dict[str, nn.Module]
+    """By path."""
+    forwards: dict[str, Callable[..., Any]] = field(repr=False)
+    """What replaces their ``forward``, by path."""
+
+    @property
+    def classes(self) -> set[type[nn.Module]]:
+        """The classes of the instances."""
+        return {type(module) for module in self.instances.values()}
+
+    @contextmanager
+    def active(self) -> Iterator[None]:
+        """Replace the instances' ``forward``."""
+        for path, module in self.instances.items():
+            module.forward = self.forwards[path]
+        try:
+            yield
+        finally:
+            for module in self.instances.values():
+                del module.forward  # then that of the class is found again
+
+    def called(self, forward: Callable[[], Any]) -> set[str]:
+        """Return the paths of the replaced instances that a forward pass calls."""
+        found: set[str] = set()
+
+        def noting(path: str) -> Callable[..., Any]:
+            def run(*args: Any, **named: Any) -> Any:
+                found.add(path)
+                return self.forwards[path](*args, **named)
+
+            return run
+
+        noted = {path: noting(path) for path in self.forwards}
+        with Replacement(self.instances, noted).active():
+            forward()
+        return found
+
+
+def replace(
+    model: nn.Module,
+    operator: Operator,
+    task: Task,
+    function: Callable[..., Any],
+    prepare: Callable[..., Any] | None = None,
+) -> Replacement:
+    """Return the replacement of what an implementation computes in a model.
+
+    Raises:
+        ReplacementError: No module of the model calls the operator, or the implementation computes another function
+            of it, takes a layout that models do not have, or cannot be called as they do.
+    """
+    if operator.name not in BINDINGS:
+        raise ReplacementError(f"no module of a model calls {operator.name}; they call {', '.join(BINDINGS)}")
+    computed = {workload.group.partition(", ")[0] for workload in task.selected(operator)}
+    instances: dict[str, nn.Module] = {}
+    forwards: dict[str, Callable[..., Any]] = {}
+    for binding in BINDINGS[operator.name]:
+        name = binding.module.__name__
+        if binding.group and binding.group not in computed:
+            raise ReplacementError(f"computes {', '.join(sorted(computed))}; {name} computes {binding.group}")
+        if task.layout not in binding.layouts:
+            raise ReplacementError(f"takes the layout {task.layout}, which {name} does not have")
+        for path, module in model.named_modules():
+            if type(module) is binding.module:
+                call = _Caller(operator, function, prepare, task.layout)
+                instances[path], forwards[path] = module, partial(binding.forward, module, call)
+    if not instances:
+        names = " or ".join(binding.module.__name__ for binding in BINDINGS[operator.name])
+        raise ReplacementError(f"the model has no {names}")
+    return Replacement(instances, forwards)
+
+
+class _Caller:
+    """Calls an implementation for one module; what is prepared of its parameters is kept."""
+
+    def __init__(
+        self, operator: Operator, function: Call, prepare: Callable[..., Any] | None, layout: str
+    ) -> None:
+        self.layout = layout
+        self._operator, self._function = operator, function
+        self._prepare = Prepared(operator, prepare) if prepare else None
+        self._given: Inputs = ()
+        self._made: dict[int, Any] = {}
+        self._takes_eps = _takes(function, "eps")
+
+    def __call__(self, *inputs: Any, eps: float | None = None) -> Any:
+        """Return what the implementation returns for the operator's inputs, and ``eps`` unless it is the default."""
+        named = {} if eps is None else {"eps": eps}
+        if named and not self._takes_eps:
+            if eps != EPSILON:
+                raise ReplacementError(f"takes no eps, which is {eps:g} in the model and not {EPSILON:g}")
+            named = {}
+        output = self._function(*self._prepared(inputs), **named)
+        return tuple(output) if isinstance(output, list) else output
+
+    def _prepared(self, inputs: Inputs) -> Inputs:
+        if self._prepare is None:
+            return inputs
+        positions = self._operator.parameters
+        given = tuple(inputs[number] for number in positions)
+        if not self._given or any(now is not then for now, then in zip(given, self._given, strict=True)):
+            prepared = self._prepare(*inputs)
+            self._given, self._made = given, {number: prepared[number] for number in positions}
+        return tuple(self._made.get(number, value) for number, value in enumerate(inputs))
+
+
+def _takes(function: Call, name: str) -> bool:
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):  # of a compiled extension
+        return False
+    return any(one.name == name or one.kind is one.VAR_KEYWORD for one in parameters)

@@ -1,0 +1,75 @@
+"""``kbt effect``: an implementation in a tiny model, from the notebook to the printed verdict."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from projects import run_kbt
+from tiny_configs import HUGGINGFACE
+
+NOTEBOOK = """\
+---
+title: Mine
+---
+
+```python id=benchmark outputs=rms_norm.jsonl
+import torch
+
+from kernels_bench_tools import run_benchmark
+
+
+def mine(x, weight, residual=None, eps=1e-6):
+    hidden = x if residual is None else x + residual
+    scale = torch.rsqrt(hidden.square().mean(-1, keepdim=True) + eps)
+    return hidden * scale * weight if residual is None else (hidden * scale * weight, hidden)
+
+
+run_benchmark("rms_norm", mine)
+```
+"""
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    (tmp_path / "rms_norm" / "impls").mkdir(parents=True)
+    (tmp_path / "rms_norm" / "impls" / "mine.md").write_text(NOTEBOOK)
+    (tmp_path / "pyproject.toml").write_text('[tool.kbt]\ntitle = "Effects"\n')
+    config = {**HUGGINGFACE["llama"], "model_type": "llama", "torch_dtype": "float32"}
+    (tmp_path / "tiny.json").write_text(json.dumps(config))
+    return tmp_path
+
+
+def test_an_implementation_is_measured_at_every_level_of_a_model_and_no_result_of_the_report(
+    project: Path,
+) -> None:
+    command = ("effect", "rms_norm/mine", "--model", "tiny.json", "--phase", "prefill-16", "--env", "current")
+    first = run_kbt(project, *command, "--processes", "1", COLUMNS="80")
+    again = run_kbt(project, *command, "--processes", "1", "--json")
+
+    assert first.returncode == 0, first.stderr
+    assert "L1 RMSNorm with" in first.stdout
+    assert "L4 eager" in first.stdout
+    assert "5 of 5 instances replaced and called" in first.stdout
+    assert max(map(len, first.stdout.splitlines())) <= 80
+    (rows,) = json.loads(again.stdout).values()
+    assert [row["effect"]["level"] for row in rows] == [1, 1, 3, 3, 4]
+    assert {row["verdict"] for row in rows} == {"no verdict"}
+    assert not (project / ".kbt" / "build.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("model", "phase", "message"),
+    [
+        ("lama-3.1-8b", "decode-1", "Did you mean 'llama-3.1-8b'"),
+        ("absent.json", "decode-1", "--model absent.json: cannot be read"),
+        ("tiny.json", "decode", "--phase decode: is not a phase"),
+    ],
+)
+def test_an_unknown_model_or_phase_is_one_line(project: Path, model: str, phase: str, message: str) -> None:
+    done = run_kbt(project, "effect", "rms_norm/mine", "--model", model, "--phase", phase)
+
+    assert done.returncode == 2
+    assert message in done.stderr
+    assert done.stderr.count("\n") == 1

@@ -1,0 +1,79 @@
+"""Verdicts on what an implementation changes in a model."""
+
+from __future__ import annotations
+
+import pytest
+
+from kernels_bench_tools.schema.record import Effect, Latency, Record, Status
+from kernels_bench_tools.summarize.compare import Speedup
+from kernels_bench_tools.summarize.effect import EffectVerdict, effect_rows, verdict_of_effect
+
+
+@pytest.mark.parametrize(
+    ("interval", "predicted", "noise", "expected"),
+    [
+        ((1.10, 1.09, 1.11), 1.10, 0.002, EffectVerdict.CONFIRMED),
+        ((1.10, 1.09, 1.11), 1.20, 0.002, EffectVerdict.SHORT),
+        ((1.10, 1.09, 1.11), 1.02, 0.002, EffectVerdict.OVER),
+        ((1.10, 1.09, 1.11), None, 0.002, EffectVerdict.FASTER),
+        ((0.90, 0.89, 0.91), 0.90, 0.002, EffectVerdict.REGRESSED),
+        ((1.01, 0.99, 1.03), 1.01, 0.002, EffectVerdict.BELOW_NOISE),
+        ((1.01, 1.005, 1.015), 1.01, 0.02, EffectVerdict.BELOW_NOISE),
+    ],
+)
+def test_a_speed_up_has_a_verdict_by_noise_and_prediction(
+    interval: tuple[float, float, float], predicted: float | None, noise: float, expected: EffectVerdict
+) -> None:
+    value, low, high = interval
+
+    found = verdict_of_effect(Speedup(value=value, low=low, high=high), predicted, noise, processes=3)
+
+    assert found is expected
+
+
+def test_two_processes_give_no_verdict() -> None:
+    found = verdict_of_effect(Speedup(value=2.0, low=1.9, high=2.1), 2.0, 0.0, processes=2)
+
+    assert found is EffectVerdict.NONE
+
+
+def test_a_row_has_the_speed_up_over_all_processes_and_the_largest_noise() -> None:
+    records = [process(number, noise) for number, noise in enumerate((0.0, 0.05, 0.0))]
+
+    (row,) = effect_rows(records)
+
+    assert (row.processes, row.baseline_ms, row.candidate_ms) == (3, 4.0, 2.0)
+    assert row.speedup == pytest.approx(2.0)
+    assert row.predicted == pytest.approx(4 / 3)
+    assert row.noise == pytest.approx(0.05, rel=0.1)
+    assert row.verdict is EffectVerdict.OVER
+
+
+def process(number: int, noise: float) -> Record:
+    effect = Effect(
+        model="tiny",
+        phase="decode-1",
+        level=4,
+        module="eager",
+        calls=1,
+        baseline=latency(4.0),
+        again=latency(4.0 * (1 + noise)),
+        predicted_ms=3.0,
+    )
+    return Record(
+        schema=1,
+        ts="2026-11-20T10:00:00Z",
+        run=f"r{number}",
+        impl="mine",
+        wl={"name": "tiny_decode-1_L4_eager"},
+        status=Status.OK,
+        ok=True,
+        lat_ms=latency(2.0),
+        process=number,
+        effect=effect,
+    )
+
+
+def latency(ms: float) -> Latency:
+    samples = [ms * (1 + 0.0001 * number) for number in range(-5, 6)]
+    return Latency(p10=ms, p50=ms, p90=ms, mean=ms, iqr=0.0, reps=len(samples), raw_times=samples)

@@ -1,0 +1,219 @@
+"""Implementations in place of modules of models: what is replaced, refused, compared and predicted."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from tiny_configs import HUGGINGFACE
+from torch import Tensor
+from torch.nn import functional
+
+from kernels_bench_tools.measure.operator import find_operator
+from kernels_bench_tools.measure.task import Task
+from kernels_bench_tools.operators import flash_attn, rotary
+from kernels_bench_tools.schema.build import CellContext, EffectRequest
+from kernels_bench_tools.schema.record import Effect, Record, Status
+from kernels_bench_tools.schema.record_io import read_records
+from kernels_bench_tools.tasks import effect
+from kernels_bench_tools.tasks.effect import compare_logits, measure_effect, random_model
+from kernels_bench_tools.tasks.replacement import ReplacementError, replace
+
+LAYERS = 2
+NORMS = 2 * LAYERS + 1
+DELAY_SECONDS = 0.004
+POSITIONS = 1024
+
+Function = Callable[..., Any]
+
+
+def rms_norm(x: Tensor, weight: Tensor, residual: Tensor | None = None, eps: float = 1e-6) -> Any:
+    hidden = x if residual is None else x + residual
+    normalized = functional.rms_norm(hidden, x.shape[-1:], weight, eps)
+    return normalized if residual is None else (normalized, hidden)
+
+
+def request(kind: str = "llama", *phases: str) -> EffectRequest:
+    config = {**HUGGINGFACE[kind], "model_type": kind, "torch_dtype": "float32"}
+    config["max_position_embeddings"] = POSITIONS
+    return EffectRequest(model=f"tiny-{kind}", config=config, phases=[*phases], layers=LAYERS)
+
+
+def task_of(operator: str, **options: Any) -> Task:
+    sets = ",".join(find_operator(operator).workload_sets)
+    return Task(operator=operator, workloads=sets, device="cpu", implementation="mine", **options)
+
+
+@pytest.fixture(autouse=True)
+def few_samples(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(effect, "SECONDS", 0.0)
+    monkeypatch.chdir(tmp_path)
+
+
+def measured(operator: str, function: Function, *phases: str, kind: str = "llama") -> list[Record]:
+    context = CellContext(implementation="mine", effect=request(kind, *phases))
+    task = task_of(operator, file="records.jsonl")
+    found = measure_effect(task, find_operator(operator), function, None, context, lambda _: None)
+    assert read_records(Path("records.jsonl")) == found
+    return found
+
+
+def effect_of(records: list[Record], level: int) -> Effect:
+    return next(one.effect for one in records if one.effect is not None and one.effect.level == level)
+
+
+def test_all_instances_are_replaced_and_put_back() -> None:
+    model = random_model(request(), "cpu")
+    calls: list[float] = []
+
+    def counted(*inputs: Tensor, eps: float) -> Any:
+        calls.append(eps)
+        return rms_norm(*inputs, eps=eps)
+
+    replacement = replace(model, find_operator("rms_norm"), task_of("rms_norm"), counted)
+    x = torch.randn(3, model.model.norm.weight.numel())
+    with replacement.active():
+        expected = model.model.norm(x)
+    again = model.model.norm(x)
+
+    assert len(replacement.instances) == NORMS
+    assert calls == [HUGGINGFACE["llama"]["rms_norm_eps"]]
+    assert torch.equal(expected, again)
+
+
+def test_an_implementation_without_eps_is_refused_where_the_model_has_another_one() -> None:
+    model = random_model(request(), "cpu")
+    model.model.norm.variance_epsilon = 1e-3
+    function = lambda x, weight, residual=None: rms_norm(x, weight, residual)  # noqa: E731
+    replacement = replace(model, find_operator("rms_norm"), task_of("rms_norm"), function)
+
+    with replacement.active(), pytest.raises(ReplacementError, match=r"takes no eps, which is 0\.001"):
+        model.model.norm(torch.randn(3, model.model.norm.weight.numel()))
+
+
+def test_weights_are_prepared_once() -> None:
+    model = random_model(request(), "cpu")
+    prepared: list[Tensor] = []
+
+    def prepare(weight: Tensor) -> Tensor:
+        prepared.append(weight)
+        return weight.double()
+
+    operator, task = find_operator("rms_norm"), task_of("rms_norm")
+    function = lambda x, weight, eps: rms_norm(x, weight.float(), eps=eps)  # noqa: E731
+    replacement = replace(model, operator, task, function, prepare)
+    x = torch.randn(3, model.model.norm.weight.numel())
+    with replacement.active():
+        model.model.norm(x)
+        model.model.norm(x)
+
+    assert [one is model.model.norm.weight for one in prepared] == [True]
+
+
+@pytest.mark.parametrize(
+    ("operator", "options", "message"),
+    [
+        ("layer_norm", {}, "no module of a model calls layer_norm; they call rms_norm"),
+        ("activation", {"only": {"function": "gelu"}}, r"computes GELU \(erf\); SiluAndMul computes SwiGLU"),
+    ],
+)
+def test_what_a_model_does_not_call_is_refused_by_name(
+    operator: str, options: dict[str, Any], message: str
+) -> None:
+    model = random_model(request(), "cpu")
+
+    with pytest.raises(ReplacementError, match=message):
+        replace(model, find_operator(operator), task_of(operator, **options), rms_norm)
+
+
+@pytest.mark.parametrize(
+    ("operator", "function", "calls"),
+    [
+        ("rms_norm", rms_norm, 1),
+        ("activation", lambda x: functional.silu(x.chunk(2, -1)[0]) * x.chunk(2, -1)[1], LAYERS),
+        ("rotary", rotary.reference, LAYERS),
+        ("flash_attn", flash_attn.reference, LAYERS),
+    ],
+)
+def test_every_level_is_measured_with_equal_logits(operator: str, function: Function, calls: int) -> None:
+    records = measured(operator, function, "prefill-8")
+
+    assert {record.outcome for record in records} == {Status.OK}
+    assert {one.effect.level for one in records if one.effect} >= {1, 3, 4}
+    assert effect_of(records, 1).calls == calls
+    whole = effect_of(records, 4)
+    assert whole.called == whole.replaced > 0
+    assert records[-1].corr["relative_error"] < 1e-5
+    assert records[-1].corr["top1"] == 1.0
+
+
+def test_a_delay_in_a_kernel_is_found_at_every_level_with_the_predicted_size() -> None:
+    def late(*inputs: Tensor, eps: float) -> Any:
+        time.sleep(DELAY_SECONDS)
+        return rms_norm(*inputs, eps=eps)
+
+    records = measured("rms_norm", late, "decode-2")
+    whole = effect_of(records, 4)
+
+    assert whole.predicted_ms is not None
+    gained = {
+        one.effect.level: one.lat_ms.p50 - one.effect.baseline.p50
+        for one in records
+        if one.effect and one.lat_ms
+    }
+    assert gained[1] == pytest.approx(1000 * DELAY_SECONDS, rel=0.3)
+    assert gained[4] == pytest.approx(NORMS * gained[1], rel=0.3)
+    assert whole.predicted_ms - whole.baseline.p50 == pytest.approx(gained[4], rel=0.3)
+
+
+def test_calls_with_other_inputs_are_rows_of_their_own() -> None:
+    records = measured("rms_norm", rms_norm, "prefill-8", kind="qwen3")
+
+    labels = {one.effect.module: one.effect.calls for one in records if one.effect and one.effect.level == 1}
+    assert labels["RMSNorm with residual"] == NORMS - 1
+    assert sum(labels.values()) == NORMS + 2 * LAYERS
+
+
+def test_a_phase_that_does_not_call_the_kernel_is_left_out() -> None:
+    records = measured("flash_attn", flash_attn.reference, "decode-2", "prefill-8")
+
+    assert {one.effect.phase for one in records if one.effect} == {"prefill-8"}
+
+
+@pytest.mark.parametrize(
+    ("operator", "function", "phase", "message"),
+    [
+        ("flash_attn", flash_attn.reference, "decode-2", "the model calls no FlashAttnPrefill in decode-2"),
+        (
+            "rms_norm",
+            lambda *inputs, eps: rms_norm(*inputs, eps=eps + 1),
+            "decode-2",
+            "RMSNorm computes something else with it: output 0 differs by",
+        ),
+        ("rms_norm", rms_norm, "prefill-2048", "sequences of 2048 tokens, and the model 1024 positions"),
+        ("rms_norm", lambda x: x, "decode-2", "takes no eps, which is 0.01 in the model"),
+    ],
+)
+def test_what_changes_nothing_or_the_result_is_one_record_with_the_reason(
+    operator: str, function: Function, phase: str, message: str
+) -> None:
+    (record,) = measured(operator, function, phase)
+
+    assert record.outcome in {Status.ERROR, Status.UNSUPPORTED}
+    assert record.err is not None
+    assert message in record.err.msg
+
+
+def test_logits_are_compared_without_ties() -> None:
+    expected = torch.tensor([[0.0, 1.0, 3.0], [2.0, 2.0, 0.0], [5.0, 0.0, 1.0]])
+    found = expected.clone()
+    found[1, 0] = 2.5  # was tied
+    found[2, 2] = 6.0
+
+    assert compare_logits(expected, expected) == {"relative_error": 0.0, "kl": 0.0, "top1": 1.0}
+    assert compare_logits(found, expected)["top1"] == 0.5
+    assert compare_logits(found, expected)["kl"] > 0
