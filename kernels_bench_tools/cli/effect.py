@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from itertools import groupby
 from pathlib import Path, PurePosixPath
 from typing import Annotated
@@ -16,9 +17,11 @@ from kernels_bench_tools.cli.output import cell_records, finish, plural, print_j
 from kernels_bench_tools.cli.tables import new_table, table_console
 from kernels_bench_tools.cluster import cluster_executor
 from kernels_bench_tools.errors import ModelError
-from kernels_bench_tools.notebooks.project import find_project_of
+from kernels_bench_tools.notebooks.document import read_notebook
+from kernels_bench_tools.notebooks.header import split_header
+from kernels_bench_tools.notebooks.project import Project, find_project_of
 from kernels_bench_tools.run.build import DEFAULT_PROCESSES, BuildOptions
-from kernels_bench_tools.schema.build import IMPLEMENTATIONS, EffectRequest
+from kernels_bench_tools.schema.build import IMPLEMENTATIONS, EffectRequest, OtherCell
 from kernels_bench_tools.schema.model import CONFIGS, find_model, phase_sizes
 from kernels_bench_tools.schema.outcome import reason_of
 from kernels_bench_tools.schema.record import Record
@@ -58,6 +61,14 @@ def effect(
         int,
         typer.Option("--layers", min=0, metavar="N", help="Only so many layers of the model. [default: all]"),
     ] = 0,
+    together: Annotated[
+        bool,
+        typer.Option(
+            "--together",
+            help="Replace all kernels at the same time, instead of one notebook's after the other. All cells run in the "
+            "environment of the first.",
+        ),
+    ] = False,
     processes: opt.Processes = DEFAULT_PROCESSES["cuda"],
     env: opt.Env = "uv",
     rerun: opt.Rerun = False,
@@ -79,6 +90,9 @@ def effect(
         if PurePosixPath(name := project.relative(path)).parent.name == IMPLEMENTATIONS
     ]
     request = _request(model, phase, layers)
+    if together:
+        others = [cell for name in names[1:] for cell in _measuring_cells(project, name)]
+        names, request = names[:1], msgspec.structs.replace(request, others=others)
     options = BuildOptions(
         environment=env,
         rerun=rerun,
@@ -105,6 +119,13 @@ def effect(
     return finish(result, strict=False)
 
 
+def _measuring_cells(project: Project, name: str) -> Iterator[OtherCell]:
+    notebook = read_notebook(project, project.root / name)
+    for cell in notebook.cells:
+        if cell.measures:
+            yield OtherCell(f"{notebook.operator}/{notebook.implementation}", split_header(cell.code)[0])
+
+
 def _request(model: str, phase: str, layers: int) -> EffectRequest:
     path = Path(model) if model.endswith(".json") else find_model(CONFIGS, model)
     try:
@@ -125,8 +146,9 @@ def _print(path: str, model: str, device: str, rows: list[EffectRow]) -> None:
     operator, _, notebook = path.partition(f"/{IMPLEMENTATIONS}/")
     for name, group in groupby(rows, key=lambda row: row.effect.phase):
         shown = list(group)
+        named = [f"{operator}/{notebook.removesuffix('.md')}", *shown[0].effect.others]
         console.print(
-            f"{operator}/{notebook.removesuffix('.md')} in {model}, {name}, on {device}, "
+            f"{', '.join(named)} in {model}, {name}, on {device}, "
             f"{plural(shown[0].processes, 'process', 'es')}",
             style="bold",
         )

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+import runpy
 import sys
 import traceback
 from collections.abc import Callable, Mapping
+from contextvars import ContextVar
 from functools import partial
 from multiprocessing.connection import Client
 from pathlib import Path
@@ -31,6 +33,8 @@ from kernels_bench_tools.schema.settings import OPERATORS
 
 Implementation = Callable[..., Any]
 
+_collected: ContextVar[list[Any] | None] = ContextVar("collected", default=None)
+"""Where the implementations of other cells are put that replace kernels of the same model."""
 _FUNCTION = (Callable | None, "A function")
 _TEXT = (str, "A string")
 _ARGUMENTS: dict[str, tuple[Any, str]] = {
@@ -170,12 +174,23 @@ def _measure_effect(
 ) -> list[Record]:
     # Imported here because cells that measure workloads need no models.
     from kernels_bench_tools.tasks.effect import measure_effect
+    from kernels_bench_tools.tasks.replacement import Substitute
 
     task.workloads = ",".join(operator.workload_sets)
     loaded, task.failure = _load(load)
-    task.implementation = task.implementation or _name_of(loaded)
-    show = partial(print, end="", flush=True)
-    return measure_effect(task, operator, loaded, prepare, context, show)
+    own = Substitute(task, operator, loaded, prepare)
+    collected = _collected.get()
+    if collected is not None:
+        collected.append(own)
+        return []
+    assert context.effect
+    others: list[Substitute] = []
+    _collected.set(others)
+    for cell in context.effect.others:
+        path = Path(cell.implementation.replace("/", "_") + ".py")
+        path.write_text(cell.code, encoding="utf-8")  # Triton reads the source of its functions
+        runpy.run_path(str(path), run_name="__main__")
+    return measure_effect([own, *others], context, partial(print, end="", flush=True))
 
 
 def judged_elsewhere(load: Callable[[], Candidate], task: Task, socket: str) -> list[Record]:

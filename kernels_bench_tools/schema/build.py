@@ -97,6 +97,14 @@ def has_other_code(then: Provenance, code: Mapping[str, str]) -> bool:
     return code_digest(code[then.cell]) != then.code_digest
 
 
+class OtherCell(msgspec.Struct, frozen=True):
+    """A cell that another one runs in its process."""
+
+    implementation: str
+    """``operator/implementation``."""
+    code: str
+
+
 class EffectRequest(msgspec.Struct, kw_only=True, frozen=True):
     """A model in which an implementation replaces what it computes."""
 
@@ -108,6 +116,8 @@ class EffectRequest(msgspec.Struct, kw_only=True, frozen=True):
     """Such as ``decode-32``."""
     layers: int = 0
     """How many of its layers there are; 0 for all."""
+    others: list[OtherCell] = []
+    """Cells whose implementations replace kernels of the same model, in the process of the first."""
 
 
 class CellContext(msgspec.Struct, kw_only=True):

@@ -448,6 +448,8 @@ class Effect(msgspec.Struct, kw_only=True, omit_defaults=True):
     model: str
     phase: str
     """Such as ``decode-32``."""
+    others: list[str] = msgspec.field(default_factory=list)
+    """Other implementations that replaced kernels at the same time, as ``operator/implementation``."""
     level: int
     """1 for single kernels, 2 for blocks, 3 for decoder layers, 4 for the whole model."""
     module: str

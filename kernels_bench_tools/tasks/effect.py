@@ -25,11 +25,10 @@ from kernels_bench_tools.measure.device.environment import (
     describe_environment,
     imported_packages,
 )
-from kernels_bench_tools.measure.operator import Operator, failed_status, failure_of, tensors_of
+from kernels_bench_tools.measure.operator import failed_status, failure_of, tensors_of
 from kernels_bench_tools.measure.record import RecordFile
-from kernels_bench_tools.measure.task import Task
 from kernels_bench_tools.measure.timing.cuda import CudaTimer
-from kernels_bench_tools.measure.timing.cupti import record_activities
+from kernels_bench_tools.measure.timing.cupti import record_activities, retry
 from kernels_bench_tools.measure.timing.sampling import Call, summarize
 from kernels_bench_tools.schema.build import CellContext, EffectRequest
 from kernels_bench_tools.schema.model import Sizes, phase_sizes
@@ -48,7 +47,7 @@ from kernels_bench_tools.tasks.baseline.forward_context import plan_batch, set_f
 from kernels_bench_tools.tasks.baseline.L4.causal_lm import CausalLM
 from kernels_bench_tools.tasks.config import config_from_huggingface
 from kernels_bench_tools.tasks.derive import BLOCK_SIZE, describe_inputs, level_of
-from kernels_bench_tools.tasks.replacement import Replacement, replace
+from kernels_bench_tools.tasks.replacement import Replacement, Substitute, replace
 from kernels_bench_tools.text import milliseconds
 
 SECONDS = 1.0
@@ -78,26 +77,23 @@ class EffectError(Exception):
 
 
 def measure_effect(
-    task: Task,
-    operator: Operator,
-    function: Callable[..., Any],
-    prepare: Callable[..., Any] | None,
+    substitutes: Sequence[Substitute],
     context: CellContext,
     print: Callable[[str], object],  # noqa: A002
 ) -> list[Record]:
-    """Measure a model with and without an implementation; write and return a record for each level and phase.
+    """Measure a model with and without implementations; write and return a record for each level and phase.
 
-    If the model cannot use it, the only record has no workload, and says why.
+    They are records of the first. If the model cannot use one of them, the only record has no workload, and says why.
     """
+    task = substitutes[0].task
     file = RecordFile(Path(task.file))
-    make = _Records(task, operator, context)
+    make = _Records(substitutes, context)
+    failure = next((one.task.failure for one in substitutes if one.task.failure), None)
     try:
-        if task.failure:
-            make.fail(file, task.failure.status, task.failure.failure)
+        if failure:
+            make.fail(file, failure.status, failure.failure)
         else:
-            _measure(
-                task, operator, function, prepare, context, lambda one: print(_line(file.append(make(one))))
-            )
+            _measure(substitutes, context, lambda one: print(_line(file.append(make(one)))))
     except EffectError as error:
         make.fail(file, Status.ERROR, Failure(type="NotPropagated", msg=str(error)))
     except Exception as error:
@@ -128,21 +124,15 @@ class Row:
         return median(self.samples[side])
 
 
-def _measure(
-    task: Task,
-    operator: Operator,
-    function: Callable[..., Any],
-    prepare: Callable[..., Any] | None,
-    context: CellContext,
-    add: Callable[[Row], object],
-) -> None:
+def _measure(substitutes: Sequence[Substitute], context: CellContext, add: Callable[[Row], object]) -> None:
     assert context.effect
-    model = random_model(context.effect, task.device)
-    replacement = replace(model, operator, task, function, prepare)
+    device = substitutes[0].task.device
+    model = random_model(context.effect, device)
+    replacement = replace(model, substitutes)
     found = False
     with torch.no_grad():
         for phase in context.effect.phases:
-            for row in _Phase(model, replacement, task.device, phase).rows():
+            for row in _Phase(model, replacement, device, phase).rows():
                 add(row)
                 found = True
     if not found:
@@ -173,7 +163,9 @@ class _Phase:
         sizes = phase_sizes(name)
         known = len(model.model.layers[0].self_attn.rotary_emb.cos_sin_cache)
         if sizes.context > known:
-            raise EffectError(f"{name} has sequences of {sizes.context} tokens, and the model {known} positions")
+            raise EffectError(
+                f"{name} has sequences of {sizes.context} tokens, and the model {known} positions"
+            )
         self._positions, self._batch = _fill_cache(model, device, sizes)
         vocabulary = model.model.embed_tokens.weight.shape[0]
         generator = torch.Generator(device).manual_seed(1)
@@ -249,7 +241,7 @@ class _Phase:
         if not self._cuda:
             return lambda: median(_wall_ms(call, self._device) for _ in range(CALLS))
         timer = CudaTimer(call, (), self._device, cold=False)
-        return lambda: median(one.ms for one in timer.by_kernels(CALLS))
+        return lambda: median(one.ms for one in retry(lambda: timer.by_kernels(CALLS)))
 
     def _whole(self, saved_ms: float, host_saved_ms: float) -> Iterator[Row]:
         """Yield the rows of the whole model."""
@@ -501,13 +493,14 @@ def _host_ms(call: Callable[[], Any]) -> float:
 class _Records:
     """Makes the records of a run."""
 
-    def __init__(self, task: Task, operator: Operator, context: CellContext) -> None:
+    def __init__(self, substitutes: Sequence[Substitute], context: CellContext) -> None:
         assert context.effect
-        self._model = context.effect.model
+        first, task = substitutes[0], substitutes[0].task
+        self._request = context.effect
         self._common: dict[str, Any] = {
             "schema": SCHEMA,
             "run": uuid.uuid4().hex,
-            "op": operator.name,
+            "op": first.operator.name,
             "impl": task.implementation,
             "tags": task.tags,
             "device": describe_device(task.device),
@@ -519,7 +512,8 @@ class _Records:
         """Return the record of a row."""
         latencies = {side: _latency(samples, row.timer) for side, samples in row.samples.items()}
         effect = Effect(
-            model=self._model,
+            model=self._request.model,
+            others=[one.implementation for one in self._request.others],
             phase=row.phase,
             level=row.level,
             module=row.module,
@@ -533,7 +527,7 @@ class _Records:
             host_ms=row.host_ms.get("candidate"),
             baseline_host_ms=row.host_ms.get("baseline"),
         )
-        name = f"{self._model}_{row.phase}_L{row.level}_{row.module}"
+        name = f"{self._request.model}_{row.phase}_L{row.level}_{row.module}"
         return self._record(
             wl={"name": name, "device": self._common["device"].kind},
             status=Status.OK,

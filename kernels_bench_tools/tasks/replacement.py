@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -77,13 +77,23 @@ BINDINGS: dict[str, tuple[Binding, ...]] = {
 """By operator."""
 
 
+@dataclass(frozen=True)
+class Substitute:
+    """An implementation, with what it declares."""
+
+    task: Task
+    operator: Operator
+    function: Callable[..., Any]
+    prepare: Callable[..., Any] | None = None
+
+
 class ReplacementError(Unsupported):
     """An implementation cannot be what a model calls; the message says why."""
 
 
 @dataclass
 class Replacement:
-    """An implementation in place of the instances of a model that can call it; inactive at first."""
+    """Implementations in place of the instances of a model that can call them; inactive at first."""
 
     instances: dict[str, nn.Module]
     """By path."""
@@ -123,19 +133,31 @@ class Replacement:
         return found
 
 
-def replace(
-    model: nn.Module,
-    operator: Operator,
-    task: Task,
-    function: Callable[..., Any],
-    prepare: Callable[..., Any] | None = None,
-) -> Replacement:
+def replace(model: nn.Module, substitutes: Iterable[Substitute]) -> Replacement:
+    """Return the replacement of what implementations compute in a model.
+
+    Raises:
+        ReplacementError: As for :func:`_replace`, or two compute the same.
+    """
+    instances: dict[str, nn.Module] = {}
+    forwards: dict[str, Callable[..., Any]] = {}
+    for one in substitutes:
+        found = _replace(model, one)
+        if both := sorted(instances.keys() & found.instances):
+            raise ReplacementError(f"{one.operator.name} is replaced twice, for example in {both[0]}")
+        instances |= found.instances
+        forwards |= found.forwards
+    return Replacement(instances, forwards)
+
+
+def _replace(model: nn.Module, one: Substitute) -> Replacement:
     """Return the replacement of what an implementation computes in a model.
 
     Raises:
         ReplacementError: No module of the model calls the operator, or the implementation computes another function
             of it, takes a layout that models do not have, or cannot be called as they do.
     """
+    operator, task = one.operator, one.task
     if operator.name not in BINDINGS:
         raise ReplacementError(f"no module of a model calls {operator.name}; they call {', '.join(BINDINGS)}")
     computed = {workload.group.partition(", ")[0] for workload in task.selected(operator)}
@@ -149,7 +171,7 @@ def replace(
             raise ReplacementError(f"takes the layout {task.layout}, which {name} does not have")
         for path, module in model.named_modules():
             if type(module) is binding.module:
-                call = _Caller(operator, function, prepare, task.layout)
+                call = _Caller(operator, one.function, one.prepare, task.layout)
                 instances[path], forwards[path] = module, partial(binding.forward, module, call)
     if not instances:
         names = " or ".join(binding.module.__name__ for binding in BINDINGS[operator.name])

@@ -31,6 +31,23 @@ run_benchmark("rms_norm", mine)
 """
 
 
+OTHER = """\
+```python id=benchmark outputs=activation.jsonl
+import torch
+
+from kernels_bench_tools import run_benchmark
+
+
+def other(x):
+    gate, up = x.chunk(2, dim=-1)
+    return torch.sigmoid(gate) * gate * up
+
+
+run_benchmark("activation", other, only={"function": "swiglu"})
+```
+"""
+
+
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
     (tmp_path / "rms_norm" / "impls").mkdir(parents=True)
@@ -57,6 +74,21 @@ def test_an_implementation_is_measured_at_every_level_of_a_model_and_no_result_o
     assert [row["effect"]["level"] for row in rows] == [1, 1, 3, 3, 4]
     assert {row["verdict"] for row in rows} == {"no verdict"}
     assert not (project / ".kbt" / "build.json").exists()
+
+
+def test_several_implementations_replace_kernels_of_one_model_together(project: Path) -> None:
+    other = project / "activation" / "impls" / "other.md"
+    other.parent.mkdir(parents=True)
+    other.write_text(OTHER)
+    command = ("effect", "rms_norm/mine", "activation/other", "--together", "--model", "tiny.json")
+    options = ("--phase", "prefill-16", "--env", "current", "--processes", "1", "--json")
+    done = run_kbt(project, *command, *options)
+
+    assert done.returncode == 0, done.stderr
+    (rows,) = json.loads(done.stdout).values()
+    assert {row["effect"]["module"] for row in rows} >= {"SiluAndMul", "RMSNorm", "LlamaMLP", "eager"}
+    assert all(row["effect"]["others"] == ["activation/other"] for row in rows)
+    assert {row["effect"]["called"] for row in rows} == {7}
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ from kernels_bench_tools.schema.record import Effect, Record, Status
 from kernels_bench_tools.schema.record_io import read_records
 from kernels_bench_tools.tasks import effect
 from kernels_bench_tools.tasks.effect import compare_logits, measure_effect, random_model
-from kernels_bench_tools.tasks.replacement import ReplacementError, replace
+from kernels_bench_tools.tasks.replacement import ReplacementError, Substitute, replace
 
 LAYERS = 2
 NORMS = 2 * LAYERS + 1
@@ -43,9 +43,20 @@ def request(kind: str = "llama", *phases: str) -> EffectRequest:
     return EffectRequest(model=f"tiny-{kind}", config=config, phases=[*phases], layers=LAYERS)
 
 
-def task_of(operator: str, **options: Any) -> Task:
-    sets = ",".join(find_operator(operator).workload_sets)
-    return Task(operator=operator, workloads=sets, device="cpu", implementation="mine", **options)
+def substitute(
+    operator: str, function: Function, prepare: Function | None = None, **options: Any
+) -> Substitute:
+    found = find_operator(operator)
+    sets = ",".join(found.workload_sets)
+    task = Task(
+        operator=operator,
+        workloads=sets,
+        device="cpu",
+        implementation="mine",
+        file="records.jsonl",
+        **options,
+    )
+    return Substitute(task, found, function, prepare)
 
 
 @pytest.fixture(autouse=True)
@@ -56,8 +67,7 @@ def few_samples(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 def measured(operator: str, function: Function, *phases: str, kind: str = "llama") -> list[Record]:
     context = CellContext(implementation="mine", effect=request(kind, *phases))
-    task = task_of(operator, file="records.jsonl")
-    found = measure_effect(task, find_operator(operator), function, None, context, lambda _: None)
+    found = measure_effect([substitute(operator, function)], context, lambda _: None)
     assert read_records(Path("records.jsonl")) == found
     return found
 
@@ -74,7 +84,7 @@ def test_all_instances_are_replaced_and_put_back() -> None:
         calls.append(eps)
         return rms_norm(*inputs, eps=eps)
 
-    replacement = replace(model, find_operator("rms_norm"), task_of("rms_norm"), counted)
+    replacement = replace(model, [substitute("rms_norm", counted)])
     x = torch.randn(3, model.model.norm.weight.numel())
     with replacement.active():
         expected = model.model.norm(x)
@@ -89,7 +99,7 @@ def test_an_implementation_without_eps_is_refused_where_the_model_has_another_on
     model = random_model(request(), "cpu")
     model.model.norm.variance_epsilon = 1e-3
     function = lambda x, weight, residual=None: rms_norm(x, weight, residual)  # noqa: E731
-    replacement = replace(model, find_operator("rms_norm"), task_of("rms_norm"), function)
+    replacement = replace(model, [substitute("rms_norm", function)])
 
     with replacement.active(), pytest.raises(ReplacementError, match=r"takes no eps, which is 0\.001"):
         model.model.norm(torch.randn(3, model.model.norm.weight.numel()))
@@ -103,15 +113,21 @@ def test_weights_are_prepared_once() -> None:
         prepared.append(weight)
         return weight.double()
 
-    operator, task = find_operator("rms_norm"), task_of("rms_norm")
     function = lambda x, weight, eps: rms_norm(x, weight.float(), eps=eps)  # noqa: E731
-    replacement = replace(model, operator, task, function, prepare)
+    replacement = replace(model, [substitute("rms_norm", function, prepare)])
     x = torch.randn(3, model.model.norm.weight.numel())
     with replacement.active():
         model.model.norm(x)
         model.model.norm(x)
 
     assert [one is model.model.norm.weight for one in prepared] == [True]
+
+
+def test_two_implementations_of_one_operator_are_refused() -> None:
+    model = random_model(request(), "cpu")
+
+    with pytest.raises(ReplacementError, match="rms_norm is replaced twice"):
+        replace(model, [substitute("rms_norm", rms_norm), substitute("rms_norm", rms_norm)])
 
 
 @pytest.mark.parametrize(
@@ -127,7 +143,7 @@ def test_what_a_model_does_not_call_is_refused_by_name(
     model = random_model(request(), "cpu")
 
     with pytest.raises(ReplacementError, match=message):
-        replace(model, find_operator(operator), task_of(operator, **options), rms_norm)
+        replace(model, [substitute(operator, rms_norm, **options)])
 
 
 @pytest.mark.parametrize(
