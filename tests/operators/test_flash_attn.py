@@ -20,7 +20,6 @@ from kernels_bench_tools.operators import flash_attn
 OPERATOR: Operator = find_operator("flash_attn")
 WORKLOADS = [workload for name in OPERATOR.workload_sets for workload in OPERATOR.workloads(name)]
 SMOKE = OPERATOR.workloads("smoke")[0]
-NEEDS_COMPILER = {"torch_compiled_default", "torch_compiled_max_autotune"}
 # Interpreted, where tl.dot takes no bfloat16: float16 and float32; ragged blocks, shared heads, and keys split over programs.
 INTERPRETED = """
 from dataclasses import replace
@@ -115,25 +114,14 @@ def test_slices_cover_the_output_once_and_agree_with_the_whole(
     assert torch.equal(seen, torch.ones_like(seen))
 
 
+# The compiled ones are checked by every build of the report, which takes many seconds for each shape.
 @pytest.mark.parametrize(
     "workload",
     [attention(70, 70, 4, 4), attention(70, 70, 4, 2, causal=True), attention(5, 300, 4, 1)],
     ids=["full", "causal, shared heads", "few queries"],
 )
-@pytest.mark.parametrize(
-    "name",
-    [
-        "flash_attention",
-        "math_attention",
-        "torch_compiled_default",
-        "torch_compiled_max_autotune",
-    ],
-)
+@pytest.mark.parametrize("name", ["flash_attention", "math_attention"])
 def test_cpu_implementations_are_correct(name: str, workload: Workload) -> None:
-    if name in NEEDS_COMPILER and not shutil.which("g++"):
-        pytest.skip("needs a C++ compiler")
-
-    torch._dynamo.reset()  # as before each workload; otherwise it gives up on a function of many shapes
     verdict = judge(implementation(name), workload)
 
     assert verdict.ok, verdict.reason
@@ -143,9 +131,8 @@ def test_cpu_implementations_are_correct(name: str, workload: Workload) -> None:
 @pytest.mark.skipif(not shutil.which("g++"), reason="needs a C++ compiler")
 @pytest.mark.parametrize(
     "workload",
-    # With blocks and without, shared heads and own ones, fewer queries than keys and as many.
-    [attention(70, 70, 4, 4), attention(5, 300, 4, 1, causal=True)],
-    ids=["full", "causal, shared heads, few queries"],
+    [attention(5, 300, 4, 1, causal=True)],
+    ids=["causal, shared heads, few queries"],
 )
 def test_flex_attention_is_correct(workload: Workload) -> None:
     """It compiles for seconds for each shape and layout: other seeds and edge cases have the workload's."""

