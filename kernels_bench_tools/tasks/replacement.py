@@ -17,8 +17,10 @@ from kernels_bench_tools.measure.modes import Prepared
 from kernels_bench_tools.measure.operator import Inputs, Operator
 from kernels_bench_tools.measure.task import Task
 from kernels_bench_tools.operators import activation
+from kernels_bench_tools.operators.matmul import GROUPS
 from kernels_bench_tools.operators.rms_norm import EPSILON
 from kernels_bench_tools.tasks.baseline.L1.flash_attn_prefill import FlashAttnPrefill
+from kernels_bench_tools.tasks.baseline.L1.linear import Linear
 from kernels_bench_tools.tasks.baseline.L1.rms_norm import RMSNorm
 from kernels_bench_tools.tasks.baseline.L1.rotary_emb import RotaryEmbedding
 from kernels_bench_tools.tasks.baseline.L1.silu_and_mul import SiluAndMul
@@ -66,6 +68,10 @@ def _prefill(module: FlashAttnPrefill, call: _Caller, *args: Any) -> Any:
     return torch.cat(outputs)
 
 
+def _linear(_: Linear, call: _Caller, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Any:
+    return call(x, weight) if bias is None else call(x, weight, bias)
+
+
 BINDINGS: dict[str, tuple[Binding, ...]] = {
     "rms_norm": (Binding(RMSNorm, _rms_norm),),
     "activation": (
@@ -73,6 +79,7 @@ BINDINGS: dict[str, tuple[Binding, ...]] = {
     ),
     "rotary": (Binding(RotaryEmbedding, _rotary),),
     "flash_attn": (Binding(FlashAttnPrefill, _prefill),),
+    "matmul": (Binding(Linear, _linear, GROUPS["linear"]),),
 }
 """By operator."""
 

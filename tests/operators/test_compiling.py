@@ -82,6 +82,10 @@ for queries, keys, heads, causal in ((512, 512, 8, False), (512, 512, 8, True), 
 for head_dim, causal in ((128, False), (128, True), (64, False)):
     cell.gluon_attention(x(1, 512, 8, head_dim), x(1, 512, 2, head_dim), x(1, 512, 2, head_dim), causal)
 """,
+    ("matmul", "triton_matmul"): """
+for tokens in (1, 256, 1024):
+    cell.triton_matmul(x(tokens, 4096), x(6144, 4096), x(6144))
+""",
     ("fp8_quant", "triton_fp8_quant"): """
 for block in ((1, 4096), (1, 128), (128, 128)):
     cell.triton_fp8_quant(x(256, 4096), *block)

@@ -12,6 +12,7 @@ KERNELS = {
     "activation": ("SiluAndMul",),
     "rotary": ("RotaryEmbedding",),
     "flash_attn": ("FlashAttnPrefill", "FlashAttnDecode"),
+    "matmul": ("Linear",),
 }
 MODELS = model_keys(DERIVED)
 
@@ -35,6 +36,19 @@ def test_a_model_set_has_a_workload_for_each_kernel_that_the_model_calls(name: s
         ("rms_norm", ["prefill-2048_AddRMS_B1_S2048_D4096", "prefill-2048_RMS_B1_S2048_D4096"]),
         ("activation", ["prefill-2048_SwiGLU_T2048_D14336"]),
         ("rotary", ["prefill-2048_B1_S2048_H32_KV8_D128"]),
+        (
+            "matmul",
+            [
+                f"prefill-2048_Linear_T2048_K{columns}_N{rows}"
+                for columns, rows in (
+                    (14336, 4096),
+                    (4096, 28672),
+                    (4096, 4096),
+                    (4096, 6144),
+                    (4096, 128256),
+                )
+            ],
+        ),
         ("flash_attn", ["prefill-2048_Q2048_KV2048_H32_D128"]),
     ],
 )

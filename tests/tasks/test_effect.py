@@ -25,7 +25,7 @@ from kernels_bench_tools.tasks.replacement import ReplacementError, Substitute, 
 
 LAYERS = 2
 NORMS = 2 * LAYERS + 1
-DELAY_SECONDS = 0.004
+DELAY_SECONDS = 0.01
 POSITIONS = 1024
 
 Function = Callable[..., Any]
@@ -153,6 +153,7 @@ def test_what_a_model_does_not_call_is_refused_by_name(
         ("activation", lambda x: functional.silu(x.chunk(2, -1)[0]) * x.chunk(2, -1)[1], LAYERS),
         ("rotary", rotary.reference, LAYERS),
         ("flash_attn", flash_attn.reference, LAYERS),
+        ("matmul", torch.nn.functional.linear, LAYERS),
     ],
 )
 def test_every_level_is_measured_with_equal_logits(operator: str, function: Function, calls: int) -> None:
@@ -181,9 +182,9 @@ def test_a_delay_in_a_kernel_is_found_at_every_level_with_the_predicted_size() -
         for one in records
         if one.effect and one.lat_ms
     }
-    assert gained[1] == pytest.approx(1000 * DELAY_SECONDS, rel=0.3)
-    assert gained[4] == pytest.approx(NORMS * gained[1], rel=0.3)
-    assert whole.predicted_ms - whole.baseline.p50 == pytest.approx(gained[4], rel=0.3)
+    assert gained[1] == pytest.approx(1000 * DELAY_SECONDS, rel=0.5)
+    assert gained[4] == pytest.approx(NORMS * gained[1], rel=0.5)
+    assert whole.predicted_ms - whole.baseline.p50 == pytest.approx(gained[4], rel=0.5)
 
 
 def test_calls_with_other_inputs_are_rows_of_their_own() -> None:

@@ -1,0 +1,125 @@
+"""Linear layers: products of activations with a weight matrix, optionally with a bias."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from kernels_bench_tools.measure import inputs as helpers
+from kernels_bench_tools.measure.operator import Inputs, Operator, Output, Workload, model_sets
+from kernels_bench_tools.schema.model import Phase
+
+AXES = ("function", "tokens", "in_features", "out_features")
+GROUPS = {"linear": "Linear", "linear_bias": "Linear with bias"}
+PREFIXES = {"linear": "Linear", "linear_bias": "LinearBias"}
+WEIGHTS_AT_ONCE = 1 << 27
+"""Elements of the weight that the reference converts at a time: 1 GB in float64."""
+ODD_SHAPES = ((3, 769, 130), (65, 40, 200), (1, 128, 67))
+
+Sizes = tuple[tuple[int, int, int], ...]
+
+
+def reference(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """Return ``x @ weight.T + bias``: (..., n) of (..., k), (n, k) and (n,)."""
+    return functional.linear(x, weight, bias)
+
+
+def make_inputs(workload: Workload, device: str | torch.device, seed: int) -> Inputs:
+    """Return random ``x`` (tokens, in_features), ``weight`` (out_features, in_features), maybe ``bias`` (out_features).
+
+    The weight is scaled so that results have a variance of 1, as after the initialization of a layer.
+    """
+    tokens, columns, rows = (int(workload.axes[axis]) for axis in AXES[1:])
+    shapes: list[tuple[int, ...]] = [(tokens, columns), (rows, columns)]
+    if workload.axes["function"] == "linear_bias":
+        shapes.append((rows,))
+    x, weight, *bias = helpers.random_tensors(shapes, workload.torch_dtype, device, seed)
+    return x, weight.mul_(columns**-0.5), *bias
+
+
+def edge_cases(workload: Workload, inputs: Inputs) -> Iterator[tuple[str, Inputs]]:
+    """Yield edge cases."""
+    x, weight, *bias = inputs
+    yield "zeros", (torch.zeros_like(x), weight, *bias)
+    yield "spikes", (helpers.spikes(x), weight, *bias)
+    yield "column-major", (helpers.transposed(x), weight, *bias)
+    yield "column-major weight", (x, helpers.transposed(weight), *bias)
+    yield "padded rows", (helpers.padded_rows(x), helpers.padded_rows(weight), *bias)
+    yield from helpers.odd_shapes(workload, AXES[1:], ODD_SHAPES, make_inputs, x.device)
+
+
+def slices(inputs: Inputs) -> Iterator[tuple[Any, Inputs]]:
+    """Yield slices of the weight's rows, which are columns of the result."""
+    x, weight, *bias = inputs
+    step = max(1, WEIGHTS_AT_ONCE // max(weight.shape[1], 1))
+    for start in range(0, weight.shape[0], step):
+        part = slice(start, start + step)
+        yield (..., part), (x, weight[part], *(value[part] for value in bias))
+
+
+def _workloads(dtype: str, prefix: str, plain: Sizes, biased: Sizes = ()) -> list[Workload]:
+    return [
+        Workload(
+            name=f"{prefix}{PREFIXES[function]}_T{tokens}_K{columns}_N{rows}",
+            axes=dict(zip(AXES, (function, tokens, columns, rows), strict=True)),
+            dtype=dtype,
+            group=GROUPS[function],
+        )
+        for function, sizes in (("linear", plain), ("linear_bias", biased))
+        for tokens, columns, rows in sizes
+    ]
+
+
+def _of_phase(prefix: str, phase: Phase) -> Iterator[Workload]:
+    found: dict[str, Workload] = {}
+    for task in phase.kernels("Linear"):
+        shapes = task.shapes
+        sizes: Sizes = ((*shapes["x"], shapes["weight"][0]),)  # type: ignore[assignment]
+        plain, biased = ((), sizes) if "bias" in shapes else (sizes, ())
+        # Two layers of a model may have the same shapes.
+        found |= {one.name: one for one in _workloads(task.dtype("x"), prefix, plain, biased)}
+    yield from found.values()
+
+
+OPERATOR = Operator(
+    name="matmul",
+    title="Linear Layers",
+    axes=AXES,
+    workload_sets={
+        # Square, and the feed-forward layer of Llama-3.1-8B; Qwen2.5-7B's attention has a bias.
+        "default": _workloads(
+            "bfloat16",
+            "",
+            ((2048, 4096, 4096), (4096, 4096, 4096), (2048, 4096, 28672), (2048, 14336, 4096)),
+            ((2048, 3584, 4608), (8192, 3584, 4608)),
+        ),
+        "large": _workloads(
+            "bfloat16", "", ((8192, 8192, 8192), (16384, 8192, 28672)), ((32768, 8192, 10240),)
+        ),
+        "decode": _workloads(
+            "bfloat16",
+            "",
+            tuple((tokens, 4096, 28672) for tokens in (1, 8, 64)),
+            tuple((tokens, 3584, 4608) for tokens in (1, 8, 64)),
+        ),
+        "cpu": _workloads("float32", "cpu_", ((16, 1024, 1024), (128, 1024, 1024)), ((128, 1024, 1024),)),
+        "smoke": _workloads("float32", "smoke_", ((16, 128, 192),), ((16, 128, 192),)),
+        **model_sets(_of_phase),
+    },
+    inputs=make_inputs,
+    reference=reference,
+    flops=lambda inputs: 2 * inputs[0].numel() * inputs[1].shape[0],
+    outputs=(Output(shape=lambda inputs: (*inputs[0].shape[:-1], inputs[1].shape[0])),),
+    slices=slices,
+    edge_cases=edge_cases,
+    baseline=reference,  # called with the workload's dtype
+    smaller=partial(helpers.limit_axes, tokens=64, in_features=512, out_features=256),
+    gradients=(0, 1),
+    parameters=(1,),
+    variants={GROUPS["linear_bias"]: {"gradients": (0, 1, 2), "parameters": (1, 2)}},
+)

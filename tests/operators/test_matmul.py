@@ -1,0 +1,109 @@
+"""Linear layers: what is right, what is called wrong, and what is counted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from implementations import code_of, function_of, judge, smoke_workload
+from torch import Tensor
+
+from kernels_bench_tools.measure.correctness.check import check
+from kernels_bench_tools.measure.modes import in_mode, timed_function
+from kernels_bench_tools.measure.operator import Operator, find_operator
+
+GROUPS = ("Linear", "Linear with bias")
+DTYPES = ("float32", "bfloat16", "float16")
+
+INTERPRETED = """
+import cell
+from cell import triton_matmul
+from dataclasses import replace
+
+import torch
+
+from kernels_bench_tools.measure.correctness.check import check
+from kernels_bench_tools.measure.modes import in_mode, timed_function
+from kernels_bench_tools.measure.operator import find_operator
+
+operator = find_operator("matmul")
+with torch.no_grad():
+    for workload in operator.workloads("smoke")[-1:]:
+        sized = replace(workload, dtype="float16")
+        verdict = check(operator, sized, triton_matmul, operator.inputs(sized, "cpu", 0))
+        assert verdict.ok and "refused" not in verdict.corr, (sized, verdict.reason, verdict.corr)
+    cell.GROUP, cell._tile = 2, lambda tokens, dtype: (16, 64, 128, 4, 3)  # several groups of tiles
+    backward = in_mode(operator, "bwd")
+    for workload in backward.workloads("smoke"):
+        sized = replace(workload, axes={**workload.axes, "tokens": 70})
+        function = timed_function(operator.for_workload(workload), triton_matmul, "bwd").call
+        verdict = check(backward, sized, function, backward.for_workload(sized).inputs(sized, "cpu", 0))
+        assert verdict.ok and "refused" not in verdict.corr, (sized, verdict.reason, verdict.corr)
+print("right")
+"""
+
+
+@pytest.fixture(scope="module")
+def matmul() -> Operator:
+    return find_operator("matmul")
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("group", GROUPS)
+def test_the_baseline_is_correct_in_every_dtype(matmul: Operator, group: str, dtype: str) -> None:
+    verdict = judge(matmul, group, dtype, function_of("matmul", "torch_matmul"))
+
+    assert verdict.ok, verdict.reason
+    assert verdict.corr["cases"] == 11  # the workload, two more seeds, eight edge cases
+    assert "refused" not in verdict.corr
+    assert verdict.flags == []
+
+
+WRONG: dict[str, Callable[..., Tensor]] = {
+    "all zero": lambda x, weight, bias: x.new_zeros(x.shape[0], weight.shape[0]),
+    "no bias": lambda x, weight, bias: x @ weight.t(),
+    "a column left out": lambda x, weight, bias: x[:, :-1] @ weight[:, :-1].t() + bias,
+    "rounded to FP8": lambda x, weight, bias: x.to(torch.float8_e4m3fn).to(x.dtype) @ weight.t() + bias,
+    "memory read by rows": lambda x, weight, bias: (
+        x @ weight.as_strided(weight.shape, (weight.shape[1], 1)).t() + bias
+    ),
+}
+
+
+@pytest.mark.parametrize("wrong", WRONG)
+def test_a_wrong_product_is_incorrect(matmul: Operator, wrong: str) -> None:
+    assert not judge(matmul, "Linear with bias", "bfloat16", WRONG[wrong]).ok
+
+
+def test_bytes_and_operations_are_counted_from_the_tensors(matmul: Operator) -> None:
+    inputs = matmul.inputs(smoke_workload(matmul, "Linear with bias", "bfloat16"), "cpu", 0)
+    counted = matmul.work(inputs, matmul.reference(*inputs))
+
+    assert counted.bytes_read == 2 * (16 * 128 + 192 * 128 + 192)
+    assert counted.bytes_written == 2 * 16 * 192
+    assert counted.flops == 2 * 16 * 128 * 192
+
+
+def test_slices_cover_the_result(matmul: Operator, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kernels_bench_tools.operators.matmul.WEIGHTS_AT_ONCE", 7 * 128)
+    inputs = matmul.inputs(smoke_workload(matmul, "Linear with bias", "float32"), "cpu", 0)
+    whole = matmul.reference(*inputs)
+    joined = torch.full_like(whole, float("nan"))
+    for index, piece in matmul.slices(inputs):
+        joined[index] = matmul.reference(*piece)
+
+    torch.testing.assert_close(joined, whole)
+
+
+@pytest.mark.parametrize("group", GROUPS)
+def test_gradients_of_torch_are_correct(matmul: Operator, group: str) -> None:
+    backward = in_mode(matmul, "bwd")
+    (workload,) = (one for one in backward.workloads("smoke") if one.group == group)
+    function = timed_function(matmul.for_workload(workload), matmul.reference, "bwd").call
+
+    assert check(backward, workload, function, backward.for_workload(workload).inputs(workload, "cpu", 0)).ok
+
+
+def test_our_kernel_is_correct_in_the_interpreter(interpret: Callable[..., None]) -> None:
+    interpret(code_of("matmul", "triton_matmul"), INTERPRETED)
