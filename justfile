@@ -3,6 +3,9 @@
 # uv uses pip's wheel folder, too: with a CPU build of torch in it, the CUDA build is not downloaded.
 export UV_FIND_LINKS := env("UV_FIND_LINKS", env("PIP_FIND_LINKS", ""))
 
+# Tests and the report run side by side, and threads of small operations would wait for one another.
+export OMP_NUM_THREADS := env("OMP_NUM_THREADS", "1")
+
 run := "uv run --all-groups"
 
 # List the recipes.

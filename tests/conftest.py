@@ -39,6 +39,10 @@ from kernels_bench_tools.schema.summary import DeviceSummary, Point, Row, Summar
 from kernels_bench_tools.summarize.metrics import metric_infos
 from kernels_bench_tools.text import series_slug
 
+# For torch in tests and in the cells that they run: threads of small operations wait for one another, and on a busy
+# machine for the cores that other tests have, which takes up to fifteen times as long.
+os.environ["OMP_NUM_THREADS"] = "1"
+
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
 

@@ -14,12 +14,6 @@ from kernels_bench_tools.measure.timing.sampling import SamplingLimits
 ROOT = Path(__file__).resolve().parents[2]
 
 
-@pytest.fixture(scope="session", autouse=True)
-def one_thread() -> None:
-    """Let torch use one thread: threads that wait for each other may lose their cores to other tests."""
-    torch.set_num_threads(1)
-
-
 @pytest.fixture
 def few_input_sets(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let timed calls rotate through twelve sets of inputs, not through as many as exceed the caches, up to 256."""

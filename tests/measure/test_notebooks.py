@@ -28,7 +28,7 @@ def run_cell(code: str, folder: Path, **environment: str) -> subprocess.Complete
     return subprocess.run(
         [sys.executable, "cell.py"],
         cwd=folder,
-        env={**os.environ, "OMP_NUM_THREADS": "1", **environment},
+        env={**os.environ, **environment},
         capture_output=True,
         text=True,
         timeout=200,

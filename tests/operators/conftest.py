@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-import torch
 
 Interpret = Callable[..., None]
 
@@ -77,7 +76,7 @@ class ScriptServer:
     def __init__(self, prepare: str = "", **environment: str) -> None:
         self._process = subprocess.Popen(
             [sys.executable, "-c", SERVER, prepare],
-            env={**os.environ, "OMP_NUM_THREADS": "1", **environment},
+            env={**os.environ, **environment},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -97,12 +96,6 @@ class ScriptServer:
         """Stop the process, and the script that runs if a test was interrupted."""
         os.killpg(self._process.pid, signal.SIGKILL)
         self._process.communicate()
-
-
-@pytest.fixture(scope="session", autouse=True)
-def one_thread() -> None:
-    """Let torch use one thread: tensors are small here, and threads of tests side by side wait for one another."""
-    torch.set_num_threads(1)
 
 
 @pytest.fixture(scope="session")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -25,7 +24,7 @@ from kernels_bench_tools.tasks.replacement import ReplacementError, Substitute, 
 
 LAYERS = 2
 NORMS = 2 * LAYERS + 1
-DELAY_SECONDS = 0.01
+SLOWER_SECONDS = 0.01
 POSITIONS = 1024
 
 Function = Callable[..., Any]
@@ -168,23 +167,38 @@ def test_every_level_is_measured_with_equal_logits(operator: str, function: Func
     assert records[-1].corr["top1"] == 1.0
 
 
-def test_a_delay_in_a_kernel_is_found_at_every_level_with_the_predicted_size() -> None:
-    def late(*inputs: Tensor, eps: float) -> Any:
-        time.sleep(DELAY_SECONDS)
+def test_a_slower_kernel_is_found_at_every_level_with_the_predicted_size(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    clock = Clock()
+    monkeypatch.setattr(effect, "perf_counter", clock)
+
+    def slower(*inputs: Tensor, eps: float) -> Any:
+        clock.now += SLOWER_SECONDS
         return rms_norm(*inputs, eps=eps)
 
-    records = measured("rms_norm", late, "decode-2")
+    records = measured("rms_norm", slower, "decode-2")
     whole = effect_of(records, 4)
 
-    assert whole.predicted_ms is not None
-    gained = {
+    lost = {
         one.effect.level: one.lat_ms.p50 - one.effect.baseline.p50
         for one in records
         if one.effect and one.lat_ms
     }
-    assert gained[1] == pytest.approx(1000 * DELAY_SECONDS, rel=0.5)
-    assert gained[4] == pytest.approx(NORMS * gained[1], rel=0.5)
-    assert whole.predicted_ms - whole.baseline.p50 == pytest.approx(gained[4], rel=0.5)
+    assert lost[1] == pytest.approx(1000 * SLOWER_SECONDS)
+    assert lost[3] == pytest.approx(2 * lost[1])
+    assert lost[4] == pytest.approx(NORMS * lost[1])
+    assert whole.predicted_ms == pytest.approx(whole.baseline.p50 + lost[4])
+
+
+class Clock:
+    """A clock that a kernel can advance; each reading takes a millisecond."""
+
+    now = 0.0
+
+    def __call__(self) -> float:
+        self.now += 0.001
+        return self.now
 
 
 def test_calls_with_other_inputs_are_rows_of_their_own() -> None:
