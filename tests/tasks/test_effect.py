@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from implementations import function_of
 from tiny_configs import HUGGINGFACE
 from torch import Tensor
 from torch.nn import functional
@@ -16,7 +17,7 @@ from kernels_bench_tools.measure.operator import find_operator
 from kernels_bench_tools.measure.task import Task
 from kernels_bench_tools.operators import flash_attn, rotary
 from kernels_bench_tools.schema.build import CellContext, EffectRequest
-from kernels_bench_tools.schema.record import Effect, Record, Status
+from kernels_bench_tools.schema.record import Effect, Record, Status, Timer
 from kernels_bench_tools.schema.record_io import read_records
 from kernels_bench_tools.tasks import effect
 from kernels_bench_tools.tasks.effect import compare_logits, measure_effect, random_model
@@ -43,14 +44,14 @@ def request(kind: str = "llama", *phases: str) -> EffectRequest:
 
 
 def substitute(
-    operator: str, function: Function, prepare: Function | None = None, **options: Any
+    operator: str, function: Function, prepare: Function | None = None, device: str = "cpu", **options: Any
 ) -> Substitute:
     found = find_operator(operator)
     sets = ",".join(found.workload_sets)
     task = Task(
         operator=operator,
         workloads=sets,
-        device="cpu",
+        device=device,
         implementation="mine",
         file="records.jsonl",
         **options,
@@ -64,9 +65,11 @@ def few_samples(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
 
 
-def measured(operator: str, function: Function, *phases: str, kind: str = "llama") -> list[Record]:
+def measured(
+    operator: str, function: Function, *phases: str, kind: str = "llama", device: str = "cpu"
+) -> list[Record]:
     context = CellContext(implementation="mine", effect=request(kind, *phases))
-    found = measure_effect([substitute(operator, function)], context, lambda _: None)
+    found = measure_effect([substitute(operator, function, device=device)], context, lambda _: None)
     assert read_records(Path("records.jsonl")) == found
     return found
 
@@ -248,3 +251,56 @@ def test_logits_are_compared_without_ties() -> None:
     assert compare_logits(expected, expected) == {"relative_error": 0.0, "kl": 0.0, "top1": 1.0}
     assert compare_logits(found, expected)["top1"] == 0.5
     assert compare_logits(found, expected)["kl"] > 0
+
+
+def gpu(test: Function) -> Function:
+    """Mark a test that needs a CUDA device."""
+    skipped = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+    return pytest.mark.gpu(skipped(test))
+
+
+def whole(records: list[Record]) -> dict[str, Record]:
+    return {one.effect.module: one for one in records if one.effect and one.effect.level == 4}
+
+
+@gpu
+@pytest.mark.parametrize("kind", ["llama", "mixtral", "qwen3"])
+def test_decoding_has_device_eager_and_graph_times_and_prefill_no_graph(kind: str) -> None:
+    function = function_of("rms_norm", "triton_rms_norm")
+    decode = measured("rms_norm", function, "decode-2", kind=kind, device="cuda")
+    prefill = measured("rms_norm", function, "prefill-64", kind=kind, device="cuda")
+
+    assert {record.outcome for record in decode + prefill} == {Status.OK}, [
+        one.err for one in decode + prefill
+    ]
+    assert whole(decode).keys() == {"device", "eager", "CUDA graph"}
+    assert whole(prefill).keys() == {"device", "eager"}
+    assert effect_of(decode, 1).host_ms is not None
+    for record in decode:
+        assert record.lat_ms is not None
+        assert record.lat_ms.timer is (
+            Timer.MONOTONIC if record.wl["name"].endswith(("eager", "graph")) else Timer.CUPTI
+        )
+
+
+@gpu
+def test_a_fused_kernel_saves_launches_and_a_slower_one_is_found_with_the_predicted_size() -> None:
+    fused = whole(measured("rms_norm", function_of("rms_norm", "triton_rms_norm"), "decode-2", device="cuda"))
+    device = fused["device"].effect
+    assert device is not None
+    assert device.launches is not None
+    assert device.baseline_launches is not None
+    assert device.launches < device.baseline_launches
+
+    baseline = find_operator("rms_norm").baseline
+
+    def slower(*inputs: torch.Tensor, eps: float) -> object:
+        torch.cuda._sleep(20_000)
+        return baseline(inputs[0], inputs[1], *inputs[2:], eps=eps)
+
+    found = whole(measured("rms_norm", slower, "decode-2", device="cuda"))["device"]
+    assert found.effect is not None
+    assert found.lat_ms is not None
+    assert found.effect.predicted_ms is not None
+    lost = found.lat_ms.p50 - found.effect.baseline.p50
+    assert found.effect.predicted_ms - found.effect.baseline.p50 == pytest.approx(lost, rel=0.1)
