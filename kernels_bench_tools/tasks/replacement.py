@@ -21,6 +21,7 @@ from kernels_bench_tools.operators.matmul import GROUPS
 from kernels_bench_tools.operators.rms_norm import EPSILON
 from kernels_bench_tools.tasks.baseline.L1.flash_attn_prefill import FlashAttnPrefill
 from kernels_bench_tools.tasks.baseline.L1.linear import Linear
+from kernels_bench_tools.tasks.baseline.L1.moe_grouped_gemm import MoEGroupedGemm
 from kernels_bench_tools.tasks.baseline.L1.rms_norm import RMSNorm
 from kernels_bench_tools.tasks.baseline.L1.rotary_emb import RotaryEmbedding
 from kernels_bench_tools.tasks.baseline.L1.silu_and_mul import SiluAndMul
@@ -72,6 +73,10 @@ def _linear(_: Linear, call: _Caller, x: Tensor, weight: Tensor, bias: Tensor | 
     return call(x, weight) if bias is None else call(x, weight, bias)
 
 
+def _grouped(_: MoEGroupedGemm, call: _Caller, x: Tensor, weight: Tensor, ends: Tensor) -> Any:
+    return call(x, weight, ends)
+
+
 BINDINGS: dict[str, tuple[Binding, ...]] = {
     "rms_norm": (Binding(RMSNorm, _rms_norm),),
     "activation": (
@@ -79,6 +84,7 @@ BINDINGS: dict[str, tuple[Binding, ...]] = {
     ),
     "rotary": (Binding(RotaryEmbedding, _rotary),),
     "flash_attn": (Binding(FlashAttnPrefill, _prefill),),
+    "grouped_gemm": (Binding(MoEGroupedGemm, _grouped),),
     "matmul": (Binding(Linear, _linear, GROUPS["linear"]),),
 }
 """By operator."""

@@ -86,6 +86,11 @@ for head_dim, causal in ((128, False), (128, True), (64, False)):
 for tokens in (1, 256, 1024):
     cell.triton_matmul(x(tokens, 4096), x(6144, 4096), x(6144))
 """,
+    ("grouped_gemm", "triton_grouped"): """
+ends = torch.zeros(8, dtype=torch.int32)
+for rows in (8, 1024, 4096):
+    cell.triton_grouped(x(rows, 1024), x(8, 512, 1024), ends)
+""",
     ("fp8_quant", "triton_fp8_quant"): """
 for block in ((1, 4096), (1, 128), (128, 128)):
     cell.triton_fp8_quant(x(256, 4096), *block)

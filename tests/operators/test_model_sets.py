@@ -13,6 +13,7 @@ KERNELS = {
     "rotary": ("RotaryEmbedding",),
     "flash_attn": ("FlashAttnPrefill", "FlashAttnDecode"),
     "matmul": ("Linear",),
+    "grouped_gemm": ("MoEGroupedGemm",),
 }
 MODELS = model_keys(DERIVED)
 
@@ -27,7 +28,8 @@ def test_a_model_set_has_a_workload_for_each_kernel_that_the_model_calls(name: s
         for task in phase.kernels(kernel)
     ]
 
-    assert len(find_operator(name).workloads(model)) == len(called) > 0
+    assert len(find_operator(name).workload_sets.get(model, ())) == len(called)
+    assert called or name == "grouped_gemm"  # which only mixtures of experts call
 
 
 @pytest.mark.parametrize(

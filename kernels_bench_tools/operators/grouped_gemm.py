@@ -1,0 +1,131 @@
+"""Grouped matrix products: consecutive rows belong to an expert, and each expert has a weight matrix of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from kernels_bench_tools.measure import inputs as helpers
+from kernels_bench_tools.measure.operator import Inputs, Operator, Output, Workload, model_sets
+from kernels_bench_tools.schema.model import Phase
+
+AXES = ("rows", "experts", "in_features", "out_features", "skewed")
+WEIGHTS_AT_ONCE = 1 << 27
+"""Elements of the weights that the reference converts at a time: 1 GB in float64."""
+SKEW = 1.0
+"""Exponent of Zipf's law: the first expert gets about four times the average of eight."""
+
+Sizes = tuple[tuple[int, int, int, int], ...]
+
+
+def reference(x: Tensor, weight: Tensor, ends: Tensor) -> Tensor:
+    """Return (rows, n): ``x[start:end] @ weight[expert].T`` for each expert.
+
+    ``x`` is (rows, k), ``weight`` (experts, n, k), and ``ends`` (experts,) where the rows of each expert end, int32.
+    """
+    stops = ends.tolist()
+    starts = [0, *stops[:-1]]
+    return torch.cat([x[a:b] @ one.t() for a, b, one in zip(starts, stops, weight, strict=True)])
+
+
+def torch_grouped(x: Tensor, weight: Tensor, ends: Tensor) -> Tensor:
+    """Compute :func:`reference` with torch's operation for it."""
+    return torch.nn.functional.grouped_mm(x, weight.transpose(1, 2), offs=ends)
+
+
+def make_inputs(workload: Workload, device: str | torch.device, seed: int) -> Inputs:
+    """Return random ``x`` (rows, in_features), ``weight`` (experts, out_features, in_features) and ``ends`` (experts,).
+
+    Each row belongs to a random expert: all are equally likely, or follow Zipf's law if skewed. The weights are scaled
+    so that results have a variance of 1.
+    """
+    rows, experts, columns, features = (int(workload.axes[axis]) for axis in AXES[:4])
+    shapes = [(rows, columns), (experts, features, columns)]
+    x, weight = helpers.random_tensors(shapes, workload.torch_dtype, device, seed)
+    likely = torch.arange(1, experts + 1) ** -(SKEW if workload.axes["skewed"] else 0.0)
+    generator = torch.Generator().manual_seed(seed)
+    chosen = torch.multinomial(likely, rows, replacement=True, generator=generator)
+    return x, weight.mul_(columns**-0.5), _ends(torch.bincount(chosen, minlength=experts)).to(device)
+
+
+def _ends(counts: Tensor) -> Tensor:
+    return counts.cumsum(0).to(torch.int32)
+
+
+def edge_cases(workload: Workload, inputs: Inputs) -> Iterator[tuple[str, Inputs]]:
+    """Yield edge cases."""
+    x, weight, ends = inputs
+    counts = torch.zeros_like(ends)
+    counts[-1] = len(x)
+    yield "all rows of the last expert", (x, weight, _ends(counts))
+    counts[0], counts[-1] = 1, len(x) - 1
+    yield "experts without rows", (x, weight, _ends(counts))
+    yield "spikes", (helpers.spikes(x), weight, ends)
+    yield "column-major weights", (x, helpers.transposed(weight, 1), ends)
+    odd = replace(workload, axes={**workload.axes, "rows": 37, "in_features": 136, "out_features": 72})
+    yield "37 rows, 136 x 72", make_inputs(odd, x.device, workload.seed + 1000)
+
+
+def slices(inputs: Inputs) -> Iterator[tuple[Any, Inputs]]:
+    """Yield slices of each weight's rows, which are columns of the result."""
+    x, weight, ends = inputs
+    step = max(1, WEIGHTS_AT_ONCE // max(weight[:, 0].numel(), 1))
+    for start in range(0, weight.shape[1], step):
+        part = slice(start, start + step)
+        yield (..., part), (x, weight[:, part], ends)
+
+
+def _workloads(dtype: str, prefix: str, sizes: Sizes, *, skewed: bool = False) -> list[Workload]:
+    return [
+        Workload(
+            name=f"{prefix}{'Skewed' if skewed else 'Even'}_R{rows}_E{experts}_K{columns}_N{features}",
+            axes=dict(zip(AXES, (rows, experts, columns, features, skewed), strict=True)),
+            dtype=dtype,
+        )
+        for rows, experts, columns, features in sizes
+    ]
+
+
+def _of_phase(prefix: str, phase: Phase) -> Iterator[Workload]:
+    for task in phase.kernels("MoEGroupedGemm"):
+        experts, features, columns = task.shapes["weight"]
+        yield from _workloads(task.dtype("x"), prefix, ((task.shapes["x"][0], experts, columns, features),))
+
+
+# Both products of Mixtral-8x7B's experts, and the first of Qwen3-30B-A3B's.
+_MIXTRAL = ((4096, 8, 4096, 28672), (4096, 8, 14336, 4096))
+_QWEN3 = (16384, 128, 2048, 1536)
+
+OPERATOR = Operator(
+    name="grouped_gemm",
+    title="Grouped Matrix Products",
+    axes=AXES,
+    workload_sets={
+        "default": [
+            *_workloads("bfloat16", "", (*_MIXTRAL, _QWEN3)),
+            *_workloads("bfloat16", "", (*_MIXTRAL[:1], _QWEN3), skewed=True),
+        ],
+        "large": _workloads("bfloat16", "", ((32768, 8, 4096, 28672), (131072, 128, 2048, 1536))),
+        "decode": _workloads(
+            "bfloat16", "", ((2, 8, 4096, 28672), (64, 8, 4096, 28672), (256, 128, 2048, 1536))
+        ),
+        "cpu": _workloads("float32", "cpu_", ((64, 8, 256, 512),)),
+        "smoke": _workloads("float32", "smoke_", ((24, 3, 128, 64),), skewed=True),
+        **model_sets(_of_phase),
+    },
+    inputs=make_inputs,
+    reference=reference,
+    flops=lambda inputs: 2 * inputs[0].numel() * inputs[1].shape[1],
+    outputs=(Output(shape=lambda inputs: (inputs[0].shape[0], inputs[1].shape[1])),),
+    slices=slices,
+    edge_cases=edge_cases,
+    baseline=torch_grouped,
+    smaller=partial(helpers.limit_axes, rows=64, in_features=256, out_features=128),
+    # Which rows belong to which expert does not change either: other ends would be no ends of this many rows.
+    parameters=(1, 2),
+)

@@ -1,0 +1,94 @@
+"""Grouped matrix products: what is right, what is called wrong, and what is counted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from implementations import code_of, function_of, judge, smoke_workload
+from torch import Tensor
+
+from kernels_bench_tools.measure.operator import Operator, find_operator
+from kernels_bench_tools.operators.grouped_gemm import reference
+
+INTERPRETED = """
+from cell import triton_grouped
+from dataclasses import replace
+
+import torch
+
+from kernels_bench_tools.measure.correctness.check import check
+from kernels_bench_tools.measure.operator import find_operator
+
+operator = find_operator("grouped_gemm")
+with torch.no_grad():
+    (workload,) = operator.workloads("smoke")
+    workload = replace(workload, dtype="float16")
+    verdict = check(operator, workload, triton_grouped, operator.inputs(workload, "cpu", 0))
+    assert verdict.ok and "refused" not in verdict.corr, (verdict.reason, verdict.corr)
+print("right")
+"""
+
+
+@pytest.fixture(scope="module")
+def grouped() -> Operator:
+    return find_operator("grouped_gemm")
+
+
+@pytest.mark.parametrize("name", ["torch_grouped_mm", "torch_loop"])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_torch_s_implementations_are_correct(grouped: Operator, name: str, dtype: str) -> None:
+    verdict = judge(grouped, "", dtype, function_of("grouped_gemm", name))
+
+    assert verdict.ok, verdict.reason
+    assert verdict.corr["cases"] == 8  # the workload, two more seeds, five edge cases
+    assert verdict.flags == []
+
+
+WRONG: dict[str, Callable[..., Tensor]] = {
+    "all zero": lambda x, weight, ends: x.new_zeros(x.shape[0], weight.shape[1]),
+    "the first expert for all": lambda x, weight, ends: x @ weight[0].t(),
+    "the next expert": lambda x, weight, ends: reference(x, weight.roll(1, 0), ends),
+    "the last row left out": lambda x, weight, ends: torch.cat(
+        (reference(x, weight, ends)[:-1], x.new_zeros(1, weight.shape[1]))
+    ),
+}
+
+
+@pytest.mark.parametrize("wrong", WRONG)
+def test_a_wrong_product_is_incorrect(grouped: Operator, wrong: str) -> None:
+    assert not judge(grouped, "", "bfloat16", WRONG[wrong]).ok
+
+
+def test_skewed_rows_belong_mostly_to_the_first_expert(grouped: Operator) -> None:
+    (workload,) = grouped.workloads("smoke")
+    _, _, ends = grouped.inputs(workload, "cpu", 0)
+
+    counts = torch.diff(ends, prepend=ends.new_zeros(1))
+    assert ends[-1] == workload.axes["rows"]
+    assert counts.argmax() == 0
+
+
+def test_bytes_and_operations_are_counted_from_the_tensors(grouped: Operator) -> None:
+    inputs = grouped.inputs(smoke_workload(grouped, "", "bfloat16"), "cpu", 0)
+    counted = grouped.work(inputs, reference(*inputs))
+
+    assert counted.bytes_read == 2 * (24 * 128 + 3 * 64 * 128) + 4 * 3
+    assert counted.bytes_written == 2 * 24 * 64
+    assert counted.flops == 2 * 24 * 128 * 64
+
+
+def test_slices_cover_the_result(grouped: Operator, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kernels_bench_tools.operators.grouped_gemm.WEIGHTS_AT_ONCE", 5 * 3 * 128)
+    inputs = grouped.inputs(smoke_workload(grouped, "", "float32"), "cpu", 0)
+    whole = reference(*inputs)
+    joined = torch.full_like(whole, float("nan"))
+    for index, piece in grouped.slices(inputs):
+        joined[index] = reference(*piece)
+
+    torch.testing.assert_close(joined, whole)
+
+
+def test_our_kernel_is_correct_in_the_interpreter(interpret: Callable[..., None]) -> None:
+    interpret(code_of("grouped_gemm", "triton_grouped"), INTERPRETED)
