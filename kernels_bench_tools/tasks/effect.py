@@ -73,7 +73,11 @@ Sample = Callable[[], float]
 
 
 class EffectError(Exception):
-    """The model does not use the implementation, or computes something else with it."""
+    """The model cannot be measured with the implementation, or computes something else with it."""
+
+
+class NotPropagatedError(EffectError):
+    """The model never calls the implementation."""
 
 
 def measure_effect(
@@ -95,7 +99,9 @@ def measure_effect(
         else:
             _measure(substitutes, context, lambda one: print(_line(file.append(make(one)))))
     except EffectError as error:
-        make.fail(file, Status.ERROR, Failure(type="NotPropagated", msg=str(error)))
+        make.fail(
+            file, Status.ERROR, Failure(type=type(error).__name__.removesuffix("Error"), msg=str(error))
+        )
     except Exception as error:
         make.fail(file, failed_status(error), failure_of(error))
     return list(file.records)
@@ -137,7 +143,7 @@ def _measure(substitutes: Sequence[Substitute], context: CellContext, add: Calla
                 found = True
     if not found:
         names = ", ".join(sorted(one.__name__ for one in replacement.classes))
-        raise EffectError(f"the model calls no {names} in {', '.join(context.effect.phases)}")
+        raise NotPropagatedError(f"the model calls no {names} in {', '.join(context.effect.phases)}")
 
 
 def random_model(request: EffectRequest, device: str) -> CausalLM:
@@ -185,7 +191,7 @@ class _Phase:
         called = self._replacement.called(self.forward)
         missing = sorted(self._replacement.instances.keys() - called)
         if not called:
-            raise EffectError(f"none of {', '.join(missing)} is called in {self._name}")
+            raise NotPropagatedError(f"none of {', '.join(missing)} is called in {self._name}")
         self._reached = {
             "replaced": len(self._replacement.instances),
             "called": len(called),
