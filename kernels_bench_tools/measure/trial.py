@@ -45,8 +45,9 @@ from kernels_bench_tools.schema.roofline import LAUNCH_FACTOR, RooflineResult
 BOUND_FACTOR, BOUND_MS, CPU_BOUND_MS = 1.25, 0.5, 2.0
 """A call takes at most this much longer by this process's clock than by the candidate's: messages take 0.1 ms, and on
 the CPU threads of both processes wait for the same cores."""
-CLOCKED_AGAIN, CLOCK_PAUSE_SECONDS = 20, 0.05
-"""Further calls if one took longer."""
+CLOCKED_AGAIN, CLOCKED_CALLS, CLOCK_PAUSE_SECONDS = 40, 5, 0.05
+"""If a call took longer: how often further calls are made, how many in a row, with a pause between. The first call after a
+pause waits for threads and cores to wake up; one of the row, chosen at random, counts."""
 MAX_PRESSURE = 0.2
 """Share of the time in which some process waits for a core: more is a busy machine."""
 
@@ -300,7 +301,7 @@ def _exceeds_clock(found: TimingResult, batches: Batches) -> dict[Flag, str]:
         if min(batches.clocked_here, default=0.0) <= bound:
             return {}
         time.sleep(CLOCK_PAUSE_SECONDS)
-        batches.clock(1, hot=hot)
+        batches.clock(CLOCKED_CALLS, hot=hot)
     share = ((cpu_pressure() or 0.0) - waited) / (time.perf_counter() - start)
     if share > MAX_PRESSURE:
         return {Flag.DISTURBED: f"processes waited {share:.0%} of the time for a core"}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import linecache
 import re
 from collections.abc import Callable
 from dataclasses import replace
@@ -27,7 +28,14 @@ def code_of(operator: str, name: str) -> str:
 def run_cell(operator: str, name: str) -> dict[str, Any]:
     """Run that code, without measuring; return the names that it leaves."""
     names: dict[str, Any] = {"__name__": "cell"}
-    exec(compile(code_of(operator, name), f"{name}.md", "exec"), names)
+    code, file = code_of(operator, name), f"<{name}.md>"
+    linecache.cache[file] = (
+        len(code),
+        None,
+        code.splitlines(keepends=True),
+        file,
+    )  # Triton compiles from source
+    exec(compile(code, file, "exec"), names)
     return names
 
 
