@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -143,10 +143,18 @@ def build_report(
 
 
 def run_cells(
-    project: Project, targets: list[str], options: BuildOptions, *, verbose: bool = False
+    project: Project,
+    targets: list[str],
+    options: BuildOptions,
+    *,
+    verbose: bool = False,
+    figures_of: Collection[str] = (),
 ) -> BuildRun:
-    """Run the notebooks that ``targets`` name (all if empty), with progress on stderr."""
-    with make_progress(verbose=verbose) as progress:
+    """Run the notebooks that ``targets`` name (all if empty), with progress on stderr.
+
+    The figures of the notebooks ``figures_of`` are part of the progress.
+    """
+    with make_progress(verbose=verbose, figures_of=figures_of) as progress:
         return run_notebooks(project, targets, options, progress)
 
 

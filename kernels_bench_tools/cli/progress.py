@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Self
 
 from kernels_bench_tools.cli.output import plural
@@ -24,29 +25,37 @@ _TELL_SECONDS = 30.0
 """The shortest time between two lines with the time that is left."""
 _SHORT_SECONDS = 15.0
 """A shorter time is not announced."""
+_FIGURE = re.compile(r"\S+ {2,}[\d.e+-]+ ms\b")
+"""Workload and median, at the start of a line that a measuring cell prints."""
 _REPRESENTATIVE_SECONDS = 20.0
 """So much of the expected time must be over before it corrects the rest."""
 
 
-def make_progress(*, verbose: bool = False) -> PlainProgress:
+def make_progress(*, verbose: bool = False, figures_of: Collection[str] = ()) -> PlainProgress:
     """Return a live display if stderr is a terminal, else one that prints lines.
 
-    With ``verbose`` each cell that this machine cannot run is a line.
+    With ``verbose`` each cell that this machine cannot run is a line. Of the notebooks ``figures_of``, each figure of
+    a first process is a line as soon as it is measured.
     """
     if not sys.stderr.isatty() and not _FORCED.intersection(os.environ):
         # Without rich, whose import takes longer than reading fifty notebooks.
-        return PlainProgress(verbose=verbose)
+        return PlainProgress(verbose=verbose, figures_of=figures_of)
     from rich.console import Console
 
     console = Console(stderr=True)
-    return _LiveProgress(console, verbose=verbose) if console.is_terminal else PlainProgress(verbose=verbose)
+    if console.is_terminal:
+        return _LiveProgress(console, verbose=verbose, figures_of=figures_of)
+    return PlainProgress(verbose=verbose, figures_of=figures_of)
 
 
 class PlainProgress(Progress):
     """One line per event, for logs and pipes."""
 
-    def __init__(self, *, verbose: bool = False) -> None:
+    def __init__(self, *, verbose: bool = False, figures_of: Collection[str] = ()) -> None:
         self._verbose = verbose
+        self._figures_of = figures_of
+        self._first: set[str] = set()
+        """Cells whose first process runs."""
         self._unsupported: dict[str, set[str]] = {}
         """Notebooks by why they cannot run here, until they are counted."""
         self._expected: dict[str, float] = {}
@@ -116,15 +125,27 @@ class PlainProgress(Progress):
         if time.monotonic() - self._told >= _TELL_SECONDS and (left := self.time_left()):
             self._told = time.monotonic()
             self.write(left)
+        if process == 0:
+            self._first.add(name)
         self._left_after[name] = self._expected.get(name, 0.0) * (processes - process - 1) / processes
         activity = "running" if processes == 1 else f"running, process {process + 1} of {processes}"
         self.show(f"{self._number(name)}{name}", activity)
 
     def process_ended(self, name: str, waits: bool) -> None:
         """Print that a cell waits for the others of its operator."""
+        self._first.discard(name)
         self._left[name] = self._left_after.get(name, 0.0)
         if waits:
             self.show(f"{self._number(name)}{name}", "waiting for other cells")
+
+    def cell_output(self, name: str, line: str) -> None:
+        """Print a figure."""
+        if (
+            name in self._first
+            and name.rpartition(":")[0] in self._figures_of
+            and (found := _FIGURE.match(line))
+        ):
+            self.write(f"  {found[0]}")
 
     def cell_finished(self, name: str, run: CellRun) -> None:
         """Print how a cell ended, unless it was unchanged and correct, or cannot run here."""
@@ -148,10 +169,10 @@ class PlainProgress(Progress):
 class _LiveProgress(PlainProgress):
     """The running cells with their elapsed times, below the lines of finished ones."""
 
-    def __init__(self, console: Console, *, verbose: bool) -> None:
+    def __init__(self, console: Console, *, verbose: bool, figures_of: Collection[str]) -> None:
         from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-        super().__init__(verbose=verbose)
+        super().__init__(verbose=verbose, figures_of=figures_of)
         columns = SpinnerColumn(), TextColumn("{task.description}", markup=False), TimeElapsedColumn()
         self._live = Progress(*columns, console=console, transient=True)
         self._active: dict[str, TaskID] = {}

@@ -75,8 +75,9 @@ def run_notebook(
         **opt.checked_limits(jobs, memory_limit, pass_env),
         quick=True,
     )
-    result = run_cells(project, [*targets, *sorted(baselines)], options, verbose=verbose)
-    shown = [
+    shown = names if len(names) == 1 else ()
+    result = run_cells(project, [*targets, *sorted(baselines)], options, verbose=verbose, figures_of=shown)
+    found = [
         _CellResult(project, result, baselines_of[entry.path], entry, cell)
         for entry in result.notebooks
         if entry.path in names
@@ -84,9 +85,9 @@ def run_notebook(
         if cell.status is not None and cell_id in {"", cell.id}
     ]
     if json:
-        print_json([one.as_data() for one in shown])
+        print_json([one.as_data() for one in found])
     else:
-        _print_results(shown)
+        _print_results(found)
     return finish(result, strict=strict)
 
 

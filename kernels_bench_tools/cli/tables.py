@@ -71,13 +71,19 @@ def comparison_table(rows: Sequence[Comparison], baseline: str, width: int) -> T
     if room < _VERDICT_WIDTH:
         widths[0] = max(widths[0] - (_VERDICT_WIDTH - room), _NAME_WIDTH)
         columns["workload"] = [_folded(name, widths[0]) for name in columns["workload"]]
+    verdicts = [_verdict(row, most) for row in rows]
+    longest = max(map(len, verdicts), default=0)
+    for number, title in enumerate(columns):
+        more = max(len(title) - widths[number], 0)
+        if room - more >= longest:
+            widths[number], room = widths[number] + more, room - more
     table = new_table()
     for number, (title, size) in enumerate(zip(columns, widths, strict=True)):
-        table.add_column(title, justify="right" if number else "left", min_width=size)
+        table.add_column(title, justify="right" if number else "left", width=size)
     # The only column that may be long, so the one whose texts are wrapped.
-    table.add_column("verdict", max_width=max(room, _VERDICT_WIDTH))
-    for row, texts in zip(rows, zip(*columns.values(), strict=True), strict=True):
-        table.add_row(*map(Text, texts), Text(_verdict(row, most)))
+    table.add_column("verdict", width=max(room, _VERDICT_WIDTH))
+    for verdict, texts in zip(verdicts, zip(*columns.values(), strict=True), strict=True):
+        table.add_row(*map(Text, texts), Text(verdict))
     return table
 
 

@@ -47,7 +47,7 @@ SHOW_SHARE = 0.1
 
 
 class ReadyQueue:
-    """Those of ``cells`` that can start, the one first that took the longest in earlier builds.
+    """Those of ``cells`` that can start, the one first that took the longest in earlier builds; baselines are the last.
 
     ``cells`` are in a possible order, and what else they need has ended. Cells without known ``seconds`` count as
     the mean of the others; equal ones come in the order of ``cells``.
@@ -57,10 +57,12 @@ class ReadyQueue:
         position = {name: number for number, name in enumerate(cells)}
         needs = {name: [need for need in graph.nodes[name].needs if need in position] for name in cells}
         mean = sum(seconds.values()) / (len(seconds) or 1)
-        self._priority = {name: (-seconds.get(name, mean), position[name]) for name in cells}
+        # A run shows the figures of what is compared first.
+        last = {name: graph.nodes[name].notebook.front.baseline for name in cells}
+        self._priority = {name: (last[name], -seconds.get(name, mean), position[name]) for name in cells}
         self._sorter = TopologicalSorter(needs)
         self._sorter.prepare()
-        self._ready: list[tuple[tuple[float, int], CellName]] = []
+        self._ready: list[tuple[tuple[bool, float, int], CellName]] = []
 
     def pop(self) -> CellName | None:
         """Remove and return the next cell whose needs have ended; None if there is none now."""

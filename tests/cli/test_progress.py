@@ -76,3 +76,19 @@ def test_notebooks_that_cannot_run_here_are_one_line(capsys: pytest.CaptureFixtu
         f"– {A}  unsupported: {reason}",
         f"– {B}  unsupported: {reason}",
     ]
+
+
+def test_figures_of_the_first_process_are_shown_as_they_are_measured(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    told = PlainProgress(figures_of=["op/impls/a.md"])
+    for name, process in ((A, 0), (B, 0), (A, 1)):
+        told.process_started(name, process, 2)
+        told.cell_output(name, "workload    median       ±     n     GB/s")
+        told.cell_output(name, "S128  0.3253 ms   1.0 %  1920     17.3  ok")
+        told.cell_output(name, "S256                                     incorrect: by far")
+        told.process_ended(name, waits=False)
+
+    assert [line for line in capsys.readouterr().err.splitlines() if "running" not in line] == [
+        "  S128  0.3253 ms"
+    ]

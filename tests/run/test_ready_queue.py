@@ -12,6 +12,7 @@ from kernels_bench_tools.run.schedule import ReadyQueue
 from kernels_bench_tools.schema.build import FrontMatter
 
 NOTEBOOK = Notebook(Path("n.md"), "n.md", "", "", FrontMatter(), [])
+BASELINE = Notebook(Path("n.md"), "n.md", "", "", FrontMatter(baseline=True), [])
 
 
 def named(cell: str) -> CellName:
@@ -43,6 +44,13 @@ def test_the_longest_cell_starts_first():
     needs = {"a": [], "b": [], "c": [], "after-b": ["b"]}
 
     assert order(needs, {"a": 2, "b": 3, "c": 5, "after-b": 9}) == ["c", "b", "after-b", "a"]
+
+
+def test_a_baseline_starts_last():
+    graph = graph_of({"a": [], "b": []})
+    graph.nodes[named("a")].notebook = BASELINE
+
+    assert ReadyQueue(graph, list(graph.nodes), {named("a"): 9.0, named("b"): 1.0}).pop() == named("b")
 
 
 def test_without_a_history_cells_start_in_the_order_of_the_notebooks():
