@@ -171,8 +171,9 @@ def make_point(device: Device, shape: tuple[int, int], factor: float, status: St
         ceiling="copy" if gpu and ok else "",
         flags=[Flag.STREAM_ESCAPE] if rejected else [Flag.HOST_BOUND] if shape == (2048, 4096) else [],
         device_hot_ms=median * 0.81,
-        host_submit_ms=0.0123,
-        e2e_ms=median + 0.0211,
+        host_submit_ms=0.0123 if gpu else None,
+        e2e_ms=median + 0.0211 if gpu else None,
+        intervals={"host_submit_ms": (0.0101, 0.0149)} if gpu else msgspec.UNSET,
         span_ms=median * 1.01,
         verdict=(Verdict.BASELINE if factor == 1 else Verdict.FASTER if factor > 1 else Verdict.SLOWER)
         if ok

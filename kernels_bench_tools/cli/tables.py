@@ -18,7 +18,7 @@ from kernels_bench_tools.text import interval, milliseconds, visible
 
 _VERDICT_WIDTH = len("1 process: no verdict")
 """Characters of a narrow column of verdicts, which is wrapped at spaces."""
-_NAME_WIDTH = 24
+_NAME_WIDTH = 16
 """Characters of a narrow column of workloads, whose names are wrapped at underscores."""
 
 
@@ -79,7 +79,7 @@ def comparison_table(rows: Sequence[Comparison], baseline: str, width: int) -> T
             widths[number], room = widths[number] + more, room - more
     table = new_table()
     for number, (title, size) in enumerate(zip(columns, widths, strict=True)):
-        table.add_column(title, justify="right" if number else "left", width=size)
+        table.add_column(title, justify="right" if number else "left", width=size, overflow="fold")
     # The only column that may be long, so the one whose texts are wrapped.
     table.add_column("verdict", width=max(room, _VERDICT_WIDTH))
     for verdict, texts in zip(verdicts, zip(*columns.values(), strict=True), strict=True):
@@ -101,14 +101,20 @@ def _columns(rows: Sequence[Comparison], baseline: str, more: int) -> dict[str, 
     if not more:
         columns["median ms"] = [milliseconds(row.p50_ms) for row in rows]
         columns["speed-up"] = [speedup_with_interval(row.speedup, None, None) for row in rows]
-        return columns
+        return columns | _host_times(rows)
     columns["median ms [95 %]"] = [_median(row) for row in rows]
     if more > 1:
         columns[f"{baseline or 'baseline'} ms"] = [milliseconds(row.baseline_ms) for row in rows]
     columns["speed-up [95 %]"] = [
         speedup_with_interval(row.speedup, row.speedup_low, row.speedup_high) for row in rows
     ]
-    return columns
+    return columns | _host_times(rows)
+
+
+def _host_times(rows: Sequence[Comparison]) -> dict[str, list[str]]:
+    """Return the columns of the host's times; none where they were not measured, as on a CPU."""
+    columns = {"submit ms": [row.host_submit_ms for row in rows], "e2e ms": [row.e2e_ms for row in rows]}
+    return {title: [*map(milliseconds, times)] for title, times in columns.items() if any(times)}
 
 
 def _verdict(row: Comparison, most: int) -> str:

@@ -124,16 +124,25 @@ def by_workload(view: DeviceSummary) -> list[tuple[WorkloadSummary, list[Point |
     return lines
 
 
-def typical_latency(row: Row) -> Estimate | None:
-    """Return the geometric mean of a row's medians in ms and its interval; None unless it passed every workload."""
+def typical(row: Row, name: str = "p50_ms") -> Estimate | None:
+    """Return the geometric mean of a time over all workloads in ms, and its interval.
+
+    ``name`` is the metric's. None unless the row passed every workload, and has the time on each.
+    """
     if row.passed < row.total:
         return None
-    times = [
-        Estimate(point.p50_ms, point.ci_low_ms or 0.0, point.ci_high_ms or inf)
-        for point in row.points
-        if point.status is Status.OK and point.p50_ms is not None
-    ]
+    times = []
+    for point in row.points:
+        value, (low, high) = point.value(name), point.interval(name)
+        if not value:
+            return None
+        times.append(Estimate(value, low or 0.0, high or inf))
     return geometric_mean_interval(times) if times else None
+
+
+def spread(estimate: Estimate) -> float:
+    """Return the longer side of an interval as a fraction of the value."""
+    return max(estimate.high - estimate.value, estimate.value - estimate.low) / estimate.value
 
 
 def verdict_counts(row: Row) -> list[tuple[int, Verdict]]:

@@ -155,6 +155,8 @@ class Point(msgspec.Struct, kw_only=True):
     absmax: float | None = None
     more: dict[str, float] | msgspec.UnsetType = msgspec.UNSET
     """Metrics that have no field of their own, by name."""
+    intervals: dict[str, tuple[float, float]] | msgspec.UnsetType = msgspec.UNSET
+    """95 % intervals of the host's times, by the metric's name."""
     measured: str = ""
 
     def value(self, metric: str) -> float | None:
@@ -162,6 +164,13 @@ class Point(msgspec.Struct, kw_only=True):
         more = {} if isinstance(self.more, msgspec.UnsetType) else self.more
         value: float | None = getattr(self, metric, more.get(metric))
         return value
+
+    def interval(self, metric: str) -> tuple[float | None, float | None]:
+        """Return the 95 % interval of the latency or of one of the host's times by its name; Nones if there is none."""
+        if metric == "p50_ms":
+            return self.ci_low_ms, self.ci_high_ms
+        known = {} if isinstance(self.intervals, msgspec.UnsetType) else self.intervals
+        return known.get(metric, (None, None))
 
 
 class Row(msgspec.Struct, kw_only=True):

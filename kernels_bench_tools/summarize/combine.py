@@ -17,7 +17,7 @@ from kernels_bench_tools.schema.record import Record, Status
 from kernels_bench_tools.schema.record_io import Owner, cell_owner, is_committed, is_plain, read_records
 from kernels_bench_tools.schema.summary import Summary
 from kernels_bench_tools.summarize.export import latency_csv, text_table
-from kernels_bench_tools.summarize.metrics import chart_names
+from kernels_bench_tools.summarize.metrics import chart_files
 from kernels_bench_tools.summarize.rows import Source, whole_record
 from kernels_bench_tools.summarize.summary import summarize
 from kernels_bench_tools.text import title_from_name
@@ -43,12 +43,12 @@ def combine(operator: str = "", *, title: str = "") -> Summary:
         sources.append(Source(records=_read([(path, name)], owner, _print_skipped)[0]))
     summary = summarize(operator, title or title_from_name(operator.rpartition("/")[2]), sources)
     pages = {record.impl: source.page for source in sources if source.page for record in source.records}
-    for chart in chart_names():
+    for chart in chart_files():
         write_atomically(Path(f"{chart}.svg"), chart_svg(summary, chart, pages))
     write_atomically(Path("latency.csv"), latency_csv(summary).encode())
     write_struct(Path("summary.json"), summary)
     print(text_table(summary))
-    drawn = ", ".join(f"{chart}.svg" for chart in chart_names())
+    drawn = ", ".join(f"{chart}.svg" for chart in chart_files())
     print(f"Wrote {drawn}, latency.csv and summary.json.")
     return summary
 

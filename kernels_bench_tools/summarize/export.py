@@ -7,6 +7,7 @@ import io
 import re
 import textwrap
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from itertools import compress
 
 from kernels_bench_tools.schema.outcome import flag_words
 from kernels_bench_tools.schema.record import Status
@@ -20,6 +21,7 @@ from kernels_bench_tools.schema.summary import (
     WorkloadSummary,
 )
 from kernels_bench_tools.summarize.metrics import (
+    HOST_TIMES,
     LATENCY,
     SPEEDUP,
     csv_metrics,
@@ -131,12 +133,18 @@ def _view(view: DeviceSummary, shared: str, width: int) -> str:
     for narrow in (False, True):
         tables = []
         for at, workload in enumerate(view.workloads if measured else ()):
-            lines = [_point_line(row.title, row.points[at], narrow=narrow) for row in measured]
+            lines = _with_texts([_point_line(row.title, row.points[at], narrow=narrow) for row in measured])
             right = set(range(1, len(lines[0]) - 1))
             tables.append(f"{workload.name}\n{aligned(lines, right, width=width if narrow else 0)}")
         if not width or all(len(line) <= width for table in tables for line in table.splitlines()):
             break
     return "\n\n".join([*blocks, *tables]) + "\n"
+
+
+def _with_texts(lines: Sequence[Sequence[str]]) -> list[list[str]]:
+    """Return the lines without the columns that are empty in all of them, except the first and the last one."""
+    kept = [at in {0, len(lines[0]) - 1} or any(column) for at, column in enumerate(zip(*lines, strict=True))]
+    return [list(compress(line, kept)) for line in lines]
 
 
 def _few_processes(view: DeviceSummary) -> str:
@@ -159,13 +167,14 @@ def _ranking_line(row: Row) -> list[str]:
 
 
 def _point_line(title: str, point: Point, *, narrow: bool) -> list[str]:
-    """Return a row's result on one workload; if ``narrow``, only latency and speed-up."""
+    """Return a row's result on one workload; if ``narrow``, only latency, speed-up and host times."""
     outcome = "" if point.status is Status.OK else _outcome(point.status, point.reason)
     notes = "; ".join(filter(None, (outcome, flag_words(point.flags))))
     if narrow:
         # The heading says that there are no verdicts.
         printed = SPEEDUP.print(point).removesuffix(f" {Verdict.FEW_PROCESSES.value}")
-        return [title, LATENCY.print(point), "; ".join(filter(None, (printed, notes)))]
+        host = ", ".join(filter(None, (metric.print(point) for metric in HOST_TIMES)))
+        return [title, LATENCY.print(point), "; ".join(filter(None, (printed, host, notes)))]
     metrics = [metric.print(point) for metric in shown_metrics([point]) if metric.chart]
     return [title, *metrics, notes]
 

@@ -198,11 +198,24 @@ def _quantities(records: Sequence[Record]) -> Quantities | None:
 
     def timing(name: str) -> Timing | None:
         timings = [found for quantities in known if (found := getattr(quantities, name)) is not None]
-        if not timings:
-            return None
-        return Timing(p50=median(one.p50 for one in timings), reps=sum(one.reps for one in timings))
+        return _timing(timings) if timings else None
 
     return Quantities(device_hot=timing("device_hot"), host_submit=timing("host_submit"), e2e=timing("e2e"))
+
+
+def _timing(timings: Sequence[Timing]) -> Timing:
+    """Return the median of the processes' medians with Student's interval; for one process what it recorded."""
+    if len(timings) == 1:
+        return timings[0]
+    medians = [one.p50 for one in timings]
+    # A clock that did not advance leaves no interval.
+    found = hierarchical_median([[one] for one in medians]) if min(medians) > 0 else None
+    return Timing(
+        p50=median(medians),
+        ci_low=found.low if found else None,
+        ci_high=found.high if found else None,
+        reps=sum(one.reps for one in timings),
+    )
 
 
 def _roofline(rooflines: Sequence[Roofline]) -> Roofline | None:

@@ -10,7 +10,7 @@ from typing import Literal, NamedTuple
 
 import msgspec
 
-from kernels_bench_tools.schema.record import Record, Regime, Status
+from kernels_bench_tools.schema.record import Record, Regime, Status, Timing
 from kernels_bench_tools.schema.suite import SuiteRow
 from kernels_bench_tools.schema.summary import DeviceSummary, Estimate, MetricInfo, Point, Verdict
 from kernels_bench_tools.text import percent, times, times_interval, with_unit
@@ -37,6 +37,8 @@ class Metric(NamedTuple):
     """None for a number that ``compare`` computes. The record is the merged one where there are several processes."""
     chart: str = ""
     """Stem of the chart's file. Of the metrics that share a chart, each view shows the one that applies to most of its points."""
+    file: bool = True
+    """Whether its chart is also a file; if not, only a page draws it, in the panel of the view."""
     applies: Callable[[Point], bool] = lambda _: True
     interval: Callable[[Point], tuple[float | None, float | None]] = lambda _: (None, None)
     lines: Callable[[DeviceSummary], Sequence[Line]] = lambda _: ()
@@ -100,6 +102,12 @@ def set_metrics(point: Point, record: Record) -> None:
         elif value is not None:
             more[metric.name] = value
     point.more = more or msgspec.UNSET
+    timings = {f"{name}_ms": _timing(record, name) for name in ("host_submit", "e2e")}
+    point.intervals = {
+        name: (timing.ci_low, timing.ci_high)
+        for name, timing in timings.items()
+        if timing and timing.ci_low is not None and timing.ci_high is not None
+    } or msgspec.UNSET
 
 
 def shown_metrics(points: Iterable[Point]) -> list[Metric]:
@@ -117,8 +125,13 @@ def passed_points(view: DeviceSummary) -> list[Point]:
 
 
 def chart_names() -> list[str]:
-    """Return the stems of the charts' files, in the order of their metrics."""
+    """Return the names of the charts, in the order of their metrics."""
     return list(dict.fromkeys(metric.chart for metric in METRICS if metric.chart))
+
+
+def chart_files() -> list[str]:
+    """Return the stems of the charts' files, in the order of their metrics."""
+    return list(dict.fromkeys(metric.chart for metric in METRICS if metric.chart and metric.file))
 
 
 def chart_title(chart: str) -> str:
@@ -132,8 +145,13 @@ def csv_metrics() -> list[Metric]:
 
 
 def metric_infos(view: DeviceSummary) -> list[MetricInfo]:
-    """Return the metrics of a view for its summary, those with a chart first."""
-    shown = shown_metrics(passed_points(view))
+    """Return the metrics of a view for its summary, those with a chart first; host times only where they were measured."""
+    points = [point for row in view.rows for point in row.points]
+    shown = [
+        metric
+        for metric in shown_metrics(passed_points(view))
+        if metric not in HOST_TIMES or any(metric.value(point) is not None for point in points)
+    ]
     return [metric.info() for metric in sorted(shown, key=lambda metric: not metric.chart)]
 
 
@@ -173,9 +191,14 @@ def _largest_kernel(record: Record) -> float | None:
     return max(kernel.ms for kernel in record.kernels) if len(record.kernels) > 1 else None
 
 
+def _timing(record: Record, name: str) -> Timing | None:
+    timing: Timing | None = getattr(record.quantities, name) if record.quantities else None
+    return timing
+
+
 def _quantity(name: str) -> Callable[[Record], float | None]:
     def value(record: Record) -> float | None:
-        timing = getattr(record.quantities, name) if record.quantities else None
+        timing = _timing(record, name)
         return timing.p50 if timing else None
 
     return value
@@ -243,6 +266,16 @@ def _fraction_text(point: Point) -> str:
     return point.regime.value if point.regime else ""
 
 
+def _labelled(label: str, name: str) -> Callable[[Point], str]:
+    """Return the text of one of the host's times: its name, as tables have no head, and the time."""
+
+    def text(point: Point) -> str:
+        value = point.value(name)
+        return "" if value is None else f"{label} {with_unit(value, 'ms')}"
+
+    return text
+
+
 LATENCY = Metric(
     *("p50_ms", "Latency", "ms", "lower", _latency, "latency"),
     interval=lambda point: (point.ci_low_ms, point.ci_high_ms),
@@ -292,6 +325,28 @@ FRACTION = Metric(
     "a matmul of the same type. At 1, only less work is faster.",
 )
 
+HOST_SUBMIT = Metric(
+    *("host_submit_ms", "Host submit", "ms", "lower", _quantity("host_submit"), "host_submit"),
+    file=False,
+    interval=lambda point: point.interval("host_submit_ms"),
+    text=_labelled("submit", "host_submit_ms"),
+    csv="Host Submit (ms)",
+    ranking=False,
+    description="The time that the calling thread needs to submit one call while the device is busy: median over several "
+    "processes, with its 95 % interval. Calls that take less time on the device than this leave the device idle.",
+)
+END_TO_END = Metric(
+    *("e2e_ms", "End to end", "ms", "lower", _quantity("e2e"), "e2e"),
+    file=False,
+    interval=lambda point: point.interval("e2e_ms"),
+    text=_labelled("e2e", "e2e_ms"),
+    csv="End to End (ms)",
+    ranking=False,
+    description="The time from a call on an idle device until the device is done, caches warm: median over several processes, "
+    "with its 95 % interval. It contains the host's time to submit the call.",
+)
+HOST_TIMES = (HOST_SUBMIT, END_TO_END)
+
 METRICS: tuple[Metric, ...] = (
     *(LATENCY, SPEEDUP, BANDWIDTH, ARITHMETIC),
     Metric("compile_ms", "First call", "ms", "lower", lambda it: it.compile_ms, csv="Compile (ms)"),
@@ -303,7 +358,6 @@ METRICS: tuple[Metric, ...] = (
     FRACTION,
     Metric("kernel_ms", "Largest kernel", "ms", "lower", _largest_kernel, csv="", ranking=False),
     Metric("device_hot_ms", "Hot", "ms", "lower", _quantity("device_hot"), ranking=False),
-    Metric("host_submit_ms", "Host Submit", "ms", "lower", _quantity("host_submit"), ranking=False),
-    Metric("e2e_ms", "End to End", "ms", "lower", _quantity("e2e"), ranking=False),
+    *HOST_TIMES,
     Metric("absmax", "Max error", "", "lower", lambda it: it.absmax, csv=""),
 )

@@ -46,12 +46,23 @@ def test_attention_has_no_serious_barrier(open_committed, serious_barriers, sche
     assert serious_barriers(page) == []
 
 
-def test_the_ranking_of_attention_needs_no_sideways_scrolling_on_a_desktop(open_committed):
-    page = open_committed().goto("flash_attn/index.html")
+@pytest.mark.parametrize("operator", ["flash_attn", "causal_conv1d"])
+def test_the_widest_rankings_need_no_sideways_scrolling_on_a_desktop(open_committed, operator):
+    page = open_committed().goto(f"{operator}/index.html")
     table = page.locator("table.ranking").first
     expect(table).to_be_visible()
 
     assert table.evaluate("it => it.parentNode.scrollWidth <= it.parentNode.clientWidth")
+
+
+def test_the_chart_shows_host_times_of_a_gpu_and_latencies_of_a_cpu_which_has_none(open_committed):
+    page = open_committed().goto("rms_norm/index.html")
+    page.locator("input[name=metric][value=host_submit]").check(force=True)
+
+    expect(page.locator('.panel[data-view="nvidia-h200"] .y-title')).to_contain_text("Host submit (ms")
+    others = page.locator('.panel:not([data-view^="nvidia"]) .y-title')
+    assert others.count()
+    assert all("Latency" in title for title in others.all_text_contents())
 
 
 def test_an_implementations_table_needs_no_sideways_scrolling_on_a_desktop(open_committed):

@@ -6,6 +6,7 @@ import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
+import msgspec
 import pytest
 from rich.console import Console
 from written_records import write_implementation
@@ -98,6 +99,34 @@ def test_long_names_of_workloads_are_wrapped_at_underscores_within_80_columns() 
     assert "".join(names) == name
     assert all(part.endswith("_") for part in names[:-1])
     assert {"(bimodal,", "outliers)"} <= set(printed.get().split())
+
+
+@pytest.mark.parametrize("width", [80, 120, 200])
+def test_host_times_are_columns_where_they_were_measured(width: int) -> None:
+    row = Comparison(
+        workload="trainscale_causal_S2048",
+        status=Status.OK,
+        verdict=Verdict.SEPARATE,
+        p50_ms=0.1758,
+        ci_low_ms=0.1748,
+        ci_high_ms=0.1767,
+        baseline_ms=0.2709,
+        speedup=1.54,
+        speedup_low=1.485,
+        speedup_high=1.606,
+        processes=3,
+    )
+    gpu = msgspec.structs.replace(row, host_submit_ms=0.1132, e2e_ms=0.2783)
+
+    def words(one: Comparison) -> set[str]:
+        console = Console(width=width)
+        with console.capture() as printed:
+            console.print(comparison_table([one], "torch", width))
+        assert max(map(len, printed.get().splitlines())) <= width
+        return set(printed.get().split())
+
+    assert {"submit", "0.1132", "e2e", "0.2783", "0.1758", "measured", "separately"} <= words(gpu)
+    assert words(row).isdisjoint({"submit", "e2e"})
 
 
 def test_run_of_a_whole_operator_prints_its_ranking_and_what_did_not_run(operator: Path, kbt_in: Kbt) -> None:

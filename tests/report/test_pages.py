@@ -95,7 +95,7 @@ def test_a_ranking_names_the_baseline_and_keeps_failures_with_their_reason(pages
     row = row_of(page, "ranking", "Triton")
     noted = "host-bound host-bound 1/4: submitting a call takes longer than the device needs for it"
     assert row.startswith(f"1 Triton layer norm 1.62× [1.612, 1.626] ✓ ok 4 ▲ faster {noted} 0.003452")
-    assert row.endswith("19,440 94 % 812.5 64 MiB 0.0156 4/4")
+    assert row.endswith("19,440 94 % 812.5 64 MiB 0.0156")
     failed = row_of(page, "ranking", "HF Kernels")
     assert failed.startswith("– ")
     assert "⊘ unsupported 0/4 RuntimeError: no hub is reachable" in failed
@@ -104,11 +104,22 @@ def test_a_ranking_names_the_baseline_and_keeps_failures_with_their_reason(pages
 def test_an_incorrect_implementation_has_no_rank_and_no_speedup(pages):
     row = row_of(pages[OPERATOR], "ranking", "Wrong")
     assert row.startswith("– ")
-    assert "≠ incorrect largest error 0.5 exceeds the tolerance" in row
+    assert "≠ incorrect 0/4 largest error 0.5 exceeds the tolerance" in row
     assert "×" not in row
     assert cell_of(pages[OPERATOR], "Wrong layer norm", "N2048_D4096").startswith(
         "0.001118 [0.001102, 0.001141] ≠ incorrect"
     )
+
+
+def test_a_ranking_has_the_hosts_times_of_a_gpu_and_no_columns_for_them_on_a_cpu(pages):
+    gpu, cpu = [
+        text_of(table) for table in pages[OPERATOR].elements("table") if table.get("class") == "ranking"
+    ]
+
+    assert "Host submitms End to endms" in gpu
+    assert "0.01230 ±21 % 0.02491" in gpu
+    assert "Host submit" not in cpu
+    assert "End to end" not in cpu
 
 
 def test_the_baseline_is_labelled_beside_its_status(pages):
@@ -121,7 +132,7 @@ def test_a_rejected_implementation_has_a_reason_and_no_rank(pages):
     table = [table for table in pages[OPERATOR].elements("table") if table.get("class") == "ranking"][1]
     row = next(text_of(row) for row in table.iter("tr") if "Wrong" in text_of(row))
     assert row.startswith(
-        "– Wrong layer norm – ⊗ rejected work ran outside of the call work outside the call"
+        "– Wrong layer norm – ⊗ rejected 0/2 work ran outside of the call work outside the call"
     )
     assert "×" not in row
     page = pages["layer_norm/impls/wrong_layer_norm.html"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kernels_bench_tools.report.labels import status_label
-from kernels_bench_tools.report.rows import families, statuses, typical_latency
+from kernels_bench_tools.report.rows import families, statuses, typical
 from kernels_bench_tools.schema.record import Status
 from kernels_bench_tools.schema.summary import Point, Row
 
@@ -19,18 +19,18 @@ def row(*times: tuple[float, float | None, float | None], total: int = 0, **fiel
     return Row(**known, passed=len(points), total=total or len(points), points=points)
 
 
-def test_typical_latency_is_a_geometric_mean_with_its_interval():
-    found = typical_latency(row((1.0, 0.9, 1.2), (4.0, 3.6, 4.8)))
+def test_the_typical_time_is_a_geometric_mean_with_its_interval():
+    found = typical(row((1.0, 0.9, 1.2), (4.0, 3.6, 4.8)))
 
     assert found == pytest.approx((2.0, 1.8, 2.4))
 
 
-def test_a_row_that_failed_a_workload_has_no_typical_latency():
-    assert typical_latency(row((1.0, 0.9, 1.2), total=2)) is None
+def test_a_row_that_failed_a_workload_has_no_typical_time():
+    assert typical(row((1.0, 0.9, 1.2), total=2)) is None
 
 
-def test_typical_latency_without_all_intervals_has_no_interval():
-    found = typical_latency(row((1.0, None, None), (4.0, 3.6, 4.8)))
+def test_a_typical_time_without_all_intervals_has_no_interval():
+    found = typical(row((1.0, None, None), (4.0, 3.6, 4.8)))
 
     assert found is not None
     assert found.value == pytest.approx(2.0)

@@ -22,7 +22,7 @@ from kernels_bench_tools.schema.record import (
 )
 from kernels_bench_tools.schema.summary import DeviceSummary, Point, Row, Summary, Verdict, WorkloadSummary
 from kernels_bench_tools.summarize.chart.figure import chart_svg
-from kernels_bench_tools.summarize.metrics import chart_names, metric_infos
+from kernels_bench_tools.summarize.metrics import chart_files, metric_infos
 from kernels_bench_tools.text import series_slug, slugify
 
 H200 = Device(kind="cuda", name="NVIDIA H200", slug="nvidia-h200", driver="580.95.05")
@@ -191,13 +191,13 @@ def write_charts(root: Path) -> None:
     folder = root / ARTIFACTS
     folder.mkdir(parents=True)
     (folder / "summary.json").write_bytes(msgspec.json.encode(summary))
-    for chart in chart_names():
+    for chart in chart_files():
         (folder / f"{chart}.svg").write_bytes(chart_svg(summary, chart))
 
 
 def describe_build() -> BuildRun:
     """Return the build that left these files."""
-    names = sorted(["summary.json", *(f"{chart}.svg" for chart in chart_names())])
+    names = sorted(["summary.json", *(f"{chart}.svg" for chart in chart_files())])
     cell = CellRun(
         id="combine",
         code="combine()\n",
@@ -205,7 +205,7 @@ def describe_build() -> BuildRun:
         status=Status.OK,
         artifacts={name: f"{ARTIFACTS}/{name}" for name in names},
     )
-    shown = "".join(f"![artifact:{chart}.svg]\n\n" for chart in chart_names())
+    shown = "".join(f"![artifact:{chart}.svg]\n\n" for chart in chart_files())
     notebooks = [
         NotebookRun(path="index.md", digest="cd" * 32, front=FrontMatter(title="Kernels"), blocks=[]),
         NotebookRun(

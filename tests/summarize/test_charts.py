@@ -9,12 +9,12 @@ from kernels_bench_tools.schema.build import FrontMatter
 from kernels_bench_tools.schema.device import Device
 from kernels_bench_tools.schema.record import Regime, Roofline, Status, Work
 from kernels_bench_tools.summarize.chart.figure import chart_svg, shows
-from kernels_bench_tools.summarize.metrics import Line, chart_names, view_metrics
+from kernels_bench_tools.summarize.metrics import Line, chart_files, view_metrics
 from kernels_bench_tools.summarize.rows import Source
 from kernels_bench_tools.summarize.summary import summarize
 
 SVG = "{http://www.w3.org/2000/svg}"
-CHARTS = chart_names()
+CHARTS = chart_files()
 
 
 @pytest.fixture
