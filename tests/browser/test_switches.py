@@ -173,7 +173,7 @@ def test_a_column_sorts_both_ways_with_what_has_no_value_last_and_then_as_it_was
 
 def test_numbers_are_sorted_as_numbers(page):
     page.locator(RANKING).get_by_role("button", name="Bandwidth").click()
-    texts = page.locator(f"{RANKING} tr[data-status] td:nth-child(6)").all_inner_texts()
+    texts = page.locator(f"{RANKING} tr[data-status] td:nth-child(7)").all_inner_texts()
     numbers = [float(text.replace(",", "")) for text in texts]
 
     assert len(numbers) == 12
