@@ -1,0 +1,95 @@
+"""The workloads of operators that the kernels of a model are, found without torch.
+
+The operators' own modules make the workload sets of models from the same tasks; a test compares.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from math import prod
+from typing import Any, NamedTuple
+
+from kernels_bench_tools.schema.model import ModelTask, Phase
+from kernels_bench_tools.schema.summary import WorkloadSummary
+
+REPLACEABLE = ("RMSNorm", "SiluAndMul", "RotaryEmbedding", "FlashAttnPrefill", "MoEGroupedGemm", "Linear")
+"""Classes that ``kbt effect`` replaces; a test compares them with ``tasks.replacement``."""
+
+_Axes = dict[str, Any]
+
+
+class Kernel(NamedTuple):
+    """What a module of level 1 computes."""
+
+    operator: str
+    argument: str
+    """The argument of the module whose type is that of the workload."""
+    axes: Callable[[Phase, Mapping[str, tuple[int, ...]]], tuple[str, _Axes]]
+    """Return the group and the axes, given the shapes of the module's arguments."""
+
+
+def operator_of_module(module: str) -> str:
+    """Return the operator that a class of level 1 computes; empty if there is none."""
+    return _KERNELS[module].operator if module in _KERNELS else ""
+
+
+def called_workload(phase: Phase, task: ModelTask) -> WorkloadSummary | None:
+    """Return what a task of level 1 is as a workload of its operator, without a name; None if there is no operator."""
+    if task.module not in _KERNELS:
+        return None
+    kernel = _KERNELS[task.module]
+    group, axes = kernel.axes(phase, task.shapes)
+    return WorkloadSummary(name="", dtype=task.dtype(kernel.argument), group=group, axes=axes)
+
+
+def _rms_norm(_: Phase, shapes: Mapping[str, tuple[int, ...]]) -> tuple[str, _Axes]:
+    *rows, columns = shapes["x"]
+    added = "residual" in shapes
+    batch = prod(rows[:-1])  # heads that are normalized are rows of a token
+    sizes = {"batch": batch, "seq_len": rows[-1], "hidden_dim": columns}
+    group = "RMSNorm with residual" if added else "RMSNorm"
+    return group, {"function": "add_rms_norm" if added else "rms_norm", **sizes}
+
+
+def _swiglu(_: Phase, shapes: Mapping[str, tuple[int, ...]]) -> tuple[str, _Axes]:
+    tokens, columns = shapes["x"]
+    return "SwiGLU", {"function": "swiglu", "tokens": tokens, "hidden_dim": columns // 2}
+
+
+def _linear(_: Phase, shapes: Mapping[str, tuple[int, ...]]) -> tuple[str, _Axes]:
+    (tokens, columns), biased = shapes["x"], "bias" in shapes
+    sizes = {"tokens": tokens, "in_features": columns, "out_features": shapes["weight"][0]}
+    group = "Linear with bias" if biased else "Linear"
+    return group, {"function": "linear_bias" if biased else "linear", **sizes}
+
+
+def _grouped(_: Phase, shapes: Mapping[str, tuple[int, ...]]) -> tuple[str, _Axes]:
+    experts, features, columns = shapes["weight"]
+    sizes = {"rows": shapes["x"][0], "experts": experts, "in_features": columns, "out_features": features}
+    return "", {**sizes, "skewed": False}
+
+
+def _rotary(phase: Phase, shapes: Mapping[str, tuple[int, ...]]) -> tuple[str, _Axes]:
+    attention = [*phase.kernels("FlashAttnPrefill"), *phase.kernels("FlashAttnDecode")]
+    head_dim = attention[0].shapes["query"][-1]
+    heads, kv_heads = (shapes[name][-1] // head_dim for name in ("query", "key"))
+    batch = {"batch": phase.sequences, "seq_len": phase.tokens}
+    return "", {**batch, "heads": heads, "kv_heads": kv_heads, "head_dim": head_dim}
+
+
+def _attention(phase: Phase, shapes: Mapping[str, tuple[int, ...]]) -> tuple[str, _Axes]:
+    _, heads, head_dim = shapes["query"]
+    batch = {"batch": phase.sequences, "seq_len": phase.tokens, "kv_len": phase.context}
+    sizes = {"heads": heads, "kv_heads": shapes["key_cache"][-2], "head_dim": head_dim}
+    return "", {**batch, **sizes, "causal": phase.tokens == phase.context}  # a prefill
+
+
+_KERNELS = {
+    "RMSNorm": Kernel("rms_norm", "x", _rms_norm),
+    "SiluAndMul": Kernel("activation", "x", _swiglu),
+    "RotaryEmbedding": Kernel("rotary", "query", _rotary),
+    "FlashAttnPrefill": Kernel("flash_attn", "query", _attention),
+    "FlashAttnDecode": Kernel("flash_attn", "query", _attention),
+    "Linear": Kernel("matmul", "x", _linear),
+    "MoEGroupedGemm": Kernel("grouped_gemm", "x", _grouped),
+}
