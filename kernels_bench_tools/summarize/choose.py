@@ -1,0 +1,344 @@
+"""The fastest correct implementation for a shape, or for each kernel of a model, according to summaries."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from math import inf, isclose, log2, prod
+from typing import Any, NamedTuple
+
+import msgspec
+
+from kernels_bench_tools.errors import OperatorError
+from kernels_bench_tools.schema.model import ModelTask, Phase
+from kernels_bench_tools.schema.record import Flag, Status
+from kernels_bench_tools.schema.summary import DeviceSummary, Estimate, Point, Row, Summary, Verdict
+from kernels_bench_tools.schema.summary import WorkloadSummary as Workload
+from kernels_bench_tools.stats import CPU_STRETCH, ratio_of, verdict_of
+from kernels_bench_tools.summarize.compare import REPRODUCIBLE
+from kernels_bench_tools.summarize.model_workloads import REPLACEABLE, called_workload, operator_of_module
+from kernels_bench_tools.text import did_you_mean
+
+NO_OPERATOR = "no operator"
+_NOT_IN_PROPORTION = {"kv_heads", "experts"}
+"""Sizes to which the operations of a call are not proportional."""
+
+Axes = Mapping[str, int | bool | str]
+
+
+class Choice(msgspec.Struct, kw_only=True):
+    """The fastest implementation of a measured workload: correct, ranked and not approximate."""
+
+    operator: str
+    workload: str
+    dtype: str
+    implementation: str
+    p50_ms: float
+    speedup: float | None
+    speedup_low: float | None
+    speedup_high: float | None
+    verdict: Verdict
+    processes: int
+    flags: list[str]
+    """What was observed of it, such as ``near launch overhead``."""
+    baseline: str
+    baseline_ms: float | None
+    ties: list[str]
+    """Implementations whose time does not differ significantly from it."""
+    faster: dict[str, str]
+    """Implementations with a shorter time that cannot be chosen, and why."""
+    near: str = ""
+    """How the workload differs from the one asked for, such as ``hidden_dim 4096, 0.8×``; empty if it does not."""
+
+
+class TaskChoice(msgspec.Struct, kw_only=True):
+    """A kernel that a forward pass calls, with what is fastest for it."""
+
+    module: str
+    inputs: list[str]
+    calls: int
+    """Per forward pass."""
+    operator: str = ""
+    choice: Choice | None = None
+    reason: str = ""
+    """Why there is no choice."""
+    scale: float = 1.0
+    """By how much more work it is than the near workload; the times below are those of that workload times this."""
+    ms: float | None = None
+    """Time of one call."""
+    baseline_ms: float | None = None
+    share: float | None = None
+    """Of the time of all measured kernels, with the baselines."""
+
+
+class Prediction(msgspec.Struct, kw_only=True):
+    """What the fastest implementations of some tasks give together (Amdahl's law over these tasks)."""
+
+    tasks: int
+    calls: int
+    baseline_ms: float
+    """Sum over the calls of a forward pass."""
+    ms: float
+    speedup: float
+    speedup_low: float | None
+    """With the lower ends of all intervals; None if one is not known."""
+    speedup_high: float | None
+
+
+class PhaseChoice(msgspec.Struct, kw_only=True):
+    """The kernels of a forward pass."""
+
+    phase: str
+    tasks: list[TaskChoice]
+    measured: Prediction | None
+    """Over the tasks that were measured with their own shape; None if there are none."""
+    estimated: Prediction | None
+    """Over these and those of which only a near workload was measured; None if there are none of the latter."""
+    effect: list[str]
+    """Implementations that are faster than the baseline, one of each operator, as ``kbt effect`` is given them."""
+
+
+class Measured(NamedTuple):
+    """A workload in a view of a device, and by which factors its sizes differ from those asked for."""
+
+    operator: str
+    view: DeviceSummary
+    number: int
+    """Of the workload in the view."""
+    factors: dict[str, float]
+    """Measured size divided by the one asked for, by axis."""
+
+    @property
+    def workload(self) -> Workload:
+        """The workload."""
+        return self.view.workloads[self.number]
+
+    @property
+    def distance(self) -> float:
+        """Sum of the distances of the sizes, in powers of two."""
+        return sum(abs(log2(factor)) for factor in self.factors.values())
+
+    @property
+    def near(self) -> str:
+        """The sizes that differ, with their factors; empty if none does."""
+        axes = axes_of(self.workload)
+        differing = {name: factor for name, factor in self.factors.items() if factor != 1}
+        return "; ".join(f"{name} {axes[name]}, {factor:.3g}×" for name, factor in differing.items())
+
+
+def axes_of(workload: Workload) -> dict[str, Any]:
+    """Return the axes and the dtype; also ``rows``, batch times sequence length, except for attention."""
+    axes = dict(workload.axes)
+    if {"batch", "seq_len"} <= axes.keys() and "kv_len" not in axes:
+        axes["rows"] = int(axes["batch"]) * int(axes["seq_len"])
+    return {**axes, "dtype": workload.dtype}
+
+
+def read_axes(operator: str, text: str, summary: Summary) -> dict[str, int | bool | str]:
+    """Return the axes of ``hidden_dim=5120,dtype=bfloat16``; raise ``OperatorError`` for one that is not known."""
+    workloads = [workload for view in summary.devices for workload in view.workloads]
+    known: dict[str, set[Any]] = {}
+    for workload in workloads:
+        for axis, value in axes_of(workload).items():
+            known.setdefault(axis, set()).add(value)
+    found: dict[str, int | bool | str] = {}
+    for part in filter(None, map(str.strip, text.split(","))):
+        name, _, value = map(str.strip, part.partition("="))
+        where = f"--axes {part}"
+        if name not in known:
+            expected = f"AXIS=VALUE with one of {', '.join(known)}"
+            raise OperatorError(
+                where, f"{operator} has no axis {name!r}", expected, did_you_mean(name, known)
+            )
+        if all(isinstance(one, bool | str) for one in known[name]):
+            texts = {str(one).lower(): one for one in known[name]}
+            if value.lower() not in texts:
+                raise OperatorError(where, f"no measured workload has {part}", ", ".join(sorted(texts)))
+            found[name] = texts[value.lower()]
+        elif value.isdecimal() and int(value) > 0:
+            found[name] = int(value)
+        else:
+            raise OperatorError(where, f"{value!r} is not a size", f"A positive integer, such as {name}=4096")
+    return found
+
+
+def nearest(summary: Summary, device: str, axes: Axes, group: str | None = None) -> list[Measured]:
+    """Return the measured forward workloads of a device that are nearest to a shape, all of the same distance.
+
+    Sizes may differ; words such as ``function``, ``causal`` and ``dtype`` may not. Axes that are not named may have
+    any value. With ``group``, only workloads of it.
+    """
+    found = [
+        Measured(summary.operator, view, number, factors)
+        for view in summary.devices
+        if view.device.slug == device
+        for number, workload in enumerate(view.workloads)
+        if not workload.mode and group in {None, workload.group}
+        if (factors := _factors(axes_of(workload), axes)) is not None
+        if any(row.points[number].status is Status.OK for row in view.rows)
+    ]
+    least = min((one.distance for one in found), default=0.0)
+    return [one for one in found if isclose(one.distance, least, abs_tol=1e-9)]
+
+
+def _factors(have: Mapping[str, Any], wanted: Axes) -> dict[str, float] | None:
+    """Return how sizes differ; None if something else does."""
+    factors = {}
+    for name, value in wanted.items():
+        other = have.get(name)
+        if isinstance(value, bool | str) or other is None or isinstance(other, bool | str):
+            if value != other:
+                return None
+        else:
+            factors[name] = other / value
+    return factors
+
+
+def choose(found: Measured) -> Choice | None:
+    """Return the fastest implementation of a workload; None if none is correct and ranked."""
+    view, number = found.view, found.number
+    points = [(row, row.points[number]) for row in view.rows]
+    able = {row.implementation: point for row, point in points if not _obstacle(row, point)}
+    able = dict(sorted(able.items(), key=lambda item: item[1].p50_ms or inf))
+    if not able:
+        return None
+    name, best = next(iter(able.items()))
+    assert best.p50_ms is not None
+    baseline = able.get(view.baseline)
+    stretch = CPU_STRETCH if view.device.kind == "cpu" else 1.0
+    return Choice(
+        operator=found.operator,
+        workload=found.workload.name,
+        dtype=found.workload.dtype,
+        implementation=name,
+        p50_ms=best.p50_ms,
+        speedup=best.speedup,
+        speedup_low=best.speedup_low,
+        speedup_high=best.speedup_high,
+        verdict=best.verdict,
+        processes=best.processes,
+        flags=[flag.label for flag in best.flags],
+        baseline=view.baseline,
+        baseline_ms=baseline.p50_ms if baseline else None,
+        ties=[other for other, point in able.items() if other != name and _is_tie(point, best, stretch)],
+        faster={
+            row.implementation: why
+            for row, point in points
+            if point.p50_ms is not None and point.p50_ms < best.p50_ms and (why := _obstacle(row, point))
+        },
+        near=found.near,
+    )
+
+
+def _obstacle(row: Row, point: Point) -> str:
+    """Return why an implementation cannot be chosen for a workload; empty if it can."""
+    if point.status is not Status.OK:
+        return point.status.label
+    if Flag.APPROXIMATE in point.flags:
+        return Flag.APPROXIMATE.label
+    return "" if row.rank is not None else f"no rank, it passed {row.passed} of {row.total} workloads"
+
+
+def _is_tie(other: Point, best: Point, stretch: float) -> bool:
+    """Return whether the times of two do not differ significantly."""
+    ratio = ratio_of(_estimate(other), _estimate(best))
+    if Verdict.SEPARATE in {other.verdict, best.verdict}:
+        ratio = Estimate(ratio.value, ratio.low / (1 + REPRODUCIBLE), ratio.high * (1 + REPRODUCIBLE))
+    return verdict_of(ratio, stretch) is not Verdict.FASTER
+
+
+def _estimate(point: Point) -> Estimate:
+    assert point.p50_ms is not None
+    return Estimate(point.p50_ms, point.ci_low_ms or 0.0, point.ci_high_ms or inf)
+
+
+def choose_for_phase(phase: Phase, summaries: Mapping[str, Summary], device: str) -> PhaseChoice:
+    """Return the fastest implementation for each kernel of a forward pass, given the summaries by operator."""
+    tasks = [
+        _choose_for_task(phase, task, summaries, device)
+        for task in sorted(phase.tasks, key=lambda task: -task.calls)
+        if task.level == 1
+    ]
+    shown = [task for task in tasks if task.choice]
+    whole = sum(task.calls * (task.baseline_ms or 0.0) for task in shown)
+    for task in shown:
+        task.share = task.calls * (task.baseline_ms or 0.0) / whole
+    exact = [task for task in shown if task.choice and not task.choice.near]
+    return PhaseChoice(
+        phase=phase.name,
+        tasks=tasks,
+        measured=predict(exact),
+        estimated=predict(shown) if len(exact) < len(shown) else None,
+        effect=_worth_an_effect(shown),
+    )
+
+
+def _choose_for_task(
+    phase: Phase, task: ModelTask, summaries: Mapping[str, Summary], device: str
+) -> TaskChoice:
+    operator, wanted = operator_of_module(task.module), called_workload(phase, task)
+    made = TaskChoice(module=task.module, inputs=task.inputs, calls=task.calls, operator=operator)
+    if wanted is None:
+        made.reason = NO_OPERATOR
+        return made
+    found = _nearest_to(wanted, summaries[operator], device) if operator in summaries else None
+    if found is None:
+        made.reason = f"no comparable record of {operator}"
+        return made
+    choice = choose(found)
+    if choice is None or choice.baseline_ms is None:
+        made.reason = f"neither ranked nor a baseline, {operator}"
+        return made
+    if not choice.near and found.workload.axes != wanted.axes:
+        choice.near = "as many rows, but another batch and seq_len"
+    made.scale = 1 / prod(factor for name, factor in found.factors.items() if name not in _NOT_IN_PROPORTION)
+    made.choice, made.ms = choice, choice.p50_ms * made.scale
+    made.baseline_ms = choice.baseline_ms * made.scale
+    return made
+
+
+def _nearest_to(wanted: Workload, summary: Summary, device: str) -> Measured | None:
+    """Return the nearest workload of the same function, type and layout; of several, one with equal axes if any."""
+    axes = axes_of(wanted)
+    if "rows" in axes:
+        axes = {name: value for name, value in axes.items() if name not in {"batch", "seq_len"}}
+    found = nearest(summary, device, axes, wanted.group)
+    return min(found, key=lambda one: one.workload.axes != wanted.axes, default=None)
+
+
+def predict(tasks: Sequence[TaskChoice]) -> Prediction | None:
+    """Return the sum of calls times the baselines' time, divided by the same of the fastest; None without tasks."""
+    before = [task.calls * (task.baseline_ms or 0.0) for task in tasks]
+    after = [task.calls * (task.ms or 0.0) for task in tasks]
+    if not tasks or not all(after):
+        return None
+    choices = [task.choice for task in tasks if task.choice]
+    ends = [
+        [one.speedup_low for one in choices],
+        [one.speedup_high for one in choices],
+    ]
+    low, high = (
+        sum(before) / sum(ms / (end or 1.0) for ms, end in zip(before, values, strict=True))
+        if all(values)
+        else None
+        for values in ends
+    )
+    return Prediction(
+        tasks=len(tasks),
+        calls=sum(task.calls for task in tasks),
+        baseline_ms=sum(before),
+        ms=sum(after),
+        speedup=sum(before) / sum(after),
+        speedup_low=low,
+        speedup_high=high,
+    )
+
+
+def _worth_an_effect(tasks: Iterable[TaskChoice]) -> list[str]:
+    """Return, for each operator, the chosen implementation that saves most; ``kbt effect`` takes one of an operator."""
+    saved: dict[str, tuple[float, str]] = {}
+    for task in tasks:
+        choice = task.choice
+        if choice and task.module in REPLACEABLE and choice.speedup_low and choice.speedup_low > 1:
+            saves = task.calls * ((task.baseline_ms or 0.0) - (task.ms or 0.0))
+            saved[task.operator] = max(saved.get(task.operator, (0.0, "")), (saves, choice.implementation))
+    return [f"{operator}/{name}" for operator, (saves, name) in saved.items() if saves > 0]
