@@ -19,6 +19,7 @@ VERBS = {
     "build": "build:build",
     "run": "run:run_notebook",
     "effect": "effect:effect",
+    "choose": "choose:choose",
     "suite": "suite:suite",
     "list": "list:list_notebooks",
     "graph": "graph:graph",

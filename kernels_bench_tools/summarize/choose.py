@@ -46,6 +46,8 @@ class Choice(msgspec.Struct, kw_only=True):
     """Implementations whose time does not differ significantly from it."""
     faster: dict[str, str]
     """Implementations with a shorter time that cannot be chosen, and why."""
+    candidates: list[str]
+    """All implementations of the function, whatever their results."""
     near: str = ""
     """How the workload differs from the one asked for, such as ``hidden_dim 4096, 0.8×``; empty if it does not."""
 
@@ -225,6 +227,7 @@ def choose(found: Measured) -> Choice | None:
             for row, point in points
             if point.p50_ms is not None and point.p50_ms < best.p50_ms and (why := _obstacle(row, point))
         },
+        candidates=[row.implementation for row in view.rows],
         near=found.near,
     )
 
@@ -331,6 +334,31 @@ def predict(tasks: Sequence[TaskChoice]) -> Prediction | None:
         speedup_low=low,
         speedup_high=high,
     )
+
+
+def unmeasured(phases: Iterable[PhaseChoice], summaries: Mapping[str, Summary], device: str) -> list[str]:
+    """Return what to build for the kernels without a record of their own shape: operators, or some implementations.
+
+    An implementation of another function of the operator would fail, as it has no workload of the model.
+    """
+    wanted: dict[str, set[str]] = {}
+    whole = {
+        operator: {
+            row.implementation for view in summary.devices for row in view.rows if view.device.slug == device
+        }
+        for operator, summary in summaries.items()
+    }
+    for task in (task for phase in phases for task in phase.tasks if task.operator in summaries):
+        if task.choice is None or task.choice.near:
+            names = task.choice.candidates if task.choice else whole[task.operator]
+            wanted.setdefault(task.operator, set()).update(names)
+    return [
+        target
+        for operator, names in wanted.items()
+        for target in (
+            [operator] if names >= whole[operator] else sorted(f"{operator}/{name}" for name in names)
+        )
+    ]
 
 
 def _worth_an_effect(tasks: Iterable[TaskChoice]) -> list[str]:

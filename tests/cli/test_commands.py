@@ -193,7 +193,7 @@ def test_a_project_without_a_report_cannot_be_served(bare: Path, kbt_in: Kbt) ->
 
 
 @pytest.mark.parametrize(
-    "verb", ["build", "run", "list", "check", "new", "record", "serve", "clean", "selfcheck"]
+    "verb", ["build", "run", "list", "check", "new", "record", "serve", "clean", "selfcheck", "choose"]
 )
 def test_every_verb_has_help(verb: str, bare: Path, kbt_in: Kbt) -> None:
     done = kbt_in(bare, verb, "--help")

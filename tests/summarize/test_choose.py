@@ -19,6 +19,7 @@ from kernels_bench_tools.summarize.choose import (
     choose_for_phase,
     nearest,
     read_axes,
+    unmeasured,
 )
 from kernels_bench_tools.summarize.rows import Source
 from kernels_bench_tools.summarize.summary import summarize
@@ -276,3 +277,23 @@ def test_an_effect_is_suggested_for_the_one_implementation_of_an_operator_that_s
 
     assert {task.choice.implementation for task in found.tasks if task.choice} == {"narrow", "wide"}
     assert found.effect == ["rms_norm/wide"]
+
+
+def test_what_is_near_is_measured_of_the_implementations_of_its_function_only(
+    record: MakeRecord,
+) -> None:
+    gelu = {**SWIGLU, "name": "gelu", "group": "GELU", "function": "gelu"}
+    times = {"torch": (SWIGLU, 0.4), "mine": (SWIGLU, 0.2), "another": (gelu, 0.2)}
+    sources = [
+        Source(records=[record(name, ms, wl=wl)], front=BASELINE if name == "torch" else FrontMatter())
+        for name, (wl, ms) in times.items()
+    ]
+    summaries = {"activation": summarize("activation", "", sources)}
+
+    def missing(tokens: int) -> list[str]:
+        tasks = [swiglu(2, tokens)]
+        phase = Phase(name="prefill", sequences=1, tokens=tokens, context=tokens, tasks=tasks)
+        return unmeasured([choose_for_phase(phase, summaries, H200)], summaries, H200)
+
+    assert missing(64) == []
+    assert missing(128) == ["activation/mine", "activation/torch"]

@@ -1,0 +1,332 @@
+"""``kbt choose``: the fastest implementation for a shape, or for each kernel of a model."""
+
+from __future__ import annotations
+
+import textwrap
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+import typer
+from rich.table import Table
+
+from kernels_bench_tools.cli.options import Json
+from kernels_bench_tools.cli.output import cell_records, note_unused, plural, print_json, terminal_width
+from kernels_bench_tools.cli.tables import new_table, table_console
+from kernels_bench_tools.errors import OperatorError, ProjectError
+from kernels_bench_tools.file_io import read_struct
+from kernels_bench_tools.notebooks.document import Notebook, survey_notebook
+from kernels_bench_tools.notebooks.project import Project, find_project, operators
+from kernels_bench_tools.schema.build import IMPLEMENTATIONS, BuildRun
+from kernels_bench_tools.schema.device import Device, current_device
+from kernels_bench_tools.schema.model import Phase, read_model_tasks
+from kernels_bench_tools.schema.record import Record, Status, device_of
+from kernels_bench_tools.schema.record_io import cell_owner, ignore, read_committed
+from kernels_bench_tools.schema.summary import FEWEST_PROCESSES, Summary, Verdict
+from kernels_bench_tools.summarize.choose import (
+    NO_OPERATOR,
+    Choice,
+    PhaseChoice,
+    Prediction,
+    TaskChoice,
+    choose_for_phase,
+    nearest,
+    read_axes,
+    unmeasured,
+)
+from kernels_bench_tools.summarize.choose import choose as choose_at
+from kernels_bench_tools.summarize.metrics import speedup_with_interval
+from kernels_bench_tools.summarize.model_workloads import operator_of_module
+from kernels_bench_tools.summarize.rows import Source
+from kernels_bench_tools.summarize.summary import summarize
+from kernels_bench_tools.text import did_you_mean, milliseconds, title_from_name, visible
+
+_VERDICT_WIDTH = len("separately")
+"""Columns of verdicts, which are wrapped at spaces, so that names have room."""
+
+
+def choose(
+    operator: Annotated[
+        str, typer.Argument(metavar="[OPERATOR]", help="Such as rms_norm.", show_default=False)
+    ] = "",
+    axes: Annotated[
+        str,
+        typer.Option(
+            "--axes",
+            metavar="AXIS=VALUE,...",
+            help="The shape, such as `hidden_dim=5120,rows=8192`; axes that are not named may have any value. `rows` is "
+            "batch times seq_len. `dtype` counts as an axis.",
+        ),
+    ] = "",
+    model: Annotated[
+        str, typer.Option("--model", metavar="NAME", help="For each kernel of a model such as llama-3.1-8b.")
+    ] = "",
+    phase: Annotated[
+        str,
+        typer.Option(
+            "--phase",
+            metavar="PHASES",
+            help="With --model: only these forward passes, such as `prefill-2048,decode-1`. [default: all]",
+            show_default=False,
+        ),
+    ] = "",
+    device: Annotated[
+        str,
+        typer.Option(
+            "--device",
+            metavar="SLUG",
+            help="Device of the records, such as nvidia-h200. [default: the only GPU with records, else this machine's "
+            "device]",
+            show_default=False,
+        ),
+    ] = "",
+    json: Json = False,
+) -> None:
+    """Print the fastest correct implementation for a shape, or for each kernel of a model.
+
+    Nothing is measured: committed records count, and newer results of the last build here. Of shapes that were not
+    measured, the nearest that were are shown, with the factors by which they differ. With --model, the calls of a
+    forward pass weigh the kernels, and what all choices give together is predicted.
+
+    Examples: `kbt choose rms_norm --axes hidden_dim=5120`; `kbt choose --model llama-3.1-8b --phase decode-1`.
+    """
+    if bool(operator) == bool(model):
+        what = "cannot be used together" if model else "are both missing"
+        expected = "`kbt choose rms_norm --axes hidden_dim=5120` or `kbt choose --model llama-3.1-8b`"
+        raise ProjectError("OPERATOR and --model", what, expected)
+    note_unused({"--axes": bool(model and axes)}, "with --model")
+    note_unused({"--phase": bool(phase and not model)}, "without --model")
+    project = find_project(Path.cwd())
+    if model:
+        _choose_for_model(project, model, phase, device, json)
+    else:
+        _choose_for_shape(project, operator, axes, device, json)
+
+
+def _choose_for_shape(project: Project, operator: str, axes: str, device: str, json: bool) -> None:
+    known = operators(project)
+    if operator not in known:
+        hint = did_you_mean(operator, known, "`kbt list` shows them")
+        raise OperatorError(operator, "is not an operator of this project", ", ".join(known), hint)
+    summary = _summaries(project, [operator])[operator]
+    chosen_device = _device(operator, [summary], device)
+    wanted = read_axes(operator, axes, summary)
+    choices = [one for found in nearest(summary, chosen_device.slug, wanted) if (one := choose_at(found))]
+    if not choices:
+        what = f"no workload of {operator} with {axes or 'any shape'} has a ranked result on {chosen_device.slug}"
+        raise OperatorError(f"--axes {axes}", what, "", f"`kbt run {operator}` measures it")
+    if json:
+        print_json({"device": chosen_device, "axes": wanted, "choices": choices})
+        return
+    console = table_console(terminal_width())
+    shape = ", ".join(f"{name} {value}" for name, value in wanted.items()) or "every measured shape"
+    console.print(visible(f"{operator}, {shape}, on {chosen_device.name}"), style="bold", markup=False)
+    for near in dict.fromkeys(choice.near for choice in choices if wanted):
+        print(f"nearest measured: {near}" if near else "measured with this shape")
+    console.print(_shape_table(choices))
+    _print_notes((f"{one.workload}: {note}" for one in choices for note in _notes(one)), console.width)
+    count = Counter(choice.implementation for choice in choices)
+    total = plural(len(choices), "workload")
+    fastest = (
+        f"fastest for {number} of {total}: {operator}/{IMPLEMENTATIONS}/{name}.md"
+        for name, number in count.most_common()
+    )
+    _print_notes(fastest, console.width)
+
+
+def _choose_for_model(project: Project, model: str, phase: str, device: str, json: bool) -> None:
+    tasks = read_model_tasks(model)
+    names = [name.strip() for name in phase.split(",") if name.strip()]
+    phases = [tasks.phase(name) for name in names] or tasks.phases
+    called = dict.fromkeys(
+        operator_of_module(task.module) for one in phases for task in one.tasks if task.level == 1
+    )
+    summaries = _summaries(project, [one for one in called if one in operators(project)])
+    chosen_device = _device(f"the kernels of {model}", summaries.values(), device)
+    found = [choose_for_phase(one, summaries, chosen_device.slug) for one in phases]
+    if json:
+        print_json({"model": model, "device": chosen_device, "phases": found})
+        return
+    for one, choice in zip(phases, found, strict=True):
+        _print_phase(model, one, choice, chosen_device)
+    if missing := unmeasured(found, summaries, chosen_device.slug):
+        print("measure what is near or missing, on that device:")
+        print(_command(["kbt build", *missing, f"--workloads {model}"]))
+
+
+def _summaries(project: Project, names: Iterable[str]) -> dict[str, Summary]:
+    """Return the summary of each operator's forward passes: committed records, and newer ones of the last build."""
+    known, build, found = operators(project), _last_build(project), {}
+    for operator in names:
+        notebooks = [survey_notebook(project, path) for path in known[operator]]
+        sources = [Source(records=_records(project, one, build), front=one.front) for one in notebooks]
+        found[operator] = summarize(operator, title_from_name(operator), sources)
+    return found
+
+
+def _last_build(project: Project) -> BuildRun | None:
+    try:
+        return read_struct(project.state / "build.json", BuildRun)
+    except (OSError, msgspec.MsgspecError, UnicodeDecodeError):  # none yet, or of another version
+        return None
+
+
+def _records(project: Project, notebook: Notebook, build: BuildRun | None) -> list[Record]:
+    """Return the records of an implementation; of each workload on a device, those of the source with the newest."""
+    folder = notebook.path.parents[1] / "results" / "records"
+    committed = sorted(folder.glob(f"*/{notebook.implementation}.jsonl"))
+    sources = [read_committed(path, notebook.operator, on_problem=ignore) for path in committed]
+    if build is not None:
+        owner = cell_owner(notebook.name, build.device)
+        cells = [cell for run in build.notebooks if run.path == notebook.name for cell in run.cells]
+        sources.append([record for cell in cells for record in cell_records(project, cell, owner)])
+    found: dict[tuple[str, str], dict[int, list[Record]]] = {}
+    for number, records in enumerate(sources):
+        for record in records:
+            if not record.wl.get("mode"):
+                key = (device_of(record).slug, record.workload)
+                found.setdefault(key, {}).setdefault(number, []).append(record)
+    newest = [
+        max(sides.values(), key=lambda side: max(record.ts for record in side)) for sides in found.values()
+    ]
+    return [record for records in newest for record in records]
+
+
+def _device(wanted: str, summaries: Iterable[Summary], slug: str) -> Device:
+    """Return the device of this slug; by default the only GPU with records, else this machine's device."""
+    known = {
+        view.device.slug: view.device
+        for summary in summaries
+        for view in summary.devices
+        if any(point.status is Status.OK for row in view.rows for point in row.points)
+    }
+    if not known:
+        raise ProjectError("choose", f"no records of {wanted}", "", "`kbt build` measures on this machine")
+    gpus = [one for one in known if known[one].kind == "cuda"]
+    if not slug:
+        slug = gpus[0] if len(gpus) == 1 else current_device().slug
+    if slug not in known:
+        hint = did_you_mean(slug, known, f"Devices with records: {', '.join(known)}")
+        what = f"no records of {wanted}"
+        raise ProjectError(f"--device {slug}", what, "The slug of a device", hint)
+    return known[slug]
+
+
+def _shape_table(choices: Sequence[Choice]) -> Table:
+    table = _new_table("workload, fastest")
+    several = len({choice.dtype for choice in choices}) > 1
+    for choice in choices:
+        name = f"{choice.workload} {choice.dtype}" if several else choice.workload
+        table.add_row(f"{name}\n  {choice.implementation}", *_figures(choice))
+    return table
+
+
+def _new_table(first: str, *more: str) -> Table:
+    table = new_table()
+    table.add_column(first, overflow="fold")
+    table.add_column("ms", justify="right", no_wrap=True)
+    table.add_column("speed-up [95 %]", justify="right", no_wrap=True)
+    table.add_column("verdict", max_width=_VERDICT_WIDTH)
+    for title in more:
+        table.add_column(title, justify="right", no_wrap=True)
+    return table
+
+
+def _figures(choice: Choice) -> list[str]:
+    few = choice.verdict is Verdict.FEW_PROCESSES and choice.processes < FEWEST_PROCESSES
+    processes = f"{plural(choice.processes, 'process', 'es')}: " if few else ""
+    speedup = speedup_with_interval(choice.speedup, choice.speedup_low, choice.speedup_high)
+    return [milliseconds(choice.p50_ms), speedup, f"{processes}{choice.verdict.value}"]
+
+
+def _print_phase(model: str, phase: Phase, found: PhaseChoice, device: Device) -> None:
+    console = table_console(terminal_width())
+    console.print(visible(f"{phase.name} of {model} on {device.name}"), style="bold", markup=False)
+    table = _new_table("calls, kernel, fastest", "share")
+    shown = [(task, task.choice) for task in found.tasks if task.choice]
+    for task, choice in shown:
+        near = " (near)" if choice.near else ""
+        name = f"{task.calls} {_label(task)}\n  {choice.implementation}{near}"
+        table.add_row(name, *_figures(choice), f"{100 * (task.share or 0.0):.1f} %")
+    if shown:
+        console.print(table)
+    notes = []
+    for task, choice in shown:
+        if choice.near:
+            notes.append(f"{_label(task)}: nearest measured: {choice.near} ({choice.workload})")
+        notes += [f"{_label(task)}: {note}" for note in _notes(choice)]
+    for reason, names in _left_out(found.tasks).items():
+        notes.append(f"left out, {reason}: {', '.join(names)}")
+    _print_notes([*notes, *_predictions(found)], console.width)
+    if found.effect:
+        together = ["--together"] if len(found.effect) > 1 else []
+        print("effect on the whole model: not measured in these records; to measure it:")
+        print(_command(["kbt effect", *found.effect, *together, f"--model {model}", f"--phase {phase.name}"]))
+    print()
+
+
+def _label(task: TaskChoice) -> str:
+    """Return the class of a kernel with the shapes that tell its calls apart."""
+    tensors = [one.partition(" ")[::2] for one in task.inputs]
+    shape = next(kind[kind.index("[") :] for _, kind in tensors if not kind.startswith("int"))
+    weight = next((" x " + kind[kind.index("[") :] for name, kind in tensors if name == "weight"), "")
+    residual = " + residual" if any(name == "residual" for name, _ in tensors) else ""
+    return f"{task.module}{residual} {shape}{weight}"
+
+
+def _left_out(tasks: Iterable[TaskChoice]) -> Mapping[str, list[str]]:
+    """Return the kernels without a choice, with their calls, by the reason."""
+    calls: dict[str, Counter[str]] = {}
+    for task in tasks:
+        if task.choice is None:
+            reason = "no operator computes it" if task.reason == NO_OPERATOR else task.reason
+            calls.setdefault(reason, Counter())[task.module] += task.calls
+    return {
+        reason: [f"{module} ({plural(count, 'call')})" for module, count in found.items()]
+        for reason, found in calls.items()
+    }
+
+
+def _predictions(found: PhaseChoice) -> Iterator[str]:
+    """Yield what all choices give together, for kernels that were measured as they are called, and with near ones."""
+
+    def counted(prediction: Prediction) -> str:
+        calls = sum(task.calls for task in found.tasks)
+        kernels = f"{prediction.tasks} of {plural(len(found.tasks), 'kernel')}"
+        return f"{kernels}, {prediction.calls} of {plural(calls, 'call')}"
+
+    if one := found.measured:
+        speedup = speedup_with_interval(one.speedup, one.speedup_low, one.speedup_high)
+        times = f"{milliseconds(one.baseline_ms)} to {milliseconds(one.ms)} ms"
+        yield f"predicted for these, without near ones ({counted(one)}): {speedup}, {times}"
+    else:
+        yield "predicted: nothing, as no kernel was measured with its own shape"
+    if one := found.estimated:
+        speedup = speedup_with_interval(one.speedup, None, None)
+        yield f"estimated with near ones ({counted(one)}): {speedup}, with times in proportion to sizes"
+
+
+def _notes(choice: Choice) -> Iterator[str]:
+    if choice.ties:
+        yield f"no significant difference to {', '.join(choice.ties)}"
+    if choice.faster:
+        yield "not chosen: " + ", ".join(f"{name} ({why})" for name, why in choice.faster.items())
+
+
+def _print_notes(notes: Iterable[str], width: int) -> None:
+    for note in notes:
+        print(visible(_folded(note, width, "  ")))
+
+
+def _command(parts: Sequence[str]) -> str:
+    """Return a command of several lines, which a shell takes as one; no part is split."""
+    lines = _folded("  " + " ".join(part.replace(" ", "\0") for part in parts), 78, "    ").replace("\0", " ")
+    return visible(lines.replace("\n", " \\\n"))
+
+
+def _folded(text: str, width: int, indent: str) -> str:
+    return textwrap.fill(
+        text, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
+    )

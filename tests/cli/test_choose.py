@@ -1,0 +1,194 @@
+"""``kbt choose`` on committed records and those of the last build: what it prints, and its mistakes in one line."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kernels_bench_tools.cli.app import find_app, run
+from kernels_bench_tools.file_io import write_struct
+from kernels_bench_tools.schema.build import BuildRun, CellRun, FrontMatter, NotebookRun, ProjectInfo
+from kernels_bench_tools.schema.device import Device, cuda_device
+from kernels_bench_tools.schema.record import Latency, Record, Status, Timer
+from kernels_bench_tools.schema.record_io import write_records
+
+H200 = cuda_device("NVIDIA H200", "570.1")
+CPU = Device(kind="cpu", name="Some CPU", slug="some-cpu")
+MODEL = ("--model", "llama-3.1-8b", "--phase", "decode-1")
+
+
+def rows(implementation: str, ms: float, device: Device = H200, **fields: Any) -> list[Record]:
+    """Return what three processes measured for RMS normalization with a residual of one row of 4096."""
+    axes = {"function": "add_rms_norm", "batch": 1, "seq_len": 1, "hidden_dim": 4096, "dtype": "bfloat16"}
+    workload = {"name": "AddRMS_B1_S1_D4096", "set": "decode", "group": "RMSNorm with residual", **axes}
+    times = Latency(
+        p10=ms,
+        p50=ms,
+        p90=ms,
+        mean=ms,
+        iqr=0.0,
+        reps=9,
+        raw_times=[ms * 0.999, ms, ms * 1.001],
+        timer=Timer.CUPTI,
+    )
+    given = {"ts": "2026-11-20T10:00:00Z", "ok": True, "status": Status.OK, "schema": 1} | fields
+    return [
+        Record(
+            run=f"r{process}",
+            impl=implementation,
+            op="rms_norm",
+            wl=workload,
+            lat_ms=times,
+            device=device,
+            process=process,
+            **given,
+        )
+        for process in range(3)
+    ]
+
+
+def commit(project: Path, records: list[Record]) -> None:
+    (first, *_) = records
+    assert first.device
+    write_records(
+        project / "rms_norm" / "results" / "records" / first.device.slug / f"{first.impl}.jsonl", records
+    )
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A project with a baseline and an implementation of ``rms_norm``, measured on an H200 and on a CPU."""
+    (tmp_path / "pyproject.toml").write_text("[tool.kbt]\n")
+    folder = tmp_path / "rms_norm" / "impls"
+    folder.mkdir(parents=True)
+    cell = "\n```python id=benchmark outputs=rms_norm.jsonl\nprint(1)\n```\n"
+    (folder / "torch.md").write_text(f"---\nbaseline: true\n---\n{cell}")
+    (folder / "mine_with_a_name_that_is_rather_long.md").write_text(f"---\ntitle: Mine\n---\n{cell}")
+    commit(tmp_path, rows("torch", 0.4))
+    commit(tmp_path, rows("torch", 4.0, CPU))
+    commit(tmp_path, rows("mine_with_a_name_that_is_rather_long", 0.2))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "80")
+    return tmp_path
+
+
+def kbt(*arguments: str) -> int:
+    return run(find_app(["choose"]), ["choose", *arguments])
+
+
+def printed(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    assert kbt(*arguments) == 0
+    return capsys.readouterr().out
+
+
+@pytest.mark.usefixtures("project")
+def test_a_model_s_kernels_have_choice_share_prediction_and_the_command_for_the_effect(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    out = printed(capsys, *MODEL)
+
+    joined = " ".join(out.split())
+    assert "decode-1 of llama-3.1-8b on NVIDIA H200" in out
+    assert "64 RMSNorm + residual" in out
+    assert "2.00× [" in out
+    assert "left out, no comparable record of matmul: Linear (129 calls)" in joined
+    assert "StoreKVCache (32 calls), Embedding (1 call)" in joined
+    assert "predicted for these, without near ones (1 of 12 kernels, 64 of 323 calls): 2.00×" in joined
+    assert "effect on the whole model: not measured in these records; to measure it:" in out
+    assert max(map(len, out.splitlines())) <= 80
+
+
+@pytest.mark.usefixtures("project")
+def test_the_printed_commands_are_read_by_a_shell_as_one(capsys: pytest.CaptureFixture[str]) -> None:
+    out = printed(capsys, *MODEL)
+
+    start = out.index("  kbt effect")
+    read = subprocess.run(
+        ["sh", "-c", "kbt() { printf '%s\\n' \"$@\"; }\n" + out[start : out.index("\n\n", start)]],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert read.stdout.split("\n")[:-1] == [
+        "effect",
+        "rms_norm/mine_with_a_name_that_is_rather_long",
+        "--model",
+        "llama-3.1-8b",
+        "--phase",
+        "decode-1",
+    ]
+
+
+@pytest.mark.usefixtures("project")
+def test_a_shape_that_was_not_measured_is_answered_by_the_nearest_with_the_factor(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    out = printed(capsys, "rms_norm", "--axes", "hidden_dim=5120")
+
+    assert "rms_norm, hidden_dim 5120, on NVIDIA H200\nnearest measured: hidden_dim 4096, 0.8×\n" in out
+    assert "rms_norm/impls/mine_with_a_name_that_is_rather_long.md" in out
+    assert max(map(len, out.splitlines())) <= 80
+    assert "measured with this shape" in printed(capsys, "rms_norm", "--axes", "hidden_dim=4096")
+
+
+@pytest.mark.usefixtures("project")
+def test_json_has_the_same_choices(capsys: pytest.CaptureFixture[str]) -> None:
+    shape = json.loads(printed(capsys, "rms_norm", "--axes", "rows=2", "--device", "some-cpu", "--json"))
+    model = json.loads(printed(capsys, *MODEL, "--json"))
+
+    assert (shape["device"]["slug"], shape["choices"][0]["implementation"]) == ("some-cpu", "torch")
+    assert shape["choices"][0]["near"] == "rows 1, 0.5×"
+    (phase,) = model["phases"]
+    assert phase["measured"]["speedup"] == pytest.approx(2.0)
+    assert sum(task["choice"] is None for task in phase["tasks"]) == 11
+
+
+def test_newer_results_of_the_last_build_count(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    left = project / ".kbt" / "left.jsonl"
+    write_records(left, rows("torch", 0.1, ts="2026-11-21T10:00:00Z"))
+    cell = CellRun(
+        id="benchmark", line=1, code="", status=Status.OK, artifacts={"rms_norm.jsonl": ".kbt/left.jsonl"}
+    )
+    notebook = NotebookRun(path="rms_norm/impls/torch.md", digest="", front=FrontMatter(), blocks=[cell])
+    info = ProjectInfo(title="", repository="")
+    build = BuildRun(project=info, device=H200, environment="uv", notebooks=[notebook])
+    write_struct(project / ".kbt" / "build.json", build)
+
+    (choice,) = json.loads(printed(capsys, "rms_norm", "--json"))["choices"]
+
+    assert (choice["implementation"], choice["p50_ms"]) == ("torch", pytest.approx(0.1))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["rms_nrm"], "kbt: rms_nrm: is not an operator of this project. Expected: rms_norm. Did you mean"),
+        (["rms_norm", "--axes", "hiden=1"], "kbt: --axes hiden=1: rms_norm has no axis 'hiden'. Expected: "),
+        (
+            ["rms_norm", "--device", "h100"],
+            "kbt: --device h100: no records of rms_norm. Expected: The slug of a device. Devices with records: nvidia-h200",
+        ),
+        (["--model", "llama-8b"], "kbt: llama-8b: is not a known model. Expected: llama-3.1-405b, "),
+        (
+            ["--model", "qwen3-8b", "--phase", "decode"],
+            "kbt: --phase decode: is not a phase. Expected: prefill-2048, decode-1",
+        ),
+        ([], "kbt: OPERATOR and --model: are both missing. Expected: "),
+        (["rms_norm", "--model", "qwen3-8b"], "kbt: OPERATOR and --model: cannot be used together."),
+    ],
+)
+@pytest.mark.usefixtures("project")
+def test_a_mistake_is_one_line(arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert kbt(*arguments) == 2
+
+    assert (error := capsys.readouterr().err).startswith(said)
+    assert error.count("\n") == 1
+
+
+@pytest.mark.usefixtures("project")
+def test_the_help_has_examples(capsys: pytest.CaptureFixture[str]) -> None:
+    assert "kbt choose rms_norm --axes hidden_dim=5120" in " ".join(printed(capsys, "--help").split())
