@@ -97,6 +97,8 @@ class Output:
     """Its tolerance, given the first input's dtype; by default the operator's, given its own dtype."""
     shape: Callable[[Inputs], Sequence[int]] = lambda inputs: inputs[0].shape
     """Its shape for these inputs; the first input's unless given. A backward mode makes its gradient in this shape."""
+    written: Callable[[Inputs], int] | None = None
+    """Bytes of it that a call writes, for an output that is an overwritten input; all unless given."""
 
     def dtype_for(self, inputs: Inputs) -> torch.dtype:
         """Return its dtype for these inputs."""
@@ -138,6 +140,8 @@ class Operator:
     """Positions of the inputs that are not counted as read."""
     backward_unread: tuple[int, ...] = ()
     """The same for a backward pass."""
+    partly_read: Callable[[Inputs], Mapping[int, int]] = lambda _: {}
+    """Return the bytes that a call reads of inputs of which it needs a part, such as rows of a table, by position."""
     parameters: tuple[int, ...] = ()
     """Positions of the inputs that do not change from call to call in a model: weights and tables."""
     layouts: Mapping[str, Mapping[str, Mapping[str, Any]]] = field(default_factory=dict)
@@ -246,10 +250,15 @@ class Operator:
         return found
 
     def work(self, inputs: Inputs, output: Outputs) -> Work:
-        """Count the least work of one call: each tensor read or written once, and the FLOPs."""
+        """Count the least work of one call: what is needed of each tensor read or written once, and the FLOPs."""
+        read = dict(enumerate(map(size_in_bytes, inputs))) | dict(self.partly_read(inputs))
+        written = (
+            size_in_bytes(value) if kind.written is None else kind.written(inputs)
+            for kind, value in zip(self.outputs, tensors_of(output), strict=False)
+        )
         return Work(
-            bytes_read=sum(size_in_bytes(value) for n, value in enumerate(inputs) if n not in self.unread),
-            bytes_written=sum(size_in_bytes(value) for value in tensors_of(output)),
+            bytes_read=sum(size for position, size in read.items() if position not in self.unread),
+            bytes_written=sum(written),
             flops=self.flops(inputs),
         )
 

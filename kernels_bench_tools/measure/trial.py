@@ -32,6 +32,7 @@ from kernels_bench_tools.measure.operator import (
     failed_status,
     failure_of,
     no_edge_cases,
+    size_in_bytes,
 )
 from kernels_bench_tools.measure.session import BenchmarkSession
 from kernels_bench_tools.measure.timing.batches import Batches, Calls
@@ -207,7 +208,7 @@ def _run(
     trial.correctness = check_calls(operator, workload, call, inputs, session.smaller_results)
     trial.add(trial.correctness.flags)
     reasons = candidate.inspect()
-    sets = input_set_count(trial.work.bytes_moved, device)
+    sets = input_set_count(trial.work.bytes_moved, device, sum(map(size_in_bytes, inputs)))
     candidate.prepare(sets)
     batches = Batches(candidate, sets, keep=_own)
     found = trial.timing = measure_calls(

@@ -23,6 +23,7 @@ def test_enough_input_sets_exceed_the_cache_four_times() -> None:
 def test_input_sets_are_bounded_in_number_and_size() -> None:
     assert input_set_count(1, "cpu") == MAX_INPUT_SETS
     assert input_set_count(2**40, "cpu") == 1
+    assert input_set_count(1, "cpu", 2**40) == 1  # a call reads one row of a table
 
 
 def test_a_cpu_s_last_cache_is_a_plausible_size() -> None:

@@ -1,11 +1,13 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 
 from kernels_bench_tools.errors import OperatorError
 from kernels_bench_tools.measure.inputs import SPIKE, padded_rows, spikes, transposed
-from kernels_bench_tools.measure.operator import Operator, Workload, dtype_tolerance, find_operator
+from kernels_bench_tools.measure.operator import Operator, Output, Workload, dtype_tolerance, find_operator
 
 
 def test_an_operator_is_found_by_its_module_name() -> None:
@@ -87,6 +89,23 @@ def test_work_counts_each_tensor_once(layer_norm: Operator, tiny: Workload) -> N
     assert work.bytes_read == (2 * 8 * 64 + 2 * 64) * 4
     assert work.bytes_written == 2 * 8 * 64 * 4
     assert work.flops == 7 * 2 * 8 * 64
+
+
+def test_of_tensors_that_a_call_touches_in_part_only_that_part_is_work(
+    layer_norm: Operator, tiny: Workload
+) -> None:
+    inputs = layer_norm.inputs(tiny, "cpu", 0)
+    rows = replace(
+        layer_norm,
+        unread=(0,),
+        partly_read=lambda inputs: {0: 7, 1: 8},
+        outputs=(Output(written=lambda inputs: inputs[0].nbytes // 4),),
+    )
+
+    work = rows.work(inputs, torch.empty_like(inputs[0]))
+
+    assert work.bytes_read == 8 + 64 * 4
+    assert work.bytes_written == 2 * 8 * 64
 
 
 def test_the_reference_is_the_formula(layer_norm: Operator, tiny: Workload) -> None:

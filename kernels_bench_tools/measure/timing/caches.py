@@ -23,14 +23,17 @@ KEPT_SHARE = 0.1
 """Largest share of the device's free memory for outputs that are kept."""
 
 
-def input_set_count(set_bytes: int, device: str) -> int:
-    """Return how many sets of inputs calls rotate through; ``set_bytes`` are those that a call reads and writes."""
-    size = max(set_bytes, 1)
-    fitting = int(FREE_MEMORY_SHARE * free_bytes(device)) // size
+def input_set_count(moved_bytes: int, device: str, held_bytes: int = 0) -> int:
+    """Return how many sets of inputs calls rotate through.
+
+    ``moved_bytes`` are those that a call reads and writes, ``held_bytes`` those of a set, if they are more.
+    """
+    moved, held = max(moved_bytes, 1), max(moved_bytes, held_bytes, 1)
+    fitting = int(FREE_MEMORY_SHARE * free_bytes(device)) // held
     if device.startswith("cuda"):
         return max(1, min(CUDA_INPUT_SETS, fitting))
-    wanted = ceil(CPU_CACHES * last_level_cache_bytes() / size)
-    return max(1, min(wanted, MAX_INPUT_SETS, MAX_ROTATED_BYTES // size, fitting))
+    wanted = ceil(CPU_CACHES * last_level_cache_bytes() / moved)
+    return max(1, min(wanted, MAX_INPUT_SETS, MAX_ROTATED_BYTES // held, fitting))
 
 
 def free_bytes(device: str) -> int:
