@@ -76,6 +76,11 @@ def dtype_tolerance(dtype: torch.dtype) -> Tolerance:
     return Tolerance(rtol=error, atol=error)
 
 
+def copy_tolerance(dtype: torch.dtype) -> Tolerance:
+    """Return the tolerance for values that are moved and not computed: less than one rounding."""
+    return Tolerance(rtol=torch.finfo(dtype).eps / 4, atol=torch.finfo(torch.float32).tiny)
+
+
 def one_slice(inputs: Inputs) -> Iterator[tuple[Any, Inputs]]:
     """Yield the whole inputs: for operators whose float64 reference fits in memory."""
     yield ..., inputs

@@ -19,6 +19,7 @@ from kernels_bench_tools.measure.task import Task
 from kernels_bench_tools.operators import activation
 from kernels_bench_tools.operators.matmul import GROUPS
 from kernels_bench_tools.operators.rms_norm import EPSILON
+from kernels_bench_tools.tasks.baseline.L1.embedding import Embedding
 from kernels_bench_tools.tasks.baseline.L1.flash_attn_prefill import FlashAttnPrefill
 from kernels_bench_tools.tasks.baseline.L1.linear import Linear
 from kernels_bench_tools.tasks.baseline.L1.moe_grouped_gemm import MoEGroupedGemm
@@ -77,12 +78,17 @@ def _grouped(_: MoEGroupedGemm, call: _Caller, x: Tensor, weight: Tensor, ends: 
     return call(x, weight, ends)
 
 
+def _embedding(_: Embedding, call: _Caller, input_ids: Tensor, weight: Tensor) -> Any:
+    return call(weight, input_ids)
+
+
 BINDINGS: dict[str, tuple[Binding, ...]] = {
     "rms_norm": (Binding(RMSNorm, _rms_norm),),
     "activation": (
         Binding(SiluAndMul, _silu_and_mul, activation.GROUPS["swiglu"], layouts=("", "two_tensors")),
     ),
     "rotary": (Binding(RotaryEmbedding, _rotary),),
+    "embedding": (Binding(Embedding, _embedding),),
     "flash_attn": (Binding(FlashAttnPrefill, _prefill),),
     "grouped_gemm": (Binding(MoEGroupedGemm, _grouped),),
     "matmul": (Binding(Linear, _linear, GROUPS["linear"]),),

@@ -164,7 +164,17 @@ def test_only_the_first_process_checks_edge_cases(layer_norm: Operator) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["activation", "causal_conv1d", "cross_entropy", "flash_attn", "layer_norm", "rms_norm", "rotary"]
+    "name",
+    [
+        "activation",
+        "causal_conv1d",
+        "cross_entropy",
+        "embedding",
+        "flash_attn",
+        "layer_norm",
+        "rms_norm",
+        "rotary",
+    ],
 )
 def test_gradients_have_the_shapes_of_the_outputs_and_the_same_bits_for_a_seed(name: str) -> None:
     forward, backward = find_operator(name), in_mode(find_operator(name), "bwd")

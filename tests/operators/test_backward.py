@@ -25,6 +25,7 @@ SIZES: dict[tuple[str, str], list[list[Any]]] = {
     ],
     ("rotary", "triton_rotary"): [[2, 3, 12, 3, 80], [1, 2, 130, 2, 128], [1, 3, 3, 12, 64], [3, 1, 1, 1, 2]],
     ("cross_entropy", "triton_cross_entropy"): [["forward", 1, 40001], ["forward", 3, 20000]],
+    ("embedding", "triton_embedding"): [[5, 7, 1100], [300, 5, 130], [1, 3, 2304]],
 }
 
 INTERPRETED = """

@@ -74,6 +74,9 @@ for dtype in (torch.bfloat16, torch.float32):
     values = x(2, 64, 512, dtype=dtype), x(64, 4, dtype=dtype), x(64, dtype=dtype)
     cell.triton_causal_conv1d(*values, "silu")
 """,
+    ("embedding", "triton_embedding"): """
+backward(cell.triton_embedding(x(500, 4096, leaf=True), torch.zeros(200, dtype=torch.int64)))
+""",
     ("flash_attn", "triton_attention"): """
 for queries, keys, heads, causal in ((512, 512, 8, False), (512, 512, 8, True), (1, 4096, 2, False)):
     cell.triton_attention(x(1, queries, 8, 128), x(1, keys, heads, 128), x(1, keys, heads, 128), causal)

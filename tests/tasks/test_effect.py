@@ -170,6 +170,15 @@ def test_every_level_is_measured_with_equal_logits(operator: str, function: Func
     assert records[-1].corr["top1"] == 1.0
 
 
+def test_the_head_s_embedding_is_replaced_but_never_called() -> None:
+    records = measured("embedding", lambda weight, ids: weight[ids], "prefill-8")
+
+    assert {record.outcome for record in records} == {Status.OK}
+    assert effect_of(records, 1).calls == 1
+    assert effect_of(records, 4).missing == ["lm_head.embedding"]
+    assert records[-1].corr["top1"] == 1.0
+
+
 def test_a_slower_kernel_is_found_at_every_level_with_the_predicted_size(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
