@@ -77,6 +77,10 @@ for dtype in (torch.bfloat16, torch.float32):
     ("embedding", "triton_embedding"): """
 backward(cell.triton_embedding(x(500, 4096, leaf=True), torch.zeros(200, dtype=torch.int64)))
 """,
+    ("kv_store", "triton_kv_store"): """
+slots = torch.zeros(4, dtype=torch.int64)
+cell.triton_kv_store(x(4, 8, 128), x(4, 8, 128), x(9, 16, 8, 128), x(9, 16, 8, 128), slots)
+""",
     ("flash_attn", "triton_attention"): """
 for queries, keys, heads, causal in ((512, 512, 8, False), (512, 512, 8, True), (1, 4096, 2, False)):
     cell.triton_attention(x(1, queries, 8, 128), x(1, keys, heads, 128), x(1, keys, heads, 128), causal)

@@ -17,6 +17,7 @@ KERNELS = {
     "matmul": ("Linear",),
     "grouped_gemm": ("MoEGroupedGemm",),
     "embedding": ("Embedding",),
+    "kv_store": ("StoreKVCache",),
 }
 MODELS = model_keys(DERIVED)
 
@@ -56,6 +57,7 @@ def test_a_model_set_has_a_workload_for_each_kernel_that_the_model_calls(name: s
         ),
         ("flash_attn", ["prefill-2048_Q2048_KV2048_H32_D128"]),
         ("embedding", ["prefill-2048_T2048_V128256_D4096"]),
+        ("kv_store", ["prefill-2048_T2048_B1_KV8_D128_128x16"]),
     ],
 )
 def test_shapes_of_llama_are_those_of_its_configuration(name: str, expected: list[str]) -> None:

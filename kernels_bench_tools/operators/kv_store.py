@@ -1,0 +1,158 @@
+"""New keys and values, written to their slots of a paged cache."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from kernels_bench_tools.measure import inputs as helpers
+from kernels_bench_tools.measure.operator import (
+    Inputs,
+    Operator,
+    Output,
+    Workload,
+    copy_tolerance,
+    model_sets,
+    size_in_bytes,
+)
+from kernels_bench_tools.schema.model import Phase
+
+AXES = ("tokens", "sequences", "kv_heads", "head_dim", "blocks", "block_size")
+ODD_SHAPES = ((5, 5, 3, 80, 7, 3), (66, 2, 1, 33, 10, 8), (1, 1, 1, 1, 1, 1))
+Sizes = tuple[tuple[int, ...], ...]
+
+
+def reference(
+    key: Tensor, value: Tensor, key_cache: Tensor, value_cache: Tensor, slots: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Return copies of the caches (blocks, block_size, kv_heads, head_dim) with the new keys and values.
+
+    ``key`` and ``value`` are (tokens, kv_heads, head_dim). ``slots`` (tokens,) has for each token its
+    block * block_size + offset; all are different.
+    """
+    flat = (
+        cache.flatten(0, 1).index_copy(0, slots, new)
+        for new, cache in ((key, key_cache), (value, value_cache))
+    )
+    keys, values = (one.view(key_cache.shape) for one in flat)
+    return keys, values
+
+
+def torch_store(
+    key: Tensor, value: Tensor, key_cache: Tensor, value_cache: Tensor, slots: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Compute :func:`reference` in place, in caches whose blocks follow one another in memory."""
+    for new, cache in ((key, key_cache), (value, value_cache)):
+        cache.view(-1, *cache.shape[2:]).index_copy_(0, slots, new)
+    return key_cache, value_cache
+
+
+def make_inputs(workload: Workload, device: str | torch.device, seed: int) -> Inputs:
+    """Return random keys, values and caches, and ``slots`` (tokens,) in int64, of consecutive tokens of each sequence.
+
+    The blocks of the cache are dealt out to the sequences in random order, and each sequence continues at a random
+    position in its own.
+    """
+    tokens, sequences, kv_heads, head_dim, blocks, block_size = (int(workload.axes[axis]) for axis in AXES)
+    new, cache = (tokens, kv_heads, head_dim), (blocks, block_size, kv_heads, head_dim)
+    tensors = helpers.random_tensors((new, new, cache, cache), workload.torch_dtype, device, seed)
+    generator = torch.Generator().manual_seed(seed)
+    each, length = blocks // sequences, tokens // sequences
+    tables = torch.randperm(blocks, generator=generator)[: sequences * each].view(sequences, each)
+    first = torch.randint(each * block_size - length + 1, (sequences, 1), generator=generator)
+    position = first + torch.arange(length)
+    slots = tables.gather(1, position // block_size) * block_size + position % block_size
+    return *tensors, slots.flatten().to(device)
+
+
+def edge_cases(workload: Workload, inputs: Inputs) -> Iterator[tuple[str, Inputs]]:
+    """Yield edge cases."""
+    key, value, *caches, slots = inputs
+    keys, values = caches
+    count = keys.shape[0] * keys.shape[1]
+    yield "the first slots", (key, value, *caches, torch.arange(len(slots), device=slots.device))
+    yield (
+        "the last slots, backwards",
+        (key, value, *caches, count - 1 - torch.arange(len(slots), device=slots.device)),
+    )
+    largest = torch.finfo(key.dtype).max
+    yield "large values", (key.sign() * largest, value.sign() * largest, *caches, slots)
+    _, new_key, new_value = torch.cat((key, key, value), 1).split(key.shape[1], 1)
+    yield "slices of a projection", (new_key, new_value, *caches, slots)
+    yield "heads first in memory", (key, value, *(helpers.transposed(one, 1) for one in caches), slots)
+    pairs = torch.stack((keys, values), 1)
+    yield "a block's keys and values side by side", (key, value, pairs[:, 0], pairs[:, 1], slots)
+    yield from helpers.odd_shapes(workload, AXES, ODD_SHAPES, make_inputs, key.device)
+
+
+def head_slices(inputs: Inputs) -> Iterator[tuple[Any, Inputs]]:
+    """Yield slices of heads: all of a large cache would not fit in float64."""
+    *tensors, slots = inputs
+    cache = tensors[2]
+    step = max(1, helpers.SLICE_ELEMENTS // cache[:, :, 0].numel())
+    for start in range(0, cache.shape[2], step):
+        index = (..., slice(start, start + step), slice(None))
+        yield index, (*(one[index] for one in tensors), slots)
+
+
+def _workloads(dtype: str, prefix: str, sizes: Sizes) -> list[Workload]:
+    return [
+        Workload(
+            name=f"{prefix}T{extents[0]}_B{extents[1]}_KV{extents[2]}_D{extents[3]}_{extents[4]}x{extents[5]}",
+            axes=dict(zip(AXES, extents, strict=True)),
+            dtype=dtype,
+        )
+        for extents in sizes
+    ]
+
+
+def _of_phase(prefix: str, phase: Phase) -> Iterator[Workload]:
+    for task in phase.kernels("StoreKVCache"):
+        (tokens, kv_heads, head_dim), cache = task.shapes["key"], task.shapes["key_cache"]
+        yield from _workloads(
+            task.dtype("key"), prefix, ((tokens, phase.sequences, kv_heads, head_dim, *cache[:2]),)
+        )
+
+
+OPERATOR = Operator(
+    name="kv_store",
+    title="Writing to a KV Cache",
+    axes=AXES,
+    workload_sets={
+        # Heads of Llama 3 8B: a prompt, and several.
+        "default": _workloads("bfloat16", "", ((8192, 1, 8, 128, 1024, 16), (8192, 4, 8, 128, 1024, 16))),
+        "large": _workloads("bfloat16", "", ((65536, 8, 8, 128, 5120, 16),)),
+        "decode": _workloads(
+            "bfloat16", "", tuple((count, count, 8, 128, 2048, 16) for count in (1, 32, 256))
+        ),
+        "cpu": _workloads("float32", "cpu_", ((512, 1, 4, 64, 64, 16), (32, 32, 4, 64, 64, 16))),
+        "smoke": _workloads("float32", "smoke_", ((12, 3, 2, 32, 9, 4),)),
+        **model_sets(_of_phase),
+    },
+    inputs=make_inputs,
+    reference=reference,
+    flops=lambda _: 0,
+    outputs=(
+        Output(
+            "key_cache",
+            tolerance=copy_tolerance,
+            shape=lambda inputs: inputs[2].shape,
+            written=lambda inputs: size_in_bytes(inputs[0]),
+        ),
+        Output(
+            "value_cache",
+            tolerance=copy_tolerance,
+            shape=lambda inputs: inputs[3].shape,
+            written=lambda inputs: size_in_bytes(inputs[1]),
+        ),
+    ),
+    slices=head_slices,
+    edge_cases=edge_cases,
+    baseline=reference,  # called with the workload's dtype
+    smaller=partial(helpers.limit_axes, tokens=64, sequences=64, blocks=64),
+    unread=(2, 3),
+)
