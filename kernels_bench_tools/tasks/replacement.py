@@ -20,6 +20,7 @@ from kernels_bench_tools.operators import activation
 from kernels_bench_tools.operators.matmul import GROUPS
 from kernels_bench_tools.operators.rms_norm import EPSILON
 from kernels_bench_tools.tasks.baseline.L1.embedding import Embedding
+from kernels_bench_tools.tasks.baseline.L1.flash_attn_decode import FlashAttnDecode
 from kernels_bench_tools.tasks.baseline.L1.flash_attn_prefill import FlashAttnPrefill
 from kernels_bench_tools.tasks.baseline.L1.linear import Linear
 from kernels_bench_tools.tasks.baseline.L1.moe_grouped_gemm import MoEGroupedGemm
@@ -82,6 +83,10 @@ def _embedding(_: Embedding, call: _Caller, input_ids: Tensor, weight: Tensor) -
     return call(weight, input_ids)
 
 
+def _decode(_: FlashAttnDecode, call: _Caller, *args: Tensor) -> Any:
+    return call(*args)
+
+
 BINDINGS: dict[str, tuple[Binding, ...]] = {
     "rms_norm": (Binding(RMSNorm, _rms_norm),),
     "activation": (
@@ -92,6 +97,7 @@ BINDINGS: dict[str, tuple[Binding, ...]] = {
     "flash_attn": (Binding(FlashAttnPrefill, _prefill),),
     "grouped_gemm": (Binding(MoEGroupedGemm, _grouped),),
     "matmul": (Binding(Linear, _linear, GROUPS["linear"]),),
+    "paged_attention": (Binding(FlashAttnDecode, _decode),),
 }
 """By operator."""
 

@@ -89,6 +89,13 @@ for queries, keys, heads, causal in ((512, 512, 8, False), (512, 512, 8, True), 
 for head_dim, causal in ((128, False), (128, True), (64, False)):
     cell.gluon_attention(x(1, 512, 8, head_dim), x(1, 512, 2, head_dim), x(1, 512, 2, head_dim), causal)
 """,
+    ("paged_attention", "triton_paged_attention"): """
+tables, lengths = torch.zeros(2, 256, dtype=torch.int64), torch.ones(2, dtype=torch.int64)
+for dtype in (torch.bfloat16, torch.float32):
+    caches = x(512, 16, 8, 128, dtype=dtype), x(512, 16, 8, 128, dtype=dtype)
+    cell.triton_paged_attention(x(2, 32, 128, dtype=dtype), *caches, tables, lengths)
+    cell.triton_paged_attention(x(2, 32, 128, dtype=dtype), *caches, tables[:, :4], lengths)
+""",
     ("matmul", "triton_matmul"): """
 for tokens in (1, 256, 1024):
     cell.triton_matmul(x(tokens, 4096), x(6144, 4096), x(6144))

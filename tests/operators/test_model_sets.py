@@ -18,6 +18,7 @@ KERNELS = {
     "grouped_gemm": ("MoEGroupedGemm",),
     "embedding": ("Embedding",),
     "kv_store": ("StoreKVCache",),
+    "paged_attention": ("FlashAttnDecode",),
 }
 MODELS = model_keys(DERIVED)
 
@@ -82,6 +83,13 @@ def test_each_of_32_sequences_decodes_one_token() -> None:
         "causal": False,
     }
     assert rotary.axes == {"batch": 32, "seq_len": 1, "heads": 32, "kv_heads": 8, "head_dim": 128}
+
+
+def test_a_paged_cache_has_the_blocks_of_all_sequences() -> None:
+    one, several = find_operator("paged_attention").workloads("llama-3.1-8b")
+
+    assert tuple(one.axes.values()) == (1, 1024, 32, 8, 128, 16, True)
+    assert tuple(several.axes.values()) == (32, 1024, 32, 8, 128, 16, True)
 
 
 def test_normalized_heads_are_rows_of_a_token() -> None:

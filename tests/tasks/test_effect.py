@@ -15,7 +15,7 @@ from torch.nn import functional
 
 from kernels_bench_tools.measure.operator import find_operator
 from kernels_bench_tools.measure.task import Task
-from kernels_bench_tools.operators import flash_attn, rotary
+from kernels_bench_tools.operators import flash_attn, paged_attention, rotary
 from kernels_bench_tools.schema.build import CellContext, EffectRequest
 from kernels_bench_tools.schema.record import Effect, Record, Status, Timer
 from kernels_bench_tools.schema.record_io import read_records
@@ -168,6 +168,14 @@ def test_every_level_is_measured_with_equal_logits(operator: str, function: Func
     assert whole.called == whole.replaced > 0
     assert records[-1].corr["relative_error"] < 1e-5
     assert records[-1].corr["top1"] == 1.0
+
+
+def test_attention_to_the_paged_cache_is_replaced_where_a_model_decodes() -> None:
+    records = measured("paged_attention", paged_attention.torch_paged, "decode-2")
+
+    assert {record.outcome for record in records} == {Status.OK}
+    assert effect_of(records, 1).calls == LAYERS
+    assert records[-1].corr["relative_error"] < 1e-5
 
 
 def test_the_head_s_embedding_is_replaced_but_never_called() -> None:

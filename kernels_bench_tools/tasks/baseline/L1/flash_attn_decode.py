@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor, nn
-from torch.nn import functional
+
+from kernels_bench_tools.operators import paged_attention
 
 
 class FlashAttnDecode(nn.Module):
@@ -17,11 +17,4 @@ class FlashAttnDecode(nn.Module):
 
         Caches are (blocks, block_size, kv_heads, head_size), block tables (sequences, blocks), lengths (sequences,).
         """
-        keys, values = (
-            cache[block_tables].flatten(1, 2).transpose(1, 2) for cache in (key_cache, value_cache)
-        )
-        seen = torch.arange(keys.shape[2], device=query.device) < seq_lens[:, None]
-        grouped = query.shape[1] != keys.shape[1]
-        attention = functional.scaled_dot_product_attention
-        output = attention(query[:, :, None], keys, values, attn_mask=seen[:, None, None], enable_gqa=grouped)
-        return output[:, :, 0]
+        return paged_attention.torch_paged(query, key_cache, value_cache, block_tables, seq_lens)
