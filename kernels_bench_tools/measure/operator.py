@@ -257,13 +257,12 @@ class Operator:
     def work(self, inputs: Inputs, output: Outputs) -> Work:
         """Count the least work of one call: what is needed of each tensor read or written once, and the FLOPs."""
         read = dict(enumerate(map(size_in_bytes, inputs))) | dict(self.partly_read(inputs))
-        written = (
-            size_in_bytes(value) if kind.written is None else kind.written(inputs)
-            for kind, value in zip(self.outputs, tensors_of(output), strict=False)
-        )
+        written = dict(enumerate(map(size_in_bytes, tensors_of(output)))) | {
+            position: kind.written(inputs) for position, kind in enumerate(self.outputs) if kind.written
+        }
         return Work(
             bytes_read=sum(size for position, size in read.items() if position not in self.unread),
-            bytes_written=sum(written),
+            bytes_written=sum(written.values()),
             flops=self.flops(inputs),
         )
 
