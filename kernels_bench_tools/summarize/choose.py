@@ -19,7 +19,7 @@ from kernels_bench_tools.summarize.model_workloads import REPLACEABLE, called_wo
 from kernels_bench_tools.text import did_you_mean
 
 NO_OPERATOR = "no operator"
-_NOT_IN_PROPORTION = {"kv_heads", "experts"}
+_NOT_IN_PROPORTION = {"kv_heads", "experts", "vocabulary", "blocks", "block_size"}
 """Sizes to which the operations of a call are not proportional."""
 
 Axes = Mapping[str, int | bool | str]

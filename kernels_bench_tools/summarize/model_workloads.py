@@ -12,7 +12,10 @@ from typing import Any, NamedTuple
 from kernels_bench_tools.schema.model import ModelTask, Phase
 from kernels_bench_tools.schema.summary import WorkloadSummary
 
-REPLACEABLE = ("RMSNorm", "SiluAndMul", "RotaryEmbedding", "FlashAttnPrefill", "MoEGroupedGemm", "Linear")
+REPLACEABLE = (
+    *("RMSNorm", "SiluAndMul", "RotaryEmbedding", "FlashAttnPrefill", "FlashAttnDecode"),
+    *("MoEGroupedGemm", "Linear", "Embedding"),
+)
 """Classes that ``kbt effect`` replaces; a test compares them with ``tasks.replacement``."""
 
 _Axes = dict[str, Any]
@@ -84,12 +87,31 @@ def _attention(phase: Phase, shapes: Mapping[str, tuple[int, ...]]) -> tuple[str
     return "", {**batch, **sizes, "causal": phase.tokens == phase.context}  # a prefill
 
 
+def _paged(phase: Phase, shapes: Mapping[str, tuple[int, ...]]) -> tuple[str, _Axes]:
+    (sequences, heads, head_dim), (_, block_size, kv_heads, _) = shapes["query"], shapes["key_cache"]
+    sizes = {"heads": heads, "kv_heads": kv_heads, "head_dim": head_dim, "block_size": block_size}
+    return "", {"sequences": sequences, "context": phase.context, **sizes, "even": True}
+
+
+def _embedding(_: Phase, shapes: Mapping[str, tuple[int, ...]]) -> tuple[str, _Axes]:
+    vocabulary, columns = shapes["weight"]
+    return "", {"tokens": shapes["input_ids"][0], "vocabulary": vocabulary, "hidden_dim": columns}
+
+
+def _store(phase: Phase, shapes: Mapping[str, tuple[int, ...]]) -> tuple[str, _Axes]:
+    (tokens, kv_heads, head_dim), (blocks, block_size, *_) = shapes["key"], shapes["key_cache"]
+    sizes = {"kv_heads": kv_heads, "head_dim": head_dim, "blocks": blocks, "block_size": block_size}
+    return "", {"tokens": tokens, "sequences": phase.sequences, **sizes}
+
+
 _KERNELS = {
     "RMSNorm": Kernel("rms_norm", "x", _rms_norm),
     "SiluAndMul": Kernel("activation", "x", _swiglu),
     "RotaryEmbedding": Kernel("rotary", "query", _rotary),
     "FlashAttnPrefill": Kernel("flash_attn", "query", _attention),
-    "FlashAttnDecode": Kernel("flash_attn", "query", _attention),
+    "FlashAttnDecode": Kernel("paged_attention", "query", _paged),
+    "Embedding": Kernel("embedding", "weight", _embedding),
+    "StoreKVCache": Kernel("kv_store", "key", _store),
     "Linear": Kernel("matmul", "x", _linear),
     "MoEGroupedGemm": Kernel("grouped_gemm", "x", _grouped),
 }

@@ -219,13 +219,13 @@ def test_the_prediction_is_the_sum_of_calls_times_baselines_divided_by_that_of_t
 
 
 def test_kernels_that_were_not_measured_are_named_and_left_out(phase_of: Callable[..., PhaseChoice]) -> None:
-    embedding = ModelTask(level=1, module="Embedding", inputs=["weight bfloat16[8, 8]"], calls=1, paths=[""])
+    routing = ModelTask(level=1, module="TopkSoftmax", inputs=["logits bfloat16[8, 8]"], calls=1, paths=[""])
 
-    found = phase_of(norm(10), LINEAR, embedding)
+    found = phase_of(norm(10), LINEAR, routing)
 
     assert [(task.module, task.reason) for task in found.tasks if not task.choice] == [
         ("Linear", "no comparable record of matmul"),
-        ("Embedding", "no operator"),
+        ("TopkSoftmax", "no operator"),
     ]
     assert found.measured
     assert (found.measured.tasks, found.measured.calls) == (1, 10)
