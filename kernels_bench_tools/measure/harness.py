@@ -23,7 +23,7 @@ from kernels_bench_tools.measure.device.environment import torch_device
 from kernels_bench_tools.measure.integrity.guard import Guard
 from kernels_bench_tools.measure.modes import start_autograd
 from kernels_bench_tools.measure.operator import Operator, failed_status, failure_of, find_operator
-from kernels_bench_tools.measure.remote import serve, wait_for_turn
+from kernels_bench_tools.measure.remote import announce, serve, wait_for_turn
 from kernels_bench_tools.measure.session import open_session
 from kernels_bench_tools.measure.task import LoadFailure, Task, measure_task
 from kernels_bench_tools.measure.timing.quantities import since_process_start_ms
@@ -196,6 +196,11 @@ def _measure_effect(
 def judged_elsewhere(load: Callable[[], Candidate], task: Task, socket: str) -> list[Record]:
     """Load the implementation and serve it to the process that judges it; return the records from there."""
     with Client(socket, "AF_UNIX") as connection:
+        if torch.cuda.is_available():
+            torch.ones(
+                1, device="cuda"
+            )  # makes the context, which takes a second, while the judge makes its own
+        announce(connection)
         wait_for_turn(connection)  # the device's sentinels are measured before
         candidate = load()
         connection.send_bytes(msgspec.json.encode(task))

@@ -28,7 +28,7 @@ from kernels_bench_tools.measure.device.peaks import measure_peaks
 from kernels_bench_tools.measure.modes import start_autograd
 from kernels_bench_tools.measure.operator import CallError, Operator, find_operator
 from kernels_bench_tools.measure.record import make_record
-from kernels_bench_tools.measure.remote import READY, RemoteCandidate
+from kernels_bench_tools.measure.remote import READY, RemoteCandidate, announce
 from kernels_bench_tools.measure.session import BenchmarkSession, measure_sentinels_of
 from kernels_bench_tools.measure.task import Task, TaskState, measure_task
 from kernels_bench_tools.measure.trial import failed_trial
@@ -82,8 +82,10 @@ class _Judge:
         """Judge what one call of ``run_benchmark`` asks for."""
         remote = RemoteCandidate(connection)
         try:
-            session = self._session(job.device)
-            connection.send_bytes(READY)
+            own = self._session(job.device)
+            connection.recv_bytes(len(READY))
+            session = _measure_sentinels(own)
+            announce(connection)
             task = msgspec.json.decode(connection.recv_bytes(2**20), type=Task)
             operator = _held_to(task, job)
             state.selected = task.selected(operator)
@@ -102,17 +104,19 @@ class _Judge:
             remote.fail(f"the judge failed: {type(error).__name__}: {error}")
 
     def _session(self, device: str) -> BenchmarkSession:
-        """Return a session with what is measured once in a build, and new sentinels."""
+        """Return what is prepared and measured once in a build."""
         if device not in self._sessions:
             clocks = self._stack.enter_context(ClockSampler(gpu_uuid(device)))
             self._sessions[device] = BenchmarkSession(device=device, clocks=clocks, separate=True)
             start_autograd(device)
             gc.freeze()  # torch alone is a million objects
-        session = replace(self._sessions[device], smaller_results={}, sentinels={})
-        session.sentinels.update(
-            {name: [ms] for name, ms in measure_sentinels_of(device, session.reference).items()}
-        )
-        return session
+        return self._sessions[device]
+
+
+def _measure_sentinels(session: BenchmarkSession) -> BenchmarkSession:
+    """Return a session for one process of a cell, with new sentinels."""
+    times = measure_sentinels_of(session.device, session.reference)
+    return replace(session, smaller_results={}, sentinels={name: [ms] for name, ms in times.items()})
 
 
 def _held_to(task: Task, job: Job) -> Operator:

@@ -87,6 +87,11 @@ def _hints(method: str) -> dict[str, Any]:
     return get_type_hints(getattr(Candidate, method), include_extras=True)
 
 
+def announce(connection: Connection) -> None:
+    """Tell the other side that this one is ready."""
+    connection.send_bytes(READY)
+
+
 def wait_for_turn(connection: Connection) -> None:
     """Wait until the other side is ready for the candidate."""
     if (message := connection.recv_bytes()) != READY:
