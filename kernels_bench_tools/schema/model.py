@@ -28,8 +28,8 @@ class ModelTask(msgspec.Struct, kw_only=True):
     """Tensors by argument, such as ``x bfloat16[2048, 4096]``."""
     calls: int
     """Per forward pass."""
-    paths: list[str]
-    """The modules that are called, with ``*`` for the number of the layer."""
+    paths: dict[str, int]
+    """The calls of each module, by its path with ``*`` for the number of the layer."""
 
     @property
     def shapes(self) -> dict[str, tuple[int, ...]]:

@@ -48,11 +48,11 @@ def _phase(model: CausalLM, name: str, sizes: Sizes) -> Phase:
         level: int, path: str, module: nn.Module, args: tuple[Any, ...], named: Mapping[str, Any]
     ) -> None:
         kind, inputs = type(module).__name__, [*describe_inputs(module, args, named)]
-        new = ModelTask(level=level, module=kind, inputs=inputs, calls=0, paths=[])
+        new = ModelTask(level=level, module=kind, inputs=inputs, calls=0, paths={})
         task = tasks.setdefault((level, kind, tuple(inputs)), new)
+        where = _NUMBER.sub(".*", path)
         task.calls += 1
-        if (where := _NUMBER.sub(".*", path)) not in task.paths:
-            task.paths.append(where)
+        task.paths[where] = task.paths.get(where, 0) + 1
 
     handles = []
     for path, module in model.named_modules():

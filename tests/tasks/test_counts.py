@@ -107,7 +107,19 @@ def test_a_task_has_the_shapes_of_its_inputs_and_where_it_is_called(key, module,
     tasks = read_model_tasks(key).phase("prefill-2048").tasks
 
     [found] = [task for task in tasks if (task.module, task.inputs) == (module, inputs)]
-    assert (found.level, found.calls, found.paths) == (1, calls, [path])
+    assert (found.level, found.calls, found.paths) == (1, calls, {path: calls})
+
+
+def test_calls_of_a_task_are_counted_for_each_path() -> None:
+    tasks = read_model_tasks("llama-3.1-8b").phase("decode-1").kernels("RMSNorm")
+
+    added = next(task for task in tasks if "residual" in task.shapes)
+    layer = "model.layers.*"
+    assert added.paths == {
+        f"{layer}.post_attention_layernorm": 32,
+        f"{layer}.input_layernorm": 31,
+        "model.norm": 1,
+    }
 
 
 def test_every_model_of_this_package_has_a_published_count() -> None:
