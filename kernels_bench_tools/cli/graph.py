@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import ast
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Annotated
 
@@ -12,26 +11,15 @@ import msgspec
 import typer
 from rich.tree import Tree
 
-import kernels_bench_tools
 from kernels_bench_tools.cli.options import Json
 from kernels_bench_tools.cli.output import plural, print_json
 from kernels_bench_tools.cli.tables import new_table, table_console
 from kernels_bench_tools.errors import ModelError
+from kernels_bench_tools.report.imports import Module, direct_imports, read_imports
 from kernels_bench_tools.schema.model import DERIVED, ModelTasks, Phase, model_keys, read_model_tasks
 from kernels_bench_tools.text import did_you_mean
 
-_PACKAGE = kernels_bench_tools.__name__
-_ROOT = f"{_PACKAGE}.tasks.baseline"
 _WIDTH = 80
-
-
-class Module(msgspec.Struct, frozen=True, order=True):
-    """A module of a level."""
-
-    level: int
-    file: str
-    """Relative to the folder of the levels, such as ``L1/rms_norm.py``."""
-    class_name: str
 
 
 class Importer(msgspec.Struct):
@@ -65,28 +53,15 @@ def graph(
     in whose forward passes it calls the module: an import alone does not mean that it does. Without a module, print
     what each model imports.
     """
-    imports = grimp.build_graph(_PACKAGE, cache_dir=None)
-    modules = dict(_modules(imports))
+    imports, modules = read_imports()
     if not module:
-        _print_trees(imports, modules, json)
+        _print_trees(direct_imports(imports, modules), json)
         return
     found = _reach(imports, modules, _find(modules.values(), module))
     if json:
         print_json(msgspec.to_builtins(found))
     else:
         _print_reach(found)
-
-
-def _modules(imports: grimp.ImportGraph) -> Iterator[tuple[str, Module]]:
-    """Yield each module that defines a class, by its name in the graph, in the order of levels."""
-    folder = Path(kernels_bench_tools.__file__).parent / "tasks" / "baseline"
-    for name in sorted(imports.find_descendants(_ROOT)):
-        file = name.removeprefix(f"{_ROOT}.").replace(".", "/") + ".py"
-        if not file.startswith("L") or not (folder / file).is_file():
-            continue
-        tree = ast.parse((folder / file).read_bytes())
-        for class_name in [node.name for node in tree.body if isinstance(node, ast.ClassDef)][:1]:
-            yield name, Module(int(file[1]), file, class_name)
 
 
 def _find(modules: Iterable[Module], wanted: str) -> Module:
@@ -97,7 +72,7 @@ def _find(modules: Iterable[Module], wanted: str) -> Module:
     return names[wanted]
 
 
-def _reach(imports: grimp.ImportGraph, modules: dict[str, Module], module: Module) -> Reach:
+def _reach(imports: grimp.ImportGraph, modules: Mapping[str, Module], module: Module) -> Reach:
     (name,) = (name for name, one in modules.items() if one == module)
     models = [read_model_tasks(model) for model in model_keys(DERIVED)]
     importers = []
@@ -165,34 +140,25 @@ def _print_reach(found: Reach) -> None:
         print("No model calls it on one GPU.")
 
 
-def _print_trees(imports: grimp.ImportGraph, modules: dict[str, Module], json: bool) -> None:
+def _print_trees(direct: Mapping[Module, list[Module]], json: bool) -> None:
     """Print what each model imports; what a tree has already shown is shown there without its imports."""
-    direct = {
-        name: sorted(
-            imports.find_modules_directly_imported_by(name) & modules.keys(), key=modules.__getitem__
-        )[::-1]
-        for name in modules
-    }
     if json:
-        print_json(
-            {modules[name].file: [modules[one].file for one in found] for name, found in direct.items()}
-        )
+        print_json({module.file: [one.file for one in found] for module, found in direct.items()})
         return
-    imported = {name for found in direct.values() for name in found}
-    for name in sorted(modules.keys() - imported):
-        tree = Tree(_label(modules[name]), guide_style="dim")
-        _add(tree, name, direct, modules, set())
-        table_console(_WIDTH).print(tree)
+    imported = {one for found in direct.values() for one in found}
+    for module in direct:
+        if module not in imported:
+            tree = Tree(_label(module), guide_style="dim")
+            _add(tree, module, direct, set())
+            table_console(_WIDTH).print(tree)
 
 
-def _add(
-    tree: Tree, name: str, direct: dict[str, list[str]], modules: dict[str, Module], shown: set[str]
-) -> None:
-    for one in direct[name]:
-        branch = tree.add(_label(modules[one]))
+def _add(tree: Tree, module: Module, direct: Mapping[Module, list[Module]], shown: set[Module]) -> None:
+    for one in direct[module]:
+        branch = tree.add(_label(one))
         if one not in shown:
             shown.add(one)
-            _add(branch, one, direct, modules, shown)
+            _add(branch, one, direct, shown)
 
 
 def _label(module: Module) -> str:
