@@ -22,6 +22,7 @@ from kernels_bench_tools.notebooks.project import Project, find_project, operato
 from kernels_bench_tools.schema.build import IMPLEMENTATIONS, BuildRun
 from kernels_bench_tools.schema.device import Device, current_device
 from kernels_bench_tools.schema.model import Phase, read_model_tasks
+from kernels_bench_tools.schema.model_workloads import operator_of_module
 from kernels_bench_tools.schema.record import Record, Status, device_of
 from kernels_bench_tools.schema.record_io import cell_owner, ignore, read_committed
 from kernels_bench_tools.schema.summary import FEWEST_PROCESSES, Summary, Verdict
@@ -38,7 +39,6 @@ from kernels_bench_tools.summarize.choose import (
 )
 from kernels_bench_tools.summarize.choose import choose as choose_at
 from kernels_bench_tools.summarize.metrics import speedup_with_interval
-from kernels_bench_tools.summarize.model_workloads import operator_of_module
 from kernels_bench_tools.summarize.rows import Source
 from kernels_bench_tools.summarize.summary import summarize
 from kernels_bench_tools.text import did_you_mean, milliseconds, title_from_name, visible

@@ -205,6 +205,15 @@ class Row(msgspec.Struct, kw_only=True):
     tags: dict[str, str] = msgspec.field(default_factory=dict)
 
 
+def obstacle(row: Row, point: Point) -> str:
+    """Return why an implementation cannot be chosen for a workload; empty if it can."""
+    if point.status is not Status.OK:
+        return point.status.label
+    if Flag.APPROXIMATE in point.flags:
+        return Flag.APPROXIMATE.label
+    return "" if row.rank is not None else f"no rank, it passed {row.passed} of {row.total} workloads"
+
+
 class DeviceSummary(msgspec.Struct, kw_only=True):
     """One view of a device: the results of workloads that are compared with each other.
 

@@ -10,12 +10,18 @@ import msgspec
 
 from kernels_bench_tools.errors import OperatorError
 from kernels_bench_tools.schema.model import ModelTask, Phase
-from kernels_bench_tools.schema.record import Flag, Status
-from kernels_bench_tools.schema.summary import DeviceSummary, Estimate, Point, Row, Summary, Verdict
+from kernels_bench_tools.schema.model_workloads import (
+    REPLACEABLE,
+    axes_of,
+    called_workload,
+    compared_axes,
+    operator_of_module,
+)
+from kernels_bench_tools.schema.record import Status
+from kernels_bench_tools.schema.summary import DeviceSummary, Estimate, Point, Summary, Verdict, obstacle
 from kernels_bench_tools.schema.summary import WorkloadSummary as Workload
 from kernels_bench_tools.stats import CPU_STRETCH, ratio_of, verdict_of
 from kernels_bench_tools.summarize.compare import REPRODUCIBLE
-from kernels_bench_tools.summarize.model_workloads import REPLACEABLE, called_workload, operator_of_module
 from kernels_bench_tools.text import did_you_mean
 
 NO_OPERATOR = "no operator"
@@ -127,14 +133,6 @@ class Measured(NamedTuple):
         return "; ".join(f"{name} {axes[name]}, {factor:.3g}×" for name, factor in differing.items())
 
 
-def axes_of(workload: Workload) -> dict[str, Any]:
-    """Return the axes and the dtype; also ``rows``, batch times sequence length, except for attention."""
-    axes = dict(workload.axes)
-    if {"batch", "seq_len"} <= axes.keys() and "kv_len" not in axes:
-        axes["rows"] = int(axes["batch"]) * int(axes["seq_len"])
-    return {**axes, "dtype": workload.dtype}
-
-
 def read_axes(operator: str, text: str, summary: Summary) -> dict[str, int | bool | str]:
     """Return the axes of ``hidden_dim=5120,dtype=bfloat16``; raise ``OperatorError`` for one that is not known."""
     workloads = [workload for view in summary.devices for workload in view.workloads]
@@ -199,7 +197,7 @@ def choose(found: Measured) -> Choice | None:
     """Return the fastest implementation of a workload; None if none is correct and ranked."""
     view, number = found.view, found.number
     points = [(row, row.points[number]) for row in view.rows]
-    able = {row.implementation: point for row, point in points if not _obstacle(row, point)}
+    able = {row.implementation: point for row, point in points if not obstacle(row, point)}
     able = dict(sorted(able.items(), key=lambda item: item[1].p50_ms or inf))
     if not able:
         return None
@@ -225,20 +223,11 @@ def choose(found: Measured) -> Choice | None:
         faster={
             row.implementation: why
             for row, point in points
-            if point.p50_ms is not None and point.p50_ms < best.p50_ms and (why := _obstacle(row, point))
+            if point.p50_ms is not None and point.p50_ms < best.p50_ms and (why := obstacle(row, point))
         },
         candidates=[row.implementation for row in view.rows],
         near=found.near,
     )
-
-
-def _obstacle(row: Row, point: Point) -> str:
-    """Return why an implementation cannot be chosen for a workload; empty if it can."""
-    if point.status is not Status.OK:
-        return point.status.label
-    if Flag.APPROXIMATE in point.flags:
-        return Flag.APPROXIMATE.label
-    return "" if row.rank is not None else f"no rank, it passed {row.passed} of {row.total} workloads"
 
 
 def _is_tie(other: Point, best: Point, stretch: float) -> bool:
@@ -301,10 +290,7 @@ def _choose_for_task(
 
 def _nearest_to(wanted: Workload, summary: Summary, device: str) -> Measured | None:
     """Return the nearest workload of the same function, type and layout; of several, one with equal axes if any."""
-    axes = axes_of(wanted)
-    if "rows" in axes:
-        axes = {name: value for name, value in axes.items() if name not in {"batch", "seq_len"}}
-    found = nearest(summary, device, axes, wanted.group)
+    found = nearest(summary, device, compared_axes(wanted), wanted.group)
     return min(found, key=lambda one: one.workload.axes != wanted.axes, default=None)
 
 

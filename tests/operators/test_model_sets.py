@@ -6,7 +6,7 @@ import pytest
 
 from kernels_bench_tools.measure.operator import find_operator, model_sets
 from kernels_bench_tools.schema.model import DERIVED, Phase, model_keys, read_model_tasks
-from kernels_bench_tools.summarize.model_workloads import REPLACEABLE, called_workload, operator_of_module
+from kernels_bench_tools.schema.model_workloads import REPLACEABLE, called_workload, operator_of_module
 from kernels_bench_tools.tasks.replacement import BINDINGS
 
 KERNELS = {

@@ -45,6 +45,22 @@ def called_workload(phase: Phase, task: ModelTask) -> WorkloadSummary | None:
     return WorkloadSummary(name="", dtype=task.dtype(kernel.argument), group=group, axes=axes)
 
 
+def axes_of(workload: WorkloadSummary) -> dict[str, Any]:
+    """Return the axes and the dtype; also ``rows``, batch times sequence length, except for attention."""
+    axes = dict(workload.axes)
+    if {"batch", "seq_len"} <= axes.keys() and "kv_len" not in axes:
+        axes["rows"] = int(axes["batch"]) * int(axes["seq_len"])
+    return {**axes, "dtype": workload.dtype}
+
+
+def compared_axes(workload: WorkloadSummary) -> dict[str, Any]:
+    """Return the axes in which a model's kernel is compared with a workload: ``rows`` instead of batch and length."""
+    axes = axes_of(workload)
+    return {
+        name: value for name, value in axes.items() if "rows" not in axes or name not in {"batch", "seq_len"}
+    }
+
+
 def _rms_norm(_: Phase, shapes: Mapping[str, tuple[int, ...]]) -> tuple[str, _Axes]:
     *rows, columns = shapes["x"]
     added = "residual" in shapes
