@@ -16,6 +16,8 @@ DECODE_CONTEXT = 1024
 """Tokens of a sequence that decodes, with the new one."""
 CONFIGS = Path(__file__).parents[1] / "tasks" / "configs"
 DERIVED = CONFIGS.parent / "derived"
+RANKS = (1, 2, 4, 8)
+"""Sizes of tensor-parallel groups whose tasks are derived, as far as a model can be split over them."""
 
 
 class ModelTask(msgspec.Struct, kw_only=True):
@@ -60,12 +62,13 @@ class Phase(msgspec.Struct, kw_only=True):
 
 
 class ModelTasks(msgspec.Struct, kw_only=True):
-    """The tasks of a model; in the file ``derived/<model>.json``."""
+    """The tasks of a model, or of one of its ranks; see ``derived_folder`` for its file."""
 
     model: str
     source: str
     """Where its configuration is from."""
     parameters: int
+    """Of the rank."""
     phases: list[Phase]
 
     def phase(self, name: str) -> Phase:
@@ -95,9 +98,18 @@ def phase_sizes(name: str) -> Sizes:
     return Sizes(1, count, count) if found[1] == "prefill" else Sizes(count, 1, DECODE_CONTEXT)
 
 
-def read_model_tasks(model: str) -> ModelTasks:
-    """Return the tasks of a model such as ``llama-3.1-8b``; raise ``ModelError`` if it is not known."""
-    return msgspec.json.decode(find_model(DERIVED, model).read_bytes(), type=ModelTasks)
+def read_model_tasks(model: str, ranks: int = 1) -> ModelTasks:
+    """Return the tasks of a model such as ``llama-3.1-8b``, or of one of several tensor-parallel ranks.
+
+    Raises:
+        ModelError: The model is not known, or its tasks for this number of ranks are not.
+    """
+    return msgspec.json.decode(find_model(derived_folder(ranks), model).read_bytes(), type=ModelTasks)
+
+
+def derived_folder(ranks: int) -> Path:
+    """Return the folder with the tasks of one of several ranks, in a file ``<model>.json`` for each model."""
+    return DERIVED / f"tp{ranks}" if ranks > 1 else DERIVED
 
 
 def find_model(folder: Path, model: str) -> Path:

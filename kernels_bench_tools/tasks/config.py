@@ -181,16 +181,16 @@ def config_from_huggingface(data: Mapping[str, Any], name: str) -> ModelConfig:
 
 def check_tensor_parallel(config: ModelConfig, size: int) -> None:
     """Raise ``ModelError`` if the model cannot be split evenly over ``size`` ranks; fewer key heads are repeated."""
-    wrong = _not_split(config, size) if size > 0 else ["The model"]
+    wrong = splitting_problems(config, size) if size > 0 else ["The model"]
     if wrong:
         sizes = range(1, config.num_attention_heads + 1)
-        legal = " or ".join(str(one) for one in sizes if not _not_split(config, one))
+        legal = " or ".join(str(one) for one in sizes if not splitting_problems(config, one))
         where = f"{config.name}, tensor parallel {size}"
         raise ModelError(where, f"{', '.join(wrong)} cannot be split over {size} ranks", legal)
 
 
-def _not_split(config: ModelConfig, size: int) -> list[str]:
-    """Return the fields that ``size`` does not divide, with their values."""
+def splitting_problems(config: ModelConfig, size: int) -> list[str]:
+    """Return the fields that ``size`` ranks do not divide, with their values; none if the model can be split."""
     counts = {
         "num_attention_heads": config.num_attention_heads,
         "padded vocab_size": config.padded_vocab_size,

@@ -8,6 +8,7 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Iterator, Mapping
+from itertools import product
 from typing import Any
 
 import msgspec
@@ -15,11 +16,19 @@ import torch
 from torch import Tensor, nn
 
 from kernels_bench_tools.file_io import write_atomically
-from kernels_bench_tools.schema.model import DERIVED, ModelTask, ModelTasks, Phase, Sizes, phase_sizes
+from kernels_bench_tools.schema.model import (
+    RANKS,
+    ModelTask,
+    ModelTasks,
+    Phase,
+    Sizes,
+    derived_folder,
+    phase_sizes,
+)
 from kernels_bench_tools.tasks.baseline.build import build_model
 from kernels_bench_tools.tasks.baseline.forward_context import plan_batch, set_forward_context
 from kernels_bench_tools.tasks.baseline.L4.causal_lm import CausalLM
-from kernels_bench_tools.tasks.config import config_keys, load_config
+from kernels_bench_tools.tasks.config import config_keys, load_config, splitting_problems
 
 PHASES = ("prefill-2048", "decode-1", "decode-32")
 BLOCK_SIZE = 16
@@ -27,10 +36,14 @@ _LEVEL = re.compile(r"\.L([1-4])\.")
 _NUMBER = re.compile(r"\.\d+(?=\.|$)")
 
 
-def derive(model: str) -> ModelTasks:
-    """Return the tasks of a model that comes with this package, such as ``llama-3.1-8b``."""
+def derive(model: str, ranks: int = 1) -> ModelTasks:
+    """Return the tasks of a model that comes with this package, such as ``llama-3.1-8b``, or of the first of its ranks.
+
+    Raises:
+        ModelError: The model is not known, or cannot be split over so many ranks.
+    """
     config = load_config(model)
-    built = build_model(config)
+    built = build_model(config, size=ranks)
     parameters = sum(parameter.numel() for parameter in built.parameters())
     phases = [_phase(built, name, phase_sizes(name)) for name in PHASES]
     return ModelTasks(model=model, source=config.source, parameters=parameters, phases=phases)
@@ -85,8 +98,15 @@ def describe_inputs(module: nn.Module, args: tuple[Any, ...], named: Mapping[str
             yield f"{name} {str(value.dtype).removeprefix('torch.')}{list(value.shape)}"
 
 
+def write_all() -> None:
+    """Write the tasks of all models, for each number of ranks that a model can be split over."""
+    for key, ranks in product(config_keys(), RANKS):
+        if not splitting_problems(load_config(key), ranks):
+            folder = derived_folder(ranks)
+            folder.mkdir(exist_ok=True)
+            tasks = msgspec.json.format(msgspec.json.encode(derive(key, ranks)))
+            write_atomically(folder / f"{key}.json", tasks + b"\n")
+
+
 if __name__ == "__main__":
-    for key in config_keys():
-        write_atomically(
-            DERIVED / f"{key}.json", msgspec.json.format(msgspec.json.encode(derive(key))) + b"\n"
-        )
+    write_all()

@@ -7,11 +7,11 @@ import pytest
 import torch
 from torch import nn
 
-from kernels_bench_tools.schema.model import read_model_tasks
+from kernels_bench_tools.schema.model import RANKS, Phase, derived_folder, model_keys, read_model_tasks
 from kernels_bench_tools.tasks.baseline.build import build_model
 from kernels_bench_tools.tasks.baseline.forward_context import plan_batch, set_forward_context
 from kernels_bench_tools.tasks.baseline.L4.causal_lm import CausalLM
-from kernels_bench_tools.tasks.config import ModelConfig, config_keys, load_config
+from kernels_bench_tools.tasks.config import ModelConfig, config_keys, load_config, splitting_problems
 from kernels_bench_tools.tasks.derive import derive
 
 PARAMETERS = {
@@ -66,6 +66,13 @@ def expected_calls(config: ModelConfig, phase: str, size: int = 1) -> dict[str, 
     return calls | ({"AllReduce": 2 * layers + 1} if size > 1 else {})
 
 
+def kernel_calls(phase: Phase) -> Counter[str]:
+    calls: Counter[str] = Counter()
+    for task in phase.tasks:
+        calls[task.module] += task.calls if task.level == 1 else 0
+    return +calls
+
+
 def leaf_calls(model: nn.Module, calls: Counter[str]) -> dict[str, int]:
     names = {type(module).__name__ for module in model.modules() if ".L1." in type(module).__module__}
     return {name: count for name, count in calls.items() if name in names}
@@ -80,13 +87,27 @@ def test_the_committed_tasks_are_those_of_the_modules_with_the_published_paramet
     assert found == read_model_tasks(key), "python -m kernels_bench_tools.tasks.derive"
     assert found.parameters == PARAMETERS[key]
     for phase in found.phases:
-        calls: Counter[str] = Counter()
-        for task in phase.tasks:
-            calls[task.module] += task.calls if task.level == 1 else 0
-        assert +calls == expected_calls(config, phase.name.partition("-")[0])
+        calls = kernel_calls(phase)
+        assert calls == expected_calls(config, phase.name.partition("-")[0])
         assert calls["Linear"] == LINEAR.get(key, calls["Linear"] - 1) + 1
         assert calls["RMSNorm"] == NORMS.get(key, calls["RMSNorm"])
         assert [task.calls for task in phase.tasks if task.level == 4] == [1, 1]
+
+
+@pytest.mark.parametrize(("key", "ranks"), [("llama-3.2-1b", 8), ("qwen3-8b", 2)])
+def test_the_committed_tasks_of_a_rank_are_those_of_its_modules(key: str, ranks: int) -> None:
+    assert derive(key, ranks) == read_model_tasks(key, ranks), "python -m kernels_bench_tools.tasks.derive"
+
+
+@pytest.mark.parametrize("ranks", RANKS[1:])
+def test_tasks_of_ranks_are_committed_where_a_model_can_be_split_and_only_add_sums(ranks: int) -> None:
+    split = [key for key in config_keys() if not splitting_problems(load_config(key), ranks)]
+
+    assert model_keys(derived_folder(ranks)) == split
+    for key in split:
+        config = load_config(key)
+        for phase in read_model_tasks(key, ranks).phases:
+            assert kernel_calls(phase) == expected_calls(config, phase.name.partition("-")[0], ranks)
 
 
 @pytest.mark.parametrize(
