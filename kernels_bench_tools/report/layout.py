@@ -13,6 +13,7 @@ from kernels_bench_tools.report import paths
 from kernels_bench_tools.report.artifacts import Artifact
 from kernels_bench_tools.report.cells import Body
 from kernels_bench_tools.report.devices import ReportDevice, read_readings
+from kernels_bench_tools.report.models import Models
 from kernels_bench_tools.report.operators import OperatorReport, notebook_title
 from kernels_bench_tools.report.page import Links, Page
 from kernels_bench_tools.report.paths import SitePaths
@@ -42,6 +43,7 @@ class Site:
     devices: Sequence[ReportDevice]
     artifacts: Sequence[Artifact]
     selfchecks: SelfChecks
+    models: Models
     previous: Report | None = None
     """An earlier report, whose differences the front page lists."""
     unfinished: Mapping[str, Unfinished] = field(default_factory=dict)
@@ -132,7 +134,8 @@ def _related(page: Page, owner: OperatorReport | None) -> list[tuple[str, str, b
 
 
 def _navigation(site: Site, page: Page) -> list[tuple[str, str, bool]]:
-    pages = [("Report", paths.FRONT), ("Method", paths.METHOD), ("Accuracy", paths.SELFCHECK)]
+    pages = [("Report", paths.FRONT), *([("Models", paths.MODELS)] if site.models.keys else [])]
+    pages += [("Method", paths.METHOD), ("Accuracy", paths.SELFCHECK)]
     pages += [("Failures", paths.STATUS), ("Devices", paths.DEVICES)]
     pages += [(one.device.name, one.path) for one in site.devices]
     pages.append((paths.REPORT, paths.REPORT))

@@ -14,6 +14,7 @@ from kernels_bench_tools.report.changes import changes_since
 from kernels_bench_tools.report.details import device_details
 from kernels_bench_tools.report.devices import ReportDevice
 from kernels_bench_tools.report.failures import failed_cells, failure_groups, record_problems
+from kernels_bench_tools.report.import_graph import imports_svg, model_imports
 from kernels_bench_tools.report.layout import Site, blank_notebook, render
 from kernels_bench_tools.report.operators import OperatorReport, notebook_title
 from kernels_bench_tools.report.page import Page
@@ -113,6 +114,11 @@ def _operator_page(
             _records(operator, page),
         ],
         combined=[(notebook_title(one), page.url(paths.page_path(one.path))) for one in operator.combined],
+        models=[
+            (model, page.url(paths.model_file(model.key)), calls)
+            for model, calls in site.models.used_by(operator)
+            if page.path == operator.page
+        ],
     )
 
 
@@ -182,6 +188,41 @@ def notebook_page(site: Site, notebook: NotebookRun) -> str:
         owner=operator,
         origins=view_origins(operator.views) if combines and operator else [],
         cell_views=views,
+    )
+
+
+def models_page(site: Site) -> str:
+    """Return the list of models."""
+    notebook = blank_notebook(
+        "Models", "Models whose forward passes call the kernels of this report, with the shapes of the calls."
+    )
+    page = Page(paths.MODELS, site.links)
+    models = [(model, page.url(paths.model_file(key))) for key, model in site.models.reports.items()]
+    return render(site, "models.html.j2", page, notebook, models=models)
+
+
+def model_page(site: Site, key: str) -> str:
+    """Return the page of a model: its configuration, its calls by phase, and what its modules import."""
+    model = site.models.reports[key]
+    page = Page(paths.model_file(key), site.links)
+    found = ((one.view, one.row) for one in model.results)
+    return render(
+        site,
+        "model.html.j2",
+        page,
+        blank_notebook(key, "Which kernels a forward pass calls, how often and with which shapes."),
+        parent=("Models", paths.MODELS),
+        origins=origins({(view.device.slug, row.slug): (view, row) for view, row in found}.values()),
+        model=model,
+        choices={
+            "ranks": [(split.ranks, split.ranks) for split in model.splits],
+            "device": [(number, device.name) for number, device in enumerate(model.devices, 1)],
+        },
+        urls={one.folder: one.urls(page) for one in site.models.operators.values()},
+        drawing=imports_svg(model, site.models.imports),
+        imports=model_imports(model, site.models.imports),
+        files=[(name, page.url(paths.model_file(key, name))) for name in ("svg", "json")],
+        calls_url=page.url(paths.model_file(key, "csv")),
     )
 
 

@@ -19,6 +19,7 @@ DEVICES = "devices/index.html"
 FRONT = "index.html"
 HIGHLIGHTING = "static/highlight.css"
 METHOD = "method.html"
+MODELS = "models/index.html"
 NOT_FOUND = "404.html"
 REPORT = "report.json"
 SELFCHECK = "selfcheck.html"
@@ -36,6 +37,11 @@ def device_page(slug: str) -> str:
 def backward_page(folder: str) -> str:
     """Return the page of an operator's backward passes."""
     return posixpath.join(folder, "backward.html")
+
+
+def model_file(key: str, suffix: str = "html") -> str:
+    """Return the page of a model, or the file beside it with another suffix."""
+    return f"models/{key}.{suffix}"
 
 
 def matrix_page(folder: str) -> str:

@@ -8,11 +8,12 @@ from pathlib import Path
 
 import msgspec
 
-from kernels_bench_tools.report import pages
+from kernels_bench_tools.report import import_graph, pages
 from kernels_bench_tools.report.artifacts import notebook_artifacts
 from kernels_bench_tools.report.cells import is_long, log_files
 from kernels_bench_tools.report.devices import find_devices
 from kernels_bench_tools.report.layout import Site
+from kernels_bench_tools.report.models import ModelReport, calls_csv, find_models
 from kernels_bench_tools.report.operators import OperatorReport, find_operators
 from kernels_bench_tools.report.output.folder import Content, OutputFolder, Published
 from kernels_bench_tools.report.output.keys import (
@@ -29,6 +30,7 @@ from kernels_bench_tools.report.paths import (
     FRONT,
     HIGHLIGHTING,
     METHOD,
+    MODELS,
     NOT_FOUND,
     REPORT,
     SELFCHECK,
@@ -36,6 +38,7 @@ from kernels_bench_tools.report.paths import (
     SitePaths,
     backward_page,
     matrix_page,
+    model_file,
     operator_records,
     static_files,
 )
@@ -110,6 +113,7 @@ def plan_site(
         devices=devices,
         artifacts=artifacts,
         selfchecks=read_selfchecks(root),
+        models=find_models(root, operators),
         previous=previous,
         unfinished=unfinished or {},
     )
@@ -168,6 +172,8 @@ def _renderers(site: Site) -> dict[str, tuple[str, _Renderer]]:
         _unfinished_key(site, ""),
     )
     add(everything, _site_pages(site))
+    measuring = (operators[one.folder].operator for one in site.models.operators.values())
+    add(digest(*measuring), _model_pages(site))
     for operator in site.operators:
         keys = operators[operator.folder]
         add(digest(keys.operator, _unfinished_key(site, operator.folder)), _operator_pages(site, operator))
@@ -219,6 +225,26 @@ def _site_pages(site: Site) -> Iterator[tuple[str, _Renderer]]:
         yield device.path, partial(pages.device_page, site, device)
 
 
+def _model_pages(site: Site) -> Iterator[tuple[str, _Renderer]]:
+    if site.models.keys:
+        yield MODELS, partial(pages.models_page, site)
+    for key in site.models.keys:
+        yield model_file(key), partial(pages.model_page, site, key)
+        yield model_file(key, "csv"), partial(_model_calls, site, key)
+        yield model_file(key, "svg"), partial(_model_imports, site, key, import_graph.imports_svg)
+        yield model_file(key, "json"), partial(_model_imports, site, key, import_graph.imports_json)
+
+
+def _model_calls(site: Site, key: str) -> bytes:
+    return calls_csv(site.models.reports[key])
+
+
+def _model_imports(
+    site: Site, key: str, write: Callable[[ModelReport, import_graph.Imports], str | bytes]
+) -> str | bytes:
+    return write(site.models.reports[key], site.models.imports)
+
+
 def _operator_pages(site: Site, operator: OperatorReport) -> Iterator[tuple[str, _Renderer]]:
     yield operator.page, partial(pages.operator_page, site, operator)
     yield operator_records(operator.folder), partial(_joined_records, site, operator)
@@ -237,6 +263,7 @@ def _report_json(site: Site) -> bytes:
         title=site.build.project.title,
         repository=site.build.project.repository,
         measured=latest(view for summary in summaries for view in summary.devices),
+        models=site.models.keys,
         operators=summaries,
     )
     return msgspec.json.format(msgspec.json.encode(report), indent=1) + b"\n"

@@ -48,8 +48,9 @@ def called_workload(phase: Phase, task: ModelTask) -> WorkloadSummary | None:
 def axes_of(workload: WorkloadSummary) -> dict[str, Any]:
     """Return the axes and the dtype; also ``rows``, batch times sequence length, except for attention."""
     axes = dict(workload.axes)
-    if {"batch", "seq_len"} <= axes.keys() and "kv_len" not in axes:
-        axes["rows"] = int(axes["batch"]) * int(axes["seq_len"])
+    batch, seq_len = axes.get("batch"), axes.get("seq_len")
+    if isinstance(batch, int) and isinstance(seq_len, int) and "kv_len" not in axes:
+        axes["rows"] = batch * seq_len
     return {**axes, "dtype": workload.dtype}
 
 
@@ -131,3 +132,5 @@ _KERNELS = {
     "Linear": Kernel("matmul", "x", _linear),
     "MoEGroupedGemm": Kernel("grouped_gemm", "x", _grouped),
 }
+OPERATORS = {kernel.operator for kernel in _KERNELS.values()}
+"""The operators of this package that compute a kernel of a model."""

@@ -257,3 +257,5 @@ class Report(msgspec.Struct, kw_only=True):
     """Timestamp of the newest record; empty if there is none."""
     operators: list[Summary]
     """In the order of the front page."""
+    models: list[str] = msgspec.field(default_factory=list)
+    """Those with a page ``models/<model>.html``, with its calls in ``models/<model>.csv``."""

@@ -15,7 +15,15 @@ from kernels_bench_tools.report.operators import OperatorReport
 from kernels_bench_tools.report.paths import template_folder
 from kernels_bench_tools.schema.build import NotebookRun
 
-_LIBRARIES = ("jinja2", "latex2mathml", "markdown-it-py", "markupsafe", "mdit-py-plugins", "pygments")
+_LIBRARIES = (
+    "grimp",
+    "jinja2",
+    "latex2mathml",
+    "markdown-it-py",
+    "markupsafe",
+    "mdit-py-plugins",
+    "pygments",
+)
 
 
 def digest(*parts: str | bytes) -> str:
@@ -30,9 +38,10 @@ def digest(*parts: str | bytes) -> str:
 
 @cache
 def program_key() -> str:
-    """Return the key of templates, our own code and the libraries that render."""
+    """Return the key of templates, our own code and models, and the libraries that render."""
     package = Path(__file__).resolve().parents[2]
-    patterns = ("*.py", "schema/*.py", "report/**/*.py")
+    models = ("tasks/configs/*.json", "tasks/derived/**/*.json", "tasks/baseline/**/*.py")
+    patterns = ("*.py", "schema/*.py", "report/**/*.py", *models)
     files = [
         *template_folder().glob("*.j2"),
         *(file for pattern in patterns for file in package.glob(pattern)),

@@ -1,0 +1,306 @@
+"""Pages of models: the calls of their forward passes, and what was measured of them."""
+
+from __future__ import annotations
+
+import csv
+import json
+import shutil
+from itertools import pairwise
+from pathlib import Path
+from xml.etree import ElementTree as ET
+
+import pytest
+
+from kernels_bench_tools.report import models
+from kernels_bench_tools.report.operators import find_operators
+from kernels_bench_tools.report.output import keys
+from kernels_bench_tools.report.paths import SitePaths
+from kernels_bench_tools.report.site import publish
+from kernels_bench_tools.schema import model
+from kernels_bench_tools.schema.build import BuildRun, FrontMatter, NotebookRun, ProjectInfo
+from kernels_bench_tools.schema.device import Device
+from kernels_bench_tools.schema.model import DERIVED, RANKS, model_keys, read_model_tasks
+from kernels_bench_tools.schema.record import Flag, Status
+from kernels_bench_tools.schema.summary import DeviceSummary, Point, Row, Summary, Verdict, WorkloadSummary
+
+H200 = Device(kind="cuda", name="NVIDIA H200", slug="nvidia-h200", driver="580.95.05")
+LLAMA = "models/llama-3.2-1b.html"
+ADD, ALONE, UNRANKED = "AddRMS_B1_S1_D2048", "RMS_B1_S1_D2048", "RMS_B32_S1_D2048"
+"""Workloads of a model's calls, none of them from a workload set of models."""
+
+
+def row(name: str, rank: int | None, times: dict[str, float]) -> Row:
+    """Return a row with these medians; those of the baseline are 0.004 ms, and others are faster than it."""
+    points = [
+        Point(
+            workload=workload,
+            status=Status.OK,
+            p50_ms=ms,
+            processes=3,
+            speedup=0.004 / ms,
+            speedup_low=0.0039 / ms,
+            speedup_high=0.0041 / ms,
+            verdict=Verdict.BASELINE if ms == 0.004 else Verdict.FASTER,
+        )
+        for workload, ms in times.items()
+    ]
+    total = len(points)
+    return Row(
+        implementation=name,
+        slug=f"{name}--nvidia-h200",
+        title=name.title(),
+        baseline=name == "base",
+        rank=rank,
+        status=Status.OK,
+        passed=total,
+        total=total,
+        points=points,
+    )
+
+
+def workload(name: str, mode: str = "") -> WorkloadSummary:
+    """Return a workload of rms_norm as its name says: with residual or without, batch, length and columns."""
+    function, *sizes = name.split("_")
+    added = function == "AddRMS"
+    axes = dict(zip(("batch", "seq_len", "hidden_dim"), (int(size[1:]) for size in sizes), strict=True))
+    return WorkloadSummary(
+        name=name,
+        dtype="bfloat16",
+        set="decode",
+        group="RMSNorm with residual" if added else "RMSNorm",
+        mode=mode,
+        axes={"function": "add_rms_norm" if added else "rms_norm", **axes},
+    )
+
+
+def view(key: str, workloads: list[str], *rows: Row, device: Device = H200) -> DeviceSummary:
+    sizes = [workload(name) for name in workloads]
+    return DeviceSummary(device=device, view=key, key=key, baseline="base", workloads=sizes, rows=list(rows))
+
+
+def build(folder: str = "rms_norm") -> BuildRun:
+    paths = [f"{folder}/impls/{name}.md" for name in ("base", "fast", "odd")]
+    notebooks = [NotebookRun(path=path, digest="", front=FrontMatter(), blocks=[]) for path in paths]
+    project = ProjectInfo(title="Kernels")
+    return BuildRun(project=project, device=H200, environment="uv", notebooks=notebooks)
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The site of rms_norm, measured on two calls of one model; a third has only a result without a rank."""
+    root = tmp_path_factory.mktemp("models")
+    views = [
+        view("add", [ADD], row("base", 2, {ADD: 0.004}), row("fast", 1, {ADD: 0.002})),
+        view("alone", [ALONE], row("odd", None, {ALONE: 0.001}), row("base", 1, {ALONE: 0.004})),
+        view("other", [UNRANKED], row("odd", None, {UNRANKED: 0.001})),
+    ]
+    summary = Summary(operator="rms_norm", title="RMS norm", devices=views)
+    publish(root, build(), root / "site", summaries={"rms_norm": summary})
+    return root / "site"
+
+
+def rows_of(page, phase: str) -> list[list[str]]:
+    box = next(it for it in page.elements("div") if it.get("aria-label") == f"Kernels of {phase}")
+    return [[" ".join("".join(cell.itertext()).split()) for cell in line] for line in box.iter("tr")]
+
+
+def results_of(page, phase: str) -> dict[str, str]:
+    """Return the text of the results of rms_norm by the shapes of their inputs."""
+    return {line[3]: line[2] for line in rows_of(page, phase) if line[-1] == "rms_norm"}
+
+
+def test_a_row_shows_the_fastest_ranked_implementation_and_its_share(site, read_page):
+    _, added, *others = rows_of(read_page(site, LLAMA), "decode-1")
+
+    assert added[:2] == ["RMSNorm *.post_attention_layernorm *.input_layernorm model.norm", "32"]
+    # 32 calls of 0.002 ms beside one of 0.004 ms.
+    assert added[2] == f"Fast 0.002000 ms 2.00× [1.950, 2.050] ▲ faster 94 % of the sum · {ADD}"
+    assert added[3:] == ["x bfloat16[1, 2048] residual bfloat16[1, 2048]", "rms_norm"]
+    alone = next(line for line in others if line[-1] == "rms_norm")
+    assert alone[2] == f"Base 0.004000 ms ● baseline 5.9 % of the sum · {ALONE}"
+    assert others[-1][1] == "0.06800 ms 2 of 12 rows"
+
+
+def test_batch_times_sequence_length_is_one_size(site, read_page):
+    results = results_of(read_page(site, LLAMA), "decode-32")
+
+    assert results["x bfloat16[32, 2048]"] == "measured, none can be chosen"
+
+
+def test_rows_without_a_result_say_why(site, read_page):
+    page = read_page(site, LLAMA)
+
+    assert results_of(page, "decode-32")["x bfloat16[32, 2048] residual bfloat16[32, 2048]"] == "not measured"
+    assert {line[2] for line in rows_of(page, "decode-32")[1:-1] if line[-1] == "–"} == {"–"}
+    assert "kbt run rms_norm --workloads llama-3.2-1b" in page.text
+    assert "kbt run rotary" not in page.text
+
+
+def test_a_backward_pass_and_an_approximate_result_are_no_results_of_a_call(tmp_path):
+    backward = view("bwd", [], row("base", 1, {ALONE: 0.001}))
+    backward.workloads = [workload(ALONE, mode="bwd")]
+    rough = row("odd", 2, {ALONE: 0.001})
+    rough.points[0].flags = [Flag.APPROXIMATE]
+    views = [backward, view("alone", [ALONE], rough, row("base", 1, {ALONE: 0.004}))]
+    operators = find_operators(
+        tmp_path,
+        SitePaths(build().notebooks),
+        build().notebooks,
+        {"rms_norm": Summary(operator="rms_norm", title="RMS norm", devices=views)},
+    )
+
+    found = models.find_models(tmp_path, operators).reports["llama-3.2-1b"].results
+
+    assert [(one.row.implementation, one.p50_ms) for one in found] == [("base", 0.004)] * len(found) != []
+
+
+def test_ranks_are_shown_with_their_own_shapes(site, read_page):
+    page = read_page(site, LLAMA)
+
+    for ranks, hidden in ((2, 4096), (4, 2048), (8, 1024)):
+        lines = rows_of(page, f"prefill-2048, {ranks} GPUs")
+        assert {line[3] for line in lines if line[0] == "SiluAndMul *.mlp.act_fn"} == {
+            f"x bfloat16[2048, {2 * hidden}]"
+        }
+        assert [line[1] for line in lines if line[0].startswith("AllReduce")] == ["33"]
+    choices = [it.get("value") for it in page.elements("input") if it.get("name") == "ranks"]
+    assert choices == ["1", "2", "4", "8"]
+    seven = read_page(site, "models/qwen2.5-7b.html")
+    # Its 28 heads cannot be split over eight.
+    assert [it.get("value") for it in seven.elements("input") if it.get("name") == "ranks"] == ["1", "2", "4"]
+
+
+def test_each_device_has_its_own_results_and_a_switch(tmp_path, read_page):
+    cpu = Device(kind="cpu", name="Some CPU", slug="some-cpu")
+    views = [
+        view("cpu", [ADD], row("base", 1, {ADD: 0.004}), device=cpu),
+        view("add", [ADD], row("fast", 1, {ADD: 0.002})),
+    ]
+    summary = Summary(operator="rms_norm", title="RMS norm", devices=views)
+    publish(tmp_path, build(), tmp_path / "site", summaries={"rms_norm": summary})
+    page = read_page(tmp_path / "site", LLAMA)
+
+    [added] = [line for line in rows_of(page, "decode-1") if line[-2].endswith("residual bfloat16[1, 2048]")]
+    assert [cell.split(" ms ")[0] for cell in added[2:4]] == ["Fast 0.002000", "Base 0.004000"]
+    switch = next(it for it in page.elements("fieldset") if "".join(it.itertext()).startswith("Device"))
+    assert "".join(switch.itertext()).split("\n")[1:3] == ["NVIDIA H200", "Some CPU"]
+    values = {it.get("value") for it in switch.iter("input")}
+    assert {it.get("data-device") for it in page.elements("td")} - {None} == values == {"1", "2"}
+
+
+def test_the_list_of_models_counts_the_kernels_with_a_result(site, read_page):
+    [table] = read_page(site, "models/index.html").elements("table")
+    lines = [[" ".join("".join(cell.itertext()).split()) for cell in line] for line in table.iter("tr")][1:]
+    found = {line[0]: line[1:] for line in lines}
+
+    assert list(found) == model_keys(DERIVED)
+    assert found["llama-3.2-1b"][:2] == ["1.24", "NVIDIA H200 2 of 36"]
+    assert found["llama-3.1-8b"][1] == "–"
+    assert found["llama-3.1-8b"][-4:] == ["6", "6", "24", "36"]
+
+
+def test_the_table_as_csv_has_every_call_and_shares_of_1(site):
+    lines = list(csv.DictReader((site / "models/llama-3.2-1b.csv").read_text().splitlines()))
+
+    for ranks in RANKS:
+        tasks = [task for phase in read_model_tasks("llama-3.2-1b", ranks).phases for task in phase.tasks]
+        of_ranks = [line for line in lines if line["ranks"] == str(ranks)]
+        assert len(of_ranks) == sum(task.level == 1 for task in tasks)
+    measured = [line for line in lines if line["device"] and line["ranks"] == "1"]
+    assert {line["workload"]: line["implementation"] for line in measured} == {ADD: "fast", ALONE: "base"}
+    assert sum(float(line["share"]) for line in measured) == pytest.approx(1)
+    assert sum(float(line["calls_ms"]) for line in measured) == pytest.approx(0.068)
+
+
+def test_the_tree_has_the_calls_of_each_module_and_its_share_of_the_measured_time(site, read_page):
+    text = read_page(site, "models/qwen3-30b-a3b.html").text
+
+    # 15 calls of 0.002 ms and one of 0.004 ms, of 0.068 ms.
+    tree = read_page(site, LLAMA).text
+    assert "L3 LlamaDecoderLayer layers.* 16× 97 % L1 RMSNorm input_layernorm 16× 50 %" in tree
+    for branch in (
+        "L4 Qwen3MoeForCausalLM 1× L2 ParallelLMHead lm_head 1×",
+        "L3 Qwen3MoeDecoderLayer layers.* 48× L1 RMSNorm input_layernorm 48×",
+        "L1 MoEGroupedGemm grouped_gemm 96×",
+        "L1 RMSNorm norm 1×",
+    ):
+        assert branch in text
+
+
+def test_links_ids_and_headings_of_the_pages_are_valid(site, read_page, find_dead_references):
+    assert find_dead_references(site) == []
+    for name in ("index", *model_keys(DERIVED)):
+        page = read_page(site, f"models/{name}.html")
+        assert len(page.ids()) == len(set(page.ids()))
+        assert page.heading_levels[0] == 1
+        assert all(after <= before + 1 for before, after in pairwise(page.heading_levels))
+
+
+def test_an_operators_page_and_the_navigation_lead_to_the_models(site, read_page):
+    page = read_page(site, "rms_norm/index.html")
+    links = {url for _, url in page.references()}
+
+    assert {f"../models/{key}.html" for key in model_keys(DERIVED)} <= links
+    assert "../models/index.html" in links
+    assert "decode-1: RMSNorm with residual, batch 1, seq_len 1, hidden_dim 2048" in page.text
+    assert json.loads((site / "report.json").read_text())["models"] == model_keys(DERIVED)
+
+
+@pytest.mark.parametrize("key", model_keys(DERIVED))
+def test_the_import_graph_has_every_class_that_the_model_calls(site, key):
+    modules = json.loads((site / f"models/{key}.json").read_text())["modules"]
+    drawing = ET.fromstring((site / f"models/{key}.svg").read_text())
+    boxes = [box for box in drawing.iter() if box.tag.endswith("rect")]
+    called = {task.module for phase in read_model_tasks(key).phases for task in phase.tasks}
+
+    assert {one["class_name"] for one in modules if one["called"]} == called
+    assert len(boxes) == len(modules)
+    assert [box.get("stroke-dasharray") is None for box in boxes].count(True) == len(called)
+    edges = [one for module in modules for one in module["imports"]]
+    assert sum(line.tag.endswith("path") for line in drawing.iter()) == len(edges)
+    places = sorted((float(box.get("y")), float(box.get("x")), float(box.get("width"))) for box in boxes)
+    assert all(x + width < after for (y, x, width), (row, after, _) in pairwise(places) if y == row)
+
+
+def test_a_report_without_operators_of_models_has_no_page_of_them(sample_site):
+    assert not (sample_site / "models").exists()
+    assert "models/" not in (sample_site / "index.html").read_text()
+    assert json.loads((sample_site / "report.json").read_text())["models"] == []
+
+
+@pytest.mark.parametrize(("code", "shown"), [("", False), ("sets = model_sets(_of_phase)", True)])
+def test_a_projects_own_operator_has_models_only_if_it_has_their_workloads(tmp_path, code, shown):
+    (tmp_path / "pyproject.toml").write_text('[tool.kbt]\noperators = "ops"\n')
+    (tmp_path / "ops").mkdir()
+    (tmp_path / "ops/rms_norm.py").write_text(code)
+
+    publish(tmp_path, build(), tmp_path / "site")
+
+    assert (tmp_path / "site/models/index.html").exists() == shown
+
+
+def test_a_change_of_calls_or_configuration_renders_the_pages_again(tmp_path, monkeypatch):
+    tasks = tmp_path / "package/tasks"
+    for folder in ("derived", "configs"):
+        shutil.copytree(DERIVED.parent / folder, tasks / folder)
+    for module in (model, models):
+        monkeypatch.setattr(module, "DERIVED", tasks / "derived")
+    monkeypatch.setattr(models, "CONFIGS", tasks / "configs")
+    monkeypatch.setattr(keys, "__file__", str(tmp_path / "package/report/output/keys.py"))
+
+    def published() -> str:
+        keys.program_key.cache_clear()
+        publish(tmp_path, build(), tmp_path / "site")
+        return (tmp_path / "site" / LLAMA).read_text()
+
+    try:
+        assert "1,235,814,400 parameters" in published()
+        for folder, old, new in (("derived", "1235814400", "1235814401"), ("configs", "131072", "131073")):
+            path = tasks / folder / "llama-3.2-1b.json"
+            path.write_text(path.read_text().replace(old, new))
+        after = published()
+    finally:
+        keys.program_key.cache_clear()
+
+    assert "1,235,814,401 parameters" in after
+    assert "<dd>131073</dd>" in after
