@@ -46,6 +46,33 @@ def test_attention_has_no_serious_barrier(open_committed, serious_barriers, sche
     assert serious_barriers(page) == []
 
 
+def test_the_page_of_a_model_fits_a_phone_and_has_no_serious_barrier(open_committed, serious_barriers):
+    for scheme in ("dark", "light"):
+        opened = open_committed(
+            color_scheme=scheme, viewport={"width": 390, "height": 800}, reduced_motion="reduce"
+        )
+        page = opened.goto("models/qwen3-30b-a3b.html")
+        page.evaluate("document.querySelectorAll('details').forEach(it => { it.open = true; })")
+
+        assert page.evaluate("document.documentElement.scrollWidth") <= 390
+        assert opened.complaints == []
+        assert serious_barriers(page) == []
+
+
+def test_a_model_is_shown_for_one_number_of_gpus_at_a_time_without_scripts(open_committed):
+    page = open_committed(java_script_enabled=False).goto("models/qwen3-30b-a3b.html")
+    shown = page.locator("[data-ranks]").locator("visible=true")
+
+    expect(shown).to_have_count(1)
+    expect(shown).to_have_attribute("data-ranks", "1")
+    page.get_by_role("radio", name="4", exact=True).check(force=True)
+
+    expect(shown).to_have_count(1)
+    expect(shown.get_by_role("heading", level=2).first).to_have_text(
+        "prefill-2048, one of 4 tensor-parallel ranks"
+    )
+
+
 @pytest.mark.parametrize("operator", ["flash_attn", "causal_conv1d"])
 def test_the_widest_rankings_need_no_sideways_scrolling_on_a_desktop(open_committed, operator):
     page = open_committed().goto(f"{operator}/index.html")
