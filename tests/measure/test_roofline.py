@@ -184,3 +184,15 @@ def test_a_cpus_traffic_peak_has_a_wider_margin() -> None:
 
 def test_a_type_without_a_matmul_peak_is_bound_by_memory() -> None:
     assert judged(work(1e9, 1e9, 1e15), 1.0, "float64").regime is Regime.HBM
+
+
+def test_fp8_is_bounded_by_the_peak_of_fp8_products() -> None:
+    product = work(2**26, 2**26, 2 * 8192**3)
+    ms = product.flops / 1300e9  # impossible in bfloat16
+
+    assert judged(product, ms).above
+    found = judged(product, ms, "float8_e4m3fn", matmul_float8=1400.0)
+    assert not found.above
+    assert found.roofline is not None
+    assert found.roofline.ceiling == "matmul_float8"
+    assert not judged(product, ms, "float8_e4m3fn").above  # a device without a measured peak

@@ -105,6 +105,15 @@ ends = torch.zeros(8, dtype=torch.int32)
 for rows in (8, 1024, 4096):
     cell.triton_grouped(x(rows, 1024), x(8, 512, 1024), ends)
 """,
+    ("fp8_gemm", "triton_fp8_gemm"): """
+fp8 = torch.float8_e4m3fn
+for tokens in (1, 1024):
+    given, weight = x(tokens, 4096, dtype=fp8), x(6144, 4096, dtype=fp8)
+    for scales in (((tokens, 1), (6144, 1)), ((tokens, 32), (48, 32))):
+        of_x, of_weight = (x(*shape, dtype=torch.float32) for shape in scales)
+        cell.triton_fp8_gemm(given, of_x, weight, of_weight)
+cell.triton_fp8_gemm(x(1, 200, dtype=fp8), of_x, x(6144, 200, dtype=fp8), x(6144, 1, dtype=torch.float32))
+""",
     ("fp8_quant", "triton_fp8_quant"): """
 for block in ((1, 4096), (1, 128), (128, 128)):
     cell.triton_fp8_quant(x(256, 4096), *block)
