@@ -90,7 +90,8 @@ def row_slices(inputs: Inputs) -> Iterator[tuple[slice, Inputs]]:
 
 
 def batch_slices(inputs: Inputs) -> Iterator[tuple[Any, Inputs]]:
-    """Yield one batch entry at a time, of every tensor with as many axes as the first; the others are shared."""
+    """Yield one batch entry at a time, of every tensor with as many axes as the first; other values are shared."""
     x = inputs[0]
+    entries = {n for n, value in enumerate(inputs) if isinstance(value, Tensor) and value.dim() == x.dim()}
     for index in range(len(x)):
-        yield index, tuple(value[index] if value.dim() == x.dim() else value for value in inputs)
+        yield index, tuple(value[index] if n in entries else value for n, value in enumerate(inputs))

@@ -13,14 +13,16 @@ from kernels_bench_tools.measure.operator import Inputs, Operator, Workload
 
 AXES = ("batch", "seq_len", "hidden_dim")
 EPSILON = 1e-5
+OTHER_EPSILON = 1e-6
+"""Of an edge case, whose inputs have it as fourth."""
 FLOPS_PER_ELEMENT = 7
 """Sum; difference, square and sum for the variance; scale, weight and bias."""
 ODD_SHAPES = ((3, 5, 1000), (2, 3, 769))
 
 
-def reference(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+def reference(x: Tensor, weight: Tensor, bias: Tensor, eps: float = EPSILON) -> Tensor:
     """Return ``(x - mean) / sqrt(variance + eps) * weight + bias`` over the last axis of ``x``."""
-    return torch.nn.functional.layer_norm(x, x.shape[-1:], weight, bias, EPSILON)
+    return torch.nn.functional.layer_norm(x, x.shape[-1:], weight, bias, eps)
 
 
 def make_inputs(workload: Workload, device: str, seed: int) -> Inputs:
@@ -36,6 +38,7 @@ def edge_cases(workload: Workload, inputs: Inputs) -> Iterator[tuple[str, Inputs
     x, weight, bias = inputs
     yield "large offset", (x + 300, weight, bias)  # the variance as E[x²] - mean² cancels
     yield "tiny values", (x * 1e-3, weight, bias)  # eps matters
+    yield f"eps {OTHER_EPSILON:g}", (x * 1e-3, weight, bias, OTHER_EPSILON)
     yield "constant rows", (helpers.constant_rows(x), weight, bias)  # the variance is 0
     yield "values x100", (x * 100, weight, bias)  # eps does not matter
     yield "large values", (x * 1e4, weight, bias)  # their squares overflow float16

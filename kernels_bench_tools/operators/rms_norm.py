@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 
 import torch
@@ -16,6 +16,8 @@ AXES = ("function", "batch", "seq_len", "hidden_dim")
 GROUPS = {"rms_norm": "RMSNorm", "add_rms_norm": "RMSNorm with residual"}
 PREFIXES = {"rms_norm": "RMS", "add_rms_norm": "AddRMS"}
 EPSILON = 1e-6
+OTHER_EPSILON = 1e-5
+"""Qwen's and Llama's: both are usual, so that a kernel has to take it as an argument."""
 FLOPS_PER_ELEMENT = 4
 """Square, sum, scale and weight; a residual adds one."""
 ODD_SHAPES = ((3, 5, 1000), (2, 3, 769))
@@ -32,34 +34,39 @@ def reference(x: Tensor, weight: Tensor, residual: Tensor | None = None, eps: fl
 
 
 def make_inputs(workload: Workload, device: str, seed: int) -> Inputs:
-    """Return random ``x`` (batch, seq_len, hidden_dim), ``weight`` (hidden_dim), and maybe ``residual`` like ``x``."""
+    """Return random ``x`` (batch, seq_len, hidden_dim), ``weight`` (hidden_dim), ``residual`` like ``x`` or None, eps."""
     shape = tuple(int(workload.axes[axis]) for axis in AXES[1:])
     # The weight is not all ones, so that a kernel that ignores it fails.
     count = 2 if workload.axes["function"] == "add_rms_norm" else 1
     shapes = [*[shape] * count, shape[-1:]]
     x, *rest, weight = helpers.random_tensors(shapes, workload.torch_dtype, device, seed)
-    return x, weight, *rest
+    return x, weight, rest[0] if rest else None, EPSILON
 
 
 def edge_cases(workload: Workload, inputs: Inputs) -> Iterator[tuple[str, Inputs]]:
     """Yield edge cases."""
-    x, weight, *rest = inputs
-    # eps is as large as the mean square
-    yield "tiny values", (x * 1e-3, weight, *(value * 1e-3 for value in rest))
-    yield "zero rows", (torch.zeros_like(x), weight, *map(torch.zeros_like, rest))  # the mean square is eps
-    yield "constant rows", (helpers.constant_rows(x), weight, *rest)
-    yield "large values", (x * 1e4, weight, *rest)  # their squares overflow float16
-    yield "spikes", (helpers.spikes(x), weight, *rest)
-    yield "transposed", (helpers.transposed(x), weight, *map(helpers.transposed, rest))
-    yield "padded rows", (helpers.padded_rows(x), weight, *map(helpers.padded_rows, rest))
+    x, weight, residual, eps = inputs
+
+    def changed(change: Callable[[Tensor], Tensor]) -> Inputs:
+        return change(x), weight, None if residual is None else change(residual), eps
+
+    tiny = changed(lambda value: value * 1e-3)  # eps is as large as the mean square
+    yield "tiny values", tiny
+    yield f"eps {OTHER_EPSILON:g}", (*tiny[:3], OTHER_EPSILON)
+    yield "zero rows", changed(torch.zeros_like)  # the mean square is eps
+    yield "constant rows", (helpers.constant_rows(x), weight, residual, eps)
+    yield "large values", (x * 1e4, weight, residual, eps)  # their squares overflow float16
+    yield "spikes", (helpers.spikes(x), weight, residual, eps)
+    yield "transposed", changed(helpers.transposed)
+    yield "padded rows", changed(helpers.padded_rows)
     shapes = (*ODD_SHAPES, (1, 1, x.shape[-1]))
     yield from helpers.odd_shapes(workload, AXES[1:], shapes, make_inputs, x.device)
 
 
 def count_flops(inputs: Inputs) -> int:
     """Return the operations of one call."""
-    x, _, *rest = inputs
-    return int(x.numel() * (FLOPS_PER_ELEMENT + len(rest)))
+    x, _, residual, _ = inputs
+    return int(x.numel() * (FLOPS_PER_ELEMENT + (residual is not None)))
 
 
 def _workloads(dtype: str, prefix: str, alone: Sizes, added: Sizes) -> list[Workload]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -18,7 +17,6 @@ from kernels_bench_tools.measure.operator import Inputs, Operator
 from kernels_bench_tools.measure.task import Task
 from kernels_bench_tools.operators import activation
 from kernels_bench_tools.operators.matmul import GROUPS
-from kernels_bench_tools.operators.rms_norm import EPSILON
 from kernels_bench_tools.tasks.baseline.L1.embedding import Embedding
 from kernels_bench_tools.tasks.baseline.L1.flash_attn_decode import FlashAttnDecode
 from kernels_bench_tools.tasks.baseline.L1.flash_attn_prefill import FlashAttnPrefill
@@ -45,8 +43,7 @@ class Binding:
 
 
 def _rms_norm(module: RMSNorm, call: _Caller, x: Tensor, residual: Tensor | None = None) -> Any:
-    given = () if residual is None else (residual,)
-    return call(x, module.weight, *given, eps=module.variance_epsilon)
+    return call(x, module.weight, residual, module.variance_epsilon)
 
 
 def _silu_and_mul(_: SiluAndMul, call: _Caller, x: Tensor) -> Any:
@@ -215,16 +212,10 @@ class _Caller:
         self._prepare = Prepared(operator, prepare) if prepare else None
         self._given: Inputs = ()
         self._made: dict[int, Any] = {}
-        self._takes_eps = _takes(function, "eps")
 
-    def __call__(self, *inputs: Any, eps: float | None = None) -> Any:
-        """Return what the implementation returns for the operator's inputs, and ``eps`` unless it is the default."""
-        named = {} if eps is None else {"eps": eps}
-        if named and not self._takes_eps:
-            if eps != EPSILON:
-                raise ReplacementError(f"takes no eps, which is {eps:g} in the model and not {EPSILON:g}")
-            named = {}
-        output = self._function(*self._prepared(inputs), **named)
+    def __call__(self, *inputs: Any) -> Any:
+        """Return what the implementation returns for the operator's inputs."""
+        output = self._function(*self._prepared(inputs))
         return tuple(output) if isinstance(output, list) else output
 
     def _prepared(self, inputs: Inputs) -> Inputs:
@@ -236,11 +227,3 @@ class _Caller:
             prepared = self._prepare(*inputs)
             self._given, self._made = given, {number: prepared[number] for number in positions}
         return tuple(self._made.get(number, value) for number, value in enumerate(inputs))
-
-
-def _takes(function: Call, name: str) -> bool:
-    try:
-        parameters = inspect.signature(function).parameters.values()
-    except (TypeError, ValueError):  # of a compiled extension
-        return False
-    return any(one.name == name or one.kind is one.VAR_KEYWORD for one in parameters)

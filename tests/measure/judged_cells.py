@@ -387,7 +387,9 @@ subprocess.Popen([sys.executable, "-c", code], start_new_session=True)
 """,
     "edited_at_exit": "import atexit\natexit.register(write)\non_smoke(garbage)",
     "another_operator": """
-run_benchmark("rms_norm", lambda x, w: torch.nn.functional.rms_norm(x, x.shape[-1:], w, 1e-6), output="layer_norm.jsonl")
+run_benchmark(
+    "rms_norm", lambda x, w, _, eps: torch.nn.functional.rms_norm(x, x.shape[-1:], w, eps), output="layer_norm.jsonl"
+)
 """,
     "another_device": 'write(device={"kind": "cuda", "name": "Imaginary", "slug": "imaginary"})',
     "another_name": 'write(impl="torch_layer_norm", ts="2020-01-01T00:00:00Z")',

@@ -27,8 +27,8 @@ from kernels_bench_tools.measure.operator import Inputs, Operator, Workload
 from kernels_bench_tools.schema.record import Flag
 
 
-def right(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    return truth(x, x.shape[-1:], weight, bias)
+def right(x: Tensor, weight: Tensor, bias: Tensor, eps: float = 1e-5) -> Tensor:
+    return truth(x, x.shape[-1:], weight, bias, eps)
 
 
 def judge(operator: Operator, function: Callable[..., Any], dtype: str = "float32") -> Correctness:
@@ -41,7 +41,7 @@ def test_torch_is_correct_in_every_dtype_and_edge_case(layer_norm: Operator, dty
     verdict = judge(layer_norm, right, dtype)
 
     assert verdict.ok, verdict.reason
-    assert verdict.corr["cases"] == 14  # the workload, two more seeds, eleven edge cases
+    assert verdict.corr["cases"] == 15  # the workload, two more seeds, twelve edge cases
     assert "refused" not in verdict.corr
     assert verdict.flags == []
     assert verdict.corr["error_over_baseline"] == 1
@@ -131,16 +131,26 @@ def test_an_output_that_cannot_be_compared_is_incorrect_with_a_reason(
 
 
 def test_a_refused_edge_case_is_noted_and_no_error(layer_norm: Operator) -> None:
-    def picky(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    def picky(x: Tensor, *rest: Any) -> Tensor:
         if x.shape[-1] % 8:
             raise ValueError("hidden size must be a multiple of 8")
-        return right(x, weight, bias)
+        return right(x, *rest)
 
     verdict = judge(layer_norm, picky)
 
     assert verdict.ok
     assert verdict.corr["refused"] == ["shape 2x3x769"]
     assert verdict.corr["refusal"] == "ValueError: hidden size must be a multiple of 8"
+
+
+def test_an_implementation_without_eps_is_noted_and_one_that_ignores_it_is_wrong(
+    layer_norm: Operator,
+) -> None:
+    without = judge(layer_norm, lambda x, weight, bias: right(x, weight, bias))
+
+    assert without.ok
+    assert without.corr["refused"] == ["eps 1e-06"]
+    assert not judge(layer_norm, lambda x, weight, bias, _=1e-5: right(x, weight, bias)).ok
 
 
 def seeds_of(operator: Operator, size: Workload, count: int) -> list[float]:

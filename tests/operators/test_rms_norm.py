@@ -93,7 +93,7 @@ def test_the_formula_is_correct_in_every_dtype_and_edge_case(
     verdict = judge(rms_norm, group, dtype, right)
 
     assert verdict.ok, verdict.reason
-    assert verdict.corr["cases"] == 13  # the workload, two more seeds, ten edge cases
+    assert verdict.corr["cases"] == 14  # the workload, two more seeds, eleven edge cases
     assert "refused" not in verdict.corr
     assert verdict.flags == []
 
@@ -109,14 +109,17 @@ def test_torch_s_implementations_are_correct(rms_norm: Operator, name: str, grou
 
 
 WRONG: dict[str, Callable[..., Tensor]] = {
-    "all zero": lambda x, _: torch.zeros_like(x),
-    "no weight": lambda x, weight: right(x, torch.ones_like(weight)),
-    "another eps": lambda x, weight: right(x, weight, eps=1e-5),
-    "no eps": lambda x, weight: right(x, weight, eps=0.0),
-    "layer norm": lambda x, weight: torch.nn.functional.layer_norm(x, x.shape[-1:], weight, None, 1e-6),
-    "sum for mean": lambda x, weight: right(x, weight) / x.shape[-1] ** 0.5,
-    "the last column": lambda x, weight: torch.cat(
-        (right(x, weight)[..., :-1], torch.zeros_like(x[..., -1:])), -1
+    "all zero": lambda x, *_: torch.zeros_like(x),
+    "no weight": lambda x, weight, _, eps: right(x, torch.ones_like(weight), eps=eps),
+    "Qwen's eps always": lambda x, weight, *_: right(x, weight, eps=1e-6),
+    "Llama's eps always": lambda x, weight, *_: right(x, weight, eps=1e-5),
+    "no eps": lambda x, weight, *_: right(x, weight, eps=0.0),
+    "layer norm": lambda x, weight, _, eps: torch.nn.functional.layer_norm(
+        x, x.shape[-1:], weight, None, eps
+    ),
+    "sum for mean": lambda x, *rest: right(x, *rest) / x.shape[-1] ** 0.5,
+    "the last column": lambda x, *rest: torch.cat(
+        (right(x, *rest)[..., :-1], torch.zeros_like(x[..., -1:])), -1
     ),
 }
 
@@ -130,12 +133,13 @@ def test_a_wrong_norm_is_incorrect(rms_norm: Operator, wrong: str, dtype: str) -
 @pytest.mark.parametrize(
     "wrong",
     [
-        lambda x, weight, residual: right(x, weight),
-        lambda x, weight, residual: (right(x, weight), x + residual),
-        lambda x, weight, residual: (right(x + residual, weight), residual.clone()),
-        lambda x, weight, residual: tuple(torch.zeros_like(x) for _ in range(2)),
+        lambda x, weight, _, eps: right(x, weight, eps=eps),
+        lambda x, weight, residual, eps: (right(x, weight, eps=eps), x + residual),
+        lambda x, weight, residual, eps: (right(x + residual, weight, eps=eps), residual.clone()),
+        lambda x, weight, residual, _: right(x, weight, residual, 1e-6),
+        lambda x, *_: tuple(torch.zeros_like(x) for _ in range(2)),
     ],
-    ids=["one output", "the residual left out", "the old residual", "all zero"],
+    ids=["one output", "the residual left out", "the old residual", "Qwen's eps always", "all zero"],
 )
 def test_a_wrong_sum_is_incorrect(rms_norm: Operator, wrong: Callable[..., Any]) -> None:
     assert not judge(rms_norm, "RMSNorm with residual", "bfloat16", wrong).ok
@@ -143,8 +147,9 @@ def test_a_wrong_sum_is_incorrect(rms_norm: Operator, wrong: Callable[..., Any])
 
 def test_bytes_and_operations_are_counted_from_the_tensors(rms_norm: Operator) -> None:
     def work(group: str) -> tuple[int, int, int]:
-        inputs = rms_norm.inputs(smoke_workload(rms_norm, group, "bfloat16"), "cpu", 0)
-        counted = rms_norm.work(inputs, right(*inputs))
+        workload = smoke_workload(rms_norm, group, "bfloat16")
+        inputs = rms_norm.inputs(workload, "cpu", 0)
+        counted = rms_norm.for_workload(workload).work(inputs, right(*inputs))
         return counted.bytes_read, counted.bytes_written, counted.flops
 
     numbers = 2 * 32 * 256
@@ -183,7 +188,7 @@ def test_layouts_do_not_exceed_torch_compile_s_limit(rms_norm: Operator) -> None
         inputs = rms_norm.inputs(smaller, "cpu", 0)
         met = [rms_norm.inputs(workload, "cpu", 0), inputs]
         met += [case for _, case in rms_norm.edge_cases(smaller, inputs)]
-        layouts = {tuple((x.shape, x.stride()) for x in case) for case in met}
+        layouts = {tuple((x.shape, x.stride()) if isinstance(x, Tensor) else x for x in case) for case in met}
         # The workload itself and the smaller one are the same here.
         assert len(layouts) + 1 <= torch._dynamo.config.recompile_limit
 
