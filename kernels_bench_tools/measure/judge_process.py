@@ -51,6 +51,8 @@ class _Judge:
         with suppress(Exception):  # is told to the cell
             find_operator(job.context.operator.rpartition("/")[2], job.context.operators)
         self.answer(Written())  # only now the cell starts, which could edit operators
+        with suppress(Exception):  # is told to the cell
+            self._session(job.device)  # while the cell's script imports
         states: list[TaskState] = []
         number, done_before = 0, -1
         while True:
@@ -109,6 +111,7 @@ class _Judge:
             clocks = self._stack.enter_context(ClockSampler(gpu_uuid(device)))
             self._sessions[device] = BenchmarkSession(device=device, clocks=clocks, separate=True)
             start_autograd(device)
+            measure_sentinels_of(device, self._sessions[device].reference)  # starts the profiler
             gc.freeze()  # torch alone is a million objects
         return self._sessions[device]
 

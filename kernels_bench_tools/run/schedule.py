@@ -46,6 +46,11 @@ SHOW_SHARE = 0.1
 """The largest share of a build's time that they take."""
 
 
+def is_baseline(graph: Graph, name: CellName) -> bool:
+    """Return whether a cell is a baseline's, which runs last: a run shows the figures of what is compared first."""
+    return graph.nodes[name].notebook.front.baseline
+
+
 class ReadyQueue:
     """Those of ``cells`` that can start, the one first that took the longest in earlier builds; baselines are the last.
 
@@ -57,8 +62,7 @@ class ReadyQueue:
         position = {name: number for number, name in enumerate(cells)}
         needs = {name: [need for need in graph.nodes[name].needs if need in position] for name in cells}
         mean = sum(seconds.values()) / (len(seconds) or 1)
-        # A run shows the figures of what is compared first.
-        last = {name: graph.nodes[name].notebook.front.baseline for name in cells}
+        last = {name: is_baseline(graph, name) for name in cells}
         self._priority = {name: (last[name], -seconds.get(name, mean), position[name]) for name in cells}
         self._sorter = TopologicalSorter(needs)
         self._sorter.prepare()
@@ -251,7 +255,8 @@ class Execution:
             if group is None:
                 break
             # By name, not by duration: the order in a session is the same in every build.
-            names = sorted(name for name in ready if self._group(name) == group)
+            members = [name for name in ready if self._group(name) == group]
+            names = sorted(members, key=lambda name: (is_baseline(self.graph, name), name))
             session = Session(
                 nodes=[self.graph.nodes[name] for name in names],
                 processes=self.process_count,
