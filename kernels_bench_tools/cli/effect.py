@@ -181,8 +181,8 @@ def _notes(rows: list[EffectRow]) -> str:
     effect = rows[0].effect
     missing = f"; not {', '.join(effect.missing)}" if effect.missing else ""
     lines = [f"{effect.called} of {plural(effect.replaced, 'instance')} replaced and called{missing}"]
-    noise = max((row.noise for row in rows if row.effect.level == MODEL_LEVEL), default=0.0)
-    lines.append(f"noise: two samples of the model without it differ by up to {noise:.1%}")
+    noise = [f"{row.noise:.1%} ({row.effect.module})" for row in rows if row.effect.level == MODEL_LEVEL]
+    lines.append(f"noise: two samples of the model without it differ by up to {', '.join(noise)}")
     for row in rows:
         if row.agreement:
             lines.append(
