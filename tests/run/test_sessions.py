@@ -59,6 +59,15 @@ def test_processes_alternate_and_every_other_round_is_reversed(workspace):
     ]
 
 
+def test_the_baseline_is_the_last_of_its_session(workspace):
+    workspace.cell(X, WRITE + "write()", MEASURING, front="baseline: true")
+    workspace.cell(Y, WRITE + "write()", MEASURING)
+
+    recorder = workspace.build(processes=1)
+
+    assert [name for name, _ in recorder.processes] == [f"{Y}:a", f"{X}:a"]
+
+
 def test_each_process_is_fresh_and_records_are_in_the_order_of_processes(workspace):
     code = WRITE + "write(tags={'seen': f'{process} of {processes}, {sorted(os.listdir())}'})\n"
     code += "pathlib.Path(os.environ['HOME'], 'mark').touch(exist_ok=False)"
