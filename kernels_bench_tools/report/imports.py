@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -43,6 +44,13 @@ def direct_imports(imports: ImportGraph, modules: Mapping[str, Module]) -> dict[
         )
         for name, module in modules.items()
     }
+
+
+@cache
+def imports_of_models() -> Mapping[Module, Sequence[Module]]:
+    """Return the modules that each module of the models imports itself."""
+    # Read once: the threads that grimp starts do not exist in forked processes, which would wait for them forever.
+    return direct_imports(*read_imports())
 
 
 def _modules(imports: ImportGraph) -> Iterator[tuple[str, Module]]:

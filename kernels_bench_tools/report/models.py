@@ -12,7 +12,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from kernels_bench_tools.report.imports import Module, direct_imports, read_imports
+from kernels_bench_tools.report.imports import Module, imports_of_models
 from kernels_bench_tools.report.operators import OperatorReport
 from kernels_bench_tools.schema.device import Device
 from kernels_bench_tools.schema.model import (
@@ -271,7 +271,7 @@ class Models:
     @cached_property
     def imports(self) -> Mapping[Module, Sequence[Module]]:
         """The modules that each module of the models imports."""
-        return direct_imports(*read_imports())
+        return imports_of_models()
 
     def used_by(self, operator: OperatorReport) -> list[tuple[ModelReport, list[tuple[str, Call]]]]:
         """Return the models that call the kernel of an operator, each with the phases and calls on one GPU."""
