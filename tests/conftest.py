@@ -343,7 +343,7 @@ def make_build(root: Path) -> BuildRun:
     index = (ROOT / "index.md").read_text(encoding="utf-8").split("---\n", 2)[2]
     (root / "docs").mkdir(parents=True, exist_ok=True)
     (root / "docs/measuring.md").touch()  # the front page links to it
-    index = re.sub(r"## Suites\n.*?(?=## )", "", index, flags=re.DOTALL)  # the sample has none
+    index = re.sub(r"## (Models|Suites)\n.*?(?=## )", "", index, flags=re.DOTALL)  # the sample has none
     statuses = {
         "torch_layer_norm": Status.OK,
         "triton_layer_norm": Status.OK,
