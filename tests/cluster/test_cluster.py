@@ -58,7 +58,7 @@ def cluster(caches):
                 threads_per_worker=2,
                 resources={"device": 1},
                 memory_limit=0,
-                dashboard_address=None,
+                dashboard_address=":0",  # other tests run at the same time
                 silence_logs=logging.CRITICAL,
             ) as cluster,
         ):
