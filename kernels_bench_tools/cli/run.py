@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import PurePosixPath
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import typer
 
@@ -20,12 +20,23 @@ from kernels_bench_tools.cli.output import (
 )
 from kernels_bench_tools.cli.tables import comparison_table, count_processes, processes_suffix, table_console
 from kernels_bench_tools.cluster import cluster_executor
-from kernels_bench_tools.notebooks.document import read_notebook
+from kernels_bench_tools.notebooks.document import Notebook, read_notebook
 from kernels_bench_tools.notebooks.project import Project, find_project_of, operators
 from kernels_bench_tools.run.build import BuildOptions
-from kernels_bench_tools.schema.build import IMPLEMENTATIONS, BuildRun, CellRun, NotebookRun, operator_of
-from kernels_bench_tools.schema.record import Record
-from kernels_bench_tools.schema.record_io import cell_owner
+from kernels_bench_tools.schema.build import (
+    IMPLEMENTATIONS,
+    RESULTS,
+    BuildRun,
+    CellRun,
+    NotebookRun,
+    code_digest,
+    operator_of,
+)
+from kernels_bench_tools.schema.device import Device, current_device
+from kernels_bench_tools.schema.record import Record, Status
+from kernels_bench_tools.schema.record_io import cell_owner, ignore, read_committed
+from kernels_bench_tools.schema.summary import FEWEST_PROCESSES
+from kernels_bench_tools.summarize.compare import same_conditions
 from kernels_bench_tools.summarize.export import text_table
 from kernels_bench_tools.summarize.rows import Comparison, Source, compare_records, whole_record
 from kernels_bench_tools.summarize.summary import summarize
@@ -55,7 +66,8 @@ def run_notebook(
     For an operator, print the ranking of its implementations and the results of each workload.
 
     Nothing is published. Cells measure in one process unless --processes is given; `kbt build` uses several.
-    Results of an earlier build are reused. Exit codes are those of `kbt build`.
+    Results of an earlier build are reused. On a GPU the baseline is not run if it has committed records that were measured
+    in three processes on a device that was as fast, by the reference kernels in both. Exit codes are those of `kbt build`.
     """
     project = find_project_of([notebook])
     # A cell may be named after the path; `rpartition` would cut a path that contains a colon.
@@ -76,14 +88,24 @@ def run_notebook(
         quick=True,
     )
     shown = names if len(names) == 1 else ()
-    result = run_cells(project, [*targets, *sorted(baselines)], options, verbose=verbose, figures_of=shown)
-    found = [
-        _CellResult(project, result, baselines_of[entry.path], entry, cell)
-        for entry in result.notebooks
-        if entry.path in names
-        for cell in entry.cells
-        if cell.status is not None and cell_id in {"", cell.id}
-    ]
+    # A cluster's device is not known before its cells ran.
+    known = {} if cluster else committed_baselines(project, baselines, current_device())
+
+    def run(options: BuildOptions) -> tuple[BuildRun, list[_CellResult]]:
+        to_run = [*targets, *sorted(baselines - known.keys())]
+        result = run_cells(project, to_run, options, verbose=verbose, figures_of=shown)
+        return result, [
+            _CellResult(project, result, baselines_of[entry.path], known, entry, cell)
+            for entry in result.notebooks
+            if entry.path in names
+            for cell in entry.cells
+            if cell.status is not None and cell_id in {"", cell.id}
+        ]
+
+    result, found = run(options)
+    if known and not all(can_compare(one.records, known.values()) for one in found):
+        known = {}
+        result, found = run(replace(options, rerun=False))
     if json:
         print_json([one.as_data() for one in found])
     else:
@@ -112,6 +134,41 @@ def _baselines_of(project: Project, name: str) -> list[str]:
     return [name] if name in found else found
 
 
+class _Baseline(NamedTuple):
+    title: str
+    records: list[Record]
+
+
+def committed_baselines(project: Project, baselines: Iterable[str], device: Device) -> dict[str, _Baseline]:
+    """Return the committed records of baselines on a GPU, by notebook; all or none, and none of code that was changed."""
+    found: dict[str, _Baseline] = {}
+    for name in baselines if device.kind == "cuda" else ():
+        operator = operator_of(name)
+        folder = project.root / operator / RESULTS / "records" / device.slug
+        path = folder / f"{PurePosixPath(name).stem}.jsonl"
+        records = read_committed(path, operator, "", ignore) if path.exists() else []
+        notebook = read_notebook(project, project.root / name)
+        digests = {code_digest(cell.code) for cell in notebook.cells}
+        if not records or {record.provenance.code_digest for record in records} - digests:
+            return {}
+        found[name] = _Baseline(f"{_title_of(notebook)} (committed records)", records)
+    return found
+
+
+def can_compare(candidate: Sequence[Record], baselines: Iterable[_Baseline]) -> bool:
+    """Return whether for each of a candidate's results there is a baseline's of a device that was as fast."""
+    measured = [record for one in baselines for record in one.records if record.outcome is Status.OK]
+    for workload in {record.workload for record in candidate}:
+        ours = [record for record in candidate if record.workload == workload]
+        first = ours[0]
+        theirs = [
+            record for record in measured if record.wl == first.wl and record.env.torch == first.env.torch
+        ]
+        if len(theirs) < FEWEST_PROCESSES or not same_conditions(ours, theirs):
+            return False
+    return True
+
+
 @dataclass
 class _CellResult:
     """A cell that was run, with what it is compared with."""
@@ -119,6 +176,8 @@ class _CellResult:
     project: Project
     result: BuildRun
     baselines: Sequence[str]
+    committed: Mapping[str, _Baseline]
+    """Baselines that were not run."""
     entry: NotebookRun
     cell: CellRun
 
@@ -136,16 +195,22 @@ class _CellResult:
     def comparisons(self) -> tuple[str, list[Comparison]]:
         """Return the baselines' titles and a row for each workload."""
         workloads = {record.workload for record in self.records}
-        titles, theirs = [], []
+        measured = [record.wl for record in self.records]
+        found = {
+            path: _Baseline(known.title, [record for record in known.records if record.wl in measured])
+            for path, known in self.committed.items()
+        }
         for other in self.result.notebooks:
-            if other.path not in self.baselines:
-                continue
-            owner = cell_owner(other.path, self.result.device)
-            found = [record for run in other.cells for record in cell_records(self.project, run, owner)]
+            if other.path in self.baselines:
+                owner = cell_owner(other.path, self.result.device)
+                records = [record for run in other.cells for record in cell_records(self.project, run, owner)]
+                found[other.path] = _Baseline(_title_of(other), records)
+        titles, theirs = [], []
+        for one in found.values():
             # A failed cell's record without a workload applies to all of them.
-            if len(self.baselines) == 1 or workloads & {"", *(one.workload for one in found)}:
-                titles.append(_title_of(other))
-                theirs += found
+            if len(self.baselines) == 1 or workloads & {"", *(record.workload for record in one.records)}:
+                titles.append(one.title)
+                theirs += one.records
         return " or ".join(titles), compare_records(self.records, theirs)
 
     def as_data(self) -> dict[str, Any]:
@@ -203,5 +268,5 @@ def _print_comparison(one: _CellResult) -> None:
         console.print(f"log: {one.cell.stderr}", markup=False)
 
 
-def _title_of(notebook: NotebookRun) -> str:
+def _title_of(notebook: NotebookRun | Notebook) -> str:
     return notebook.front.title or title_from_name(PurePosixPath(notebook.path).stem)

@@ -60,7 +60,7 @@ def compare(candidate: Sequence[Record], baseline: Sequence[Record]) -> Speedup:
         return Speedup(value=1.0, low=1.0, high=1.0, verdict=Verdict.BASELINE)
     if len(_quantities(records)) > 1:
         return Speedup(value=theirs.value / ours.value, verdict=Verdict.AMBIGUOUS)
-    if not _same_conditions(candidate, baseline):
+    if not same_conditions(candidate, baseline):
         return _of_two_runs(ratio_of(theirs, ours), records)
     paired = len(candidate) > 1 and _numbers(candidate) == _numbers(baseline)
     ratio = ratio_interval(_groups(baseline), _groups(candidate)) if paired else ratio_of(theirs, ours)
@@ -85,7 +85,7 @@ def _comparable(record: Record) -> bool:
     return record.outcome is Status.OK and not is_disturbed(record)
 
 
-def _same_conditions(candidate: Sequence[Record], baseline: Sequence[Record]) -> bool:
+def same_conditions(candidate: Sequence[Record], baseline: Sequence[Record]) -> bool:
     """Return whether the device was equally fast for both, as far as their records show."""
     ours, theirs = _readings(candidate), _readings(baseline)
     on_cpu = _on_cpu(candidate)

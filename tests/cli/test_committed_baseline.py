@@ -1,0 +1,76 @@
+"""When ``kbt run`` compares with committed records instead of running the baseline."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from kernels_bench_tools.cli.run import can_compare, committed_baselines
+from kernels_bench_tools.notebooks.project import Project, find_project_of
+from kernels_bench_tools.schema.device import Device
+from kernels_bench_tools.schema.record import Record
+from kernels_bench_tools.schema.record_io import read_committed
+
+ROOT = Path(__file__).parents[2]
+BASELINE = "layer_norm/impls/torch_layer_norm.md"
+H200 = Device(kind="cuda", name="NVIDIA H200", slug="nvidia-h200")
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Project:
+    """A copy of layer_norm, with its records of an H200."""
+    shutil.copy(ROOT / "pyproject.toml", tmp_path)
+    shutil.copytree(ROOT / "layer_norm", tmp_path / "layer_norm")
+    return find_project_of([str(tmp_path)])
+
+
+def candidate(project: Project) -> list[Record]:
+    path = project.root / "layer_norm/results/records/nvidia-h200/triton_layer_norm.jsonl"
+    return [record for record in read_committed(path, "layer_norm") if record.wl["set"] == "large"]
+
+
+def is_compared(project: Project, records: Sequence[Record]) -> bool:
+    return can_compare(records, committed_baselines(project, [BASELINE], H200).values())
+
+
+def test_the_baseline_is_not_run_where_its_records_are_of_a_device_that_was_as_fast(project: Project) -> None:
+    assert is_compared(project, candidate(project))
+
+
+def test_the_baseline_is_run_where_the_device_is_slower_now(project: Project) -> None:
+    slower = [
+        replace(
+            record,
+            sentinels={name: [1.1 * time for time in times] for name, times in record.sentinels.items()},
+        )
+        for record in candidate(project)
+    ]
+    assert not is_compared(project, slower)
+
+
+def test_the_baseline_is_run_with_another_version_of_torch(project: Project) -> None:
+    records = [replace(record, env=replace(record.env, torch="2.0.0")) for record in candidate(project)]
+    assert not is_compared(project, records)
+
+
+def test_the_baseline_is_run_for_a_workload_of_another_size(project: Project) -> None:
+    other = [replace(record, wl={**record.wl, "hidden_dim": 1000}) for record in candidate(project)]
+    assert not is_compared(project, other)
+
+
+def test_the_baseline_is_run_after_its_code_was_changed(project: Project) -> None:
+    path = project.root / BASELINE
+    path.write_text(path.read_text().replace("import torch\n", "import torch\n\nchanged = True\n", 1))
+    assert committed_baselines(project, [BASELINE], H200) == {}
+
+
+def test_the_baseline_is_run_on_another_device_and_on_a_cpu(project: Project) -> None:
+    other = replace(H200, slug="nvidia-h100")
+    assert committed_baselines(project, [BASELINE], other) == {}
+    processors = project.root / "layer_norm/results/records"
+    for folder in processors.glob("amd-*"):
+        assert committed_baselines(project, [BASELINE], Device(kind="cpu", name="", slug=folder.name)) == {}
