@@ -152,13 +152,13 @@ class Operator:
     layouts: Mapping[str, Mapping[str, Mapping[str, Any]]] = field(default_factory=dict)
     """Other layouts that models use, by name: group to the fields above that have other values. Groups that are not
     named have no workloads in the layout."""
-    precisions: Mapping[str, Callable[[Inputs], Inputs]] = field(default_factory=dict)
-    """Precisions below the inputs' that an implementation may declare, by name: round float64 inputs as it does."""
+    precisions: Mapping[str, Callable[..., Outputs]] = field(default_factory=dict)
+    """Precisions below the inputs' that an implementation may declare, by name: the reference, rounded where it rounds."""
     variants: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     """Group to the fields above that have other values for its workloads."""
     in_place: bool = False
     """Whether the implementation may overwrite inputs that are no parameters, and return them; see :meth:`adapted`."""
-    rounded: Callable[[Inputs], Inputs] | None = None
+    rounded: Callable[..., Outputs] | None = None
     """The declared one of ``precisions``."""
     declared: tuple[Flag, ...] = ()
     """What the implementation declares."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -33,11 +33,15 @@ def reference(q: Tensor, k: Tensor, v: Tensor, causal: bool) -> Tensor:
     ``q`` is (batch, seq_len, heads, head_dim), ``k`` and ``v`` (batch, kv_len, kv_heads, head_dim); query head h uses
     key head ``h // (heads // kv_heads)``. Causal: query i attends to keys up to ``i + kv_len - seq_len`` only.
     """
+    return torch.einsum("bhij,bjhd->bihd", _scores(q, k, causal).softmax(-1), _for_each_head(v, q))
+
+
+def _scores(q: Tensor, k: Tensor, causal: bool) -> Tensor:
     scores = torch.einsum("bihd,bjhd->bhij", q, _for_each_head(k, q)) * q.shape[-1] ** -0.5
     if causal:
         seen = torch.ones(scores.shape[-2:], dtype=torch.bool, device=q.device)
         scores = scores.masked_fill(~seen.tril(k.shape[1] - q.shape[1]), float("-inf"))
-    return torch.einsum("bhij,bjhd->bihd", scores.softmax(-1), _for_each_head(v, q))
+    return scores
 
 
 def torch_attention(q: Tensor, k: Tensor, v: Tensor, causal: bool) -> Tensor:
@@ -119,20 +123,28 @@ def shorter(workload: Workload) -> Workload:
     return helpers.with_axes(workload, **lengths, batch=1)
 
 
-def int8_scores(inputs: Inputs) -> Inputs:
-    """Round queries and keys to 8-bit integers with a scale for each head."""
-    return *(_rounded(value, 127, torch.int8) for value in inputs[:2]), *inputs[2:]
+def with_int8_scores(q: Tensor, k: Tensor, v: Tensor, causal: bool) -> Tensor:
+    """Compute :func:`reference` from queries and keys rounded to 8-bit integers with a scale for each head."""
+    q, k = (_rounded(value, 127, torch.round) for value in (q, k))
+    return reference(q, k, v, causal)
 
 
-def fp8_inputs(inputs: Inputs) -> Inputs:
-    """Round queries, keys and values to FP8 (e4m3) with a scale for each head."""
-    return *(_rounded(value, 448, torch.float8_e4m3fn) for value in inputs[:3]), *inputs[3:]
+def with_fp8_products(q: Tensor, k: Tensor, v: Tensor, causal: bool) -> Tensor:
+    """Compute :func:`reference` with all factors rounded to FP8 (e4m3): inputs with a scale for each head, and weights."""
+    q, k, v = (_rounded(value, 448, _to_fp8) for value in (q, k, v))
+    scores = _scores(q, k, causal)
+    weights = (scores - scores.amax(-1, keepdim=True)).exp()
+    products = torch.einsum("bhij,bjhd->bihd", _to_fp8(448 * weights) / 448, _for_each_head(v, q))
+    return products / weights.sum(-1).transpose(1, 2)[..., None]
 
 
-def _rounded(x: Tensor, largest: int, dtype: torch.dtype) -> Tensor:
+def _rounded(x: Tensor, largest: int, rounding: Callable[[Tensor], Tensor]) -> Tensor:
     step = x.abs().amax((1, 3), keepdim=True).clamp(min=torch.finfo(torch.float32).tiny) / largest
-    scaled = x / step
-    return (scaled if dtype.is_floating_point else scaled.round()).to(dtype).to(x.dtype) * step
+    return rounding(x / step) * step
+
+
+def _to_fp8(x: Tensor) -> Tensor:
+    return x.to(torch.float8_e4m3fn).to(x.dtype)
 
 
 def _for_each_head(keys: Tensor, q: Tensor) -> Tensor:
@@ -237,7 +249,7 @@ OPERATOR = Operator(
     tolerance=tolerance,
     baseline=torch_attention,
     smaller=shorter,
-    precisions={"int8": int8_scores, "fp8": fp8_inputs},
+    precisions={"int8": with_int8_scores, "fp8": with_fp8_products},
     gradients=(0, 1, 2),
     gradient_slices=gradient_slices,
     backward_flops=2.5,  # recomputed scores, three products for the gradients, one for the weights

@@ -188,6 +188,26 @@ def test_a_declared_lower_precision_is_approximate_and_not_incorrect() -> None:
     assert smoke("flash_attn", int8_attention).status is Status.INCORRECT
 
 
+def fp8_attention(q: Tensor, k: Tensor, v: Tensor, causal: bool) -> Tensor:
+    """Round the weights of all keys of a query to FP8 before they are divided by their sum."""
+    group = q.shape[2] // k.shape[2]
+    query, keys, values = (value.transpose(1, 2).float() for value in (q, k, v))
+    keys, values = (value.repeat_interleave(group, 1) for value in (keys, values))
+    scores = query @ keys.transpose(-1, -2) * q.shape[-1] ** -0.5
+    if causal:
+        hidden = torch.ones(scores.shape[-2:], dtype=torch.bool).triu(1 + k.shape[1] - q.shape[1])
+        scores = scores.masked_fill(hidden, float("-inf"))
+    weights = (scores - scores.amax(-1, keepdim=True)).exp()
+    coarse = (448 * weights).to(torch.float8_e4m3fn).float() / 448
+    return (coarse @ values / weights.sum(-1, keepdim=True)).to(q.dtype).transpose(1, 2)
+
+
+def test_weights_in_fp8_are_within_the_error_of_fp8_and_not_of_the_inputs() -> None:
+    declared = smoke("flash_attn", fp8_attention, precision="fp8")
+    assert declared.status is Status.OK, declared.err
+    assert smoke("flash_attn", fp8_attention).status is Status.INCORRECT
+
+
 def zero_after_the_first_half(q: Tensor, k: Tensor, v: Tensor, causal: bool) -> Tensor:
     found = int8_attention(q, k, v, causal)
     found[:, found.shape[1] // 2 :] = 0

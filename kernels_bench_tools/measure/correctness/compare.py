@@ -28,7 +28,7 @@ HARD_CAP = 16.0
 ROUNDING_LIKE = 0.1
 """Errors up to this share of the largest value count as lost digits, larger ones as wrong values."""
 APPROXIMATE = 8.0
-"""Allowed error of a declared lower precision, as a multiple of the mean error that rounding the inputs to it causes:
+"""Allowed error of a declared lower precision, as a multiple of the mean error that rounding to it causes:
 errors of millions of sums of many rounded products reach 5.5 times their mean."""
 _FLOOR = 0.125
 """Mean errors below this many eps never count as imprecise: half of the mean error of perfect rounding."""
@@ -258,12 +258,12 @@ def _expected(operator: Operator, inputs: Inputs, inputs_slice: Inputs) -> Itera
     """Yield the reference and the allowed errors of a slice, for each output.
 
     Inputs such as a row whose mean is far from 0 magnify rounding errors in float32. By how much is measured: the
-    reference is computed again with rounded inputs. So is what rounding to a declared lower precision causes.
+    reference is computed again with rounded inputs. So is what a declared lower precision causes.
     """
     exact = tuple(_in_float64(value) for value in inputs_slice)
     expected = tensors_of(operator.reference(*exact))
     moved = tensors_of(operator.reference(*(_rounded_once(value) for value in exact)))
-    rounded = tensors_of(operator.reference(*operator.rounded(exact))) if operator.rounded else expected
+    rounded = tensors_of(operator.rounded(*exact)) if operator.rounded else expected
     for kind, values, other, coarse in zip(operator.outputs, expected, moved, rounded, strict=True):
         slack: float | Tensor = SENSITIVITY * (other - values).abs().max().item() if values.numel() else 0.0
         if operator.rounded is not None:
@@ -273,7 +273,7 @@ def _expected(operator: Operator, inputs: Inputs, inputs_slice: Inputs) -> Itera
 
 
 def _error_of_rounding(values: Tensor, rounded: Tensor) -> Tensor:
-    """Return the error that rounded inputs allow in each row: relative to its values, that of the worst row."""
+    """Return the error that a lower precision allows in each row: relative to its values, that of the worst row."""
     if not values.numel():
         return values
     size, moved = (row.square().mean(-1, keepdim=True).sqrt() for row in (values, rounded - values))
