@@ -11,7 +11,7 @@ from kernels_bench_tools.errors import KbtError
 from kernels_bench_tools.notebooks.project import find_project_of, operators
 from kernels_bench_tools.notebooks.survey import html_advice, survey_project
 from kernels_bench_tools.notebooks.upgrade import harness_advice
-from kernels_bench_tools.schema.record_io import read_committed
+from kernels_bench_tools.schema.record_io import effect_files, read_committed, read_effects
 
 
 def check(paths: Paths = None, json: Json = False) -> int:
@@ -30,6 +30,9 @@ def check(paths: Paths = None, json: Json = False) -> int:
             continue
         for path in sorted(notebooks[0].parents[1].glob("results/records/*/*.jsonl")):
             read_committed(path, operator, project.relative(path), problems.append)
+    # They belong to several operators, so that only a check of all has them.
+    for path in [] if paths else effect_files(project.root):
+        read_effects(path, project.relative(path), problems.append)
     advice = survey.advice(names) + harness_advice(project, survey)
     prose = (
         (name, block) for name in names for block in survey.notebooks[name].blocks if isinstance(block, str)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
+from contextlib import redirect_stdout
 from itertools import groupby
 from pathlib import Path, PurePosixPath
 from typing import Annotated
@@ -13,7 +15,17 @@ from rich.table import Table
 
 from kernels_bench_tools.cli import options as opt
 from kernels_bench_tools.cli.build import run_cells
-from kernels_bench_tools.cli.output import cell_records, finish, plural, print_json, terminal_width
+from kernels_bench_tools.cli.output import (
+    cell_records,
+    few,
+    finish,
+    note,
+    plural,
+    print_json,
+    terminal_width,
+)
+from kernels_bench_tools.cli.progress import PlainProgress
+from kernels_bench_tools.cli.record import keep_records
 from kernels_bench_tools.cli.tables import new_table, table_console
 from kernels_bench_tools.cluster import cluster_executor
 from kernels_bench_tools.errors import ModelError
@@ -21,12 +33,14 @@ from kernels_bench_tools.notebooks.document import read_notebook
 from kernels_bench_tools.notebooks.header import split_header
 from kernels_bench_tools.notebooks.project import Project, find_project_of
 from kernels_bench_tools.run.build import DEFAULT_PROCESSES, BuildOptions
+from kernels_bench_tools.run.locks import project_lock
 from kernels_bench_tools.schema.build import IMPLEMENTATIONS, EffectRequest, OtherCell
+from kernels_bench_tools.schema.effect import EffectRow
 from kernels_bench_tools.schema.model import CONFIGS, find_model, phase_sizes
 from kernels_bench_tools.schema.outcome import reason_of
 from kernels_bench_tools.schema.record import Record
-from kernels_bench_tools.schema.record_io import cell_owner
-from kernels_bench_tools.summarize.effect import EffectRow, effect_rows
+from kernels_bench_tools.schema.record_io import cell_owner, effect_file
+from kernels_bench_tools.summarize.effect import effect_rows
 from kernels_bench_tools.summarize.metrics import speedup_with_interval
 from kernels_bench_tools.text import milliseconds, visible
 
@@ -74,6 +88,12 @@ def effect(
     rerun: opt.Rerun = False,
     cluster: opt.Cluster = "",
     memory_limit: opt.MemoryLimit = "",
+    record: Annotated[
+        bool,
+        typer.Option(
+            "--record", help="Keep the records in effects/DEVICE/MODEL/, which the report shows: commit them."
+        ),
+    ] = False,
     json: opt.Json = False,
 ) -> int:
     """Replace a kernel of a model by an implementation, and measure every level that this reaches.
@@ -81,6 +101,8 @@ def effect(
     The model has random weights. Single kernels (L1), the blocks (L2) and layers (L3) that call them, and the whole
     model (L4) are timed with and without the implementation, in turn, in each of three processes. The prediction is
     the time without it less what its calls save; the verdict compares the measured speed-up with it.
+
+    With --record, the phases that were measured replace those that were recorded before, and others are kept.
     """
     project = find_project_of(implementations)
     names = [
@@ -116,7 +138,25 @@ def effect(
             _print(path, request.model, result.device.name, effect_rows(records))
             for reason in {reason_of(one): None for one in records if one.effect is None}:
                 print(visible(f"{path}: {reason}"))
-    return finish(result, strict=False)
+    return _keep(project, request, list(found.values()), record) or finish(result, strict=False)
+
+
+def _keep(project: Project, request: EffectRequest, found: list[list[Record]], record: bool) -> int:
+    """Write the records of each notebook into its file, or say how to; return the exit code."""
+    others = [one.implementation for one in request.others]
+    files = {
+        effect_file(project.root, request.model, records[0], others): records
+        for records in found
+        # What this machine cannot run is no result.
+        if any(one.outcome.ran or one.outcome.failed for one in records)
+    }
+    if not files:
+        return 0
+    if not record:
+        note(f"--record keeps these results in {few([project.relative(file) for file in files])}")
+        return 0
+    with redirect_stdout(sys.stderr), project_lock(project, PlainProgress()):
+        return keep_records(project, files)
 
 
 def _measuring_cells(project: Project, name: str) -> Iterator[OtherCell]:
@@ -135,6 +175,11 @@ def _request(model: str, phase: str, layers: int) -> EffectRequest:
             "A config.json of the Hugging Face Hub, or the name of a model that `kbt list --model` knows"
         )
         raise ModelError(f"--model {model}", f"cannot be read ({error})", expected) from error
+    known = CONFIGS / f"{path.stem}.json"
+    if path != known and known.is_file() and msgspec.json.decode(known.read_bytes()) != config:
+        raise ModelError(
+            f"--model {model}", f"is another model than the {path.stem} that kbt knows", "", "Rename it"
+        )
     phases = [name.strip() for name in phase.split(",")]
     for name in phases:
         phase_sizes(name)

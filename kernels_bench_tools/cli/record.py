@@ -24,6 +24,7 @@ from kernels_bench_tools.schema.record import Record
 from kernels_bench_tools.schema.record_io import (
     Owner,
     cell_owner,
+    effect_file,
     is_linked,
     is_plain,
     read_records,
@@ -56,7 +57,7 @@ def record(
 
     Writes OPERATOR/results/records/DEVICE/IMPLEMENTATION.jsonl, with the rows of all processes. Only rows of
     workloads that were measured again are replaced. Rows that were measured before and are missing or failed now
-    are kept, unless --force is given.
+    are kept, unless --force is given. Those of `kbt effect` go to effects/DEVICE/MODEL/, and are replaced by phase.
     """
     project = find_project(Path.cwd())
     # A build would replace what is read, and of two commands that change a file one would lose its rows.
@@ -71,7 +72,17 @@ def _record(project: Project, paths: Sequence[Path], *, force: bool, full: bool)
         raise ProjectError(
             "record", "found no records", "Records of a build, or JSONL files", "Run `kbt build` first"
         )
+    return keep_records(project, destinations, force=force, full=full)
+
+
+def keep_records(
+    project: Project, destinations: Destination, *, force: bool = False, full: bool = False
+) -> int:
+    """Merge records into their files, print what is in them, and return the exit code; needs the project's lock."""
     unreadable = 0
+    for path in filter(is_linked, destinations):
+        what = "is a symbolic link, or in a folder that is one"
+        raise RecordError(str(path), what, "A file of this project", "Replace the link by what it names")
     for path, records in sorted(destinations.items()):
         remove_unfinished(path)
         try:
@@ -87,9 +98,10 @@ def _record(project: Project, paths: Sequence[Path], *, force: bool, full: bool)
             print(f"kept {project.relative(path)}: no workload was measured again (--force replaces it)")
             continue
         write_records(path, kept + (taken if full else thin_records(taken)))
-        named = {entry.workload for entry in taken} - {""} or {""}
-        measured = f"{len(_measured(taken))} of {len(named)} workloads measured{processes_suffix(taken)}"
-        others = len({entry.workload for entry in kept})
+        named = {_part(entry) for entry in taken} - {""} or {""}
+        what = "phases" if any(entry.effect for entry in taken) else "workloads"
+        measured = f"{len(_measured(taken))} of {len(named)} {what} measured{processes_suffix(taken)}"
+        others = len({_part(entry) for entry in kept})
         print(f"{project.relative(path)}: {measured}{f', {others} kept' if others else ''}")
     return unreadable
 
@@ -146,11 +158,8 @@ def _destinations(project: Project, sources: Iterable[SourceFile]) -> Destinatio
                 )
             folder = folders[entry.op] / "results" / "records" / entry.device.slug
             path = folder / f"{entry.impl}.jsonl"
-            if is_linked(path):
-                what = "is a symbolic link, or in a folder that is one"
-                raise RecordError(
-                    str(path), what, "A file of this project", "Replace the link by what it names"
-                )
+            if entry.effect:
+                path = effect_file(project.root, entry.effect.model, entry, entry.effect.others)
             found[path].append(entry)
     return found
 
@@ -158,15 +167,15 @@ def _destinations(project: Project, sources: Iterable[SourceFile]) -> Destinatio
 def _merged(before: list[Record], now: list[Record]) -> tuple[list[Record], list[Record]]:
     """Return the earlier rows that are kept, and the new rows that are added."""
     earlier, again = _measured(before), _measured(now)
-    named = {entry.workload for entry in now}
+    named = {_part(entry) for entry in now}
     kept = [
         entry
         for entry in before
-        if entry.workload not in again and (entry.workload in earlier or entry.workload not in named | {""})
+        if _part(entry) not in again and (_part(entry) in earlier or _part(entry) not in named | {""})
     ]
     # A failure is recorded only for a workload that was never measured.
     failures = named - again - earlier - ({""} if earlier else set())
-    return kept, [entry for entry in now if entry.workload in again | failures]
+    return kept, [entry for entry in now if _part(entry) in again | failures]
 
 
 def _counted(before: Iterable[Record], now: Sequence[Record]) -> list[Record]:
@@ -188,5 +197,10 @@ def _counted(before: Iterable[Record], now: Sequence[Record]) -> list[Record]:
 
 
 def _measured(records: Iterable[Record]) -> set[str]:
-    """Return the workloads that ran."""
-    return {entry.workload for entry in records if entry.outcome.ran}
+    """Return the workloads, or phases, that ran."""
+    return {_part(entry) for entry in records if entry.outcome.ran}
+
+
+def _part(record: Record) -> str:
+    """Return what is replaced as a whole: the phase of an effect, else the workload."""
+    return record.effect.phase if record.effect else record.workload

@@ -448,6 +448,8 @@ class Effect(msgspec.Struct, kw_only=True, omit_defaults=True):
     model: str
     phase: str
     """Such as ``decode-32``."""
+    layers: int = 0
+    """Layers that were measured, if not all of the model."""
     others: list[str] = msgspec.field(default_factory=list)
     """Other implementations that replaced kernels at the same time, as ``operator/implementation``."""
     level: int

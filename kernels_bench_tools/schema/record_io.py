@@ -24,6 +24,7 @@ from kernels_bench_tools.schema.device import Device, cpu_device
 from kernels_bench_tools.schema.record import (
     SCHEMA,
     Environment,
+    Latency,
     Milliseconds,
     Provenance,
     Record,
@@ -51,6 +52,8 @@ NAME_TAG = "impl"
 """Tag of a record of another harness with its own name of the implementation."""
 _MIN_SAMPLES, _MAX_SAMPLES = 8, 20
 """Samples of a committed record: one fewer for each kernel that a call launches."""
+EFFECTS = "effects"
+"""Folder of a project with the records of ``kbt effect``."""
 
 
 class RecordHead(msgspec.Struct, kw_only=True):
@@ -82,18 +85,18 @@ class Owner(NamedTuple):
 
     Records of other harnesses, which name implementations as they like and no CPU, are given the cell's.
     """
+    model: str = ""
+    """Of a file of :data:`EFFECTS`, whose implementation is then an :func:`effect_name`; empty for other files."""
 
     def difference(self, record: Record) -> str:
         """Return how a record differs; empty if it does not."""
+        if self.model and record.effect is None and record.outcome.ran:
+            return "is not of `kbt effect`"
+        if record.effect is not None and not self.model and self.device is None:
+            return f"is of `kbt effect`, whose records are in {EFFECTS}/"
         device = device_of(record)
         for what, found, expected in (
-            # Records have the last part of the operator's id, or all of it.
-            ("operator", record.op.rpartition("/")[2], [self.operator.rpartition("/")[2]]),
-            (
-                "implementation",
-                "" if self.device and not record.schema else record.impl,
-                [self.implementation],
-            ),
+            *self._names(record),
             # Files of kernels-benchmarks do not name a CPU.
             ("device", device.slug if record.device or device.name != "CPU" else "", self.devices),
         ):
@@ -101,6 +104,34 @@ class Owner(NamedTuple):
             if found and not {found, found.partition("-mig-")[0], ""} & {*expected}:
                 return f"is of the {what} {found!r}, not of {' or '.join(map(repr, expected))}"
         return ""
+
+    def _names(self, record: Record) -> list[tuple[str, str, list[str]]]:
+        """Return what a record names, and what it has to name."""
+        if self.model:
+            effect = record.effect
+            name = effect_name(record, effect.others if effect else ())
+            # A failure does not name those that were replaced together with it.
+            if effect is None and self.implementation.startswith(f"{name}+"):
+                name = self.implementation
+            return [
+                ("implementation", name, [self.implementation]),
+                ("model", effect.model if effect else "", [self.model]),
+            ]
+        return [
+            # Records have the last part of the operator's id, or all of it.
+            ("operator", record.op.rpartition("/")[2], [self.operator.rpartition("/")[2]]),
+            (
+                "implementation",
+                "" if self.device and not record.schema else record.impl,
+                [self.implementation],
+            ),
+        ]
+
+
+def effect_name(record: Record, others: Iterable[str]) -> str:
+    """Return the name of a file of :data:`EFFECTS`: ``OPERATOR--IMPLEMENTATION``, and those of ``others`` after ``+``."""
+    names = [f"{record.op}/{record.impl}", *others]
+    return "+".join("--".join(name.split("/")[-2:]) for name in names)
 
 
 def cell_owner(notebook: str, device: Device) -> Owner:
@@ -233,6 +264,24 @@ def read_committed(
     return read_records(path, where, on_problem, Owner(operator, path.stem, [path.parent.name]))
 
 
+def effect_file(root: Path, model: str, record: Record, others: Iterable[str]) -> Path:
+    """Return the file of a project for a record of ``kbt effect``, whose device is known."""
+    return root / EFFECTS / device_of(record).slug / model / f"{effect_name(record, others)}.jsonl"
+
+
+def read_effects(
+    path: Path, where: str = "", on_problem: Callable[[RecordError], None] | None = None
+) -> list[Record]:
+    """Return the records of ``effects/DEVICE/MODEL/NAME.jsonl``, held to the path; see :func:`read_records`."""
+    owner = Owner("", path.stem, [path.parents[1].name], model=path.parent.name)
+    return read_records(path, where, on_problem, owner)
+
+
+def effect_files(root: Path) -> list[Path]:
+    """Return the files of a project that :func:`read_effects` reads."""
+    return sorted((root / EFFECTS).glob("*/*/*.jsonl"))
+
+
 def is_committed(path: Path) -> bool:
     """Return whether a file of records is one of ``records/DEVICE/IMPLEMENTATION.jsonl``."""
     return path.parent.parent.name == "records"
@@ -240,7 +289,8 @@ def is_committed(path: Path) -> bool:
 
 def is_linked(path: Path) -> bool:
     """Return whether a file of records is a symbolic link, or one of the folders that it is committed in."""
-    folders = path.parents[:3] if is_committed(path) else ()
+    is_effect = [one.name for one in path.parents[2:3]] == [EFFECTS]
+    folders = path.parents[:3] if is_committed(path) or is_effect else ()
     return any(one.is_symlink() for one in (path, *folders))
 
 
@@ -308,16 +358,24 @@ def thin_record(record: Record) -> Record:
         _MIN_KERNEL_NAME, min(_MAX_KERNEL_NAME, _KERNEL_NAMES_BUDGET // max(len(record.kernels), 1))
     )
     kernels = [replace(one, name=_NAMESPACES.sub("", one.name)[:longest]) for one in record.kernels]
-    if record.lat_ms is None:
-        return replace(record, kernels=kernels)
-    times, count = record.lat_ms.raw_times, max(_MIN_SAMPLES, _MAX_SAMPLES - len(kernels))
+    count = max(_MIN_SAMPLES, _MAX_SAMPLES - len(kernels))
+    effect = record.effect
+    if effect is not None:
+        baseline, again = _thinned(effect.baseline, count), effect.again and _thinned(effect.again, count)
+        effect = replace(effect, baseline=baseline, again=again)
+    latency = record.lat_ms and _thinned(record.lat_ms, count)
+    return replace(record, kernels=kernels, lat_ms=latency, effect=effect)
+
+
+def _thinned(latency: Latency, count: int) -> Latency:
+    times = latency.raw_times
     if len(times) > count:
         times = [times[index * len(times) // count] for index in range(count)]
-    latency = replace(record.lat_ms, raw_times=[_rounded(time) for time in times])
+    latency = replace(latency, raw_times=[_rounded(time) for time in times])
     for name in ("p10", "p50", "p90", "mean", "iqr", "ci_low", "ci_high", "tail_ratio", "drift"):
         value = getattr(latency, name)
         setattr(latency, name, None if value is None else _rounded(value))
-    return replace(record, kernels=kernels, lat_ms=latency)
+    return latency
 
 
 def _decode(line: bytes) -> Record:
@@ -341,6 +399,9 @@ def _decode(line: bytes) -> Record:
         text = str(error)[:300]
         raise ValueError(text if text.isprintable() else ascii(text)[1:-1]) from None
     names = {"impl": [record.impl], "op": record.op.split("/"), "wl.name": [record.wl.get("name", "")]}
+    if record.effect is not None:
+        names["effect.model"] = [record.effect.model]
+        names["effect.others"] = [part for other in record.effect.others for part in other.split("/")] or [""]
     for field, parts in names.items():
         if not all(isinstance(part, str) and is_file_name(part) for part in parts) and (
             parts != [""] or field == "impl"

@@ -4,56 +4,18 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from enum import StrEnum
 from math import log
 
 import msgspec
 
-from kernels_bench_tools.schema.record import Effect, Latency, Record
+from kernels_bench_tools.schema.effect import EffectRow, EffectVerdict
+from kernels_bench_tools.schema.record import Latency, Record
 from kernels_bench_tools.schema.summary import FEWEST_PROCESSES
 from kernels_bench_tools.summarize.compare import Speedup, compare
+from kernels_bench_tools.text import milliseconds
 
 PREDICTION_SHARE = 0.1
 """A prediction is confirmed if the measured gain differs from it by at most this share, or by the noise."""
-
-
-class EffectVerdict(StrEnum):
-    """How a measured speed-up relates to noise and to the prediction."""
-
-    CONFIRMED = "confirmed"
-    """As predicted."""
-    SHORT = "short"
-    """Less than predicted."""
-    OVER = "over"
-    """More than predicted."""
-    FASTER = "faster"
-    """Of a single kernel, for which nothing is predicted."""
-    BELOW_NOISE = "below noise"
-    """Not distinguishable from no change."""
-    REGRESSED = "regressed"
-    """Slower."""
-    NONE = "no verdict"
-    """Measured in too few processes."""
-
-
-class EffectRow(msgspec.Struct, kw_only=True):
-    """A level of a model with and without an implementation, over all processes."""
-
-    effect: Effect
-    """Of the first process, for its names and counts."""
-    processes: int
-    baseline_ms: float
-    candidate_ms: float
-    predicted: float | None
-    """Speed-up; None for a single kernel."""
-    speedup: float
-    low: float | None
-    high: float | None
-    noise: float
-    """Largest difference between two samples of the baseline in one process, as a share of its time."""
-    verdict: EffectVerdict
-    agreement: dict[str, float]
-    """How the logits agree, for one row of a whole model."""
 
 
 def effect_rows(records: Iterable[Record]) -> list[EffectRow]:
@@ -62,7 +24,10 @@ def effect_rows(records: Iterable[Record]) -> list[EffectRow]:
     for record in records:
         if record.effect is not None:
             found[record.workload].append(record)
-    return [_row(processes) for processes in found.values()]
+    rows = [_row(processes) for processes in found.values()]
+    for row in rows:
+        row.cause = _cause(row, [one for one in rows if one.effect.phase == row.effect.phase])
+    return rows
 
 
 def _row(records: Sequence[Record]) -> EffectRow:
@@ -114,3 +79,33 @@ def verdict_of_effect(
     if log(low) - margin <= log(predicted) <= log(high) + margin:
         return EffectVerdict.CONFIRMED
     return EffectVerdict.SHORT if predicted > value else EffectVerdict.OVER
+
+
+def _cause(row: EffectRow, phase: Sequence[EffectRow]) -> str:
+    """Return why a verdict is not that of the prediction; ``phase`` has all rows of the forward pass."""
+    kernels = [one for one in phase if one.effect.level == 1]
+    match row.verdict:
+        case EffectVerdict.NONE:
+            return f"a verdict needs {FEWEST_PROCESSES} processes"
+        case EffectVerdict.BELOW_NOISE:
+            within = abs(log(row.speedup)) <= log(1 + row.noise)
+            return "the difference is smaller than the noise" if within else "the interval contains 1"
+        case EffectVerdict.REGRESSED if row.effect.level > 1:
+            if slower := [one.effect.module for one in kernels if one.verdict is EffectVerdict.REGRESSED]:
+                return f"slower alone, too: {', '.join(slower)}"
+            predicted = row.predicted is not None and row.predicted < 1
+            return (_host_cause(kernels) if predicted else "") or "the kernels alone are not slower"
+    return ""
+
+
+def _host_cause(kernels: Iterable[EffectRow]) -> str:
+    """Return which call costs the host most time, over all calls of a pass; empty if none costs it more."""
+    found = []
+    for effect in (row.effect for row in kernels):
+        before, after = effect.baseline_host_ms, effect.host_ms
+        if before is not None and after is not None and after > before:
+            times = f"{milliseconds(after)} ms instead of {milliseconds(before)}"
+            found.append(
+                (effect.calls * (after - before), f"a call of {effect.module} takes the host {times}")
+            )
+    return max(found, default=(0.0, ""))[1]

@@ -521,6 +521,7 @@ class _Records:
             model=self._request.model,
             others=[one.implementation for one in self._request.others],
             phase=row.phase,
+            layers=self._request.layers,
             level=row.level,
             module=row.module,
             calls=row.calls,

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from projects import run_kbt
 from tiny_configs import HUGGINGFACE
+
+from kernels_bench_tools.schema.record import Record
+from kernels_bench_tools.schema.record_io import read_effects, read_records
 
 NOTEBOOK = """\
 ---
@@ -54,18 +58,22 @@ def project(tmp_path: Path) -> Path:
     (tmp_path / "rms_norm" / "impls" / "mine.md").write_text(NOTEBOOK)
     (tmp_path / "pyproject.toml").write_text('[tool.kbt]\ntitle = "Effects"\n')
     config = {**HUGGINGFACE["llama"], "model_type": "llama", "torch_dtype": "float32"}
-    (tmp_path / "tiny.json").write_text(json.dumps(config))
+    for name in ("tiny", "llama-3.2-1b"):
+        (tmp_path / f"{name}.json").write_text(json.dumps(config))
     return tmp_path
 
 
-def test_an_implementation_is_measured_at_every_level_of_a_model_and_no_result_of_the_report(
+def test_an_implementation_is_measured_at_every_level_of_a_model_and_recorded_on_demand(
     project: Path,
 ) -> None:
     command = ("effect", "rms_norm/mine", "--model", "tiny.json", "--phase", "prefill-16", "--env", "current")
     first = run_kbt(project, *command, "--processes", "1", COLUMNS="80")
-    again = run_kbt(project, *command, "--processes", "1", "--json")
+    found = {*project.glob("effects/**/*.jsonl")}
+    again = run_kbt(project, *command, "--processes", "1", "--json", "--record")
 
     assert first.returncode == 0, first.stderr
+    assert not found
+    assert "note: --record keeps these results in effects/" in first.stderr
     assert "L1 RMSNorm with" in first.stdout
     assert "L4 eager" in first.stdout
     assert "5 of 5 instances replaced and called" in first.stdout
@@ -73,7 +81,21 @@ def test_an_implementation_is_measured_at_every_level_of_a_model_and_no_result_o
     (rows,) = json.loads(again.stdout).values()
     assert [row["effect"]["level"] for row in rows] == [1, 1, 3, 3, 4]
     assert {row["verdict"] for row in rows} == {"no verdict"}
+    assert {row["cause"] for row in rows} == {"a verdict needs 3 processes"}
     assert not (project / ".kbt" / "build.json").exists()
+    (file,) = project.glob("effects/*/tiny/*.jsonl")
+    assert file.name == "rms_norm--mine.jsonl"
+    (measured,) = project.glob(".kbt/**/artifacts/**/rms_norm.jsonl")
+    assert without_samples(read_effects(file)) == without_samples(read_records(measured))
+    assert run_kbt(project, "check").returncode == 0
+
+
+def without_samples(records: list[Record]) -> list[Any]:
+    return [
+        (one.wl, one.process, one.lat_ms.reps, one.effect.called)
+        for one in records
+        if one.lat_ms and one.effect
+    ]
 
 
 def test_several_implementations_replace_kernels_of_one_model_together(project: Path) -> None:
@@ -82,13 +104,16 @@ def test_several_implementations_replace_kernels_of_one_model_together(project: 
     other.write_text(OTHER)
     command = ("effect", "rms_norm/mine", "activation/other", "--together", "--model", "tiny.json")
     options = ("--phase", "prefill-16", "--env", "current", "--processes", "1", "--json")
-    done = run_kbt(project, *command, *options)
+    done = run_kbt(project, *command, *options, "--record")
 
     assert done.returncode == 0, done.stderr
     (rows,) = json.loads(done.stdout).values()
     assert {row["effect"]["module"] for row in rows} >= {"SiluAndMul", "RMSNorm", "LlamaMLP", "eager"}
     assert all(row["effect"]["others"] == ["activation/other"] for row in rows)
     assert {row["effect"]["called"] for row in rows} == {7}
+    (file,) = project.glob("effects/*/tiny/*.jsonl")
+    assert file.name == "rms_norm--mine+activation--other.jsonl"
+    assert len(read_effects(file)) == len(rows)
 
 
 @pytest.mark.parametrize(
@@ -97,6 +122,7 @@ def test_several_implementations_replace_kernels_of_one_model_together(project: 
         ("lama-3.1-8b", "decode-1", "Did you mean 'llama-3.1-8b'"),
         ("absent.json", "decode-1", "--model absent.json: cannot be read"),
         ("tiny.json", "decode", "--phase decode: is not a phase"),
+        ("llama-3.2-1b.json", "decode-1", "is another model than the llama-3.2-1b that kbt knows"),
     ],
 )
 def test_an_unknown_model_or_phase_is_one_line(project: Path, model: str, phase: str, message: str) -> None:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-import pytest
+from typing import Any
 
-from kernels_bench_tools.schema.record import Effect, Latency, Record, Status
+import pytest
+from effect_records import effect_record
+
+from kernels_bench_tools.schema.effect import EffectVerdict
 from kernels_bench_tools.summarize.compare import Speedup
-from kernels_bench_tools.summarize.effect import EffectVerdict, effect_rows, verdict_of_effect
+from kernels_bench_tools.summarize.effect import effect_rows, verdict_of_effect
 
 
 @pytest.mark.parametrize(
@@ -38,7 +41,9 @@ def test_two_processes_give_no_verdict() -> None:
 
 
 def test_a_row_has_the_speed_up_over_all_processes_and_the_largest_noise() -> None:
-    records = [process(number, noise) for number, noise in enumerate((0.0, 0.05, 0.0))]
+    records = [
+        effect_record(number, noise=noise, predicted_ms=3.0) for number, noise in enumerate((0.0, 0.05, 0.0))
+    ]
 
     (row,) = effect_rows(records)
 
@@ -49,31 +54,28 @@ def test_a_row_has_the_speed_up_over_all_processes_and_the_largest_noise() -> No
     assert row.verdict is EffectVerdict.OVER
 
 
-def process(number: int, noise: float) -> Record:
-    effect = Effect(
-        model="tiny",
-        phase="decode-1",
-        level=4,
-        module="eager",
-        calls=1,
-        baseline=latency(4.0),
-        again=latency(4.0 * (1 + noise)),
-        predicted_ms=3.0,
-    )
-    return Record(
-        schema=1,
-        ts="2026-11-20T10:00:00Z",
-        run=f"r{number}",
-        impl="mine",
-        wl={"name": "tiny_decode-1_L4_eager"},
-        status=Status.OK,
-        ok=True,
-        lat_ms=latency(2.0),
-        process=number,
-        effect=effect,
-    )
+def causes(*records: dict[str, Any]) -> dict[str, str]:
+    found = [effect_record(number, **fields) for fields in records for number in range(3)]
+    return {row.effect.module: row.cause for row in effect_rows(found)}
 
 
-def latency(ms: float) -> Latency:
-    samples = [ms * (1 + 0.0001 * number) for number in range(-5, 6)]
-    return Latency(p10=ms, p50=ms, p90=ms, mean=ms, iqr=0.0, reps=len(samples), raw_times=samples)
+KERNEL = {"level": 1, "module": "RMSNorm", "baseline_ms": 0.02, "candidate_ms": 0.01}
+
+
+def test_a_loss_of_a_model_names_the_slower_kernel_or_the_call_that_keeps_the_host_busy() -> None:
+    loss = {"baseline_ms": 4.0, "candidate_ms": 5.0, "predicted_ms": 4.8}
+    host = {"baseline_host_ms": 0.033, "host_ms": 0.081}
+
+    assert (
+        causes(KERNEL | host, loss)["eager"]
+        == "a call of RMSNorm takes the host 0.08100 ms instead of 0.03300"
+    )
+    slower = causes(KERNEL | {"candidate_ms": 0.03}, loss)
+    assert slower == {"RMSNorm": "", "eager": "slower alone, too: RMSNorm"}
+    assert causes(KERNEL, loss)["eager"] == "the kernels alone are not slower"
+
+
+def test_a_difference_that_is_not_significant_says_why() -> None:
+    within = {"baseline_ms": 4.0, "candidate_ms": 3.9, "noise": 0.05}
+
+    assert causes(KERNEL, within) == {"RMSNorm": "", "eager": "the difference is smaller than the noise"}

@@ -1,0 +1,76 @@
+"""Summaries of effects: what implementations change in a model, by level. Times are milliseconds."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+import msgspec
+
+from kernels_bench_tools.schema.device import Device
+from kernels_bench_tools.schema.record import Effect, Provenance
+
+
+class EffectVerdict(StrEnum):
+    """How a measured speed-up relates to noise and to the prediction."""
+
+    CONFIRMED = "confirmed"
+    """As predicted."""
+    SHORT = "short"
+    """Less than predicted."""
+    OVER = "over"
+    """More than predicted."""
+    FASTER = "faster"
+    """Of a single kernel, for which nothing is predicted."""
+    BELOW_NOISE = "below noise"
+    """Not distinguishable from no change."""
+    REGRESSED = "regressed"
+    """Slower."""
+    NONE = "no verdict"
+    """Measured in too few processes."""
+
+
+class EffectRow(msgspec.Struct, kw_only=True):
+    """A level of a model with and without an implementation, over all processes."""
+
+    effect: Effect
+    """Of the first process, for its names and counts."""
+    processes: int
+    baseline_ms: float
+    candidate_ms: float
+    predicted: float | None
+    """Speed-up; None for a single kernel."""
+    speedup: float
+    low: float | None
+    high: float | None
+    noise: float
+    """Largest difference between two samples of the baseline in one process, as a share of its time."""
+    verdict: EffectVerdict
+    cause: str = ""
+    """Why the verdict is not that of the prediction, in one line; empty if there is nothing to explain."""
+    agreement: dict[str, float]
+    """How the logits agree, for one row of a whole model."""
+
+
+class EffectSummary(msgspec.Struct, kw_only=True):
+    """What an implementation, or several together, changes in a model on a device."""
+
+    model: str
+    implementations: list[str]
+    """Each as ``operator/implementation``."""
+    device: Device
+    provenance: Provenance
+    """Of the first record."""
+    measured: str
+    """Time of the newest record."""
+    rows: list[EffectRow]
+    """By phase, the levels of each in ascending order."""
+    reason: str = ""
+    """Why there are no rows."""
+
+    @property
+    def phases(self) -> dict[str, list[EffectRow]]:
+        """The rows of each phase."""
+        found: dict[str, list[EffectRow]] = {}
+        for row in self.rows:
+            found.setdefault(row.effect.phase, []).append(row)
+        return found

@@ -1,0 +1,118 @@
+"""Committed files of ``kbt effect``: which lines are theirs, and what a new run replaces."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from effect_records import effect_record
+from msgspec.structs import replace
+
+from kernels_bench_tools.cli.record import keep_records
+from kernels_bench_tools.errors import RecordError
+from kernels_bench_tools.notebooks.project import find_project
+from kernels_bench_tools.schema.record import Failure, Record, Status
+from kernels_bench_tools.schema.record_io import (
+    effect_file,
+    encode_record,
+    read_committed,
+    read_effects,
+    write_records,
+)
+
+GOOD = effect_record()
+FAILED = replace(
+    GOOD, status=Status.ERROR, ok=False, lat_ms=None, effect=None, err=Failure(type="E", msg="m")
+)
+
+
+def with_effect(**fields: Any) -> Record:
+    assert GOOD.effect
+    return replace(GOOD, effect=replace(GOOD.effect, **fields))
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    (tmp_path / "pyproject.toml").write_text("[tool.kbt]\n")
+    return effect_file(tmp_path, "llama-3.2-1b", GOOD, ())
+
+
+@pytest.mark.parametrize(
+    ("record", "problem"),
+    [
+        (replace(GOOD, impl="other"), "is of the implementation 'rms_norm--other', not of 'rms_norm--mine'"),
+        (with_effect(model="tiny"), "is of the model 'tiny', not of 'llama-3.2-1b'"),
+        (with_effect(others=["rotary/fast"]), "is of the implementation 'rms_norm--mine+rotary--fast'"),
+        (with_effect(model="../x"), "effect.model is not a name"),
+        (with_effect(others=["../../x"]), "effect.others is not a name"),
+        (replace(GOOD, effect=None), "is not of `kbt effect`"),
+    ],
+)
+def test_a_line_of_something_else_costs_itself_only(file: Path, record: Record, problem: str) -> None:
+    write_records(file, [GOOD, record, FAILED])
+    problems: list[RecordError] = []
+
+    found = read_effects(file, "mine.jsonl", problems.append)
+
+    assert found == [GOOD, FAILED]
+    (error,) = problems
+    assert str(error).startswith("mine.jsonl:2: ")
+    assert problem in str(error)
+
+
+def test_an_effect_among_the_results_of_an_operator_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "records" / "nvidia-h200" / "mine.jsonl"
+    write_records(path, [GOOD])
+    problems: list[RecordError] = []
+
+    assert read_committed(path, "rms_norm", "", problems.append) == []
+    assert "whose records are in effects/" in str(problems[0])
+
+
+@pytest.mark.parametrize("above", [0, 1, 2])
+def test_a_link_is_not_read_or_written(file: Path, tmp_path: Path, above: int) -> None:
+    outside = tmp_path / "outside"
+    write_records(effect_file(outside, "llama-3.2-1b", GOOD, ()), [GOOD])
+    link = file.parents[above]
+    link.parent.mkdir(parents=True, exist_ok=True)
+    link.symlink_to(outside / link.relative_to(tmp_path))
+    problems: list[RecordError] = []
+
+    assert read_effects(file, "", problems.append) == []
+    assert "symbolic link" in str(problems[0])
+    with pytest.raises(RecordError, match="symbolic link"):
+        keep_records(find_project(tmp_path), {file: [GOOD]})
+
+
+def test_phases_that_were_measured_again_are_replaced_and_others_kept(file: Path, tmp_path: Path) -> None:
+    project = find_project(tmp_path)
+    keep_records(
+        project, {file: [effect_record(), effect_record(module="device"), effect_record(phase="decode-32")]}
+    )
+    keep_records(project, {file: [effect_record(phase="prefill-8"), effect_record(candidate_ms=3.0)]})
+    keep_records(project, {file: [FAILED]})
+
+    found = [
+        (one.effect.phase, one.effect.module, one.lat_ms.p50)
+        for one in read_effects(file)
+        if one.effect and one.lat_ms
+    ]
+    assert found == [
+        ("decode-32", "eager", 2.0),
+        ("prefill-8", "eager", 2.0),
+        ("decode-1", "eager", 3.0),
+    ]
+
+
+def test_a_recorded_effect_has_few_samples_of_each_side(file: Path, tmp_path: Path) -> None:
+    times = [1.0 + number / 1e4 for number in range(500)]
+    assert GOOD.effect
+    assert GOOD.lat_ms
+    many = replace(GOOD.lat_ms, raw_times=times)
+    keep_records(
+        find_project(tmp_path),
+        {file: [replace(with_effect(baseline=many, again=many), lat_ms=many)]},
+    )
+
+    assert len(encode_record(read_effects(file)[0])) < 2500

@@ -1,0 +1,44 @@
+"""Records of ``kbt effect``, as its cells write them."""
+
+from typing import Any
+
+from kernels_bench_tools.schema.device import Device
+from kernels_bench_tools.schema.record import Effect, Latency, Record, Status
+
+H200 = Device(kind="cuda", name="NVIDIA H200", slug="nvidia-h200", driver="580.95.05")
+
+
+def effect_record(
+    number: int = 0,
+    baseline_ms: float = 4.0,
+    candidate_ms: float = 2.0,
+    *,
+    noise: float = 0.0,
+    impl: str = "mine",
+    **fields: Any,
+) -> Record:
+    """Return the record of a process; ``fields`` are those of ``Effect``."""
+    about = {"model": "llama-3.2-1b", "phase": "decode-1", "level": 4, "module": "eager", "calls": 1} | fields
+    effect = Effect(
+        baseline=latency(baseline_ms), again=latency(baseline_ms * (1 + noise)), replaced=5, called=5, **about
+    )
+    return Record(
+        schema=1,
+        ts="2026-11-20T10:00:00Z",
+        run=f"r{number}",
+        op="rms_norm",
+        impl=impl,
+        device=H200,
+        wl={"name": "_".join(str(about[name]) for name in ("model", "phase", "level", "module"))},
+        status=Status.OK,
+        ok=True,
+        lat_ms=latency(candidate_ms),
+        process=number,
+        effect=effect,
+    )
+
+
+def latency(ms: float) -> Latency:
+    """Return samples around a median."""
+    samples = [ms * (1 + 0.0001 * number) for number in range(-5, 6)]
+    return Latency(p10=ms, p50=ms, p90=ms, mean=ms, iqr=0.0, reps=len(samples), raw_times=samples)
