@@ -34,7 +34,7 @@ from kernels_bench_tools.notebooks.header import split_header
 from kernels_bench_tools.notebooks.project import Project, find_project_of
 from kernels_bench_tools.run.build import DEFAULT_PROCESSES, BuildOptions
 from kernels_bench_tools.run.locks import project_lock
-from kernels_bench_tools.schema.build import IMPLEMENTATIONS, EffectRequest, OtherCell
+from kernels_bench_tools.schema.build import IMPLEMENTATIONS, TRANSFORMERS, EffectRequest, OtherCell
 from kernels_bench_tools.schema.effect import EffectRow
 from kernels_bench_tools.schema.model import CONFIGS, find_model, phase_sizes
 from kernels_bench_tools.schema.outcome import reason_of
@@ -75,6 +75,15 @@ def effect(
         int,
         typer.Option("--layers", min=0, metavar="N", help="Only so many layers of the model. [default: all]"),
     ] = 0,
+    framework: Annotated[
+        str,
+        typer.Option(
+            "--framework",
+            metavar="NAME",
+            help="`transformers`: replace kernels of Hugging Face transformers' model, instead of this project's modules. "
+            "The cell's environment needs the package.",
+        ),
+    ] = "",
     together: Annotated[
         bool,
         typer.Option(
@@ -111,7 +120,7 @@ def effect(
         for path in project.find_notebooks([one])
         if PurePosixPath(name := project.relative(path)).parent.name == IMPLEMENTATIONS
     ]
-    request = _request(model, phase, layers)
+    request = _request(model, phase, layers, framework)
     if together:
         others = [cell for name in names[1:] for cell in _measuring_cells(project, name)]
         names, request = names[:1], msgspec.structs.replace(request, others=others)
@@ -166,7 +175,11 @@ def _measuring_cells(project: Project, name: str) -> Iterator[OtherCell]:
             yield OtherCell(f"{notebook.operator}/{notebook.implementation}", split_header(cell.code)[0])
 
 
-def _request(model: str, phase: str, layers: int) -> EffectRequest:
+def _request(model: str, phase: str, layers: int, framework: str) -> EffectRequest:
+    if framework not in {"", TRANSFORMERS}:
+        expected = f"`{TRANSFORMERS}`, or nothing for this project's modules"
+        raise ModelError(f"--framework {framework}", "is not known", expected)
+
     path = Path(model) if model.endswith(".json") else find_model(CONFIGS, model)
     try:
         config = msgspec.json.decode(path.read_bytes(), type=dict[str, object])
@@ -183,7 +196,8 @@ def _request(model: str, phase: str, layers: int) -> EffectRequest:
     phases = [name.strip() for name in phase.split(",")]
     for name in phases:
         phase_sizes(name)
-    return EffectRequest(model=path.stem, config=config, phases=phases, layers=layers)
+    name = f"{path.stem}-{framework}" if framework else path.stem
+    return EffectRequest(model=name, config=config, phases=phases, layers=layers, framework=framework)
 
 
 def _print(path: str, model: str, device: str, rows: list[EffectRow]) -> None:

@@ -105,6 +105,9 @@ class OtherCell(msgspec.Struct, frozen=True):
     code: str
 
 
+TRANSFORMERS = "transformers"
+
+
 class EffectRequest(msgspec.Struct, kw_only=True, frozen=True):
     """A model in which an implementation replaces what it computes."""
 
@@ -116,6 +119,8 @@ class EffectRequest(msgspec.Struct, kw_only=True, frozen=True):
     """Such as ``decode-32``."""
     layers: int = 0
     """How many of its layers there are; 0 for all."""
+    framework: str = ""
+    """Whose modules compute it: :data:`TRANSFORMERS`, or this project's if empty."""
     others: list[OtherCell] = []
     """Cells whose implementations replace kernels of the same model, in the process of the first."""
 

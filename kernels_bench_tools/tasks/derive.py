@@ -32,6 +32,15 @@ from kernels_bench_tools.tasks.config import config_keys, load_config, splitting
 
 PHASES = ("prefill-2048", "decode-1", "decode-32")
 BLOCK_SIZE = 16
+_TRANSFORMERS_LEVELS = (
+    ("RMSNorm", 1),
+    ("MLP", 2),
+    ("Attention", 2),
+    ("Experts", 2),
+    ("MoeBlock", 2),
+    ("DecoderLayer", 3),
+)
+"""Ends of the names of classes."""
 _LEVEL = re.compile(r"\.L([1-4])\.")
 _NUMBER = re.compile(r"\.\d+(?=\.|$)")
 
@@ -85,8 +94,11 @@ def _phase(model: CausalLM, name: str, sizes: Sizes) -> Phase:
 
 
 def level_of(module: nn.Module) -> int:
-    """Return the level of a module; 0 for modules of no level, such as lists."""
-    match = _LEVEL.search(type(module).__module__)
+    """Return the level of a module of this project or of transformers; 0 for modules of no level, such as lists."""
+    kind = type(module)
+    if kind.__module__.startswith("transformers.models."):
+        return next((level for end, level in _TRANSFORMERS_LEVELS if kind.__name__.endswith(end)), 0)
+    match = _LEVEL.search(kind.__module__)
     return int(match[1]) if match else 0
 
 

@@ -33,7 +33,8 @@ Call = Callable[..., Any]
 class Binding:
     """How a module of level 1 calls an implementation of an operator."""
 
-    module: type[nn.Module]
+    module: type[nn.Module] | str
+    """A class of this project, or what the names of transformers' classes end with."""
     forward: Callable[..., Any]
     """Called with the module, a caller of the implementation and the arguments of the module's own ``forward``."""
     group: str = ""
@@ -41,9 +42,58 @@ class Binding:
     layouts: tuple[str, ...] = ("",)
     """The operator's layouts in which ``forward`` can pass the inputs."""
 
+    @property
+    def name(self) -> str:
+        """Return the name for messages."""
+        return self.module if isinstance(self.module, str) else self.module.__name__
+
+    def fits(self, module: nn.Module) -> bool:
+        """Return whether it is for a module of a model."""
+        kind = type(module)
+        if not isinstance(self.module, str):
+            return kind is self.module
+        return kind.__name__.endswith(self.module) and kind.__module__.startswith("transformers.models.")
+
 
 def _rms_norm(module: RMSNorm, call: _Caller, x: Tensor, residual: Tensor | None = None) -> Any:
     return call(x, module.weight, residual, module.variance_epsilon)
+
+
+def _transformers_rms_norm(module: Any, call: _Caller, x: Tensor) -> Any:
+    return call(x, module.weight, None, module.variance_epsilon)
+
+
+def _transformers_mlp(module: Any, call: _Caller, x: Tensor) -> Any:
+    if type(module.act_fn).__name__ not in {"SiLU", "SiLUActivation"}:
+        raise ReplacementError(f"{type(module).__name__} computes {type(module.act_fn).__name__}, not SiLU")
+    gate, up = module.gate_proj, module.up_proj
+    if call.layout:
+        return module.down_proj(call(gate(x), up(x)))
+    if gate.bias is not None:
+        raise ReplacementError(f"{type(module).__name__} has a bias, and needs the layout two_tensors")
+    # One product gives both halves in one tensor, as this layout has them.
+    weight = call.keep("gate and up", lambda: torch.cat((gate.weight, up.weight)))
+    return module.down_proj(call((x @ weight.t()).flatten(0, -2)).unflatten(0, x.shape[:-1]))
+
+
+def _transformers_attention(module: Any, call: _Caller, *args: Any, **named: Any) -> Any:
+    from transformers import modeling_utils
+
+    attentions = modeling_utils.ALL_ATTENTION_FUNCTIONS
+
+    def attend(_: Any, query: Tensor, key: Tensor, value: Tensor, mask: Any, **_named: Any) -> Any:
+        if mask is not None:
+            raise ReplacementError("transformers passes a mask, and flash_attn has none")
+        inputs = (one.transpose(1, 2) for one in (query, key, value))
+        return call(*inputs, query.shape[2] > 1), None
+
+    name = module.config._attn_implementation
+    before = attentions[name]
+    attentions[name] = attend
+    try:
+        return type(module).forward(module, *args, **named)
+    finally:
+        attentions[name] = before
 
 
 def _silu_and_mul(_: SiluAndMul, call: _Caller, x: Tensor) -> Any:
@@ -85,13 +135,14 @@ def _decode(_: FlashAttnDecode, call: _Caller, *args: Tensor) -> Any:
 
 
 BINDINGS: dict[str, tuple[Binding, ...]] = {
-    "rms_norm": (Binding(RMSNorm, _rms_norm),),
+    "rms_norm": (Binding(RMSNorm, _rms_norm), Binding("RMSNorm", _transformers_rms_norm)),
     "activation": (
         Binding(SiluAndMul, _silu_and_mul, activation.GROUPS["swiglu"], layouts=("", "two_tensors")),
+        Binding("MLP", _transformers_mlp, activation.GROUPS["swiglu"], layouts=("", "two_tensors")),
     ),
     "rotary": (Binding(RotaryEmbedding, _rotary),),
     "embedding": (Binding(Embedding, _embedding),),
-    "flash_attn": (Binding(FlashAttnPrefill, _prefill),),
+    "flash_attn": (Binding(FlashAttnPrefill, _prefill), Binding("Attention", _transformers_attention)),
     "grouped_gemm": (Binding(MoEGroupedGemm, _grouped),),
     "matmul": (Binding(Linear, _linear, GROUPS["linear"]),),
     "paged_attention": (Binding(FlashAttnDecode, _decode),),
@@ -186,17 +237,17 @@ def _replace(model: nn.Module, one: Substitute) -> Replacement:
     instances: dict[str, nn.Module] = {}
     forwards: dict[str, Callable[..., Any]] = {}
     for binding in BINDINGS[operator.name]:
-        name = binding.module.__name__
+        name = binding.name
         if binding.group and binding.group not in computed:
             raise ReplacementError(f"computes {', '.join(sorted(computed))}; {name} computes {binding.group}")
         if task.layout not in binding.layouts:
             raise ReplacementError(f"takes the layout {task.layout}, which {name} does not have")
         for path, module in model.named_modules():
-            if type(module) is binding.module:
+            if binding.fits(module):
                 call = _Caller(operator, one.function, one.prepare, task.layout)
                 instances[path], forwards[path] = module, partial(binding.forward, module, call)
     if not instances:
-        names = " or ".join(binding.module.__name__ for binding in BINDINGS[operator.name])
+        names = " or ".join(dict.fromkeys(binding.name for binding in BINDINGS[operator.name]))
         raise ReplacementError(f"the model has no {names}")
     return Replacement(instances, forwards)
 
@@ -212,6 +263,13 @@ class _Caller:
         self._prepare = Prepared(operator, prepare) if prepare else None
         self._given: Inputs = ()
         self._made: dict[int, Any] = {}
+        self._kept: dict[str, Tensor] = {}
+
+    def keep(self, name: str, make: Callable[[], Tensor]) -> Tensor:
+        """Return what ``make`` returned when it was first called for this name."""
+        if name not in self._kept:
+            self._kept[name] = make()
+        return self._kept[name]
 
     def __call__(self, *inputs: Any) -> Any:
         """Return what the implementation returns for the operator's inputs."""

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 import torch
 from implementations import function_of
@@ -16,12 +17,13 @@ from torch.nn import functional
 from kernels_bench_tools.measure.operator import find_operator
 from kernels_bench_tools.measure.task import Task
 from kernels_bench_tools.operators import flash_attn, paged_attention, rotary
-from kernels_bench_tools.schema.build import CellContext, EffectRequest
+from kernels_bench_tools.schema.build import TRANSFORMERS, CellContext, EffectRequest
 from kernels_bench_tools.schema.record import Effect, Record, Status, Timer
 from kernels_bench_tools.schema.record_io import read_records
 from kernels_bench_tools.tasks import effect
 from kernels_bench_tools.tasks.effect import compare_logits, measure_effect, random_model
 from kernels_bench_tools.tasks.replacement import ReplacementError, Substitute, replace
+from kernels_bench_tools.tasks.transformers_model import TransformersPass, transformers_model
 
 LAYERS = 2
 NORMS = 2 * LAYERS + 1
@@ -35,6 +37,10 @@ def rms_norm(x: Tensor, weight: Tensor, residual: Tensor | None = None, eps: flo
     hidden = x if residual is None else x + residual
     normalized = functional.rms_norm(hidden, x.shape[-1:], weight, eps)
     return normalized if residual is None else (normalized, hidden)
+
+
+def swiglu(gate: Tensor, up: Tensor) -> Tensor:
+    return functional.silu(gate) * up
 
 
 def request(kind: str = "llama", *phases: str) -> EffectRequest:
@@ -66,10 +72,18 @@ def few_samples(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 def measured(
-    operator: str, function: Function, *phases: str, kind: str = "llama", device: str = "cpu"
+    operator: str,
+    function: Function,
+    *phases: str,
+    kind: str = "llama",
+    device: str = "cpu",
+    framework: str = "",
+    layout: str = "",
 ) -> list[Record]:
-    context = CellContext(implementation="mine", effect=request(kind, *phases))
-    found = measure_effect([substitute(operator, function, device=device)], context, lambda _: None)
+    asked = msgspec.structs.replace(request(kind, *phases), framework=framework)
+    context = CellContext(implementation="mine", effect=asked)
+    given = substitute(operator, function, device=device, layout=layout)
+    found = measure_effect([given], context, lambda _: None)
     written = read_records(Path("records.jsonl"))
     assert [(one.wl, one.status) for one in written] == [(one.wl, one.status) for one in found]
     return found
@@ -247,6 +261,70 @@ def test_what_changes_nothing_or_the_result_is_one_record_with_the_reason(
     assert record.outcome in {Status.ERROR, Status.UNSUPPORTED}
     assert record.err is not None
     assert message in record.err.msg
+
+
+transformers_only = pytest.mark.filterwarnings("ignore")
+"""transformers warns of much that is not ours."""
+
+
+@transformers_only
+@pytest.mark.parametrize(
+    ("kind", "operator", "function", "layout", "replaced"),
+    [
+        ("llama", "rms_norm", rms_norm, "", NORMS),
+        ("qwen3", "rms_norm", rms_norm, "", NORMS + 2 * LAYERS),
+        ("llama", "activation", lambda x: swiglu(*x.chunk(2, -1)), "", LAYERS),
+        ("qwen2", "activation", swiglu, "two_tensors", LAYERS),
+        ("mixtral", "flash_attn", flash_attn.reference, "", LAYERS),
+    ],
+    ids=["rms_norm", "rms_norm of heads, too", "swiglu of one tensor", "swiglu of two", "attention"],
+)
+def test_kernels_of_transformers_models_are_replaced_with_equal_logits(
+    kind: str, operator: str, function: Function, layout: str, replaced: int
+) -> None:
+    pytest.importorskip("transformers")
+    records = measured(
+        operator, function, "prefill-8", "decode-2", kind=kind, framework=TRANSFORMERS, layout=layout
+    )
+
+    assert [one.err for one in records if one.err] == []
+    models = [one for one in records if one.effect and one.effect.level == 4]
+    assert {one.effect.phase for one in models if one.effect} == {"prefill-8", "decode-2"}
+    for one in models:
+        assert one.effect is not None
+        assert (one.effect.replaced, one.effect.called, one.effect.missing) == (replaced, replaced, [])
+        assert one.corr["relative_error"] < 1e-5
+
+
+@transformers_only
+@pytest.mark.parametrize(
+    ("operator", "function", "message"),
+    [
+        ("rotary", rotary.reference, "the model has no RotaryEmbedding"),
+        ("rms_norm", lambda *inputs: rms_norm(*inputs[:3], 1e-6), "computes something else with it"),
+    ],
+)
+def test_what_transformers_does_not_call_or_computes_otherwise_is_named(
+    operator: str, function: Function, message: str
+) -> None:
+    pytest.importorskip("transformers")
+    (record,) = measured(operator, function, "decode-2", framework=TRANSFORMERS)
+
+    assert record.err is not None
+    assert message in record.err.msg
+
+
+@transformers_only
+def test_a_decoding_step_of_transformers_does_not_change_its_cache() -> None:
+    pytest.importorskip("transformers")
+    asked = msgspec.structs.replace(request("llama"), framework=TRANSFORMERS)
+    step = TransformersPass(transformers_model(asked, "cpu"), "cpu", "decode-2")
+
+    with torch.no_grad():
+        first, second = step(), step()
+
+    assert first.shape == (2, HUGGINGFACE["llama"]["vocab_size"])
+    assert torch.equal(first, second)
 
 
 def test_logits_are_compared_without_ties() -> None:

@@ -1,0 +1,102 @@
+"""Models of Hugging Face transformers with random weights, and their forward passes."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager, nullcontext
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from kernels_bench_tools.errors import Unsupported
+from kernels_bench_tools.schema.build import EffectRequest
+from kernels_bench_tools.schema.model import phase_sizes
+from kernels_bench_tools.tasks.config import config_from_huggingface
+from kernels_bench_tools.tasks.effect import EffectError, random_tokens, randomize
+
+
+def transformers_model(request: EffectRequest, device: str) -> Any:
+    """Return transformers' model of a configuration, with weights that are the same in every process.
+
+    Raises:
+        Unsupported: transformers is not installed.
+    """
+    try:
+        import transformers
+    except ImportError as error:
+        raise Unsupported(
+            f"the cell's environment has no transformers that can be imported ({error}); with `--env current` it is kbt's"
+        ) from error
+    known = config_from_huggingface(request.config, request.model)  # refuses what is not known, by name
+    given = {name: value for name, value in request.config.items() if name not in {"model_type", "source"}}
+    given["num_hidden_layers"] = min(request.layers or known.num_hidden_layers, known.num_hidden_layers)
+    config = transformers.AutoConfig.for_model(known.model_type, **given)
+    with torch.device(device):
+        make: Any = transformers.AutoModelForCausalLM
+        model = make.from_config(config, dtype=getattr(torch, known.dtype))
+    randomize(model, device)
+    return model
+
+
+class TransformersPass:
+    """A forward pass of a model of transformers. Decoding appends to the cache by copying it, as its default does."""
+
+    def __init__(self, model: Any, device: str, name: str) -> None:
+        """Make the tokens, and for decoding a cache with random keys and values.
+
+        Raises:
+            EffectError: The model has fewer positions.
+        """
+        sizes = phase_sizes(name)
+        if sizes.context > model.config.max_position_embeddings:
+            known = model.config.max_position_embeddings
+            raise EffectError(
+                f"{name} has sequences of {sizes.context} tokens, and the model {known} positions"
+            )
+        self._model = model
+        self.decodes = sizes.tokens == 1
+        shape = (sizes.sequences, sizes.tokens)
+        self._named: dict[str, Any] = {
+            "input_ids": random_tokens(model.config.vocab_size, shape, device),
+            "use_cache": False,
+        }
+        if self.decodes:
+            self._named |= {
+                "use_cache": True,
+                "past_key_values": _filled_cache(model, device, sizes.sequences, sizes.context - 1),
+                "position_ids": torch.full(shape, sizes.context - 1, device=device),
+            }
+
+    def __call__(self) -> Tensor:
+        """Return the logits of all new tokens."""
+        logits: Tensor = self._model(**self._named).logits
+        return logits.flatten(0, 1)
+
+    def context(self) -> AbstractContextManager[object]:
+        """Return a context that does nothing, because modules get all that they need as arguments."""
+        return nullcontext()
+
+
+def _filled_cache(model: Any, device: str, sequences: int, tokens: int) -> Any:
+    """Return a cache of random keys and values which no call changes."""
+    from transformers import DynamicCache
+
+    config = model.config
+    head_dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+    shape = (sequences, config.num_key_value_heads, tokens, head_dim)
+    generator = torch.Generator(device).manual_seed(2)
+    cache: Any = DynamicCache(config=config)
+    for number in range(config.num_hidden_layers):
+        keys, values = (
+            torch.empty(shape, dtype=model.dtype, device=device).normal_(generator=generator)
+            for _ in range(2)
+        )
+        cache.update(keys, values, number)
+        layer = cache.layers[number]
+        layer.update = partial(_appended, layer.keys, layer.values)
+    return cache
+
+
+def _appended(keys: Tensor, values: Tensor, new_keys: Tensor, new_values: Tensor, *_: Any, **__: Any) -> Any:
+    return torch.cat((keys, new_keys), dim=-2), torch.cat((values, new_values), dim=-2)
