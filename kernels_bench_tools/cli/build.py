@@ -22,6 +22,7 @@ from kernels_bench_tools.cluster import cluster_executor
 from kernels_bench_tools.notebooks.project import Project, find_project_of
 from kernels_bench_tools.notebooks.survey import html_advice
 from kernels_bench_tools.report.changes import read_report
+from kernels_bench_tools.report.effects import Effects
 from kernels_bench_tools.report.output.folder import OutputFolder, Published
 from kernels_bench_tools.report.paths import STATUS
 from kernels_bench_tools.report.site import publish
@@ -30,7 +31,9 @@ from kernels_bench_tools.run.build import build as run_notebooks
 from kernels_bench_tools.run.environment.base import ignore_folder
 from kernels_bench_tools.run.locks import project_lock
 from kernels_bench_tools.schema.build import BuildRun, Prose, Unfinished
+from kernels_bench_tools.schema.record_io import effect_files
 from kernels_bench_tools.schema.summary import Report
+from kernels_bench_tools.summarize.effect_files import draw_effect, effects_csv, read_effect
 from kernels_bench_tools.summarize.missing import missing_summaries
 
 SITE = "site"
@@ -117,7 +120,8 @@ def build_report(
             if output is None and not site.exists():
                 ignore_folder(site)
             missing = missing_summaries(project.root, results)
-            return publish(project.root, results, site, previous, missing, unfinished)
+            effects = Effects(effect_files(project.root), read_effect, draw_effect, effects_csv)
+            return publish(project.root, results, site, previous, missing, unfinished, effects)
 
         with make_progress(verbose=verbose) as progress:
 

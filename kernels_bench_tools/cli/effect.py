@@ -35,7 +35,7 @@ from kernels_bench_tools.notebooks.project import Project, find_project_of
 from kernels_bench_tools.run.build import DEFAULT_PROCESSES, BuildOptions
 from kernels_bench_tools.run.locks import project_lock
 from kernels_bench_tools.schema.build import IMPLEMENTATIONS, TRANSFORMERS, EffectRequest, OtherCell
-from kernels_bench_tools.schema.effect import EffectRow
+from kernels_bench_tools.schema.effect import MODEL_LEVEL, EffectRow
 from kernels_bench_tools.schema.model import CONFIGS, find_model, phase_sizes
 from kernels_bench_tools.schema.outcome import reason_of
 from kernels_bench_tools.schema.record import Record
@@ -44,7 +44,6 @@ from kernels_bench_tools.summarize.effect import effect_rows
 from kernels_bench_tools.summarize.metrics import speedup_with_interval
 from kernels_bench_tools.text import milliseconds, visible
 
-MODEL_LEVEL = 4
 _PHASES = "prefill-2048,decode-1,decode-32"
 _WIDE = 100
 """Columns from which a table has both times."""

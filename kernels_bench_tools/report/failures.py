@@ -16,7 +16,13 @@ from kernels_bench_tools.report.page import Page
 from kernels_bench_tools.schema.build import CellRun, NotebookRun, operator_of
 from kernels_bench_tools.schema.device import Device
 from kernels_bench_tools.schema.record import Status
-from kernels_bench_tools.schema.record_io import cell_owner, is_plain, read_committed, read_records
+from kernels_bench_tools.schema.record_io import (
+    cell_owner,
+    is_plain,
+    read_committed,
+    read_effects,
+    read_records,
+)
 from kernels_bench_tools.schema.summary import DeviceSummary, Point, Row
 
 _NUMBER = re.compile(r"-?\d[\d.,]*")
@@ -71,13 +77,19 @@ def failure_groups(operators: Iterable[OperatorReport], page: Page) -> list[Fail
 
 
 def record_problems(
-    root: Path, operators: Iterable[OperatorReport], made: Iterable[Artifact], device: Device
+    root: Path,
+    operators: Iterable[OperatorReport],
+    made: Iterable[Artifact],
+    device: Device,
+    effects: Iterable[Path] = (),
 ) -> list[str]:
     """Return a message for each line of record files that is not a record, or not of its file."""
     found: list[RecordError] = []
     for operator in operators:
         for file in sorted([*operator.record_files, *operator.refused_files]):
             read_committed(file, operator.folder, file.relative_to(root).as_posix(), found.append)
+    for file in effects:
+        read_effects(file, file.relative_to(root).as_posix(), found.append)
     for one in made:
         if one.suffix == "jsonl" and one.exists and operator_of(one.notebook) and not is_plain(one.file):
             owner = cell_owner(one.notebook, device)

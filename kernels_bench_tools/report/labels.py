@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from kernels_bench_tools.schema.build import CellRun
+from kernels_bench_tools.schema.effect import EffectVerdict
 from kernels_bench_tools.schema.record import Status
 from kernels_bench_tools.schema.summary import Verdict
 
@@ -38,6 +39,16 @@ _VERDICT = {
     Verdict.NONE: Label("–", "not comparable", "muted"),
 }
 
+_EFFECT = {
+    EffectVerdict.CONFIRMED: Label("▲", "faster, as predicted", "good"),
+    EffectVerdict.SHORT: Label("▲", "faster, less than predicted", "good"),
+    EffectVerdict.OVER: Label("▲", "faster, more than predicted", "good"),
+    EffectVerdict.FASTER: Label("▲", "faster", "good"),
+    EffectVerdict.BELOW_NOISE: Label("≈", "below noise", "plain"),
+    EffectVerdict.REGRESSED: Label("▼", "slower", "bad"),
+    EffectVerdict.NONE: Label("·", "no verdict", "muted"),
+}
+
 
 def status_label(status: Status | None) -> Label:
     """Return the label of a status; None is a cell that has not run."""
@@ -61,6 +72,11 @@ def check_label(passed: bool) -> Label:
 def verdict_label(verdict: Verdict) -> Label:
     """Return the label of a verdict."""
     return _VERDICT[verdict]
+
+
+def effect_label(verdict: EffectVerdict) -> Label:
+    """Return the label of the verdict on an effect."""
+    return _EFFECT[verdict]
 
 
 def peak_name(name: str) -> str:

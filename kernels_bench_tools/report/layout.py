@@ -13,6 +13,7 @@ from kernels_bench_tools.report import paths
 from kernels_bench_tools.report.artifacts import Artifact
 from kernels_bench_tools.report.cells import Body
 from kernels_bench_tools.report.devices import ReportDevice, read_readings
+from kernels_bench_tools.report.effects import Effects
 from kernels_bench_tools.report.models import Models
 from kernels_bench_tools.report.operators import OperatorReport, notebook_title
 from kernels_bench_tools.report.page import Links, Page
@@ -44,6 +45,7 @@ class Site:
     artifacts: Sequence[Artifact]
     selfchecks: SelfChecks
     models: Models
+    effects: Effects
     previous: Report | None = None
     """An earlier report, whose differences the front page lists."""
     unfinished: Mapping[str, Unfinished] = field(default_factory=dict)

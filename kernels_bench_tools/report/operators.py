@@ -27,7 +27,7 @@ from kernels_bench_tools.schema.build import (
     is_results,
     operator_of,
 )
-from kernels_bench_tools.schema.record import Status
+from kernels_bench_tools.schema.record import Provenance, Status
 from kernels_bench_tools.schema.record_io import is_linked
 from kernels_bench_tools.schema.summary import DeviceSummary, Row, Summary
 from kernels_bench_tools.text import title_from_name
@@ -141,9 +141,13 @@ class OperatorReport:
 
     def is_stale(self, row: Row) -> bool:
         """Whether the code of a row's cell changed after it was measured; False if that is not known."""
-        notebook = self.notebooks.get(row.implementation)
+        return self.has_changed(row.implementation, row.provenance)
+
+    def has_changed(self, implementation: str, then: Provenance) -> bool:
+        """Whether the code of an implementation's cell changed after a measurement; False if that is not known."""
+        notebook = self.notebooks.get(implementation)
         cells = notebook.cells if notebook else []
-        return has_other_code(row.provenance, {cell.id: cell.code for cell in cells})
+        return has_other_code(then, {cell.id: cell.code for cell in cells})
 
     @cached_property
     def notebooks(self) -> Mapping[str, NotebookRun]:

@@ -13,14 +13,16 @@ from kernels_bench_tools.report.cells import OPERATORS, Body, CellViews, Heading
 from kernels_bench_tools.report.changes import changes_since
 from kernels_bench_tools.report.details import device_details
 from kernels_bench_tools.report.devices import ReportDevice
+from kernels_bench_tools.report.effects import device_effects
 from kernels_bench_tools.report.failures import failed_cells, failure_groups, record_problems
 from kernels_bench_tools.report.import_graph import imports_svg, model_imports
 from kernels_bench_tools.report.layout import Site, blank_notebook, render
-from kernels_bench_tools.report.operators import OperatorReport, notebook_title
+from kernels_bench_tools.report.operators import OperatorReport, implementation_id, notebook_title
 from kernels_bench_tools.report.page import Page
 from kernels_bench_tools.report.rows import MATRIX_STEPS, origins, rows_by_device, view_origins, view_slug
 from kernels_bench_tools.schema.build import FrontMatter, NotebookRun
 from kernels_bench_tools.schema.record import REJECTING, Flag
+from kernels_bench_tools.schema.record_io import EFFECTS
 
 
 def front_page(site: Site) -> str:
@@ -171,6 +173,11 @@ def implementation_page(site: Site, operator: OperatorReport, notebook: Notebook
         devices=rows_by_device(rows),
         titles={row.implementation: row.title for view in operator.views for row in view.rows},
         details=device_details(operator.records_of(notebook), views.artifacts),
+        effects=[
+            (key, f"{page.url(paths.model_file(key))}#{EFFECTS}")
+            for key in site.effects.models_with(operator.folder, implementation_id(notebook))
+            if key in site.models.keys
+        ],
     )
 
 
@@ -204,7 +211,7 @@ def models_page(site: Site) -> str:
 def model_page(site: Site, key: str) -> str:
     """Return the page of a model: its configuration, its calls by phase, and what its modules import."""
     model = site.models.reports[key]
-    page = Page(paths.model_file(key), site.links)
+    page = Page(paths.model_file(key), site.links, {"main", EFFECTS})
     found = ((one.view, one.row) for one in model.results)
     return render(
         site,
@@ -223,6 +230,9 @@ def model_page(site: Site, key: str) -> str:
         imports=model_imports(model, site.models.imports),
         files=[(name, page.url(paths.model_file(key, name))) for name in ("svg", "json")],
         calls_url=page.url(paths.model_file(key, "csv")),
+        effects=device_effects(site.effects, key, site.operators, page),
+        effects_id=EFFECTS,
+        effects_url=page.url(paths.effects_file(key)),
     )
 
 
@@ -294,7 +304,9 @@ def status_page(site: Site) -> str:
             (f"{notebook.path}:{cell.id}", page.url(site.paths.pages[notebook.path]), cell)
             for notebook, cell in failed_cells(site.build.notebooks)
         ],
-        problems=record_problems(site.root, site.operators, site.artifacts, site.build.device),
+        problems=record_problems(
+            site.root, site.operators, site.artifacts, site.build.device, site.effects.files
+        ),
         operators=site.operators,
         total=sum(len(row.points) for view in views for row in view.rows),
     )

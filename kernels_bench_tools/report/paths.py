@@ -44,6 +44,11 @@ def model_file(key: str, suffix: str = "html") -> str:
     return f"models/{key}.{suffix}"
 
 
+def effects_file(key: str) -> str:
+    """Return the CSV file of what implementations change in a model."""
+    return f"models/{key}-effects.csv"
+
+
 def matrix_page(folder: str) -> str:
     """Return the page of an operator's matrix."""
     return posixpath.join(folder, "matrix.html")

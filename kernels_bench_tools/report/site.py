@@ -12,9 +12,10 @@ from kernels_bench_tools.report import import_graph, pages
 from kernels_bench_tools.report.artifacts import notebook_artifacts
 from kernels_bench_tools.report.cells import is_long, log_files
 from kernels_bench_tools.report.devices import find_devices
+from kernels_bench_tools.report.effects import Effects
 from kernels_bench_tools.report.layout import Site
 from kernels_bench_tools.report.models import ModelReport, calls_csv, find_models
-from kernels_bench_tools.report.operators import OperatorReport, find_operators
+from kernels_bench_tools.report.operators import OperatorReport, find_operators, implementation_id
 from kernels_bench_tools.report.output.folder import Content, OutputFolder, Published
 from kernels_bench_tools.report.output.keys import (
     digest,
@@ -37,6 +38,7 @@ from kernels_bench_tools.report.paths import (
     STATUS,
     SitePaths,
     backward_page,
+    effects_file,
     matrix_page,
     model_file,
     operator_records,
@@ -57,6 +59,7 @@ def publish(
     previous: Report | None = None,
     summaries: Mapping[str, Summary] | None = None,
     unfinished: Mapping[str, Unfinished] | None = None,
+    effects: Effects | None = None,
 ) -> Published:
     """Write the pages of a build, and remove those of earlier builds that it no longer has.
 
@@ -69,12 +72,13 @@ def publish(
         previous: Report of an earlier build; the front page lists what changed since.
         summaries: Of operators whose combine cells wrote none, by folder.
         unfinished: How far the build is if it is still running, by operator and as ``""`` for all of it.
+        effects: What implementations change in models.
 
     Raises:
         ProjectError: The output folder holds files that no build wrote.
     """
     folder = OutputFolder(output)
-    site, files = plan_site(project_root, build, previous, summaries, unfinished)
+    site, files = plan_site(project_root, build, previous, summaries, unfinished, effects)
     return folder.write(files, site.links.dead)
 
 
@@ -93,6 +97,7 @@ def plan_site(
     previous: Report | None = None,
     summaries: Mapping[str, Summary] | None = None,
     unfinished: Mapping[str, Unfinished] | None = None,
+    effects: Effects | None = None,
 ) -> tuple[Site, dict[str, Content]]:
     """Return the site of a build and the content of all its files, by site path."""
     paths = SitePaths(build.notebooks)
@@ -114,6 +119,7 @@ def plan_site(
         artifacts=artifacts,
         selfchecks=read_selfchecks(root),
         models=find_models(root, operators),
+        effects=effects or Effects(),
         previous=previous,
         unfinished=unfinished or {},
     )
@@ -167,19 +173,25 @@ def _renderers(site: Site) -> dict[str, tuple[str, _Renderer]]:
         *(keys.operator for keys in operators.values()),
         *notebooks.values(),
         files_key(site.root, find_selfchecks(site.root)),
+        files_key(site.root, site.effects.files),
         msgspec.json.encode(site.previous),
         site.build.project.commit,
         _unfinished_key(site, ""),
     )
     add(everything, _site_pages(site))
-    measuring = (operators[one.folder].operator for one in site.models.operators.values())
-    add(digest(*measuring), _model_pages(site))
+    measuring = digest(*(operators[one.folder].operator for one in site.models.operators.values()))
+    if site.models.keys:
+        add(measuring, [(MODELS, partial(pages.models_page, site))])
+    for key in site.models.keys:
+        add(digest(measuring, files_key(site.root, site.effects.files_of(key))), _model_pages(site, key))
     for operator in site.operators:
         keys = operators[operator.folder]
         add(digest(keys.operator, _unfinished_key(site, operator.folder)), _operator_pages(site, operator))
         for notebook in operator.implementations:
             page = partial(pages.implementation_page, site, operator, notebook)
-            add(keys.implementations[notebook.path], [(site.paths.pages[notebook.path], page)])
+            effects = site.effects.files_with(operator.folder, implementation_id(notebook))
+            key = digest(keys.implementations[notebook.path], files_key(site.root, effects))
+            add(key, [(site.paths.pages[notebook.path], page)])
     for artifact in site.artifacts:
         if artifact.exists and (artifact.suffix == "svg" or artifact.suffix in _TEXTS):
             svg = artifact.suffix == "svg"
@@ -225,18 +237,21 @@ def _site_pages(site: Site) -> Iterator[tuple[str, _Renderer]]:
         yield device.path, partial(pages.device_page, site, device)
 
 
-def _model_pages(site: Site) -> Iterator[tuple[str, _Renderer]]:
-    if site.models.keys:
-        yield MODELS, partial(pages.models_page, site)
-    for key in site.models.keys:
-        yield model_file(key), partial(pages.model_page, site, key)
-        yield model_file(key, "csv"), partial(_model_calls, site, key)
-        yield model_file(key, "svg"), partial(_model_imports, site, key, import_graph.imports_svg)
-        yield model_file(key, "json"), partial(_model_imports, site, key, import_graph.imports_json)
+def _model_pages(site: Site, key: str) -> Iterator[tuple[str, _Renderer]]:
+    yield model_file(key), partial(pages.model_page, site, key)
+    yield model_file(key, "csv"), partial(_model_calls, site, key)
+    yield model_file(key, "svg"), partial(_model_imports, site, key, import_graph.imports_svg)
+    yield model_file(key, "json"), partial(_model_imports, site, key, import_graph.imports_json)
+    if site.effects.files_of(key):
+        yield effects_file(key), partial(_model_effects, site, key)
 
 
 def _model_calls(site: Site, key: str) -> bytes:
     return calls_csv(site.models.reports[key])
+
+
+def _model_effects(site: Site, key: str) -> bytes:
+    return site.effects.csv(site.effects.of(key))
 
 
 def _model_imports(

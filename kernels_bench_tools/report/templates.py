@@ -63,6 +63,7 @@ def environment() -> Environment:
         cell_label=labels.cell_label,
         passed=labels.check_label,
         verdict=labels.verdict_label,
+        effect=labels.effect_label,
         peak=labels.peak_name,
         peak_unit=labels.peak_unit,
         sorted_peaks=labels.sorted_peaks,

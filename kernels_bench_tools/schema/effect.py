@@ -9,6 +9,9 @@ import msgspec
 from kernels_bench_tools.schema.device import Device
 from kernels_bench_tools.schema.record import Effect, Provenance
 
+MODEL_LEVEL = 4
+"""Level of a whole model."""
+
 
 class EffectVerdict(StrEnum):
     """How a measured speed-up relates to noise and to the prediction."""

@@ -279,7 +279,7 @@ def read_effects(
 
 def effect_files(root: Path) -> list[Path]:
     """Return the files of a project that :func:`read_effects` reads."""
-    return sorted((root / EFFECTS).glob("*/*/*.jsonl"))
+    return sorted((root / EFFECTS).glob("*/*/*.jsonl"), key=lambda path: (path.parent, path.stem))
 
 
 def is_committed(path: Path) -> bool:

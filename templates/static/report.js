@@ -304,7 +304,10 @@ const setUpChart = chart => {
     if (element.matches(".legend-label")) {
       event.preventDefault();
       toggle(keyOf(one), keys, event);
-    } else if (!event.target.closest("a[href]")) location.href = stops[series.indexOf(one)].getAttribute("href");
+    } else if (!event.target.closest("a[href]")) {
+      const page = stops[series.indexOf(one)].getAttribute("href");
+      if (page) location.href = page;
+    }
   });
 
   series.forEach((one, position) => {

@@ -10,8 +10,12 @@ import pytest
 from projects import run_kbt
 from tiny_configs import HUGGINGFACE
 
+from kernels_bench_tools.report.effects import Effects
+from kernels_bench_tools.report.site import publish
+from kernels_bench_tools.schema.build import BuildRun, FrontMatter, NotebookRun, ProjectInfo
 from kernels_bench_tools.schema.record import Record
-from kernels_bench_tools.schema.record_io import read_effects, read_records
+from kernels_bench_tools.schema.record_io import effect_files, read_effects, read_records
+from kernels_bench_tools.summarize.effect_files import draw_effect, effects_csv, read_effect
 
 NOTEBOOK = """\
 ---
@@ -87,7 +91,37 @@ def test_an_implementation_is_measured_at_every_level_of_a_model_and_recorded_on
     assert file.name == "rms_norm--mine.jsonl"
     (measured,) = project.glob(".kbt/**/artifacts/**/rms_norm.jsonl")
     assert without_samples(read_effects(file)) == without_samples(read_records(measured))
-    assert run_kbt(project, "check").returncode == 0
+    assert_shown(project, file)
+
+
+def assert_shown(project: Path, file: Path) -> None:
+    """Assert that the report of a model has a recorded effect, and that a bad line costs itself only."""
+    shown = file.parents[1] / "llama-3.2-1b" / file.name
+    shown.parent.mkdir()
+    other = file.read_text().splitlines()[0].replace('"impl":"mine"', '"impl":"other"')
+    shown.write_text(f"{file.read_text()}{other}\n{{\n".replace('"model":"tiny"', '"model":"llama-3.2-1b"'))
+    done = run_kbt(project, "check")
+    assert done.returncode == 1
+    assert done.stderr.count("llama-3.2-1b/rms_norm--mine.jsonl:") == 2
+    assert "rms_norm--mine.jsonl:6: is of the implementation 'rms_norm--other'" in done.stderr
+    assert "rms_norm--mine.jsonl:7: is not a record" in done.stderr
+
+    notebook = NotebookRun(
+        path="rms_norm/impls/mine.md", digest="", front=FrontMatter(title="Mine"), blocks=[]
+    )
+    (device,) = {record.device for record in read_effects(file) if record.device}
+    build = BuildRun(
+        project=ProjectInfo(title="Effects"), device=device, environment="current", notebooks=[notebook]
+    )
+    effects = Effects(effect_files(project), read_effect, draw_effect, effects_csv)
+    publish(project, build, project / "site", effects=effects)
+    page = (project / "site/models/llama-3.2-1b.html").read_text()
+    section = page.partition('<h2 id="effects">')[2].partition("</section>")[0]
+    assert "5 of 5 instances replaced and called" in section
+    assert "RMSNorm with residual, 4 calls" in section
+    assert "a verdict needs 3 processes" in section
+    assert section.count('data-workload="L4 eager"') == 2
+    assert len((project / "site/models/llama-3.2-1b-effects.csv").read_text().splitlines()) == 1 + 5
 
 
 def without_samples(records: list[Record]) -> list[Any]:

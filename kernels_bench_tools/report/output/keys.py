@@ -21,6 +21,7 @@ _LIBRARIES = (
     "latex2mathml",
     "markdown-it-py",
     "markupsafe",
+    "matplotlib",
     "mdit-py-plugins",
     "pygments",
 )
@@ -41,7 +42,8 @@ def program_key() -> str:
     """Return the key of templates, our own code and models, and the libraries that render."""
     package = Path(__file__).resolve().parents[2]
     models = ("tasks/configs/*.json", "tasks/derived/**/*.json", "tasks/baseline/**/*.py")
-    patterns = ("*.py", "schema/*.py", "report/**/*.py", *models)
+    # What summarizes and draws effects is called for pages.
+    patterns = ("*.py", "schema/*.py", "report/**/*.py", "summarize/**/*.py", *models)
     files = [
         *template_folder().glob("*.j2"),
         *(file for pattern in patterns for file in package.glob(pattern)),

@@ -1,0 +1,121 @@
+"""Committed effects of implementations on models, for the pages of both."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from markupsafe import Markup
+
+from kernels_bench_tools.report.chart import inline_chart
+from kernels_bench_tools.report.operators import OperatorReport, notebook_title
+from kernels_bench_tools.report.page import Page
+from kernels_bench_tools.report.paths import page_path
+from kernels_bench_tools.schema.device import Device
+from kernels_bench_tools.schema.effect import EffectRow, EffectSummary
+
+
+def _nothing(_: object) -> bytes:
+    return b""
+
+
+@dataclass(frozen=True)
+class Effects:
+    """The committed effects of a project, which are read and drawn only for pages that show them."""
+
+    files: Sequence[Path] = ()
+    read: Callable[[Path], EffectSummary | None] = lambda _: None
+    draw: Callable[[EffectSummary], bytes] = _nothing
+    """Return a ladder as SVG, with a panel for each phase."""
+    csv: Callable[[Iterable[EffectSummary]], bytes] = _nothing
+
+    def files_of(self, model: str) -> list[Path]:
+        """Return the files of a model."""
+        return [file for file in self.files if file.parent.name == model]
+
+    def of(self, model: str) -> list[EffectSummary]:
+        """Return what was measured of a model: GPUs first, then by device and implementation."""
+        found = [one for file in self.files_of(model) if (one := self._summaries[file])]
+        return sorted(found, key=lambda one: (one.device.kind == "cpu", one.device.slug))
+
+    def files_with(self, operator: str, implementation: str) -> list[Path]:
+        """Return the files of an implementation, alone or together with others."""
+        name = f"{operator.rpartition('/')[2]}--{implementation}"
+        return [file for file in self.files if name in file.stem.split("+")]
+
+    def models_with(self, operator: str, implementation: str) -> list[str]:
+        """Return the models in which an implementation was measured."""
+        files = self.files_with(operator, implementation)
+        return sorted({file.parent.name for file in files if self._summaries[file]})
+
+    @cached_property
+    def _summaries(self) -> dict[Path, EffectSummary | None]:
+        return {file: self.read(file) for file in self.files}
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """Implementations that were measured together in a model, with the notebook of each that the project still has."""
+
+    summary: EffectSummary
+    titles: Sequence[tuple[str, str]]
+    """Title and URL of each, the URL empty without a page."""
+    is_stale: bool
+    ladders: dict[str, Markup]
+    """By phase."""
+
+
+@dataclass(frozen=True)
+class DeviceEffects:
+    """What was measured of a model on a device."""
+
+    device: Device
+    candidates: Sequence[Candidate]
+
+    @property
+    def phases(self) -> dict[str, list[tuple[Candidate, list[EffectRow]]]]:
+        """The rows of each candidate by phase."""
+        found: dict[str, list[tuple[Candidate, list[EffectRow]]]] = {}
+        for candidate in self.candidates:
+            for phase, rows in candidate.summary.phases.items():
+                found.setdefault(phase, []).append((candidate, rows))
+        return found
+
+    @property
+    def failed(self) -> list[Candidate]:
+        """The candidates that could not be measured."""
+        return [one for one in self.candidates if not one.summary.rows]
+
+
+def device_effects(
+    effects: Effects, model: str, operators: Iterable[OperatorReport], page: Page
+) -> list[DeviceEffects]:
+    """Return what a model's page shows of effects, by device."""
+    by_name = {operator.folder.rpartition("/")[2]: operator for operator in operators}
+    found: dict[str, DeviceEffects] = {}
+    for summary in effects.of(model):
+        candidate = _candidate(effects, summary, by_name, page)
+        of_device = found.setdefault(summary.device.slug, DeviceEffects(summary.device, []))
+        found[summary.device.slug] = DeviceEffects(summary.device, [*of_device.candidates, candidate])
+    return list(found.values())
+
+
+def _candidate(
+    effects: Effects, summary: EffectSummary, operators: dict[str, OperatorReport], page: Page
+) -> Candidate:
+    titles, is_stale = [], False
+    for number, name in enumerate(summary.implementations):
+        folder, _, implementation = name.rpartition("/")
+        operator = operators.get(folder.rpartition("/")[2])
+        notebook = operator.notebook_of(implementation) if operator else None
+        title = notebook_title(notebook) if notebook else implementation
+        titles.append((title, page.url(page_path(notebook.path)) if notebook else ""))
+        if operator and number == 0:  # of the others the records have no digest
+            is_stale = operator.has_changed(implementation, summary.provenance)
+    ladders = {}
+    if summary.rows:
+        panels, _ = inline_chart(effects.draw(summary), "", page.unique_id, lambda _: titles[0][1] or None)
+        ladders = {panel.view.removeprefix(f"{summary.device.slug}-"): panel.figure for panel in panels}
+    return Candidate(summary, titles, is_stale, ladders)

@@ -1,0 +1,155 @@
+"""Effects on the pages of models and implementations."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+
+import pytest
+from effect_records import H200, effect_record
+from msgspec.structs import replace
+
+from kernels_bench_tools.report.effects import Effects
+from kernels_bench_tools.report.site import publish
+from kernels_bench_tools.schema.build import BuildRun, FrontMatter, NotebookRun, ProjectInfo
+from kernels_bench_tools.schema.record import Failure, Record, Status
+from kernels_bench_tools.schema.record_io import effect_file, effect_files, encode_record, write_records
+from kernels_bench_tools.summarize.effect_files import draw_effect, effects_csv, read_effect
+
+LLAMA = "models/llama-3.2-1b.html"
+DECODE = "Effects on decode-1, NVIDIA H200"
+HOST = {"baseline_host_ms": 0.033, "host_ms": 0.081}
+MEASURED = [
+    {"level": 1, "module": "RMSNorm", "calls": 33, "baseline_ms": 0.02, "candidate_ms": 0.01, **HOST},
+    {
+        "level": 3,
+        "module": "LlamaDecoderLayer",
+        "baseline_ms": 0.2,
+        "candidate_ms": 0.18,
+        "predicted_ms": 0.18,
+    },
+    {"module": "device", "baseline_ms": 4.0, "candidate_ms": 3.7, "predicted_ms": 3.7, "noise": 0.004},
+    {"module": "eager", "baseline_ms": 30.0, "candidate_ms": 40.0, "predicted_ms": 32.0, "noise": 0.004},
+]
+
+
+def records(impl: str = "fast", **fields: object) -> list[Record]:
+    return [effect_record(number, impl=impl, **row | fields) for row in MEASURED for number in range(3)]
+
+
+def write(root: Path, found: list[Record], *, bad: bytes = b"") -> None:
+    path = effect_file(root, "llama-3.2-1b", found[0], found[0].effect.others if found[0].effect else ())
+    write_records(path, found, before=bad)
+
+
+def published(root: Path) -> list[str]:
+    notebooks = [
+        NotebookRun(
+            path=f"rms_norm/impls/{name}.md", digest="", front=FrontMatter(title=name.title()), blocks=[]
+        )
+        for name in ("base", "fast", "odd")
+    ]
+    run = BuildRun(project=ProjectInfo(title="Kernels"), device=H200, environment="uv", notebooks=notebooks)
+    effects = Effects(effect_files(root), read_effect, draw_effect, effects_csv)
+    return publish(root, run, root / "site", effects=effects).written
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An implementation with a gain and a loss, together with another one, and one that failed; some lines are bad."""
+    root = tmp_path_factory.mktemp("effects")
+    foreign = encode_record(effect_record(impl="base", candidate_ms=0.001))
+    write(root, [*records(), *records(phase="decode-32", layers=2)], bad=foreign + b"{\n")
+    write(root, records(others=["activation/gone"], missing=["lm_head.embedding"]))
+    failure = Failure(type="EffectError", msg="RMSNorm computes something else with it")
+    failed = {"status": Status.ERROR, "ok": False, "lat_ms": None, "effect": None, "err": failure}
+    write(root, [replace(effect_record(impl="odd"), **failed)])
+    published(root)
+    return root / "site"
+
+
+def table(page, label: str) -> list[list[str]]:
+    box = next(it for it in page.elements("div") if it.get("aria-label") == label)
+    return [[" ".join("".join(cell.itertext()).split()) for cell in line] for line in box.iter("tr")]
+
+
+def test_a_phase_shows_every_level_and_the_cause_of_a_loss(site, read_page):
+    _, device, eager, *others = table(read_page(site, LLAMA), DECODE)
+
+    assert device[0] == "Fast 5 of 5 instances replaced and called 3 processes · 2026-11-20"
+    assert device[1].startswith("device time ▲ 1.08× [")
+    assert device[1].endswith("4.000 → 3.700")
+    assert device[2:5] == ["▲ faster, as predicted", "1.08×", "0.4 %"]
+    assert device[5].startswith("▲ 2.00× [")
+    assert device[5].endswith("RMSNorm, 33 calls")
+    assert device[6] == "–"
+    assert device[7].startswith("▲ 1.11×")
+    assert eager[0].startswith("eager ▼ 0.75×")
+    assert eager[1] == "▼ slower a call of RMSNorm takes the host 0.08100 ms instead of 0.03300"
+    assert others[0][0].startswith("Fast + gone 5 of 5 instances replaced and called, not lm_head.embedding")
+
+
+def test_layers_and_failures_are_named(site, read_page):
+    page = read_page(site, LLAMA)
+
+    assert table(page, "Effects on decode-32, NVIDIA H200")[1][0].endswith("· 2 layers only")
+    assert "Not measured: Odd: EffectError: RMSNorm computes something else with it" in page.text
+
+
+def test_the_ladder_has_both_lines_from_the_kernel_to_the_model(site, read_page):
+    page = read_page(site, LLAMA)
+    charts = [it for it in page.elements("div") if it.get("aria-label") == "Chart decode-1 on NVIDIA H200"]
+
+    assert len(charts) == 2
+    points = [it.attrib for it in charts[0].iter() if "data-workload" in it.attrib]
+    measured, predicted = points[:4], points[4:]
+    assert [one["data-workload"] for one in measured] == [
+        *("L1 RMSNorm", "L3 LlamaDecoderLayer", "L4 device", "L4 eager")
+    ]
+    assert [float(one["data-value"]) for one in measured] == pytest.approx([2, 1.111, 1.081, 0.75], abs=1e-3)
+    assert all(
+        float(one["data-low"]) < float(one["data-value"]) < float(one["data-high"]) for one in measured
+    )
+    assert [one["data-workload"] for one in predicted] == ["L3 LlamaDecoderLayer", "L4 device", "L4 eager"]
+
+
+def test_pages_link_to_each_other_and_other_models_have_no_effects(site, read_page, find_dead_references):
+    assert find_dead_references(site) == []
+    links = {url for _, url in read_page(site, "rms_norm/impls/fast.html").references()}
+    assert "../../models/llama-3.2-1b.html#effects" in links
+    assert "whole models" not in read_page(site, "rms_norm/impls/base.html").text
+    assert "../rms_norm/impls/fast.html" in {url for _, url in read_page(site, LLAMA).references()}
+    ids = read_page(site, LLAMA).ids()
+    assert len(ids) == len(set(ids))
+    other = read_page(site, "models/llama-3.1-8b.html")
+    assert "Measured effects" not in other.text
+    assert not (site / "models/llama-3.1-8b-effects.csv").exists()
+
+
+def test_the_csv_has_all_rows(site):
+    lines = list(csv.DictReader((site / "models/llama-3.2-1b-effects.csv").read_text().splitlines()))
+
+    assert len(lines) == 3 * len(MEASURED)
+    assert {line["implementations"] for line in lines} == {
+        "rms_norm/fast",
+        "rms_norm/fast + activation/gone",
+    }
+    assert [line["verdict"] for line in lines[:4]] == ["faster", "confirmed", "confirmed", "regressed"]
+
+
+def test_bad_lines_are_on_the_page_of_failures(site, read_page):
+    text = read_page(site, "status.html").text
+
+    file = "effects/nvidia-h200/llama-3.2-1b/rms_norm--fast.jsonl"
+    assert f"{file}:1: is of the implementation 'rms_norm--base', not of 'rms_norm--fast'" in text
+    assert f"{file}:2: is not a record" in text
+
+
+def test_a_new_effect_changes_the_pages_that_show_it(tmp_path):
+    published(tmp_path)
+    write(tmp_path, records())
+
+    assert {"models/llama-3.1-8b.html", "rms_norm/impls/base.html"}.isdisjoint(
+        rendered := published(tmp_path)
+    )
+    assert {LLAMA, "models/llama-3.2-1b-effects.csv", "rms_norm/impls/fast.html"} <= {*rendered}
