@@ -13,6 +13,7 @@ from kernels_bench_tools.report.chart import inline_chart
 from kernels_bench_tools.report.operators import OperatorReport, notebook_title
 from kernels_bench_tools.report.page import Page
 from kernels_bench_tools.report.paths import page_path
+from kernels_bench_tools.schema.build import TRANSFORMERS
 from kernels_bench_tools.schema.device import Device
 from kernels_bench_tools.schema.effect import EffectRow, EffectSummary
 
@@ -32,8 +33,9 @@ class Effects:
     csv: Callable[[Iterable[EffectSummary]], bytes] = _nothing
 
     def files_of(self, model: str) -> list[Path]:
-        """Return the files of a model."""
-        return [file for file in self.files if file.parent.name == model]
+        """Return the files of a model, of which transformers may have computed some."""
+        names = (model, f"{model}-{TRANSFORMERS}")
+        return [file for file in self.files if file.parent.name in names]
 
     def of(self, model: str) -> list[EffectSummary]:
         """Return what was measured of a model: GPUs first, then by device and implementation."""
@@ -48,7 +50,9 @@ class Effects:
     def models_with(self, operator: str, implementation: str) -> list[str]:
         """Return the models in which an implementation was measured."""
         files = self.files_with(operator, implementation)
-        return sorted({file.parent.name for file in files if self._summaries[file]})
+        return sorted(
+            {file.parent.name.removesuffix(f"-{TRANSFORMERS}") for file in files if self._summaries[file]}
+        )
 
     @cached_property
     def _summaries(self) -> dict[Path, EffectSummary | None]:
@@ -65,6 +69,11 @@ class Candidate:
     is_stale: bool
     ladders: dict[str, Markup]
     """By phase."""
+
+    @property
+    def framework(self) -> str:
+        """Return whose modules computed the model; empty for this project's."""
+        return TRANSFORMERS if self.summary.model.endswith(f"-{TRANSFORMERS}") else ""
 
 
 @dataclass(frozen=True)

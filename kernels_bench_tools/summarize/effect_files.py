@@ -12,6 +12,7 @@ from kernels_bench_tools.schema.record_io import ignore, read_effects
 _COLUMNS = (
     *(
         "device",
+        "model",
         "phase",
         "layers",
         "implementations",
@@ -59,7 +60,7 @@ def effects_csv(summaries: Iterable[EffectSummary]) -> bytes:
 
     lines = [
         [
-            *(one.device.slug, row.effect.phase, row.effect.layers or None, " + ".join(one.implementations)),
+            *(one.device.slug, one.model, row.effect.phase, row.effect.layers or None, " + ".join(one.implementations)),
             *(row.effect.level, row.effect.module, row.effect.calls, row.baseline_ms, row.candidate_ms),
             *(row.speedup, row.low, row.high, row.predicted, row.noise, row.verdict.value, row.cause),
             *(row.effect.replaced, row.effect.called, row.processes, one.measured, one.provenance.commit),

@@ -16,7 +16,8 @@ from kernels_bench_tools.schema.record import Failure, Record, Status
 from kernels_bench_tools.schema.record_io import effect_file, effect_files, encode_record, write_records
 from kernels_bench_tools.summarize.effect_files import draw_effect, effects_csv, read_effect
 
-LLAMA = "models/llama-3.2-1b.html"
+MODEL = "llama-3.2-1b"
+LLAMA = f"models/{MODEL}.html"
 DECODE = "Effects on decode-1, NVIDIA H200"
 HOST = {"baseline_host_ms": 0.033, "host_ms": 0.081}
 MEASURED = [
@@ -38,7 +39,8 @@ def records(impl: str = "fast", **fields: object) -> list[Record]:
 
 
 def write(root: Path, found: list[Record], *, bad: bytes = b"") -> None:
-    path = effect_file(root, "llama-3.2-1b", found[0], found[0].effect.others if found[0].effect else ())
+    effect = found[0].effect
+    path = effect_file(root, effect.model if effect else MODEL, found[0], effect.others if effect else ())
     write_records(path, found, before=bad)
 
 
@@ -61,6 +63,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     foreign = encode_record(effect_record(impl="base", candidate_ms=0.001))
     write(root, [*records(), *records(phase="decode-32", layers=2)], bad=foreign + b"{\n")
     write(root, records(others=["activation/gone"], missing=["lm_head.embedding"]))
+    write(root, records(model=f"{MODEL}-transformers", phase="prefill-2048"))
     failure = Failure(type="EffectError", msg="RMSNorm computes something else with it")
     failed = {"status": Status.ERROR, "ok": False, "lat_ms": None, "effect": None, "err": failure}
     write(root, [replace(effect_record(impl="odd"), **failed)])
@@ -87,6 +90,12 @@ def test_a_phase_shows_every_level_and_the_cause_of_a_loss(site, read_page):
     assert eager[0].startswith("eager ▼ 0.75×")
     assert eager[1] == "▼ slower a call of RMSNorm takes the host 0.08100 ms instead of 0.03300"
     assert others[0][0].startswith("Fast + gone 5 of 5 instances replaced and called, not lm_head.embedding")
+
+
+def test_the_page_of_a_model_has_what_was_measured_in_transformers(site, read_page):
+    rows = table(read_page(site, LLAMA), "Effects on prefill-2048, NVIDIA H200")
+
+    assert rows[1][0].startswith("Fast in transformers 5 of 5 instances")
 
 
 def test_layers_and_failures_are_named(site, read_page):
@@ -129,7 +138,8 @@ def test_pages_link_to_each_other_and_other_models_have_no_effects(site, read_pa
 def test_the_csv_has_all_rows(site):
     lines = list(csv.DictReader((site / "models/llama-3.2-1b-effects.csv").read_text().splitlines()))
 
-    assert len(lines) == 3 * len(MEASURED)
+    assert len(lines) == 4 * len(MEASURED)
+    assert {line["model"] for line in lines} == {MODEL, f"{MODEL}-transformers"}
     assert {line["implementations"] for line in lines} == {
         "rms_norm/fast",
         "rms_norm/fast + activation/gone",
