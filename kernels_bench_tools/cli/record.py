@@ -95,7 +95,9 @@ def keep_records(
             before = []
         kept, taken = _merged([] if force else before, _counted(before, records))
         if not taken:
-            print(f"kept {project.relative(path)}: no workload was measured again (--force replaces it)")
+            print(
+                f"kept {project.relative(path)}: nothing was measured again (`kbt record --force` replaces it)"
+            )
             continue
         write_records(path, kept + (taken if full else thin_records(taken)))
         named = {_part(entry) for entry in taken} - {""} or {""}

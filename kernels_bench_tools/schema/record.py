@@ -446,13 +446,13 @@ class Effect(msgspec.Struct, kw_only=True, omit_defaults=True):
     """What one implementation changes in a model; ``lat_ms`` of its record is the time with it."""
 
     model: str
-    phase: str
+    phase: Annotated[str, msgspec.Meta(pattern=r"^(prefill|decode)-[1-9][0-9]{0,5}$")]
     """Such as ``decode-32``."""
-    layers: int = 0
+    layers: Count = 0
     """Layers that were measured, if not all of the model."""
     others: list[str] = msgspec.field(default_factory=list)
     """Other implementations that replaced kernels at the same time, as ``operator/implementation``."""
-    level: int
+    level: Annotated[int, msgspec.Meta(ge=1, le=4)]
     """1 for single kernels, 2 for blocks, 3 for decoder layers, 4 for the whole model."""
     module: str
     """The class that was called; for a whole model how it was timed: ``device``, ``eager`` or ``CUDA graph``."""

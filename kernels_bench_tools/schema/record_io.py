@@ -52,6 +52,8 @@ NAME_TAG = "impl"
 """Tag of a record of another harness with its own name of the implementation."""
 _MIN_SAMPLES, _MAX_SAMPLES = 8, 20
 """Samples of a committed record: one fewer for each kernel that a call launches."""
+_LEAST_MS = 1e-9
+"""Shorter times of an effect are no times: their ratios could not be computed with."""
 EFFECTS = "effects"
 """Folder of a project with the records of ``kbt effect``."""
 
@@ -409,6 +411,12 @@ def _decode(line: bytes) -> Record:
             raise ValueError(f"{field} is not a name: {ascii('/'.join(map(str, parts)))[:200]}")
     if record.outcome is Status.OK and record.lat_ms is not None and record.lat_ms.p50 <= 0:
         raise ValueError("it is correct, and lat_ms.p50 is 0")
+    if record.effect is not None:
+        base = record.effect.baseline
+        if None in (base.p10, base.p90, base.mean, base.iqr):
+            raise ValueError("effect.baseline has no p10, p90, mean or iqr")
+        if min(base.p50, record.lat_ms.p50 if record.lat_ms else base.p50) < _LEAST_MS:
+            raise ValueError("it has an effect, and a p50 is 0")
     return record
 
 

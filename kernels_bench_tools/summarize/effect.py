@@ -22,7 +22,7 @@ def effect_rows(records: Iterable[Record]) -> list[EffectRow]:
     """Return a row for each level, module and phase of one implementation's records, in their order."""
     found: dict[str, list[Record]] = defaultdict(list)
     for record in records:
-        if record.effect is not None:
+        if record.effect is not None and record.lat_ms is not None:
             found[record.workload].append(record)
     rows = [_row(processes) for processes in found.values()]
     for row in rows:

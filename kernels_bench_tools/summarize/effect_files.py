@@ -35,15 +35,15 @@ def read_effect(path: Path) -> EffectSummary | None:
     first = next((one for one in records if one.effect), records[0] if records else None)
     if first is None or first.device is None:
         return None
-    others = first.effect.others if first.effect else []
+    rows, others = effect_rows(records), first.effect.others if first.effect else []
     return EffectSummary(
         model=path.parent.name,
         implementations=[f"{first.op}/{first.impl}", *others],
         device=first.device,
         provenance=first.provenance,
         measured=max(record.ts for record in records),
-        rows=effect_rows(records),
-        reason="" if first.effect else reason_of(first),
+        rows=rows,
+        reason="" if rows else reason_of(first),
     )
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from effect_records import effect_record
+from effect_records import effect_record, latency
 from msgspec.structs import replace
 
 from kernels_bench_tools.cli.record import keep_records
@@ -45,6 +45,9 @@ def file(tmp_path: Path) -> Path:
         (with_effect(model="tiny"), "is of the model 'tiny', not of 'llama-3.2-1b'"),
         (with_effect(others=["rotary/fast"]), "is of the implementation 'rms_norm--mine+rotary--fast'"),
         (with_effect(model="../x"), "effect.model is not a name"),
+        (with_effect(phase="decode 1"), "Expected `str` matching regex"),
+        (with_effect(level=5), "Expected `int` <= 4"),
+        (with_effect(baseline=latency(0.0)), "it has an effect, and a p50 is 0"),
         (with_effect(others=["../../x"]), "effect.others is not a name"),
         (replace(GOOD, effect=None), "is not of `kbt effect`"),
     ],

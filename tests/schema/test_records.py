@@ -8,7 +8,13 @@ import pytest
 from kernels_bench_tools.errors import RecordError
 from kernels_bench_tools.schema.json_schema import PUBLISHED, schema_text
 from kernels_bench_tools.schema.record import Failure, Kernel, Latency, Record, Status
-from kernels_bench_tools.schema.record_io import append_record, read_records, thin_record, write_records
+from kernels_bench_tools.schema.record_io import (
+    append_record,
+    effect_files,
+    read_records,
+    thin_record,
+    write_records,
+)
 
 ROOT = Path(__file__).parents[2]
 
@@ -128,7 +134,7 @@ def test_the_committed_records_fit_the_published_schema() -> None:
     schema = json.loads((ROOT / "docs" / "record.schema.json").read_text())
     validate = jsonschema.Draft202012Validator(schema).validate
 
-    for path in ROOT.glob("*/results/records/*/*.jsonl"):
+    for path in [*ROOT.glob("*/results/records/*/*.jsonl"), *effect_files(ROOT)]:
         for line in path.read_text().splitlines():
             validate(json.loads(line))
 
