@@ -60,7 +60,13 @@ def effects_csv(summaries: Iterable[EffectSummary]) -> bytes:
 
     lines = [
         [
-            *(one.device.slug, one.model, row.effect.phase, row.effect.layers or None, " + ".join(one.implementations)),
+            *(
+                one.device.slug,
+                one.model,
+                row.effect.phase,
+                row.effect.layers or None,
+                " + ".join(one.implementations),
+            ),
             *(row.effect.level, row.effect.module, row.effect.calls, row.baseline_ms, row.candidate_ms),
             *(row.speedup, row.low, row.high, row.predicted, row.noise, row.verdict.value, row.cause),
             *(row.effect.replaced, row.effect.called, row.processes, one.measured, one.provenance.commit),
