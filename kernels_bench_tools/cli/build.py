@@ -126,11 +126,7 @@ def build_report(
         with make_progress(verbose=verbose) as progress:
 
             def show(results: BuildRun, unfinished: Mapping[str, Unfinished]) -> None:
-                try:
-                    published = publish_results(results, unfinished)
-                except OSError as error:  # the results count, and the last publication reports it
-                    progress.note(f"the report cannot be written yet: {error}")
-                    return
+                published = publish_results(results, unfinished)
                 done = unfinished.get("", Unfinished(done=0, total=0))
                 progress.note(
                     f"{short_path(published.index)} has the results of {done.done} of {done.total} cells"

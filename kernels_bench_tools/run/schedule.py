@@ -205,8 +205,7 @@ class Execution:
     def _show_results(self, pool: ThreadPoolExecutor) -> None:
         """Publish the results so far, if there are new ones and it is not too soon."""
         if self._showing is not None and self._showing.done():
-            self._showing.result()
-            self._showing = None
+            self._end_showing()
         new = len(self.ran) > self._shown or not self._next_show
         if self.show is None or self._showing or not new or time.monotonic() < self._next_show:
             return
@@ -215,9 +214,17 @@ class Execution:
         self._showing = pool.submit(self.show)  # an interruption must reach the main thread
         if not self.executor.sessions:  # it would disturb what is measured on this machine
             wait_for([self._showing])
-            self._showing.result()
+            self._end_showing()
         now = time.monotonic()
         self._next_show = now + max(SHOW_SECONDS, (now - began) / SHOW_SHARE)
+
+    def _end_showing(self) -> None:
+        """Say why the results so far could not be published; the results count, and the last publication raises it."""
+        assert self._showing is not None
+        error = self._showing.exception()
+        if error is not None:
+            self.progress.note(f"the report cannot be published yet: {type(error).__name__}: {error}")
+        self._showing = None
 
     def _run_all(self, stale: Sequence[CellName], pool: ThreadPoolExecutor) -> None:
         last = ((name, self.cache.last(name)) for name in stale)

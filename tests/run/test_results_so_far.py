@@ -88,3 +88,15 @@ def test_a_build_that_measures_nothing_shows_nothing_before_its_end(operators):
     operators.write("a/results/records/h200/z.jsonl", json.dumps(RECORD) + "\n")
 
     assert build_shown(operators, []) == []
+
+
+def test_results_that_cannot_be_shown_before_the_end_are_measured_all_the_same(operators):
+    def fail():
+        raise ValueError("a template is broken")
+
+    shown = build_shown(operators, [], fail)
+
+    assert len(shown) == 2
+    assert operators.result("b/results/c.md", "combine").artifacts
+    note = "the report cannot be published yet: ValueError: a template is broken"
+    assert operators.recorder.notes.count(note) == 2
