@@ -158,8 +158,9 @@ def committed_baselines(project: Project, baselines: Iterable[str], device: Devi
 def can_compare(candidate: Sequence[Record], baselines: Iterable[_Baseline]) -> bool:
     """Return whether for each of a candidate's results there is a baseline's of a device that was as fast."""
     measured = [record for one in baselines for record in one.records if record.outcome is Status.OK]
-    for workload in {record.workload for record in candidate}:
-        ours = [record for record in candidate if record.workload == workload]
+    ran = [record for record in candidate if record.outcome.ran]
+    for workload in {record.workload for record in ran}:
+        ours = [record for record in ran if record.workload == workload]
         first = ours[0]
         theirs = [
             record for record in measured if record.wl == first.wl and record.env.torch == first.env.torch

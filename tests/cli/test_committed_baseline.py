@@ -12,8 +12,9 @@ from msgspec.structs import replace
 from kernels_bench_tools.cli.run import can_compare, committed_baselines
 from kernels_bench_tools.notebooks.project import Project, find_project_of
 from kernels_bench_tools.schema.device import Device
-from kernels_bench_tools.schema.record import Record
+from kernels_bench_tools.schema.record import Record, Status
 from kernels_bench_tools.schema.record_io import read_committed
+from kernels_bench_tools.summarize.rows import whole_record
 
 ROOT = Path(__file__).parents[2]
 BASELINE = "layer_norm/impls/torch_layer_norm.md"
@@ -39,6 +40,10 @@ def is_compared(project: Project, records: Sequence[Record]) -> bool:
 
 def test_the_baseline_is_not_run_where_its_records_are_of_a_device_that_was_as_fast(project: Project) -> None:
     assert is_compared(project, candidate(project))
+
+
+def test_the_baseline_is_not_run_for_what_failed(project: Project) -> None:
+    assert is_compared(project, [whole_record("triton_layer_norm", Status.ERROR, "it raised", H200)])
 
 
 def test_the_baseline_is_run_where_the_device_is_slower_now(project: Project) -> None:
