@@ -5,19 +5,19 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from filelock import FileLock
+from projects import PYTHON
 
 from kernels_bench_tools.schema.device import current_device
 from kernels_bench_tools.schema.record import Latency, Record
 from kernels_bench_tools.schema.record_io import read_records, write_records
 
-KBT = (sys.executable, "-B", "-m", "kernels_bench_tools")
+KBT = (PYTHON, "-B", "-m", "kernels_bench_tools")
 LIMITED = """
 import resource, runpy, signal, sys
 size, killed = int(sys.argv[1]), sys.argv[2] == "killed"
@@ -68,7 +68,7 @@ def test_a_write_that_ends_at_any_byte_leaves_the_committed_rows(
     before = committed.read_bytes()
     for size in (0, 1, len(before) // 2, len(before), len(before) + 1, 2 * len(before) - 200):
         done = subprocess.run(
-            (sys.executable, "-B", "-c", LIMITED, str(size), how, "record", "more.jsonl"),
+            (PYTHON, "-B", "-c", LIMITED, str(size), how, "record", "more.jsonl"),
             cwd=tmp_path,
             capture_output=True,
             text=True,

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 from functools import cache
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import pytest
+from projects import run_kbt
 
 from kernels_bench_tools.schema.model import DERIVED, model_keys, read_model_tasks
 
 
 @cache
 def graph(*arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "kernels_bench_tools", "graph", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    return run_kbt(Path(), "graph", *arguments)
 
 
 def reach(module: str) -> dict[str, Any]:

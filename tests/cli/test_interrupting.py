@@ -5,15 +5,16 @@ from __future__ import annotations
 import re
 import signal
 import subprocess
-import sys
 import textwrap
 import time
 from pathlib import Path
 
+from projects import PYTHON
+
 from kernels_bench_tools.schema.device import current_device
 from kernels_bench_tools.schema.record_io import read_records
 
-KBT = (sys.executable, "-m", "kernels_bench_tools")
+KBT = (PYTHON, "-m", "kernels_bench_tools")
 BUILD = (*KBT, "build", "--env", "current")
 
 

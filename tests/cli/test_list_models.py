@@ -2,15 +2,14 @@
 
 import json
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from projects import run_kbt
 
 
 def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "kernels_bench_tools", "list", "--model", *arguments]
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=60, check=False)
+    return run_kbt(folder, "list", "--model", *arguments)
 
 
 def test_the_kernels_of_every_phase_are_listed_outside_of_any_project(tmp_path: Path) -> None:

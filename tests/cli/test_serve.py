@@ -6,7 +6,6 @@ import http.client
 import re
 import signal
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -15,6 +14,7 @@ from pathlib import Path
 import psutil
 import pytest
 from playwright.sync_api import Browser, Page, expect
+from projects import PYTHON
 
 PATIENCE = 60.0
 """Seconds until what does not happen is a failure; nothing here is about how long things take."""
@@ -54,7 +54,7 @@ class Served:
         self.lines: list[str] = []
         self.process = subprocess.Popen(
             [
-                sys.executable,
+                PYTHON,
                 "-X",
                 "faulthandler",
                 "-m",
@@ -296,7 +296,7 @@ def test_the_site_on_disk_is_the_one_that_build_writes(root: Path, serve: Callab
     assert b"/.kbt/live.js" in served.get("/index.html")[1]
     served.end()
     pages = {path: path.read_bytes() for path in (root / "site").rglob("*") if path.is_file()}
-    command = [sys.executable, "-m", "kernels_bench_tools", "build", "--env", "current"]
+    command = [PYTHON, "-m", "kernels_bench_tools", "build", "--env", "current"]
     subprocess.run(command, cwd=root, check=True, capture_output=True)
 
     assert {path: path.read_bytes() for path in (root / "site").rglob("*") if path.is_file()} == pages
@@ -422,7 +422,7 @@ def test_stopping_an_idle_server_exits_with_130(serve: Callable[..., Served]) ->
 
 
 def test_a_port_in_use_is_a_one_line_error(shown: Served, root: Path) -> None:
-    command = [sys.executable, "-m", "kernels_bench_tools", "serve", "--port", str(shown.port)]
+    command = [PYTHON, "-m", "kernels_bench_tools", "serve", "--port", str(shown.port)]
     done = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False, timeout=PATIENCE)
 
     assert done.returncode == 2

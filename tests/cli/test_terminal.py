@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 from pathlib import Path
+
+from projects import run_kbt
 
 HIDDEN = "\x1b[2Kgone\u202eback\x9b"
 SHOWN = "\\x1b[2Kgone\\u202eback\\u009b"
-
-
-def kbt(root: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "kernels_bench_tools", *arguments]
-    return subprocess.run(command, cwd=root, capture_output=True, text=True, encoding="utf-8", check=False)
 
 
 def is_plain(done: subprocess.CompletedProcess[str]) -> bool:
@@ -26,8 +22,8 @@ def test_output_and_errors_of_a_cell_are_printed_as_escapes(tmp_path: Path) -> N
     (tmp_path / "good.md").write_text(printed)
     (tmp_path / "bad.md").write_text(f"```python id=a\nraise ValueError({HIDDEN!r})\n```\n")
 
-    good = kbt(tmp_path, "run", "good.md", "--env", "current")
-    bad = kbt(tmp_path, "run", "bad.md", "--env", "current")
+    good = run_kbt(tmp_path, "run", "good.md", "--env", "current")
+    bad = run_kbt(tmp_path, "run", "bad.md", "--env", "current")
 
     assert is_plain(good)
     assert SHOWN in good.stdout
@@ -43,6 +39,6 @@ def test_mistakes_and_lists_are_printed_as_escapes(tmp_path: Path) -> None:
     notebook.write_text(f"---\ntitle: {title}\nfamily: {title}\nkey\u202e: 1\n---\n```python id=a\n1\n```\n")
 
     for arguments in (["check"], ["list"], ["list", "--format", "json"], ["plan"], ["run", HIDDEN]):
-        done = kbt(tmp_path, *arguments)
+        done = run_kbt(tmp_path, *arguments)
         assert is_plain(done), arguments
         assert done.stdout + done.stderr

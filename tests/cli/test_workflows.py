@@ -3,12 +3,12 @@
 import re
 import shlex
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from projects import run_kbt
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / ".github" / "workflows"
@@ -37,11 +37,8 @@ def test_the_report_is_planned_built_and_looked_after() -> None:
 
 
 @pytest.mark.parametrize("command", kbt_commands())
-def test_every_kbt_command_of_a_workflow_is_one(command: str) -> None:
-    arguments = [*shlex.split(command), "--help"]
-    done = subprocess.run(
-        [sys.executable, "-m", "kernels_bench_tools", *arguments], capture_output=True, text=True, check=False
-    )
+def test_every_kbt_command_of_a_workflow_is_one(tmp_path: Path, command: str) -> None:
+    done = run_kbt(tmp_path, *shlex.split(command), "--help")
 
     assert (done.returncode, done.stderr) == (0, "")
     assert "Usage: kbt" in done.stdout

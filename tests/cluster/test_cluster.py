@@ -6,13 +6,13 @@ import os
 import shutil
 import signal
 import subprocess
-import sys
 import time
 import zipfile
 
 import psutil
 import pytest
 from msgspec.structs import replace
+from projects import PYTHON
 
 from kernels_bench_tools.cluster.executor import ClusterExecutor
 from kernels_bench_tools.errors import ProjectError
@@ -87,7 +87,7 @@ def survivors(word):
 def start(*arguments, **variables):
     """Start ``kbt``."""
     return subprocess.Popen(
-        [sys.executable, "-m", "kernels_bench_tools", *arguments],
+        [PYTHON, "-m", "kernels_bench_tools", *arguments],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from projects import PYTHON
 
 from kernels_bench_tools.cli import main
 from kernels_bench_tools.notebooks.survey import survey_project
@@ -289,7 +290,7 @@ def test_a_commented_out_cell_is_not_a_heading(workspace):
 def test_notebooks_are_utf8_in_any_locale(workspace):
     workspace.cell("n.md", "print(ascii('größer'))", prose="Grüße aus Zürich.")
     done = subprocess.run(
-        [sys.executable, "-m", "kernels_bench_tools", "build", "--env", "current"],
+        [PYTHON, "-m", "kernels_bench_tools", "build", "--env", "current"],
         cwd=workspace.root,
         env=os.environ | {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"},
         capture_output=True,

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import shutil
-import subprocess
-import sys
 import textwrap
 from collections.abc import Callable
 from pathlib import Path
@@ -15,6 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 from implementations import code_of, function_of, judge, smoke_workload
+from projects import run_kbt
 from torch import Tensor
 from torch.nn import functional
 
@@ -248,14 +246,7 @@ def test_a_new_implementation_is_compared_with_the_baseline_of_its_function(tmp_
     (tmp_path / "pyproject.toml").write_text('[tool.kbt]\ntitle = "Copy"\n')
 
     def kbt(*arguments: str) -> str:
-        done = subprocess.run(
-            [sys.executable, "-m", "kernels_bench_tools", *arguments],
-            cwd=tmp_path,
-            env={**os.environ, "PYTHONPATH": str(ROOT), "CUDA_VISIBLE_DEVICES": ""},
-            capture_output=True,
-            text=True,
-            timeout=250,
-        )
+        done = run_kbt(tmp_path, *arguments, timeout=250, CUDA_VISIBLE_DEVICES="")
         assert done.returncode == 0, done.stderr
         return done.stdout
 

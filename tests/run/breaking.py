@@ -13,6 +13,7 @@ from pathlib import Path
 
 import msgspec
 import psutil
+from projects import PYTHON
 
 from kernels_bench_tools.file_io import read_struct
 from kernels_bench_tools.report.site import publish
@@ -137,7 +138,7 @@ class Tree:
         path.write_text(f"# {path.stem}\n\nProse.\n\n```python {attributes}\n{code}\n```\n", encoding="utf-8")
 
     def start(self, *arguments: str) -> subprocess.Popen[str]:
-        command = [sys.executable, "-m", "kernels_bench_tools", "build", "--env", "current", "--jobs", "2"]
+        command = [PYTHON, "-m", "kernels_bench_tools", "build", "--env", "current", "--jobs", "2"]
         places = {"TMPDIR": self.folder / "tmp", "XDG_CACHE_HOME": self.folder / "cache", "PYTHONPATH": ROOT}
         return subprocess.Popen(
             [*command, "--processes", str(PROCESSES), *arguments],

@@ -4,10 +4,10 @@ import json
 import os
 import re
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from projects import PYTHON
 
 from kernels_bench_tools.report.site import publish
 from kernels_bench_tools.run.process import run as processes
@@ -192,7 +192,7 @@ print(peak() - before, [cell.status.value for notebook in run.notebooks for cell
     workspace.cell("large.md", printing)
 
     done = subprocess.run(
-        [sys.executable, "-c", program, str(workspace.root)], capture_output=True, text=True, check=True
+        [PYTHON, "-c", program, str(workspace.root)], capture_output=True, text=True, check=True
     )
     kilobytes, statuses = done.stdout.split(maxsplit=1)
 
@@ -280,7 +280,7 @@ run = build(find_project(Path(sys.argv[1])), [], options, Progress())
 print(json.dumps([[cell.status, cell.reason] for notebook in run.notebooks for cell in notebook.cells]))
 """
     done = subprocess.run(
-        [sys.executable, "-c", program, str(root)],
+        [PYTHON, "-c", program, str(root)],
         capture_output=True,
         text=True,
         check=False,

@@ -3,12 +3,12 @@
 import os
 import signal
 import subprocess
-import sys
 import time
 from pathlib import Path
 
 import psutil
 import pytest
+from projects import PYTHON
 
 from kernels_bench_tools.run.process.reaper import is_abandoned, kill_processes, owner_name, reaper
 
@@ -52,7 +52,7 @@ def start_build(workspace, seconds: str, escape: str, folder: Path) -> subproces
     code = f"import os, subprocess, time\nsleep = ['sleep', '{seconds}']\n{ESCAPES[escape]}\ntime.sleep(900)"
     workspace.cell("n.md", code)
     build = subprocess.Popen(
-        [sys.executable, "-c", BUILD, str(workspace.root)], env=os.environ | {"TMPDIR": str(folder)}
+        [PYTHON, "-c", BUILD, str(workspace.root)], env=os.environ | {"TMPDIR": str(folder)}
     )
     assert wait_until(lambda: sleeping(seconds))
     return build
@@ -99,7 +99,7 @@ def test_the_next_build_cleans_up_after_a_killed_reaper(workspace, tmp_path):
 
     workspace.cell("n.md", "print('fine')")
     subprocess.run(
-        [sys.executable, "-c", BUILD, str(workspace.root)],
+        [PYTHON, "-c", BUILD, str(workspace.root)],
         env=os.environ | {"TMPDIR": str(folder)},
         check=True,
     )
@@ -116,9 +116,7 @@ def test_a_new_build_does_not_kill_processes_of_a_running_one(workspace, tmp_pat
     other = tmp_path / "other"
     other.mkdir()
     (other / "n.md").write_text("```python id=a\nprint(1)\n```\n")
-    subprocess.run(
-        [sys.executable, "-c", BUILD, str(other)], env=os.environ | {"TMPDIR": str(folder)}, check=True
-    )
+    subprocess.run([PYTHON, "-c", BUILD, str(other)], env=os.environ | {"TMPDIR": str(folder)}, check=True)
 
     try:
         assert sleeping(seconds)

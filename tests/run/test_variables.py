@@ -2,9 +2,9 @@
 
 import json
 import subprocess
-import sys
 
 import pytest
+from projects import PYTHON
 
 from kernels_bench_tools.errors import ProjectError
 from kernels_bench_tools.notebooks.project import find_project, read_size
@@ -215,7 +215,7 @@ def test_raw_html_is_applied_to_pages(workspace, setting):
 @pytest.mark.parametrize(("option", "value"), [("--memory-limit", "lots"), ("--pass-env", "A=B")])
 def test_an_invalid_option_is_an_error_in_one_line(workspace, option, value):
     workspace.cell("n.md", "1")
-    command = [sys.executable, "-m", "kernels_bench_tools", "build", "--env", "current", option, value]
+    command = [PYTHON, "-m", "kernels_bench_tools", "build", "--env", "current", option, value]
     done = subprocess.run(command, cwd=workspace.root, capture_output=True, text=True, check=False)
 
     assert done.returncode == 2

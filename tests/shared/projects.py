@@ -1,10 +1,15 @@
 """Copies of this project, the command run in them, and folders that the workers of a test run share."""
 
+import atexit
+import json
 import os
 import shutil
+import site
 import subprocess
-import sys
+import tempfile
+import venv
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -24,14 +29,66 @@ COPIED = (
 Kbt = Callable[..., subprocess.CompletedProcess[str]]
 
 
+def _make_python() -> str:
+    """Make an environment with one file, which names the folder of this one's packages; return its interpreter."""
+    folder = tempfile.TemporaryDirectory(prefix="kbt-python-")
+    atexit.register(folder.cleanup)
+    venv.create(folder.name, symlinks=True)
+    (packages,) = Path(folder.name).glob("lib/python*/site-packages")
+    (packages / "packages.pth").write_text(f"{site.getsitepackages()[0]}\n{ROOT}\n")
+    return f"{folder.name}/bin/python"
+
+
+PYTHON = _make_python()
+"""Interpreter for ``--env current``, with this one's packages. Around each cell a build looks at each file of the
+environment, and looking at tens of thousands takes longer than most cells of tests."""
+
+
+class CommandServer:
+    """A process that has imported the command, and runs each one in a fork of itself."""
+
+    def __init__(self) -> None:
+        self._process = subprocess.Popen(
+            [PYTHON, Path(__file__).with_name("command_server.py")],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        atexit.register(self._process.kill)
+
+    def run(
+        self, folder: Path, arguments: tuple[str, ...], variables: dict[str, str], seconds: int
+    ) -> subprocess.CompletedProcess[str]:
+        """Run one command; it is killed after so many seconds."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        with tempfile.TemporaryDirectory() as place:
+            outputs = [f"{place}/stdout", f"{place}/stderr"]
+            command = [str(folder), arguments, variables, outputs, seconds]
+            print(json.dumps(command), file=self._process.stdin, flush=True)
+            code = int(self._process.stdout.readline())
+            texts = [Path(output).read_text(encoding="utf-8") for output in outputs]
+        return subprocess.CompletedProcess(["kbt", *arguments], code, *texts)
+
+
+@cache
+def command_server() -> CommandServer:
+    """Return the one that this process starts."""
+    return CommandServer()
+
+
 def run_kbt(
     folder: Path, *arguments: str, timeout: int = 600, **variables: str
 ) -> subprocess.CompletedProcess[str]:
-    """Run the command in ``folder`` as a user would, in this interpreter's environment."""
+    """Run the command in ``folder`` as a user would, with the packages of this interpreter's environment."""
+    environment = os.environ | {"USE_HUB_KERNELS": "0"} | variables
+    own_package = (folder / "kernels_bench_tools").exists()
+    if not own_package and "PYTHONPATH" not in variables:
+        return command_server().run(folder, arguments, environment, timeout)
     return subprocess.run(
-        [sys.executable, "-m", "kernels_bench_tools", *arguments],
+        [PYTHON, "-m", "kernels_bench_tools", *arguments],
         cwd=folder,
-        env=os.environ | {"USE_HUB_KERNELS": "0"} | variables,
+        env=environment,
         capture_output=True,
         text=True,
         check=False,
