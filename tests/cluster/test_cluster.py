@@ -2,6 +2,7 @@
 
 import itertools
 import logging
+import multiprocessing.spawn
 import os
 import shutil
 import signal
@@ -42,7 +43,7 @@ def caches(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def cluster(caches):
-    """Dask's own cluster of processes; at first with two workers."""
+    """Dask's own cluster of processes; at first with two workers. They look at few files around each cell."""
     import dask
     from distributed import LocalCluster
 
@@ -51,6 +52,7 @@ def cluster(caches):
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_CACHE_HOME", str(caches))
         patch.delenv("UVNOTE_PLATFORM", raising=False)
+        patch.setattr(multiprocessing.spawn, "_python_exe", os.fsencode(PYTHON))
         with (
             dask.config.set(patience),
             LocalCluster(

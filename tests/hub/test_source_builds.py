@@ -29,11 +29,11 @@ SCALE = "kernels-community/scale@1"
 
 
 @pytest.fixture(scope="module")
-def compiled(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def compiled(tmp_path_factory: pytest.TempPathFactory, processes: Any) -> Path:
     """A folder with a source and its build."""
     folder = tmp_path_factory.mktemp("compiled")
     built = build_source(
-        make_source(folder / "source"), output=folder / "hub-builds", commit="c0ffee" * 6 + "0000"
+        processes, make_source(folder / "source"), output=folder / "hub-builds", commit="c0ffee" * 6 + "0000"
     )
     assert (built.code, built.err) == (0, ""), built.out
     return folder
@@ -164,12 +164,12 @@ def test_an_edited_source_is_refused_until_it_is_built_and_only_edited_files_are
     place: Place,
 ) -> None:
     folder, output = make_source(place.folder / "source"), place.folder / "hub-builds"
-    first = build_source(folder, output=output)
+    first = build_source(place.processes, folder, output=output)
     edited = folder / "kernel" / "scale.cpp"
     edited.write_text(edited.read_text().replace("x * 2", "x * 7"))
 
     refused = place.load(SCALE)
-    second = build_source(folder, output=output)
+    second = build_source(place.processes, folder, output=output)
 
     assert refused.status == HubStatus.FILES_CHANGED
     assert (
@@ -182,26 +182,26 @@ def test_an_edited_source_is_refused_until_it_is_built_and_only_edited_files_are
 
 def test_an_interrupted_build_continues_with_the_objects_that_it_has(place: Place, compiled: Path) -> None:
     output = place.folder / "hub-builds"
-    first = build_source(compiled / "source", output=output)
+    first = build_source(place.processes, compiled / "source", output=output)
     shutil.rmtree(output / place.repo / "build")
     next(output.rglob("*shift.cpp.o")).unlink()
 
-    second = build_source(compiled / "source", output=output)
+    second = build_source(place.processes, compiled / "source", output=output)
 
     assert (first.code, second.code, second.compiled) == (0, 0, ["shift.cpp"])
 
 
 def test_a_damaged_object_is_compiled_again_or_reported_by_the_linker(place: Place) -> None:
     folder, output = make_source(place.folder / "source"), place.folder / "hub-builds"
-    build_source(folder, output=output)
+    build_source(place.processes, folder, output=output)
     damaged = next(output.rglob("*shift.cpp.o"))
 
     damaged.write_bytes(b"damaged")
-    again = build_source(folder, output=output)
+    again = build_source(place.processes, folder, output=output)
     before = damaged.stat()
     damaged.write_bytes(b"damaged")
     os.utime(damaged, ns=(before.st_atime_ns, before.st_mtime_ns))
-    failed = build_source(folder, output=output)
+    failed = build_source(place.processes, folder, output=output)
 
     assert (again.code, again.compiled) == (0, ["shift.cpp"])
     assert failed.code == 1
@@ -213,7 +213,7 @@ def test_a_damaged_object_is_compiled_again_or_reported_by_the_linker(place: Pla
 def test_files_that_do_not_match_are_left_out_and_their_functions_raise(place: Place) -> None:
     folder, output = make_source(place.folder / "source"), place.folder / "hub-builds"
 
-    built = build_source(folder, output=output, only=["*scale.cpp"])
+    built = build_source(place.processes, folder, output=output, only=["*scale.cpp"])
     shifted = place.load(f"{SCALE}.shift")
 
     assert built.compiled == ["scale.cpp", "torch_binding.cpp"]
@@ -221,13 +221,13 @@ def test_files_that_do_not_match_are_left_out_and_their_functions_raise(place: P
     assert shifted.status == "raised"
     assert "was left out of this build from source" in shifted.reason
     assert place.load(SCALE).value == 2
-    assert build_source(folder, output=output).compiled == ["shift.cpp"]
+    assert build_source(place.processes, folder, output=output).compiled == ["shift.cpp"]
 
 
 def test_a_kernel_in_python_is_only_assembled(place: Place) -> None:
     folder, output = make_source(place.folder / "source", build=NOARCH), place.folder / "hub-builds"
 
-    built = build_source(folder, folder, output=output, backend="cpu")
+    built = build_source(place.processes, folder, folder, output=output, backend="cpu")
 
     assert (built.code, built.compiled) == (0, [])
     assert variant_of(output).name == "torch-cpu"
@@ -240,7 +240,7 @@ def test_a_file_that_does_not_compile_is_shown_and_other_kernels_are_built(place
     (broken / "kernel" / "shift.cpp").write_text("#include <no/such.h>\n")
     folder, output = make_source(place.folder / "source"), place.folder / "hub-builds"
 
-    built = build_source(broken, folder, output=output)
+    built = build_source(place.processes, broken, folder, output=output)
 
     assert built.code == 1
     assert "2 of 3 files do not compile: the headers no/such.h are missing" in built.out

@@ -4,13 +4,13 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import threading
 import time
 from collections import Counter
 
 import psutil
 import pytest
+from projects import PYTHON
 
 from kernels_bench_tools.errors import ProjectError
 from kernels_bench_tools.run.locks import device_lock, project_lock
@@ -240,7 +240,7 @@ build(find_project(Path(sys.argv[1])), [], BuildOptions(environment="current", p
 
 
 def start_build(workspace, processes=1):
-    command = [sys.executable, "-c", BUILD, str(workspace.root), str(processes)]
+    command = [PYTHON, "-c", BUILD, str(workspace.root), str(processes)]
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
@@ -337,7 +337,7 @@ HEARD_ELSEWHERE = BUILD.replace("import sys\n", "import signal, sys, threading\n
 
 def test_a_signal_delivered_to_another_thread_ends_the_build(workspace):
     workspace.cell("op/impls/a.md", "import time; time.sleep(60)", "id=a outputs=op.jsonl")
-    command = [sys.executable, "-c", HEARD_ELSEWHERE, str(workspace.root), "1"]
+    command = [PYTHON, "-c", HEARD_ELSEWHERE, str(workspace.root), "1"]
 
     build = subprocess.run(command, capture_output=True, text=True, timeout=20, check=False)
 

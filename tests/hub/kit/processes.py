@@ -67,6 +67,10 @@ class Processes:
         case = {"wanted": list(wanted), "lock": str(lock), "before": ""}
         return self._ask({**case, "folder": str(folder), "variables": variables})
 
+    def build(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Build from source as ``kbt hub build`` does; return its exit code, its lines and its complaints."""
+        return self._ask({"build": request, "before": "", "folder": str(ROOT), "variables": {}})
+
     def _ask(self, case: dict[str, Any]) -> dict[str, Any]:
         assert self._worker.stdin is not None
         assert self._worker.stdout is not None

@@ -1,14 +1,11 @@
 """The source of a small kernel, and builds of it."""
 
-import json
-import subprocess
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from kit.making import KERNEL
-from kit.processes import ROOT
+from kit.processes import Processes
 
 BUILD = """\
 [general]
@@ -113,12 +110,10 @@ def make_source(folder: Path, *, factor: int = 2, build: str = BUILD) -> Path:
     return folder
 
 
-def build_source(*sources: Path | str, output: Path, **options: Any) -> Built:
-    """Run the process that ``kbt hub build`` starts."""
+def build_source(processes: Processes, *sources: Path | str, output: Path, **options: Any) -> Built:
+    """Build in a fresh process, as ``kbt hub build`` does."""
     request = {"sources": list(map(str, sources)), "output": str(output), "jobs": 2, **options}
-    command = [sys.executable, "-m", "kernels_bench_tools.hub.build", json.dumps(request)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=200, check=False)
-    return Built(done.returncode, done.stdout, done.stderr)
+    return Built(**processes.build(request))
 
 
 def variant_of(output: Path) -> Path:

@@ -34,6 +34,8 @@ def run_case(case: dict[str, Any]) -> dict[str, Any]:
     os.environ.update(case["variables"])
     os.chdir(case["folder"])
     exec(case["before"], {})
+    if "build" in case:
+        return run_build(case["build"])
     if "wanted" in case:
         return run_prefetch(case["wanted"], Path(case["lock"]))
     from kernels_bench_tools.hub import loaded_kernels
@@ -46,6 +48,19 @@ def run_case(case: dict[str, Any]) -> dict[str, Any]:
         "loaded": [{name: getattr(one, name) for name in one.__struct_fields__} for one in loaded_kernels()],
         "imported": "kernels" in sys.modules,
     }
+
+
+def run_build(request: dict[str, Any]) -> dict[str, Any]:
+    """Run the process that ``kbt hub build`` starts, without starting torch again."""
+    import msgspec
+
+    from kernels_bench_tools.hub.build.__main__ import main
+    from kernels_bench_tools.schema.hub import BuildRequest
+
+    said, complained = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(said), contextlib.redirect_stderr(complained):
+        code = main(msgspec.convert(request, BuildRequest))
+    return {"code": code, "out": said.getvalue(), "err": complained.getvalue()}
 
 
 def run_prefetch(wanted: list[dict[str, Any]], lock: Path) -> dict[str, Any]:
