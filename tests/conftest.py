@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 import pytest
-from projects import once_per_run
+from projects import ENVIRONMENT, once_per_run
 
 from kernels_bench_tools.file_io import write_struct
 from kernels_bench_tools.schema.build import BuildRun, CellRun, FrontMatter, NotebookRun, ProjectInfo, Prose
@@ -107,6 +107,13 @@ def own_locks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
             patch.setenv(name, os.environ.get(name) or str(home / folder))
         patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
         yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def own_environment() -> Iterator[None]:
+    """Remove the environment of commands; workers of a test run end without Python's own clean-up."""
+    yield
+    ENVIRONMENT.cleanup()
 
 
 @pytest.fixture(scope="session")

@@ -29,20 +29,22 @@ COPIED = (
 Kbt = Callable[..., subprocess.CompletedProcess[str]]
 
 
+ENVIRONMENT = tempfile.TemporaryDirectory(prefix="kbt-python-")
+"""Where ``PYTHON`` is; removed when the tests have ended."""
+
+
 def _make_python() -> str:
     """Make an environment with a file that names the folder of this one's packages; return its interpreter.
 
     It lists the same packages, which are part of the keys of results.
     """
-    folder = tempfile.TemporaryDirectory(prefix="kbt-python-")
-    atexit.register(folder.cleanup)
-    venv.create(folder.name, symlinks=True)
-    (packages,) = Path(folder.name).glob("lib/python*/site-packages")
+    venv.create(ENVIRONMENT.name, symlinks=True)
+    (packages,) = Path(ENVIRONMENT.name).glob("lib/python*/site-packages")
     own = Path(site.getsitepackages()[0])
     (packages / "packages.pth").write_text(f"{own}\n{ROOT}\n")
     for listed in own.glob("*.dist-info"):
         (packages / listed.name).symlink_to(listed)
-    return f"{folder.name}/bin/python"
+    return f"{ENVIRONMENT.name}/bin/python"
 
 
 PYTHON = _make_python()
