@@ -14,6 +14,7 @@ from torch import Tensor
 
 from kernels_bench_tools.errors import OperatorError, Unsupported
 from kernels_bench_tools.measure.project_operators import project_operators, shown
+from kernels_bench_tools.schema.hub import LEFT_OUT
 from kernels_bench_tools.schema.model import DERIVED, Phase, model_keys, read_model_tasks
 from kernels_bench_tools.schema.record import Failure, Flag, Status, Work
 from kernels_bench_tools.text import did_you_mean
@@ -334,7 +335,8 @@ def failed_status(error: Exception) -> Status:
     """Return the status for an exception."""
     if isinstance(error, CallError):
         return error.status
-    if isinstance(error, Unsupported | NotImplementedError):
+    # A library of the stable ABI can only raise a plain RuntimeError.
+    if isinstance(error, Unsupported | NotImplementedError) or LEFT_OUT in str(error):
         return Status.UNSUPPORTED
     # The CPU's allocator raises a plain RuntimeError.
     if isinstance(error, torch.OutOfMemoryError | MemoryError) or "can't allocate memory" in str(error):

@@ -12,6 +12,7 @@ from torch.nn import functional
 
 from kernels_bench_tools.measure import inputs as helpers
 from kernels_bench_tools.measure.operator import Inputs, Operator, Output, Workload
+from kernels_bench_tools.operators import fp8_quant
 from kernels_bench_tools.operators.fp8_quant import BLOCK, torch_quantize
 
 AXES = ("function", "tokens", "in_features", "out_features")
@@ -41,6 +42,12 @@ def reference(x: Tensor, x_scale: Tensor, weight: Tensor, weight_scale: Tensor) 
     Row-wise, the scales are (tokens, 1) and (n, 1); in blocks (tokens, k / 128) and (n / 128, k / 128).
     """
     return functional.linear(dequantized(x, x_scale), dequantized(weight, weight_scale))
+
+
+def with_quantized_x(x: Tensor, x_scale: Tensor, weight: Tensor, weight_scale: Tensor) -> Tensor:
+    """Compute :func:`reference` with ``x`` dequantized and quantized again, with scales of what it holds."""
+    values, scale = fp8_quant.reference(dequantized(x, x_scale), 1, x.shape[1] // x_scale.shape[1])
+    return reference(values.to(torch.float8_e4m3fn).to(x.dtype), scale, weight, weight_scale)
 
 
 def torch_linear(x: Tensor, x_scale: Tensor, weight: Tensor, weight_scale: Tensor) -> Tensor:
@@ -137,4 +144,5 @@ OPERATOR = Operator(
     baseline=torch_linear,
     smaller=partial(helpers.limit_axes, tokens=160, in_features=512, out_features=256),
     parameters=(2, 3),
+    precisions={"fp8": with_quantized_x},
 )

@@ -16,6 +16,8 @@ BUILDS_VARIABLE = "KBT_HUB_BUILDS"
 SOURCE_BUILD = "source build"
 """Origin of a kernel that was built from source."""
 SOURCE_BUILD_FILE = "source-build.json"
+LEFT_OUT = "was left out of this build from source"
+"""Part of the message of a function whose file was not compiled."""
 _ROOT_MARKS = ("pyproject.toml", ".git")
 
 

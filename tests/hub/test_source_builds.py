@@ -16,7 +16,9 @@ from kernels_bench_tools.hub import HubStatus, source
 from kernels_bench_tools.hub.build.compilers import Compilers
 from kernels_bench_tools.hub.build.plan import make_plan
 from kernels_bench_tools.hub.source import CudaGeneral, find_source, read_source
+from kernels_bench_tools.measure.operator import failed_status
 from kernels_bench_tools.schema.hub import BuildRequest
+from kernels_bench_tools.schema.record import Status
 
 # The kit is no part of the package, and tests are no package.
 sys.path.insert(0, str(Path(__file__).parent))
@@ -220,6 +222,7 @@ def test_files_that_do_not_match_are_left_out_and_their_functions_raise(place: P
     assert "1 of 2 files, by --only" in (variant_of(output) / "source-build.json").read_text()
     assert shifted.status == "raised"
     assert "was left out of this build from source" in shifted.reason
+    assert failed_status(RuntimeError(shifted.reason)) is Status.UNSUPPORTED
     assert place.load(SCALE).value == 2
     assert build_source(place.processes, folder, output=output).compiled == ["shift.cpp"]
 

@@ -14,7 +14,7 @@ from torch.nn import functional
 from kernels_bench_tools.errors import Unsupported
 from kernels_bench_tools.measure.changing_inputs import change
 from kernels_bench_tools.measure.correctness.check import Correctness
-from kernels_bench_tools.measure.correctness.compare import is_plausible
+from kernels_bench_tools.measure.correctness.compare import WrongResultError, compare
 from kernels_bench_tools.measure.operator import Operator, Workload, find_operator
 from kernels_bench_tools.operators.fp8_gemm import dequantized, torch_linear
 from kernels_bench_tools.operators.fp8_quant import torch_quantize
@@ -98,12 +98,23 @@ def quantized_again(x: Tensor, x_scale: Tensor, weight: Tensor, weight_scale: Te
     return torch_linear(*torch_quantize(values, 1, 128), weight, weight_scale)
 
 
-def test_activations_that_a_kernel_quantizes_again_are_correct() -> None:
-    inputs = OPERATOR.inputs(workload_of("Blocks of 128"), "cpu", 0)
+def test_only_a_kernel_that_declares_fp8_may_quantize_activations_again() -> None:
+    workload = next(one for one in OPERATOR.workloads("cpu") if one.group == "Blocks of 128")
+    inputs = OPERATOR.inputs(workload, "cpu", 0)
+    declared = OPERATOR.adapted(precision="fp8")
 
     assert judged("Blocks of 128", quantized_again).ok
-    change(inputs, (0, 1), 12345)  # as before a timed call: not all largest values are 448 then
-    assert is_plausible(quantized_again(*inputs), OPERATOR, inputs)
+    for number in range(1, 40):  # as before timed calls: few of the largest values of blocks are 448 then
+        change(inputs, (0, 1), number)
+    found = quantized_again(*inputs)
+    compare(found, declared, inputs).require_correct()
+    for operator, wrong in (
+        (OPERATOR, found),
+        (declared, found.roll(1, 0)),
+        (declared, torch.zeros_like(found)),
+    ):
+        with pytest.raises(WrongResultError):
+            compare(wrong, operator, inputs).require_correct()
 
 
 def first_scale(scale: Tensor) -> Tensor:

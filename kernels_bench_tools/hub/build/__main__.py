@@ -20,7 +20,7 @@ from kernels_bench_tools.file_io import write_atomically, write_struct
 from kernels_bench_tools.hub.build.compilers import Compilers, find_compilers, missing_symbols
 from kernels_bench_tools.hub.build.plan import Plan, make_plan
 from kernels_bench_tools.hub.source import find_source
-from kernels_bench_tools.schema.hub import SOURCE_BUILD_FILE, BuildRequest, SourceBuild
+from kernels_bench_tools.schema.hub import LEFT_OUT, SOURCE_BUILD_FILE, BuildRequest, SourceBuild
 
 _REGISTRATION = """\
 #pragma once
@@ -50,9 +50,9 @@ import os
 
 _library = ctypes.CDLL(os.path.join(os.path.dirname(__file__), "{id}.abi3.so"), mode=os.RTLD_NOW | os.RTLD_LOCAL)
 """
-_STUBS = """\
+_STUBS = f"""\
 #include <stdexcept>
-#define LEFT_OUT(name) extern "C" void name() { throw std::runtime_error(#name " was left out of this build from source"); }
+#define LEFT_OUT(name) extern "C" void name() {{ throw std::runtime_error(#name " {LEFT_OUT}"); }}
 """
 _MISSING_HEADER = re.compile(r"fatal error: ([^\s:]+): No such file")
 
