@@ -11,7 +11,7 @@ from kernels_bench_tools.errors import KbtError
 from kernels_bench_tools.notebooks.project import find_project_of, operators
 from kernels_bench_tools.notebooks.survey import html_advice, survey_project
 from kernels_bench_tools.notebooks.upgrade import harness_advice
-from kernels_bench_tools.schema.record_io import effect_files, read_committed, read_effects
+from kernels_bench_tools.schema.record_io import effect_files, read_committed, read_effects, record_files
 
 
 def check(paths: Paths = None, json: Json = False) -> int:
@@ -28,7 +28,7 @@ def check(paths: Paths = None, json: Json = False) -> int:
     for operator, notebooks in operators(project).items():
         if not {*notebooks} & {*chosen}:
             continue
-        for path in sorted(notebooks[0].parents[1].glob("results/records/*/*.jsonl")):
+        for path in record_files(notebooks[0].parents[1]):
             read_committed(path, operator, project.relative(path), problems.append)
     # They belong to several operators, so that only a check of all has them.
     for path in [] if paths else effect_files(project.root):

@@ -24,7 +24,7 @@ from kernels_bench_tools.schema.device import Device, current_device
 from kernels_bench_tools.schema.model import Phase, read_model_tasks
 from kernels_bench_tools.schema.model_workloads import operator_of_module
 from kernels_bench_tools.schema.record import Record, Status, device_of
-from kernels_bench_tools.schema.record_io import cell_owner, ignore, read_committed
+from kernels_bench_tools.schema.record_io import cell_owner, ignore, read_committed, record_files
 from kernels_bench_tools.schema.summary import FEWEST_PROCESSES, Summary, Verdict
 from kernels_bench_tools.summarize.choose import (
     NO_OPERATOR,
@@ -175,8 +175,7 @@ def _last_build(project: Project) -> BuildRun | None:
 
 def _records(project: Project, notebook: Notebook, build: BuildRun | None) -> list[Record]:
     """Return the records of an implementation; of each workload on a device, those of the source with the newest."""
-    folder = notebook.path.parents[1] / "results" / "records"
-    committed = sorted(folder.glob(f"*/{notebook.implementation}.jsonl"))
+    committed = record_files(notebook.path.parents[1], notebook.implementation)
     sources = [read_committed(path, notebook.operator, on_problem=ignore) for path in committed]
     if build is not None:
         owner = cell_owner(notebook.name, build.device)

@@ -19,7 +19,7 @@ from kernels_bench_tools.notebooks.project import find_project_of, operators
 from kernels_bench_tools.schema.build import FORWARD, has_other_code
 from kernels_bench_tools.schema.model import ModelTasks, read_model_tasks
 from kernels_bench_tools.schema.record import Record, Status
-from kernels_bench_tools.schema.record_io import ignore, read_committed
+from kernels_bench_tools.schema.record_io import ignore, read_committed, record_files
 from kernels_bench_tools.summarize.merge import by_workload, merge
 from kernels_bench_tools.summarize.views import view_of
 from kernels_bench_tools.text import did_you_mean, title_from_name, visible
@@ -125,10 +125,10 @@ def find_coverage(notebooks: Iterable[Notebook]) -> Iterator[Coverage]:
     """
     recorded: dict[Path, Recorded] = {}
     for notebook in notebooks:
-        folder = notebook.path.parents[1] / "results" / "records"
+        folder = notebook.path.parents[1]
         if folder not in recorded:
             recorded[folder] = defaultdict(lambda: defaultdict(list))
-            for path in sorted(folder.glob("*/*.jsonl")):
+            for path in record_files(folder):
                 for entry in read_committed(path, notebook.operator, on_problem=ignore):
                     view = view_of(entry.wl)
                     slug = entry.device.slug if entry.device else ""
@@ -234,7 +234,7 @@ def _print_model(found: ModelTasks, phase: str, json: bool) -> None:
 
 def _describe(notebook: Notebook) -> dict[str, Any]:
     """Return an implementation as ``--json`` prints it; ``recorded`` are the devices with committed records."""
-    records = notebook.path.parents[1] / "results" / "records"
+    records = record_files(notebook.path.parents[1], notebook.implementation)
     stem, front = notebook.implementation, notebook.front
     return {
         "operator": notebook.operator,
@@ -243,7 +243,7 @@ def _describe(notebook: Notebook) -> dict[str, Any]:
         "family": front.family,
         "baseline": front.baseline,
         "requires": front.requires,
-        "recorded": sorted(path.parent.name for path in records.glob(f"*/{stem}.jsonl")),
+        "recorded": [path.parent.name for path in records],
         "notebook": notebook.name,
     }
 

@@ -28,6 +28,7 @@ from kernels_bench_tools.schema.record_io import (
     is_linked,
     is_plain,
     read_records,
+    record_file,
     thin_records,
     write_records,
 )
@@ -158,10 +159,10 @@ def _destinations(project: Project, sources: Iterable[SourceFile]) -> Destinatio
                     "A record of this version",
                     "Measure it again",
                 )
-            folder = folders[entry.op] / "results" / "records" / entry.device.slug
-            path = folder / f"{entry.impl}.jsonl"
             if entry.effect:
                 path = effect_file(project.root, entry.effect.model, entry, entry.effect.others)
+            else:
+                path = record_file(folders[entry.op], entry.device.slug, entry.impl)
             found[path].append(entry)
     return found
 

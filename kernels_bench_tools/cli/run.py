@@ -25,7 +25,6 @@ from kernels_bench_tools.notebooks.project import Project, find_project_of, oper
 from kernels_bench_tools.run.build import BuildOptions
 from kernels_bench_tools.schema.build import (
     IMPLEMENTATIONS,
-    RESULTS,
     BuildRun,
     CellRun,
     NotebookRun,
@@ -34,7 +33,7 @@ from kernels_bench_tools.schema.build import (
 )
 from kernels_bench_tools.schema.device import Device, current_device
 from kernels_bench_tools.schema.record import Record, Status
-from kernels_bench_tools.schema.record_io import cell_owner, ignore, read_committed
+from kernels_bench_tools.schema.record_io import cell_owner, ignore, read_committed, record_file
 from kernels_bench_tools.schema.summary import FEWEST_PROCESSES
 from kernels_bench_tools.summarize.compare import same_conditions
 from kernels_bench_tools.summarize.export import text_table
@@ -144,8 +143,7 @@ def committed_baselines(project: Project, baselines: Iterable[str], device: Devi
     found: dict[str, _Baseline] = {}
     for name in baselines if device.kind == "cuda" else ():
         operator = operator_of(name)
-        folder = project.root / operator / RESULTS / "records" / device.slug
-        path = folder / f"{PurePosixPath(name).stem}.jsonl"
+        path = record_file(project.root / operator, device.slug, PurePosixPath(name).stem)
         records = read_committed(path, operator, "", ignore) if path.exists() else []
         notebook = read_notebook(project, project.root / name)
         digests = {code_digest(cell.code) for cell in notebook.cells}

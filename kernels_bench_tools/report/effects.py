@@ -103,12 +103,10 @@ def device_effects(
 ) -> list[DeviceEffects]:
     """Return what a model's page shows of effects, by device."""
     by_name = {operator.folder.rpartition("/")[2]: operator for operator in operators}
-    found: dict[str, DeviceEffects] = {}
+    found: dict[str, list[Candidate]] = {}
     for summary in effects.of(model):
-        candidate = _candidate(effects, summary, by_name, page)
-        of_device = found.setdefault(summary.device.slug, DeviceEffects(summary.device, []))
-        found[summary.device.slug] = DeviceEffects(summary.device, [*of_device.candidates, candidate])
-    return list(found.values())
+        found.setdefault(summary.device.slug, []).append(_candidate(effects, summary, by_name, page))
+    return [DeviceEffects(candidates[0].summary.device, candidates) for candidates in found.values()]
 
 
 def _candidate(

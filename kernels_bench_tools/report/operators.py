@@ -19,7 +19,6 @@ from kernels_bench_tools.report.paths import SitePaths, backward_page, page_path
 from kernels_bench_tools.report.rows import DeviceResults, ViewRow, by_device, is_forward, view_slug
 from kernels_bench_tools.schema.build import (
     IMPLEMENTATIONS,
-    RESULTS,
     CellRun,
     NotebookRun,
     Prose,
@@ -28,7 +27,7 @@ from kernels_bench_tools.schema.build import (
     operator_of,
 )
 from kernels_bench_tools.schema.record import Provenance, Status
-from kernels_bench_tools.schema.record_io import is_linked
+from kernels_bench_tools.schema.record_io import is_linked, record_files
 from kernels_bench_tools.schema.summary import DeviceSummary, Row, Summary
 from kernels_bench_tools.text import title_from_name
 
@@ -274,7 +273,7 @@ def _operator(
     if summary is None and of_records is not None:
         failed = any(cell.status not in {None, Status.OK, Status.UNSUPPORTED} for cell in cells)
         summary, problem = of_records, problem if failed else ""
-    committed = sorted((root / folder / RESULTS / "records").glob("*/*.jsonl"))
+    committed = record_files(root / folder)
     refused = [file for file in committed if is_linked(file) or not file.is_file()]
     return OperatorReport(
         folder=folder,

@@ -9,9 +9,8 @@ from statistics import fmean
 from kernels_bench_tools.notebooks.graph import CellName, Node
 from kernels_bench_tools.notebooks.project import Project
 from kernels_bench_tools.run.cache.entry import Entry
-from kernels_bench_tools.schema.build import RESULTS
 from kernels_bench_tools.schema.device import Device
-from kernels_bench_tools.schema.record_io import read_heads
+from kernels_bench_tools.schema.record_io import read_heads, record_file
 
 MEASURING_SECONDS, OTHER_SECONDS = 6.0, 2.0
 """Of a process of a cell about which nothing is known, on two cores: it imports torch, or draws charts."""
@@ -51,9 +50,9 @@ def expected_seconds(
 def _committed_seconds(node: Node, project: Project, device: Device) -> float | None:
     """Return how long a process took whose records of this device are committed; None if there are none."""
     notebook = node.notebook
-    folder = project.root / notebook.operator / RESULTS / "records" / device.slug
     times: dict[str, list[datetime]] = {}
-    for head in read_heads(folder / f"{notebook.implementation}.jsonl"):
+    path = record_file(project.root / notebook.operator, device.slug, notebook.implementation)
+    for head in read_heads(path):
         try:
             times.setdefault(head.run, []).append(datetime.fromisoformat(head.ts))
         except ValueError:

@@ -19,7 +19,7 @@ from msgspec.structs import replace
 
 from kernels_bench_tools.errors import RecordError
 from kernels_bench_tools.file_io import write_atomically
-from kernels_bench_tools.schema.build import operator_of
+from kernels_bench_tools.schema.build import RESULTS, operator_of
 from kernels_bench_tools.schema.device import Device, cpu_device
 from kernels_bench_tools.schema.record import (
     SCHEMA,
@@ -54,6 +54,7 @@ _MIN_SAMPLES, _MAX_SAMPLES = 8, 20
 """Samples of a committed record: one fewer for each kernel that a call launches."""
 _LEAST_MS = 1e-9
 """Shorter times of an effect are no times: their ratios could not be computed with."""
+_RECORDS = "records"
 EFFECTS = "effects"
 """Folder of a project with the records of ``kbt effect``."""
 
@@ -266,6 +267,16 @@ def read_committed(
     return read_records(path, where, on_problem, Owner(operator, path.stem, [path.parent.name]))
 
 
+def record_file(operator: Path, device: str, implementation: str) -> Path:
+    """Return the committed file of an implementation, in the operator's folder."""
+    return operator / RESULTS / _RECORDS / device / f"{implementation}.jsonl"
+
+
+def record_files(operator: Path, implementation: str = "*") -> list[Path]:
+    """Return the committed files of an operator, or of one of its implementations, by device."""
+    return sorted((operator / RESULTS / _RECORDS).glob(f"*/{implementation}.jsonl"))
+
+
 def effect_file(root: Path, model: str, record: Record, others: Iterable[str]) -> Path:
     """Return the file of a project for a record of ``kbt effect``, whose device is known."""
     return root / EFFECTS / device_of(record).slug / model / f"{effect_name(record, others)}.jsonl"
@@ -286,7 +297,7 @@ def effect_files(root: Path) -> list[Path]:
 
 def is_committed(path: Path) -> bool:
     """Return whether a file of records is one of ``records/DEVICE/IMPLEMENTATION.jsonl``."""
-    return path.parent.parent.name == "records"
+    return path.parent.parent.name == _RECORDS
 
 
 def is_linked(path: Path) -> bool:

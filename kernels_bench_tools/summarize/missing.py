@@ -16,7 +16,7 @@ from kernels_bench_tools.schema.build import (
     operator_of,
 )
 from kernels_bench_tools.schema.record import Status
-from kernels_bench_tools.schema.record_io import ignore, is_plain, read_committed
+from kernels_bench_tools.schema.record_io import ignore, is_plain, read_committed, record_files
 from kernels_bench_tools.schema.summary import Summary
 from kernels_bench_tools.text import title_from_name
 
@@ -43,7 +43,7 @@ def _measures(notebook: NotebookRun) -> bool:
 
 def _summary(root: Path, operator: str, needs: Needs, notebooks: Sequence[NotebookRun]) -> Summary | None:
     needs.cells = [need for one in notebooks for need in _needs(root, one)]
-    committed = sorted((root / operator / RESULTS / "records").glob("*/*.jsonl"))
+    committed = record_files(root / operator)
     if not needs.cells and not committed:
         return None
     # Loads numpy, which other builds do not need.
