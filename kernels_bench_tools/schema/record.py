@@ -442,6 +442,18 @@ class Provenance(msgspec.Struct, kw_only=True, omit_defaults=True):
     hub: list[HubKernel] = msgspec.field(default_factory=list)
 
 
+class Part(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """The calls of one kernel in a forward pass of a model, without the implementation."""
+
+    module: str
+    """The class and, if there are several, what distinguishes its inputs; empty for what is outside of all kernels."""
+    calls: Count
+    ms: Milliseconds
+    """Of all calls, inside of the model."""
+    alone_ms: Milliseconds | None = None
+    """Of as many calls alone."""
+
+
 class Effect(msgspec.Struct, kw_only=True, omit_defaults=True):
     """What one implementation changes in a model; ``lat_ms`` of its record is the time with it."""
 
@@ -476,6 +488,8 @@ class Effect(msgspec.Struct, kw_only=True, omit_defaults=True):
     host_ms: Milliseconds | None = None
     """Host time to issue a call of a single kernel, with the implementation."""
     baseline_host_ms: Milliseconds | None = None
+    parts: list[Part] = msgspec.field(default_factory=list)
+    """For one row of a whole model: its kernels, the longest first."""
 
 
 class Record(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):

@@ -6,7 +6,6 @@ All is measured in one process on one set of weights, by replacing ``forward`` o
 from __future__ import annotations
 
 import uuid
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
@@ -15,7 +14,7 @@ from functools import partial
 from pathlib import Path
 from statistics import median
 from time import perf_counter
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 import torch
@@ -32,23 +31,23 @@ from kernels_bench_tools.measure.timing.cuda import CudaTimer
 from kernels_bench_tools.measure.timing.cupti import record_activities, retry
 from kernels_bench_tools.measure.timing.sampling import Call, summarize
 from kernels_bench_tools.schema.build import TRANSFORMERS, CellContext, EffectRequest
-from kernels_bench_tools.schema.model import Sizes, phase_sizes
 from kernels_bench_tools.schema.record import (
     SCHEMA,
     CacheState,
     Effect,
     Failure,
     Latency,
+    Part,
     Record,
     Status,
     Timer,
 )
-from kernels_bench_tools.tasks.baseline.build import build_model
-from kernels_bench_tools.tasks.baseline.forward_context import plan_batch, set_forward_context
 from kernels_bench_tools.tasks.baseline.L4.causal_lm import CausalLM
-from kernels_bench_tools.tasks.config import config_from_huggingface
-from kernels_bench_tools.tasks.derive import BLOCK_SIZE, describe_inputs, level_of
+from kernels_bench_tools.tasks.breakdown import break_down
+from kernels_bench_tools.tasks.calls import Key, ModuleCalls, note_calls
+from kernels_bench_tools.tasks.forward_pass import EffectError, ForwardPass, PagedPass, random_model
 from kernels_bench_tools.tasks.replacement import Replacement, Substitute, replace
+from kernels_bench_tools.tasks.transformers_model import TransformersPass, transformers_model
 from kernels_bench_tools.text import milliseconds
 
 SECONDS = 1.0
@@ -66,16 +65,11 @@ for a block with a kernel inside, whose products round again."""
 TIE_EPS = 2
 """Logits that differ by less, relative to the largest, are tied."""
 SIDES = ("baseline", "candidate", "again")
-WEIGHT_STD = 0.02
 _LISTED = 10
 """Paths that a record lists."""
 
 Side = AbstractContextManager[None]
 Sample = Callable[[], float]
-
-
-class EffectError(Exception):
-    """The model cannot be measured with the implementation, or computes something else with it."""
 
 
 class NotPropagatedError(EffectError):
@@ -124,6 +118,7 @@ class Row:
     launches: Mapping[str, int] = field(default_factory=dict)
     host_ms: Mapping[str, float] = field(default_factory=dict)
     agreement: Mapping[str, float] = field(default_factory=dict)
+    parts: Sequence[Part] = ()
     reached: Mapping[str, Any]
     """The fields of :class:`Effect` that say how many instances were replaced."""
 
@@ -151,74 +146,10 @@ def _measure(substitutes: Sequence[Substitute], context: CellContext, add: Calla
 def _model(request: EffectRequest, device: str) -> tuple[nn.Module, Callable[[str], ForwardPass]]:
     """Return a model with random weights, and what makes the forward pass of a phase."""
     if request.framework == TRANSFORMERS:
-        # Only this framework needs the package.
-        from kernels_bench_tools.tasks.transformers_model import TransformersPass, transformers_model
-
         model = transformers_model(request, device)
         return model, partial(TransformersPass, model, device)
     ours = random_model(request, device)
-    return ours, partial(_PagedPass, ours, device)
-
-
-def random_model(request: EffectRequest, device: str) -> CausalLM:
-    """Return a model of this project with random weights, the same in every process."""
-    config = config_from_huggingface(request.config, request.model)
-    if request.layers:
-        layers = min(request.layers, config.num_hidden_layers)
-        config = msgspec.structs.replace(config, num_hidden_layers=layers)
-    model = build_model(config, device)
-    randomize(model, device)
-    return model
-
-
-def randomize(model: nn.Module, device: str) -> None:
-    """Give a model the weights that are the same in every process."""
-    generator = torch.Generator(device).manual_seed(0)
-    for name, weight in model.named_parameters():
-        weight.data.normal_(1.0 if "norm" in name else 0.0, WEIGHT_STD, generator=generator)
-    model.eval()
-
-
-class ForwardPass(Protocol):
-    """A model with a batch."""
-
-    decodes: bool
-    """Whether each sequence gets one token, so that a CUDA graph can be replayed."""
-
-    def __call__(self) -> Tensor:
-        """Return the logits of all new tokens."""
-
-    def context(self) -> AbstractContextManager[object]:
-        """Return the context in which modules of the model can be called alone."""
-
-
-class _PagedPass:
-    """A forward pass of a model of this project, with a paged cache."""
-
-    def __init__(self, model: CausalLM, device: str, name: str) -> None:
-        self._model = model
-        sizes = phase_sizes(name)
-        known = len(model.model.layers[0].self_attn.rotary_emb.cos_sin_cache)
-        if sizes.context > known:
-            raise EffectError(
-                f"{name} has sequences of {sizes.context} tokens, and the model {known} positions"
-            )
-        self._positions, self._batch = _fill_cache(model, device, sizes)
-        self._ids = random_tokens(len(model.model.embed_tokens.weight), self._positions.shape, device)
-        self.decodes = sizes.tokens == 1
-
-    def __call__(self) -> Tensor:
-        with self.context():
-            return self._model.compute_logits(self._model(self._ids, self._positions))
-
-    def context(self) -> AbstractContextManager[object]:
-        return set_forward_context(self._batch)
-
-
-def random_tokens(vocabulary: int, shape: Sequence[int], device: str) -> Tensor:
-    """Return tokens, the same in every process."""
-    generator = torch.Generator(device).manual_seed(1)
-    return torch.randint(vocabulary, tuple(shape), generator=generator, device=device)
+    return ours, partial(PagedPass, ours, device)
 
 
 class _Phase:
@@ -245,34 +176,35 @@ class _Phase:
             "called": len(called),
             "missing": missing[:_LISTED],
         }
-        saved: dict[_Key, float] = {}
+        saved: dict[Key, float] = {}
         """Milliseconds that a call of a replaced module takes less, by its inputs."""
-        host: dict[_Key, float] = {}
+        host: dict[Key, float] = {}
         for key, block in sorted(blocks.items()):
             row = self._block(block, saved)
             if not block.inside:
                 saved[key] = row.median("baseline") - row.median("candidate")
                 host[key] = row.host_ms["baseline"] - row.host_ms["candidate"] if row.host_ms else saved[key]
             yield row
-        calls = {key: block.calls for key, block in blocks.items() if not block.inside}
+        calls = {key: block.count for key, block in blocks.items() if not block.inside}
         yield from self._whole(
             sum(count * saved[key] for key, count in calls.items()),
             sum(count * host[key] for key, count in calls.items()),
         )
 
-    def _block(self, block: Block, saved: Mapping[_Key, float]) -> Row:
+    def _block(self, block: ModuleCalls, saved: Mapping[Key, float]) -> Row:
         """Return the row of a module of levels 1 to 3, called alone with the inputs of the first of its calls."""
+        first = block.first[0]
 
         def call() -> Any:
             with self.forward.context():
-                return block.module(*block.args, **block.named)
+                return first()
 
         if not block.inside:
             self._require_same(block, call)
         samples = self._sample(lambda _: self._timer(call))
         predicted = None
         if block.inside:
-            less = sum(count / block.calls * saved[key] for key, count in block.inside.items())
+            less = sum(count / block.count * saved[key] for key, count in block.inside.items())
             predicted = max(median(samples["baseline"]) - less, 0.0)
         host = {}
         if self._cuda and not block.inside:
@@ -283,7 +215,7 @@ class _Phase:
             level=block.level,
             module=block.name,
             phase=self._name,
-            calls=block.calls,
+            calls=block.count,
             samples=samples,
             timer=Timer.CUPTI if self._cuda else Timer.MONOTONIC,
             predicted_ms=predicted,
@@ -298,8 +230,8 @@ class _Phase:
         return lambda: median(one.ms for one in retry(lambda: timer.by_kernels(CALLS)))
 
     def _whole(self, saved_ms: float, host_saved_ms: float) -> Iterator[Row]:
-        """Yield the rows of the whole model."""
-        agreement = self._agreement()
+        """Yield the rows of the whole model; the first has what is known of it without the others."""
+        first: dict[str, Any] = {"agreement": self._agreement(), "parts": self._parts()}
         busy, busy_row = 0.0, None
         if self._cuda:
             launches: dict[str, int] = {}
@@ -310,7 +242,7 @@ class _Phase:
                 return sum(one.duration_ns for one in activities) / 1e6
 
             samples = self._sample(lambda side: lambda: busy_ms(side))
-            busy_row = self._model_row("device", samples, saved_ms, Timer.CUPTI, agreement, launches)
+            busy_row = self._model_row("device", samples, saved_ms, Timer.CUPTI, launches=launches, **first)
             busy = busy_row.median("baseline")
             yield busy_row
         samples = self._sample(lambda _: lambda: _wall_ms(self.forward, self._device))
@@ -320,7 +252,7 @@ class _Phase:
             samples,
             host_saved_ms if waits else saved_ms,
             Timer.MONOTONIC,
-            {} if busy_row else agreement,
+            **({} if busy_row else first),
         )
         if self._cuda and self.forward.decodes:
             samples = self._sample(lambda _: self._graph())
@@ -332,8 +264,7 @@ class _Phase:
         samples: Mapping[str, Sequence[float]],
         saved_ms: float,
         timer: Timer,
-        agreement: Mapping[str, float] = {},
-        launches: Mapping[str, int] = {},
+        **details: Any,
     ) -> Row:
         return Row(
             level=4,
@@ -343,10 +274,15 @@ class _Phase:
             samples=samples,
             timer=timer,
             predicted_ms=max(median(samples["baseline"]) - saved_ms, 0.0),
-            launches=launches,
-            agreement=agreement,
             reached=self._reached,
+            **details,
         )
+
+    def _parts(self) -> list[Part]:
+        """Return the time of each kernel; nothing for transformers' models, whose kernels are no modules."""
+        if not isinstance(self._model, CausalLM):
+            return []
+        return break_down(self._model, self.forward, lambda call: self._timer(call)(), cuda=self._cuda)
 
     def _graph(self) -> Sample:
         """Return a timer of the forward pass as a CUDA graph."""
@@ -381,16 +317,17 @@ class _Phase:
             start = perf_counter() if rounds == 0 else start
         return samples
 
-    def _require_same(self, block: Block, call: Callable[[], Any]) -> None:
+    def _require_same(self, block: ModuleCalls, call: Callable[[], Any]) -> None:
         """Raise ``EffectError`` unless a module computes the same with the implementation."""
         expected = [one.float().clone() for one in tensors_of(call()) if one is not None]
-        kept = block.args
-        block.args = tuple(_copied(one) for one in kept)  # which it may overwrite
+        first = block.first[0]
+        kept = first.args
+        first.args = tuple(_copied(one) for one in kept)  # which it may overwrite
         try:
             with self._side("candidate"):
                 found = [one for one in tensors_of(call()) if one is not None]
         finally:
-            block.args = kept
+            first.args = kept
         eps = max((torch.finfo(one.dtype).eps for one in found if isinstance(one, Tensor)), default=0.0)
         for number, (one, other) in enumerate(zip(found, expected, strict=True)):
             error = float((one.float() - other).norm() / other.norm().clamp_min(1e-30))
@@ -431,87 +368,6 @@ def compare_logits(found: Tensor, expected: Tensor) -> dict[str, float]:
         "kl": divergence / len(expected),
         "top1": same / clear if clear else 1.0,
     }
-
-
-_Key = tuple[int, str, tuple[str, ...]]
-"""Level, class and inputs."""
-
-
-@dataclass
-class Block:
-    """Calls of one class with inputs of the same shapes."""
-
-    level: int
-    name: str
-    module: nn.Module
-    """The first that was called."""
-    args: tuple[Any, ...]
-    named: dict[str, Any]
-    calls: int = 0
-    inside: Counter[_Key] = field(default_factory=Counter)
-    """Calls of replaced modules inside of all of its calls; empty for a replaced module."""
-
-
-def note_calls(
-    model: nn.Module, classes: set[type[nn.Module]], forward: Callable[[], Any]
-) -> dict[_Key, Block]:
-    """Return the calls, in a forward pass, of modules of ``classes``, and of the blocks and layers that call them."""
-    blocks: dict[_Key, Block] = {}
-    running: list[_Key] = []
-
-    def before(module: nn.Module, args: tuple[Any, ...], named: dict[str, Any]) -> None:
-        level, name = level_of(module), type(module).__name__
-        key = (level, name, tuple(describe_inputs(module, args, named)))
-        block = blocks.setdefault(key, Block(level, name, module, args, named))
-        block.calls += 1
-        if type(module) in classes:
-            for outer in running:
-                blocks[outer].inside[key] += 1
-        running.append(key)
-
-    def after(*_: Any) -> None:
-        running.pop()
-
-    handles = []
-    for module in model.modules():
-        if level_of(module) in {1, 2, 3}:
-            handles.append(module.register_forward_pre_hook(before, with_kwargs=True))
-            handles.append(module.register_forward_hook(after))
-    try:
-        forward()
-    finally:
-        for handle in handles:
-            handle.remove()
-    names = {one.__name__ for one in classes}
-    found = {key: block for key, block in blocks.items() if block.inside or key[1] in names}
-    for key, block in found.items():
-        block.name = _label(key, [other for other in found if other[1] == block.name])
-    return found
-
-
-def _label(key: _Key, alike: Sequence[_Key]) -> str:
-    """Return the name of a class, with what distinguishes its inputs from those of its other calls."""
-    label = key[1]
-    arguments = [dict(one.split(" ", 1) for one in inputs) for *_, inputs in alike]
-    own = dict(one.split(" ", 1) for one in key[2])
-    if extra := [name for name in own if not all(name in other for other in arguments)]:
-        label += f" with {', '.join(extra)}"
-    if sum(other.keys() == own.keys() for other in arguments) > 1:
-        shape = next(iter(own.values())).partition("[")[2].rstrip("]")
-        label += f" of {shape.replace(', ', '×')}"
-    return label
-
-
-def _fill_cache(model: CausalLM, device: str, sizes: Sizes) -> tuple[Tensor, Any]:
-    """Make a cache with random keys and values; return the positions of the new tokens and what attention needs."""
-    blocks = -(-sizes.context // BLOCK_SIZE)
-    model.allocate_kv_cache(sizes.sequences * blocks, BLOCK_SIZE)
-    generator = torch.Generator(device).manual_seed(2)
-    for layer in model.model.layers:
-        layer.self_attn.kv_cache.normal_(generator=generator)
-    order = torch.randperm(sizes.sequences * blocks, generator=generator, device=device)
-    new, lengths = [sizes.tokens] * sizes.sequences, [sizes.context] * sizes.sequences
-    return plan_batch(new, lengths, order.view(sizes.sequences, blocks), BLOCK_SIZE)
 
 
 def _copied(value: Any) -> Any:
@@ -581,6 +437,7 @@ class _Records:
             baseline_launches=row.launches.get("baseline"),
             host_ms=row.host_ms.get("candidate"),
             baseline_host_ms=row.host_ms.get("baseline"),
+            parts=list(row.parts),
         )
         name = f"{self._request.model}_{row.phase}_L{row.level}_{row.module}"
         return self._record(

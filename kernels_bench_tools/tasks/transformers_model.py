@@ -11,9 +11,8 @@ from torch import Tensor
 
 from kernels_bench_tools.errors import Unsupported
 from kernels_bench_tools.schema.build import EffectRequest
-from kernels_bench_tools.schema.model import phase_sizes
 from kernels_bench_tools.tasks.config import config_from_huggingface
-from kernels_bench_tools.tasks.effect import EffectError, random_tokens, randomize
+from kernels_bench_tools.tasks.forward_pass import random_tokens, randomize, sizes_within
 
 
 def transformers_model(request: EffectRequest, device: str) -> Any:
@@ -48,12 +47,7 @@ class TransformersPass:
         Raises:
             EffectError: The model has fewer positions.
         """
-        sizes = phase_sizes(name)
-        if sizes.context > model.config.max_position_embeddings:
-            known = model.config.max_position_embeddings
-            raise EffectError(
-                f"{name} has sequences of {sizes.context} tokens, and the model {known} positions"
-            )
+        sizes = sizes_within(name, model.config.max_position_embeddings)
         self._model = model
         self.decodes = sizes.tokens == 1
         shape = (sizes.sequences, sizes.tokens)

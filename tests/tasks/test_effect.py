@@ -21,7 +21,8 @@ from kernels_bench_tools.schema.build import TRANSFORMERS, CellContext, EffectRe
 from kernels_bench_tools.schema.record import Effect, Record, Status, Timer
 from kernels_bench_tools.schema.record_io import read_records
 from kernels_bench_tools.tasks import effect
-from kernels_bench_tools.tasks.effect import compare_logits, measure_effect, random_model
+from kernels_bench_tools.tasks.effect import compare_logits, measure_effect
+from kernels_bench_tools.tasks.forward_pass import random_model
 from kernels_bench_tools.tasks.replacement import ReplacementError, Substitute, replace
 from kernels_bench_tools.tasks.transformers_model import TransformersPass, transformers_model
 

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import os
+import re
 import warnings
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from operator import itemgetter
 from statistics import median
 from typing import Any, TypeVar
 
 import torch
 from torch.autograd import DeviceType
-from torch.profiler import ProfilerActivity, profile
+from torch.profiler import ProfilerActivity, profile, record_function
 
 from kernels_bench_tools.measure.timing.sampling import Call
 from kernels_bench_tools.schema.record import Kernel
@@ -29,6 +33,9 @@ MARKER = "spin_kernel"
 _NO_WORK = {"cuda_sync", "gpu_user_annotation", "cuda_profiler_range", "overhead"}
 SLACK_NS = 1_000
 """Largest apparent overlap of activities on one stream, from the clock's resolution."""
+_RANGE = "range: "
+_LAUNCH = re.compile(r"cu(da)?[A-Z]")
+"""Functions of CUDA's runtime and driver."""
 _NO_WORK_NAMES = {"Context Sync", "Stream Sync", "Event Sync", "Stream Wait Event"}
 
 
@@ -80,6 +87,37 @@ def record_activities(batch: Callable[[], None]) -> list[Activity]:
         if event.device_type() == DeviceType.CUDA and _is_work(event)
     ]
     return sorted(activities, key=lambda activity: activity.start_ns)
+
+
+def named_range(name: str) -> AbstractContextManager[None]:
+    """Return a context whose launches :func:`device_ms_by_range` counts under this name."""
+    return record_function(_RANGE + name)
+
+
+def device_ms_by_range(call: Callable[[], object]) -> dict[str, float]:
+    """Return the device's milliseconds of a call by the :func:`named_range` that launched the work; others under ""."""
+    os.environ.setdefault("KINETO_LOG_LEVEL", "99")
+    _synchronize()
+    with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) as session:
+        call()
+        _synchronize()
+    work, launches, ranges = [], {}, []
+    for event in session.profiler.kineto_results.events():
+        if event.device_type() == DeviceType.CUDA:
+            if _is_work(event) and not event.name().startswith(_RANGE):
+                work.append(event)
+        elif event.name().startswith(_RANGE):
+            ranges.append((event.start_ns(), event.end_ns(), event.name().removeprefix(_RANGE)))
+        elif _LAUNCH.match(event.name()):
+            launches[event.correlation_id()] = event.start_ns()
+    found = dict.fromkeys(["", *(name for *_, name in ranges)], 0.0)
+    ranges.sort()
+    for event in work:
+        launched = launches.get(event.correlation_id(), 0)
+        before = bisect_right(ranges, launched, key=itemgetter(0)) - 1
+        inside = before >= 0 and launched <= ranges[before][1]
+        found[ranges[before][2] if inside else ""] += event.duration_ns() / 1e6
+    return found
 
 
 def retry(call: Callable[[], T], attempts: int = 2) -> T:

@@ -1,0 +1,120 @@
+"""The calls of a model's modules in a forward pass."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from torch import nn
+
+from kernels_bench_tools.tasks.derive import describe_inputs, level_of
+
+Key = tuple[int, str, tuple[str, ...]]
+"""Level, class and inputs."""
+
+
+@dataclass
+class ModuleCall:
+    """A call of a module, which can be repeated."""
+
+    module: nn.Module
+    args: tuple[Any, ...]
+    named: dict[str, Any]
+
+    def __call__(self) -> Any:
+        """Call the module again, and return its output."""
+        return self.module(*self.args, **self.named)
+
+    @property
+    def key(self) -> Key:
+        """What calls with inputs of the same shapes have in common."""
+        inputs = describe_inputs(self.module, self.args, self.named)
+        return level_of(self.module), type(self.module).__name__, tuple(inputs)
+
+
+@dataclass
+class ModuleCalls:
+    """Calls of one class with inputs of the same shapes."""
+
+    level: int
+    name: str
+    first: list[ModuleCall] = field(default_factory=list)
+    """The first of them, as many as were to be kept."""
+    count: int = 0
+    inside: Counter[Key] = field(default_factory=Counter)
+    """Calls of the classes that were looked for, inside of all of these; empty for such a class itself."""
+
+
+def note_calls(
+    model: nn.Module, classes: Collection[type[nn.Module]], forward: Callable[[], Any], keep: int = 1
+) -> dict[Key, ModuleCalls]:
+    """Return the calls, in a forward pass, of modules of ``classes``, and of the blocks and layers that call them."""
+    found: dict[Key, ModuleCalls] = {}
+    running: list[Key] = []
+
+    def before(call: ModuleCall) -> None:
+        level, name, _ = key = call.key
+        calls = found.setdefault(key, ModuleCalls(level, name))
+        calls.count += 1
+        if len(calls.first) < keep:
+            calls.first.append(call)
+        if type(call.module) in classes:
+            for outer in running:
+                found[outer].inside[key] += 1
+        running.append(key)
+
+    with hooked(model, {1, 2, 3}, before, running.pop):
+        forward()
+    names = {one.__name__ for one in classes}
+    found = {key: calls for key, calls in found.items() if calls.inside or calls.name in names}
+    for key, calls in found.items():
+        calls.name = _label(key, [other for other in found if other[1] == key[1]])
+    return found
+
+
+@contextmanager
+def hooked(
+    model: nn.Module,
+    levels: Collection[int],
+    before: Callable[[ModuleCall], object],
+    after: Callable[[], object],
+) -> Iterator[None]:
+    """Call functions before and after each call of the modules of these levels."""
+
+    # What a hook returns would replace the inputs or the output.
+    def enter(module: nn.Module, args: tuple[Any, ...], named: dict[str, Any]) -> None:
+        before(ModuleCall(module, args, named))
+
+    def leave(*_: Any) -> None:
+        after()
+
+    handles = []
+    for module in model.modules():
+        if level_of(module) in levels:
+            handles.append(module.register_forward_pre_hook(enter, with_kwargs=True))
+            handles.append(module.register_forward_hook(leave))
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def _label(key: Key, alike: Sequence[Key]) -> str:
+    """Return the name of a class, with what distinguishes its inputs from those of its other calls."""
+    label = key[1]
+    arguments = [dict(one.split(" ", 1) for one in inputs) for *_, inputs in alike]
+    own = dict(one.split(" ", 1) for one in key[2])
+    if extra := [name for name in own if not all(name in other for other in arguments)]:
+        label += f" with {', '.join(extra)}"
+    alike_in_kind = [other for other in arguments if other.keys() == own.keys()]
+    if shapes := [
+        shape for name, shape in own.items() if any(other[name] != shape for other in alike_in_kind)
+    ]:
+        label += (
+            f" of {', '.join(shape.partition('[')[2].rstrip(']').replace(', ', '×') for shape in shapes)}"
+        )
+    return label

@@ -1,0 +1,109 @@
+"""A model with random weights and a batch: a forward pass that can be repeated."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from typing import Any, Protocol
+
+import msgspec
+import torch
+from torch import Tensor, nn
+
+from kernels_bench_tools.schema.build import EffectRequest
+from kernels_bench_tools.schema.model import Sizes, phase_sizes
+from kernels_bench_tools.tasks.baseline.build import build_model
+from kernels_bench_tools.tasks.baseline.forward_context import plan_batch, set_forward_context
+from kernels_bench_tools.tasks.baseline.L4.causal_lm import CausalLM
+from kernels_bench_tools.tasks.config import config_from_huggingface
+from kernels_bench_tools.tasks.derive import BLOCK_SIZE
+
+_WEIGHT_STD = 0.02
+
+
+class EffectError(Exception):
+    """The model cannot be measured with the implementation, or computes something else with it."""
+
+
+def random_model(request: EffectRequest, device: str) -> CausalLM:
+    """Return a model of this project with random weights, the same in every process."""
+    config = config_from_huggingface(request.config, request.model)
+    if request.layers:
+        layers = min(request.layers, config.num_hidden_layers)
+        config = msgspec.structs.replace(config, num_hidden_layers=layers)
+    model = build_model(config, device)
+    randomize(model, device)
+    return model
+
+
+def randomize(model: nn.Module, device: str) -> None:
+    """Give a model the weights that are the same in every process."""
+    generator = torch.Generator(device).manual_seed(0)
+    for name, weight in model.named_parameters():
+        weight.data.normal_(1.0 if "norm" in name else 0.0, _WEIGHT_STD, generator=generator)
+    model.eval()
+
+
+class ForwardPass(Protocol):
+    """A model with a batch."""
+
+    decodes: bool
+    """Whether each sequence gets one token, so that a CUDA graph can be replayed."""
+
+    def __call__(self) -> Tensor:
+        """Return the logits of all new tokens."""
+
+    def context(self) -> AbstractContextManager[object]:
+        """Return the context in which modules of the model can be called alone."""
+
+
+def sizes_within(name: str, positions: int) -> Sizes:
+    """Return the sizes of a forward pass such as ``decode-32``.
+
+    Raises:
+        EffectError: The model has fewer positions.
+    """
+    sizes = phase_sizes(name)
+    if sizes.context > positions:
+        raise EffectError(
+            f"{name} has sequences of {sizes.context} tokens, and the model {positions} positions"
+        )
+    return sizes
+
+
+def random_tokens(vocabulary: int, shape: Sequence[int], device: str) -> Tensor:
+    """Return tokens, the same in every process."""
+    generator = torch.Generator(device).manual_seed(1)
+    return torch.randint(vocabulary, tuple(shape), generator=generator, device=device)
+
+
+class PagedPass:
+    """A forward pass of a model of this project, with a paged cache."""
+
+    def __init__(self, model: CausalLM, device: str, name: str) -> None:
+        self._model = model
+        sizes = sizes_within(name, len(model.model.layers[0].self_attn.rotary_emb.cos_sin_cache))
+        self._positions, self._batch = _fill_cache(model, device, sizes)
+        self._ids = random_tokens(len(model.model.embed_tokens.weight), self._positions.shape, device)
+        self.decodes = sizes.tokens == 1
+
+    def __call__(self) -> Tensor:
+        """Return the logits of all new tokens."""
+        with self.context():
+            return self._model.compute_logits(self._model(self._ids, self._positions))
+
+    def context(self) -> AbstractContextManager[object]:
+        """Return the context in which modules of the model can be called alone."""
+        return set_forward_context(self._batch)
+
+
+def _fill_cache(model: CausalLM, device: str, sizes: Sizes) -> tuple[Tensor, Any]:
+    """Make a cache with random keys and values; return the positions of the new tokens and what attention needs."""
+    blocks = -(-sizes.context // BLOCK_SIZE)
+    model.allocate_kv_cache(sizes.sequences * blocks, BLOCK_SIZE)
+    generator = torch.Generator(device).manual_seed(2)
+    for layer in model.model.layers:
+        layer.self_attn.kv_cache.normal_(generator=generator)
+    order = torch.randperm(sizes.sequences * blocks, generator=generator, device=device)
+    new, lengths = [sizes.tokens] * sizes.sequences, [sizes.context] * sizes.sequences
+    return plan_batch(new, lengths, order.view(sizes.sequences, blocks), BLOCK_SIZE)
