@@ -35,7 +35,7 @@ from kernels_bench_tools.notebooks.project import Project, find_project_of
 from kernels_bench_tools.run.build import DEFAULT_PROCESSES, BuildOptions
 from kernels_bench_tools.run.locks import project_lock
 from kernels_bench_tools.schema.build import IMPLEMENTATIONS, TRANSFORMERS, EffectRequest, OtherCell
-from kernels_bench_tools.schema.effect import MODEL_LEVEL, EffectRow
+from kernels_bench_tools.schema.effect import MODEL_LEVEL, Breakdown, EffectRow, breakdown_of
 from kernels_bench_tools.schema.model import CONFIGS, find_model, phase_sizes
 from kernels_bench_tools.schema.outcome import reason_of
 from kernels_bench_tools.schema.record import Record
@@ -212,6 +212,10 @@ def _print(path: str, model: str, device: str, rows: list[EffectRow]) -> None:
         )
         console.print(_table(shown, console.width))
         console.print(_notes(shown))
+        if breakdown := breakdown_of(shown):
+            console.print(_parts(breakdown))
+            for how, ms in breakdown.idle.items():
+                console.print(f"{how}: the device waits {milliseconds(ms)} ms of a pass\n")
 
 
 def _table(rows: list[EffectRow], width: int) -> Table:
@@ -232,6 +236,20 @@ def _table(rows: list[EffectRow], width: int) -> Table:
             speedup_with_interval(row.speedup, row.low, row.high),
             row.verdict.value,
         )
+    return table
+
+
+def _parts(breakdown: Breakdown) -> Table:
+    table = new_table(title="Kernels of a pass without it")
+    table.add_column("kernel", overflow="fold")
+    for title in ("calls", "alone ms", "in the pass ms", "share"):
+        table.add_column(title, justify="right", no_wrap=True)
+    total = breakdown.total_ms
+    for part in breakdown.parts:
+        alone = "" if part.alone_ms is None else milliseconds(part.alone_ms)
+        calls = str(part.calls) if part.module else ""
+        share = f"{part.ms / total:.1%}" if total else ""
+        table.add_row(part.module or "outside of kernels", calls, alone, milliseconds(part.ms), share)
     return table
 
 

@@ -15,7 +15,7 @@ from kernels_bench_tools.report.page import Page
 from kernels_bench_tools.report.paths import page_path
 from kernels_bench_tools.schema.build import TRANSFORMERS
 from kernels_bench_tools.schema.device import Device
-from kernels_bench_tools.schema.effect import EffectRow, EffectSummary
+from kernels_bench_tools.schema.effect import Breakdown, EffectRow, EffectSummary, breakdown_of
 
 
 def _nothing(_: object) -> bytes:
@@ -91,6 +91,17 @@ class DeviceEffects:
             for phase, rows in candidate.summary.phases.items():
                 found.setdefault(phase, []).append((candidate, rows))
         return found
+
+    @property
+    def breakdowns(self) -> dict[str, Breakdown]:
+        """Where the time of each phase goes: of the whole model if that was measured, and the newest."""
+        found: dict[str, tuple[bool, str, Breakdown]] = {}
+        for phase, candidates in self.phases.items():
+            for candidate, rows in candidates:
+                if breakdown := breakdown_of(rows):
+                    one = (not rows[0].effect.layers, candidate.summary.measured, breakdown)
+                    found[phase] = max(one, found.get(phase, one), key=lambda it: it[:2])
+        return {phase: breakdown for phase, (*_, breakdown) in found.items()}
 
     @property
     def failed(self) -> list[Candidate]:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from enum import StrEnum
 
 import msgspec
 
 from kernels_bench_tools.schema.device import Device
-from kernels_bench_tools.schema.record import Effect, Provenance
+from kernels_bench_tools.schema.record import Effect, Part, Provenance
 
 MODEL_LEVEL = 4
 """Level of a whole model."""
@@ -52,6 +53,36 @@ class EffectRow(msgspec.Struct, kw_only=True):
     """Why the verdict is not that of the prediction, in one line; empty if there is nothing to explain."""
     agreement: dict[str, float]
     """How the logits agree, for one row of a whole model."""
+
+
+class Breakdown(msgspec.Struct, kw_only=True):
+    """Where the time of a forward pass without the implementation goes."""
+
+    parts: list[Part]
+    """The kernels, the longest first, and then what is outside of them."""
+    idle: dict[str, float]
+    """Milliseconds in which the device waits, by how the model was run: ``eager`` or ``CUDA graph``."""
+
+    @property
+    def total_ms(self) -> float:
+        """Of all parts."""
+        return sum(part.ms for part in self.parts)
+
+    @property
+    def kernels(self) -> list[Part]:
+        """The parts that were measured alone, too."""
+        return [part for part in self.parts if part.alone_ms is not None]
+
+
+def breakdown_of(rows: Iterable[EffectRow]) -> Breakdown | None:
+    """Return where the time of a forward pass goes, given its rows; None if its kernels were not measured."""
+    models = {row.effect.module: row for row in rows if row.effect.level == MODEL_LEVEL}
+    parts = next((row.effect.parts for row in models.values() if row.effect.parts), None)
+    if parts is None:
+        return None
+    device = models.pop("device", None)
+    idle = {how: max(row.baseline_ms - device.baseline_ms, 0.0) for how, row in models.items() if device}
+    return Breakdown(parts=parts, idle=idle)
 
 
 class EffectSummary(msgspec.Struct, kw_only=True):

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from math import log
+from statistics import median
 
 import msgspec
 
 from kernels_bench_tools.schema.effect import EffectRow, EffectVerdict
-from kernels_bench_tools.schema.record import Latency, Record
+from kernels_bench_tools.schema.record import Effect, Latency, Part, Record
 from kernels_bench_tools.schema.summary import FEWEST_PROCESSES
 from kernels_bench_tools.summarize.compare import Speedup, compare
 from kernels_bench_tools.text import milliseconds
@@ -43,7 +44,7 @@ def _row(records: Sequence[Record]) -> EffectRow:
     shares = [one.predicted_ms / one.baseline.p50 for one in effects if one.predicted_ms and one.baseline.p50]
     predicted = 1 / (sum(shares) / len(shares)) if shares else None
     return EffectRow(
-        effect=effects[0],
+        effect=msgspec.structs.replace(effects[0], parts=_parts(effects)),
         processes=len(records),
         baseline_ms=base,
         candidate_ms=_middle([record.lat_ms for record in records if record.lat_ms is not None]),
@@ -55,6 +56,23 @@ def _row(records: Sequence[Record]) -> EffectRow:
         verdict=verdict_of_effect(speedup, predicted, noise, len(records)),
         agreement=records[0].corr,
     )
+
+
+def _parts(effects: Sequence[Effect]) -> list[Part]:
+    """Return the parts with the medians of all processes."""
+    found: dict[tuple[str, int], list[Part]] = {}
+    for part in (part for effect in effects for part in effect.parts):
+        found.setdefault((part.module, part.calls), []).append(part)
+    return [
+        msgspec.structs.replace(
+            some[0],
+            ms=median(part.ms for part in some),
+            alone_ms=median(alone)
+            if (alone := [one.alone_ms for one in some if one.alone_ms is not None])
+            else None,
+        )
+        for some in found.values()
+    ]
 
 
 def _middle(latencies: Sequence[Latency]) -> float:

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from kernels_bench_tools.report.effects import Effects
 from kernels_bench_tools.report.site import publish
 from kernels_bench_tools.schema.build import BuildRun, FrontMatter, NotebookRun, ProjectInfo
-from kernels_bench_tools.schema.record import Failure, Record, Status
+from kernels_bench_tools.schema.record import Failure, Part, Record, Status
 from kernels_bench_tools.schema.record_io import effect_file, effect_files, encode_record, write_records
 from kernels_bench_tools.summarize.effect_files import draw_effect, effects_csv, read_effect
 
@@ -20,6 +20,11 @@ MODEL = "llama-3.2-1b"
 LLAMA = f"models/{MODEL}.html"
 DECODE = "Effects on decode-1, NVIDIA H200"
 HOST = {"baseline_host_ms": 0.033, "host_ms": 0.081}
+PARTS = [
+    Part(module="Linear", calls=113, ms=3.0, alone_ms=2.7),
+    Part(module="RMSNorm", calls=33, ms=0.8, alone_ms=0.66),
+    Part(module="", calls=0, ms=0.2),
+]
 MEASURED = [
     {"level": 1, "module": "RMSNorm", "calls": 33, "baseline_ms": 0.02, "candidate_ms": 0.01, **HOST},
     {
@@ -29,7 +34,14 @@ MEASURED = [
         "candidate_ms": 0.18,
         "predicted_ms": 0.18,
     },
-    {"module": "device", "baseline_ms": 4.0, "candidate_ms": 3.7, "predicted_ms": 3.7, "noise": 0.004},
+    {
+        "module": "device",
+        "baseline_ms": 4.0,
+        "candidate_ms": 3.7,
+        "predicted_ms": 3.7,
+        "noise": 0.004,
+        "parts": PARTS,
+    },
     {"module": "eager", "baseline_ms": 30.0, "candidate_ms": 40.0, "predicted_ms": 32.0, "noise": 0.004},
 ]
 
@@ -74,6 +86,15 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def table(page, label: str) -> list[list[str]]:
     box = next(it for it in page.elements("div") if it.get("aria-label") == label)
     return [[" ".join("".join(cell.itertext()).split()) for cell in line] for line in box.iter("tr")]
+
+
+def test_a_phase_shows_each_kernel_alone_and_in_the_model_and_how_long_the_device_waits(site, read_page):
+    _, linear, norm, outside, total = table(read_page(site, LLAMA), "Kernels of decode-1, NVIDIA H200")
+
+    assert linear == ["Linear", "113", "2.700", "3.000", "0.90", "75 %"]
+    assert norm[-3:] == ["0.8000", "0.82", "20 %"]
+    assert outside == ["Outside of kernels", "–", "–", "0.2000", "–", "5 %"]
+    assert total == ["Sum", "3.360", "4.000", "eager: the device waits 26.00 ms"]
 
 
 def test_a_phase_shows_every_level_and_the_cause_of_a_loss(site, read_page):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -21,6 +23,7 @@ from kernels_bench_tools.schema.build import TRANSFORMERS, CellContext, EffectRe
 from kernels_bench_tools.schema.record import Effect, Record, Status, Timer
 from kernels_bench_tools.schema.record_io import read_records
 from kernels_bench_tools.tasks import effect
+from kernels_bench_tools.tasks.baseline.L1.silu_and_mul import SiluAndMul
 from kernels_bench_tools.tasks.effect import compare_logits, measure_effect
 from kernels_bench_tools.tasks.forward_pass import random_model
 from kernels_bench_tools.tasks.replacement import ReplacementError, Substitute, replace
@@ -339,6 +342,32 @@ def test_logits_are_compared_without_ties() -> None:
     assert compare_logits(found, expected)["kl"] > 0
 
 
+@pytest.mark.parametrize("phase", ["prefill-16", "decode-2"])
+def test_the_kernels_of_a_pass_are_timed_inside_of_the_model_and_alone(
+    phase: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    forward = SiluAndMul.forward
+
+    def slow(self: SiluAndMul, x: Tensor) -> Tensor:
+        time.sleep(SLOWER_SECONDS)
+        return forward(self, x)
+
+    monkeypatch.setattr(SiluAndMul, "forward", slow)
+    *parts, outside = effect_of(measured("rms_norm", rms_norm, phase), 4).parts
+
+    slowest, *_ = parts
+    calls = Counter[str]()
+    for part in parts:
+        calls[part.module.split()[0]] += part.calls
+    assert calls["RMSNorm"] == NORMS
+    assert calls["Linear"] == 4 * LAYERS + 1
+    assert len({part.module for part in parts}) == len(parts)
+    assert (slowest.module, slowest.calls) == ("SiluAndMul", LAYERS)
+    assert min(slowest.ms, slowest.alone_ms or 0.0) >= 1000 * SLOWER_SECONDS * LAYERS
+    assert parts == sorted(parts, key=lambda part: -part.ms)
+    assert outside.module == ""
+
+
 def gpu(test: Function) -> Function:
     """Mark a test that needs a CUDA device."""
     skipped = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
@@ -362,6 +391,9 @@ def test_decoding_has_device_eager_and_graph_times_and_prefill_no_graph(kind: st
     assert whole(decode).keys() == {"device", "eager", "CUDA graph"}
     assert whole(prefill).keys() == {"device", "eager"}
     assert effect_of(decode, 1).host_ms is not None
+    device = effect_of(decode, 4)
+    assert sum(part.ms for part in device.parts) == pytest.approx(device.baseline.p50, rel=0.1)
+    assert all(part.ms > 0 for part in device.parts if part.module)
     for record in decode:
         assert record.lat_ms is not None
         assert record.lat_ms.timer is (
@@ -381,7 +413,7 @@ def test_a_fused_kernel_saves_launches_and_a_slower_one_is_found_with_the_predic
     baseline = find_operator("rms_norm").baseline
 
     def slower(*inputs: Any) -> object:
-        torch.cuda._sleep(20_000)
+        baseline(*inputs)
         return baseline(*inputs)
 
     found = whole(measured("rms_norm", slower, "decode-2", device="cuda"))["device"]
