@@ -50,8 +50,8 @@ from kernels_bench_tools.tasks.replacement import Replacement, Substitute, repla
 from kernels_bench_tools.tasks.transformers_model import TransformersPass, transformers_model
 from kernels_bench_tools.text import milliseconds
 
-SECONDS = 1.0
-"""For the samples of one row, unless ``MIN_ROUNDS`` take longer."""
+SECONDS, MODEL_SECONDS = 1.0, 3.0
+"""For the samples of one row, and of one of a whole model, unless ``MIN_ROUNDS`` take longer."""
 MIN_ROUNDS, MAX_ROUNDS = 4, 100
 """A round times both sides twice, in the order ABCCBA."""
 CALLS = 10
@@ -201,7 +201,7 @@ class _Phase:
 
         if not block.inside:
             self._require_same(block, call)
-        samples = self._sample(lambda _: self._timer(call))
+        samples = self._sample(lambda _: self._timer(call), SECONDS)
         predicted = None
         if block.inside:
             less = sum(count / block.count * saved[key] for key, count in block.inside.items())
@@ -241,11 +241,11 @@ class _Phase:
                 launches[side] = len(activities)
                 return sum(one.duration_ns for one in activities) / 1e6
 
-            samples = self._sample(lambda side: lambda: busy_ms(side))
+            samples = self._sample(lambda side: lambda: busy_ms(side), MODEL_SECONDS)
             busy_row = self._model_row("device", samples, saved_ms, Timer.CUPTI, launches=launches, **first)
             busy = busy_row.median("baseline")
             yield busy_row
-        samples = self._sample(lambda _: lambda: _wall_ms(self.forward, self._device))
+        samples = self._sample(lambda _: lambda: _wall_ms(self.forward, self._device), MODEL_SECONDS)
         waits = self._cuda and median(samples["baseline"]) > HOST_BOUND * busy
         yield self._model_row(
             "eager",
@@ -255,7 +255,7 @@ class _Phase:
             **({} if busy_row else first),
         )
         if self._cuda and self.forward.decodes:
-            samples = self._sample(lambda _: self._graph())
+            samples = self._sample(lambda _: self._graph(), MODEL_SECONDS)
             yield self._model_row("CUDA graph", samples, saved_ms, Timer.MONOTONIC)
 
     def _model_row(
@@ -299,7 +299,7 @@ class _Phase:
     def _side(self, side: str) -> Side:
         return self._replacement.active() if side == "candidate" else nullcontext()
 
-    def _sample(self, timer: Callable[[str], Sample]) -> dict[str, list[float]]:
+    def _sample(self, timer: Callable[[str], Sample], seconds: float) -> dict[str, list[float]]:
         """Return samples of all sides, which take turns; ``timer`` makes the timer of a side."""
         timers: dict[str, Sample] = {}
         for side in SIDES:
@@ -307,7 +307,7 @@ class _Phase:
                 timers[side] = timer(side)
         samples: dict[str, list[float]] = {side: [] for side in SIDES}
         start, rounds = perf_counter(), -WARM_ROUNDS
-        while rounds < MIN_ROUNDS or (rounds < MAX_ROUNDS and perf_counter() - start < SECONDS):
+        while rounds < MIN_ROUNDS or (rounds < MAX_ROUNDS and perf_counter() - start < seconds):
             for side in (*SIDES, *reversed(SIDES)):
                 with self._side(side):
                     ms = timers[side]()

@@ -71,7 +71,8 @@ def substitute(
 
 @pytest.fixture(autouse=True)
 def few_samples(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(effect, "SECONDS", 0.0)
+    for name in ("SECONDS", "MODEL_SECONDS"):
+        monkeypatch.setattr(effect, name, 0.0)
     monkeypatch.chdir(tmp_path)
 
 
