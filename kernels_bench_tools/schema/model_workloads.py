@@ -132,6 +132,27 @@ def _mlp(phase: Phase, shapes: Mapping[str, tuple[int, ...]]) -> tuple[str, _Axe
     return "", {"tokens": tokens, "hidden_dim": columns, "intermediate_dim": inside[1] // 2}
 
 
+def _layer(phase: Phase, shapes: Mapping[str, tuple[int, ...]]) -> tuple[str, _Axes]:
+    _, block_size, kv_heads, head_dim = phase.kernels("StoreKVCache")[0].shapes["key_cache"]
+    heads = phase.kernels("RotaryEmbedding")[0].shapes["query"][1] // head_dim
+    biased = any("bias" in task.shapes for task in phase.kernels("Linear"))
+    normalized = any(path.endswith("q_norm") for task in phase.kernels("RMSNorm") for path in task.paths)
+    kind = "qwen3" if normalized else "qwen2" if biased else "llama"
+    return "", {
+        "kind": kind,
+        "residual": "residual" in shapes,
+        "sequences": phase.sequences,
+        "tokens": phase.tokens,
+        "context": phase.context,
+        "hidden_dim": shapes["hidden_states"][1],
+        "heads": heads,
+        "kv_heads": kv_heads,
+        "head_dim": head_dim,
+        "intermediate_dim": phase.kernels("SiluAndMul")[0].shapes["x"][1] // 2,
+        "block_size": block_size,
+    }
+
+
 _KERNELS = {
     "RMSNorm": Kernel("rms_norm", "x", _rms_norm),
     "SiluAndMul": Kernel("activation", "x", _swiglu),
@@ -143,6 +164,7 @@ _KERNELS = {
     "Linear": Kernel("matmul", "x", _linear),
     "MoEGroupedGemm": Kernel("grouped_gemm", "x", _grouped),
     "LlamaMLP": Kernel("mlp", "x", _mlp),
+    "LlamaDecoderLayer": Kernel("decoder_layer", "hidden_states", _layer),
 }
 OPERATORS = {kernel.operator for kernel in _KERNELS.values()}
 """The operators of this package that compute a kernel or a block of a model."""

@@ -20,9 +20,10 @@ KERNELS = {
     "kv_store": ("StoreKVCache",),
     "paged_attention": ("FlashAttnDecode",),
     "mlp": ("LlamaMLP",),
+    "decoder_layer": ("LlamaDecoderLayer",),
 }
-OF_SOME_MODELS = {"grouped_gemm", "mlp"}
-"""Mixtures of experts call the first, other models the second."""
+OF_SOME_MODELS = {"grouped_gemm", "mlp", "decoder_layer"}
+"""Mixtures of experts call the first, other models the others."""
 MODELS = model_keys(DERIVED)
 
 
