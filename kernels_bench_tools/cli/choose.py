@@ -140,9 +140,7 @@ def _choose_for_model(project: Project, model: str, phase: str, device: str, jso
     tasks = read_model_tasks(model)
     names = [name.strip() for name in phase.split(",") if name.strip()]
     phases = [tasks.phase(name) for name in names] or tasks.phases
-    called = dict.fromkeys(
-        operator_of_module(task.module) for one in phases for task in one.tasks if task.level == 1
-    )
+    called = dict.fromkeys(operator_of_module(task.module) for one in phases for task in one.tasks)
     summaries = _summaries(project, [one for one in called if one in operators(project)])
     chosen_device = _device(f"the kernels of {model}", summaries.values(), device)
     found = [choose_for_phase(one, summaries, chosen_device.slug) for one in phases]
@@ -244,21 +242,15 @@ def _print_phase(model: str, phase: Phase, found: PhaseChoice, device: Device) -
     console = table_console(terminal_width())
     console.print(visible(f"{phase.name} of {model} on {device.name}"), style="bold", markup=False)
     table = _new_table("calls, kernel, fastest", "share")
-    shown = [(task, task.choice) for task in found.tasks if task.choice]
-    for task, choice in shown:
-        near = " (near)" if choice.near else ""
-        name = f"{task.calls} {_label(task)}\n  {choice.implementation}{near}"
-        table.add_row(name, *_figures(choice), f"{100 * (task.share or 0.0):.1f} %")
-    if shown:
+    notes = _add_tasks(table, found.tasks)
+    if table.row_count:
         console.print(table)
-    notes = []
-    for task, choice in shown:
-        if choice.near:
-            notes.append(f"{_label(task)}: nearest measured: {choice.near} ({choice.workload})")
-        notes += [f"{_label(task)}: {note}" for note in _notes(choice)]
-    for reason, names in _left_out(found.tasks).items():
-        notes.append(f"left out, {reason}: {', '.join(names)}")
     _print_notes([*notes, *_predictions(found)], console.width)
+    blocks = _new_table("calls, block or layer, fastest")
+    notes = _add_tasks(blocks, found.blocks)
+    if blocks.row_count:
+        console.print(blocks)
+        _print_notes(notes, console.width)
     if found.effect:
         together = ["--together"] if len(found.effect) > 1 else []
         print("effect on the whole model: not measured in these records; to measure it:")
@@ -266,8 +258,26 @@ def _print_phase(model: str, phase: Phase, found: PhaseChoice, device: Device) -
     print()
 
 
+def _add_tasks(table: Table, tasks: Sequence[TaskChoice]) -> list[str]:
+    """Add a row for each task with a choice; return the notes on them, and which are left out."""
+    notes = []
+    for task in tasks:
+        if (choice := task.choice) is None:
+            continue
+        near = " (near)" if choice.near else ""
+        name = f"{task.calls} {_label(task)}\n  {choice.implementation}{near}"
+        share = [] if task.share is None else [f"{100 * task.share:.1f} %"]
+        table.add_row(name, *_figures(choice), *share)
+        if choice.near:
+            notes.append(f"{_label(task)}: nearest measured: {choice.near} ({choice.workload})")
+        notes += [f"{_label(task)}: {note}" for note in _notes(choice)]
+    for reason, names in _left_out(tasks).items():
+        notes.append(f"left out, {reason}: {', '.join(names)}")
+    return notes
+
+
 def _label(task: TaskChoice) -> str:
-    """Return the class of a kernel with the shapes that tell its calls apart."""
+    """Return the class of a module with the shapes that tell its calls apart."""
     tensors = [one.partition(" ")[::2] for one in task.inputs]
     shape = next(kind[kind.index("[") :] for _, kind in tensors if not kind.startswith("int"))
     weight = next((" x " + kind[kind.index("[") :] for name, kind in tensors if name == "weight"), "")

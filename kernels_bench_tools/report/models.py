@@ -28,6 +28,7 @@ from kernels_bench_tools.schema.model import (
 )
 from kernels_bench_tools.schema.model_workloads import (
     OPERATORS,
+    blocks_of,
     called_workload,
     compared_axes,
     operator_of_module,
@@ -66,7 +67,7 @@ class Result:
 
 @dataclass(frozen=True)
 class Call:
-    """Calls of one kernel with the same shapes."""
+    """Calls of one kernel, or of one block or layer, with the same shapes."""
 
     task: ModelTask
     wanted: WorkloadSummary | None
@@ -114,6 +115,9 @@ class PhaseReport:
 
     phase: Phase
     calls: Sequence[Call]
+    """Of kernels."""
+    blocks: Sequence[Call]
+    """Of the modules of higher levels that an operator computes; their time contains that of kernels."""
 
     @cached_property
     def tree(self) -> ModuleNode:
@@ -156,8 +160,8 @@ class RankReport:
 
     @property
     def calls(self) -> list[Call]:
-        """The calls of all phases."""
-        return [call for phase in self.phases for call in phase.calls]
+        """The calls of all phases, of kernels and of blocks."""
+        return [call for phase in self.phases for call in (*phase.calls, *phase.blocks)]
 
 
 @dataclass(frozen=True)
@@ -223,11 +227,18 @@ class ModelReport:
         return {task.module for phase in self.tasks.phases for task in phase.tasks}
 
     def _rank(self, ranks: int, tasks: ModelTasks) -> RankReport:
-        phases = [PhaseReport(phase, list(self._calls(phase))) for phase in tasks.phases]
+        phases = [
+            PhaseReport(
+                phase,
+                list(self._calls(phase, [task for task in phase.tasks if task.level == 1])),
+                [call for call in self._calls(phase, blocks_of(phase)) if call.operator],
+            )
+            for phase in tasks.phases
+        ]
         return RankReport(ranks, tasks.parameters, phases)
 
-    def _calls(self, phase: Phase) -> Iterator[Call]:
-        for task in (task for task in phase.tasks if task.level == 1):
+    def _calls(self, phase: Phase, tasks: Iterable[ModelTask]) -> Iterator[Call]:
+        for task in tasks:
             wanted, name = called_workload(phase, task), operator_of_module(task.module)
             if wanted is None or name not in self.measured:
                 yield Call(task, wanted, None, {}, frozenset())
@@ -274,12 +285,16 @@ class Models:
         return imports_of_models()
 
     def used_by(self, operator: OperatorReport) -> list[tuple[ModelReport, list[tuple[str, Call]]]]:
-        """Return the models that call the kernel of an operator, each with the phases and calls on one GPU."""
+        """Return the models that call what an operator computes, each with the phases and calls on one GPU."""
         if operator.folder not in {one.folder for one in self.operators.values()}:
             return []
         found = []
         for model in self.reports.values():
-            calls = [(phase.phase.name, call) for phase in model.whole.phases for call in phase.calls]
+            calls = [
+                (phase.phase.name, call)
+                for phase in model.whole.phases
+                for call in (*phase.calls, *phase.blocks)
+            ]
             own = [one for one in calls if one[1].operator and one[1].operator.folder == operator.folder]
             if own:
                 found.append((model, own))

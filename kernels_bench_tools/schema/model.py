@@ -57,8 +57,8 @@ class Phase(msgspec.Struct, kw_only=True):
     tasks: list[ModelTask]
 
     def kernels(self, module: str) -> list[ModelTask]:
-        """Return the calls of a module of level 1."""
-        return [task for task in self.tasks if task.level == 1 and task.module == module]
+        """Return the calls of a class of modules, such as ``Linear``, or ``LlamaMLP`` of level 2."""
+        return [task for task in self.tasks if task.module == module]
 
 
 class ModelTasks(msgspec.Struct, kw_only=True):

@@ -1,4 +1,4 @@
-"""The workloads of operators that the kernels of a model are, found without torch.
+"""The workloads of operators that the kernels and blocks of a model are, found without torch.
 
 The operators' own modules make the workload sets of models from the same tasks; a test compares.
 """
@@ -22,7 +22,7 @@ _Axes = dict[str, Any]
 
 
 class Kernel(NamedTuple):
-    """What a module of level 1 computes."""
+    """What a module of level 1 computes, or a block or layer of a higher level."""
 
     operator: str
     argument: str
@@ -32,17 +32,22 @@ class Kernel(NamedTuple):
 
 
 def operator_of_module(module: str) -> str:
-    """Return the operator that a class of level 1 computes; empty if there is none."""
+    """Return the operator that a class computes; empty if there is none."""
     return _KERNELS[module].operator if module in _KERNELS else ""
 
 
 def called_workload(phase: Phase, task: ModelTask) -> WorkloadSummary | None:
-    """Return what a task of level 1 is as a workload of its operator, without a name; None if there is no operator."""
+    """Return what a task is as a workload of its operator, without a name; None if there is no operator."""
     if task.module not in _KERNELS:
         return None
     kernel = _KERNELS[task.module]
     group, axes = kernel.axes(phase, task.shapes)
     return WorkloadSummary(name="", dtype=task.dtype(kernel.argument), group=group, axes=axes)
+
+
+def blocks_of(phase: Phase) -> list[ModelTask]:
+    """Return the tasks of levels 2 and 3 that an operator computes; their time contains that of kernels."""
+    return [task for task in phase.tasks if task.level > 1 and task.module in _KERNELS]
 
 
 def axes_of(workload: WorkloadSummary) -> dict[str, Any]:
@@ -121,6 +126,33 @@ def _store(phase: Phase, shapes: Mapping[str, tuple[int, ...]]) -> tuple[str, _A
     return "", {"tokens": tokens, "sequences": phase.sequences, **sizes}
 
 
+def _mlp(phase: Phase, shapes: Mapping[str, tuple[int, ...]]) -> tuple[str, _Axes]:
+    tokens, columns = shapes["x"]
+    inside = phase.kernels("SiluAndMul")[0].shapes["x"]
+    return "", {"tokens": tokens, "hidden_dim": columns, "intermediate_dim": inside[1] // 2}
+
+
+def _layer(phase: Phase, shapes: Mapping[str, tuple[int, ...]]) -> tuple[str, _Axes]:
+    _, block_size, kv_heads, head_dim = phase.kernels("StoreKVCache")[0].shapes["key_cache"]
+    heads = phase.kernels("RotaryEmbedding")[0].shapes["query"][1] // head_dim
+    biased = any("bias" in task.shapes for task in phase.kernels("Linear"))
+    normalized = any(path.endswith("q_norm") for task in phase.kernels("RMSNorm") for path in task.paths)
+    kind = "qwen3" if normalized else "qwen2" if biased else "llama"
+    return "", {
+        "kind": kind,
+        "residual": "residual" in shapes,
+        "sequences": phase.sequences,
+        "tokens": phase.tokens,
+        "context": phase.context,
+        "hidden_dim": shapes["hidden_states"][1],
+        "heads": heads,
+        "kv_heads": kv_heads,
+        "head_dim": head_dim,
+        "intermediate_dim": phase.kernels("SiluAndMul")[0].shapes["x"][1] // 2,
+        "block_size": block_size,
+    }
+
+
 _KERNELS = {
     "RMSNorm": Kernel("rms_norm", "x", _rms_norm),
     "SiluAndMul": Kernel("activation", "x", _swiglu),
@@ -131,6 +163,8 @@ _KERNELS = {
     "StoreKVCache": Kernel("kv_store", "key", _store),
     "Linear": Kernel("matmul", "x", _linear),
     "MoEGroupedGemm": Kernel("grouped_gemm", "x", _grouped),
+    "LlamaMLP": Kernel("mlp", "x", _mlp),
+    "LlamaDecoderLayer": Kernel("decoder_layer", "hidden_states", _layer),
 }
 OPERATORS = {kernel.operator for kernel in _KERNELS.values()}
-"""The operators of this package that compute a kernel of a model."""
+"""The operators of this package that compute a kernel or a block of a model."""

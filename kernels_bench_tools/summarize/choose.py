@@ -13,6 +13,7 @@ from kernels_bench_tools.schema.model import ModelTask, Phase
 from kernels_bench_tools.schema.model_workloads import (
     REPLACEABLE,
     axes_of,
+    blocks_of,
     called_workload,
     compared_axes,
     operator_of_module,
@@ -59,7 +60,7 @@ class Choice(msgspec.Struct, kw_only=True):
 
 
 class TaskChoice(msgspec.Struct, kw_only=True):
-    """A kernel that a forward pass calls, with what is fastest for it."""
+    """A kernel or block that a forward pass calls, with what is fastest for it."""
 
     module: str
     inputs: list[str]
@@ -97,6 +98,8 @@ class PhaseChoice(msgspec.Struct, kw_only=True):
 
     phase: str
     tasks: list[TaskChoice]
+    blocks: list[TaskChoice]
+    """Blocks and layers that an operator computes. They contain kernels, and count in no share or prediction."""
     measured: Prediction | None
     """Over the tasks that were measured with their own shape; None if there are none."""
     estimated: Prediction | None
@@ -258,6 +261,7 @@ def choose_for_phase(phase: Phase, summaries: Mapping[str, Summary], device: str
     return PhaseChoice(
         phase=phase.name,
         tasks=tasks,
+        blocks=[_choose_for_task(phase, task, summaries, device) for task in blocks_of(phase)],
         measured=predict(exact),
         estimated=predict(shown) if len(exact) < len(shown) else None,
         effect=_worth_an_effect(shown),
@@ -323,7 +327,7 @@ def predict(tasks: Sequence[TaskChoice]) -> Prediction | None:
 
 
 def unmeasured(phases: Iterable[PhaseChoice], summaries: Mapping[str, Summary], device: str) -> list[str]:
-    """Return what to build for the kernels without a record of their own shape: operators, or some implementations.
+    """Return what to build for what has no record of its own shape: operators, or some implementations.
 
     An implementation of another function of the operator would fail, as it has no workload of the model.
     """
@@ -334,7 +338,8 @@ def unmeasured(phases: Iterable[PhaseChoice], summaries: Mapping[str, Summary], 
         }
         for operator, summary in summaries.items()
     }
-    for task in (task for phase in phases for task in phase.tasks if task.operator in summaries):
+    tasks = [task for phase in phases for task in (*phase.tasks, *phase.blocks)]
+    for task in (task for task in tasks if task.operator in summaries):
         if task.choice is None or task.choice.near:
             names = task.choice.candidates if task.choice else whole[task.operator]
             wanted.setdefault(task.operator, set()).update(names)

@@ -102,8 +102,8 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root / "site"
 
 
-def rows_of(page, phase: str) -> list[list[str]]:
-    box = next(it for it in page.elements("div") if it.get("aria-label") == f"Kernels of {phase}")
+def rows_of(page, phase: str, what: str = "Kernels") -> list[list[str]]:
+    box = next(it for it in page.elements("div") if it.get("aria-label") == f"{what} of {phase}")
     return [[" ".join("".join(cell.itertext()).split()) for cell in line] for line in box.iter("tr")]
 
 
@@ -122,6 +122,23 @@ def test_a_row_shows_the_fastest_ranked_implementation_and_its_share(site, read_
     alone = next(line for line in others if line[-1] == "rms_norm")
     assert alone[2] == f"Base 0.004000 ms ● baseline 5.9 % of the sum · {ALONE}"
     assert others[-1][1] == "0.06800 ms 2 of 12 rows"
+
+
+def test_a_block_is_shown_beside_its_kernels_and_not_in_their_sum(tmp_path, read_page):
+    axes = {"tokens": 1, "hidden_dim": 2048, "intermediate_dim": 8192}
+    sizes = [WorkloadSummary(name="T1", dtype="bfloat16", set="default", group="", axes=axes)]
+    rows = [row("base", 2, {"T1": 0.004}), row("fast", 1, {"T1": 0.002})]
+    views = [DeviceSummary(device=H200, view="", key="", baseline="base", workloads=sizes, rows=rows)]
+    summary = Summary(operator="mlp", title="Blocks", devices=views)
+    publish(tmp_path, build("mlp"), tmp_path / "site", summaries={"mlp": summary})
+    page = read_page(tmp_path / "site", LLAMA)
+
+    _, block = rows_of(page, "decode-1", "Blocks")
+    assert block[:2] == ["LlamaMLP *.mlp", "16"]
+    assert block[2] == "Fast 0.002000 ms 2.00× [1.950, 2.050] ▲ faster T1"
+    assert rows_of(page, "decode-1")[-1][1] == "– 0 of 12 rows"
+    assert "decode-1: tokens 1, hidden_dim 2048" in read_page(tmp_path / "site", "mlp/index.html").text
+    assert 'aria-label="Blocks' not in (tmp_path / "site/models/mixtral-8x7b.html").read_text()
 
 
 def test_batch_times_sequence_length_is_one_size(site, read_page):

@@ -265,6 +265,28 @@ def test_another_operators_module_does_not_make_a_measurement_stale(workspace):
     assert workspace.build().started == []
 
 
+def test_modules_of_the_models_run_only_cells_of_an_operator_that_imports_them(workspace):
+    workspace.write("kernels_bench_tools/__init__.py", "")
+    workspace.write("kernels_bench_tools/operators/op.py", "")
+    workspace.write("kernels_bench_tools/operators/norm.py", "")
+    module = workspace.write("kernels_bench_tools/tasks/baseline/L1/norm.py", "")
+    sources = "# /// script\n# [tool.uv.sources]\n# kernels-bench-tools = { path = '../../../..' }\n# ///\n"
+    workspace.cell("op/impls/x.md", sources + WRITE, MEASURING)
+    workspace.build()
+    module.write_text("x = 1")
+
+    assert workspace.build().started == []
+    own = "from kernels_bench_tools.tasks.baseline.L1 import norm"
+    workspace.write("kernels_bench_tools/operators/op.py", own)
+    workspace.build()
+    module.write_text("x = 2")
+
+    assert workspace.build().started == ["op/impls/x.md:a"]
+    workspace.write("kernels_bench_tools/operators/norm.py", "x = 1")  # which modules of the models import
+
+    assert workspace.build().started == ["op/impls/x.md:a"]
+
+
 def write_operators(workspace):
     for name in ("op", "other", "_shared"):
         workspace.write(f"operators/{name}.py", "")

@@ -297,3 +297,25 @@ def test_what_is_near_is_measured_of_the_implementations_of_its_function_only(
 
     assert missing(64) == []
     assert missing(128) == ["activation/mine", "activation/torch"]
+
+
+def test_a_block_is_chosen_beside_its_kernels_and_counts_in_no_prediction(
+    summary_of: Callable[..., Summary],
+) -> None:
+    block = {"name": "mlp", "set": "default", "tokens": 64, "hidden_dim": 4096, "intermediate_dim": 8192}
+    summaries = {
+        "activation": summary_of("activation", SWIGLU, torch=0.6, other=0.1),
+        "mlp": summary_of("mlp", block | {"dtype": "bfloat16"}, torch=2.0, mine=1.0),
+    }
+    mlp = ModelTask(level=2, module="LlamaMLP", inputs=["x bfloat16[64, 4096]"], calls=2, paths=["mlp"])
+    phase = Phase(name="prefill-64", sequences=1, tokens=64, context=64, tasks=[swiglu(2), mlp])
+
+    found = choose_for_phase(phase, summaries, H200)
+
+    assert [(one.module, one.choice and one.choice.implementation) for one in found.blocks] == [
+        ("LlamaMLP", "mine")
+    ]
+    assert (found.tasks[0].share, found.blocks[0].share) == (1.0, None)
+    assert found.measured
+    assert found.measured.baseline_ms == pytest.approx(2 * 0.6)
+    assert unmeasured([found], summaries, H200) == []

@@ -33,6 +33,8 @@ _MEASURING_IMPORTS = (
     "operators/**/*.py",
     "tasks/derived/*.json",
 )
+_MODELS, _MODEL_IMPORTS = b"kernels_bench_tools.tasks", ("tasks/**/*.py",)
+"""In the module of an operator that is a module of the models, and what such a module may import."""
 _OTHER_IMPORTS = ("*.py", "schema/*.py", "summarize/**/*.py")
 _NOT_SOURCE = {"__pycache__", "node_modules", "site", "build", "dist"}
 _EXTRAS = re.compile(r"\s*kernels[-_.]bench[-_.]tools\s*\[(?P<extras>[^]]*)\]", re.IGNORECASE)
@@ -135,9 +137,12 @@ def source_files(source: Path) -> Iterator[Path]:
 
 def _package_files(package: Path, importer: _Importer) -> Iterator[Path]:
     operators = package / OPERATORS
-    # If the cell's folder is not named like an operator's module, the cell may use any of them.
-    others = importer.measures and (operators / f"{importer.operator}.py").is_file()
-    for pattern in _MEASURING_IMPORTS if importer.measures else _OTHER_IMPORTS:
+    own = operators / f"{importer.operator}.py"
+    of_models = importer.measures and own.is_file() and _MODELS in own.read_bytes()
+    # If the cell's folder is not named like an operator's module, the cell may use any of them; so may a model.
+    others = importer.measures and own.is_file() and not of_models
+    patterns = _MEASURING_IMPORTS if importer.measures else _OTHER_IMPORTS
+    for pattern in (*patterns, *(_MODEL_IMPORTS if of_models else ())):
         for path in package.glob(pattern):
             of_another = (
                 others and path.parent == operators and path.stem not in {importer.operator, "__init__"}

@@ -1,0 +1,298 @@
+"""A decoder layer of Llama, Qwen2 and Qwen3, with a paged cache: the module of the models' level 3 as a function."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from functools import cache, partial
+from typing import Any, Literal, cast
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+
+from kernels_bench_tools.measure import inputs as helpers
+from kernels_bench_tools.measure.operator import Inputs, Operator, Output, Workload, model_sets, size_in_bytes
+from kernels_bench_tools.schema.model import Phase
+from kernels_bench_tools.schema.model_workloads import called_workload
+from kernels_bench_tools.tasks.baseline.forward_context import AttentionMetadata, set_forward_context
+from kernels_bench_tools.tasks.baseline.L1.rotary_emb import RotaryEmbedding
+from kernels_bench_tools.tasks.baseline.L3.llama_decoder import LlamaDecoderLayer
+from kernels_bench_tools.tasks.config import ModelConfig
+
+AXES = (
+    *("kind", "residual", "sequences", "tokens", "context", "hidden_dim"),
+    *("heads", "kv_heads", "head_dim", "intermediate_dim", "block_size"),
+)
+WEIGHTS = (
+    "input_layernorm.weight",
+    "self_attn.qkv_proj.weight",
+    "self_attn.qkv_proj.bias",
+    "self_attn.q_norm.weight",
+    "self_attn.k_norm.weight",
+    "self_attn.o_proj.weight",
+    "post_attention_layernorm.weight",
+    "mlp.gate_up_proj.weight",
+    "mlp.down_proj.weight",
+)
+"""Parameters of the module in the order of the inputs; layers without one of them get None."""
+EPSILON = 1e-5
+LARGE = 100.0
+
+Forward = Callable[..., Any]
+Layer = Callable[..., tuple[Tensor, Tensor, Tensor]]
+
+
+def _kind(bias: bool, qk_norm: bool) -> Literal["llama", "qwen2", "qwen3"]:
+    return "qwen3" if qk_norm else "qwen2" if bias else "llama"
+
+
+def _module(
+    kernels: tuple[tuple[type[nn.Module], Forward], ...],
+    kind: Literal["llama", "qwen2", "qwen3"],
+    hidden: int,
+    heads: int,
+    kv_heads: int,
+    head_dim: int,
+    intermediate: int,
+    eps: float,
+) -> LlamaDecoderLayer:
+    """Return a layer without weights, in which these kernels are replaced."""
+    config = ModelConfig(
+        name="layer",
+        model_type=kind,
+        hidden_size=hidden,
+        intermediate_size=intermediate,
+        num_hidden_layers=1,
+        num_attention_heads=heads,
+        num_key_value_heads=kv_heads,
+        head_dim=head_dim,
+        vocab_size=1,
+        max_position_embeddings=1,
+        rms_norm_eps=eps,
+        rope_theta=1.0,
+    )
+    with torch.device("meta"):
+        module = LlamaDecoderLayer(config, RotaryEmbedding(head_dim, max_position_embeddings=1, base=1.0))
+    for one in module.modules():
+        for replaced, forward in kernels:
+            if type(one) is replaced:
+                one.forward = partial(forward, one)
+    return module
+
+
+def layer_with(kernels: Mapping[type[nn.Module], Forward] | None = None) -> Layer:
+    """Return the layer as a function of the operator's inputs, which writes new keys and values into the cache.
+
+    ``kernels`` has what replaces ``forward`` of the modules of a class, such as ``RMSNorm`` of level 1.
+    """
+    module_of = cache(partial(_module, tuple((kernels or {}).items())))
+
+    def layer(
+        hidden: Tensor,
+        residual: Tensor | None,
+        kv_cache: Tensor,
+        positions: Tensor,
+        slots: Tensor,
+        block_tables: Tensor,
+        seq_lens: Tensor,
+        cos_sin: Tensor,
+        *weights_eps_context: Any,
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        *weights, eps, context = weights_eps_context
+        given = {name: weight for name, weight in zip(WEIGHTS, weights, strict=True) if weight is not None}
+        heads = given["self_attn.o_proj.weight"].shape[1] // kv_cache.shape[-1]
+        inside = given["mlp.down_proj.weight"].shape[1]
+        kind = _kind("self_attn.qkv_proj.bias" in given, "self_attn.q_norm.weight" in given)
+        module = module_of(kind, hidden.shape[1], heads, *kv_cache.shape[-2:], inside, eps)
+        module.self_attn.kv_cache = kv_cache
+        count = len(seq_lens)
+        each = len(hidden) // count
+        batch = AttentionMetadata(
+            query_lens=(each,) * count,
+            lengths=(context,) * count,
+            num_decodes=count if each == 1 else 0,
+            seq_lens=seq_lens,
+            block_tables=block_tables,
+            slot_mapping=slots,
+        )
+        given["self_attn.rotary_emb.cos_sin_cache"] = cos_sin
+        with set_forward_context(batch):
+            out, total = functional_call(module, given, (positions, hidden, residual))
+        module.self_attn.kv_cache = None  # so that its memory can be freed
+        return out, total, kv_cache
+
+    return layer
+
+
+torch_layer = layer_with()
+
+
+def reference(hidden: Tensor, residual: Tensor | None, kv_cache: Tensor, *rest: Any) -> tuple[Tensor, ...]:
+    """Return hidden states and residual (tokens, hidden_dim), whose sum is the layer's output, and the new cache.
+
+    ``kv_cache`` is (2, blocks, block_size, kv_heads, head_dim) and stays as it is. ``rest`` is ``positions`` and
+    ``slots`` (tokens,), ``block_tables`` (sequences, blocks of each), ``seq_lens`` (sequences,), ``cos_sin``
+    (positions, head_dim), the weights as in ``WEIGHTS``, the epsilon of the norms, and the tokens of each sequence
+    with the new ones.
+    """
+    return torch_layer(hidden, residual, kv_cache.clone(), *rest)
+
+
+def make_inputs(workload: Workload, device: str | torch.device, seed: int) -> Inputs:
+    """Return random inputs as :func:`reference` describes them: an earlier layer's results, a cache, and weights.
+
+    The blocks of the cache are dealt out in random order. Each sequence has ``context`` tokens, the last ``tokens`` of
+    which are new. Products have a variance of 1. Angles are random: with the usual frequencies the first tokens and
+    the last columns hardly turn.
+    """
+    sizes = (int(workload.axes[axis]) for axis in AXES[2:])
+    sequences, tokens, context, columns, heads, kv_heads, head_dim, inside, block_size = sizes
+    dtype, kind = workload.torch_dtype, workload.axes["kind"]
+    each = -(-context // block_size)
+    rows, projected = sequences * tokens, (heads + 2 * kv_heads) * head_dim
+    shapes = [
+        *((rows, columns), (rows, columns), (2, sequences * each, block_size, kv_heads, head_dim)),
+        *((columns,), (projected, columns), (projected,), (head_dim,), (head_dim,)),
+        *((columns, heads * head_dim), (columns,), (2 * inside, columns), (columns, inside)),
+    ]
+    hidden, residual, kv_cache, *weights = helpers.random_tensors(shapes, dtype, device, seed)
+    for name, weight in zip(WEIGHTS, weights, strict=True):
+        if "norm" in name:
+            weight.mul_(0.1).add_(1)
+        elif weight.dim() > 1:
+            weight.mul_(weight.shape[1] ** -0.5)
+    left_out = {"llama": (2, 3, 4), "qwen2": (3, 4), "qwen3": (2,)}[str(kind)]
+    generator = torch.Generator().manual_seed(seed)
+    tables = torch.randperm(sequences * each, generator=generator).view(sequences, each)
+    position = torch.arange(context - tokens, context).repeat(sequences, 1)
+    slots = tables.gather(1, position // block_size) * block_size + position % block_size
+    angle = torch.rand((context, head_dim // 2), generator=generator) * (2 * math.pi)
+    indices = (position.flatten(), slots.flatten(), tables, torch.full((sequences,), context))
+    return (
+        hidden,
+        residual if workload.axes["residual"] else None,
+        kv_cache,
+        *(one.to(device) for one in indices),
+        torch.cat((angle.cos(), angle.sin()), -1).to(device=device, dtype=dtype),
+        *(None if number in left_out else weight for number, weight in enumerate(weights)),
+        EPSILON,
+        context,
+    )
+
+
+def edge_cases(workload: Workload, inputs: Inputs) -> Iterator[tuple[str, Inputs]]:  # noqa: ARG001
+    """Yield edge cases."""
+    hidden, residual, kv_cache, positions, slots, tables, *rest = inputs
+
+    def changed(change: Callable[[Tensor], Tensor]) -> Inputs:
+        changed_residual = None if residual is None else change(residual)
+        return change(hidden), changed_residual, kv_cache, positions, slots, tables, *rest
+
+    yield "zeros", changed(torch.zeros_like)
+    yield f"values times {LARGE:g}", changed(lambda value: value * LARGE)
+    yield "padded rows", changed(helpers.padded_rows)
+    beyond = kv_cache.clone()
+    used = torch.zeros(beyond[0, :, :, 0, 0].numel(), dtype=torch.bool, device=beyond.device)
+    positions_of_all = torch.arange(rest[-1], device=tables.device)
+    size = beyond.shape[2]
+    used[(tables[:, positions_of_all // size] * size + positions_of_all % size).flatten()] = True
+    beyond.view(2, -1, *beyond.shape[3:])[:, ~used] = LARGE
+    yield "large values after the end", (hidden, residual, beyond, positions, slots, tables, *rest)
+
+
+def flops(inputs: Inputs) -> int:
+    """Count the products with weights, and two multiply-adds per pair of query and key and element of a head."""
+    hidden, _, _, _, _, _, seq_lens, _, *weights = inputs
+    matrices = [weight for weight in weights if isinstance(weight, Tensor) and weight.dim() > 1]
+    columns = weights[WEIGHTS.index("self_attn.o_proj.weight")].shape[1]
+    each, context = len(hidden) // len(seq_lens), inputs[-1]
+    pairs = len(hidden) * context - len(seq_lens) * (each * (each - 1) // 2)
+    return 2 * len(hidden) * sum(weight.numel() for weight in matrices) + 4 * pairs * columns
+
+
+def bytes_of_tokens(inputs: Inputs) -> dict[int, int]:
+    """Return the bytes of the earlier tokens' keys and values, and of the angles of the new tokens."""
+    hidden, _, kv_cache, _, _, _, seq_lens, cos_sin, *_ = inputs
+    earlier = len(seq_lens) * inputs[-1] - len(hidden)
+    new = len(hidden) // len(seq_lens)
+    return {2: 2 * earlier * size_in_bytes(kv_cache[0, 0, 0]), 7: new * size_in_bytes(cos_sin[0])}
+
+
+def _workloads(dtype: str, prefix: str, *given: tuple[Any, ...]) -> list[Workload]:
+    found = []
+    for values in given:
+        axes = dict(zip(AXES, values, strict=True))
+        shape = "B{sequences}_T{tokens}_KV{context}_D{hidden_dim}_H{heads}_{kv_heads}_I{intermediate_dim}"
+        first = "" if axes["residual"] else "_first"
+        found.append(
+            Workload(name=f"{prefix}{axes['kind']}_{shape.format(**axes)}{first}", axes=axes, dtype=dtype)
+        )
+    return found
+
+
+def _of_phase(prefix: str, phase: Phase) -> Iterator[Workload]:
+    for task in phase.kernels("LlamaDecoderLayer"):
+        called = called_workload(phase, task)
+        assert called
+        yield from _workloads(called.dtype, prefix, tuple(called.axes.values()))
+
+
+_PHASES = ((1, 2048, 2048), (1, 1, 1024), (32, 1, 1024))
+_LLAMA, _QWEN = (4096, 32, 8, 128, 14336, 16), (4096, 32, 8, 128, 12288, 16)
+"""Of Llama-3.1-8B and of Qwen3-8B."""
+
+OPERATOR = Operator(
+    name="decoder_layer",
+    title="Decoder Layers",
+    axes=AXES,
+    workload_sets={
+        "default": _workloads(
+            "bfloat16",
+            "",
+            *(("llama", True, *phase, *_LLAMA) for phase in _PHASES),
+            *(("qwen3", True, *phase, *_QWEN) for phase in _PHASES),
+        ),
+        "cpu": _workloads(
+            "float32",
+            "cpu_",
+            ("llama", True, 1, 64, 64, 256, 8, 2, 32, 768, 16),
+            ("llama", True, 4, 1, 256, 256, 8, 2, 32, 768, 16),
+        ),
+        "smoke": _workloads(
+            "float32",
+            "smoke_",
+            ("llama", True, 1, 20, 20, 64, 4, 2, 16, 96, 8),
+            ("qwen3", False, 3, 1, 20, 64, 4, 2, 16, 96, 8),
+        ),
+        **model_sets(_of_phase),
+    },
+    inputs=make_inputs,
+    reference=reference,
+    flops=flops,
+    outputs=(
+        Output("hidden"),
+        Output("residual"),
+        Output(
+            "kv_cache",
+            shape=lambda inputs: inputs[2].shape,
+            written=lambda inputs: 2 * len(inputs[0]) * size_in_bytes(inputs[2][0, 0, 0]),
+        ),
+    ),
+    edge_cases=edge_cases,
+    baseline=cast(Callable[..., Any], reference),  # called with the workload's dtype
+    smaller=partial(
+        helpers.limit_axes,
+        sequences=3,
+        tokens=40,
+        context=40,
+        hidden_dim=128,
+        intermediate_dim=192,
+        heads=8,
+        kv_heads=2,
+        head_dim=64,
+    ),
+    partly_read=bytes_of_tokens,
+    # Positions, slots and tables belong together: parts of them exchanged would be no batch.
+    parameters=tuple(range(3, 8 + len(WEIGHTS))),
+)

@@ -1,0 +1,113 @@
+"""The feed-forward layer of Llama and Qwen: two products with SwiGLU between them, as ``LlamaMLP`` of the models has it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from kernels_bench_tools.measure import inputs as helpers
+from kernels_bench_tools.measure.operator import Inputs, Operator, Workload, model_sets
+from kernels_bench_tools.schema.model import Phase
+
+AXES = ("tokens", "hidden_dim", "intermediate_dim")
+INTERMEDIATE_AT_ONCE = 1 << 27
+"""Elements of gate and up that the reference computes at a time: 1 GB in float64."""
+LARGE = 30.0
+ODD_SHAPES = ((3, 130, 97), (65, 40, 200), (1, 67, 129))
+
+Sizes = tuple[tuple[int, int, int], ...]
+
+
+def reference(x: Tensor, gate_up: Tensor, down: Tensor) -> Tensor:
+    """Return (tokens, hidden_dim), the shape of ``x``: ``(silu(x @ gate.T) * (x @ up.T)) @ down.T``.
+
+    ``gate_up`` is (2 * intermediate_dim, hidden_dim) with the gate first, ``down`` (hidden_dim, intermediate_dim).
+    """
+    gate, up = functional.linear(x, gate_up).chunk(2, dim=-1)
+    return functional.linear(functional.silu(gate) * up, down)
+
+
+def make_inputs(workload: Workload, device: str | torch.device, seed: int) -> Inputs:
+    """Return random ``x`` (tokens, hidden_dim), ``gate_up`` (2 * intermediate_dim, hidden_dim) and ``down``.
+
+    ``down`` is (hidden_dim, intermediate_dim). Gate and up have a variance of 1, and the result has that of
+    SiLU(gate) * up, which is about 0.36.
+    """
+    tokens, hidden, intermediate = (int(workload.axes[axis]) for axis in AXES)
+    shapes = ((tokens, hidden), (2 * intermediate, hidden), (hidden, intermediate))
+    x, gate_up, down = helpers.random_tensors(shapes, workload.torch_dtype, device, seed)
+    return x, gate_up.mul_(hidden**-0.5), down.mul_(intermediate**-0.5)
+
+
+def edge_cases(workload: Workload, inputs: Inputs) -> Iterator[tuple[str, Inputs]]:
+    """Yield edge cases; where the intermediate values are large, ``down`` is small, so that results are not."""
+    x, gate_up, down = inputs
+    some = x.clone()
+    some[::2] = 0
+    yield "rows of zeros", (some, gate_up, down)
+    # exp overflows in float32 for the gates below -88.
+    yield f"x times {LARGE:g}", (x * LARGE, gate_up, down / LARGE**2)
+    yield "spikes", (helpers.spikes(x), gate_up, down * (x.shape[1] / helpers.SPIKE**2))
+    gate, up = gate_up.chunk(2)
+    yield "small gates", (x, torch.cat((gate / LARGE, up)), down * LARGE)
+    yield "column-major", (helpers.transposed(x), gate_up, down)
+    yield "column-major weights", (x, helpers.transposed(gate_up), helpers.transposed(down))
+    yield "padded rows", tuple(map(helpers.padded_rows, inputs))
+    yield from helpers.odd_shapes(workload, AXES, ODD_SHAPES, make_inputs, x.device)
+
+
+def slices(inputs: Inputs) -> Iterator[tuple[Any, Inputs]]:
+    """Yield slices of tokens: gate and up of all would need much memory in float64."""
+    x, gate_up, down = inputs
+    step = max(1, INTERMEDIATE_AT_ONCE // len(gate_up))
+    for start in range(0, len(x), step):
+        part = slice(start, start + step)
+        yield part, (x[part], gate_up, down)
+
+
+def _workloads(dtype: str, prefix: str, sizes: Sizes) -> list[Workload]:
+    return [
+        Workload(
+            name=f"{prefix}T{tokens}_D{hidden}_I{intermediate}",
+            axes=dict(zip(AXES, (tokens, hidden, intermediate), strict=True)),
+            dtype=dtype,
+        )
+        for tokens, hidden, intermediate in sizes
+    ]
+
+
+def _of_phase(prefix: str, phase: Phase) -> Iterator[Workload]:
+    for task in phase.kernels("LlamaMLP"):
+        (columns,) = {one.shapes["x"][1] for one in phase.kernels("SiluAndMul")}
+        yield from _workloads(task.dtype("x"), prefix, ((*task.shapes["x"], columns // 2),))  # type: ignore[arg-type]
+
+
+_LLAMA, _QWEN = (4096, 14336), (4096, 12288)
+"""Of Llama-3.1-8B and of Qwen3-8B."""
+
+OPERATOR = Operator(
+    name="mlp",
+    title="Feed-Forward Layers",
+    axes=AXES,
+    workload_sets={
+        "default": _workloads(
+            "bfloat16", "", tuple((tokens, *sizes) for sizes in (_LLAMA, _QWEN) for tokens in (2048, 1, 32))
+        ),
+        "cpu": _workloads("float32", "cpu_", ((1, 512, 1536), (64, 512, 1536))),
+        "smoke": _workloads("float32", "smoke_", ((16, 64, 96),)),
+        **model_sets(_of_phase),
+    },
+    inputs=make_inputs,
+    reference=reference,
+    flops=lambda inputs: 2 * len(inputs[0]) * (inputs[1].numel() + inputs[2].numel()),  # of the products
+    slices=slices,
+    edge_cases=edge_cases,
+    baseline=reference,  # called with the workload's dtype
+    smaller=partial(helpers.limit_axes, tokens=64, hidden_dim=256, intermediate_dim=384),
+    parameters=(1, 2),
+)

@@ -1,0 +1,120 @@
+"""Feed-forward layers: what is right, what is called wrong, and what is counted."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable
+
+import pytest
+import torch
+from implementations import code_of, function_of, judge, smoke_workload
+from torch import Tensor
+from torch.func import functional_call
+from torch.nn import functional
+
+from kernels_bench_tools.measure.operator import Operator, find_operator
+from kernels_bench_tools.operators.mlp import reference
+from kernels_bench_tools.tasks.baseline.L2.llama_mlp import LlamaMLP
+
+INTERPRETED = """
+from cell import triton_swiglu_mlp
+from dataclasses import replace
+
+import torch
+
+from kernels_bench_tools.measure.correctness.check import check
+from kernels_bench_tools.measure.operator import find_operator
+
+operator = find_operator("mlp")
+with torch.no_grad():
+    (workload,) = operator.workloads("smoke")
+    workload = replace(workload, dtype="float16")
+    verdict = check(operator, workload, triton_swiglu_mlp, operator.inputs(workload, "cpu", 0))
+    assert verdict.ok and "refused" not in verdict.corr, (verdict.reason, verdict.corr)
+print("right")
+"""
+
+
+@pytest.fixture(scope="module")
+def mlp() -> Operator:
+    return find_operator("mlp")
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_torch_is_correct(mlp: Operator, dtype: str) -> None:
+    verdict = judge(mlp, "", dtype, function_of("mlp", "torch_mlp"))
+
+    assert verdict.ok, verdict.reason
+    assert verdict.corr["cases"] == 13  # the workload, two more seeds, ten edge cases
+    assert verdict.flags == []
+
+
+def test_the_block_of_the_models_computes_the_same(mlp: Operator) -> None:
+    x, gate_up, down = mlp.inputs(smoke_workload(mlp, "", "float32"), "cpu", 0)
+    block = LlamaMLP(64, 96)
+    weights = {"gate_up_proj.weight": gate_up, "down_proj.weight": down}
+
+    torch.testing.assert_close(functional_call(block, weights, (x,)), reference(x, gate_up, down))
+
+
+def _exponential(x: Tensor, gate_up: Tensor, down: Tensor) -> Tensor:
+    gate, up = functional.linear(x, gate_up).float().chunk(2, dim=-1)
+    return functional.linear((gate * (gate.exp() / (1 + gate.exp())) * up).to(x.dtype), down)
+
+
+def _without_strides(x: Tensor, gate_up: Tensor, down: Tensor) -> Tensor:
+    flat = (one.as_strided(one.shape, (one.shape[1], 1)) for one in (x, gate_up, down))
+    return reference(*flat)
+
+
+WRONG: dict[str, Callable[..., Tensor]] = {
+    "gate and up swapped": lambda x, gate_up, down: reference(x, gate_up.roll(len(gate_up) // 2, 0), down),
+    "gate and up interleaved": lambda x, gate_up, down: reference(
+        x, gate_up.view(2, -1, x.shape[1]).transpose(0, 1).reshape(gate_up.shape), down
+    ),
+    "without SiLU": lambda x, gate_up, down: functional.linear(
+        torch.mul(*functional.linear(x, gate_up).chunk(2, dim=-1)), down
+    ),
+    "an exponential that overflows": _exponential,
+    "strides ignored": _without_strides,
+}
+
+
+@pytest.mark.parametrize("wrong", WRONG)
+def test_a_wrong_block_is_incorrect(mlp: Operator, wrong: str) -> None:
+    assert not judge(mlp, "", "bfloat16", WRONG[wrong]).ok
+
+
+def test_bytes_and_operations_are_counted_from_the_tensors(mlp: Operator) -> None:
+    inputs = mlp.inputs(smoke_workload(mlp, "", "bfloat16"), "cpu", 0)
+    counted = mlp.work(inputs, reference(*inputs))
+
+    assert counted.bytes_read == 2 * (16 * 64 + 3 * 64 * 96)
+    assert counted.bytes_written == 2 * 16 * 64
+    assert counted.flops == 6 * 16 * 64 * 96
+
+
+def test_slices_cover_the_result(mlp: Operator, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kernels_bench_tools.operators.mlp.INTERMEDIATE_AT_ONCE", 5 * 2 * 96)
+    inputs = mlp.inputs(smoke_workload(mlp, "", "float32"), "cpu", 0)
+    whole = reference(*inputs)
+    joined = torch.full_like(whole, float("nan"))
+    for index, piece in mlp.slices(inputs):
+        joined[index] = reference(*piece)
+
+    torch.testing.assert_close(joined, whole)
+
+
+def test_our_kernel_is_correct_in_the_block_in_the_interpreter(interpret: Callable[..., None]) -> None:
+    interpret(code_of("mlp", "triton_swiglu_mlp"), INTERPRETED)
+
+
+def test_the_block_has_the_kernel_of_the_activation() -> None:
+    """A notebook is complete in itself, so the kernel is a copy, and has to stay one."""
+    own, original = (
+        {node.name: ast.unparse(node) for node in ast.parse(code).body if isinstance(node, ast.FunctionDef)}
+        for code in (code_of("mlp", "triton_swiglu_mlp"), code_of("activation", "triton_swiglu"))
+    )
+
+    for name in ("tile_of", "_silu_times_up", "_forward"):
+        assert own[name] == original[name]
