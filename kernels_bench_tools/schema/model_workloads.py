@@ -153,6 +153,13 @@ def _layer(phase: Phase, shapes: Mapping[str, tuple[int, ...]]) -> tuple[str, _A
     }
 
 
+def _moe(phase: Phase, shapes: Mapping[str, tuple[int, ...]]) -> tuple[str, _Axes]:
+    (tokens, columns), experts = shapes["hidden_states"], shapes["router_logits"][1]
+    rows, inside = phase.kernels("SiluAndMul")[0].shapes["x"]
+    sizes = {"tokens": tokens, "experts": experts, "top_k": rows // tokens}
+    return "", {**sizes, "hidden_dim": columns, "intermediate_dim": inside // 2}
+
+
 _KERNELS = {
     "RMSNorm": Kernel("rms_norm", "x", _rms_norm),
     "SiluAndMul": Kernel("activation", "x", _swiglu),
@@ -164,6 +171,7 @@ _KERNELS = {
     "Linear": Kernel("matmul", "x", _linear),
     "MoEGroupedGemm": Kernel("grouped_gemm", "x", _grouped),
     "LlamaMLP": Kernel("mlp", "x", _mlp),
+    "FusedMoE": Kernel("moe", "hidden_states", _moe),
     "LlamaDecoderLayer": Kernel("decoder_layer", "hidden_states", _layer),
 }
 OPERATORS = {kernel.operator for kernel in _KERNELS.values()}

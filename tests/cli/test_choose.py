@@ -35,13 +35,12 @@ def rows(implementation: str, ms: float, device: Device = H200, **fields: Any) -
         raw_times=[ms * 0.999, ms, ms * 1.001],
         timer=Timer.CUPTI,
     )
-    given = {"ts": "2026-11-20T10:00:00Z", "ok": True, "status": Status.OK, "schema": 1} | fields
+    given = {"ts": "2026-11-20T10:00:00Z", "ok": True, "status": Status.OK, "schema": 1}
+    given |= {"op": "rms_norm", "wl": workload} | fields
     return [
         Record(
             run=f"r{process}",
             impl=implementation,
-            op="rms_norm",
-            wl=workload,
             lat_ms=times,
             device=device,
             process=process,
@@ -145,6 +144,26 @@ def test_json_has_the_same_choices(capsys: pytest.CaptureFixture[str]) -> None:
     (phase,) = model["phases"]
     assert phase["measured"]["speedup"] == pytest.approx(2.0)
     assert sum(task["choice"] is None for task in phase["tasks"]) == 11
+
+
+def test_a_block_has_a_table_of_its_own(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = project / "mlp" / "impls"
+    folder.mkdir(parents=True)
+    cell = "\n```python id=benchmark outputs=mlp.jsonl\nprint(1)\n```\n"
+    (folder / "torch.md").write_text(f"---\nbaseline: true\n---\n{cell}")
+    (folder / "whole.md").write_text(f"---\ntitle: Whole\n---\n{cell}")
+    sizes = {"tokens": 1, "hidden_dim": 4096, "intermediate_dim": 14336, "dtype": "bfloat16"}
+    for name, ms in (("torch", 0.3), ("whole", 0.1)):
+        records = rows(name, ms, op="mlp", wl={"name": "T1", "set": "default", **sizes})
+        write_records(project / "mlp/results/records/nvidia-h200" / f"{name}.jsonl", records)
+
+    kernels, _, block = printed(capsys, *MODEL).partition("block or layer")
+
+    assert "32 LlamaMLP [1, 4096]" in block
+    assert "3.00× [" in block
+    assert "LlamaMLP" not in kernels
+    assert "1 of 12 kernels" in " ".join(kernels.split())
+    assert max(map(len, block.splitlines())) <= 80
 
 
 def test_newer_results_of_the_last_build_count(project: Path, capsys: pytest.CaptureFixture[str]) -> None:

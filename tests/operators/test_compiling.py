@@ -66,6 +66,10 @@ cell.rms_norm(Module, x(4, 4096), x(4, 4096))
 cell.swiglu(Module, x(4, 28672))
 cell.rotary(Module, torch.zeros(4, dtype=torch.int64), x(4, 4096), x(4, 1024))
 """,
+    ("moe", "triton_moe"): """
+for tokens in (1, 512):
+    cell.triton_moe(x(tokens, 64), torch.rand(tokens, 8), x(8, 256, 64), x(8, 64, 128), 2)
+""",
     ("activation", "triton_gelu"): """
 for kind in ("tanh", "none"):
     backward(cell.triton_gelu(x(4, 11008, leaf=True), kind))

@@ -21,9 +21,10 @@ KERNELS = {
     "paged_attention": ("FlashAttnDecode",),
     "mlp": ("LlamaMLP",),
     "decoder_layer": ("LlamaDecoderLayer",),
+    "moe": ("FusedMoE",),
 }
-OF_SOME_MODELS = {"grouped_gemm", "mlp", "decoder_layer"}
-"""Mixtures of experts call the first, other models the others."""
+OF_SOME_MODELS = {"grouped_gemm", "moe", "mlp", "decoder_layer"}
+"""Mixtures of experts call the first two, other models the others."""
 MODELS = model_keys(DERIVED)
 
 

@@ -235,6 +235,16 @@ def test_many_workloads_with_long_labels_are_drawn(record):
     assert len(list(uses)) == len(records)
 
 
+def test_the_names_of_many_axes_are_cut_where_the_panel_ends(record):
+    axes = {f"axis_with_a_long_name_{number}": number for number in range(9)}
+    records = [record("a", 0.1, wl={"name": f"w{n}", "n": n, **axes}) for n in (1, 2)]
+    drawn = latency_svg(summarize("x", "X", [Source(records=records)])).decode()
+
+    assert "axis_with_a_long_name_0 0" in drawn
+    assert "…" in drawn
+    assert "axis_with_a_long_name_8" not in drawn
+
+
 def test_a_chart_without_records_states_it():
     drawn = latency_svg(summarize("x", "Nothing", []))
 

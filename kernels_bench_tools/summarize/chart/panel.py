@@ -28,7 +28,7 @@ _TITLE, _CAPTION, _PLOT, _AXIS_LABEL = 0.45, 0.3, 3.1, 0.26
 _LEGEND_ROW = 0.25
 _LEGEND_LETTER, _WORD_LETTER, _DIGIT = 0.068, 0.062, 0.08
 """Average widths of characters of the measuring font: a letter at 9.5 points, at 8.5 points, a digit at 9.5 points."""
-_LONGEST_TITLE, _LONGEST_TICK = 46, 26
+_LONGEST_TITLE, _LONGEST_TICK, _LONGEST_AXIS = 46, 26, 125
 _TICK_LINE, _TILTED_LINE, _TILT = 0.17, 0.26, 60
 _CROSS = 0.14
 """Distance of the crosses of one workload."""
@@ -223,7 +223,7 @@ def _draw_workloads(axes: Any, workloads: Sequence[WorkloadSummary]) -> None:
     tilt = {"rotation": _TILT, "ha": "right", "rotation_mode": "anchor"} if found.tilted else {}
     axes.set_xticks(range(len(found.texts)), found.texts, **tilt)
     axes.set_xlim(-0.4, len(found.texts) - 0.6)
-    axes.set_xlabel(found.axis, alpha=0.9)
+    axes.set_xlabel(_cut(found.axis, _LONGEST_AXIS), alpha=0.9)
 
 
 def regimes(view: DeviceSummary) -> list[Regime | None]:

@@ -1,0 +1,148 @@
+"""Mixtures of experts: each token's feed-forward layers, chosen by a router, as ``FusedMoE`` of the models has them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from kernels_bench_tools.measure import inputs as helpers
+from kernels_bench_tools.measure.operator import Inputs, Operator, Workload, model_sets, size_in_bytes
+from kernels_bench_tools.schema.model import Phase
+from kernels_bench_tools.schema.model_workloads import called_workload
+
+AXES = ("tokens", "experts", "top_k", "hidden_dim", "intermediate_dim")
+LARGE, LARGE_LOGITS = 30.0, 100.0
+ODD_SHAPES = ((37, 5, 2, 136, 72), (1, 3, 3, 64, 40))
+
+Sizes = tuple[tuple[int, ...], ...]
+
+
+def reference(x: Tensor, router_logits: Tensor, w13: Tensor, w2: Tensor, top_k: int) -> Tensor:
+    """Return (tokens, hidden_dim), the shape of ``x``: the weighted sum of the results of each token's experts.
+
+    The experts of a token are those with the ``top_k`` largest of its ``router_logits`` (tokens, experts), and their
+    weights the softmax over these. ``w13`` is (experts, 2 * intermediate_dim, hidden_dim) with the gate first, ``w2``
+    (experts, hidden_dim, intermediate_dim).
+    """
+    best, chosen = router_logits.topk(top_k, dim=-1)
+    weights = best.softmax(dim=-1)
+    out = torch.zeros_like(x)
+    for expert, (first, second) in enumerate(zip(w13, w2, strict=True)):
+        token, choice = (chosen == expert).nonzero(as_tuple=True)
+        gate, up = functional.linear(x[token], first).chunk(2, dim=-1)
+        found = functional.linear(functional.silu(gate) * up, second)
+        out.index_add_(0, token, found * weights[token, choice, None])
+    return out
+
+
+def torch_moe(x: Tensor, router_logits: Tensor, w13: Tensor, w2: Tensor, top_k: int) -> Tensor:
+    """Compute :func:`reference` as ``FusedMoE`` does, with torch's grouped product."""
+    weights, experts = router_logits.softmax(dim=-1, dtype=torch.float32).topk(top_k, dim=-1)
+    weights = weights / weights.sum(dim=-1, keepdim=True)
+    chosen, order = experts.flatten().sort(stable=True)
+    numbers = torch.arange(len(w13), device=x.device)
+    ends = torch.searchsorted(chosen, numbers, right=True, out_int32=True)
+    gate, up = functional.grouped_mm(x[order // top_k], w13.transpose(1, 2), offs=ends).chunk(2, dim=-1)
+    down = functional.grouped_mm(functional.silu(gate) * up, w2.transpose(1, 2), offs=ends)
+    by_token = torch.empty_like(down).index_copy_(0, order, down).unflatten(0, (-1, top_k))
+    return (by_token * weights[..., None]).sum(dim=1).to(x.dtype)
+
+
+def make_inputs(workload: Workload, device: str | torch.device, seed: int) -> Inputs:
+    """Return random ``x`` (tokens, hidden_dim), ``router_logits`` (tokens, experts), ``w13``, ``w2`` and ``top_k``.
+
+    All experts are equally likely. The logits of a token are normally distributed and all different, also after
+    rounding: of equal ones either may be chosen. Gate and up have a variance of 1.
+    """
+    tokens, experts, top_k, hidden, intermediate = (int(workload.axes[axis]) for axis in AXES)
+    shapes = ((tokens, hidden), (experts, 2 * intermediate, hidden), (experts, hidden, intermediate))
+    x, w13, w2 = helpers.random_tensors(shapes, workload.torch_dtype, device, seed)
+    generator = torch.Generator().manual_seed(seed)
+    ranks = torch.rand((tokens, experts), generator=generator).argsort(dim=-1)
+    scale = 0.5 + torch.rand((tokens, 1), generator=generator)  # else all tokens would have the same weights
+    logits = torch.special.ndtri((ranks + 0.5) / experts) * scale
+    return (
+        x,
+        logits.to(device=device, dtype=workload.torch_dtype),
+        w13.mul_(hidden**-0.5),
+        w2.mul_(intermediate**-0.5),
+        top_k,
+    )
+
+
+def edge_cases(workload: Workload, inputs: Inputs) -> Iterator[tuple[str, Inputs]]:
+    """Yield edge cases; where the intermediate values are large, ``w2`` is small, so that results are not."""
+    x, logits, w13, w2, top_k = inputs
+    some = x.clone()
+    some[::2] = 0
+    yield "rows of zeros", (some, logits, w13, w2, top_k)
+    yield "the same experts for all", (x, logits[:1].expand_as(logits).contiguous(), w13, w2, top_k)
+    # exp overflows in float32 for logits above 88.
+    yield f"logits times {LARGE_LOGITS:g}", (x, logits * LARGE_LOGITS, w13, w2, top_k)
+    yield f"x times {LARGE:g}", (x * LARGE, logits, w13, w2 / LARGE**2, top_k)
+    yield "one expert for each token", (x, logits, w13, w2, 1)
+    yield "column-major weights", (x, logits, helpers.transposed(w13, 1), helpers.transposed(w2, 1), top_k)
+    yield "padded rows", (*(helpers.padded_rows(value) for value in (x, logits)), w13, w2, top_k)
+    yield from helpers.odd_shapes(workload, AXES, ODD_SHAPES, make_inputs, x.device)
+
+
+def flops(inputs: Inputs) -> int:
+    """Count the products of the chosen experts."""
+    x, _, w13, w2, top_k = inputs
+    return 2 * len(x) * int(top_k) * (w13[0].numel() + w2[0].numel())
+
+
+def bytes_of_chosen_experts(inputs: Inputs) -> dict[int, int]:
+    """Return the bytes of the weights of all experts that some token chooses."""
+    _, logits, w13, w2, top_k = inputs
+    count = logits.topk(top_k, dim=-1).indices.unique().numel()
+    return {2: count * size_in_bytes(w13[0]), 3: count * size_in_bytes(w2[0])}
+
+
+def _workloads(dtype: str, prefix: str, sizes: Sizes) -> list[Workload]:
+    return [
+        Workload(
+            name=f"{prefix}T{tokens}_E{experts}_K{top_k}_D{hidden}_I{intermediate}",
+            axes=dict(zip(AXES, (tokens, experts, top_k, hidden, intermediate), strict=True)),
+            dtype=dtype,
+        )
+        for tokens, experts, top_k, hidden, intermediate in sizes
+    ]
+
+
+def _of_phase(prefix: str, phase: Phase) -> Iterator[Workload]:
+    for task in phase.kernels("FusedMoE"):
+        called = called_workload(phase, task)
+        assert called
+        yield from _workloads(called.dtype, prefix, (tuple(called.axes.values()),))
+
+
+_MIXTRAL, _QWEN = (8, 2, 4096, 14336), (128, 8, 2048, 768)
+"""Of Mixtral-8x7B and of Qwen3-30B-A3B."""
+
+OPERATOR = Operator(
+    name="moe",
+    title="Mixtures of Experts",
+    axes=AXES,
+    workload_sets={
+        "default": _workloads(
+            "bfloat16", "", tuple((tokens, *sizes) for sizes in (_MIXTRAL, _QWEN) for tokens in (2048, 1, 32))
+        ),
+        "cpu": _workloads("float32", "cpu_", ((1, 8, 2, 256, 512), (32, 8, 2, 256, 512))),
+        "smoke": _workloads("float32", "smoke_", ((12, 6, 2, 64, 48),)),
+        **model_sets(_of_phase),
+    },
+    inputs=make_inputs,
+    reference=reference,
+    flops=flops,
+    edge_cases=edge_cases,
+    baseline=torch_moe,
+    smaller=partial(helpers.limit_axes, tokens=64, experts=16, hidden_dim=256, intermediate_dim=384),
+    # Logits stay, too: parts of them exchanged would have equal ones in a row.
+    parameters=(1, 2, 3),
+    partly_read=bytes_of_chosen_experts,
+)

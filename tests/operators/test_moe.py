@@ -1,0 +1,124 @@
+"""Mixtures of experts: what is right, what is called wrong, and what is counted."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable
+
+import pytest
+import torch
+from implementations import code_of, function_of, judge, smoke_workload
+from torch import Tensor
+from torch.func import functional_call
+from torch.nn import functional
+
+from kernels_bench_tools.measure.operator import Operator, find_operator
+from kernels_bench_tools.operators.moe import reference
+from kernels_bench_tools.tasks.baseline.L2.fused_moe import FusedMoE
+
+INTERPRETED = """
+from cell import triton_moe
+from dataclasses import replace
+
+import torch
+
+from kernels_bench_tools.measure.correctness.check import check
+from kernels_bench_tools.measure.operator import find_operator
+
+operator = find_operator("moe")
+with torch.no_grad():
+    (workload,) = operator.workloads("smoke")
+    workload = replace(workload, dtype="float16")
+    verdict = check(operator, workload, triton_moe, operator.inputs(workload, "cpu", 0))
+    assert verdict.ok and "refused" not in verdict.corr, (verdict.reason, verdict.corr)
+print("right")
+"""
+
+
+@pytest.fixture(scope="module")
+def moe() -> Operator:
+    return find_operator("moe")
+
+
+@pytest.mark.parametrize("name", ["torch_moe", "torch_compiled_moe"])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_torch_is_correct(moe: Operator, name: str, dtype: str) -> None:
+    verdict = judge(moe, "", dtype, function_of("moe", name))
+
+    assert verdict.ok, verdict.reason
+    assert verdict.corr["cases"] == 12  # the workload, two more seeds, nine edge cases
+    assert verdict.flags == []
+
+
+def test_the_block_of_the_models_computes_the_same(moe: Operator) -> None:
+    x, logits, w13, w2, top_k = moe.inputs(smoke_workload(moe, "", "float32"), "cpu", 0)
+    block = FusedMoE(6, top_k, 64, 48)
+
+    found = functional_call(block, {"w13_weight": w13, "w2_weight": w2}, (x, logits))
+    torch.testing.assert_close(found, reference(x, logits, w13, w2, top_k))
+
+
+@pytest.mark.parametrize("experts", [5, 8, 128])
+def test_the_logits_of_a_token_are_different_after_rounding(moe: Operator, experts: int) -> None:
+    workload = smoke_workload(moe, "", "bfloat16")
+    axes = {**workload.axes, "tokens": 500, "experts": experts}
+    logits = moe.inputs(type(workload)(name="", axes=axes, dtype="bfloat16"), "cpu", 0)[1]
+
+    assert (logits.sort(dim=-1).values.diff() > 0).all()
+
+
+def _overflowing(x: Tensor, logits: Tensor, w13: Tensor, w2: Tensor, top_k: int) -> Tensor:
+    weights = logits.float().exp() / logits.float().exp().sum(-1, keepdim=True)
+    return reference(x, weights.log().to(logits.dtype), w13, w2, top_k)
+
+
+WRONG: dict[str, Callable[..., Tensor]] = {
+    "gate and up swapped": lambda x, logits, w13, *rest: reference(x, logits, w13.roll(48, 1), *rest),
+    "the next expert": lambda x, logits, w13, *rest: reference(x, logits, w13.roll(1, 0), *rest),
+    "one expert less": lambda *given: reference(*given[:4], max(given[4] - 1, 1)),
+    "equal weights": lambda x, logits, *rest: reference(x, logits * 1e-6, *rest),
+    "weights of the next token": lambda x, logits, *rest: reference(
+        x, logits * (logits.roll(1, 0).std(-1) / logits.std(-1))[:, None], *rest
+    ),
+    "the last token left out": lambda x, *rest: functional.pad(reference(x, *rest)[:-1], (0, 0, 0, 1)),
+    "an exponential that overflows": _overflowing,
+}
+
+
+@pytest.mark.parametrize("wrong", WRONG)
+def test_a_wrong_mixture_is_incorrect(moe: Operator, wrong: str) -> None:
+    assert not judge(moe, "", "bfloat16", WRONG[wrong]).ok
+
+
+def test_only_weights_of_chosen_experts_are_counted(moe: Operator) -> None:
+    x, logits, *rest = moe.inputs(smoke_workload(moe, "", "bfloat16"), "cpu", 0)
+    inputs = x, logits[:1].expand_as(logits).contiguous(), *rest
+    counted = moe.work(inputs, reference(*inputs))
+
+    assert counted.bytes_read == 2 * (12 * 64 + 12 * 6 + 2 * 3 * 48 * 64)
+    assert counted.bytes_written == 2 * 12 * 64
+    assert counted.flops == 2 * 12 * 2 * 3 * 48 * 64
+
+
+def test_our_kernels_are_correct_in_the_block_in_the_interpreter(interpret: Callable[..., None]) -> None:
+    interpret(code_of("moe", "triton_moe"), INTERPRETED)
+
+
+@pytest.mark.parametrize(
+    ("operator", "name", "functions"),
+    [
+        ("grouped_gemm", "triton_grouped", ("_grouped", "_tile", "triton_grouped")),
+        ("activation", "triton_swiglu", ("tile_of", "_silu_times_up", "_forward")),
+    ],
+)
+def test_the_block_has_the_kernels_of_the_operators(
+    operator: str, name: str, functions: tuple[str, ...]
+) -> None:
+    """A notebook is complete in itself, so they are copies, and have to stay copies."""
+    own, original = (
+        {node.name: ast.unparse(node) for node in ast.parse(code).body if isinstance(node, ast.FunctionDef)}
+        for code in (code_of("moe", "triton_moe"), code_of(operator, name))
+    )
+
+    for function in functions:
+        assert own[function] == original[function]
