@@ -1,6 +1,6 @@
 """Benchmarks that show which GPU kernel to use.
 
-A notebook's cell measures with :func:`run_benchmark`. A combine cell summarizes one operator with :func:`combine`, or
+A notebook's cell measures with :func:`run_benchmark`, or a whole model with :func:`run_model`. A combine cell summarizes one operator with :func:`combine`, or
 a suite of several with :func:`report_suite`. Names are imported on first use: the command never imports torch, and a
 measuring cell never imports matplotlib.
 """
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from kernels_bench_tools.measure.operator import Operator, Workload
     from kernels_bench_tools.summarize.combine import combine
     from kernels_bench_tools.summarize.suite import report_suite
+    from kernels_bench_tools.tasks.run_model import run_model
 
 __version__ = "0.1.0"
 
@@ -32,6 +33,7 @@ __all__ = [
     "get_kernel",
     "report_suite",
     "run_benchmark",
+    "run_model",
 ]
 
 _LAZY = {
@@ -41,6 +43,7 @@ _LAZY = {
     "get_kernel": "kernels_bench_tools.hub",
     "report_suite": "kernels_bench_tools.summarize.suite",
     "run_benchmark": "kernels_bench_tools.measure.harness",
+    "run_model": "kernels_bench_tools.tasks.run_model",
 }
 
 

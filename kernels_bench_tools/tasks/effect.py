@@ -20,6 +20,8 @@ import msgspec
 import torch
 from torch import Tensor, nn
 
+from kernels_bench_tools.hub import loaded_kernels
+from kernels_bench_tools.hub.layer import use_in_transformers
 from kernels_bench_tools.measure.device.environment import (
     describe_device,
     describe_environment,
@@ -27,6 +29,7 @@ from kernels_bench_tools.measure.device.environment import (
 )
 from kernels_bench_tools.measure.operator import failed_status, failure_of, tensors_of
 from kernels_bench_tools.measure.record import RecordFile
+from kernels_bench_tools.measure.task import LoadFailure, Task
 from kernels_bench_tools.measure.timing.cuda import CudaTimer
 from kernels_bench_tools.measure.timing.cupti import record_activities, retry
 from kernels_bench_tools.measure.timing.sampling import Call, summarize
@@ -44,7 +47,8 @@ from kernels_bench_tools.schema.record import (
 )
 from kernels_bench_tools.tasks.baseline.L4.causal_lm import CausalLM
 from kernels_bench_tools.tasks.breakdown import break_down
-from kernels_bench_tools.tasks.calls import Key, ModuleCalls, note_calls
+from kernels_bench_tools.tasks.calls import Key, ModuleCall, ModuleCalls, note_calls
+from kernels_bench_tools.tasks.changed_model import ChangedModel
 from kernels_bench_tools.tasks.forward_pass import EffectError, ForwardPass, PagedPass, random_model
 from kernels_bench_tools.tasks.replacement import Replacement, Substitute, replace
 from kernels_bench_tools.tasks.transformers_model import TransformersPass, transformers_model
@@ -62,6 +66,8 @@ HOST_BOUND = 1.1
 LIMIT_EPS = 4
 """Largest relative error of a kernel's result compared with the baseline's, in units of the type's epsilon. Twice as much
 for a block with a kernel inside, whose products round again."""
+LOGITS_LIMIT, LOGITS_LIMIT_FLOAT = 0.1, 1e-3
+"""Largest relative error of the logits in half precision, and in float32, which add up the errors of all layers."""
 TIE_EPS = 2
 """Logits that differ by less, relative to the largest, are tied."""
 SIDES = ("baseline", "candidate", "again")
@@ -85,15 +91,58 @@ def measure_effect(
 
     They are records of the first. If the model cannot use one of them, the only record has no workload, and says why.
     """
-    task = substitutes[0].task
-    file = RecordFile(Path(task.file))
-    make = _Records(substitutes, context)
+
+    def start(request: EffectRequest) -> _Start:
+        model, make_pass = _model(request, substitutes[0].task.device)
+        return model, replace(model, substitutes), make_pass
+
     failure = next((one.task.failure for one in substitutes if one.task.failure), None)
+    return _measured(substitutes[0].task, failure, context, start, print)
+
+
+def measure_change(
+    task: Task,
+    change: Callable[[Any], Any],
+    context: CellContext,
+    print: Callable[[str], object],  # noqa: A002
+) -> list[Record]:
+    """Measure a model of transformers with and without a change; write and return a record for each phase.
+
+    If it cannot be changed, or computes something else then, the only record has no workload, and says why.
+    """
+
+    def start(request: EffectRequest) -> _Start:
+        model = transformers_model(request, task.device)
+        use_in_transformers()
+        changed = ChangedModel(model, change)
+        return model, changed, partial(TransformersPass, changed, task.device)
+
+    return _measured(task, None, context, start, print)
+
+
+_Start = tuple[nn.Module, Replacement | ChangedModel, Callable[[str], ForwardPass]]
+
+
+def _measured(
+    task: Task,
+    failure: LoadFailure | None,
+    context: CellContext,
+    start: Callable[[EffectRequest], _Start],
+    print: Callable[[str], object],  # noqa: A002
+) -> list[Record]:
+    assert context.effect
+    file = RecordFile(Path(task.file))
+    make = _Records(task, context)
     try:
         if failure:
             make.fail(file, failure.status, failure.failure)
         else:
-            _measure(substitutes, context, lambda one: print(_line(file.append(make(one)))))
+            _measure(
+                *start(context.effect),
+                task.device,
+                context.effect,
+                lambda one: print(_line(file.append(make(one)))),
+            )
     except EffectError as error:
         make.fail(
             file, Status.ERROR, Failure(type=type(error).__name__.removesuffix("Error"), msg=str(error))
@@ -127,20 +176,23 @@ class Row:
         return median(self.samples[side])
 
 
-def _measure(substitutes: Sequence[Substitute], context: CellContext, add: Callable[[Row], object]) -> None:
-    assert context.effect
-    device = substitutes[0].task.device
-    model, make_pass = _model(context.effect, device)
-    replacement = replace(model, substitutes)
+def _measure(
+    model: nn.Module,
+    replacement: Replacement | ChangedModel,
+    make_pass: Callable[[str], ForwardPass],
+    device: str,
+    request: EffectRequest,
+    add: Callable[[Row], object],
+) -> None:
     found = False
     with torch.no_grad():
-        for phase in context.effect.phases:
+        for phase in request.phases:
             for row in _Phase(model, replacement, device, phase, make_pass(phase)).rows():
                 add(row)
                 found = True
     if not found:
-        names = ", ".join(sorted(one.__name__ for one in replacement.classes))
-        raise NotPropagatedError(f"the model calls no {names} in {', '.join(context.effect.phases)}")
+        names = ", ".join(sorted({type(one).__name__ for one in replacement.instances.values()}))
+        raise NotPropagatedError(f"the model calls no {names} in {', '.join(request.phases)}")
 
 
 def _model(request: EffectRequest, device: str) -> tuple[nn.Module, Callable[[str], ForwardPass]]:
@@ -156,16 +208,24 @@ class _Phase:
     """The measurement of a forward pass."""
 
     def __init__(
-        self, model: nn.Module, replacement: Replacement, device: str, name: str, forward: ForwardPass
+        self,
+        model: nn.Module,
+        replacement: Replacement | ChangedModel,
+        device: str,
+        name: str,
+        forward: ForwardPass,
     ) -> None:
         self._model, self._replacement, self._name, self._device = model, replacement, name, device
         self._cuda = device.startswith("cuda")
         self.forward = forward
 
     def rows(self) -> Iterator[Row]:
-        """Yield the rows of levels 1 to 4; none if the model calls nothing that is replaced in this phase."""
-        blocks = note_calls(self._model, self._replacement.classes, self.forward)
-        if not blocks:
+        """Yield the rows of levels 1 to 4, of a changed model only of 4; none if the model calls nothing that is replaced."""
+        changed, blocks = self._replacement, {}
+        if isinstance(changed, ChangedModel):
+            for one, other in changed.first_calls(self.forward):
+                self._require_same(type(one.module).__name__, 2, one, other)
+        elif not (blocks := note_calls(self._model, changed.classes, self.forward)):
             return
         called = self._replacement.called(self.forward)
         missing = sorted(self._replacement.instances.keys() - called)
@@ -186,10 +246,8 @@ class _Phase:
                 host[key] = row.host_ms["baseline"] - row.host_ms["candidate"] if row.host_ms else saved[key]
             yield row
         calls = {key: block.count for key, block in blocks.items() if not block.inside}
-        yield from self._whole(
-            sum(count * saved[key] for key, count in calls.items()),
-            sum(count * host[key] for key, count in calls.items()),
-        )
+        of_device, of_host = (sum(count * one[key] for key, count in calls.items()) for one in (saved, host))
+        yield from self._whole(of_device if calls else None, of_host if calls else None)
 
     def _block(self, block: ModuleCalls, saved: Mapping[Key, float]) -> Row:
         """Return the row of a module of levels 1 to 3, called alone with the inputs of the first of its calls."""
@@ -200,7 +258,7 @@ class _Phase:
                 return first()
 
         if not block.inside:
-            self._require_same(block, call)
+            self._require_same(block.name, block.level, first, first)
         samples = self._sample(lambda _: self._timer(call), SECONDS)
         predicted = None
         if block.inside:
@@ -229,7 +287,7 @@ class _Phase:
         timer = CudaTimer(call, (), self._device, cold=False)
         return lambda: median(one.ms for one in retry(lambda: timer.by_kernels(CALLS)))
 
-    def _whole(self, saved_ms: float, host_saved_ms: float) -> Iterator[Row]:
+    def _whole(self, saved_ms: float | None, host_saved_ms: float | None) -> Iterator[Row]:
         """Yield the rows of the whole model; the first has what is known of it without the others."""
         first: dict[str, Any] = {"agreement": self._agreement(), "parts": self._parts()}
         busy, busy_row = 0.0, None
@@ -262,7 +320,7 @@ class _Phase:
         self,
         how: str,
         samples: Mapping[str, Sequence[float]],
-        saved_ms: float,
+        saved_ms: float | None,
         timer: Timer,
         **details: Any,
     ) -> Row:
@@ -273,7 +331,7 @@ class _Phase:
             calls=1,
             samples=samples,
             timer=timer,
-            predicted_ms=max(median(samples["baseline"]) - saved_ms, 0.0),
+            predicted_ms=None if saved_ms is None else max(median(samples["baseline"]) - saved_ms, 0.0),
             reached=self._reached,
             **details,
         )
@@ -317,23 +375,22 @@ class _Phase:
             start = perf_counter() if rounds == 0 else start
         return samples
 
-    def _require_same(self, block: ModuleCalls, call: Callable[[], Any]) -> None:
+    def _require_same(self, name: str, level: int, call: ModuleCall, changed: ModuleCall) -> None:
         """Raise ``EffectError`` unless a module computes the same with the implementation."""
-        expected = [one.float().clone() for one in tensors_of(call()) if one is not None]
-        first = block.first[0]
-        kept = first.args
-        first.args = tuple(_copied(one) for one in kept)  # which it may overwrite
-        try:
+        # It may overwrite its inputs.
+        args, named = _copied(changed.args), _copied(changed.named)
+        with self.forward.context():
+            expected = [one.float().clone() for one in tensors_of(call()) if one is not None]
             with self._side("candidate"):
-                found = [one for one in tensors_of(call()) if one is not None]
-        finally:
-            first.args = kept
+                found = [one for one in tensors_of(changed.module(*args, **named)) if one is not None]
         eps = max((torch.finfo(one.dtype).eps for one in found if isinstance(one, Tensor)), default=0.0)
-        for number, (one, other) in enumerate(zip(found, expected, strict=True)):
+        # Some attention of transformers returns its weights, too.
+        same = changed.module is call.module
+        for number, (one, other) in enumerate(zip(found, expected, strict=same)):
             error = float((one.float() - other).norm() / other.norm().clamp_min(1e-30))
-            if not error <= LIMIT_EPS * eps * (1 if block.level == 1 else 2):
+            if not error <= LIMIT_EPS * eps * (1 if level == 1 else 2):
                 raise EffectError(
-                    f"{block.name} computes something else with it: output {number} differs by {error:.2g} of its norm"
+                    f"{name} computes something else with it: output {number} differs by {error:.2g} of its norm"
                 )
 
     def _agreement(self) -> dict[str, float]:
@@ -342,7 +399,14 @@ class _Phase:
             expected = self.forward()
         with self._side("candidate"):
             found = self.forward()
-        return compare_logits(found, expected)
+        agreement = compare_logits(found, expected)
+        limit = LOGITS_LIMIT if torch.finfo(found.dtype).bits < 32 else LOGITS_LIMIT_FLOAT
+        if not agreement["relative_error"] <= limit:
+            error = agreement["relative_error"]
+            raise EffectError(
+                f"the model computes something else with it: logits differ by {error:.2g} of their norm"
+            )
+        return agreement
 
 
 def compare_logits(found: Tensor, expected: Tensor) -> dict[str, float]:
@@ -371,7 +435,11 @@ def compare_logits(found: Tensor, expected: Tensor) -> dict[str, float]:
 
 
 def _copied(value: Any) -> Any:
-    """Return a copy of a tensor in the same layout; other values as they are."""
+    """Return a copy of a tensor in the same layout, also inside of a tuple or dictionary; other values as they are."""
+    if isinstance(value, tuple):
+        return tuple(_copied(one) for one in value)
+    if isinstance(value, dict):
+        return {name: _copied(one) for name, one in value.items()}
     if not isinstance(value, Tensor):
         return value
     return torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device=value.device).copy_(
@@ -403,14 +471,13 @@ def _host_ms(call: Callable[[], Any]) -> float:
 class _Records:
     """Makes the records of a run."""
 
-    def __init__(self, substitutes: Sequence[Substitute], context: CellContext) -> None:
+    def __init__(self, task: Task, context: CellContext) -> None:
         assert context.effect
-        first, task = substitutes[0], substitutes[0].task
         self._request = context.effect
         self._common: dict[str, Any] = {
             "schema": SCHEMA,
             "run": uuid.uuid4().hex,
-            "op": first.operator.name,
+            "op": task.operator,
             "impl": task.implementation,
             "tags": task.tags,
             "device": describe_device(task.device),
@@ -458,7 +525,9 @@ class _Records:
         return Record(
             ts=datetime.now(UTC).isoformat(timespec="milliseconds"),
             env=describe_environment(self._task.device),
-            provenance=msgspec.structs.replace(self._context.provenance(), packages=packages),
+            provenance=msgspec.structs.replace(
+                self._context.provenance(), packages=packages, hub=loaded_kernels()
+            ),
             **self._common,
             **fields,
         )

@@ -1,0 +1,153 @@
+"""A model of Hugging Face transformers beside a copy that was changed, on the same weights."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from copy import deepcopy
+from dataclasses import replace
+from functools import partial
+from importlib.metadata import version
+from typing import Any
+
+from torch import nn
+
+from kernels_bench_tools.tasks.calls import ModuleCall
+from kernels_bench_tools.tasks.forward_pass import EffectError
+
+_WHOLE = "whole model"
+
+
+class NothingChangedError(EffectError):
+    """A function that changes a model replaced none of its modules."""
+
+
+class ChangedModel:
+    """A model and a copy that a function changed, of which one is called; the model without changes at first.
+
+    Both have the same tensors as weights and buffers. Functions of transformers that ``kernelize`` replaces belong to
+    all models of a process, so they are put back while the model without changes is called.
+    """
+
+    def __init__(self, model: nn.Module, change: Callable[[Any], Any]) -> None:
+        """Change a copy of the model.
+
+        Raises:
+            NothingChangedError: Nothing of the copy computes with another function now.
+        """
+        self.config, self.dtype = model.config, model.dtype
+        self._plain = self._running = model
+        shared = [*model.parameters(), *model.buffers(), *_functions(model).values()]
+        copied = deepcopy(model, {id(one): one for one in shared})
+        before = {name: one.forward for name, one in _functions(model).items()}
+        changed = change(copied)
+        self._changed = copied if changed is None else changed
+        functions = {
+            name: one
+            for name, one in _functions(model).items()
+            if _function_of(one.forward) is not _function_of(before[name])
+        }
+        self._swapped = [(one, before[name], one.forward) for name, one in functions.items()]
+        for function, forward, _ in self._swapped:
+            function.forward = forward
+        self.instances: dict[str, nn.Module] = functions | _replaced(model, copied)
+        """What computes with another function, by path, or by name."""
+        if self._changed is not copied or "" in self.instances:
+            self.instances.pop("", None)
+            self.instances[_WHOLE] = self._changed
+        if not self.instances:
+            packages = " and ".join(f"{name} {version(name)}" for name in ("transformers", "kernels"))
+            raise NothingChangedError(
+                f"nothing of the model was replaced, with {packages}. Kernels are not available for this device, or "
+                "these versions do not work together, or USE_HUB_KERNELS forbids them"
+            )
+
+    def __call__(self, **named: Any) -> Any:
+        """Call the model, or the changed one while it is active."""
+        return self._running(**named)
+
+    @contextmanager
+    def active(self) -> Iterator[None]:
+        """Call the changed model."""
+        for function, _, forward in self._swapped:
+            function.forward = forward
+        self._running = self._changed
+        try:
+            yield
+        finally:
+            self._running = self._plain
+            for function, forward, _ in self._swapped:
+                function.forward = forward
+
+    def called(self, forward: Callable[[], Any]) -> set[str]:
+        """Return the paths of the changed instances that a forward pass calls."""
+        found: set[str] = set()
+        with ExitStack() as stack:
+            for path, module in self.instances.items():
+                handle = module.register_forward_pre_hook(lambda *_, path=path: found.add(path))
+                stack.callback(handle.remove)
+            with self.active():
+                forward()
+        return found
+
+    def first_calls(self, forward: Callable[[], Any]) -> list[tuple[ModuleCall, ModuleCall]]:
+        """Return the first call of each changed class in a forward pass: of the model, and the same of the changed one."""
+        modules = dict(self._plain.named_modules()) | _functions(self._plain)
+        paths = {type(one): path for path, one in reversed(self.instances.items()) if path in modules}
+        plain = _note(forward, {path: modules[path] for path in paths.values()})
+        with self.active():
+            changed = _note(forward, {path: self.instances[path] for path in paths.values()})
+        return [
+            # The inputs of another attention have another mask.
+            (
+                call,
+                changed[path] if _is_attention(call.module) else replace(call, module=self.instances[path]),
+            )
+            for path, call in plain.items()
+        ]
+
+
+def _note(forward: Callable[[], Any], modules: Mapping[str, nn.Module]) -> dict[str, ModuleCall]:
+    """Return the first call of each of these modules in a forward pass, in their order."""
+    found: dict[str, ModuleCall] = {}
+    with ExitStack() as stack:
+        for path, module in modules.items():
+            handle = module.register_forward_pre_hook(partial(_keep, found, path), with_kwargs=True)
+            stack.callback(handle.remove)
+        forward()
+    return found
+
+
+def _keep(
+    found: dict[str, ModuleCall], path: str, module: nn.Module, args: tuple[Any, ...], named: dict[str, Any]
+) -> None:
+    found.setdefault(path, ModuleCall(module, args, named))
+
+
+def _functions(model: nn.Module) -> dict[str, nn.Module]:
+    """Return the functions that ``kernelize`` finds in a model, which are modules that belong to all models."""
+    return {
+        name: one for module in model.modules() for name, one in getattr(module, "_kernel_funcs", {}).items()
+    }
+
+
+def _replaced(model: nn.Module, copied: nn.Module) -> dict[str, nn.Module]:
+    """Return the modules of a copy that compute with another function than those of the model, by path."""
+    plain = dict(model.named_modules())
+    implementation = "_attn_implementation"
+    has_other = getattr(copied.config, implementation, "") != getattr(model.config, implementation, "")
+    return {
+        path: module
+        for path, module in copied.named_modules()
+        if path not in plain
+        or _function_of(module.forward) is not _function_of(plain[path].forward)
+        or (has_other and _is_attention(module))
+    }
+
+
+def _is_attention(module: nn.Module) -> bool:
+    return type(module).__name__.endswith("Attention")
+
+
+def _function_of(forward: Callable[..., Any]) -> object:
+    return getattr(forward, "__func__", forward)

@@ -1,0 +1,68 @@
+"""Measure a way to run models of Hugging Face transformers: what a notebook of ``transformers_models/`` calls."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+from kernels_bench_tools.measure.device.environment import (
+    describe_device,
+    describe_environment,
+    torch_device,
+)
+from kernels_bench_tools.measure.record import RecordFile
+from kernels_bench_tools.measure.task import Task
+from kernels_bench_tools.schema.build import TRANSFORMERS, CellContext
+from kernels_bench_tools.schema.record import SCHEMA, Failure, Record, Status
+from kernels_bench_tools.tasks.effect import measure_change
+
+FILE = "effect.jsonl"
+"""The file of records, in the working directory."""
+
+
+def run_model(change: Callable[[Any], Any], *, device: str | None = None) -> list[Record]:
+    """Measure a model of transformers with and without a change; append and return a record of each forward pass.
+
+    ``kbt effect FOLDER/NOTEBOOK --framework transformers --model MODEL`` chooses the model. Without it, as in
+    ``kbt build``, the only record says so.
+
+    Args:
+        change: Gets a copy of the model, on the same weights, and changes it in place, or returns what is called in
+            its place. That it computes the same is checked: each replaced module, and the logits.
+        device: ``"cuda"`` or ``"cpu"``. Default: the first CUDA device, if there is one.
+    """
+    context = CellContext.load()
+    task = Task(
+        operator=context.operator.rpartition("/")[2],
+        workloads="",
+        device=device or torch_device(),
+        implementation=context.implementation or change.__name__,
+        tags={"family": context.family} if context.family else {},
+        file=FILE,
+    )
+    if context.effect and context.effect.framework == TRANSFORMERS:
+        return measure_change(task, change, context, partial(print, end="", flush=True))
+    name = f"{context.operator}/{task.implementation}"
+    reason = f"`kbt effect {name} --framework {TRANSFORMERS} --model MODEL` measures it"
+    file = RecordFile(Path(FILE))
+    file.append(
+        Record(
+            schema=SCHEMA,
+            ts=datetime.now(UTC).isoformat(timespec="milliseconds"),
+            run=uuid4().hex,
+            op=task.operator,
+            impl=task.implementation,
+            tags=task.tags,
+            device=describe_device(task.device),
+            env=describe_environment(task.device),
+            process=context.process,
+            status=Status.UNSUPPORTED,
+            err=Failure(type="Unsupported", msg=reason),
+            provenance=context.provenance(),
+        )
+    )
+    return list(file.records)

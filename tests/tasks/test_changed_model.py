@@ -1,0 +1,229 @@
+"""A whole model of transformers that a function changes, beside the model itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from kernels import Mode, kernelize, use_kernel_mapping
+from tiny_configs import HUGGINGFACE
+from torch import Tensor, nn
+
+from kernels_bench_tools.hub.layer import HubLayer
+from kernels_bench_tools.measure.task import Task
+from kernels_bench_tools.schema.build import TRANSFORMERS, CellContext, EffectRequest
+from kernels_bench_tools.schema.record import Record, Status
+from kernels_bench_tools.schema.record_io import read_records
+from kernels_bench_tools.tasks import effect
+from kernels_bench_tools.tasks.changed_model import ChangedModel
+from kernels_bench_tools.tasks.effect import measure_change
+from kernels_bench_tools.tasks.run_model import run_model
+from kernels_bench_tools.tasks.transformers_model import transformers_model
+
+hub_kernels = pytest.importorskip("transformers.integrations.hub_kernels")
+
+LAYERS = 2
+NORMS = 2 * LAYERS + 1
+Change = Callable[[Any], Any]
+
+
+class HubNorm(nn.Module):
+    """What a kernel of the Hub provides for RMSNorm."""
+
+    weight: Tensor
+    variance_epsilon: float
+
+    def forward(self, hidden_states: Tensor) -> Tensor:
+        return nn.functional.rms_norm(hidden_states, self.weight.shape, self.weight, self.variance_epsilon)
+
+
+class WrongNorm(nn.Module):
+    """One that forgets the weight."""
+
+    variance_epsilon: float
+
+    def forward(self, hidden_states: Tensor) -> Tensor:
+        return nn.functional.rms_norm(hidden_states, hidden_states.shape[-1:], None, self.variance_epsilon)
+
+
+class HubRotary(nn.Module):
+    """A rotary embedding that rotates by the opposite of the opposite angle."""
+
+    def forward(self, q: Tensor, k: Tensor, cos: Tensor, sin: Tensor, unsqueeze_dim: int = 1) -> Any:
+        cos, sin = cos.unsqueeze(unsqueeze_dim), sin.unsqueeze(unsqueeze_dim)
+        return tuple(x * cos + torch.cat((-x.chunk(2, -1)[1], x.chunk(2, -1)[0]), -1) * sin for x in (q, k))
+
+
+@dataclass(frozen=True)
+class Repository:
+    """What ``kernels`` loads a layer from."""
+
+    layer: type[nn.Module]
+
+    def load(self) -> type[nn.Module]:
+        return self.layer
+
+
+def with_kernels(**layers: type[nn.Module]) -> Change:
+    """Return what transformers' ``set_use_kernels`` does, with layers for this device instead of the Hub's."""
+    mapping: Any = {name: {"cpu": {Mode.INFERENCE: Repository(layer)}} for name, layer in layers.items()}
+
+    def change(model: Any) -> None:
+        with use_kernel_mapping(mapping, inherit_mapping=False):
+            kernelize(model, mode=Mode.INFERENCE, device="cpu")
+
+    return change
+
+
+def request(*phases: str) -> EffectRequest:
+    config = {**HUGGINGFACE["llama"], "model_type": "llama", "torch_dtype": "float32"}
+    config["max_position_embeddings"] = 1024
+    return EffectRequest(
+        model="tiny-llama-transformers",
+        config=config,
+        phases=[*phases],
+        layers=LAYERS,
+        framework=TRANSFORMERS,
+    )
+
+
+@pytest.fixture(autouse=True)
+def few_samples(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
+    for name in ("SECONDS", "MODEL_SECONDS"):
+        monkeypatch.setattr(effect, name, 0.0)
+    monkeypatch.chdir(tmp_path)
+    yield
+    for one in functions_of(transformers_model(request(), "cpu")):
+        one.__dict__.pop("forward", None)
+
+
+def functions_of(model: nn.Module) -> set[nn.Module]:
+    return {one for module in model.modules() for one in getattr(module, "_kernel_funcs", {}).values()}
+
+
+def measured(change: Change, *phases: str) -> list[Record]:
+    context = CellContext(operator="transformers_models", implementation="mine", effect=request(*phases))
+    task = Task(
+        operator="transformers_models", workloads="", device="cpu", implementation="mine", file="effect.jsonl"
+    )
+    return measure_change(task, change, context, lambda _: None)
+
+
+def test_layers_of_the_hub_are_counted_compared_and_measured_in_each_phase() -> None:
+    records = measured(with_kernels(RMSNorm=HubNorm), "prefill-16", "decode-2")
+
+    assert [(one.outcome, one.effect and one.effect.phase) for one in records] == [
+        (Status.OK, "prefill-16"),
+        (Status.OK, "decode-2"),
+    ], [one.err for one in records]
+    for record in records:
+        assert record.effect is not None
+        assert (record.effect.level, record.effect.module) == (4, "eager")
+        assert (record.effect.replaced, record.effect.called, record.effect.missing) == (NORMS, NORMS, [])
+        assert record.effect.predicted_ms is None
+        assert record.corr["relative_error"] < 1e-5
+
+
+def test_a_layer_that_computes_something_else_is_an_error_by_name() -> None:
+    (record,) = measured(with_kernels(RMSNorm=WrongNorm), "prefill-16")
+
+    assert record.outcome is Status.ERROR
+    assert record.err is not None
+    assert "LlamaRMSNorm computes something else with it" in record.err.msg
+
+
+def test_a_change_of_nothing_is_an_error_with_the_versions_and_no_speedup() -> None:
+    (record,) = measured(lambda model: model.set_use_kernels(True), "prefill-16")  # no kernel is for a CPU
+
+    assert record.err is not None
+    assert record.err.type == "NothingChanged"
+    assert f"transformers {version('transformers')} and kernels {version('kernels')}" in record.err.msg
+
+
+def test_transformers_own_table_finds_kernels_as_get_kernel_does() -> None:
+    measured(lambda model: model.set_use_kernels(True), "prefill-16")
+
+    table = hub_kernels.get_kernel_mapping_transformers()
+    layer = table["RMSNorm"]["cuda"][Mode.INFERENCE]
+    assert isinstance(layer, HubLayer)
+    assert (layer.repo_id, layer.layer_name) == ("kernels-community/liger-kernels", "LigerRMSNorm")
+
+
+def test_a_function_that_all_models_share_is_replaced_only_while_the_changed_model_runs() -> None:
+    model = transformers_model(request(), "cpu")
+    (rotary,) = functions_of(model)
+    before = rotary.forward
+
+    changed = ChangedModel(model, with_kernels(rotary_pos_emb=HubRotary))
+
+    assert rotary.forward == before
+    with changed.active():
+        assert rotary.forward != before
+    assert rotary.forward == before
+    assert changed.called(lambda: changed(input_ids=torch.ones(1, 4, dtype=torch.long))) == {
+        *changed.instances
+    }
+    (record,) = measured(with_kernels(rotary_pos_emb=HubRotary), "prefill-16")
+    assert record.outcome is Status.OK, record.err
+
+
+def test_the_copy_has_the_same_weights_and_leaves_the_model_as_it_is() -> None:
+    model = transformers_model(request(), "cpu")
+    changed = ChangedModel(model, with_kernels(RMSNorm=HubNorm))
+
+    theirs = dict(model.named_parameters())
+    assert all(vars(module).get("forward") is None for module in model.modules())
+    for path, module in changed.instances.items():
+        assert module.weight is theirs[f"{path}.weight"]
+
+
+def test_a_model_that_is_called_in_another_way_counts_as_one_instance() -> None:
+    def compiled(model: Any) -> None:
+        forward = model.forward
+        model.forward = lambda *args, **named: forward(*args, **named)
+
+    (record,) = measured(compiled, "prefill-16")
+
+    assert record.effect is not None, record.err
+    assert (record.effect.replaced, record.effect.called) == (1, 1)
+
+
+def test_logits_of_another_model_are_an_error() -> None:
+    def doubled(model: Any) -> None:
+        forward = model.forward
+
+        def run(**named: Any) -> Any:
+            output = forward(**named)
+            output.logits = output.logits.roll(1, -1)
+            return output
+
+        model.forward = run
+
+    (record,) = measured(doubled, "prefill-16")
+
+    assert record.err is not None
+    assert "logits differ" in record.err.msg
+
+
+def test_other_attention_is_counted_in_each_layer() -> None:
+    (record,) = measured(lambda model: model.set_attn_implementation("eager"), "prefill-16")
+
+    assert record.effect is not None, record.err
+    assert (record.effect.replaced, record.effect.called) == (LAYERS, LAYERS)
+
+
+def test_without_a_model_the_record_names_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    context = CellContext(operator="transformers_models", implementation="mine")
+    monkeypatch.setattr(CellContext, "load", lambda: context)
+
+    run_model(lambda model: None, device="cpu")
+
+    (record,) = read_records(Path("effect.jsonl"))
+    assert record.outcome is Status.UNSUPPORTED
+    assert record.err is not None
+    assert "kbt effect transformers_models/mine --framework transformers" in record.err.msg
