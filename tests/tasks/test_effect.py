@@ -343,18 +343,17 @@ def test_logits_are_compared_without_ties() -> None:
     assert compare_logits(found, expected)["kl"] > 0
 
 
-@pytest.mark.parametrize("phase", ["prefill-16", "decode-2"])
 def test_the_kernels_of_a_pass_are_timed_inside_of_the_model_and_alone(
-    phase: str, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    forward = SiluAndMul.forward
+    forward, seconds = SiluAndMul.forward, 0.003
 
     def slow(self: SiluAndMul, x: Tensor) -> Tensor:
-        time.sleep(SLOWER_SECONDS)
+        time.sleep(seconds)
         return forward(self, x)
 
     monkeypatch.setattr(SiluAndMul, "forward", slow)
-    *parts, outside = effect_of(measured("rms_norm", rms_norm, phase), 4).parts
+    *parts, outside = effect_of(measured("rms_norm", rms_norm, "decode-2"), 4).parts
 
     slowest, *_ = parts
     calls = Counter[str]()
@@ -364,7 +363,7 @@ def test_the_kernels_of_a_pass_are_timed_inside_of_the_model_and_alone(
     assert calls["Linear"] == 4 * LAYERS + 1
     assert len({part.module for part in parts}) == len(parts)
     assert (slowest.module, slowest.calls) == ("SiluAndMul", LAYERS)
-    assert min(slowest.ms, slowest.alone_ms or 0.0) >= 1000 * SLOWER_SECONDS * LAYERS
+    assert min(slowest.ms, slowest.alone_ms or 0.0) >= 1000 * seconds * LAYERS
     assert parts == sorted(parts, key=lambda part: -part.ms)
     assert outside.module == ""
 
