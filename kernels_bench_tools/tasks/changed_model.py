@@ -81,14 +81,9 @@ class ChangedModel:
 
     def called(self, forward: Callable[[], Any]) -> set[str]:
         """Return the paths of the changed instances that a forward pass calls."""
-        found: set[str] = set()
-        with ExitStack() as stack:
-            for path, module in self.instances.items():
-                handle = module.register_forward_pre_hook(lambda *_, path=path: found.add(path))
-                stack.callback(handle.remove)
-            with self.active():
-                forward()
-        return found
+        with self.active():
+            called = _note(forward, {path: one for path, one in self.instances.items() if path != _WHOLE})
+        return called.keys() | {_WHOLE} & self.instances.keys()
 
     def first_calls(self, forward: Callable[[], Any]) -> list[tuple[ModuleCall, ModuleCall]]:
         """Return the first call of each changed class in a forward pass: of the model, and the same of the changed one."""
