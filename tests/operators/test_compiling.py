@@ -55,21 +55,6 @@ CALLS: dict[tuple[str, str], str] = {
     ("rms_norm", "triton_rms_norm"): NORM.format(name="triton_rms_norm", bias="")
     + "backward(f(x(4, 4096, leaf=True), x(4096, leaf=True), x(4, 4096, leaf=True)))",
     ("activation", "triton_swiglu"): "backward(cell.triton_swiglu(x(4, 22016, leaf=True)))",
-    ("mlp", "triton_swiglu_mlp"): "cell.triton_swiglu_mlp(x(4, 64), x(22016, 64), x(64, 11008))",
-    ("decoder_layer", "triton_layer"): """
-class Module:
-    weight, variance_epsilon = x(4096), 1e-5
-    cos_sin_cache, head_size = x(9, 128), 128
-
-cell.rms_norm(Module, x(4, 4096))
-cell.rms_norm(Module, x(4, 4096), x(4, 4096))
-cell.swiglu(Module, x(4, 28672))
-cell.rotary(Module, torch.zeros(4, dtype=torch.int64), x(4, 4096), x(4, 1024))
-""",
-    ("moe", "triton_moe"): """
-for tokens in (1, 512):
-    cell.triton_moe(x(tokens, 64), torch.rand(tokens, 8), x(8, 256, 64), x(8, 64, 128), 2)
-""",
     ("activation", "triton_gelu"): """
 for kind in ("tanh", "none"):
     backward(cell.triton_gelu(x(4, 11008, leaf=True), kind))
