@@ -1,16 +1,18 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
+from torch import Tensor
 
 from kernels_bench_tools.errors import Unsupported
 from kernels_bench_tools.measure.candidate import PROCESS_SEEDS, Candidate
 from kernels_bench_tools.measure.device.clocks import ClockSampler
-from kernels_bench_tools.measure.operator import Operator, Workload
+from kernels_bench_tools.measure.operator import Inputs, Operator, Workload
 from kernels_bench_tools.measure.session import BenchmarkSession
 from kernels_bench_tools.measure.trial import Trial, run_trial
 from kernels_bench_tools.schema.record import Flag, Status
@@ -21,6 +23,11 @@ pytestmark = pytest.mark.usefixtures("few_input_sets")
 @pytest.fixture
 def session() -> BenchmarkSession:
     return BenchmarkSession(device="cpu", clocks=ClockSampler(""), peaks={"matmul_float32": 1e-3})
+
+
+def leave_out_a_quarter(output: Tensor) -> Tensor:
+    output.view(-1, output.shape[-1])[::4] = 0
+    return output
 
 
 def attempt(
@@ -110,6 +117,37 @@ def test_a_wrong_result_of_timed_calls_is_rejected(
     assert trial.status is Status.REJECTED
     assert trial.failure is not None
     assert "timed call" in trial.failure.msg
+
+
+def rows_as_slices(inputs: Inputs) -> Iterator[tuple[Any, Inputs]]:
+    x, *parameters = inputs
+    for row in np.ndindex(*x.shape[:-1]):
+        yield row, (x[row], *parameters)
+
+
+@pytest.mark.parametrize("fault", [leave_out_a_quarter, lambda output: output[..., None]])
+def test_a_timed_call_that_leaves_out_a_part_is_rejected(
+    layer_norm: Operator,
+    torch_layer_norm: Callable[..., Any],
+    session: BenchmarkSession,
+    fault: Callable[[Tensor], Tensor],
+) -> None:
+    calls = []
+
+    def tiring(*inputs: Any) -> Any:
+        calls.append(1)
+        output = torch_layer_norm(*inputs)
+        return output if len(calls) < 70 else fault(output)
+
+    operator = replace(layer_norm, slices=rows_as_slices)
+    (workload,) = operator.workloads("smoke")
+    assert sum(1 for _ in rows_as_slices(operator.inputs(workload, "cpu", 0))) >= 16
+
+    trial = attempt(operator, workload, tiring, session)
+
+    assert trial.status is Status.REJECTED
+    assert trial.failure is not None
+    assert "the output of a timed call is wrong" in trial.failure.msg
 
 
 class LateCandidate(Candidate):

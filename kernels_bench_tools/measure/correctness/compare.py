@@ -6,8 +6,10 @@ are rounded to float32. Errors are relative to it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import secrets
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
+from math import ceil
 from typing import Any, NamedTuple
 
 import torch
@@ -175,8 +177,13 @@ class _Expected(NamedTuple):
     allowed: Tensor
 
 
-def compare(output: Any, operator: Operator, inputs: Inputs) -> OutputComparison:
-    """Return the errors of ``output`` and the baseline; raise ``WrongResultError`` for another kind, shape, or NaN."""
+def compare(
+    output: Any, operator: Operator, inputs: Inputs, only: Collection[int] | None = None
+) -> OutputComparison:
+    """Return the errors of ``output`` and the baseline; raise ``WrongResultError`` for another kind, shape, or NaN.
+
+    ``only`` has the numbers of the slices that are compared; all unless given.
+    """
     actual = require_outputs(output, operator, inputs)
     theirs = _baseline(operator, inputs)
     compared = [
@@ -188,7 +195,7 @@ def compare(output: Any, operator: Operator, inputs: Inputs) -> OutputComparison
         )
         for kind, tensor in zip(operator.outputs, actual, strict=True)
     ]
-    for index, inputs_slice in operator.slices(inputs):
+    for index, inputs_slice in _slices(operator, inputs, only):
         for number, expected in enumerate(_expected(operator, inputs, inputs_slice)):
             errors = compared[number]
             errors.found.add(_slice_of(actual[number], index, expected.values), *expected)
@@ -198,20 +205,18 @@ def compare(output: Any, operator: Operator, inputs: Inputs) -> OutputComparison
                 except WrongResultError:
                     errors.baseline = None  # the baseline itself cannot be compared here
     for errors, tensor in zip(compared, actual, strict=True):
-        if errors.found.elements != tensor.numel():
+        if only is None and errors.found.elements != tensor.numel():
             raise WrongResultError(f"it returned {tensor.numel()} elements, expected {errors.found.elements}")
     return OutputComparison(tuple(compared))
 
 
 def is_plausible(
-    output: Any, operator: Operator, inputs: Inputs, choose: Callable[[int], bool] | None = None
+    output: Any, operator: Operator, inputs: Inputs, only: Collection[int] | None = None
 ) -> bool:
-    """Return whether an output follows from the inputs, apart from lost digits; ``choose`` selects slices by number."""
+    """Return whether an output follows from the inputs, apart from lost digits; ``only`` as for :func:`compare`."""
     try:
         actual = require_outputs(output, operator, inputs)
-        for number, (index, inputs_slice) in enumerate(operator.slices(inputs)):
-            if choose is not None and not choose(number):
-                continue
+        for index, inputs_slice in _slices(operator, inputs, only):
             for tensor, expected in zip(actual, _expected(operator, inputs, inputs_slice), strict=True):
                 errors = ErrorStats()
                 errors.add(_slice_of(tensor, index, expected.values), *expected)
@@ -220,6 +225,19 @@ def is_plausible(
     except WrongResultError:
         return False
     return True
+
+
+def some_slices(operator: Operator, inputs: Inputs, *, least: int, share: float = 0.0) -> set[int]:
+    """Return the numbers of random slices, the last one among them: a share of all, and at least so many."""
+    count = sum(1 for _ in operator.slices(inputs))
+    wanted = min(count, max(least, ceil(share * count)))
+    return {count - 1, *secrets.SystemRandom().sample(range(count - 1), wanted - 1)}
+
+
+def _slices(operator: Operator, inputs: Inputs, only: Collection[int] | None) -> Iterator[tuple[Any, Inputs]]:
+    for number, one in enumerate(operator.slices(inputs)):
+        if only is None or number in only:
+            yield one
 
 
 def require_outputs(output: Any, operator: Operator, inputs: Inputs) -> tuple[Tensor, ...]:
@@ -231,6 +249,14 @@ def require_outputs(output: Any, operator: Operator, inputs: Inputs) -> tuple[Te
     for kind, value in zip(kinds, found, strict=True):
         _require_kind(value, kind, inputs, "" if len(kinds) == 1 else f"its output {kind.name!r}")
     return found
+
+
+def require_shapes(output: Any, like: Sequence[Tensor]) -> None:
+    """Raise ``WrongResultError`` unless the tensors of an output have these shapes."""
+    shapes = [tuple(value.shape) for value in tensors_of(output) if isinstance(value, Tensor)]
+    expected = [tuple(value.shape) for value in like]
+    if shapes != expected:
+        raise WrongResultError(f"it returned shapes {shapes}, and {expected} before")
 
 
 def _require_kind(value: Any, kind: Output, inputs: Inputs, name: str) -> None:

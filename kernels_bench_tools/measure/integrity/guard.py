@@ -9,7 +9,7 @@ from typing import Any
 
 from torch import Tensor
 
-from kernels_bench_tools.measure.correctness.compare import is_plausible
+from kernels_bench_tools.measure.correctness.compare import is_plausible, some_slices
 from kernels_bench_tools.measure.integrity.memory import (
     active_modes,
     copy_elsewhere,
@@ -131,8 +131,8 @@ class Guard:
             _refill(inspection.working, source)
             output = self._call(inspection, source)
             # All of the first output: if it is wrong, later ones are incorrect rather than stale.
-            choose = None if number == -REPEATS else _some_slices(inspection.operator, source)
-            correct = is_plausible(output, inspection.operator, source, choose)
+            only = None if number == -REPEATS else some_slices(inspection.operator, source, least=_SLICES)
+            correct = is_plausible(output, inspection.operator, source, only)
             self._check_addresses(inspection, output, correct=correct and number >= 0)
             if number < 0:
                 self._correct = self._correct and correct
@@ -173,13 +173,6 @@ class Guard:
 
 def _addresses(output: Any) -> frozenset[int]:
     return frozenset(filter(None, map(storage_address, tensors_of(output))))
-
-
-def _some_slices(operator: Operator, inputs: Inputs) -> Callable[[int], bool]:
-    """Return a choice of slices: the last, and some at random."""
-    count = sum(1 for _ in operator.slices(inputs))
-    chosen = {count - 1, *(secrets.randbelow(count) for _ in range(_SLICES - 1))}
-    return chosen.__contains__
 
 
 def _refill(working: Inputs, source: Inputs) -> None:
