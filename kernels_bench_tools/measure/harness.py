@@ -159,7 +159,8 @@ def run_benchmark(
 
     if context.judge and not own:
         return judged_elsewhere(load_candidate, task, context.judge)
-    with open_session(device, peaks=task.measures_peaks) as session:
+    with open_session(device) as session:
+        session.measure_peaks(task.peaks(found))
         return measure_task(
             task, found, load_candidate(), session, context, print=partial(print, end="", flush=True)
         )

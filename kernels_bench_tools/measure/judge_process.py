@@ -24,7 +24,6 @@ from kernels_bench_tools.errors import KbtError
 from kernels_bench_tools.measure.candidate import Description
 from kernels_bench_tools.measure.device.clocks import ClockSampler
 from kernels_bench_tools.measure.device.environment import gpu_uuid
-from kernels_bench_tools.measure.device.peaks import measure_peaks
 from kernels_bench_tools.measure.modes import start_autograd
 from kernels_bench_tools.measure.operator import CallError, Operator, find_operator
 from kernels_bench_tools.measure.record import make_record
@@ -91,8 +90,7 @@ class _Judge:
             task = msgspec.json.decode(connection.recv_bytes(2**20), type=Task)
             operator = _held_to(task, job)
             state.selected = task.selected(operator)
-            if task.measures_peaks and not session.peaks:
-                session.peaks.update(measure_peaks(job.device))
+            session.measure_peaks(task.peaks(operator))
             records = measure_task(
                 task, operator, remote, session, job.context, print=remote.print, state=state
             )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 
@@ -30,6 +30,8 @@ class BenchmarkSession:
     """Whether implementations run in other processes than this one."""
     peaks: dict[str, float] = field(default_factory=dict)
     """GB/s, or TFLOP/s for a matmul; empty if not measured."""
+    tried_peaks: set[str] = field(default_factory=set)
+    """Those that were measured, or that the device does not support."""
     smaller_results: SmallerResults = field(default_factory=SmallerResults)
     reference: dict[str, Operation] = field(default_factory=dict)
     """The kernels of the sentinels, with their memory."""
@@ -41,13 +43,19 @@ class BenchmarkSession:
         """Time of an empty kernel; 0 if not measured."""
         return self.sentinels["null"][0] if "null" in self.sentinels else 0.0
 
+    def measure_peaks(self, names: Set[str]) -> None:
+        """Measure these peaks, unless they are known: a tenth to half a second each."""
+        if wanted := names - self.tried_peaks:
+            self.peaks.update(measure_peaks(self.device, wanted))
+            self.tried_peaks.update(wanted)
+
     def assess(self, work: Work, ms: float, dtype: str) -> RooflineResult:
         """Compare a time with the roofline; before it counts as impossible, the peaks are measured again."""
         found = self._assess(work, ms, dtype)
         for _ in range(PEAK_RETRIES if self.peaks else 0):
             if not found.above:
                 break
-            for name, value in measure_peaks(self.device).items():
+            for name, value in measure_peaks(self.device, self.peaks).items():
                 self.peaks[name] = max(value, self.peaks.get(name, 0.0))
             found = self._assess(work, ms, dtype)
         return found
@@ -72,19 +80,17 @@ class BenchmarkSession:
 
 
 @contextmanager
-def open_session(device: str, *, peaks: bool) -> Iterator[BenchmarkSession]:
-    """Yield a session; load the implementation within it. Measuring the peaks takes about a second."""
+def open_session(device: str) -> Iterator[BenchmarkSession]:
+    """Yield a session; load the implementation within it."""
     # Before the guard is made: the sampler is a process, and the profiler starts threads.
     with ClockSampler(gpu_uuid(device)) as clocks:
         reference: dict[str, Operation] = {}
         sentinels = {name: [ms] for name, ms in measure_sentinels_of(device, reference).items()}
-        found = measure_peaks(device) if peaks else {}
         # torch alone is a million objects: without them, collecting after each workload takes 2 ms instead of 150.
         gc.freeze()
         yield BenchmarkSession(
             device=device,
             clocks=clocks,
-            peaks=found,
             reference=reference,
             sentinels=sentinels,
         )

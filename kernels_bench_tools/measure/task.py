@@ -18,6 +18,7 @@ from kernels_bench_tools.measure.session import BenchmarkSession
 from kernels_bench_tools.measure.trial import AnyCandidate, failed_trial, run_trial
 from kernels_bench_tools.schema.build import FORWARD, CellContext
 from kernels_bench_tools.schema.record import Failure, Judged, Latency, Record, Status, Timing
+from kernels_bench_tools.schema.roofline import peaks_for
 from kernels_bench_tools.text import milliseconds
 
 QUICK_SET = "smoke"
@@ -58,10 +59,11 @@ class Task(msgspec.Struct, kw_only=True):
     load_ms: float | None = None
     failure: LoadFailure | None = None
 
-    @property
-    def measures_peaks(self) -> bool:
-        """Whether the device's peaks are measured."""
-        return self.workloads != QUICK_SET
+    def peaks(self, operator: Operator) -> set[str]:
+        """Return the names of the device's peaks with which the workloads are compared; none for a quick try."""
+        if self.workloads == QUICK_SET:
+            return set()
+        return peaks_for(workload.dtype for workload in self.selected(operator))
 
     def selected(self, operator: Operator) -> list[Workload]:
         """Return the workloads of the operator; ``OperatorError`` if there are none."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from kernels_bench_tools.schema.record import Record, Regime, Roofline, Work, device_of
@@ -119,9 +119,17 @@ def traffic_peak(work: Work, peaks: Mapping[str, float]) -> tuple[str, float] | 
     return "mix", 1 / ((1 - weight) / peaks[below[1]] + weight / peaks[above[1]])
 
 
+def peaks_for(dtypes: Iterable[str]) -> set[str]:
+    """Return the names of the peaks with which calls of these dtypes are compared."""
+    return {*_READ_SHARES, *(name for dtype in dtypes for name in _comparable(dtype))}
+
+
+def _comparable(dtype: str) -> Sequence[str]:
+    return _COMPARABLE.get("float8" if dtype.startswith("float8") else dtype, ())
+
+
 def _matmuls(dtype: str, peaks: Mapping[str, float]) -> list[str]:
-    known = _COMPARABLE.get("float8" if dtype.startswith("float8") else dtype, ())
-    return [name for name in known if name in peaks]
+    return [name for name in _comparable(dtype) if name in peaks]
 
 
 def _roofline(

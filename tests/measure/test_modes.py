@@ -66,7 +66,7 @@ def attempt(operator: Operator, function: Callable[..., Any], mode: str) -> Tria
     start_autograd("cpu")
     workload = replace(WORKLOAD, name=f"w_{mode}", mode=mode)
     candidate = Candidate(operator, [workload], function, "cpu", mode=mode)
-    with open_session("cpu", peaks=False) as session:
+    with open_session("cpu") as session:
         return run_trial(operator, workload, 0, candidate, session, mode=mode)
 
 
@@ -152,9 +152,9 @@ def test_a_compiled_backward_pass_can_be_timed_repeatedly(layer_norm: Operator) 
 
 def test_only_the_first_process_checks_edge_cases(layer_norm: Operator) -> None:
     candidate = Candidate(layer_norm, [WORKLOAD], torch_layer_norm, "cpu")
-    with open_session("cpu", peaks=False) as session:
+    with open_session("cpu") as session:
         first = run_trial(layer_norm, WORKLOAD, 0, candidate, session)
-    with open_session("cpu", peaks=False) as session:
+    with open_session("cpu") as session:
         second = run_trial(layer_norm, WORKLOAD, 0, candidate, session, process=1)
 
     assert first.correctness is not None

@@ -5,6 +5,7 @@ import time
 from kernels_bench_tools.measure.device.clocks import ClockSampler
 from kernels_bench_tools.measure.session import BenchmarkSession, open_session
 from kernels_bench_tools.schema.record import Regime, Work
+from kernels_bench_tools.schema.roofline import peaks_for
 
 GIGABYTE = 10**9
 
@@ -45,7 +46,9 @@ def test_a_time_near_an_empty_kernel_s_is_launch_bound() -> None:
 
 
 def test_a_cpu_has_peaks_if_asked_and_no_sentinels() -> None:
-    with open_session("cpu", peaks=True) as session:
+    with open_session("cpu") as session:
+        assert session.peaks == {}
+        session.measure_peaks(peaks_for({"float32"}))
         session.close()
 
         assert session.peaks["copy"] > 0

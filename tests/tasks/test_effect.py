@@ -88,6 +88,7 @@ def measured(
     asked = msgspec.structs.replace(request(kind, *phases), framework=framework)
     context = CellContext(implementation="mine", effect=asked)
     given = substitute(operator, function, device=device, layout=layout)
+    Path("records.jsonl").unlink(missing_ok=True)
     found = measure_effect([given], context, lambda _: None)
     written = read_records(Path("records.jsonl"))
     assert [(one.wl, one.status) for one in written] == [(one.wl, one.status) for one in found]

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from functools import partial
 from statistics import median
 from time import perf_counter_ns
 from typing import Any
@@ -32,8 +33,8 @@ _SIZE, _FLOAT32_SIZE, _CPU_SIZE = 8192, 4096, 1024
 Operation = Callable[[], Any]
 
 
-def measure_peaks(device: str) -> dict[str, float]:
-    """Return the device's peaks, GB/s for traffic and TFLOP/s for matmuls.
+def measure_peaks(device: str, names: Collection[str] | None = None) -> dict[str, float]:
+    """Return the device's peaks, GB/s for traffic and TFLOP/s for matmuls; ``names`` are those that are needed.
 
     ``read``, ``write``, ``copy`` (as much read as written) and ``triad`` (twice as much) move buffers far larger
     than the cache, in the fastest of several ways. ``matmul_<dtype>`` multiplies random square matrices. What the
@@ -48,7 +49,8 @@ def measure_peaks(device: str) -> dict[str, float]:
         # Whole rows of `_traffic`.
         size = int(min(_BUFFER_BYTES, _LARGEST_SHARE * free / 3)) // 2**16 * 2**16
         try:
-            return _traffic(_buffers(size, device), device) | _matmuls(device)
+            traffic = _traffic(_buffers(size, device), device) if names is None or "copy" in names else {}
+            return traffic | _matmuls(device, names)
         finally:
             torch.cuda.empty_cache()
 
@@ -110,22 +112,23 @@ def _traffic(buffers: tuple[Tensor, Tensor, Tensor], device: str) -> dict[str, f
     return {name: times * size / _best_ms(calls, device) / 1e6 for name, (times, calls) in ways.items()}
 
 
-def _matmuls(device: str) -> dict[str, float]:
+def _matmuls(device: str, names: Collection[str] | None) -> dict[str, float]:
     capability = torch.cuda.get_device_capability(device)
     size = _SIZE if capability >= (8, 0) else _FLOAT32_SIZE
-    found = {
-        "matmul_float16": _tflop_per_s(lambda: _matmul(torch.float16, size, device), size, device),
-        "matmul_float32": _tflop_per_s(
-            lambda: _matmul(torch.float32, _FLOAT32_SIZE, device), _FLOAT32_SIZE, device
-        ),
+    # How to make it, its size, and the capability that it needs.
+    known: dict[str, tuple[Callable[[int, str], Operation], int, tuple[int, int]]] = {
+        "matmul_bfloat16": (partial(_matmul, torch.bfloat16), size, (8, 0)),
+        "matmul_float16": (partial(_matmul, torch.float16), size, (0, 0)),
+        "matmul_float32": (partial(_matmul, torch.float32), _FLOAT32_SIZE, (0, 0)),
+        "matmul_float8": (_float8_matmul, size, (8, 9)),
+        "matmul_tf32": (partial(_matmul, torch.float32), size, (8, 0)),
     }
-    if capability >= (8, 0):
-        found["matmul_bfloat16"] = _tflop_per_s(lambda: _matmul(torch.bfloat16, size, device), size, device)
-        with _tf32():
-            found["matmul_tf32"] = _tflop_per_s(lambda: _matmul(torch.float32, size, device), size, device)
-    if capability >= (8, 9):
-        found["matmul_float8"] = _tflop_per_s(lambda: _float8_matmul(size, device), size, device)
-    return {name: value for name, value in sorted(found.items()) if value is not None}
+    found = {}
+    for name, (make, length, needed) in known.items():
+        if capability >= needed and (names is None or name in names):
+            with _tf32() if name == "matmul_tf32" else nullcontext():
+                found[name] = _tflop_per_s(partial(make, length, device), length, device)
+    return {name: value for name, value in found.items() if value is not None}
 
 
 def _tflop_per_s(make: Callable[[], Operation], size: int, device: str) -> float | None:
