@@ -200,7 +200,7 @@ class _CellResult:
             for path, known in self.committed.items()
         }
         for other in self.result.notebooks:
-            if other.path in self.baselines:
+            if other.path in self.baselines and other.path not in self.committed:
                 owner = cell_owner(other.path, self.result.device)
                 records = [record for run in other.cells for record in cell_records(self.project, run, owner)]
                 found[other.path] = _Baseline(_title_of(other), records)

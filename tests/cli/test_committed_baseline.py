@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from kernels_bench_tools.cli.run import can_compare, committed_baselines
+from kernels_bench_tools.cli.run import _CellResult, can_compare, committed_baselines
 from kernels_bench_tools.notebooks.project import Project, find_project_of
+from kernels_bench_tools.schema.build import BuildRun, CellRun, FrontMatter, NotebookRun, ProjectInfo
 from kernels_bench_tools.schema.device import Device
 from kernels_bench_tools.schema.record import Record, Status
 from kernels_bench_tools.schema.record_io import read_committed
@@ -40,6 +41,29 @@ def is_compared(project: Project, records: Sequence[Record]) -> bool:
 
 def test_the_baseline_is_not_run_where_its_records_are_of_a_device_that_was_as_fast(project: Project) -> None:
     assert is_compared(project, candidate(project))
+
+
+def test_its_committed_records_are_shown_where_a_former_build_has_its_notebook(project: Project) -> None:
+    names = ("triton_layer_norm", "torch_layer_norm")
+    entries = [
+        NotebookRun(
+            path=f"layer_norm/impls/{name}.md",
+            digest="",
+            front=FrontMatter(),
+            blocks=[CellRun(id="benchmark", code="", line=1)],
+        )
+        for name in names
+    ]
+    result = BuildRun(project=ProjectInfo(title="t"), device=H200, environment="current", notebooks=entries)
+    known = committed_baselines(project, [BASELINE], H200)
+    one = _CellResult(project, result, [BASELINE], known, entries[0], entries[0].cells[0])
+    vars(one)["records"] = candidate(project)
+
+    title, rows = one.comparisons()
+
+    assert title.endswith("(committed records)")
+    assert rows
+    assert all(row.speedup is not None and row.speedup > 1 for row in rows)
 
 
 def test_the_baseline_is_not_run_for_what_failed(project: Project) -> None:
