@@ -265,6 +265,10 @@ def _notes(rows: list[EffectRow]) -> str:
                 f"logits: relative error {row.agreement['relative_error']:.1e}, KL {row.agreement['kl']:.1e}, "
                 f"first choice equal for {row.agreement['top1']:.2%}"
             )
+            if "experts" in row.agreement:
+                lines.append(
+                    f"experts: equal choice for {row.agreement['experts']:.2%}; compared with the same"
+                )
         before, after = row.effect.baseline_host_ms, row.effect.host_ms
         if before and after:
             lines.append(

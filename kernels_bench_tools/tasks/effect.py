@@ -45,6 +45,7 @@ from kernels_bench_tools.schema.record import (
     Status,
     Timer,
 )
+from kernels_bench_tools.tasks.agreement import compare_with_same_experts
 from kernels_bench_tools.tasks.baseline.L4.causal_lm import CausalLM
 from kernels_bench_tools.tasks.breakdown import break_down
 from kernels_bench_tools.tasks.calls import Key, ModuleCall, ModuleCalls, note_calls
@@ -66,10 +67,6 @@ HOST_BOUND = 1.1
 LIMIT_EPS = 4
 """Largest relative error of a kernel's result compared with the baseline's, in units of the type's epsilon. Twice as much
 for a block with a kernel inside, whose products round again."""
-LOGITS_LIMIT, LOGITS_LIMIT_FLOAT = 0.1, 1e-3
-"""Largest relative error of the logits in half precision, and in float32, which add up the errors of all layers."""
-TIE_EPS = 2
-"""Logits that differ by less, relative to the largest, are tied."""
 SIDES = ("baseline", "candidate", "again")
 _LISTED = 10
 """Paths that a record lists."""
@@ -395,43 +392,20 @@ class _Phase:
 
     def _agreement(self) -> dict[str, float]:
         """Return how the logits with the implementation differ from those without."""
-        with self._side("baseline"):
-            expected = self.forward()
-        with self._side("candidate"):
-            found = self.forward()
-        agreement = compare_logits(found, expected)
-        limit = LOGITS_LIMIT if torch.finfo(found.dtype).bits < 32 else LOGITS_LIMIT_FLOAT
-        if not agreement["relative_error"] <= limit:
-            error = agreement["relative_error"]
+
+        def logits(side: str) -> Tensor:
+            with self._side(side):
+                return self.forward()
+
+        found = compare_with_same_experts(
+            self._model, partial(logits, "baseline"), partial(logits, "candidate")
+        )
+        if not found.within_limit:
             raise EffectError(
-                f"the model computes something else with it: logits differ by {error:.2g} of their norm"
+                "the model computes something else with it: logits differ by "
+                f"{found.relative_error:.2g} of their norm"
             )
-        return agreement
-
-
-def compare_logits(found: Tensor, expected: Tensor) -> dict[str, float]:
-    """Return relative error, mean KL divergence, and the share of equal first choices among tokens without a tie.
-
-    Both are (tokens, vocabulary).
-    """
-    eps = torch.finfo(expected.dtype).eps
-    error = square = divergence = 0.0
-    same = clear = 0
-    for ours, theirs in zip(found.split(256), expected.split(256), strict=True):
-        ours, theirs = ours.float(), theirs.float()
-        error += float((ours - theirs).square().sum())
-        square += float(theirs.square().sum())
-        logs = theirs.log_softmax(-1)
-        divergence += float((logs.exp() * (logs - ours.log_softmax(-1))).sum())
-        first, second = theirs.topk(2, dim=-1).values.unbind(-1)
-        untied = first - second > TIE_EPS * eps * first.abs()
-        same += int((untied & (ours.argmax(-1) == theirs.argmax(-1))).sum())
-        clear += int(untied.sum())
-    return {
-        "relative_error": (error / square) ** 0.5 if square else error,
-        "kl": divergence / len(expected),
-        "top1": same / clear if clear else 1.0,
-    }
+        return found.as_data()
 
 
 def _copied(value: Any) -> Any:

@@ -25,13 +25,15 @@ from kernels_bench_tools.tasks.baseline.L1.moe_grouped_gemm import MoEGroupedGem
 from kernels_bench_tools.tasks.baseline.L1.rms_norm import RMSNorm
 from kernels_bench_tools.tasks.baseline.L1.rotary_emb import RotaryEmbedding
 from kernels_bench_tools.tasks.baseline.L1.silu_and_mul import SiluAndMul
+from kernels_bench_tools.tasks.baseline.L2.fused_moe import FusedMoE
+from kernels_bench_tools.tasks.baseline.L2.llama_mlp import LlamaMLP
 
 Call = Callable[..., Any]
 
 
 @dataclass(frozen=True)
 class Binding:
-    """How a module of level 1 calls an implementation of an operator."""
+    """How a module of level 1 or 2 calls an implementation of an operator."""
 
     module: type[nn.Module] | str
     """A class of this project, or what the names of transformers' classes end with."""
@@ -134,6 +136,19 @@ def _decode(_: FlashAttnDecode, call: _Caller, *args: Tensor) -> Any:
     return call(*args)
 
 
+def _mlp(module: LlamaMLP, call: _Caller, x: Tensor) -> Any:
+    gate_up, down = module.gate_up_proj, module.down_proj
+    if gate_up.bias is not None or down.bias is not None:
+        raise ReplacementError("LlamaMLP has a bias, and mlp has none")
+    return call(x, gate_up.weight, down.weight)
+
+
+def _moe(module: FusedMoE, call: _Caller, hidden_states: Tensor, router_logits: Tensor) -> Any:
+    if not module.topk_softmax.renormalize:
+        raise ReplacementError("the weights of a token's experts do not add up to 1, and those of moe do")
+    return call(hidden_states, router_logits, module.w13_weight, module.w2_weight, module.top_k)
+
+
 BINDINGS: dict[str, tuple[Binding, ...]] = {
     "rms_norm": (Binding(RMSNorm, _rms_norm), Binding("RMSNorm", _transformers_rms_norm)),
     "activation": (
@@ -144,6 +159,8 @@ BINDINGS: dict[str, tuple[Binding, ...]] = {
     "embedding": (Binding(Embedding, _embedding),),
     "flash_attn": (Binding(FlashAttnPrefill, _prefill), Binding("Attention", _transformers_attention)),
     "grouped_gemm": (Binding(MoEGroupedGemm, _grouped),),
+    "mlp": (Binding(LlamaMLP, _mlp),),
+    "moe": (Binding(FusedMoE, _moe),),
     "matmul": (Binding(Linear, _linear, GROUPS["linear"]),),
     "paged_attention": (Binding(FlashAttnDecode, _decode),),
 }
