@@ -1,8 +1,7 @@
 from __future__ import annotations
 
-import shutil
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
@@ -14,7 +13,7 @@ from torch import Tensor
 
 from kernels_bench_tools.measure.correctness.check import Correctness, check
 from kernels_bench_tools.measure.modes import in_mode, timed_function
-from kernels_bench_tools.measure.operator import Inputs, Operator, Workload, find_operator
+from kernels_bench_tools.measure.operator import Operator, Workload, find_operator
 from kernels_bench_tools.operators import flash_attn
 
 OPERATOR: Operator = find_operator("flash_attn")
@@ -40,13 +39,6 @@ for dtype, *extents in (
     assert verdict.ok and not verdict.flags and "refused" not in verdict.corr, (workload, verdict)
 print("right")
 """
-
-
-def of_the_same_shape(workload: Workload, inputs: Inputs) -> Iterator[tuple[str, Inputs]]:
-    """Yield the edge cases for which nothing is compiled again: those with the layout of the workload."""
-    for name, case in OPERATOR.edge_cases(workload, inputs):
-        if all(a.stride() == b.stride() for a, b in zip(case[:3], inputs[:3], strict=True)):
-            yield name, case
 
 
 def implementation(name: str) -> Callable[..., Tensor]:
@@ -128,18 +120,11 @@ def test_cpu_implementations_are_correct(name: str, workload: Workload) -> None:
     assert not verdict.flags
 
 
-@pytest.mark.skipif(not shutil.which("g++"), reason="needs a C++ compiler")
-@pytest.mark.parametrize(
-    "workload",
-    [attention(5, 300, 4, 1, causal=True)],
-    ids=["causal, shared heads, few queries"],
-)
-def test_flex_attention_is_correct(workload: Workload) -> None:
-    """It compiles for seconds for each shape and layout: other seeds and edge cases have the workload's."""
-    torch._dynamo.reset()
-    of = replace(OPERATOR, edge_cases=of_the_same_shape, smaller=lambda workload: workload)
-
-    verdict = judge(implementation("flex_attention"), workload, of)
+@pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")
+def test_flex_attention_is_correct() -> None:
+    """Without compiling it, which takes 20 s: checked is what the notebook asks of torch."""
+    with torch.compiler.set_stance("force_eager"):
+        verdict = judge(implementation("flex_attention"), attention(5, 300, 4, 1, causal=True))
 
     assert verdict.ok, verdict.reason
     assert not verdict.flags

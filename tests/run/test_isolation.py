@@ -5,13 +5,12 @@ import hashlib
 import json
 import os
 import subprocess
-import sys
 import time
 import zipfile
 from pathlib import Path
 
 import pytest
-from projects import copy_project
+from projects import PYTHON, copy_project
 
 MEASURING = "id=a outputs=op.jsonl"
 A, B = "op/impls/a.md", "op/impls/b.md"
@@ -249,7 +248,7 @@ def test_a_result_measured_while_the_harness_was_edited_is_not_stored(tmp_path):
         f"import kernels_bench_tools, pathlib, time\npathlib.Path({str(started)!r}).touch()\ntime.sleep(3)\n"
     )
     (root / "layer_norm/impls/slow.md").write_text(f"# Slow\n\n```python {MEASURING}\n{code}{WRITE}```\n")
-    command = [sys.executable, "-m", "kernels_bench_tools", "build", "layer_norm/slow", "--env", "current"]
+    command = [PYTHON, "-m", "kernels_bench_tools", "build", "layer_norm/slow", "--env", "current"]
 
     def build(*, edit: bool) -> str:
         started.unlink(missing_ok=True)

@@ -144,20 +144,3 @@ def test_a_build_in_which_nothing_changed_imports_little(workspace, tree):
     assert not {name for name in modules if name.startswith("kernels_bench_tools.cli.")} & {
         f"kernels_bench_tools.cli.{name}" for name in ("serve", "selfcheck", "record", "run", "tables")
     }
-
-
-def test_the_pipeline_benchmark_prints_its_tables(tmp_path, uv_cache):
-    options = ["--sizes", "3", "--layouts", "folders", "--singles", "stdlib", "--repeats", "1"]
-    done = subprocess.run(
-        [sys.executable, str(ROOT / "benchmarks/pipeline.py"), *options],
-        env=os.environ | {"UV_CACHE_DIR": str(uv_cache), "TMPDIR": str(tmp_path)},
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=200,
-    )
-
-    assert done.returncode == 0, done.stderr
-    assert "| 3 folders | " in done.stdout
-    assert "| stdlib | " in done.stdout
-    assert not list(tmp_path.glob("kbt-*"))
