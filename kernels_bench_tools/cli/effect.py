@@ -35,7 +35,13 @@ from kernels_bench_tools.notebooks.project import Project, find_project_of
 from kernels_bench_tools.run.build import DEFAULT_PROCESSES, BuildOptions
 from kernels_bench_tools.run.locks import project_lock
 from kernels_bench_tools.schema.build import IMPLEMENTATIONS, TRANSFORMERS, EffectRequest, OtherCell
-from kernels_bench_tools.schema.effect import MODEL_LEVEL, Breakdown, EffectRow, breakdown_of
+from kernels_bench_tools.schema.effect import (
+    MODEL_LEVEL,
+    Breakdown,
+    EffectRow,
+    breakdown_of,
+    model_of_framework,
+)
 from kernels_bench_tools.schema.model import CONFIGS, find_model, phase_sizes
 from kernels_bench_tools.schema.outcome import reason_of
 from kernels_bench_tools.schema.record import Record
@@ -195,7 +201,7 @@ def _request(model: str, phase: str, layers: int, framework: str) -> EffectReque
     phases = [name.strip() for name in phase.split(",")]
     for name in phases:
         phase_sizes(name)
-    name = f"{path.stem}-{framework}" if framework else path.stem
+    name = model_of_framework(path.stem, framework)
     return EffectRequest(model=name, config=config, phases=phases, layers=layers, framework=framework)
 
 

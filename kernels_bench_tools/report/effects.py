@@ -13,9 +13,14 @@ from kernels_bench_tools.report.chart import inline_chart
 from kernels_bench_tools.report.operators import OperatorReport, notebook_title
 from kernels_bench_tools.report.page import Page
 from kernels_bench_tools.report.paths import page_path
-from kernels_bench_tools.schema.build import TRANSFORMERS
 from kernels_bench_tools.schema.device import Device
-from kernels_bench_tools.schema.effect import Breakdown, EffectRow, EffectSummary, breakdown_of
+from kernels_bench_tools.schema.effect import (
+    Breakdown,
+    EffectRow,
+    EffectSummary,
+    breakdown_of,
+    model_and_framework,
+)
 
 
 def _nothing(_: object) -> bytes:
@@ -34,8 +39,7 @@ class Effects:
 
     def files_of(self, model: str) -> list[Path]:
         """Return the files of a model, of which transformers may have computed some."""
-        names = (model, f"{model}-{TRANSFORMERS}")
-        return [file for file in self.files if file.parent.name in names]
+        return [file for file in self.files if model_and_framework(file.parent.name)[0] == model]
 
     def of(self, model: str) -> list[EffectSummary]:
         """Return what was measured of a model: GPUs first, then by device and implementation."""
@@ -50,9 +54,7 @@ class Effects:
     def models_with(self, operator: str, implementation: str) -> list[str]:
         """Return the models in which an implementation was measured."""
         files = self.files_with(operator, implementation)
-        return sorted(
-            {file.parent.name.removesuffix(f"-{TRANSFORMERS}") for file in files if self._summaries[file]}
-        )
+        return sorted({model_and_framework(file.parent.name)[0] for file in files if self._summaries[file]})
 
     @cached_property
     def _summaries(self) -> dict[Path, EffectSummary | None]:
@@ -73,7 +75,7 @@ class Candidate:
     @property
     def framework(self) -> str:
         """Return whose modules computed the model; empty for this project's."""
-        return TRANSFORMERS if self.summary.model.endswith(f"-{TRANSFORMERS}") else ""
+        return model_and_framework(self.summary.model)[1]
 
 
 @dataclass(frozen=True)

@@ -7,11 +7,23 @@ from enum import StrEnum
 
 import msgspec
 
+from kernels_bench_tools.schema.build import TRANSFORMERS
 from kernels_bench_tools.schema.device import Device
 from kernels_bench_tools.schema.record import Effect, Part, Provenance
 
 MODEL_LEVEL = 4
 """Level of a whole model."""
+
+
+def model_of_framework(model: str, framework: str) -> str:
+    """Return the name that records of effects have for a model: that of another framework is a model of its own."""
+    return f"{model}-{framework}" if framework else model
+
+
+def model_and_framework(name: str) -> tuple[str, str]:
+    """Return a model and its framework, empty for this project's, from the name in records of effects."""
+    model = name.removesuffix(f"-{TRANSFORMERS}")
+    return model, TRANSFORMERS if model != name else ""
 
 
 class EffectVerdict(StrEnum):
