@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import gc
 import math
 import os
 import re
@@ -42,6 +43,13 @@ from kernels_bench_tools.text import series_slug
 # For torch in tests and in the cells that they run: threads of small operations wait for one another, and on a busy
 # machine for the cores that other tests have, which takes up to fifteen times as long.
 os.environ["OMP_NUM_THREADS"] = "1"
+
+
+def pytest_collection_finish() -> None:
+    """Take what was imported out of garbage collections: torch alone is a million objects, also in forked processes."""
+    gc.collect()
+    gc.freeze()
+
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser

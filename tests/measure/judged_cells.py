@@ -479,7 +479,6 @@ SIX_RUNS = "for _ in range(6):\n    on_smoke(right)"
 HONEST: dict[str, str] = {
     "torch_layer_norm": "on_smoke(right)",
     "compiled": "on_smoke(torch.compile(right, backend='eager', dynamic=False))",
-    "by_load": "run_benchmark('layer_norm', load=lambda: right)",
     "an_idle_pool": """
 from concurrent.futures import ThreadPoolExecutor
 

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from pathlib import Path
 
-import msgspec
 import numpy as np
 import pytest
 
@@ -22,7 +20,6 @@ from kernels_bench_tools.selfcheck.processes import (
     check_same,
     check_slowdown,
     pairs_of_processes,
-    run_child,
     thinned,
     verdict,
 )
@@ -140,14 +137,6 @@ def test_pairs_use_distinct_processes_and_all_cases() -> None:
         assert len({group[0] for group in [*one.candidate, *one.baseline]}) == 2 * PER_SIDE
     assert sorted(Counter(one.name for one in pairs).values()) == [16, 17, 17]
     assert len({str(one) for one in pairs}) > 45
-
-
-def test_a_process_times_every_repeated_case(tmp_path: Path) -> None:
-    run_child("cpu", tmp_path / "series.json", quick=True, process=1)
-    found = msgspec.json.decode((tmp_path / "series.json").read_bytes(), type=dict[str, ProcessSeries])
-
-    assert list(found) == [case.name for case in repeated_cases("cpu", quick=True)]
-    assert all(0 < len(one.samples_us) <= 30 for one in found.values())
 
 
 def test_samples_are_thinned_evenly_and_in_order() -> None:
