@@ -270,8 +270,8 @@ def judge_timed_calls(
 ) -> dict[Flag, str]:
     """Compare slices of the outputs of timed calls that were taken with the reference of exactly their inputs.
 
-    ``given`` makes a set of inputs from a seed; ``like`` has the shapes of an output that was compared. Returns ``stale_output`` if one is wrong, ``input_mutated`` if a call
-    changed inputs, with their reasons.
+    ``given`` makes a set of inputs from a seed; ``like`` has the shapes of an output that was compared. Returns
+    ``stale_output`` if one is wrong, ``input_mutated`` if a call changed inputs, with their reasons.
     """
     reasons: dict[Flag, str] = {}
     picked = sorted(batches.picked, key=lambda one: (one.which, one.changes))
