@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from kernels_bench_tools.measure import inputs as helpers
-from kernels_bench_tools.measure.operator import Inputs, Operator, Output, Workload, model_sets
+from kernels_bench_tools.measure.operator import Inputs, Operator, Output, Workload, model_sets, size_in_bytes
 from kernels_bench_tools.schema.model import Phase
 
 AXES = ("rows", "experts", "in_features", "out_features", "skewed")
@@ -41,15 +41,16 @@ def torch_grouped(x: Tensor, weight: Tensor, ends: Tensor) -> Tensor:
 def make_inputs(workload: Workload, device: str | torch.device, seed: int) -> Inputs:
     """Return random ``x`` (rows, in_features), ``weight`` (experts, out_features, in_features) and ``ends`` (experts,).
 
-    Each row belongs to a random expert: all are equally likely, or follow Zipf's law if skewed. The weights are scaled
-    so that results have a variance of 1.
+    Each row belongs to a random expert: all are equally likely, or follow Zipf's law if skewed. Where there are fewer
+    rows than experts all rows have different ones, as those of one token. The weights are scaled so that results have a
+    variance of 1.
     """
     rows, experts, columns, features = (int(workload.axes[axis]) for axis in AXES[:4])
     shapes = [(rows, columns), (experts, features, columns)]
     x, weight = helpers.random_tensors(shapes, workload.torch_dtype, device, seed)
     likely = torch.arange(1, experts + 1) ** -(SKEW if workload.axes["skewed"] else 0.0)
     generator = torch.Generator().manual_seed(seed)
-    chosen = torch.multinomial(likely, rows, replacement=True, generator=generator)
+    chosen = torch.multinomial(likely, rows, replacement=rows > experts, generator=generator)
     return x, weight.mul_(columns**-0.5), _ends(torch.bincount(chosen, minlength=experts)).to(device)
 
 
@@ -69,6 +70,12 @@ def edge_cases(workload: Workload, inputs: Inputs) -> Iterator[tuple[str, Inputs
     yield "column-major weights", (x, helpers.transposed(weight, 1), ends)
     odd = replace(workload, axes={**workload.axes, "rows": 37, "in_features": 136, "out_features": 72})
     yield "37 rows, 136 x 72", make_inputs(odd, x.device, workload.seed + 1000)
+
+
+def bytes_of_used_experts(inputs: Inputs) -> dict[int, int]:
+    """Return the bytes of the weights of all experts that have a row."""
+    _, weight, ends = inputs
+    return {1: ends.unique().count_nonzero().item() * size_in_bytes(weight[0])}
 
 
 def slices(inputs: Inputs) -> Iterator[tuple[Any, Inputs]]:
@@ -128,4 +135,5 @@ OPERATOR = Operator(
     smaller=partial(helpers.limit_axes, rows=64, in_features=256, out_features=128),
     # Which rows belong to which expert does not change either: other ends would be no ends of this many rows.
     parameters=(1, 2),
+    partly_read=bytes_of_used_experts,
 )

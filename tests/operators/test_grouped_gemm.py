@@ -9,7 +9,7 @@ import torch
 from implementations import code_of, function_of, judge, smoke_workload
 from torch import Tensor
 
-from kernels_bench_tools.measure.operator import Operator, find_operator
+from kernels_bench_tools.measure.operator import Operator, Workload, find_operator
 from kernels_bench_tools.operators.grouped_gemm import reference
 
 INTERPRETED = """
@@ -77,6 +77,14 @@ def test_bytes_and_operations_are_counted_from_the_tensors(grouped: Operator) ->
     assert counted.bytes_read == 2 * (24 * 128 + 3 * 64 * 128) + 4 * 3
     assert counted.bytes_written == 2 * 24 * 64
     assert counted.flops == 2 * 24 * 128 * 64
+
+
+def test_only_weights_of_experts_with_rows_are_counted(grouped: Operator) -> None:
+    axes = {"rows": 2, "experts": 8, "in_features": 16, "out_features": 4, "skewed": False}
+    inputs = grouped.inputs(Workload(name="w", axes=axes, dtype="float32"), "cpu", 0)
+    counted = grouped.work(inputs, reference(*inputs))
+
+    assert counted.bytes_read == 4 * (2 * 16 + 2 * 4 * 16) + 4 * 8
 
 
 def test_slices_cover_the_result(grouped: Operator, monkeypatch: pytest.MonkeyPatch) -> None:
