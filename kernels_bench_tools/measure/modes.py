@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -153,18 +154,31 @@ class _Passes:
 
     def backward(self, outputs: Any, leaves: Any, gradients: Any) -> Any:
         """Return the gradients of the leaves; the graph is kept for the next call."""
-        found = torch.autograd.grad(outputs, leaves, gradients, retain_graph=True)
+        found = _gradients(outputs, leaves, gradients, keep_graph=True)
         return found if len(found) > 1 else found[0]
 
     def both(self, *arguments: Any) -> tuple[Any, ...]:
         """Return the outputs and the gradients; builds and frees a graph."""
         outputs, leaves, gradients = self.forward(*arguments)
-        found = torch.autograd.grad(outputs, leaves, gradients)
+        found = _gradients(outputs, leaves, gradients, keep_graph=False)
         return (*(output.detach() for output in outputs), *found)
 
     def whole(self, *, both: bool) -> Callable[..., Any]:
         """Return the function of a whole call."""
         return self.both if both else lambda *given: self.backward(*self.forward(*given))
+
+
+def _gradients(outputs: Any, leaves: Any, gradients: Any, *, keep_graph: bool) -> tuple[Tensor, ...]:
+    """Return the gradients of the leaves."""
+    try:
+        return torch.autograd.grad(outputs, leaves, gradients, retain_graph=keep_graph)
+    except RuntimeError:
+        # The result of an operation without a formula for autograd looks as if it carried a gradient.
+        with suppress(RuntimeError):
+            found = torch.autograd.grad(outputs, leaves, gradients, allow_unused=True)
+            if all(one is None for one in found):
+                raise Unsupported("has no backward pass: no gradient reaches its inputs") from None
+        raise
 
 
 def _unchanged(*inputs: Any) -> Inputs:

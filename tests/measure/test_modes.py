@@ -3,6 +3,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
+import warnings
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -103,6 +104,22 @@ def test_an_implementation_without_a_backward_pass_is_unsupported(layer_norm: Op
     assert trial.status is Status.UNSUPPORTED
     assert trial.failure is not None
     assert "no backward pass" in trial.failure.msg
+
+
+@pytest.mark.parametrize("mode", ["bwd", "fwd_bwd"])
+def test_an_operation_without_a_formula_for_autograd_is_unsupported(layer_norm: Operator, mode: str) -> None:
+    library = torch.library.Library("kbt_test_modes", "FRAGMENT")
+    name = f"normalize_{mode}"
+    library.define(f"{name}(Tensor x, Tensor weight, Tensor bias) -> Tensor")
+    library.impl(name, lambda *inputs: torch.from_numpy(torch_layer_norm(*inputs).detach().numpy()), "CPU")
+    operation = getattr(torch.ops.kbt_test_modes, name)
+
+    with warnings.catch_warnings(action="ignore", category=UserWarning):
+        trial = attempt(layer_norm, operation, mode)
+
+    assert trial.status is Status.UNSUPPORTED
+    assert trial.failure is not None
+    assert "no gradient reaches its inputs" in trial.failure.msg
 
 
 def test_both_passes_return_the_outputs_and_the_gradients(layer_norm: Operator) -> None:
