@@ -30,7 +30,7 @@ from kernels_bench_tools.measure.correctness.check import (
 )
 from kernels_bench_tools.measure.correctness.compare import (
     WrongResultError,
-    compare,
+    require_correct,
     require_shapes,
     some_slices,
 )
@@ -288,7 +288,7 @@ def judge_timed_calls(
             try:
                 require_shapes(one.output, like)
                 only = some_slices(operator, inputs, least=LEAST_SLICES, share=SHARE_OF_SLICES)
-                compare(one.output, operator, inputs, only).require_correct()
+                require_correct(one.output, operator, inputs, only)
             except WrongResultError as wrong:
                 reasons.setdefault(
                     Flag.STALE_OUTPUT,

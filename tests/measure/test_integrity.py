@@ -344,8 +344,8 @@ class TestTimers:
             (torch, "allclose"),
             (torch, "equal"),
             (torch.Tensor, "double"),  # inherited: a new attribute hides it
-            (torch.profiler, "profile"),
-            (torch.profiler.profile, "events"),
+            (torch.autograd.profiler, "profile"),
+            (torch.autograd.profiler.profile, "__exit__"),
             (compare_module, "compare"),
             (compare_module.OutputComparison, "require_correct"),
         ],

@@ -16,7 +16,6 @@ from typing import Any, NamedTuple
 
 import torch
 import torch.autograd.profiler
-import torch.profiler
 from torch import Tensor
 
 _KINDS = (FunctionType, BuiltinFunctionType, type, staticmethod, classmethod, property, type(cache(int)))
@@ -76,8 +75,6 @@ def _owners() -> Iterator[tuple[str, Any, tuple[str, ...]]]:
     yield "torch.cuda", torch.cuda, ("Event", "Stream", "_sleep", "current_stream", "synchronize")
     yield "torch.cuda.Event", torch.cuda.Event, ()
     yield "torch.cuda.Stream", torch.cuda.Stream, ()
-    yield "torch.profiler", torch.profiler, ("profile", "record_function", "ProfilerActivity")
-    yield "torch.profiler.profile", torch.profiler.profile, ()
     yield "torch.autograd.profiler", torch.autograd.profiler, ("profile", "record_function")
     yield "torch.autograd.profiler.profile", torch.autograd.profiler.profile, ()
     for name, module in sorted(sys.modules.items()):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import warnings
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -16,16 +15,15 @@ from typing import Any, TypeVar
 
 import torch
 from torch.autograd import DeviceType
-from torch.profiler import ProfilerActivity, profile, record_function
+
+# torch.profiler's own `profile` imports torch._inductor at its first start, which takes a second in each process.
+from torch.autograd.profiler import profile, record_function
 
 from kernels_bench_tools.measure.timing.sampling import Call
 from kernels_bench_tools.schema.record import Kernel
 
 T = TypeVar("T")
 _synchronize = torch.cuda.synchronize  # bound before an implementation can replace it
-warnings.filterwarnings(
-    "ignore", message="Warning: Profiler clears events"
-)  # each session's events are read at once
 
 MARKER = "spin_kernel"
 """Part of the name of the kernel that ``torch.cuda._sleep`` launches."""
@@ -76,11 +74,11 @@ def record_activities(batch: Callable[[], None]) -> list[Activity]:
     """Run ``batch`` in one profiler session and return the device's activities, by start time."""
     os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # otherwise each session prints two lines
     _synchronize()  # excludes earlier work
-    with profile(activities=[ProfilerActivity.CUDA]) as session:
+    with profile(use_cpu=False, use_device="cuda", use_kineto=True) as session:
         batch()
         _synchronize()
     # Raw events: torch's FunctionEvents, which acc_events=True builds at once, take 50 us each.
-    events = session.profiler.kineto_results.events()
+    events = _events(session)
     activities = [
         Activity(event.name(), event.start_ns(), event.duration_ns())
         for event in events
@@ -98,11 +96,11 @@ def device_ms_by_range(call: Callable[[], object]) -> dict[str, float]:
     """Return the device's milliseconds of a call by the :func:`named_range` that launched the work; others under ""."""
     os.environ.setdefault("KINETO_LOG_LEVEL", "99")
     _synchronize()
-    with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) as session:
+    with profile(use_device="cuda", use_kineto=True) as session:
         call()
         _synchronize()
     work, launches, ranges = [], {}, []
-    for event in session.profiler.kineto_results.events():
+    for event in _events(session):
         if event.device_type() == DeviceType.CUDA:
             if _is_work(event) and not event.name().startswith(_RANGE):
                 work.append(event)
@@ -128,6 +126,11 @@ def retry(call: Callable[[], T], attempts: int = 2) -> T:
         except MarkersMissingError:
             continue
     return call()
+
+
+def _events(session: profile) -> Sequence[Any]:
+    assert session.kineto_results is not None
+    return session.kineto_results.events()
 
 
 def _is_work(event: Any) -> bool:
