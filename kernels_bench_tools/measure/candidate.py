@@ -144,7 +144,7 @@ class Candidate(TimedCalls):
 
     def finish(self) -> dict[Flag, str]:
         """Look for replaced functions and background work after the timed calls; return flags with their reasons."""
-        self._guard.finish()
+        self._guard.finish(sorted(vars(self).keys() & {*dir(Candidate)}))
         return dict(self._guard.reasons)
 
     def peak_bytes(self) -> int | None:

@@ -1,7 +1,8 @@
 """Inputs that change between timed calls, so that no result of an earlier call is right for a later one.
 
-A change exchanges two parts of each activation. It follows from a number: who makes the same inputs and applies the
-same changes knows the inputs of every call. Parameters (weights, tables) stay as they are, as in a model.
+A change exchanges two parts of each activation; on a CPU elements all over it, so that nearly all of a call's work
+has to be done again. It follows from a number: who makes the same inputs and applies the same changes knows the inputs
+of every call. Parameters (weights, tables) stay as they are, as in a model.
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ from kernels_bench_tools.measure.operator import Inputs
 COPIES_PER_CHANGE, COPIES_PER_TURN = 3, 2
 """Copies on the device for each tensor that changes."""
 _MOST_ELEMENTS = 4096
+_MOST_SPREAD = 1024
+"""Elements of each part on a CPU, where each is in another line of the cache."""
 
 
 def new_change() -> int:
@@ -35,12 +38,15 @@ def change(inputs: Inputs, positions: Sequence[int], number: int) -> None:
     for position in positions if number else ():
         memory = _memory(inputs[position])
         half = len(memory) // 2
-        count = min(_MOST_ELEMENTS, (half + 3) // 4)
+        # On a GPU only what is contiguous is exchanged by plain copies, which the timer knows to be ours.
+        count = min(_MOST_ELEMENTS if memory.is_cuda else _MOST_SPREAD, (half + 3) // 4)
         if not count:
             continue
-        first = random.randrange(half - count + 1)
-        second = random.randrange(half, len(memory) - count + 1)
-        left, right = memory[first : first + count], memory[second : second + count]
+        step = 1 if memory.is_cuda else half // count
+        reach = 1 + (count - 1) * step
+        first = random.randrange(half - reach + 1)
+        second = random.randrange(half, len(memory) - reach + 1)
+        left, right = memory[first : first + reach : step], memory[second : second + reach : step]
         kept = left.clone()
         left.copy_(right)
         right.copy_(kept)

@@ -14,7 +14,6 @@ import traceback
 from contextlib import ExitStack, suppress
 from dataclasses import replace
 from multiprocessing.connection import Connection, wait
-from pathlib import Path
 from typing import Any, BinaryIO
 
 import msgspec
@@ -34,6 +33,7 @@ from kernels_bench_tools.measure.trial import failed_trial
 from kernels_bench_tools.schema.build import Ended, Job, Written
 from kernels_bench_tools.schema.record import Environment
 from kernels_bench_tools.schema.record_io import encode_record
+from kernels_bench_tools.text import is_file_name
 
 
 class _Judge:
@@ -131,7 +131,7 @@ def _held_to(task: Task, job: Job) -> Operator:
         )
     if task.device.partition(":")[0] != job.device.partition(":")[0]:
         raise KbtError(where, f"measures on {task.device!r}, and this build measures on {job.device!r}", "")
-    if Path(task.file).name != task.file or not task.file.endswith(".jsonl"):
+    if not is_file_name(task.file) or not task.file.endswith(".jsonl"):
         raise KbtError(
             where, f"writes to {task.file!r}", "The name of a .jsonl file in the working directory"
         )

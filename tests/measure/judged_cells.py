@@ -99,6 +99,23 @@ def fast(clock):
     return lambda: start + (clock() - start) // 50
 """
 
+LATER = """
+waiting = []
+
+def compute():
+    while waiting:
+        output, inputs = waiting.pop()
+        output.copy_(right(*inputs))
+
+def later(*inputs):
+    if sys._getframe(1).f_code.co_name != "_by_clock":
+        return right(*inputs)
+    output = torch.empty_like(inputs[0])
+    waiting.append((output, inputs))
+    begin()
+    return output
+"""
+
 CONVERSATION = """
 from multiprocessing.connection import Client
 from kernels_bench_tools.schema.build import CellContext
@@ -322,6 +339,53 @@ run_benchmark("layer_norm", load=load)
         "object.__setattr__(OPERATOR, 'edge_cases', lambda *_: iter(()))\n"
         "Operator.tolerance_of = lambda *_: Tolerance(1e9, 1e9)"
     ),
+    "method_of_an_object": """
+def function(x, weight, bias):
+    found = sys._getframe(1).f_locals.get("self")
+    if sys._getframe(1).f_code.co_name == "_by_clock" and "_by_clock" not in vars(found):
+        ordinary = found._by_clock
+        found._by_clock = lambda change, number: ordinary(change, number) / 50
+    return right(x, weight, bias)
+
+on_smoke(function)
+""",
+    "computed_after_the_call": LATER
+    + """
+def profile(frame, event, _):
+    if event == "call" and frame.f_code.co_name == "_copied":
+        compute()
+
+def begin():
+    sys.setprofile(profile)
+
+on_smoke(later)
+""",
+    "computed_by_the_garbage_collector": LATER
+    + """
+gc.callbacks.append(lambda *_: compute())
+gc.set_threshold(1)
+
+def begin():
+    pass
+
+on_smoke(later)
+""",
+    "computed_by_a_mode": LATER
+    + """
+from torch.overrides import TorchFunctionMode
+
+class Mode(TorchFunctionMode):
+    def __torch_function__(self, function, types, args=(), kwargs=None):
+        compute()
+        return function(*args, **(kwargs or {}))
+
+def begin(entered=[]):
+    if not entered:
+        entered.append(Mode())
+        entered[0].__enter__()
+
+on_smoke(later)
+""",
     "inputs_without_changes": replaced(
         "from kernels_bench_tools.measure.changing_inputs import InputSets\n"
         "InputSets.following = lambda self, number: self.first\n"
@@ -515,6 +579,8 @@ on_smoke(triton_layer_norm)
 }
 """Each keeps the status ok."""
 
+NO_NAME = 'on_smoke(right, output="a\\0.jsonl")'
+
 CRASH = """
 def function(x, weight, bias):
     if x.shape == (1, 256, 1024):
@@ -538,6 +604,8 @@ ONE_OF_EACH_KIND = {
         "timed_by_stack",
         "reference_in_load",
         "clock_of_harness",
+        "method_of_an_object",
+        "computed_after_the_call",
     ),
     *(
         "call_replaced",

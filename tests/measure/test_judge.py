@@ -35,11 +35,13 @@ _SPEC.loader.exec_module(cells)
 ATTACKS = [name for name in cells.ATTACKS if name in cells.ONE_OF_EACH_KIND or os.environ.get(ALL)]
 
 
-def write_cell(project: Path, name: str, code: str, *, timeout: int = 100) -> None:
+def write_cell(
+    project: Path, name: str, code: str, *, timeout: int = 100, outputs: str = "layer_norm.jsonl"
+) -> None:
     device = json.dumps(msgspec.to_builtins(current_device()))
     head = cells.HEAD.replace("DEVICE", repr(device)).replace("IMPLEMENTATION", name)
     front = f"title: {name}\nbaseline: {str(name == 'torch_layer_norm').lower()}"
-    fence = f"```python id=benchmark outputs=layer_norm.jsonl timeout={timeout}"
+    fence = f"```python id=benchmark outputs={outputs} timeout={timeout}"
     path = project / "layer_norm" / "impls" / f"{name}.md"
     path.write_text(f"---\n{front}\n---\n\n{fence}\n{head}\n{code}\n```\n", encoding="utf-8")
 
@@ -57,6 +59,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
         for name in [*ATTACKS, *cells.HONEST]:
             write_cell(project, name, (cells.ATTACKS | cells.HONEST)[name])
         write_cell(project, "six_runs", cells.SIX_RUNS)
+        write_cell(project, "no_name", cells.NO_NAME, outputs="*.jsonl")
         write_cell(project, "crash", cells.CRASH)
         write_cell(project, "endless", cells.ENDLESS, timeout=20)
         options = ("--env", "current", "--workloads", "smoke")
@@ -116,6 +119,13 @@ def test_a_crash_costs_one_workload(built: Path) -> None:
     }
     assert found["256"].err is not None
     assert "SIGSEGV" in found["256"].err.msg
+
+
+def test_a_file_with_a_name_that_no_file_can_have_costs_its_own_cell(summary: Summary) -> None:
+    found = rows(summary, "no_name")
+
+    assert {row.status for row in found} == {Status.ERROR}
+    assert all("writes to 'a\\x00.jsonl'" in row.reason for row in found)
 
 
 def test_a_timeout_says_so_and_keeps_the_workloads_before(built: Path) -> None:

@@ -103,6 +103,19 @@ def test_the_inputs_of_a_timed_call_follow_from_its_changes() -> None:
     assert not torch.equal(sets[0][0], again[0][0])
 
 
+def test_a_change_reaches_every_row() -> None:
+    for shape in ((128, 1024), (1024, 16), (7, 5)):
+        before = torch.arange(shape[0] * shape[1]).reshape(shape)
+        after = before.clone()
+
+        change((after,), (0,), 1)
+
+        changed = (before != after).any(-1)
+        assert changed.all() or changed.sum() > 2
+        change((after,), (0,), 1)
+        assert torch.equal(before, after)
+
+
 def test_outputs_are_taken_at_random() -> None:
     sets = [(torch.tensor(number),) for number in range(50)]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -41,6 +41,7 @@ OBSERVED_CALLS = 5
 REPEATS = 3
 """Calls with the same inputs before the first refill: unwritten memory is not correct three times."""
 MIN_REFILLS, MAX_REFILLS = 2, 4
+_MODE_LEFT = "a mode that it left active intercepts torch's functions"
 _SLICES = 3
 """Slices of a large output that are compared after a refill."""
 
@@ -91,8 +92,11 @@ class Guard:
         self._check_timers()
         return list(self.reasons)
 
-    def finish(self) -> list[Flag]:
-        """Check threads, processes and timers again, after timing; return ``thread_injection``, ``timer_tamper``."""
+    def finish(self, shadowed: Collection[str] = ()) -> list[Flag]:
+        """Check threads, processes and timers again, after timing; return ``thread_injection``, ``lazy_output``, ``timer_tamper``.
+
+        ``shadowed`` are methods of the harness that an object of it has replaced.
+        """
         before = set(self.reasons)
         now = take_snapshot()
         # Compiling again for the timed calls may start idle pool threads.
@@ -100,7 +104,9 @@ class Guard:
         started = started_between(self._inspected, ThreadSnapshot(working, now.children))
         if started:
             self._add(Flag.THREAD_INJECTION, f"timed calls started {started}, which outlived them")
-        self._check_timers()
+        if active_modes() > self._modes:
+            self._add(Flag.LAZY_OUTPUT, _MODE_LEFT)
+        self._check_timers(shadowed)
         return [flag for flag in self.reasons if flag not in before]
 
     def _add(self, flag: Flag, reason: str) -> None:
@@ -110,7 +116,7 @@ class Guard:
         device = inputs[0].device
         reason = next(filter(None, (lazy_reason(value, device) for value in tensors_of(output))), "")
         if not reason and active_modes() > self._modes:
-            reason = "a mode that it left active intercepts torch's functions"
+            reason = _MODE_LEFT
         if reason:
             self._add(Flag.LAZY_OUTPUT, reason)
         return not reason
@@ -165,8 +171,8 @@ class Guard:
         elif correct and not shared and any(addresses & earlier for earlier, _ in inspection.seen):
             self._add(Flag.ALIASED_OUTPUT, "its output shares memory with an earlier one still in use")
 
-    def _check_timers(self) -> None:
-        replaced = self._bindings.replaced()
+    def _check_timers(self, shadowed: Collection[str] = ()) -> None:
+        replaced = [*shadowed, *self._bindings.replaced()]
         if replaced:
             self._add(Flag.TIMER_TAMPER, f"replaced: {', '.join(replaced[:3])}")
 

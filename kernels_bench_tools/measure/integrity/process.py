@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 import threading
@@ -54,6 +55,7 @@ class Bindings:
     def __init__(self) -> None:
         self._owners = list(_owners())
         self._bound = dict(_bindings(self._owners))
+        self._hooks = _hooks()
 
     def replaced(self) -> list[str]:
         """Return the names that have another value or other code now."""
@@ -63,7 +65,18 @@ class Bindings:
             for name, bound in self._bound.items()
             if name not in now or bound.value is not now[name].value or bound.code is not now[name].code
         }
-        return sorted(names | {name for name in now.keys() - self._bound.keys() if now[name].of_class})
+        names |= {name for name in now.keys() - self._bound.keys() if now[name].of_class}
+        return sorted(names) + [name for name, hook in _hooks() if (name, hook) not in self._hooks]
+
+
+def _hooks() -> list[tuple[str, Any]]:
+    """Return what Python calls between the calls of a thread: it could do the work of a call after its time was taken.
+
+    Callbacks of packages, such as JAX's, are not among those of the garbage collector.
+    """
+    callbacks = (one for one in gc.callbacks if getattr(one, "__module__", "") == "__main__")
+    found = [("sys.setprofile", sys.getprofile()), ("sys.settrace", sys.gettrace())]
+    return found + [("gc.callbacks", one) for one in callbacks]
 
 
 def _owners() -> Iterator[tuple[str, Any, tuple[str, ...]]]:
