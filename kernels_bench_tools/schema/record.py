@@ -530,7 +530,7 @@ class Record(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     kernels: list[Kernel] = msgspec.field(default_factory=list)
     process: Count = 0
     """Number of the process, from 0, among those that measured the same workload."""
-    earlier_runs: int = 0
+    earlier_runs: Count = 0
     """Number of earlier runs of this workload that this one replaced."""
     quantities: Quantities | None = None
     first_call: FirstCall | None = None

@@ -22,6 +22,7 @@ from kernels_bench_tools.file_io import write_atomically
 from kernels_bench_tools.schema.build import RESULTS, operator_of
 from kernels_bench_tools.schema.device import Device, cpu_device
 from kernels_bench_tools.schema.record import (
+    REJECTING,
     SCHEMA,
     Environment,
     Latency,
@@ -54,6 +55,7 @@ _MIN_SAMPLES, _MAX_SAMPLES = 8, 20
 """Samples of a committed record: one fewer for each kernel that a call launches."""
 _LEAST_MS = 1e-9
 """Shorter times of an effect are no times: their ratios could not be computed with."""
+_LEAST_DIFFERENT = 3
 _RECORDS = "records"
 EFFECTS = "effects"
 """Folder of a project with the records of ``kbt effect``."""
@@ -180,6 +182,7 @@ def read_records(
     for number, record in records.items():
         if (origin := first.setdefault(record.run, record)) is not record:
             records[number] = _with_shared(record, origin)
+    problems |= _remove_copies(records)
     if owner is not None:
         problems |= _hold(records, owner)
     for named, (number, what) in enumerate(sorted(problems.items())):
@@ -256,6 +259,21 @@ def _hold(records: dict[int, Record], owner: Owner) -> dict[int, str]:
             record = records[number] = replace(record, device=known)
         if difference := owner.difference(record):
             problems[number] = difference
+            del records[number]
+    return problems
+
+
+def _remove_copies(records: dict[int, Record]) -> dict[int, str]:
+    """Remove the records with the samples of another process, which would narrow the interval; return the reasons by line."""
+    first: dict[tuple[str, tuple[float, ...]], tuple[int, Record]] = {}
+    problems = {}
+    for number, record in list(records.items()):
+        times = tuple(record.lat_ms.raw_times) if record.lat_ms and record.effect is None else ()
+        if len({*times}) < _LEAST_DIFFERENT:  # a short kernel may take the same few ticks again
+            continue
+        line, other = first.setdefault((record.workload, times), (number, record))
+        if other.process != record.process:
+            problems[number] = f"has the samples of line {line}, which is of another process"
             del records[number]
     return problems
 
@@ -420,6 +438,8 @@ def _decode(line: bytes) -> Record:
             parts != [""] or field == "impl"
         ):
             raise ValueError(f"{field} is not a name: {ascii('/'.join(map(str, parts)))[:200]}")
+    if record.schema:
+        _require_consistent(record)
     if record.outcome is Status.OK and record.lat_ms is not None and record.lat_ms.p50 <= 0:
         raise ValueError("it is correct, and lat_ms.p50 is 0")
     if record.effect is not None:
@@ -429,6 +449,30 @@ def _decode(line: bytes) -> Record:
         if min(base.p50, record.lat_ms.p50 if record.lat_ms else base.p50) < _LEAST_MS:
             raise ValueError("it has an effect, and a p50 is 0")
     return record
+
+
+def _require_consistent(record: Record) -> None:
+    """Raise a ``ValueError`` for what no measurement leaves, such as a median that was edited alone."""
+    flags = [flag.value for flag in record.flags if flag in REJECTING]
+    if record.outcome is Status.OK and (flags or record.err):
+        raise ValueError(
+            f"status 'ok' and {f'the flag {flags[0]!r}' if flags else 'err'} contradict each other"
+        )
+    times = record.lat_ms
+    if times is None:
+        return
+    tick = times.tick_ms or 0.0  # the median interpolates between ticks
+    complete = len(times.raw_times) == times.reps  # few of them may all be on one side of the median
+    samples = (min(times.raw_times), max(times.raw_times)) if complete else (None, None)
+    for name, (low, high) in (
+        ("from p10 to p90", (times.p10, times.p90)),
+        ("from ci_low to ci_high", (times.ci_low, times.ci_high)),
+        ("among raw_times", samples),
+    ):
+        if low is not None and high is not None and not low - tick <= times.p50 <= high + tick:
+            raise ValueError(f"lat_ms.p50 is not {name}")
+    if len(times.raw_times) > times.reps:
+        raise ValueError("lat_ms has more raw_times than reps")
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -66,23 +66,28 @@ def assess(
     return RooflineResult(regime, roofline, above)
 
 
-def implausible(record: Record, work: Work | None, peaks: Mapping[str, float]) -> str:
+def implausible(
+    record: Record,
+    work: Work | None,
+    dtype: str,
+    peaks: Mapping[str, float],
+    *,
+    null_ms: float,
+    cache_bytes: int,
+) -> str:
     """Return why the time of a record is impossible; empty if it is possible.
 
-    ``work`` and ``peaks`` are those that the records of the same workload and device agree on.
+    The others are what the records of the same workload and device agree on, 0 if none names it.
     """
     if record.lat_ms is None or work is None:
         return ""
     ms, on_cpu = record.lat_ms.p50, device_of(record).kind == "cpu"
-    null_ms = next(iter(record.sentinels.get("null", ())), 0.0)
     margin = CPU_MARGIN if on_cpu else TRAFFIC_MARGIN
-    dtype = str(record.wl.get("dtype", ""))
     bound = record.roofline
     if bound is not None and bound.fraction > CACHE_FACTOR:
         return f"its rate is {bound.fraction:.3g} times the measured peak ({bound.ceiling})"
     # Without the size of the cache, all bytes may have been in it.
-    cache_bytes = record.env.l2_bytes or work.bytes_moved
-    return _impossible(work, ms, dtype, peaks, null_ms, cache_bytes, margin)
+    return _impossible(work, ms, dtype, peaks, null_ms, cache_bytes or work.bytes_moved, margin)
 
 
 def _regime(

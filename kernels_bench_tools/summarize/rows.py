@@ -96,8 +96,11 @@ def group_records(sources: Sequence[Source]) -> list[ViewRecords]:
     workload puts it into every view of the groups that it has records of anywhere.
     """
     kept, devices = _kept(sources)
+    declared = [source.records for source in sources if source.front and source.front.baseline]
+    baselines = {record.impl for records in declared for record in records}
     for slug in devices:
-        _reject_implausible([records for (device, _), records in kept.items() if device == slug])
+        here = {name: records for (device, name), records in kept.items() if device == slug}
+        _reject_implausible(list(here.values()), [here[name] for name in here.keys() & baselines])
     groups = _groups(kept)
     order = group_order(groups.values())
     found = []
@@ -138,38 +141,56 @@ def _of_one_origin(records: list[Record]) -> list[Record]:
     return [record for record in records if id(record) not in other]
 
 
-def _reject_implausible(implementations: Sequence[list[Record]]) -> None:
+def _reject_implausible(implementations: list[list[Record]], baselines: list[list[Record]]) -> None:
     """Give correct records of a device whose time is impossible the status that says so.
 
-    A process's own peaks and work count only as far as those of the other implementations agree with them.
+    What a process recorded of the device and of the work counts only as far as those of the other implementations agree
+    with it. The baseline counts twice, so that it is right where there is only one other.
     """
-    own = [
-        {record.run: record.ceilings for record in records if record.ceilings} for records in implementations
-    ]
     medians: dict[str, list[float]] = defaultdict(list)
-    works: dict[str, Counter[Work]] = defaultdict(Counter)
-    for records, processes in zip(implementations, own, strict=True):
-        for name in {name for peaks in processes.values() for name in peaks}:
-            medians[name].append(median(peaks[name] for peaks in processes.values() if name in peaks))
-        for workload, work in {(record.workload, record.work) for record in records if record.work}:
-            works[workload][work] += 1
+    works: dict[str, Counter[tuple[Work, str]]] = defaultdict(Counter)
+    caches: list[int] = []
+    nulls: list[float] = []
+    for records in implementations + baselines:
+        for name, value in _peaks_of(records).items():
+            medians[name].append(value)
+        claims = {(it.workload, (it.work, str(it.wl.get("dtype", "")))) for it in records if it.work}
+        for workload, claim in claims:
+            works[workload][claim] += 1
+        caches += [max(sizes)] if (sizes := [it.env.l2_bytes for it in records if it.env.l2_bytes]) else []
+        empty = [it.sentinels["null"][0] for it in records if it.sentinels.get("null")]
+        nulls += [median(empty)] if empty else []
     common = {name: median_low(values) for name, values in medians.items()}
-    work_of = {
-        workload: max(found, key=lambda work: (found[work], work.bytes_moved, work.flops))
+    agreed = {
+        workload: max(found, key=lambda it: (found[it], it[0].bytes_moved, it[0].flops))
         for workload, found in works.items()
     }
-    for records, processes in zip(implementations, own, strict=True):
+    null_ms, cache_bytes = (median_low(found) if found else 0 for found in (nulls, caches))
+    unknown: tuple[Work | None, str] = (None, "")
+    for records in implementations:
+        measured = {record.run: record.ceilings for record in records if record.ceilings}
         for number, record in enumerate(records):
             if record.outcome is not Status.OK:
                 continue
             margin = CPU_MARGIN if device_of(record).kind == "cpu" else TRAFFIC_MARGIN
-            measured = processes.get(record.run, {})
-            peaks = common | {name: min(value, margin * common[name]) for name, value in measured.items()}
-            if why := implausible(record, work_of.get(record.workload), peaks):
+            own = measured.get(record.run, {})
+            peaks = common | {name: min(value, margin * common[name]) for name, value in own.items()}
+            work, dtype = agreed.get(record.workload, unknown)
+            why = implausible(record, work, dtype, peaks, null_ms=null_ms, cache_bytes=int(cache_bytes))
+            if why:
                 failure = Failure(type="ExceedsPhysics", msg=why)
                 records[number] = msgspec.structs.replace(
                     record, status=Status.EXCEEDS_PHYSICS, ok=False, err=failure
                 )
+
+
+def _peaks_of(records: Iterable[Record]) -> dict[str, float]:
+    """Return the median of each peak over the processes of an implementation."""
+    values: dict[str, dict[str, float]] = defaultdict(dict)
+    for record in records:
+        for name, value in record.ceilings.items():
+            values[name][record.run] = value
+    return {name: median(of_run.values()) for name, of_run in values.items()}
 
 
 def _groups(kept: Mapping[tuple[str, str], Sequence[Record]]) -> dict[str, list[str]]:

@@ -112,7 +112,7 @@ def test_a_recorded_effect_has_few_samples_of_each_side(file: Path, tmp_path: Pa
     times = [1.0 + number / 1e4 for number in range(500)]
     assert GOOD.effect
     assert GOOD.lat_ms
-    many = replace(GOOD.lat_ms, raw_times=times)
+    many = replace(GOOD.lat_ms, raw_times=times, reps=len(times))
     keep_records(
         find_project(tmp_path),
         {file: [replace(with_effect(baseline=many, again=many), lat_ms=many)]},
