@@ -21,19 +21,36 @@ def summarize(operator: str, title: str, sources: Sequence[Source]) -> Summary:
     """Return the summary of an operator's records; without any, it has no devices."""
     known = implementations(sources)
     devices = groupby(group_records(sources), key=lambda found: found.device.slug)
-    return Summary(
-        operator=operator,
-        title=title,
-        devices=[view for _, found in devices for view in _device_views(list(found), known)],
-    )
+    views = [view for _, found in devices for view in _device_views(list(found), known)]
+    _make_slugs_unique(views)
+    return Summary(operator=operator, title=title, devices=views)
+
+
+def _make_slugs_unique(views: Sequence[DeviceSummary]) -> None:
+    """Number the slugs of rows that have the same one: ids of implementations may differ in punctuation only."""
+    taken: set[str] = set()
+    for row in (row for view in views for row in sorted(view.rows, key=lambda row: row.implementation)):
+        slug, again = row.slug, 2
+        while row.slug in taken:
+            row.slug, again = f"{slug}-{again}", again + 1
+        taken.add(row.slug)
 
 
 def _device_views(found: Sequence[ViewRecords], known: Mapping[str, FrontMatter]) -> list[DeviceSummary]:
     """Return the views of one device. They share its measured peaks, which a process records in one of them."""
     peaks = _peaks(found)
+    judged = any(
+        record.outcome.ran and record.judged is not Judged.NOT
+        for one in found
+        for records in one.processes.values()
+        for record in records
+    )
     views = [list(group) for _, group in groupby(found, key=lambda it: it.view)]
     named = titles_and_keys([group[0].view for group in views])
-    return [_view(group, known, peaks, *names) for group, names in zip(views, named, strict=True)]
+    made = [_view(group, known, peaks, *names) for group, names in zip(views, named, strict=True)]
+    for view in made:
+        view.rows = ranked(view.rows, view.baseline, some_judged=judged)
+    return made
 
 
 def _view(
@@ -54,7 +71,7 @@ def _view(
         baseline=name,
         workloads=workloads,
         ceilings=peaks,
-        rows=ranked(rows, name),
+        rows=rows,
     )
     view.metrics = metric_infos(view)
     return view
@@ -86,7 +103,7 @@ def _baseline(found: Sequence[ViewRecords], known: Mapping[str, FrontMatter]) ->
     return None
 
 
-def ranked(rows: Sequence[Row], baseline: str) -> list[Row]:
+def ranked(rows: Sequence[Row], baseline: str, *, some_judged: bool) -> list[Row]:
     """Return the rows in the order of a table, with ranks. No other function decides who is ranked.
 
     A row is ranked if it passed every workload that the baseline passed, by its speed-up; without a baseline, if it
@@ -95,7 +112,6 @@ def ranked(rows: Sequence[Row], baseline: str) -> list[Row]:
     """
     required_of = [row for row in rows if row.implementation == baseline] if baseline else rows
     needed = {point.workload for row in required_of for point in row.points if point.status is Status.OK}
-    some_judged = any(row.judged is not Judged.NOT for row in rows if _ran(row))
     able = [
         row
         for row in rows

@@ -7,7 +7,6 @@ import html5lib
 import matplotlib as mpl
 import pytest
 
-from kernels_bench_tools.errors import RecordError
 from kernels_bench_tools.schema.record import Status
 from kernels_bench_tools.summarize.chart.figure import chart_svg
 from kernels_bench_tools.summarize.rows import Source
@@ -205,11 +204,18 @@ def test_every_reference_has_its_id(summary):
     assert "<metadata" not in drawn
 
 
-def test_two_series_with_one_slug_are_refused(source):
-    summary = summarize("x", "X", [source("my_kernel", [0.1]), source("my-kernel", [0.2])])
+def test_names_that_differ_in_punctuation_only_have_series_of_their_own(source):
+    names = ["my-kernel", "my_kernel", "漢", "字"]
 
-    with pytest.raises(RecordError, match="my-kernel--nvidia-h200: is the id of two series"):
-        latency_svg(summary)
+    summary = summarize("x", "X", [source(name, [0.1]) for name in names])
+
+    assert [row.slug for row in sorted(summary.devices[0].rows, key=lambda row: row.implementation)] == [
+        "my-kernel--nvidia-h200",
+        "my-kernel--nvidia-h200-2",
+        "unnamed--nvidia-h200",
+        "unnamed--nvidia-h200-2",
+    ]
+    assert "series--my-kernel--nvidia-h200-2" in latency_svg(summary).decode()
 
 
 def test_hostile_names_stay_text(source):

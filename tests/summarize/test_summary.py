@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from kernels_bench_tools.schema.device import Device
-from kernels_bench_tools.schema.record import Environment, Flag, HubKernel, Status, Work, device_of
+from kernels_bench_tools.schema.record import Environment, Flag, HubKernel, Judged, Status, Work, device_of
 from kernels_bench_tools.schema.record_io import read_records
 from kernels_bench_tools.schema.summary import Verdict
 from kernels_bench_tools.summarize.rows import NO_RECORD, Source
@@ -122,6 +122,73 @@ def test_a_time_above_the_measured_peak_is_shown_without_a_rank(source, claims):
     assert (rows["forged"].rank, rows["forged"].status) == (None, Status.EXCEEDS_PHYSICS)
     assert rows["forged"].points[0].p50_ms == 0.0025
     assert "whose measured peak is" in rows["forged"].reason
+
+
+@pytest.mark.parametrize(
+    "claims",
+    [
+        {"ceilings": {"read": 4.0, "copy": 4.0}},
+        {"work": Work(bytes_read=2**40, bytes_written=2**40, flops=0)},
+        {"sentinels": {"null": [1e6, 1e6]}},
+        {"env": Environment(l2_bytes=1)},
+    ],
+    ids=["lower peaks", "more work", "a slow empty kernel", "no cache"],
+)
+def test_what_one_record_claims_costs_no_other_row(source, claims):
+    fields = {"env": L2, "sentinels": {"null": [0.001, 0.001]}, **PEAKS}
+    baseline = source("torch", [0.25], front={"baseline": True}, **fields)
+    forged = source("forged", [0.2], **fields | claims)
+
+    rows = rows_of(summarize("op", "Op", [forged, baseline]))
+
+    assert (rows["torch"].status, rows["torch"].rank) == (Status.OK, 1)
+
+
+@pytest.mark.parametrize(
+    "claims",
+    [
+        {"env": Environment(l2_bytes=2**50)},
+        {"env": Environment()},
+        {"work": Work(bytes_read=0, bytes_written=0, flops=0)},
+    ],
+    ids=["a large cache", "no size of the cache", "less work"],
+)
+def test_a_record_beside_the_baseline_alone_is_held_to_the_baselines_claims(source, claims):
+    baseline = source("torch", [0.25], front={"baseline": True}, env=L2, **PEAKS)
+    forged = source("forged", [0.1], **{"env": L2, **PEAKS} | claims)
+
+    rows = rows_of(summarize("op", "Op", [baseline, forged]))
+
+    assert (rows["forged"].rank, rows["forged"].status) == (None, Status.EXCEEDS_PHYSICS)
+
+
+def test_a_time_below_an_empty_kernels_has_no_rank_whatever_its_record_says_of_that(source):
+    tiny = {"work": Work(bytes_read=2**10, bytes_written=2**10, flops=0), "env": L2, **PEAKS}
+    honest = [source(name, [0.002], sentinels={"null": [0.001]}, **tiny) for name in ("honest", "other")]
+    forged = source("forged", [0.0001], **tiny)
+
+    assert rows_of(summarize("op", "Op", [*honest, forged]))["forged"].status is Status.EXCEEDS_PHYSICS
+
+
+def test_the_type_of_one_record_does_not_raise_its_roofline(source):
+    product = {"work": Work(bytes_read=2**20, bytes_written=0, flops=10**12), "env": L2}
+    peaks = {"ceilings": {"read": 4400.0, "matmul_bfloat16": 700.0}}
+    honest = [source(name, [2.0], **product, **peaks) for name in ("honest", "other")]
+    forged = source("forged", [0.5], **product, **peaks)
+    forged.records[0].wl = forged.records[0].wl | {"dtype": "none"}
+
+    assert rows_of(summarize("op", "Op", [*honest, forged]))["forged"].status is Status.EXCEEDS_PHYSICS
+
+
+def test_a_self_reported_row_has_no_rank_in_a_view_of_its_own(source):
+    own = source("forged", [0.001], judged=Judged.NOT)
+    own.records[0].wl = own.records[0].wl | {"name": "mine", "set": "mine"}
+
+    summary = summarize("op", "Op", [source("honest", [0.25]), own])
+
+    assert [row.rank for view in summary.devices for row in view.rows if row.implementation == "forged"] == [
+        None
+    ]
 
 
 def test_every_row_has_a_point_for_every_workload_of_its_device(field):

@@ -32,7 +32,6 @@ from kernels_bench_tools.summarize.chart.svg import (
     Series,
     figure_svg,
     panel_group,
-    refuse_same_slugs,
 )
 from kernels_bench_tools.summarize.metrics import LATENCY, Metric, chart_title, view_metrics
 from kernels_bench_tools.text import slugify, times, times_interval
@@ -65,9 +64,6 @@ def chart_svg(summary: Summary, chart: str, pages: Mapping[str, str] | None = No
     the interval, the group ``data-metric`` and ``data-unit``. Failed workloads of an implementation that passed others
     are crosses on the x-axis, with ``data-status`` and ``data-reason``. Lines and labels link to the implementation's
     page in ``pages``, if it has one there; without ``pages`` to ``../impls/<implementation>.html``.
-
-    Raises:
-        RecordError: Two implementations of a device have the same slug.
     """
     name = slugify(f"{summary.operator} {chart}")
     styles = _styles(summary)
@@ -77,7 +73,6 @@ def chart_svg(summary: Summary, chart: str, pages: Mapping[str, str] | None = No
         [_series(view, row, chart, found, pages) for row in view.rows]
         for view, found in zip(views, metrics, strict=True)
     ]
-    refuse_same_slugs(one for panel in series for one in panel)
     panels = [
         _panel(summary, view, found[chart], styles, f"{name}-{at}", rows)
         for at, (view, found, rows) in enumerate(zip(views, metrics, series, strict=True))

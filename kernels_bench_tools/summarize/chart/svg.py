@@ -7,11 +7,9 @@ links are plain ``href``: an HTML parser does not know the prefix that ElementTr
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 from xml.etree import ElementTree as ET
-
-from kernels_bench_tools.errors import RecordError
 
 INK = "#010203"
 """Placeholder for the page's text colour."""
@@ -50,20 +48,6 @@ class Series(NamedTuple):
     """Attributes of each marker, in the order in which matplotlib was given them."""
     failures: Sequence[dict[str, str]]
     """The same for the crosses of failed workloads."""
-
-
-def refuse_same_slugs(series: Iterable[Series]) -> None:
-    """Raise ``RecordError`` if two series have the same slug, since ids must be unique."""
-    seen: dict[str, str] = {}
-    for entry in series:
-        if entry.slug in seen:
-            raise RecordError(
-                entry.slug,
-                f"is the id of two series, {seen[entry.slug]!r} and {entry.title!r}",
-                "Implementation ids that differ in more than punctuation",
-                "Rename one of the notebooks",
-            )
-        seen[entry.slug] = entry.title
 
 
 def panel_group(
