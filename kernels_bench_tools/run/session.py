@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from kernels_bench_tools.errors import ProjectError
+from kernels_bench_tools.file_io import write_atomically
 from kernels_bench_tools.notebooks.graph import CellName, Node
 from kernels_bench_tools.run.cache.entry import Draft, Entry, StoredResult
 from kernels_bench_tools.run.cache.store import CellCache, process_key
@@ -72,6 +73,8 @@ class Session:
     results: dict[CellName, StoredResult] = field(default_factory=dict)
     """The merged results, once :meth:`finish` was called, or as another executor has set them."""
     _runs: dict[CellName, dict[int, Entry]] = field(default_factory=lambda: defaultdict(dict))
+    _records: dict[tuple[CellName, int], dict[Path, bytes]] = field(default_factory=dict)
+    """The files of records of each process: another cell of the session could change them on the disk."""
     _seconds: dict[CellName, float] = field(default_factory=lambda: defaultdict(float))
 
     @property
@@ -136,6 +139,7 @@ class Session:
         for cell in self.names:
             try:
                 for process in self._runs[cell]:
+                    self._restore(cell, process)
                     if why := deviations.get((cell, process)):
                         self.progress.note(f"{self._label(cell, process)} is flagged: {why}")
                         flag_records(self._runs[cell][process].artifacts)
@@ -147,6 +151,18 @@ class Session:
                 errors.append(error)
         if errors:
             raise errors[0]
+
+    def _restore(self, cell: CellName, process: int) -> None:
+        """Write the records of a process again if another cell has changed them since it ended."""
+        kept, folder = self._records[cell, process], self._runs[cell][process].artifacts
+        for path in {*folder.rglob("*.jsonl")} - kept.keys():
+            path.unlink()
+        for path, data in kept.items():
+            if path.is_symlink() or not path.is_file() or path.read_bytes() != data:
+                self.progress.note(
+                    f"{self._label(cell, process)}: another cell changed {path.name}; restored"
+                )
+                write_atomically(path, data)
 
     def _merged(self, cell: CellName) -> StoredResult | None:
         """Return the merged result of a cell; None if not all of its processes have ended."""
@@ -210,6 +226,8 @@ class Session:
 
     def _ended(self, cell: CellName, process: int, run: Entry) -> None:
         self._runs[cell][process] = run
+        files = run.artifacts.rglob("*.jsonl")
+        self._records[cell, process] = {path: path.read_bytes() for path in files if path.is_file()}
         self._seconds[cell] += run.result.seconds
         ended = sum(len(runs) for runs in self._runs.values())
         self.progress.process_ended(str(cell), ended < len(self.nodes) * self.processes)

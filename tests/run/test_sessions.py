@@ -126,6 +126,24 @@ def test_a_failed_process_ends_its_cell_and_no_other(workspace):
     assert workspace.build(processes=3, retry_failed=True).started == [X + ":a"]
 
 
+def test_a_cell_changes_no_record_of_another_cell_of_its_session(workspace):
+    workspace.cell(X, WRITE + "write()", MEASURING)
+    cache = workspace.root / ".kbt/cache"
+    edit = f"""
+for path in pathlib.Path({str(cache)!r}).glob("*/artifacts/op.jsonl"):
+    text = path.read_text()
+    path.write_text(text.replace('"w"', '"v"'))
+    path.with_name("more.jsonl").write_text(text)
+"""
+    workspace.cell(Y, WRITE + "write()" + edit, MEASURING)
+
+    recorder = workspace.build(processes=2)
+
+    assert [record.workload for record in measured(workspace)] == ["w", "w"]
+    assert set(workspace.result(X).artifacts) == {"op.jsonl"}
+    assert any("another cell changed op.jsonl" in note for note in recorder.notes)
+
+
 def test_an_unsupported_cell_runs_in_one_process(workspace):
     code = WRITE + "write(status='unsupported', ok=False, lat_ms=None)\n"
     workspace.cell(X, code, MEASURING)
