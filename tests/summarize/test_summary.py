@@ -65,6 +65,17 @@ def test_without_a_baseline_rows_are_ranked_by_latency(source):
     ]
 
 
+def test_of_two_baselines_the_faster_counts(source):
+    slow = source("a_slow", [10.0, 20.0], front={"baseline": True})
+    partial = source("b_partial", [0.01, None], front={"baseline": True})
+    torch = source("torch", [1.0, 2.0], front={"baseline": True})
+
+    summary = summarize("op", "Op", [slow, partial, torch, source("mine", [0.5, 1.0])])
+
+    assert summary.devices[0].baseline == "torch"
+    assert rows_of(summary)["mine"].speedup == pytest.approx(2.0)
+
+
 def test_a_failed_baseline_gives_no_speedups(source):
     sources = [source("base", [None, None], front=BASELINE), source("ours", [0.1, 0.1])]
 
