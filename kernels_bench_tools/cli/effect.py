@@ -72,8 +72,8 @@ def effect(
         typer.Option(
             "--phase",
             metavar="PHASES",
-            help="Forward passes, with commas between them: `prefill-2048` (tokens of one sequence) or `decode-32` "
-            "(sequences of 1024 tokens that get one more), or with other numbers.",
+            help="Passes, with commas between them: `prefill-2048` (tokens of one sequence), `decode-32` (sequences of "
+            "1024 tokens that get one more) or, of transformers, `train-2048` (forward and backward), or with other numbers.",
         ),
     ] = _PHASES,
     layers: Annotated[
@@ -200,7 +200,9 @@ def _request(model: str, phase: str, layers: int, framework: str) -> EffectReque
         )
     phases = [name.strip() for name in phase.split(",")]
     for name in phases:
-        phase_sizes(name)
+        if phase_sizes(name).trains and not framework:
+            what = "this project's models have a cache and no backward pass"
+            raise ModelError(f"--phase {name}", what, f"--framework {TRANSFORMERS}")
     name = model_of_framework(path.stem, framework)
     return EffectRequest(model=name, config=config, phases=phases, layers=layers, framework=framework)
 
@@ -262,24 +264,31 @@ def _parts(breakdown: Breakdown) -> Table:
 def _notes(rows: list[EffectRow]) -> str:
     effect = rows[0].effect
     missing = f"; not {', '.join(effect.missing)}" if effect.missing else ""
+    kept = ", ".join(f"{count} {name}" for name, count in effect.kept.items())
     lines = [f"{effect.called} of {plural(effect.replaced, 'instance')} replaced and called{missing}"]
+    if kept:
+        lines.append(f"without a kernel in this mode on this device: {kept}")
     noise = [f"{row.noise:.1%} ({row.effect.module})" for row in rows if row.effect.level == MODEL_LEVEL]
     lines.append(f"noise: two samples of the model without it differ by up to {', '.join(noise)}")
     for row in rows:
-        if row.agreement:
-            lines.append(
-                f"logits: relative error {row.agreement['relative_error']:.1e}, KL {row.agreement['kl']:.1e}, "
-                f"first choice equal for {row.agreement['top1']:.2%}"
-            )
-            if "experts" in row.agreement:
-                lines.append(
-                    f"experts: equal choice for {row.agreement['experts']:.2%}; compared with the same"
-                )
-        before, after = row.effect.baseline_host_ms, row.effect.host_ms
-        if before and after:
-            lines.append(
-                f"{row.effect.module}: {milliseconds(before)} -> {milliseconds(after)} ms of the host per call"
-            )
-        if row.effect.launches is not None:
-            lines.append(f"kernels: {row.effect.baseline_launches} -> {row.effect.launches}")
+        lines += _agreement(row.agreement)
+        if row.effect.baseline_host_ms and row.effect.host_ms:
+            times = f"{milliseconds(row.effect.baseline_host_ms)} -> {milliseconds(row.effect.host_ms)} ms"
+            lines.append(f"{row.effect.module}: {times} of the host per call")
+        lines += [f"{row.effect.module}: {name} {before} -> {after}" for name, before, after in row.costs]
     return "\n".join(lines) + "\n"
+
+
+def _agreement(found: dict[str, float]) -> Iterator[str]:
+    if "top1" in found:
+        yield (
+            f"logits: relative error {found['relative_error']:.1e}, KL {found['kl']:.1e}, "
+            f"first choice equal for {found['top1']:.2%}"
+        )
+    if "gradients" in found:
+        yield (
+            f"relative errors: loss {found['loss']:.1e}, gradients {found['gradients']:.1e}, "
+            f"of the worst weight {found['worst_gradient']:.1e}"
+        )
+    if "experts" in found:
+        yield f"experts: equal choice for {found['experts']:.2%}; compared with the same"

@@ -80,9 +80,8 @@ def prepare(
         expected = 'a list such as ["org", "org/repo"]'
         raise KbtError(f"get_kernel(trust={trust!r})", "is not an allow-list", expected)
     seconds = _deadline()
-    switch = os.environ.get(SWITCH, "").strip()
-    if switch.upper() in OFF_VALUES:
-        raise HubError(HubStatus.DISABLED, f"hub kernels are switched off ({SWITCH}={switch})")
+    if reason := switched_off():
+        raise HubError(HubStatus.DISABLED, reason)
     try:
         import kernels  # noqa: F401
     except ModuleNotFoundError as error:
@@ -96,6 +95,12 @@ def prepare(
     # A torch that was built for a GPU and finds none runs on the CPU, where only CPU builds can run.
     backend = backend or ("cpu" if device == "cpu" else None)
     return parsed.get(device) or parsed[""], ResolveOptions(trust, seconds, backend)
+
+
+def switched_off() -> str:
+    """Return why no kernel of the hub may be loaded, or nothing."""
+    switch = os.environ.get(SWITCH, "").strip()
+    return f"hub kernels are switched off ({SWITCH}={switch})" if switch.upper() in OFF_VALUES else ""
 
 
 def dependency_reference(kernel: Any) -> KernelReference:

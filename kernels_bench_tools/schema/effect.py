@@ -9,7 +9,9 @@ import msgspec
 
 from kernels_bench_tools.schema.build import TRANSFORMERS
 from kernels_bench_tools.schema.device import Device
+from kernels_bench_tools.schema.model import phase_sizes
 from kernels_bench_tools.schema.record import Effect, Part, Provenance
+from kernels_bench_tools.text import size
 
 MODEL_LEVEL = 4
 """Level of a whole model."""
@@ -64,7 +66,31 @@ class EffectRow(msgspec.Struct, kw_only=True):
     cause: str = ""
     """Why the verdict is not that of the prediction, in one line; empty if there is nothing to explain."""
     agreement: dict[str, float]
-    """How the logits agree, for one row of a whole model."""
+    """How the logits agree, or loss and gradients, for one row of a whole model."""
+    peak_bytes: int | None = None
+    """Memory of a pass with the implementation in addition to weights, inputs and cache, for one row of a whole model."""
+
+    @property
+    def tokens_per_s(self) -> tuple[float, float] | None:
+        """New tokens a second without and with the implementation; None of what is not a whole pass as it is run."""
+        if self.effect.level < MODEL_LEVEL or self.effect.module == "device":
+            return None
+        sizes = phase_sizes(self.effect.phase)
+        tokens = 1000 * sizes.sequences * sizes.tokens
+        return tokens / self.baseline_ms, tokens / self.candidate_ms
+
+    @property
+    def costs(self) -> list[tuple[str, str, str]]:
+        """What a whole pass does besides taking time, as a name and the text without and with the implementation."""
+        found = []
+        if self.effect.baseline_launches is not None and self.effect.launches is not None:
+            found.append(("kernels", f"{self.effect.baseline_launches:,}", f"{self.effect.launches:,}"))
+        if self.effect.baseline_peak_bytes is not None and self.peak_bytes is not None:
+            found.append(("peak memory", size(self.effect.baseline_peak_bytes), size(self.peak_bytes)))
+        if self.tokens_per_s:
+            without, having = self.tokens_per_s
+            found.append(("tokens/s", f"{without:,.0f}", f"{having:,.0f}"))
+        return found
 
 
 class Breakdown(msgspec.Struct, kw_only=True):

@@ -11,7 +11,7 @@ from kernels_bench_tools.errors import ModelError
 from kernels_bench_tools.text import did_you_mean
 
 _SIZES = re.compile(r"\d+")
-_PHASE = re.compile(r"(prefill|decode)-([1-9]\d{0,5})")
+_PHASE = re.compile(r"(prefill|decode|train)-([1-9]\d{0,5})")
 DECODE_CONTEXT = 1024
 """Tokens of a sequence that decodes, with the new one."""
 CONFIGS = Path(__file__).parents[1] / "tasks" / "configs"
@@ -87,15 +87,26 @@ class Sizes(msgspec.Struct, frozen=True):
     """New tokens of each sequence."""
     context: int
     """All tokens of each sequence, with the new ones."""
+    trains: bool = False
+    """Whether a backward pass follows."""
 
 
 def phase_sizes(name: str) -> Sizes:
-    """Return the batch of ``prefill-<tokens>`` or ``decode-<sequences>``; raise ``ModelError`` for another name."""
-    if (found := _PHASE.fullmatch(name)) is None:
-        expected = "prefill-2048 (tokens) or decode-32 (sequences), or the same with other numbers"
+    """Return the batch of ``prefill-<tokens>``, ``train-<tokens>`` or ``decode-<sequences>``.
+
+    Raises:
+        ModelError: It is another name, or training has no next token.
+    """
+    found = _PHASE.fullmatch(name)
+    if found is None or name == "train-1":
+        expected = (
+            "prefill-2048 or train-2048 (tokens), or decode-32 (sequences), or the same with other numbers"
+        )
         raise ModelError(f"--phase {name}", "is not a phase", expected)
     count = int(found[2])
-    return Sizes(1, count, count) if found[1] == "prefill" else Sizes(count, 1, DECODE_CONTEXT)
+    if found[1] == "decode":
+        return Sizes(count, 1, DECODE_CONTEXT)
+    return Sizes(1, count, count, trains=found[1] == "train")
 
 
 def read_model_tasks(model: str, ranks: int = 1) -> ModelTasks:

@@ -458,8 +458,8 @@ class Effect(msgspec.Struct, kw_only=True, omit_defaults=True):
     """What one implementation changes in a model; ``lat_ms`` of its record is the time with it."""
 
     model: str
-    phase: Annotated[str, msgspec.Meta(pattern=r"^(prefill|decode)-[1-9][0-9]{0,5}$")]
-    """Such as ``decode-32``."""
+    phase: Annotated[str, msgspec.Meta(pattern=r"^(prefill|decode|train)-[1-9][0-9]{0,5}$")]
+    """Such as ``decode-32``; ``train-2048`` is a forward and a backward pass."""
     layers: Count = 0
     """Layers that were measured, if not all of the model."""
     others: list[str] = msgspec.field(default_factory=list)
@@ -482,9 +482,13 @@ class Effect(msgspec.Struct, kw_only=True, omit_defaults=True):
     """Of these, the instances that the forward pass called."""
     missing: list[str] = msgspec.field(default_factory=list)
     """Paths of the first that it did not call."""
+    kept: dict[str, int] = msgspec.field(default_factory=dict)
+    """Instances that transformers could replace by a kernel and has none for, in this mode on this device, by the kernel's name."""
     launches: int | None = None
     """Kernels per forward pass, with the implementation."""
     baseline_launches: int | None = None
+    baseline_peak_bytes: Count | None = None
+    """``peak_bytes`` of the record, without the implementation."""
     host_ms: Milliseconds | None = None
     """Host time to issue a call of a single kernel, with the implementation."""
     baseline_host_ms: Milliseconds | None = None

@@ -55,6 +55,7 @@ def _row(records: Sequence[Record]) -> EffectRow:
         noise=noise,
         verdict=verdict_of_effect(speedup, predicted, noise, len(records)),
         agreement=records[0].corr,
+        peak_bytes=records[0].peak_bytes,
     )
 
 

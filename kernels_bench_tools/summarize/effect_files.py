@@ -23,6 +23,8 @@ _COLUMNS = (
         "candidate_ms",
     ),
     *("speedup", "speedup_low", "speedup_high", "predicted", "noise", "verdict", "cause"),
+    *("baseline_tokens_per_s", "tokens_per_s", "baseline_launches", "launches"),
+    *("baseline_peak_bytes", "peak_bytes"),
     *("replaced", "called", "processes", "measured", "commit"),
 )
 
@@ -69,6 +71,9 @@ def effects_csv(summaries: Iterable[EffectSummary]) -> bytes:
             ),
             *(row.effect.level, row.effect.module, row.effect.calls, row.baseline_ms, row.candidate_ms),
             *(row.speedup, row.low, row.high, row.predicted, row.noise, row.verdict.value, row.cause),
+            *(row.tokens_per_s or (None, None)),
+            *(row.effect.baseline_launches, row.effect.launches),
+            *(row.effect.baseline_peak_bytes, row.peak_bytes),
             *(row.effect.replaced, row.effect.called, row.processes, one.measured, one.provenance.commit),
         ]
         for one in summaries

@@ -1,61 +1,57 @@
-"""How the logits of a model with an implementation differ from those without it."""
+"""How the logits, or the gradients, of a model with an implementation differ from those without it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any
+from math import inf
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.module import register_module_forward_hook
 
+from kernels_bench_tools.errors import Unsupported
 from kernels_bench_tools.tasks.baseline.L1.topk_softmax import TopKSoftmax
 
 LIMIT, LIMIT_FLOAT = 0.1, 1e-3
 """Largest relative error of the logits in half precision, and in float32, which add up the errors of all layers."""
+GRADIENT_FACTOR, LOSS_FACTOR = 3, 0.1
+"""Limits of a weight's gradient and of the loss, in units of those limits. A gradient has the roundings of both passes: in bfloat16 the
+worst weight's differed by 1.8 to 2.7 times as much as the logits (Llama and Qwen3, 4 to 16 layers), and one that is missing or
+wrong differs by its whole norm. The loss is a mean of all tokens, and differed by less than 1e-4."""
 TIE_EPS = 2
 """Logits that differ by less, relative to the largest, are tied."""
 
 Hook = Callable[[Any, Any, Any], Any]
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True)
 class Agreement:
-    """Differences of logits."""
+    """Differences of what two passes of a model compute."""
 
-    relative_error: float
-    kl: float
-    """Mean Kullback-Leibler divergence of a token's distribution."""
-    top1: float
-    """Share of equal first choices among tokens without a tie."""
-    half_precision: bool
-    experts: float | None = None
-    """Share of equal choices of experts; None for a model without experts."""
-
-    @property
-    def within_limit(self) -> bool:
-        """Whether rounding can cause the difference."""
-        return self.relative_error <= (LIMIT if self.half_precision else LIMIT_FLOAT)
-
-    def as_data(self) -> dict[str, float]:
-        """Return what a record contains."""
-        found = {"relative_error": self.relative_error, "kl": self.kl, "top1": self.top1}
-        return found if self.experts is None else {**found, "experts": self.experts}
+    data: Mapping[str, float]
+    """What a record contains."""
+    beyond: str = ""
+    """What differs by more than roundings can cause, and by how much."""
 
 
 def compare_with_same_experts(
-    model: nn.Module, expected: Callable[[], Tensor], found: Callable[[], Tensor]
+    model: nn.Module,
+    expected: Callable[[], Result],
+    found: Callable[[], Result],
+    compare: Callable[[Result, Result], Agreement],
 ) -> Agreement:
-    """Compare the logits, (tokens, vocabulary), of two forward passes of a model.
+    """Compare the results of two passes of a model by ``compare(found, expected)``.
 
     The second pass uses the experts of the first: rounding decides between two experts that are almost equally likely,
     and another expert changes a token more than all roundings do. How often it would choose the same is in the result.
     """
     if not any(map(_is_router, model.modules())):
         wanted = expected()
-        return compare_logits(found(), wanted)
+        return compare(found(), wanted)
     choices: list[Tensor] = []
     same: list[Tensor] = []
 
@@ -77,13 +73,19 @@ def compare_with_same_experts(
     with _hook(note):
         wanted = expected()
     with _hook(use):
-        differs = compare_logits(found(), wanted)
-    share = float(torch.stack(same).mean()) if same else None
-    return replace(differs, experts=share)
+        differs = compare(found(), wanted)
+    if not same:
+        return differs
+    return replace(differs, data={**differs.data, "experts": float(torch.stack(same).mean())})
 
 
 def compare_logits(found: Tensor, expected: Tensor) -> Agreement:
-    """Compare logits, (tokens, vocabulary)."""
+    """Compare logits, (tokens, vocabulary).
+
+    Returns:
+        The relative error of their norm, the mean Kullback-Leibler divergence of a token's distribution (``kl``), and the
+        share of equal first choices among tokens without a tie (``top1``).
+    """
     eps = torch.finfo(expected.dtype).eps
     error = square = divergence = 0.0
     same = clear = 0
@@ -97,12 +99,57 @@ def compare_logits(found: Tensor, expected: Tensor) -> Agreement:
         untied = first - second > TIE_EPS * eps * first.abs()
         same += int((untied & (ours.argmax(-1) == theirs.argmax(-1))).sum())
         clear += int(untied.sum())
+    relative = (error / square) ** 0.5 if square else error
+    data = {
+        "relative_error": relative,
+        "kl": divergence / len(expected),
+        "top1": same / clear if clear else 1.0,
+    }
     return Agreement(
-        relative_error=(error / square) ** 0.5 if square else error,
-        kl=divergence / len(expected),
-        top1=same / clear if clear else 1.0,
-        half_precision=torch.finfo(found.dtype).bits < 32,
+        data, "" if relative <= _limit(found) else f"logits differ by {relative:.2g} of their norm"
     )
+
+
+Trained = tuple[Tensor, Mapping[str, Tensor | None]]
+"""A loss, and the gradients of weights by name."""
+
+
+def compare_gradients(found: Trained, expected: Trained) -> Agreement:
+    """Compare what two training passes leave.
+
+    Returns:
+        The relative error of the loss (``loss``), of the norm of all gradients (``gradients``), and of that of the weight where it
+        is largest (``worst_gradient``).
+
+    Raises:
+        Unsupported: A weight has no gradient.
+    """
+    (loss, gradients), (expected_loss, expected_gradients) = found, expected
+    errors: dict[str, float] = {}
+    error = square = 0.0
+    for name, theirs in expected_gradients.items():
+        if theirs is None:
+            continue
+        if (ours := gradients[name]) is None:
+            raise Unsupported(f"has no backward pass: {name} gets no gradient")
+        limit = _limit(theirs)
+        norm, differs = theirs.float().norm(), (ours.float() - theirs.float()).norm()
+        errors[name] = float((differs / norm.clamp_min(1e-30)).nan_to_num(inf))
+        error, square = error + float(differs) ** 2, square + float(norm) ** 2
+    worst = max(errors, key=errors.__getitem__)
+    of_loss = float(abs(loss - expected_loss) / abs(expected_loss))
+    beyond = ""
+    if not of_loss <= LOSS_FACTOR * limit:
+        beyond = f"the loss differs by {of_loss:.2g} of it"
+    elif errors[worst] > GRADIENT_FACTOR * limit:
+        beyond = f"the gradient of {worst} differs by {errors[worst]:.2g} of its norm"
+    data = {"loss": of_loss, "gradients": (error / square) ** 0.5, "worst_gradient": errors[worst]}
+    return Agreement(data, beyond)
+
+
+def _limit(computed: Tensor) -> float:
+    """Return the largest relative error of what has this type."""
+    return LIMIT if torch.finfo(computed.dtype).bits < 32 else LIMIT_FLOAT
 
 
 def _is_router(module: nn.Module) -> bool:

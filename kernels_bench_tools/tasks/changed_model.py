@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from copy import deepcopy
@@ -10,8 +12,11 @@ from functools import partial
 from importlib.metadata import version
 from typing import Any
 
+import torch
 from torch import nn
 
+from kernels_bench_tools.hub.kernel import switched_off
+from kernels_bench_tools.hub.status import HubError, HubStatus
 from kernels_bench_tools.tasks.calls import ModuleCall
 from kernels_bench_tools.tasks.forward_pass import EffectError
 
@@ -19,7 +24,7 @@ _WHOLE = "whole model"
 
 
 class NothingChangedError(EffectError):
-    """A function that changes a model replaced none of its modules."""
+    """A function that changes a model replaced none of its modules, or none by the kernels that it asked for."""
 
 
 class ChangedModel:
@@ -33,14 +38,15 @@ class ChangedModel:
         """Change a copy of the model.
 
         Raises:
-            NothingChangedError: Nothing of the copy computes with another function now.
+            NothingChangedError: Nothing of the copy computes with another function now, or ``use_kernels`` replaced nothing.
+            HubError: A kernel is not available, or ``USE_HUB_KERNELS`` forbids what the function asked for.
         """
         self.config, self.dtype = model.config, model.dtype
         self._plain = self._running = model
         shared = [*model.parameters(), *model.buffers(), *_functions(model).values()]
         copied = deepcopy(model, {id(one): one for one in shared})
         before = {name: one.forward for name, one in _functions(model).items()}
-        changed = change(copied)
+        changed = _change(copied, change)
         self._changed = copied if changed is None else changed
         functions = {
             name: one
@@ -52,19 +58,33 @@ class ChangedModel:
             function.forward = forward
         self.instances: dict[str, nn.Module] = functions | _replaced(model, copied)
         """What computes with another function, by path, or by name."""
+        can = {
+            path: type(one).kernel_layer_name
+            for path, one in (dict(copied.named_modules()) | _functions(copied)).items()
+            if hasattr(type(one), "kernel_layer_name")
+        }
+        by_kernels = can.keys() & self.instances.keys()
+        self.kept = dict(Counter(name for path, name in can.items() if by_kernels and path not in by_kernels))
+        """Instances for which transformers names a kernel, but none for this mode and device, by the kernel's name."""
         if self._changed is not copied or "" in self.instances:
             self.instances.pop("", None)
             self.instances[_WHOLE] = self._changed
-        if not self.instances:
+        if not self.instances or (getattr(copied, "use_kernels", False) and not by_kernels):
+            if reason := switched_off():
+                raise HubError(HubStatus.DISABLED, f"{reason}, so nothing of the model was replaced")
             packages = " and ".join(f"{name} {version(name)}" for name in ("transformers", "kernels"))
             raise NothingChangedError(
-                f"nothing of the model was replaced, with {packages}. Kernels are not available for this device, or "
-                "these versions do not work together, or USE_HUB_KERNELS forbids them"
+                f"nothing of the model was replaced, with {packages}. Kernels are not available for this device and "
+                "mode, or these versions do not work together, or USE_HUB_KERNELS forbids them"
             )
 
     def __call__(self, **named: Any) -> Any:
         """Call the model, or the changed one while it is active."""
         return self._running(**named)
+
+    def zero_grad(self) -> None:
+        """Drop the gradients of both models."""
+        self._plain.zero_grad()
 
     @contextmanager
     def active(self) -> Iterator[None]:
@@ -102,6 +122,17 @@ class ChangedModel:
         ]
 
 
+def _change(model: Any, change: Callable[[Any], Any]) -> Any:
+    try:
+        return change(model)
+    except ValueError as error:  # what transformers raises where it cannot do what it was asked for
+        if isinstance(error.__context__, HubError):
+            raise error.__context__ from error
+        if reason := switched_off():
+            raise HubError(HubStatus.DISABLED, f"{reason}: {error}") from error
+        raise
+
+
 def _note(forward: Callable[[], Any], modules: Mapping[str, nn.Module]) -> dict[str, ModuleCall]:
     """Return the first call of each of these modules in a forward pass, in their order."""
     found: dict[str, ModuleCall] = {}
@@ -109,6 +140,8 @@ def _note(forward: Callable[[], Any], modules: Mapping[str, nn.Module]) -> dict[
         for path, module in modules.items():
             handle = module.register_forward_pre_hook(partial(_keep, found, path), with_kwargs=True)
             stack.callback(handle.remove)
+        if "torch._dynamo" in sys.modules:  # compiled code calls no hooks
+            stack.enter_context(torch.compiler.set_stance("force_eager"))
         forward()
     return found
 

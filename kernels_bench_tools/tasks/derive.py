@@ -90,7 +90,9 @@ def _phase(model: CausalLM, name: str, sizes: Sizes) -> Phase:
     for handle in handles:
         handle.remove()
     found = sorted(tasks.values(), key=lambda task: (task.level, -task.calls, task.module, task.inputs))
-    return Phase(name=name, **msgspec.structs.asdict(sizes), tasks=found)
+    return Phase(
+        name=name, sequences=sizes.sequences, tokens=sizes.tokens, context=sizes.context, tasks=found
+    )
 
 
 def level_of(module: nn.Module) -> int:

@@ -34,6 +34,7 @@ from kernels_bench_tools.measure.timing.cuda import CudaTimer
 from kernels_bench_tools.measure.timing.cupti import record_activities, retry
 from kernels_bench_tools.measure.timing.sampling import Call, summarize
 from kernels_bench_tools.schema.build import TRANSFORMERS, CellContext, EffectRequest
+from kernels_bench_tools.schema.model import phase_sizes
 from kernels_bench_tools.schema.record import (
     SCHEMA,
     CacheState,
@@ -45,7 +46,12 @@ from kernels_bench_tools.schema.record import (
     Status,
     Timer,
 )
-from kernels_bench_tools.tasks.agreement import compare_with_same_experts
+from kernels_bench_tools.tasks.agreement import (
+    Trained,
+    compare_gradients,
+    compare_logits,
+    compare_with_same_experts,
+)
 from kernels_bench_tools.tasks.baseline.L4.causal_lm import CausalLM
 from kernels_bench_tools.tasks.breakdown import break_down
 from kernels_bench_tools.tasks.calls import Key, ModuleCall, ModuleCalls, note_calls
@@ -90,8 +96,9 @@ def measure_effect(
     """
 
     def start(request: EffectRequest) -> _Start:
-        model, make_pass = _model(request, substitutes[0].task.device)
-        return model, replace(model, substitutes), make_pass
+        theirs = request.framework == TRANSFORMERS
+        model = (transformers_model if theirs else random_model)(request, substitutes[0].task.device)
+        return model, partial(replace, model, substitutes), TransformersPass if theirs else PagedPass
 
     failure = next((one.task.failure for one in substitutes if one.task.failure), None)
     return _measured(substitutes[0].task, failure, context, start, print)
@@ -111,13 +118,15 @@ def measure_change(
     def start(request: EffectRequest) -> _Start:
         model = transformers_model(request, task.device)
         use_in_transformers()
-        changed = ChangedModel(model, change)
-        return model, changed, partial(TransformersPass, changed, task.device)
+        return model, partial(ChangedModel, model, change), TransformersPass
 
     return _measured(task, None, context, start, print)
 
 
-_Start = tuple[nn.Module, Replacement | ChangedModel, Callable[[str], ForwardPass]]
+_Change = Callable[[], Replacement | ChangedModel]
+_MakePass = Callable[[Any, str, str], ForwardPass]
+_Start = tuple[nn.Module, _Change, _MakePass]
+"""A model, what changes it as it is then, and what makes a pass of it on a device by name."""
 
 
 def _measured(
@@ -162,6 +171,7 @@ class Row:
     timer: Timer
     predicted_ms: float | None = None
     launches: Mapping[str, int] = field(default_factory=dict)
+    peak_bytes: Mapping[str, int] = field(default_factory=dict)
     host_ms: Mapping[str, float] = field(default_factory=dict)
     agreement: Mapping[str, float] = field(default_factory=dict)
     parts: Sequence[Part] = ()
@@ -175,34 +185,34 @@ class Row:
 
 def _measure(
     model: nn.Module,
-    replacement: Replacement | ChangedModel,
-    make_pass: Callable[[str], ForwardPass],
+    change: _Change,
+    make_pass: _MakePass,
     device: str,
     request: EffectRequest,
     add: Callable[[Row], object],
 ) -> None:
+    names: set[str] = set()
     found = False
-    with torch.no_grad():
-        for phase in request.phases:
-            for row in _Phase(model, replacement, device, phase, make_pass(phase)).rows():
-                add(row)
-                found = True
+    for trains in (False, True):
+        if not (phases := [name for name in request.phases if phase_sizes(name).trains is trains]):
+            continue
+        model.train(trains)  # which kernels transformers chooses depends on it
+        changed = change()
+        names |= {type(one).__name__ for one in changed.instances.values()}
+        runs = changed if isinstance(changed, ChangedModel) else model
+        with torch.no_grad():
+            for phase in phases:
+                for row in _Phase(model, changed, device, phase, make_pass(runs, device, phase)).rows():
+                    add(row)
+                    found = True
     if not found:
-        names = ", ".join(sorted({type(one).__name__ for one in replacement.instances.values()}))
-        raise NotPropagatedError(f"the model calls no {names} in {', '.join(request.phases)}")
-
-
-def _model(request: EffectRequest, device: str) -> tuple[nn.Module, Callable[[str], ForwardPass]]:
-    """Return a model with random weights, and what makes the forward pass of a phase."""
-    if request.framework == TRANSFORMERS:
-        model = transformers_model(request, device)
-        return model, partial(TransformersPass, model, device)
-    ours = random_model(request, device)
-    return ours, partial(PagedPass, ours, device)
+        raise NotPropagatedError(
+            f"the model calls no {', '.join(sorted(names))} in {', '.join(request.phases)}"
+        )
 
 
 class _Phase:
-    """The measurement of a forward pass."""
+    """The measurement of a forward pass, or of training, of which only the whole model is timed."""
 
     def __init__(
         self,
@@ -232,10 +242,17 @@ class _Phase:
             "replaced": len(self._replacement.instances),
             "called": len(called),
             "missing": missing[:_LISTED],
+            "kept": changed.kept if isinstance(changed, ChangedModel) else {},
         }
         saved: dict[Key, float] = {}
         """Milliseconds that a call of a replaced module takes less, by its inputs."""
         host: dict[Key, float] = {}
+        if self.forward.trains:
+            for block in blocks.values():
+                if not block.inside:
+                    self._require_same(block.name, block.level, block.first[0], block.first[0])
+            yield from self._whole(None, None)
+            return
         for key, block in sorted(blocks.items()):
             row = self._block(block, saved)
             if not block.inside:
@@ -290,6 +307,7 @@ class _Phase:
         busy, busy_row = 0.0, None
         if self._cuda:
             launches: dict[str, int] = {}
+            first["peak_bytes"] = {side: self._peak_bytes(side) for side in SIDES[:2]}
 
             def busy_ms(side: str) -> float:
                 activities = record_activities(self.forward)
@@ -338,6 +356,18 @@ class _Phase:
         if not isinstance(self._model, CausalLM):
             return []
         return break_down(self._model, self.forward, lambda call: self._timer(call)(), cuda=self._cuda)
+
+    def _peak_bytes(self, side: str) -> int:
+        """Return the memory of a pass in addition to weights, inputs and cache."""
+        with self._side(side):
+            self.forward()
+            self._model.zero_grad()
+            torch.cuda.synchronize()
+            torch.cuda.reset_peak_memory_stats()
+            before = torch.cuda.memory_allocated()
+            self.forward()
+            torch.cuda.synchronize()
+        return int(torch.cuda.max_memory_allocated() - before)
 
     def _graph(self) -> Sample:
         """Return a timer of the forward pass as a CUDA graph."""
@@ -391,21 +421,25 @@ class _Phase:
                 )
 
     def _agreement(self) -> dict[str, float]:
-        """Return how the logits with the implementation differ from those without."""
+        """Return how the logits, or loss and gradients, with the implementation differ from those without."""
 
         def logits(side: str) -> Tensor:
             with self._side(side):
                 return self.forward()
 
+        def trained(side: str) -> Trained:
+            loss = logits(side)
+            gradients = {name: weight.grad for name, weight in self._model.named_parameters()}
+            self._model.zero_grad()
+            return loss, gradients
+
+        run, compare = (trained, compare_gradients) if self.forward.trains else (logits, compare_logits)
         found = compare_with_same_experts(
-            self._model, partial(logits, "baseline"), partial(logits, "candidate")
+            self._model, partial(run, "baseline"), partial(run, "candidate"), compare
         )
-        if not found.within_limit:
-            raise EffectError(
-                "the model computes something else with it: logits differ by "
-                f"{found.relative_error:.2g} of their norm"
-            )
-        return found.as_data()
+        if found.beyond:
+            raise EffectError(f"the model computes something else with it: {found.beyond}")
+        return dict(found.data)
 
 
 def _copied(value: Any) -> Any:
@@ -476,6 +510,7 @@ class _Records:
             **row.reached,
             launches=row.launches.get("candidate"),
             baseline_launches=row.launches.get("baseline"),
+            baseline_peak_bytes=row.peak_bytes.get("baseline"),
             host_ms=row.host_ms.get("candidate"),
             baseline_host_ms=row.host_ms.get("baseline"),
             parts=list(row.parts),
@@ -487,6 +522,7 @@ class _Records:
             ok=True,
             lat_ms=latencies["candidate"],
             corr=dict(row.agreement),
+            peak_bytes=row.peak_bytes.get("candidate"),
             effect=effect,
         )
 

@@ -49,9 +49,11 @@ class ForwardPass(Protocol):
 
     decodes: bool
     """Whether each sequence gets one token, so that a CUDA graph can be replayed."""
+    trains: bool
+    """Whether a backward pass follows the forward pass."""
 
     def __call__(self) -> Tensor:
-        """Return the logits of all new tokens."""
+        """Return the logits of all new tokens, or, of training, the loss; the weights have their gradients then."""
 
     def context(self) -> AbstractContextManager[object]:
         """Return the context in which modules of the model can be called alone."""
@@ -78,7 +80,9 @@ def random_tokens(vocabulary: int, shape: Sequence[int], device: str) -> Tensor:
 
 
 class PagedPass:
-    """A forward pass of a model of this project, with a paged cache."""
+    """A forward pass of a model of this project, with a paged cache. There is no backward pass through the cache."""
+
+    trains = False
 
     def __init__(self, model: CausalLM, device: str, name: str) -> None:
         self._model = model

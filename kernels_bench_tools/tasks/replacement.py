@@ -283,7 +283,9 @@ class _Caller:
         self._kept: dict[str, Tensor] = {}
 
     def keep(self, name: str, make: Callable[[], Tensor]) -> Tensor:
-        """Return what ``make`` returned when it was first called for this name."""
+        """Return what ``make`` returned when it was first called for this name; in training make it each time."""
+        if torch.is_grad_enabled():
+            return make()
         if name not in self._kept:
             self._kept[name] = make()
         return self._kept[name]
@@ -298,7 +300,11 @@ class _Caller:
             return inputs
         positions = self._operator.parameters
         given = tuple(inputs[number] for number in positions)
-        if not self._given or any(now is not then for now, then in zip(given, self._given, strict=True)):
+        if (
+            not self._given
+            or torch.is_grad_enabled()
+            or any(now is not then for now, then in zip(given, self._given, strict=True))
+        ):
             prepared = self._prepare(*inputs)
             self._given, self._made = given, {number: prepared[number] for number in positions}
         return tuple(self._made.get(number, value) for number, value in enumerate(inputs))

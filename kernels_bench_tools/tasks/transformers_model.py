@@ -39,7 +39,7 @@ def transformers_model(request: EffectRequest, device: str) -> Any:
 
 
 class TransformersPass:
-    """A forward pass of a model of transformers. Decoding appends to the cache by copying it, as its default does."""
+    """A pass of a model of transformers. Decoding appends to the cache by copying it, as its default does."""
 
     def __init__(self, model: Any, device: str, name: str) -> None:
         """Make the tokens, and for decoding a cache with random keys and values.
@@ -49,12 +49,14 @@ class TransformersPass:
         """
         sizes = sizes_within(name, model.config.max_position_embeddings)
         self._model = model
-        self.decodes = sizes.tokens == 1
+        self.decodes, self.trains = sizes.tokens == 1, sizes.trains
         shape = (sizes.sequences, sizes.tokens)
         self._named: dict[str, Any] = {
             "input_ids": random_tokens(model.config.vocab_size, shape, device),
             "use_cache": False,
         }
+        if self.trains:
+            self._named["labels"] = self._named["input_ids"]
         if self.decodes:
             self._named |= {
                 "use_cache": True,
@@ -63,9 +65,15 @@ class TransformersPass:
             }
 
     def __call__(self) -> Tensor:
-        """Return the logits of all new tokens."""
-        logits: Tensor = self._model(**self._named).logits
-        return logits.flatten(0, 1)
+        """Return the logits of all new tokens, or, of training, the loss; the weights have their gradients then."""
+        if not self.trains:
+            logits: Tensor = self._model(**self._named).logits
+            return logits.flatten(0, 1)
+        self._model.zero_grad()
+        with torch.enable_grad():
+            loss: Tensor = self._model(**self._named).loss
+            loss.backward()
+        return loss.detach()
 
     def context(self) -> AbstractContextManager[object]:
         """Return a context that does nothing, because modules get all that they need as arguments."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -81,6 +82,7 @@ def test_an_implementation_is_measured_at_every_level_of_a_model_and_recorded_on
     assert "L1 RMSNorm with" in first.stdout
     assert "L4 eager" in first.stdout
     assert "5 of 5 instances replaced and called" in first.stdout
+    assert re.search(r"^eager: tokens/s [\d,]+ -> [\d,]+$", first.stdout, re.M)
     assert max(map(len, first.stdout.splitlines())) <= 80
     (rows,) = json.loads(again.stdout).values()
     assert [row["effect"]["level"] for row in rows] == [1, 1, 3, 3, 4]
@@ -156,6 +158,11 @@ def test_several_implementations_replace_kernels_of_one_model_together(project: 
         ("lama-3.1-8b", "decode-1", "Did you mean 'llama-3.1-8b'"),
         ("absent.json", "decode-1", "--model absent.json: cannot be read"),
         ("tiny.json", "decode", "--phase decode: is not a phase"),
+        (
+            "tiny.json",
+            "train-16",
+            "models have a cache and no backward pass. Expected: --framework transformers",
+        ),
         ("llama-3.2-1b.json", "decode-1", "is another model than the llama-3.2-1b that kbt knows"),
     ],
 )

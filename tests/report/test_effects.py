@@ -41,6 +41,10 @@ MEASURED = [
         "predicted_ms": 3.7,
         "noise": 0.004,
         "parts": PARTS,
+        "launches": 889,
+        "baseline_launches": 1344,
+        "peak_bytes": 3 << 29,
+        "baseline_peak_bytes": 2 << 30,
     },
     {"module": "eager", "baseline_ms": 30.0, "candidate_ms": 40.0, "predicted_ms": 32.0, "noise": 0.004},
 ]
@@ -75,7 +79,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     foreign = encode_record(effect_record(impl="base", candidate_ms=0.001))
     write(root, [*records(), *records(phase="decode-32", layers=2)], bad=foreign + b"{\n")
     write(root, records(others=["activation/gone"], missing=["lm_head.embedding"]))
-    write(root, records(model=f"{MODEL}-transformers", phase="prefill-2048"))
+    write(root, records(model=f"{MODEL}-transformers", phase="prefill-2048", kept={"SiLU": 16}))
     failure = Failure(type="EffectError", msg="RMSNorm computes something else with it")
     failed = {"status": Status.ERROR, "ok": False, "lat_ms": None, "effect": None, "err": failure}
     write(root, [replace(effect_record(impl="odd"), **failed)])
@@ -102,13 +106,14 @@ def test_a_phase_shows_every_level_and_the_cause_of_a_loss(site, read_page):
 
     assert device[0] == "Fast 5 of 5 instances replaced and called 3 processes · 2026-11-20"
     assert device[1].startswith("device time ▲ 1.08× [")
-    assert device[1].endswith("4.000 → 3.700")
+    assert device[1].endswith("4.000 → 3.700 kernels 1,344 → 889 peak memory 2 GiB → 1.5 GiB")
     assert device[2:5] == ["▲ faster, as predicted", "1.08×", "0.4 %"]
     assert device[5].startswith("▲ 2.00× [")
     assert device[5].endswith("RMSNorm, 33 calls")
     assert device[6] == "–"
     assert device[7].startswith("▲ 1.11×")
     assert eager[0].startswith("eager ▼ 0.75×")
+    assert eager[0].endswith("tokens/s 33 → 25")
     assert eager[1] == "▼ slower a call of RMSNorm takes the host 0.08100 ms instead of 0.03300"
     assert others[0][0].startswith("Fast + gone 5 of 5 instances replaced and called, not lm_head.embedding")
 
@@ -117,6 +122,7 @@ def test_the_page_of_a_model_has_what_was_measured_in_transformers(site, read_pa
     rows = table(read_page(site, LLAMA), "Effects on prefill-2048, NVIDIA H200")
 
     assert rows[1][0].startswith("Fast in transformers 5 of 5 instances")
+    assert "without a kernel in this mode: 16 SiLU" in rows[1][0]
 
 
 def test_layers_and_failures_are_named(site, read_page):

@@ -15,6 +15,7 @@ def effect_record(
     *,
     noise: float = 0.0,
     impl: str = "mine",
+    peak_bytes: int | None = None,
     **fields: Any,
 ) -> Record:
     """Return the record of a process; ``fields`` are those of ``Effect``."""
@@ -34,6 +35,7 @@ def effect_record(
         ok=True,
         lat_ms=latency(candidate_ms),
         process=number,
+        peak_bytes=peak_bytes,
         effect=effect,
     )
 

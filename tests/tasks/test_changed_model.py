@@ -2,44 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from kernels import Mode, kernelize, use_kernel_mapping
-from tiny_configs import HUGGINGFACE
+from changed_models import LAYERS, NORMS, HubNorm, measured, request, with_kernels
+from kernels import Mode
 from torch import Tensor, nn
 
 from kernels_bench_tools.hub.layer import HubLayer
-from kernels_bench_tools.measure.task import Task
-from kernels_bench_tools.schema.build import TRANSFORMERS, CellContext, EffectRequest
-from kernels_bench_tools.schema.record import Record, Status
+from kernels_bench_tools.schema.build import CellContext
+from kernels_bench_tools.schema.record import Status
 from kernels_bench_tools.schema.record_io import read_records
-from kernels_bench_tools.tasks import effect
 from kernels_bench_tools.tasks.changed_model import ChangedModel
-from kernels_bench_tools.tasks.effect import measure_change
 from kernels_bench_tools.tasks.run_model import run_model
 from kernels_bench_tools.tasks.transformers_model import transformers_model
 
 hub_kernels = pytest.importorskip("transformers.integrations.hub_kernels")
-
-LAYERS = 2
-NORMS = 2 * LAYERS + 1
-Change = Callable[[Any], Any]
-
-
-class HubNorm(nn.Module):
-    """What a kernel of the Hub provides for RMSNorm."""
-
-    weight: Tensor
-    variance_epsilon: float
-
-    def forward(self, hidden_states: Tensor) -> Tensor:
-        return nn.functional.rms_norm(hidden_states, self.weight.shape, self.weight, self.variance_epsilon)
 
 
 class WrongNorm(nn.Module):
@@ -59,44 +41,8 @@ class HubRotary(nn.Module):
         return tuple(x * cos + torch.cat((-x.chunk(2, -1)[1], x.chunk(2, -1)[0]), -1) * sin for x in (q, k))
 
 
-@dataclass(frozen=True)
-class Repository:
-    """What ``kernels`` loads a layer from."""
-
-    layer: type[nn.Module]
-
-    def load(self) -> type[nn.Module]:
-        return self.layer
-
-
-def with_kernels(**layers: type[nn.Module]) -> Change:
-    """Return what transformers' ``set_use_kernels`` does, with layers for this device instead of the Hub's."""
-    mapping: Any = {name: {"cpu": {Mode.INFERENCE: Repository(layer)}} for name, layer in layers.items()}
-
-    def change(model: Any) -> None:
-        with use_kernel_mapping(mapping, inherit_mapping=False):
-            kernelize(model, mode=Mode.INFERENCE, device="cpu")
-
-    return change
-
-
-def request(*phases: str) -> EffectRequest:
-    config = {**HUGGINGFACE["llama"], "model_type": "llama", "torch_dtype": "float32"}
-    config["max_position_embeddings"] = 1024
-    return EffectRequest(
-        model="tiny-llama-transformers",
-        config=config,
-        phases=[*phases],
-        layers=LAYERS,
-        framework=TRANSFORMERS,
-    )
-
-
 @pytest.fixture(autouse=True)
-def few_samples(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
-    for name in ("SECONDS", "MODEL_SECONDS"):
-        monkeypatch.setattr(effect, name, 0.0)
-    monkeypatch.chdir(tmp_path)
+def functions_of_transformers(few_samples: None) -> Iterator[None]:
     yield
     for one in functions_of(transformers_model(request(), "cpu")):
         one.__dict__.pop("forward", None)
@@ -104,14 +50,6 @@ def few_samples(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Non
 
 def functions_of(model: nn.Module) -> set[nn.Module]:
     return {one for module in model.modules() for one in getattr(module, "_kernel_funcs", {}).values()}
-
-
-def measured(change: Change, *phases: str) -> list[Record]:
-    context = CellContext(operator="transformers_models", implementation="mine", effect=request(*phases))
-    task = Task(
-        operator="transformers_models", workloads="", device="cpu", implementation="mine", file="effect.jsonl"
-    )
-    return measure_change(task, change, context, lambda _: None)
 
 
 def test_layers_of_the_hub_are_counted_compared_and_measured_in_each_phase() -> None:

@@ -30,6 +30,7 @@ from kernels_bench_tools.tasks.forward_pass import PagedPass, random_model
 from kernels_bench_tools.tasks.replacement import ReplacementError, Substitute, replace
 from kernels_bench_tools.tasks.transformers_model import TransformersPass, transformers_model
 
+pytestmark = pytest.mark.usefixtures("few_samples")
 LAYERS = 2
 NORMS = 2 * LAYERS + 1
 SLOWER_SECONDS = 0.01
@@ -70,13 +71,6 @@ def substitute(
     return Substitute(task, found, function, prepare)
 
 
-@pytest.fixture(autouse=True)
-def few_samples(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    for name in ("SECONDS", "MODEL_SECONDS"):
-        monkeypatch.setattr(effect, name, 0.0)
-    monkeypatch.chdir(tmp_path)
-
-
 def measured(
     operator: str,
     function: Function,
@@ -86,10 +80,11 @@ def measured(
     framework: str = "",
     layout: str = "",
     dtype: str = "float32",
+    prepare: Function | None = None,
 ) -> list[Record]:
     asked = msgspec.structs.replace(request(kind, *phases, dtype=dtype), framework=framework)
     context = CellContext(implementation="mine", effect=asked)
-    given = substitute(operator, function, device=device, layout=layout)
+    given = substitute(operator, function, prepare, device=device, layout=layout)
     Path("records.jsonl").unlink(missing_ok=True)
     found = measure_effect([given], context, lambda _: None)
     written = read_records(Path("records.jsonl"))
@@ -120,6 +115,7 @@ def test_all_instances_are_replaced_and_put_back() -> None:
     assert torch.equal(expected, again)
 
 
+@torch.no_grad()
 def test_weights_are_prepared_once() -> None:
     model = random_model(request(), "cpu")
     prepared: list[Tensor] = []
@@ -321,6 +317,28 @@ def test_kernels_of_transformers_models_are_replaced_with_equal_logits(
 
 @transformers_only
 @pytest.mark.parametrize(
+    ("operator", "function", "prepare"),
+    [
+        ("rms_norm", rms_norm, lambda weight: 1 * weight),
+        ("activation", lambda x: swiglu(*x.chunk(2, -1)), None),
+        ("flash_attn", flash_attn.torch_attention, None),
+    ],
+    ids=["rms_norm with prepared weights", "swiglu of one tensor", "attention"],
+)
+def test_implementations_train_transformers_models_with_equal_gradients(
+    operator: str, function: Function, prepare: Function | None
+) -> None:
+    pytest.importorskip("transformers")
+    (record,) = measured(operator, function, "train-16", framework=TRANSFORMERS, prepare=prepare)
+
+    assert record.effect is not None, record.err
+    assert (record.effect.level, record.effect.phase) == (4, "train-16")
+    assert record.effect.replaced == record.effect.called > 0
+    assert record.corr["worst_gradient"] < 1e-4
+
+
+@transformers_only
+@pytest.mark.parametrize(
     ("operator", "function", "message"),
     [
         ("rotary", rotary.reference, "the model has no RotaryEmbedding"),
@@ -379,12 +397,11 @@ def test_logits_are_compared_with_the_same_experts(
             return step()
 
     with torch.no_grad():
-        assert compare_logits(changed(), step()).relative_error > 1e-4
-        found = compare_with_same_experts(model, step, changed)
+        assert compare_logits(changed(), step()).data["relative_error"] > 1e-4
+        found = compare_with_same_experts(model, step, changed, compare_logits)
 
-    assert found.relative_error < 1e-6
-    assert found.experts is not None
-    assert 7 / 8 <= found.experts < 1  # a pair of experts can be the same after the change
+    assert found.data["relative_error"] < 1e-6
+    assert 7 / 8 <= found.data["experts"] < 1  # a pair of experts can be the same after the change
 
 
 def test_logits_are_compared_without_ties() -> None:
@@ -394,11 +411,10 @@ def test_logits_are_compared_without_ties() -> None:
     found[2, 2] = 6.0
 
     same = compare_logits(expected, expected)
-    assert same.as_data() == {"relative_error": 0.0, "kl": 0.0, "top1": 1.0}
-    assert same.within_limit
-    assert compare_logits(found, expected).top1 == 0.5
-    assert compare_logits(found, expected).kl > 0
-    assert not compare_logits(found, expected).within_limit
+    assert (same.data, same.beyond) == ({"relative_error": 0.0, "kl": 0.0, "top1": 1.0}, "")
+    assert compare_logits(found, expected).data["top1"] == 0.5
+    assert compare_logits(found, expected).data["kl"] > 0
+    assert compare_logits(found, expected).beyond.startswith("logits differ by")
 
 
 def test_the_kernels_of_a_pass_are_timed_inside_of_the_model_and_alone(
