@@ -1,8 +1,10 @@
-"""Layers of hub kernels for ``kernelize``, found as :func:`get_kernel` finds kernels."""
+"""Hub kernels of transformers and ``kernelize``, found as :func:`get_kernel` finds kernels."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from importlib import import_module
+from importlib.util import find_spec
 from typing import Any
 
 from kernels_bench_tools.hub.kernel import get_kernel
@@ -29,7 +31,24 @@ class HubLayer:
 
 
 def use_in_transformers() -> None:
-    """Let transformers' table of kernels, which it makes at the first ``use_kernels=True``, consist of :class:`HubLayer`."""
-    from transformers.integrations import hub_kernels
-
+    """Let transformers find its kernels as :func:`get_kernel` does: those of its table and of ``KernelConfig``, and attention."""
+    hub_kernels: Any = import_module("transformers.integrations.hub_kernels")
+    # It makes its table at the first use_kernels=True.
     hub_kernels.LayerRepository = HubLayer
+    hub_kernels.get_kernel_hub = _module
+    if find_spec("kernels"):
+        kernels: Any = import_module("kernels")
+        kernels.LayerRepository = HubLayer  # where KernelConfig imports it from
+
+
+def _module(
+    repo_id: str,
+    *,
+    revision: str | None = None,
+    version: int | None = None,
+    trust_remote_code: bool = False,
+    **_: Any,
+) -> Any:
+    """Return a kernel; the arguments are those of ``kernels.get_kernel``."""
+    trust = [repo_id] if trust_remote_code else []
+    return get_kernel(repo_id, version=version, revision=revision, trust=trust)

@@ -46,14 +46,14 @@ class Repository:
         return self.layer
 
 
-def with_kernels(**layers: type[nn.Module]) -> Change:
+def with_kernels(mode: Mode | None = None, **layers: type[nn.Module]) -> Change:
     """Return what transformers' ``set_use_kernels`` does, with layers for this device instead of the Hub's."""
     mapping: Any = {name: {"cpu": Repository(layer)} for name, layer in layers.items()}
 
     def change(model: Any) -> None:
-        mode = Mode.TRAINING if model.training else Mode.INFERENCE
+        chosen = mode or (Mode.TRAINING if model.training else Mode.INFERENCE)
         with use_kernel_mapping(mapping, inherit_mapping=False):
-            kernelize(model, mode=mode, device="cpu")
+            kernelize(model, mode=chosen, device="cpu")
 
     return change
 

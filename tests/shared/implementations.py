@@ -18,9 +18,7 @@ ROOT = Path(__file__).resolve().parents[2]
 def code_of(operator: str, name: str) -> str:
     """Return the code of an implementation's one benchmark cell."""
     text = (ROOT / operator / "impls" / f"{name}.md").read_text(encoding="utf-8")
-    cells = re.findall(
-        rf"^```python id=benchmark outputs={operator}\.jsonl.*?\n(.*?)\n```$", text, re.S | re.M
-    )
+    cells = re.findall(r"^```python id=benchmark outputs=\w+\.jsonl.*?\n(.*?)\n```$", text, re.S | re.M)
     assert len(cells) == 1
     return str(cells[0])
 
