@@ -475,6 +475,22 @@ def test_decoding_has_device_eager_and_graph_times_and_prefill_no_graph(kind: st
 
 
 @gpu
+@transformers_only
+def test_a_training_pass_has_device_and_eager_times_launches_and_peak_memory() -> None:
+    pytest.importorskip("transformers")
+    function = function_of("rms_norm", "triton_rms_norm")
+    found = whole(measured("rms_norm", function, "train-64", device="cuda", framework=TRANSFORMERS))
+
+    assert found.keys() == {"device", "eager"}
+    device = found["device"]
+    assert device.effect is not None
+    assert device.corr["worst_gradient"] < 1e-3
+    assert device.effect.launches != device.effect.baseline_launches
+    assert device.peak_bytes
+    assert device.effect.baseline_peak_bytes
+
+
+@gpu
 def test_a_fused_kernel_saves_launches_and_a_slower_one_is_found_with_the_predicted_size() -> None:
     fused = whole(measured("rms_norm", function_of("rms_norm", "triton_rms_norm"), "decode-2", device="cuda"))
     device = fused["device"].effect
