@@ -128,7 +128,8 @@ class Operator:
     outputs: tuple[Output, ...] = (Output(),)
     slices: Callable[[Inputs], Iterable[tuple[Any, Inputs]]] = one_slice
     """Yield pairs of an index and the inputs from which ``output[index]`` of every output follows; together they
-    cover the outputs. The reference is computed slice by slice, to need little memory."""
+    cover the outputs. A list has an index for each output. The reference is computed slice by slice, to need little
+    memory."""
     edge_cases: Callable[[Workload, Inputs], Iterable[tuple[str, Inputs]]] = no_edge_cases
     """Yield names and inputs that must be correct too, given ``smaller(workload)`` and its inputs."""
     tolerance: Callable[[torch.dtype], Tolerance] = field(default=dtype_tolerance)

@@ -199,10 +199,11 @@ def compare(
     for index, inputs_slice in _slices(operator, inputs, only):
         for number, expected in enumerate(_expected(operator, inputs, inputs_slice)):
             errors = compared[number]
-            errors.found.add(_slice_of(actual[number], index, expected.values), *expected)
+            where = _index_for(number, index)
+            errors.found.add(_slice_of(actual[number], where, expected.values), *expected)
             if theirs is not None and errors.baseline is not None:
                 try:
-                    errors.baseline.add(theirs[number][index].double(), *expected)
+                    errors.baseline.add(theirs[number][where].double(), *expected)
                 except WrongResultError:
                     errors.baseline = None  # the baseline itself cannot be compared here
     for errors, tensor in zip(compared, actual, strict=True):
@@ -235,9 +236,10 @@ def is_plausible(
     try:
         actual = require_outputs(output, operator, inputs)
         for index, inputs_slice in _slices(operator, inputs, only):
-            for tensor, expected in zip(actual, _expected(operator, inputs, inputs_slice), strict=True):
+            for number, expected in enumerate(_expected(operator, inputs, inputs_slice)):
                 errors = ErrorStats()
-                errors.add(_slice_of(tensor, index, expected.values), *expected, sums=False)
+                part = _slice_of(actual[number], _index_for(number, index), expected.values)
+                errors.add(part, *expected, sums=False)
                 if not errors.ratio <= limit:
                     return False
     except WrongResultError:
@@ -325,6 +327,11 @@ def _error_of_rounding(values: Tensor, rounded: Tensor) -> Tensor:
         size > _ROUNDING * size.max(), moved / size, 0.0
     )  # rows of zeros differ by float64's rounding
     return APPROXIMATE * size * share.max()
+
+
+def _index_for(number: int, index: Any) -> Any:
+    """Return the index of a slice in one of the outputs."""
+    return index[number] if isinstance(index, list) else index
 
 
 def _slice_of(output: Tensor, index: Any, expected: Tensor) -> Tensor:
