@@ -246,7 +246,7 @@ def _print_phase(model: str, phase: Phase, found: PhaseChoice, device: Device) -
     if table.row_count:
         console.print(table)
     _print_notes([*notes, *_predictions(found)], console.width)
-    blocks = _new_table("calls, block or layer, fastest")
+    blocks = _new_table("calls, block, layer or model, fastest")
     notes = _add_tasks(blocks, found.blocks)
     if blocks.row_count:
         console.print(blocks)
@@ -279,7 +279,9 @@ def _add_tasks(table: Table, tasks: Sequence[TaskChoice]) -> list[str]:
 def _label(task: TaskChoice) -> str:
     """Return the class of a module with the shapes that tell its calls apart."""
     tensors = [one.partition(" ")[::2] for one in task.inputs]
-    shape = next(kind[kind.index("[") :] for _, kind in tensors if not kind.startswith("int"))
+    # A model gets numbers of tokens only.
+    first = next((kind for _, kind in tensors if not kind.startswith("int")), tensors[0][1])
+    shape = first[first.index("[") :]
     weight = next((" x " + kind[kind.index("[") :] for name, kind in tensors if name == "weight"), "")
     residual = " + residual" if any(name == "residual" for name, _ in tensors) else ""
     return f"{task.module}{residual} {shape}{weight}"

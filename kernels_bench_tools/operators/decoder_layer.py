@@ -106,23 +106,27 @@ def layer_with(kernels: Mapping[type[nn.Module], Forward] | None = None) -> Laye
         kind = _kind("self_attn.qkv_proj.bias" in given, "self_attn.q_norm.weight" in given)
         module = module_of(kind, hidden.shape[1], heads, *kv_cache.shape[-2:], inside, eps)
         module.self_attn.kv_cache = kv_cache
-        count = len(seq_lens)
-        each = len(hidden) // count
-        batch = AttentionMetadata(
-            query_lens=(each,) * count,
-            lengths=(context,) * count,
-            num_decodes=count if each == 1 else 0,
-            seq_lens=seq_lens,
-            block_tables=block_tables,
-            slot_mapping=slots,
-        )
         given["self_attn.rotary_emb.cos_sin_cache"] = cos_sin
-        with set_forward_context(batch):
+        with set_forward_context(batch_of(slots, block_tables, seq_lens, context)):
             out, total = functional_call(module, given, (positions, hidden, residual))
         module.self_attn.kv_cache = None  # so that its memory can be freed
         return out, total, kv_cache
 
     return layer
+
+
+def batch_of(slots: Tensor, block_tables: Tensor, seq_lens: Tensor, context: int) -> AttentionMetadata:
+    """Return what attention needs to know of sequences that all have ``context`` tokens, and as many new ones."""
+    count = len(seq_lens)
+    each = len(slots) // count
+    return AttentionMetadata(
+        query_lens=(each,) * count,
+        lengths=(context,) * count,
+        num_decodes=count if each == 1 else 0,
+        seq_lens=seq_lens,
+        block_tables=block_tables,
+        slot_mapping=slots,
+    )
 
 
 torch_layer = layer_with()
@@ -192,13 +196,18 @@ def edge_cases(workload: Workload, inputs: Inputs) -> Iterator[tuple[str, Inputs
     yield "zeros", changed(torch.zeros_like)
     yield f"values times {LARGE:g}", changed(lambda value: value * LARGE)
     yield "padded rows", changed(helpers.padded_rows)
-    beyond = kv_cache.clone()
-    used = torch.zeros(beyond[0, :, :, 0, 0].numel(), dtype=torch.bool, device=beyond.device)
-    positions_of_all = torch.arange(rest[-1], device=tables.device)
-    size = beyond.shape[2]
-    used[(tables[:, positions_of_all // size] * size + positions_of_all % size).flatten()] = True
-    beyond.view(2, -1, *beyond.shape[3:])[:, ~used] = LARGE
+    beyond = large_after_the_end(kv_cache, tables, rest[-1])
     yield "large values after the end", (hidden, residual, beyond, positions, slots, tables, *rest)
+
+
+def large_after_the_end(kv_cache: Tensor, tables: Tensor, context: int) -> Tensor:
+    """Return a copy of a cache (..., blocks, block_size, kv_heads, head_dim) with large values where no token is."""
+    slots = kv_cache.flatten(-4, -3).clone()
+    used = torch.zeros(slots.shape[-3], dtype=torch.bool, device=slots.device)
+    position, size = torch.arange(context, device=tables.device), kv_cache.shape[-3]
+    used[(tables[:, position // size] * size + position % size).flatten()] = True
+    slots[..., ~used, :, :] = LARGE
+    return slots.view(kv_cache.shape)
 
 
 def flops(inputs: Inputs) -> int:

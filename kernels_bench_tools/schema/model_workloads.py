@@ -22,11 +22,11 @@ _Axes = dict[str, Any]
 
 
 class Kernel(NamedTuple):
-    """What a module of level 1 computes, or a block or layer of a higher level."""
+    """What a module of level 1 computes, or a block, layer or model of a higher level."""
 
     operator: str
     argument: str
-    """The argument of the module whose type is that of the workload."""
+    """The argument of the module whose type is that of the workload; empty for that of the embedding."""
     axes: Callable[[Phase, Mapping[str, tuple[int, ...]]], tuple[str, _Axes]]
     """Return the group and the axes, given the shapes of the module's arguments."""
 
@@ -42,11 +42,12 @@ def called_workload(phase: Phase, task: ModelTask) -> WorkloadSummary | None:
         return None
     kernel = _KERNELS[task.module]
     group, axes = kernel.axes(phase, task.shapes)
-    return WorkloadSummary(name="", dtype=task.dtype(kernel.argument), group=group, axes=axes)
+    typed = task if kernel.argument else phase.kernels("Embedding")[0]
+    return WorkloadSummary(name="", dtype=typed.dtype(kernel.argument or "weight"), group=group, axes=axes)
 
 
 def blocks_of(phase: Phase) -> list[ModelTask]:
-    """Return the tasks of levels 2 and 3 that an operator computes; their time contains that of kernels."""
+    """Return the tasks of levels 2 to 4 that an operator computes; their time contains that of kernels."""
     return [task for task in phase.tasks if task.level > 1 and task.module in _KERNELS]
 
 
@@ -153,6 +154,14 @@ def _layer(phase: Phase, shapes: Mapping[str, tuple[int, ...]]) -> tuple[str, _A
     }
 
 
+def _whole_model(phase: Phase, _: Mapping[str, tuple[int, ...]]) -> tuple[str, _Axes]:
+    layers = phase.kernels("LlamaDecoderLayer")
+    group, axes = _layer(phase, layers[0].shapes)
+    del axes["residual"]
+    vocabulary = phase.kernels("Embedding")[0].shapes["weight"][0]
+    return group, {**axes, "layers": sum(one.calls for one in layers), "vocabulary": vocabulary}
+
+
 def _moe(phase: Phase, shapes: Mapping[str, tuple[int, ...]]) -> tuple[str, _Axes]:
     (tokens, columns), experts = shapes["hidden_states"], shapes["router_logits"][1]
     rows, inside = phase.kernels("SiluAndMul")[0].shapes["x"]
@@ -173,6 +182,7 @@ _KERNELS = {
     "LlamaMLP": Kernel("mlp", "x", _mlp),
     "FusedMoE": Kernel("moe", "hidden_states", _moe),
     "LlamaDecoderLayer": Kernel("decoder_layer", "hidden_states", _layer),
+    "LlamaForCausalLM": Kernel("causal_lm", "", _whole_model),
 }
 OPERATORS = {kernel.operator for kernel in _KERNELS.values()}
-"""The operators of this package that compute a kernel or a block of a model."""
+"""The operators of this package that compute a kernel, a block or the whole of a model."""

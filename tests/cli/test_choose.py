@@ -146,22 +146,44 @@ def test_json_has_the_same_choices(capsys: pytest.CaptureFixture[str]) -> None:
     assert sum(task["choice"] is None for task in phase["tasks"]) == 11
 
 
-def test_a_block_has_a_table_of_its_own(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    folder = project / "mlp" / "impls"
+OF_LAYER = {"hidden_dim": 4096, "intermediate_dim": 14336, "dtype": "bfloat16"}
+OF_MODEL = {
+    "kind": "llama",
+    "layers": 32,
+    "sequences": 1,
+    "context": 1024,
+    "vocabulary": 128256,
+    "block_size": 16,
+    "heads": 32,
+    "kv_heads": 8,
+    "head_dim": 128,
+}
+
+
+@pytest.mark.parametrize(
+    ("operator", "sizes", "shown"),
+    [
+        ("mlp", OF_LAYER, "32 LlamaMLP [1, 4096]"),
+        ("causal_lm", OF_LAYER | OF_MODEL, "1 LlamaForCausalLM [1]"),
+    ],
+)
+def test_a_block_or_model_has_a_table_of_its_own(
+    project: Path, capsys: pytest.CaptureFixture[str], operator: str, sizes: dict[str, Any], shown: str
+) -> None:
+    folder = project / operator / "impls"
     folder.mkdir(parents=True)
-    cell = "\n```python id=benchmark outputs=mlp.jsonl\nprint(1)\n```\n"
+    cell = f"\n```python id=benchmark outputs={operator}.jsonl\nprint(1)\n```\n"
     (folder / "torch.md").write_text(f"---\nbaseline: true\n---\n{cell}")
     (folder / "whole.md").write_text(f"---\ntitle: Whole\n---\n{cell}")
-    sizes = {"tokens": 1, "hidden_dim": 4096, "intermediate_dim": 14336, "dtype": "bfloat16"}
     for name, ms in (("torch", 0.3), ("whole", 0.1)):
-        records = rows(name, ms, op="mlp", wl={"name": "T1", "set": "default", **sizes})
-        write_records(project / "mlp/results/records/nvidia-h200" / f"{name}.jsonl", records)
+        records = rows(name, ms, op=operator, wl={"name": "T1", "set": "default", "tokens": 1, **sizes})
+        write_records(project / operator / "results/records/nvidia-h200" / f"{name}.jsonl", records)
 
-    kernels, _, block = printed(capsys, *MODEL).partition("block or layer")
+    kernels, _, block = printed(capsys, *MODEL).partition("block, layer or model")
 
-    assert "32 LlamaMLP [1, 4096]" in block
+    assert shown in block
     assert "3.00× [" in block
-    assert "LlamaMLP" not in kernels
+    assert shown.split()[1] not in kernels
     assert "1 of 12 kernels" in " ".join(kernels.split())
     assert max(map(len, block.splitlines())) <= 80
 

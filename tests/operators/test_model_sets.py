@@ -21,9 +21,10 @@ KERNELS = {
     "paged_attention": ("FlashAttnDecode",),
     "mlp": ("LlamaMLP",),
     "decoder_layer": ("LlamaDecoderLayer",),
+    "causal_lm": ("LlamaForCausalLM",),
     "moe": ("FusedMoE",),
 }
-OF_SOME_MODELS = {"grouped_gemm", "moe", "mlp", "decoder_layer"}
+OF_SOME_MODELS = {"grouped_gemm", "moe", "mlp", "decoder_layer", "causal_lm"}
 """Mixtures of experts call the first two, other models the others."""
 MODELS = model_keys(DERIVED)
 

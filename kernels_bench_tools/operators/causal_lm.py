@@ -1,0 +1,339 @@
+"""A whole model of Llama, Qwen2 or Qwen3 with a paged cache: the forward pass from tokens to logits, as a function."""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Callable, Iterator, Mapping
+from functools import lru_cache, partial
+from typing import Any, cast
+from weakref import WeakKeyDictionary
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+
+from kernels_bench_tools.measure import inputs as helpers
+from kernels_bench_tools.measure.operator import (
+    Inputs,
+    Operator,
+    Output,
+    Tolerance,
+    Workload,
+    model_sets,
+    size_in_bytes,
+)
+from kernels_bench_tools.operators.decoder_layer import EPSILON, Forward, batch_of, large_after_the_end
+from kernels_bench_tools.schema.model import Phase, read_model_tasks
+from kernels_bench_tools.schema.model_workloads import called_workload
+from kernels_bench_tools.tasks.baseline.build import build_model
+from kernels_bench_tools.tasks.baseline.forward_context import plan_batch, set_forward_context
+from kernels_bench_tools.tasks.baseline.L4.causal_lm import CausalLM
+from kernels_bench_tools.tasks.config import DType, ModelConfig, ModelType
+
+AXES = (
+    *("kind", "layers", "sequences", "tokens", "context", "hidden_dim"),
+    *("heads", "kv_heads", "head_dim", "intermediate_dim", "vocabulary", "block_size"),
+)
+NORM_STD = 0.3
+"""How much weights of norms vary: a kernel without them is wrong by more than rounding in any layer."""
+POSITIONS = 2048
+CACHE_AT_ONCE = 1 << 27
+"""Elements of the cache that the reference reads at a time: 1 GB in float64."""
+
+Model = Callable[..., tuple[Tensor, Tensor]]
+
+
+def model_with(kernels: Mapping[type[nn.Module], Forward] | None = None) -> Model:
+    """Return the pass as a function of the operator's inputs, which writes new keys and values into the cache.
+
+    ``kernels`` has what replaces ``forward`` of the modules of a class, such as ``RMSNorm`` of level 1.
+    """
+    made: WeakKeyDictionary[CausalLM, CausalLM] = WeakKeyDictionary()
+
+    def forward(
+        kv_cache: Tensor,
+        input_ids: Tensor,
+        positions: Tensor,
+        slots: Tensor,
+        block_tables: Tensor,
+        seq_lens: Tensor,
+        model: CausalLM,
+        context: int,
+    ) -> tuple[Tensor, Tensor]:
+        if model not in made:
+            made[model] = _with_kernels(model, kernels or {})
+        own = made[model]
+        for layer, cache in zip(own.model.layers, kv_cache, strict=True):
+            layer.self_attn.kv_cache = cache
+        with set_forward_context(batch_of(slots, block_tables, seq_lens, context)):
+            logits = own.compute_logits(own(input_ids, positions))
+        for layer in own.model.layers:
+            layer.self_attn.kv_cache = None  # so that its memory can be freed
+        return logits, kv_cache
+
+    return forward
+
+
+def _with_kernels(model: CausalLM, kernels: Mapping[type[nn.Module], Forward]) -> CausalLM:
+    """Return modules with the weights of ``model``, in which these kernels are replaced."""
+    own = copy.deepcopy(model, {id(one): one for one in (*model.parameters(), *model.buffers())})
+    for module in own.modules():
+        if type(module) in kernels:
+            module.forward = partial(kernels[type(module)], module)
+    return own
+
+
+def reference(
+    kv_cache: Tensor,
+    input_ids: Tensor,
+    positions: Tensor,
+    slots: Tensor,
+    block_tables: Tensor,
+    seq_lens: Tensor,
+    model: CausalLM,
+    context: int,
+) -> tuple[Tensor, Tensor]:
+    """Return the logits of all new tokens (tokens, vocabulary), and the new cache; computes in the cache's type.
+
+    ``kv_cache`` is (layers, 2, blocks, block_size, kv_heads, head_dim) and stays as it is. ``input_ids``, ``positions``
+    and ``slots`` are (tokens,), ``block_tables`` (sequences, blocks of each) and ``seq_lens`` (sequences,). ``context``
+    is the tokens of each sequence, with the new ones.
+    """
+    new_cache = kv_cache.clone()
+
+    def call(module: nn.Module, *given: Any) -> Any:
+        # One module after the other: a whole model in float64 would need four times its memory.
+        named = dict([*module.named_parameters(), *module.named_buffers()])
+        return functional_call(
+            module, {name: value.to(kv_cache.dtype) for name, value in named.items()}, given
+        )
+
+    with set_forward_context(batch_of(slots, block_tables, seq_lens, context)):
+        hidden, residual = model.model.embed_tokens(input_ids).to(kv_cache.dtype), None
+        for layer, cache in zip(model.model.layers, new_cache, strict=True):
+            layer.self_attn.kv_cache = cache
+            hidden, residual = call(layer, positions, hidden, residual)
+            layer.self_attn.kv_cache = None
+        hidden, _ = call(model.model.norm, hidden, residual)
+        return call(model.lm_head, hidden), new_cache
+
+
+@lru_cache(maxsize=2)
+def random_model(
+    device: str,
+    dtype: DType,
+    kind: ModelType,
+    layers: int,
+    hidden: int,
+    heads: int,
+    kv_heads: int,
+    head_dim: int,
+    inside: int,
+    vocabulary: int,
+    positions: int,
+) -> CausalLM:
+    """Return a model with random weights, the same in every process; two are kept, such as one and its smaller version.
+
+    Products have a variance of 1, and so have logits. Angles are random: with the usual frequencies the first tokens and
+    the last columns hardly turn.
+    """
+    config = ModelConfig(
+        name="model",
+        model_type=kind,
+        hidden_size=hidden,
+        intermediate_size=inside,
+        num_hidden_layers=layers,
+        num_attention_heads=heads,
+        num_key_value_heads=kv_heads,
+        head_dim=head_dim,
+        vocab_size=vocabulary,
+        max_position_embeddings=positions,
+        rms_norm_eps=EPSILON,
+        rope_theta=1.0,
+        dtype=dtype,
+    )
+    model = build_model(config, device).eval().requires_grad_(False)
+    generator = torch.Generator(device).manual_seed(0)
+    for name, weight in model.named_parameters():
+        weight.normal_(generator=generator)
+        if "norm" in name:
+            weight.mul_(NORM_STD).add_(1)
+        elif weight.dim() > 1 and "embed_tokens" not in name:
+            weight.mul_(weight.shape[1] ** -0.5)
+    rotary = model.model.layers[0].self_attn.rotary_emb  # shared by all layers
+    angle = torch.rand((positions, head_dim // 2), generator=generator, device=device) * (2 * math.pi)
+    rotary.cos_sin_cache.copy_(torch.cat((angle.cos(), angle.sin()), -1))
+    return model
+
+
+def make_inputs(workload: Workload, device: str | torch.device, seed: int) -> Inputs:
+    """Return a random cache, tokens, what belongs to the batch, and a model, whose weights do not depend on the seed.
+
+    The blocks of the cache are dealt out in random order. Each sequence has ``context`` tokens, the last ``tokens`` of
+    which are new.
+    """
+    axes: Mapping[str, Any] = workload.axes
+    kind, layers, sequences, tokens, context, hidden, heads, kv_heads, head_dim, inside, vocabulary, size = (
+        axes[axis] for axis in AXES
+    )
+    each = -(-context // size)
+    shape = (layers, 2, sequences * each, size, kv_heads, head_dim)
+    (kv_cache,) = helpers.random_tensors((shape,), workload.torch_dtype, device, seed)
+    generator = torch.Generator().manual_seed(seed)
+    tables = torch.randperm(sequences * each, generator=generator).view(sequences, each)
+    input_ids = torch.randint(vocabulary, (sequences * tokens,), generator=generator)
+    positions, batch = plan_batch((tokens,) * sequences, (context,) * sequences, tables, size)
+    model = random_model(
+        *(
+            str(kv_cache.device),
+            cast(DType, workload.dtype),
+            kind,
+            layers,
+            hidden,
+            heads,
+            kv_heads,
+            head_dim,
+            inside,
+        ),
+        *(vocabulary, max(context, POSITIONS)),
+    )
+    given = (input_ids, positions, batch.slot_mapping, tables, batch.seq_lens)
+    return kv_cache, *(one.to(device) for one in given), model, context
+
+
+def edge_cases(workload: Workload, inputs: Inputs) -> Iterator[tuple[str, Inputs]]:
+    """Yield edge cases."""
+    kv_cache, input_ids, positions, slots, tables, *rest = inputs
+    ends = torch.zeros_like(input_ids)
+    ends[::2] = int(workload.axes["vocabulary"]) - 1
+    yield "the first and the last token", (kv_cache, ends, positions, slots, tables, *rest)
+    beyond = large_after_the_end(kv_cache, tables, rest[-1])
+    yield "large values after the end", (beyond, input_ids, positions, slots, tables, *rest)
+
+
+def slices(inputs: Inputs) -> Iterator[tuple[Any, Inputs]]:
+    """Yield slices of sequences, as far as their keys and values fit into the memory that a reference may need."""
+    kv_cache, input_ids, positions, slots, tables, seq_lens, model, context = inputs
+    size, new = kv_cache.shape[3], len(input_ids) // len(tables)
+    step = max(1, CACHE_AT_ONCE // (kv_cache.numel() // len(tables)))
+    number = torch.empty(kv_cache.shape[2], dtype=slots.dtype, device=slots.device)
+    for start in range(0, len(tables), step):
+        some = slice(start, start + step)
+        blocks, rows = tables[some].flatten(), slice(start * new, (start + step) * new)
+        number[blocks] = torch.arange(len(blocks), device=number.device)
+        own_slots = number[slots[rows] // size] * size + slots[rows] % size
+        own = (
+            input_ids[rows],
+            positions[rows],
+            own_slots,
+            number[tables[some]],
+            seq_lens[some],
+            model,
+            context,
+        )
+        yield [rows, (slice(None), slice(None), blocks)], (kv_cache[:, :, blocks], *own)
+
+
+def flops(inputs: Inputs) -> int:
+    """Count the products with weights, and two multiply-adds per pair of query and key and element of a head."""
+    _, input_ids, _, _, _, seq_lens, model, context = inputs
+    matrices = sum(one.numel() for one in model.parameters() if one.dim() > 1)
+    matrices -= model.model.embed_tokens.weight.numel()
+    columns = sum(layer.self_attn.o_proj.weight.shape[1] for layer in model.model.layers)
+    each = len(input_ids) // len(seq_lens)
+    pairs = len(input_ids) * context - len(seq_lens) * (each * (each - 1) // 2)
+    return 2 * len(input_ids) * matrices + 4 * pairs * columns
+
+
+def bytes_read(inputs: Inputs) -> dict[int, int]:
+    """Return the bytes of the earlier tokens' keys and values, and of the weights, of the embedding those of tokens."""
+    kv_cache, input_ids, _, _, _, seq_lens, model, context = inputs
+    new = len(input_ids)
+    earlier = len(seq_lens) * context - new
+    embedding, rotary = model.model.embed_tokens.weight, model.model.layers[0].self_attn.rotary_emb
+    weights = sum(map(size_in_bytes, model.parameters())) - size_in_bytes(embedding)
+    rows = new * size_in_bytes(embedding[0]) + new // len(seq_lens) * size_in_bytes(rotary.cos_sin_cache[0])
+    return {0: earlier * _bytes_of_token(kv_cache), 6: weights + rows}
+
+
+def _bytes_of_token(kv_cache: Tensor) -> int:
+    """Return the bytes of a token's keys and values in all layers."""
+    return size_in_bytes(kv_cache[:, :, 0, 0])
+
+
+def tolerance(dtype: torch.dtype) -> Tolerance:
+    """Return the tolerance for logits, keys and values, whose variance is 1.
+
+    Rounding in each layer adds up: 99.9 % of torch's own errors are below 14 eps in half precision and 51 eps in
+    float32, after 32 layers.
+    """
+    return Tolerance(rtol=0.0, atol=(24 if torch.finfo(dtype).bits <= 16 else 128) * torch.finfo(dtype).eps)
+
+
+def _workloads(prefix: str, dtype: str, *given: Mapping[str, Any]) -> list[Workload]:
+    shape = (
+        "{kind}_B{sequences}_T{tokens}_KV{context}_L{layers}_D{hidden_dim}_H{heads}_{kv_heads}_"
+        "I{intermediate_dim}_V{vocabulary}"
+    )
+    return [
+        Workload(name=prefix + shape.format(**axes), axes={axis: axes[axis] for axis in AXES}, dtype=dtype)
+        for axes in given
+    ]
+
+
+def _of_phase(prefix: str, phase: Phase) -> Iterator[Workload]:
+    for task in phase.kernels("LlamaForCausalLM"):
+        called = called_workload(phase, task)
+        assert called
+        yield from _workloads(prefix, called.dtype, called.axes)
+
+
+def _default() -> Iterator[Workload]:
+    for model in ("llama-3.2-1b", "llama-3.1-8b"):
+        for phase in read_model_tasks(model).phases:
+            (found,) = _of_phase("", phase)
+            yield Workload(name=f"{model}_{phase.name}", axes=found.axes, dtype=found.dtype)
+
+
+def _tiny(*values: Any) -> Mapping[str, Any]:
+    return dict(zip(AXES, values, strict=True))
+
+
+OPERATOR = Operator(
+    name="causal_lm",
+    title="Causal Language Models",
+    axes=AXES,
+    workload_sets={
+        "default": [*_default()],
+        "cpu": _workloads(
+            "cpu_",
+            "float32",
+            _tiny("llama", 4, 1, 64, 64, 256, 8, 2, 32, 768, 2048, 16),
+            _tiny("llama", 4, 4, 1, 256, 256, 8, 2, 32, 768, 2048, 16),
+        ),
+        "smoke": _workloads(
+            "smoke_",
+            "float32",
+            _tiny("llama", 2, 1, 20, 20, 64, 4, 2, 16, 96, 256, 8),
+            _tiny("qwen3", 2, 3, 1, 20, 64, 4, 2, 16, 96, 256, 8),
+        ),
+        **model_sets(_of_phase),
+    },
+    inputs=make_inputs,
+    reference=reference,
+    flops=flops,
+    outputs=(
+        Output("logits", shape=lambda inputs: (len(inputs[1]), inputs[6].lm_head.own_rows)),
+        Output("kv_cache", written=lambda inputs: len(inputs[1]) * _bytes_of_token(inputs[0])),
+    ),
+    slices=slices,
+    edge_cases=edge_cases,
+    tolerance=tolerance,
+    baseline=reference,  # called with the workload's dtype
+    # As wide as the model, so that kernels take the same path.
+    smaller=partial(helpers.limit_axes, layers=2, sequences=3, tokens=40, context=40),
+    partly_read=bytes_read,
+    # Positions, slots and tables belong together: parts of them exchanged would be no batch.
+    parameters=(2, 3, 4, 5, 6),
+)

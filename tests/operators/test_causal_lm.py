@@ -1,0 +1,211 @@
+"""Whole models: what is right, what is called wrong, and what is counted."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from implementations import code_of, function_of
+from torch import nn
+
+from kernels_bench_tools.measure.correctness.check import check
+from kernels_bench_tools.measure.correctness.compare import WrongResultError, compare
+from kernels_bench_tools.measure.operator import Inputs, Operator, Workload, find_operator
+from kernels_bench_tools.operators import causal_lm
+from kernels_bench_tools.operators.causal_lm import model_with
+from kernels_bench_tools.tasks.baseline.L1.rms_norm import RMSNorm
+from kernels_bench_tools.tasks.baseline.L1.rotary_emb import RotaryEmbedding
+from kernels_bench_tools.tasks.baseline.L3.llama_decoder import LlamaDecoderLayer
+
+INTERPRETED = """
+from cell import triton_model
+from dataclasses import replace
+
+import torch
+
+from kernels_bench_tools.measure.correctness.compare import compare
+from kernels_bench_tools.measure.operator import find_operator
+
+operator = find_operator("causal_lm")
+with torch.no_grad():
+    workload = replace(operator.workloads("smoke")[1], dtype="float16")
+    inputs = operator.inputs(workload, "cpu", 0)
+    compare(triton_model(inputs[0].clone(), *inputs[1:]), operator, inputs).require_correct()
+print("right")
+"""
+PREFILL, DECODE = 0, 1
+"""Numbers of the workloads of the smoke set."""
+DEPTH = 32
+
+
+@pytest.fixture(scope="module")
+def models() -> Operator:
+    return find_operator("causal_lm").adapted(in_place=True)
+
+
+def smoke(models: Operator, number: int, dtype: str = "bfloat16", **axes: Any) -> Workload:
+    found = models.workloads("smoke")[number]
+    return replace(found, dtype=dtype, axes={**found.axes, **axes})
+
+
+# The second is a formula of its own, without the modules of the models.
+@pytest.mark.parametrize("name", ["torch_model", "torch_compiled_model"])
+@pytest.mark.parametrize("number", [PREFILL, DECODE])
+def test_torch_s_implementations_are_correct(models: Operator, name: str, number: int) -> None:
+    workload = smoke(models, number)
+    with torch.no_grad():
+        inputs = models.inputs(workload, "cpu", 0)
+        verdict = check(models, workload, function_of("causal_lm", name), inputs)
+
+    assert verdict.ok, verdict.reason
+    assert verdict.corr["cases"] == 5  # the workload, two more seeds, two edge cases
+    assert verdict.flags == []
+
+
+def in_one_layer(kind: type[nn.Module], wrong: Callable[..., Any], last: bool = False) -> Callable[..., Any]:
+    """Return the pass in which one module of a class computes something else: in the middle, or the last one."""
+
+    def call(*inputs: Any) -> Any:
+        modules = [one for one in inputs[6].modules() if type(one) is kind]
+        count = [0]
+
+        def forward(module: nn.Module, *given: Any) -> Any:
+            count[0] += 1
+            return (wrong if count[0] == chosen else kind.forward)(module, *given)
+
+        # All layers share one rotary embedding.
+        calls = len(inputs[6].model.layers) if kind is RotaryEmbedding else len(modules)
+        chosen = calls if last else calls // 2
+        return model_with({kind: forward})(*inputs)
+
+    return call
+
+
+def without_weight(module: RMSNorm, x: Any, residual: Any = None) -> Any:
+    plain = RMSNorm(x.shape[-1], module.variance_epsilon).to(x.dtype)
+    return plain(x, residual)
+
+
+def skipped(_: LlamaDecoderLayer, positions: Any, hidden: Any, residual: Any) -> Any:
+    return hidden, residual
+
+
+def moved_by_one(module: RotaryEmbedding, positions: Any, *heads: Any) -> Any:
+    return RotaryEmbedding.forward(module, (positions - 1).clamp(min=0), *heads)
+
+
+WRONG: dict[str, Callable[..., Any]] = {
+    "a layer is left out": in_one_layer(LlamaDecoderLayer, skipped),
+    "the last layer is left out": in_one_layer(LlamaDecoderLayer, skipped, last=True),
+    "a norm has no weight": in_one_layer(RMSNorm, without_weight),
+    "the last norm has no weight": in_one_layer(RMSNorm, without_weight, last=True),
+    "positions of a layer are off by one": in_one_layer(RotaryEmbedding, moved_by_one),
+}
+
+
+@pytest.fixture(scope="module", params=[PREFILL, DECODE], ids=["prefill", "decode"])
+def deep(request: pytest.FixtureRequest, models: Operator) -> Inputs:
+    """As deep as a large model, where rounding errors have added up."""
+    return models.inputs(smoke(models, request.param, layers=DEPTH), "cpu", 0)
+
+
+def of_copy(inputs: Inputs, function: Callable[..., Any]) -> Any:
+    with torch.no_grad():
+        return function(inputs[0].clone(), *inputs[1:])
+
+
+def test_rounding_in_a_deep_model_is_within_the_tolerance(models: Operator, deep: Inputs) -> None:
+    compare(of_copy(deep, model_with()), models, deep).require_correct()
+
+
+@pytest.mark.parametrize("wrong", WRONG)
+def test_a_deep_model_with_one_wrong_module_is_incorrect(models: Operator, deep: Inputs, wrong: str) -> None:
+    output = of_copy(deep, WRONG[wrong])
+
+    with pytest.raises(WrongResultError):
+        compare(output, models, deep).require_correct()
+
+
+def test_a_cache_that_is_not_written_is_incorrect(models: Operator, deep: Inputs) -> None:
+    logits, _ = of_copy(deep, model_with())
+
+    with pytest.raises(WrongResultError, match="kv_cache"):
+        compare((logits, deep[0]), models, deep).require_correct()
+
+
+def test_sequences_are_compared_some_at_a_time(models: Operator, monkeypatch: pytest.MonkeyPatch) -> None:
+    inputs = models.inputs(smoke(models, DECODE, "float32"), "cpu", 0)
+    logits, cache = models.reference(*inputs)
+    monkeypatch.setattr(causal_lm, "CACHE_AT_ONCE", 1)
+
+    parts = list(models.slices(inputs))
+    for (rows, blocks), own in parts:
+        own_logits, own_cache = models.reference(*own)
+        torch.testing.assert_close(own_logits, logits[rows])
+        torch.testing.assert_close(own_cache, cache[blocks])
+    assert len(parts) == 3
+    compare((logits, cache), models, inputs).require_correct()
+    logits[1] += 1
+    with pytest.raises(WrongResultError, match="logits"):
+        compare((logits, cache), models, inputs).require_correct()
+
+
+def test_a_kernel_replaces_all_modules_of_its_class_in_a_copy(models: Operator) -> None:
+    called = []
+
+    def norm(module: RMSNorm, x: Any, residual: Any = None) -> Any:
+        called.append(module.weight.shape[0])
+        return RMSNorm.forward(module, x, residual)
+
+    inputs = models.inputs(smoke(models, DECODE), "cpu", 0)
+    function = model_with({RMSNorm: norm})
+    of_copy(inputs, function)
+    of_copy(inputs, model_with())
+
+    assert called == [*[64, 16, 16, 64] * 2, 64]
+
+
+def test_bytes_and_operations_are_counted_from_the_tensors(models: Operator) -> None:
+    inputs = models.inputs(smoke(models, DECODE), "cpu", 0)
+    counted = models.work(inputs, models.reference(*inputs))
+
+    layer, vectors = 128 * 64 + 64 * 64 + 3 * 96 * 64, 2 * 64 + 2 * 16
+    matrices, earlier, token = 2 * layer + 256 * 64, 3 * 19, 2 * 2 * 2 * 16
+    indices = 8 * (3 + 3 + 3 + 9 + 3)
+    of_embedding, of_angles = 3 * 64, 16
+    weights = matrices + 2 * vectors + 64 + of_embedding + of_angles
+    assert counted.bytes_read == 2 * (earlier * token + weights) + indices
+    assert counted.bytes_written == 2 * (3 * 256 + 3 * token)
+    assert counted.flops == 2 * 3 * matrices + 4 * 3 * 20 * 64 * 2
+
+
+def test_our_kernels_are_correct_in_the_model_in_the_interpreter(interpret: Callable[..., None]) -> None:
+    interpret(code_of("causal_lm", "triton_model"), INTERPRETED)
+
+
+@pytest.mark.parametrize(
+    ("name", "operator", "original"),
+    [
+        ("torch_compiled_model", "decoder_layer", "torch_compiled_layer"),
+        ("triton_model", "decoder_layer", "triton_layer"),
+        ("triton_model", "paged_attention", "triton_paged_attention"),
+    ],
+)
+def test_the_model_has_the_functions_of_the_layer_and_of_attention(
+    name: str, operator: str, original: str
+) -> None:
+    """A notebook is complete in itself, so they are copies, and have to stay copies."""
+    own, others = (
+        {
+            node.name: ast.unparse(node)
+            for node in ast.parse(code).body
+            if isinstance(node, ast.FunctionDef) and node.name != "load"
+        }
+        for code in (code_of("causal_lm", name), code_of(operator, original))
+    )
+
+    assert own.items() >= others.items()
