@@ -65,6 +65,9 @@ class Tolerance:
 
     rtol: float
     atol: float
+    mean: float = float("inf")
+    """Allowed mean error, as a multiple of that of torch's operator: for a long chain of computations, whose error at an
+    element may be larger than that of a lower precision in parts of it."""
 
 
 def dtype_tolerance(dtype: torch.dtype) -> Tolerance:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import copy
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -128,6 +129,20 @@ def test_a_deep_model_with_one_wrong_module_is_incorrect(models: Operator, deep:
 
     with pytest.raises(WrongResultError):
         compare(output, models, deep).require_correct()
+
+
+@pytest.mark.parametrize("part", ["proj", "mlp"])
+def test_weights_of_8_bits_are_too_imprecise(models: Operator, part: str) -> None:
+    inputs = models.inputs(smoke(models, PREFILL, layers=DEPTH, hidden_dim=128), "cpu", 0)
+    rounded = copy.deepcopy(inputs[6])
+    for name, weight in rounded.named_parameters():
+        if part in name:
+            step = weight.abs().amax(1, keepdim=True).float() / 127
+            weight.copy_((weight / step).round() * step)
+    logits, cache = of_copy((*inputs[:6], rounded, *inputs[7:]), model_with())
+
+    with pytest.raises(WrongResultError, match="mean error of its output 'logits' is"):
+        compare((logits, cache), models, inputs).require_correct()
 
 
 def test_a_cache_that_is_not_written_is_incorrect(models: Operator, deep: Inputs) -> None:

@@ -107,6 +107,8 @@ class OutputErrors:
     baseline: ErrorStats | None
     eps: float
     """Of the output's dtype."""
+    most: float = float("inf")
+    """Allowed mean error, as a multiple of the baseline's."""
     name: str = ""
     """Its name in messages; empty for an only output."""
 
@@ -140,6 +142,10 @@ class OutputErrors:
             raise WrongResultError(
                 f"{found.beyond} of {found.elements} elements{of} are beyond the tolerance, "
                 f"the worst {found.ratio:.3g} times"
+            )
+        if self.precision is not None and self.precision > self.most:
+            raise WrongResultError(
+                f"the mean error{of} is {self.precision:.3g} times that of torch's operator"
             )
 
 
@@ -192,6 +198,7 @@ def compare(
             found=ErrorStats(),
             baseline=None if theirs is None else ErrorStats(),
             eps=torch.finfo(tensor.dtype).eps,
+            most=operator.tolerance_of(kind, inputs).mean,
             name=kind.name if len(operator.outputs) > 1 else "",
         )
         for kind, tensor in zip(operator.outputs, actual, strict=True)
