@@ -124,20 +124,42 @@ def test_a_row_shows_the_fastest_ranked_implementation_and_its_share(site, read_
     assert others[-1][1] == "0.06800 ms 2 of 12 rows"
 
 
-def test_a_block_is_shown_beside_its_kernels_and_not_in_their_sum(tmp_path, read_page):
-    axes = {"tokens": 1, "hidden_dim": 2048, "intermediate_dim": 8192}
+MLP = {"tokens": 1, "hidden_dim": 2048, "intermediate_dim": 8192}
+MODEL = MLP | {
+    "kind": "llama",
+    "layers": 16,
+    "sequences": 1,
+    "context": 1024,
+    "block_size": 16,
+    "vocabulary": 128256,
+    "heads": 32,
+    "kv_heads": 8,
+    "head_dim": 64,
+}
+
+
+@pytest.mark.parametrize(
+    ("operator", "axes", "shown", "sizes_shown"),
+    [
+        ("mlp", MLP, ["LlamaMLP *.mlp", "16"], "tokens 1, hidden_dim 2048"),
+        ("causal_lm", MODEL, ["LlamaForCausalLM", "1"], "kind llama, sequences 1"),
+    ],
+)
+def test_a_block_or_model_is_shown_beside_its_kernels_and_not_in_their_sum(
+    tmp_path, read_page, operator, axes, shown, sizes_shown
+):
     sizes = [WorkloadSummary(name="T1", dtype="bfloat16", set="default", group="", axes=axes)]
     rows = [row("base", 2, {"T1": 0.004}), row("fast", 1, {"T1": 0.002})]
     views = [DeviceSummary(device=H200, view="", key="", baseline="base", workloads=sizes, rows=rows)]
-    summary = Summary(operator="mlp", title="Blocks", devices=views)
-    publish(tmp_path, build("mlp"), tmp_path / "site", summaries={"mlp": summary})
+    summary = Summary(operator=operator, title="Blocks", devices=views)
+    publish(tmp_path, build(operator), tmp_path / "site", summaries={operator: summary})
     page = read_page(tmp_path / "site", LLAMA)
 
     _, block = rows_of(page, "decode-1", "Blocks")
-    assert block[:2] == ["LlamaMLP *.mlp", "16"]
+    assert block[:2] == shown
     assert block[2] == "Fast 0.002000 ms 2.00× [1.950, 2.050] ▲ faster T1"
     assert rows_of(page, "decode-1")[-1][1] == "– 0 of 12 rows"
-    assert "decode-1: tokens 1, hidden_dim 2048" in read_page(tmp_path / "site", "mlp/index.html").text
+    assert f"decode-1: {sizes_shown}" in read_page(tmp_path / "site", f"{operator}/index.html").text
     assert 'aria-label="Blocks' not in (tmp_path / "site/models/mixtral-8x7b.html").read_text()
 
 
