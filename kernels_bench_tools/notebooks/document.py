@@ -33,6 +33,8 @@ class Notebook:
     """All errors within this file, in the order of its lines."""
     nested: list[int] = field(default_factory=list)
     """Lines of python fences that are not cells because they are in a list or a quotation."""
+    misnamed: list[int] = field(default_factory=list)
+    """Lines of fences with the attributes of a cell and another language, such as ``py``."""
 
     @property
     def cells(self) -> list[Cell]:
@@ -103,6 +105,7 @@ def survey_notebook(project: Project, path: Path) -> Notebook:
         blocks=blocks,
         problems=[*front_problems, *problems, *_duplicates(name, blocks)],
         nested=[before + fence.start + 1 for fence in fences if fence.is_python and fence.nested],
+        misnamed=[before + fence.start + 1 for fence in fences if fence.is_misnamed],
     )
 
 

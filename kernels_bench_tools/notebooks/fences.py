@@ -33,6 +33,13 @@ class Fence:
         """Whether the first word after the fence is exactly ``python``."""
         return self.info.split(maxsplit=1)[:1] == ["python"]
 
+    @property
+    def is_misnamed(self) -> bool:
+        """Whether it has a cell's attributes, and a language that is similar to ``python``."""
+        language, *attributes = self.info.split() or [""]
+        similar = language != "python" and language.lower() in {"py", "python", "python3"}
+        return similar and any(one.startswith(("id=", "outputs=", "needs=")) for one in attributes)
+
 
 def count_commented(lines: Sequence[str]) -> int:
     """Return how many lines look like the first one of a commented cell."""

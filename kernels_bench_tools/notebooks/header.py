@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import copy
 import json
+import os
 import re
 import tomllib
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kernels_bench_tools.text import did_you_mean
@@ -58,6 +60,10 @@ _UV_KEYS = (
 _FIRST = "# /// script"
 _MARK = re.compile(r"(?m)^[ \t]*#[ \t]*/{2,4}[ \t]*(?P<word>[a-z]+)[ \t]*$", re.IGNORECASE)
 """A line that is meant to be the first of a header."""
+_LAST = re.compile(r"(?m)^[ \t]*#[ \t]*///[ \t]*$")
+_DATE = re.compile(r"\d{4}-\d\d-\d\d([T ].+)?|\d+ ?[a-z]+.*|P\w+", re.IGNORECASE)
+"""What uv reads as a date, or as the time before now."""
+_ORIGINS = ("path", "git", "url", "index", "workspace")
 _BLOCK = re.compile(r"(?m)^# /// script[ \t]*$\n(?P<content>(?:^#(?:| .*)$\n)+?)^# ///[ \t]*$")
 
 
@@ -97,8 +103,11 @@ def split_header(code: str) -> tuple[str, str]:
     return code[: block.start()] + code[block.end() + 1 :], block["content"]
 
 
-def header_problems(code: str, deps: Sequence[str] = ()) -> Iterator[HeaderProblem]:
-    """Yield what uv would not understand in a script's header, or silently leave out; and in a cell's ``deps=``."""
+def header_problems(code: str, deps: Sequence[str], folder: Path) -> Iterator[HeaderProblem]:
+    """Yield what uv would not understand in a script's header, or silently leave out; and in a cell's ``deps=``.
+
+    Relative sources count from ``folder``.
+    """
     yield from (_wrong_requirement(0, one) for one in deps if not parse_requirement(one))
     block = _BLOCK.search(code + "\n")
     if block is None:
@@ -107,6 +116,9 @@ def header_problems(code: str, deps: Sequence[str] = ()) -> Iterator[HeaderProbl
             line, what = mark[0].strip(), "does not begin a header, so no packages are installed"
             if line == _FIRST:
                 what = "begins a header that is not closed, so no packages are installed"
+        elif mark := _LAST.search(code):
+            line, what = mark[0].strip(), "ends a header that is not begun, so no packages are installed"
+        if mark:
             expected = f"`{_FIRST}`, lines that begin with `# `, and `# ///`"
             yield HeaderProblem(code.count("\n", 0, mark.start()) + 1, f"`{line}` {what}", expected)
         return
@@ -128,6 +140,20 @@ def header_problems(code: str, deps: Sequence[str] = ()) -> Iterator[HeaderProbl
     for key in uv_settings(header).keys() - set(_UV_KEYS):
         if hint := did_you_mean(key, _UV_KEYS):  # uv may have others
             yield HeaderProblem(number(key), f"unknown key {key!r} in [tool.uv] of the header", "", hint)
+    date = uv_settings(header).get(EXCLUDE_NEWER, False)
+    if date is not False and not (isinstance(date, str) and _DATE.fullmatch(date)):
+        what = f"{EXCLUDE_NEWER} is {date!r}"
+        yield HeaderProblem(number(EXCLUDE_NEWER), what, 'A date such as "2026-11-20T00:00:00Z"')
+    sources = uv_settings(header).get("sources", {})
+    for name, source in sources.items() if isinstance(sources, dict) else ():
+        for one in source if isinstance(source, list) else [source]:
+            if not isinstance(one, dict) or not one.keys() & {*_ORIGINS}:
+                what = f"the source of {name} is {one!r}"
+                yield HeaderProblem(number(name), what, f"A table with one of {', '.join(_ORIGINS)}")
+    for name, path in path_sources(header).items():
+        if not Path(os.path.normpath(folder / path)).exists():
+            what = f"the source of {name} is {path!r}, which does not exist"
+            yield HeaderProblem(number(name), what, f"A path that is absolute or counts from {folder}")
     python = header.get("requires-python", ">=3")
     if not isinstance(python, str) or not _is_specifier(python):
         what = f"requires-python is {python!r}"

@@ -54,7 +54,7 @@ class Survey:
     def cell_problems(self, names: Iterable[str]) -> list[NotebookError]:
         """Return what would make cells of these notebooks fail: mistakes in headers, and in the syntax of the code."""
         cells = [(name, cell) for name in sorted(names) for cell in self.notebooks[name].active_cells]
-        return [problem for name, cell in cells for problem in _cell_problems(name, cell)]
+        return [problem for name, cell in cells for problem in _cell_problems(self.notebooks[name], cell)]
 
     def advice(self, names: Iterable[str] | None = None) -> list[str]:
         """Return a line for everything that is allowed but not recommended, such as cells without a date.
@@ -144,12 +144,13 @@ def _told_once(what: str, places: Sequence[str]) -> str:
     return f"{places[0]}: {what}{more}"
 
 
-def _cell_problems(notebook: str, cell: Cell) -> Iterator[NotebookError]:
+def _cell_problems(notebook: Notebook, cell: Cell) -> Iterator[NotebookError]:
     def where(line: int | None) -> str:
         # The code of script= is in another file.
-        return f"{notebook}:{cell.file_line + (0 if cell.script else line or 0)}"
+        return f"{notebook.name}:{cell.file_line + (0 if cell.script else line or 0)}"
 
-    for line, what, expected, remedy in header_problems(cell.code, cell.deps):
+    folder = notebook.script_path(cell).parent
+    for line, what, expected, remedy in header_problems(cell.code, cell.deps, folder):
         yield NotebookError(where(line), what, expected, remedy)
     try:
         with warnings.catch_warnings(action="ignore"):
@@ -164,6 +165,11 @@ def _advice(notebook: Notebook) -> Iterator[tuple[str, str]]:
     for line in notebook.nested:
         what = "a python fence in a list or a quotation is an example, not a cell."
         yield f"{notebook.name}:{line}", f"{what} Remove its indentation if it should run."
+    for line in notebook.misnamed:
+        yield (
+            f"{notebook.name}:{line}",
+            "this fence is an example, not a cell. Write ```python if it should run.",
+        )
     for cell in notebook.active_cells:
         if not cell.named:
             what = "a python fence without `id=` runs as a cell."

@@ -176,6 +176,16 @@ def test_check_lists_python_fences_that_do_not_run(workspace):
     assert survey_project(workspace.project).advice()[0].startswith("n.md:3: a python fence in a list")
 
 
+@pytest.mark.parametrize(
+    ("fence", "count"), [("py id=a", 1), ("Python id=a", 1), ("py", 0), ("pycon id=a", 0)]
+)
+def test_a_fence_that_looks_like_a_cell_and_does_not_run_is_noted(workspace, fence, count):
+    workspace.write("n.md", f"```{fence}\n1\n```\n")
+
+    noted = ["n.md:1: this fence is an example, not a cell. Write ```python if it should run."]
+    assert survey_project(workspace.project).advice() == noted * count
+
+
 def header(*lines):
     return "".join(f"# {line}\n" for line in ("/// script", *lines, "///"))
 
@@ -205,6 +215,13 @@ def header(*lines):
             "n.md:2: `# /// script` begins a header that is not closed",
         ),
         ("#/// scripts\n# dependencies = []\n# ///\n", "n.md:2: `#/// scripts` does not begin a header"),
+        ("# dependencies = []\n# ///\n", "n.md:3: `# ///` ends a header that is not begun"),
+        (header("[tool.uv]", 'exclude-newer = "soon"'), "n.md:4: exclude-newer is 'soon'. Expected: A date"),
+        (header("[tool.uv.sources]", 'six = "1"'), "n.md:4: the source of six is '1'. Expected: A table"),
+        (
+            header("[tool.uv.sources]", 'six = { path = "no/such" }'),
+            "n.md:4: the source of six is 'no/such', which does not exist",
+        ),
     ],
 )
 def test_what_would_make_a_cell_fail_is_found_without_running_it(workspace, code, said):
@@ -226,7 +243,14 @@ def test_headers_that_uv_accepts_have_no_problems(workspace):
         "z (>=1.0)",
     ]
     code = header(
-        f"dependencies = {json.dumps(packages)}", 'requires-python = ">=3.11, <3.14"', "[tool.uv]", "a = 1"
+        f"dependencies = {json.dumps(packages)}",
+        'requires-python = ">=3.11, <3.14"',
+        "[tool.uv]",
+        "a = 1",
+        'exclude-newer = "30 days"',
+        "[tool.uv.sources]",
+        'x = [{ index = "a", marker = "b" }, { path = "../../n.md" }]',
+        'y = { path = "../../n.md" }',
     )
     workspace.write("n.md", f"```python id=a\n{code}# // note\nprint(1)\n```\n")
 
