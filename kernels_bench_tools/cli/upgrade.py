@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -13,7 +12,7 @@ from kernels_bench_tools.cli.options import Paths
 from kernels_bench_tools.cli.output import note, plural
 from kernels_bench_tools.errors import ProjectError
 from kernels_bench_tools.notebooks.harness import parse_harness
-from kernels_bench_tools.notebooks.project import Project, find_project
+from kernels_bench_tools.notebooks.project import Project, find_project_of
 from kernels_bench_tools.notebooks.upgrade import (
     apply_changes,
     apply_harness_changes,
@@ -47,7 +46,7 @@ def upgrade(
     Packages of a cell are resolved as of this date. The changed cells run at the next build; `kbt plan` lists them.
     Version pins such as `torch==2.13.0` are not changed.
     """
-    project = find_project(Path.cwd())
+    project = find_project_of(() if harness else paths or ())
     if harness:
         if to or len(paths or []) > 1:
             what = "--to cannot be given with it" if to else "takes one value, and changes all notebooks"

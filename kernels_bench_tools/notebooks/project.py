@@ -17,7 +17,7 @@ from kernels_bench_tools.errors import ProjectError
 from kernels_bench_tools.notebooks.harness import EXPECTED as HARNESSES
 from kernels_bench_tools.notebooks.harness import Harness, read_harness
 from kernels_bench_tools.schema.build import IMPLEMENTATIONS, operator_of
-from kernels_bench_tools.schema.settings import OPERATORS, find_settings
+from kernels_bench_tools.schema.settings import OPERATORS, find_settings, is_root
 from kernels_bench_tools.text import did_you_mean, title_from_name
 from kernels_bench_tools.text import size as readable_size
 
@@ -132,7 +132,7 @@ class Project:
         return inside.relative_to(self.root).as_posix()
 
     def notebook_paths(self) -> list[Path]:
-        """Return the notebooks, sorted; hidden folders, environments, output and linked folders are skipped."""
+        """Return the notebooks, sorted; hidden folders, environments, output, links and other projects are skipped."""
         names = sorted(_markdown_files(self.root))
         if self.patterns:
             names = [name for name in names if any(matches(name, pattern) for pattern in self.patterns)]
@@ -163,8 +163,8 @@ class Project:
                 break
         if not found:
             operator, _, implementation = target.strip("/").rpartition("/")
-            short = self.root / operator / IMPLEMENTATIONS / f"{implementation}.md"
-            found = [one for one in known if one == short and operator]
+            inside = Path(operator, IMPLEMENTATIONS, f"{implementation}.md")
+            found = [one for one in known if operator and one in {self.root / inside, Path.cwd() / inside}]
             if not operator and len(found := self._called(implementation, known)) > 1:
                 names = " or ".join(self._short(one) for one in found)
                 raise ProjectError(target, "is an implementation of several operators", names)
@@ -184,7 +184,8 @@ class Project:
         names = [self.relative(path) for path in known]
         short = [self._short(path) for path in known if path.parent.name == IMPLEMENTATIONS]
         folders = {name.split("/")[0] for name in names if "/" in name} | set(map(operator_of, names))
-        hint = did_you_mean(target, [*names, *short, *folders], "`kbt list` shows them")
+        stems = [name.rpartition("/")[2] for name in short]
+        hint = did_you_mean(target, [*names, *short, *stems, *folders], "`kbt list` shows them")
         if (Path.cwd() / target).exists() or (self.root / target).exists():
             what = "is not, and does not hold, a notebook of this project"
         else:
@@ -213,13 +214,14 @@ def find_project(start: Path) -> Project:
 def find_project_of(targets: Iterable[str]) -> Project:
     """Return the project of the notebooks and folders that ``targets`` name; of the current folder without any.
 
-    Each may end with ``:CELL``. Paths in several projects are a ``ProjectError``.
+    Each may end with ``:CELL``, or be ``OPERATOR/IMPLEMENTATION``. Paths in several projects are a ``ProjectError``.
     """
     here = Path.cwd().resolve()
     roots: dict[Path, str] = {}
     for target in targets:
-        paths = [Path(one).resolve() for one in (target, target.rpartition(":")[0]) if one]
-        if path := next((one for one in paths if one.exists()), None):
+        named = [Path(one).resolve() for one in (target, target.rpartition(":")[0] or target)]
+        path = next(one for one in (*named, *named[1].parents) if one.exists())
+        if path in named or not here.is_relative_to(path):
             folder = path.parent if path.is_file() else path
             found = find_settings(folder)
             root = found[0] if found else _repository(folder)
@@ -320,6 +322,9 @@ def _text(path: Path) -> str:
 def _markdown_files(root: Path) -> Iterator[str]:
     for parent, folders, files in os.walk(root):
         folders[:] = [name for name in folders if _is_searched(Path(parent, name), root)]
+        if "pyproject.toml" in files and Path(parent) != root and is_root(Path(parent)):
+            folders.clear()  # another project
+            continue
         for name in files:
             path = Path(parent, name)
             if name.endswith(".md") and not name.startswith(".") and _stays_inside(path, root):

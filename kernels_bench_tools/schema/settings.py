@@ -21,6 +21,14 @@ def find_settings(start: Path) -> tuple[Path, dict[str, Any]] | None:
     return None
 
 
+def is_root(folder: Path) -> bool:
+    """Return whether a folder has ``[tool.kbt]`` of its own."""
+    try:
+        return _read_settings(folder / "pyproject.toml") is not None
+    except ProjectError:  # of something else
+        return False
+
+
 def _read_settings(path: Path) -> dict[str, Any] | None:
     """Return ``[tool.kbt]`` of a ``pyproject.toml``, or None if there is none."""
     try:

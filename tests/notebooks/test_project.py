@@ -153,6 +153,7 @@ def test_an_operator_id_may_have_folders(tmp_path, target, expected):
     [
         ("models/tny", "Did you mean 'models/tiny'?"),
         ("op/trton", "Did you mean 'op/triton'?"),
+        ("trton", "Did you mean 'triton'?"),
         ("opp", "Did you mean 'op'?"),
         ("empty", "does not hold"),
     ],
@@ -182,6 +183,18 @@ def test_the_project_is_that_of_the_target_not_of_the_current_folder(tmp_path, m
     assert find_project_of([f"../{target}"]).root == tmp_path / "one"
     assert find_project_of(["op", "mine"]).root == tmp_path / "two"
     assert find_project_of([]).root == tmp_path / "two"
+
+
+def test_a_project_in_a_folder_of_a_repository_is_found_from_its_top(tmp_path, monkeypatch):
+    touch(tmp_path, ".git/HEAD", "bench/op/impls/mine.md", "notes.md")
+    (tmp_path / "bench/pyproject.toml").write_text("[tool.kbt]\n")
+    monkeypatch.chdir(tmp_path)
+
+    for target in ("bench/op/mine", "bench/op/mine:a", "bench/op/impls/mine.md"):
+        project = find_project_of([target])
+        assert project.root == tmp_path / "bench"
+        assert project.find_notebooks([target.removesuffix(":a")]) == [tmp_path / "bench/op/impls/mine.md"]
+    assert names(tmp_path) == ["notes.md"]
 
 
 def test_targets_in_two_projects_are_an_error(tmp_path, monkeypatch):
