@@ -40,7 +40,7 @@ def init(
     path: Annotated[
         Path,
         typer.Argument(
-            metavar="[PATH]",
+            metavar="PATH",
             help="Folder of the project. [default: the current one]",
             show_default=False,
         ),
@@ -81,12 +81,11 @@ def init(
     repository = next((one for one in (root, *root.parents) if (one / ".git").exists()), root)
     workflow = repository / _WORKFLOW
     own = root / operator / IMPLEMENTATIONS / f"my_{operator}.md"
-    clashes = [one for one in (*(root / name for name in texts), own, workflow) if os.path.lexists(one)]
+    clashes = [one for one in (*(root / name for name in texts), own) if os.path.lexists(one)]
     if clashes:
-        existing = ", ".join(dict.fromkeys(os.path.relpath(one, root) for one in clashes))
-        raise ProjectError(
-            existing, "exists already, so nothing was made", "", "Choose another folder: `kbt init PATH`"
-        )
+        existing = list(dict.fromkeys(os.path.relpath(one, root) for one in clashes))
+        what = f"{'exist' if len(existing) > 1 else 'exists'} already, so nothing was made"
+        raise ProjectError(", ".join(existing), what, "", "Choose another folder: `kbt init PATH`")
     check_writable(root)
 
     root.mkdir(parents=True, exist_ok=True)
@@ -94,14 +93,18 @@ def init(
     made += write_new(project, texts)
     if own not in made:
         made.append(create_implementation(project, operator, own.stem)[0])
-    workflow.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(workflow, _workflow(project, repository).encode())
-    for one in (*made, workflow):
+    kept = os.path.lexists(workflow)
+    if not kept:
+        workflow.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(workflow, _workflow(project, repository).encode())
+    for one in made if kept else (*made, workflow):
         print(os.path.relpath(one, root))
     _print_next(root, operator, own.stem)
     if "path" in project.harness.source:
         note(f"cells take {PACKAGE} from {project.harness.source['path']}, as this command")
         note(f"to take it from PyPI: kbt upgrade --harness {PACKAGE}")
+    if kept:
+        note(f"{os.path.relpath(workflow, root)} exists already and was kept: it does not know this project")
     for name in sorted(_others(project, made)):
         note(f"{name} matches `notebooks` in pyproject.toml, so it becomes a page, and its cells run")
 

@@ -99,16 +99,28 @@ def test_an_existing_project_keeps_its_files_byte_for_byte(folder, capsys):
 
 
 @pytest.mark.parametrize(
-    "there", [["index.md"], ["softmax/impls/my_softmax.md", ".github/workflows/benchmarks.yml"]]
+    ("there", "verb"), [(["index.md"], "exists"), (["index.md", "softmax/impls/my_softmax.md"], "exist")]
 )
-def test_existing_files_are_all_named_and_nothing_is_made(folder, capsys, there):
+def test_existing_files_are_all_named_and_nothing_is_made(folder, capsys, there, verb):
     for name in there:
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text("mine")
 
     assert kbt("init") == 2
-    assert capsys.readouterr().err.startswith(f"kbt: {', '.join(there)}: exists already, so nothing was made")
+    assert capsys.readouterr().err.startswith(f"kbt: {', '.join(there)}: {verb} already, so nothing was made")
     assert files(folder) == dict.fromkeys(there, b"mine")
+
+
+def test_an_existing_workflow_is_kept_so_a_repository_can_have_several_projects(folder, capsys):
+    (folder / ".git").mkdir()
+    assert kbt("init", "one") == 0
+    before = files(folder)
+    capsys.readouterr()
+
+    assert kbt("init", "two") == 0
+    assert "note: ../.github/workflows/benchmarks.yml exists already and was kept" in capsys.readouterr().err
+    assert {name for name in files(folder).keys() - before.keys() if not name.startswith("two/")} == set()
+    assert before.items() <= files(folder).items()
 
 
 @pytest.mark.parametrize("path", ["file", "file/inside"])
