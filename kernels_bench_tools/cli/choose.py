@@ -49,7 +49,7 @@ _VERDICT_WIDTH = len("separately")
 
 def choose(
     operator: Annotated[
-        str, typer.Argument(metavar="[OPERATOR]", help="Such as rms_norm.", show_default=False)
+        str, typer.Argument(metavar="OPERATOR", help="Such as rms_norm.", show_default=False)
     ] = "",
     axes: Annotated[
         str,

@@ -57,7 +57,7 @@ _WIDE = 100
 
 def effect(
     implementations: Annotated[
-        list[str], typer.Argument(metavar="OPERATOR/IMPLEMENTATION...", help="Notebooks of implementations.")
+        list[str], typer.Argument(metavar="OPERATOR/IMPLEMENTATION", help="Notebooks of implementations.")
     ],
     model: Annotated[
         str,

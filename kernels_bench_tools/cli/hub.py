@@ -32,7 +32,7 @@ def build(
     sources: Annotated[
         list[str],
         typer.Argument(
-            metavar="PATH|REPO...", help="Source folders, or names such as kernels-community/activation."
+            metavar="PATH|REPO", help="Source folders, or names such as kernels-community/activation."
         ),
     ],
     backend: Annotated[

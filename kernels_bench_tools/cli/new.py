@@ -53,7 +53,7 @@ def new_implementation(
     """
     project = find_project(Path.cwd())
     operator, _, stem = name.rpartition("/")
-    if not _NAME.fullmatch(stem):
+    if not operator or not _NAME.fullmatch(stem):
         remedy = f"For example: kbt new implementation {operator or 'layer_norm'}/my_kernel"
         raise ProjectError(name, "is not OPERATOR/NAME", _A_NAME, remedy)
     if operator in built_in_operators() and operator not in operators(project):
@@ -165,10 +165,10 @@ def _origin(project: Project, operator: str, asked: str) -> tuple[Notebook, list
     if operator not in known:
         names = [*known, *(name for name in built_in_operators() if name not in known)]
         raise ProjectError(
-            operator or "OPERATOR/NAME",
+            operator,
             "is not an operator of this project, nor built in",
             f"One of {', '.join(names)}",
-            did_you_mean(operator, names, f"`kbt new operator {operator or 'NAME'}` creates one"),
+            did_you_mean(operator, names, "`kbt new operator NAME` creates one"),
         )
     notebooks = {path.stem: read_notebook(project, path) for path in known[operator]}
     if asked and asked not in notebooks:

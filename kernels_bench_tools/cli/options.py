@@ -13,7 +13,7 @@ from kernels_bench_tools.notebooks.project import check_variable_names, read_mem
 
 Paths = Annotated[
     list[str] | None,
-    typer.Argument(metavar="[PATH]...", help="Notebooks, folders or OPERATOR/IMPLEMENTATION. [default: all]"),
+    typer.Argument(metavar="PATH", help="Notebooks, folders or OPERATOR/IMPLEMENTATION. [default: all]"),
 ]
 Env = Annotated[
     Literal["uv", "current"],

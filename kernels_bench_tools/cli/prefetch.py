@@ -29,7 +29,7 @@ def prefetch(
     references: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[REFERENCE]...",
+            metavar="REFERENCE",
             help="Such as kernels-community/activation@1. [default: those in notebooks]",
         ),
     ] = None,

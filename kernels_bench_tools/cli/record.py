@@ -42,7 +42,7 @@ def record(
     paths: Annotated[
         list[Path] | None,
         typer.Argument(
-            metavar="[PATH]...",
+            metavar="PATH",
             help="JSONL files, or folders of them, from another machine. "
             "[default: the records of the last build, even if it was interrupted]",
         ),

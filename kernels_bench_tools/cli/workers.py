@@ -15,7 +15,7 @@ def workers(
     scheduler: Annotated[
         str,
         typer.Argument(
-            metavar="[ADDRESS]",
+            metavar="ADDRESS",
             help="Dask scheduler to connect to, such as tcp://host:8786. [default: start one here]",
         ),
     ] = "",

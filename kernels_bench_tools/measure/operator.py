@@ -309,11 +309,12 @@ def find_operator(name: str, folder: str = "") -> Operator:
         return import_module(f"{package.__name__}.{name}").OPERATOR
     known = sorted({*built_in, *(own.paths if own else ())})
     places = [shown(own.folder)] if own else []
+    hint = did_you_mean(name, known)
     raise OperatorError(
         f"operator {name!r}",
         f"is not known: it is no module in {' or '.join([*places, 'kernels_bench_tools/operators'])}",
-        f"One of {', '.join(known)}",
-        did_you_mean(name, known, f"`kbt new operator {name}` adds it"),
+        "" if hint else f"One of {', '.join(known)}",
+        hint or f"`kbt new operator {name}` adds it",
     )
 
 

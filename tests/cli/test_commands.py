@@ -7,7 +7,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import typer
+from typer.core import TyperArgument
 
+from kernels_bench_tools.cli.app import VERBS, find_app
 from kernels_bench_tools.schema.device import current_device
 from kernels_bench_tools.schema.record_io import read_records
 
@@ -200,3 +203,12 @@ def test_every_verb_has_help(verb: str, bare: Path, kbt_in: Kbt) -> None:
 
     assert done.returncode == 0, done.stderr
     assert len(done.stdout.splitlines()) > 5
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_names_of_arguments_have_no_brackets_because_typer_adds_them(verb: str) -> None:
+    commands = [typer.main.get_command(find_app([verb]))]
+    for command in commands:
+        commands += getattr(command, "commands", {}).values()
+        names = [one.metavar or "" for one in command.params if isinstance(one, TyperArgument)]
+        assert not [name for name in names if name.startswith("[") or name.endswith("...")]
