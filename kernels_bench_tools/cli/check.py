@@ -9,7 +9,7 @@ from kernels_bench_tools.cli.options import Json, Paths
 from kernels_bench_tools.cli.output import note, plural, print_json
 from kernels_bench_tools.errors import KbtError
 from kernels_bench_tools.notebooks.project import find_project_of, operators
-from kernels_bench_tools.notebooks.survey import html_advice, survey_project
+from kernels_bench_tools.notebooks.survey import html_advice, module_problems, survey_project
 from kernels_bench_tools.notebooks.upgrade import harness_advice
 from kernels_bench_tools.schema.record_io import effect_files, read_committed, read_effects, record_files
 
@@ -17,8 +17,8 @@ from kernels_bench_tools.schema.record_io import effect_files, read_committed, r
 def check(paths: Paths = None, json: Json = False) -> int:
     """Check notebooks and committed records without running anything.
 
-    Checks front matter, cells, attributes, needs, headers, the syntax of the code, and each line of records. Exits with
-    1 if there are problems.
+    Checks front matter, cells, attributes, needs, headers, the syntax of the code, of operators' modules too, and each
+    line of records. Exits with 1 if there are problems.
     """
     project = find_project_of(paths or ())
     survey = survey_project(project)
@@ -30,7 +30,8 @@ def check(paths: Paths = None, json: Json = False) -> int:
             continue
         for path in record_files(notebooks[0].parents[1]):
             read_committed(path, operator, project.relative(path), problems.append)
-    # They belong to several operators, so that only a check of all has them.
+    # These belong to several notebooks, so that only a check of all has them.
+    problems += [] if paths else module_problems(project)
     for path in [] if paths else effect_files(project.root):
         read_effects(path, project.relative(path), problems.append)
     advice = survey.advice(names) + harness_advice(project, survey)

@@ -15,6 +15,7 @@ from kernels_bench_tools.notebooks.graph import CellName, Graph, build_graph, un
 from kernels_bench_tools.notebooks.header import has_undated_packages, header_problems
 from kernels_bench_tools.notebooks.kernel_calls import find_kernel_calls
 from kernels_bench_tools.notebooks.project import Project
+from kernels_bench_tools.schema.settings import operator_modules, shared_files
 
 _HTML = re.compile(
     r"^ {0,3}</?(?:style|script|div|img|button|details|table|iframe|p|center|a|br|span)\b", re.M | re.I
@@ -129,6 +130,21 @@ def _split(target: str) -> tuple[str, str]:
     return (notebooks, cell) if colon else (target, "")
 
 
+def module_problems(project: Project) -> list[NotebookError]:
+    """Return the errors in the syntax of the modules of the project's operators, and of what these share."""
+    folder = project.operators_folder
+    paths = [
+        *operator_modules(folder).values(),
+        *(one for one in shared_files(folder) if one.suffix == ".py"),
+    ]
+    found = [(path, _syntax_error(path.read_bytes())) for path in paths]
+    return [
+        NotebookError(f"{project.relative(path)}:{error[0] or 1}", f"the code is not Python: {error[1]}")
+        for path, error in found
+        if error
+    ]
+
+
 def html_advice(project: Project, prose: Iterable[tuple[str, str]]) -> list[str]:
     """Return a line if prose, given with its notebook, has HTML and no setting says what becomes of it."""
     names = list(dict.fromkeys(name for name, text in prose if _HTML.search(_FENCED.sub("", text))))
@@ -152,13 +168,20 @@ def _cell_problems(notebook: Notebook, cell: Cell) -> Iterator[NotebookError]:
     folder = notebook.script_path(cell).parent
     for line, what, expected, remedy in header_problems(cell.code, cell.deps, folder):
         yield NotebookError(where(line), what, expected, remedy)
-    try:
-        with warnings.catch_warnings(action="ignore"):
-            compile(cell.code, "cell", "exec", dont_inherit=True)
-    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-        number, said = getattr(error, "lineno", None), getattr(error, "msg", str(error))
+    if found := _syntax_error(cell.code):
+        number, said = found
         script = f"line {number} of {cell.script}: " if cell.script else ""
         yield NotebookError(where(number), f"{script}the code is not Python: {said}")
+
+
+def _syntax_error(code: str | bytes) -> tuple[int | None, str] | None:
+    """Return the line and the message of an error in the syntax of Python code; None if there is none."""
+    try:
+        with warnings.catch_warnings(action="ignore"):
+            compile(code, "cell", "exec", dont_inherit=True)
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        return getattr(error, "lineno", None), getattr(error, "msg", str(error))
+    return None
 
 
 def _advice(notebook: Notebook) -> Iterator[tuple[str, str]]:

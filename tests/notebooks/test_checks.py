@@ -4,7 +4,7 @@ import time
 import pytest
 
 from kernels_bench_tools.errors import NotebookError
-from kernels_bench_tools.notebooks.survey import NotebooksError, survey_project
+from kernels_bench_tools.notebooks.survey import NotebooksError, module_problems, survey_project
 
 CELL = "```python id=a\n1\n```\n"
 
@@ -274,3 +274,14 @@ def test_what_is_the_same_in_several_places_is_noted_once(workspace):
 
     assert advice.startswith("a.md:1: the cell has no `[tool.uv] exclude-newer`")
     assert advice.endswith("(and in 2 more places)")
+
+
+def test_a_mistake_in_the_module_of_an_operator_is_found(workspace):
+    workspace.write("operators/op.py", "X = 1\ndef f(:\n")
+    workspace.write("operators/_shared.py", "return\n")
+    workspace.write("operators/good.py", "X = 1\n")
+
+    assert [str(problem) for problem in module_problems(workspace.project)] == [
+        "operators/op.py:2: the code is not Python: invalid syntax.",
+        "operators/_shared.py:1: the code is not Python: 'return' outside function.",
+    ]
