@@ -264,7 +264,7 @@ def _print_comparison(one: _CellResult) -> None:
     if one.cell.status and one.cell.status.failed and not rows:
         console.print(visible(f"{one.cell.status.label}: {one.cell.reason}"), style="red", markup=False)
     if one.cell.exit_code and one.cell.stderr:
-        console.print(f"log: {one.cell.stderr}", markup=False)
+        print(f"log: {one.cell.stderr}")
 
 
 def _title_of(notebook: NotebookRun | Notebook) -> str:

@@ -209,6 +209,8 @@ def _status(task: CellTask, end: Exit, collected: Collected) -> tuple[Status, Fa
     if end.code or end.stop:
         return failed_status(task, end)
     wrong = check_records(task.draft.artifacts, task.cell.outputs, plain=_RUN not in task.cell.code)
+    if wrong.startswith("wrote no ") and collected.others:
+        wrong += f", but {collected.others[0]}, which outputs= does not name"
     if collected.missing:
         wrong = wrong or f"did not write {', '.join(collected.missing)}"
         for name, why in collected.refused.items():

@@ -33,6 +33,8 @@ class Collected:
     """Files that were not kept although they match ``outputs=``: name, as ASCII, to the reason."""
     missing: list[str] = field(default_factory=list)
     """Names in ``outputs=`` that do not exist, or were refused."""
+    others: list[str] = field(default_factory=list)
+    """JSONL files that ``outputs=`` does not name, as ASCII."""
     excess: str = ""
     """Which limit was exceeded; empty if none was."""
 
@@ -52,6 +54,10 @@ def collect_outputs(
     A full disk is an ``OSError``.
     """
     files, collected = _find(folder, outputs)
+    written = {*os.listdir(folder), *(judged or {})}
+    collected.others = sorted(
+        ascii(name)[1:-1] for name in written if name.endswith(".jsonl") and not _is_output(name, outputs)
+    )
     judged = {name: text for name, text in (judged or {}).items() if _is_output(name, outputs)}
     for name, text in judged.items():
         (artifacts / name).write_text(text, encoding="utf-8")

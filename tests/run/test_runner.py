@@ -270,6 +270,11 @@ def test_an_unfinished_last_line_is_dropped(workspace):
         ("1", MEASURING, "wrote no op.jsonl"),
         ("open('op.jsonl', 'w')", MEASURING, "op.jsonl holds no record"),
         ("1", "id=a outputs=*.jsonl", "wrote no *.jsonl"),
+        (
+            "open('other.jsonl', 'w')",
+            MEASURING,
+            "wrote no op.jsonl, but other.jsonl, which outputs= does not name",
+        ),
         ("open('op.jsonl', 'wb').write(b'\\xff\\n')", MEASURING, "op.jsonl:1 is not a record"),
     ],
 )
