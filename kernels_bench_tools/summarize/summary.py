@@ -39,8 +39,9 @@ def _make_slugs_unique(views: Sequence[DeviceSummary]) -> None:
 def _device_views(found: Sequence[ViewRecords], known: Mapping[str, FrontMatter]) -> list[DeviceSummary]:
     """Return the views of one device. They share its measured peaks, which a process records in one of them."""
     peaks = _peaks(found)
-    judged = any(
-        record.outcome.ran and record.judged is not Judged.NOT
+    # Records of other harnesses, which are all self-reported, are ranked beside one another.
+    only_judged = any(
+        record.outcome.ran and (record.judged is not Judged.NOT or record.provenance.harness)
         for one in found
         for records in one.processes.values()
         for record in records
@@ -49,7 +50,7 @@ def _device_views(found: Sequence[ViewRecords], known: Mapping[str, FrontMatter]
     named = titles_and_keys([group[0].view for group in views])
     made = [_view(group, known, peaks, *names) for group, names in zip(views, named, strict=True)]
     for view in made:
-        view.rows = ranked(view.rows, view.baseline, some_judged=judged)
+        view.rows = ranked(view.rows, view.baseline, only_judged=only_judged)
     return made
 
 
@@ -108,19 +109,17 @@ def _baseline(found: Sequence[ViewRecords], known: Mapping[str, FrontMatter]) ->
     return next((one for one in found if one.implementation == first), None)
 
 
-def ranked(rows: Sequence[Row], baseline: str, *, some_judged: bool) -> list[Row]:
+def ranked(rows: Sequence[Row], baseline: str, *, only_judged: bool) -> list[Row]:
     """Return the rows in the order of a table, with ranks. No other function decides who is ranked.
 
     A row is ranked if it passed every workload that the baseline passed, by its speed-up; without a baseline, if it
     passed every workload that any row passed, by its latency. Approximate rows come after exact ones. Rows that passed
-    fewer workloads follow, then those that passed none. Beside rows that were judged, self-reported ones have no rank.
+    fewer workloads follow, then those that passed none. Self-reported rows are ranked only if no row is of this package.
     """
     required_of = [row for row in rows if row.implementation == baseline] if baseline else rows
     needed = {point.workload for row in required_of for point in row.points if point.status is Status.OK}
     able = [
-        row
-        for row in rows
-        if needed and needed <= _passed(row) and not (some_judged and row.judged is Judged.NOT)
+        row for row in rows if needed and needed <= _passed(row) and not (only_judged and row.judged is Judged.NOT)
     ]
     able.sort(key=lambda row: (-(row.speedup or 0), _latency_over(row, needed), row.implementation))
     able.sort(key=_is_approximate)

@@ -6,7 +6,16 @@ from pathlib import Path
 import pytest
 
 from kernels_bench_tools.schema.device import Device
-from kernels_bench_tools.schema.record import Environment, Flag, HubKernel, Judged, Status, Work, device_of
+from kernels_bench_tools.schema.record import (
+    Environment,
+    Flag,
+    HubKernel,
+    Judged,
+    Provenance,
+    Status,
+    Work,
+    device_of,
+)
 from kernels_bench_tools.schema.record_io import read_records
 from kernels_bench_tools.schema.summary import Verdict
 from kernels_bench_tools.summarize.rows import NO_RECORD, Source
@@ -74,6 +83,16 @@ def test_of_two_baselines_the_faster_counts(source):
 
     assert summary.devices[0].baseline == "torch"
     assert rows_of(summary)["mine"].speedup == pytest.approx(2.0)
+
+
+@pytest.mark.parametrize(("harness", "ranks"), [("", [1, 2]), ("0.1.0", [None, None])])
+def test_self_reported_rows_are_ranked_only_if_another_harness_wrote_them(source, harness, ranks):
+    sources = [source("slow", [0.3]), source("fast", [0.1])]
+    for record in (record for one in sources for record in one.records):
+        record.judged = Judged.NOT
+        record.provenance = Provenance(harness=harness)
+
+    assert [row.rank for row in summarize("op", "Op", sources).devices[0].rows] == ranks
 
 
 def test_a_failed_baseline_gives_no_speedups(source):
