@@ -44,7 +44,9 @@ def write_atomically(path: Path, data: bytes, *, sync: bool = True) -> None:
         temporary.replace(target)
         if sync:
             sync_path(target.parent)
-    except BaseException:
+    except BaseException as error:
+        if isinstance(error, OSError):
+            error.filename = str(path)  # not the temporary file
         temporary.unlink(missing_ok=True)
         raise
 

@@ -36,7 +36,9 @@ def _read_settings(path: Path) -> dict[str, Any] | None:
     except FileNotFoundError:
         return None
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise ProjectError(str(path), f"cannot be read: {error}", "A TOML file") from error
+        raise ProjectError(
+            str(path), f"cannot be read: {getattr(error, 'strerror', error)}", "A TOML file"
+        ) from error
     settings = data.get("tool", {}).get("kbt")
     if settings is not None and not isinstance(settings, dict):
         raise ProjectError(f"{path}: [tool.kbt]", "is not a table")

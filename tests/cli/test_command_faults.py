@@ -229,7 +229,11 @@ def test_a_folder_without_rights_is_one_line_and_nothing_runs(committed, tmp_pat
             tmp_path, "run", "mine"
         )
         assert "site: cannot be written (Permission denied)." in fails_in_one_line(tmp_path, "build")
+        (tmp_path / "op/impls").chmod(0o555)
+        said = fails_in_one_line(tmp_path, "new", "implementation", "op/new")
+        assert f"{tmp_path}/op/impls/new.md: cannot be used (Permission denied)." in said
     finally:
+        (tmp_path / "op/impls").chmod(0o755)
         tmp_path.chmod(0o755)
 
 
