@@ -19,7 +19,15 @@ from kernels_bench_tools.schema.model_workloads import (
     operator_of_module,
 )
 from kernels_bench_tools.schema.record import Status
-from kernels_bench_tools.schema.summary import DeviceSummary, Estimate, Point, Summary, Verdict, obstacle
+from kernels_bench_tools.schema.summary import (
+    FEWEST_PROCESSES,
+    DeviceSummary,
+    Estimate,
+    Point,
+    Summary,
+    Verdict,
+    obstacle,
+)
 from kernels_bench_tools.schema.summary import WorkloadSummary as Workload
 from kernels_bench_tools.stats import CPU_STRETCH, ratio_of, verdict_of
 from kernels_bench_tools.summarize.compare import REPRODUCIBLE
@@ -234,7 +242,9 @@ def choose(found: Measured) -> Choice | None:
 
 
 def _is_tie(other: Point, best: Point, stretch: float) -> bool:
-    """Return whether the times of two do not differ significantly."""
+    """Return whether the times of two do not differ significantly; those of fewer than three processes never do."""
+    if min(other.processes, best.processes) < FEWEST_PROCESSES:
+        return True
     ratio = ratio_of(_estimate(other), _estimate(best))
     if Verdict.SEPARATE in {other.verdict, best.verdict}:
         ratio = Estimate(ratio.value, ratio.low / (1 + REPRODUCIBLE), ratio.high * (1 + REPRODUCIBLE))

@@ -120,6 +120,13 @@ def test_implementations_without_a_significant_difference_are_named(
     assert chosen(summary_of("rms_norm", rms(64, 4096), **times), hidden_dim=4096).ties == ["other"]
 
 
+def test_one_process_shows_no_difference(record: MakeRecord) -> None:
+    times = {"torch": 0.4, "fast": 0.2}
+    sources = [Source(records=[record(name, p50, wl=rms(64, 4096))]) for name, p50 in times.items()]
+
+    assert chosen(summarize("rms_norm", "", sources), hidden_dim=4096).ties == ["torch"]
+
+
 def test_the_nearest_sizes_are_found_in_powers_of_two_with_their_factor(
     summary_of: Callable[..., Summary],
 ) -> None:
