@@ -41,7 +41,7 @@ from kernels_bench_tools.run.log_text import hide_paths, without_paths
 from kernels_bench_tools.run.process.judge import Gate, Judge, Turn, judge_paths
 from kernels_bench_tools.run.process.logs import Tail
 from kernels_bench_tools.run.process.reaper import reaper
-from kernels_bench_tools.run.process.run import Exit, Processes, wait_for
+from kernels_bench_tools.run.process.run import Exit, InterruptedBuildError, Processes, wait_for
 from kernels_bench_tools.run.progress import Progress
 from kernels_bench_tools.run.session import Session
 from kernels_bench_tools.schema.build import CONTEXT_VARIABLE, Job
@@ -217,6 +217,8 @@ class LocalExecutor:
                 transient=True,
             )
         except OSError as error:
+            if self._stopped.is_set():  # the process that judges has been ended
+                raise InterruptedBuildError from error
             failure = Failure(type=type(error).__name__, msg=str(error))
             return finish(task, Status.ERROR, failure, transient=True)
 

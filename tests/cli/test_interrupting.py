@@ -81,6 +81,14 @@ def test_an_interrupted_build_keeps_finished_results_and_continues(tmp_path: Pat
     assert again.stdout.startswith("1 cell ran, 1 unchanged")
 
 
+def test_an_interruption_while_an_operator_is_loaded_is_no_error_of_its_cells(tmp_path: Path) -> None:
+    measuring_project(tmp_path, x="from kernels_bench_tools import run_benchmark\nrun_benchmark('op', abs)\n")
+    (tmp_path / "operators").mkdir()
+    (tmp_path / "operators" / "op.py").write_text(waiting(tmp_path / "begun"))
+
+    assert "error" not in interrupt_build(tmp_path, tmp_path / "begun")
+
+
 def test_what_an_interrupted_build_has_measured_can_be_recorded(tmp_path: Path) -> None:
     records = measuring_project(tmp_path, quick=MEASURE, slow=waiting(tmp_path / "begun"))
     interrupt_build(tmp_path, tmp_path / "begun")
