@@ -78,7 +78,13 @@ def effect(
     ] = _PHASES,
     layers: Annotated[
         int,
-        typer.Option("--layers", min=0, metavar="N", help="Only so many layers of the model. [default: all]"),
+        typer.Option(
+            "--layers",
+            min=0,
+            metavar="N",
+            help="Only so many layers of the model. [default: all]",
+            show_default=False,
+        ),
     ] = 0,
     framework: Annotated[
         str,
@@ -97,7 +103,10 @@ def effect(
             "environment of the first.",
         ),
     ] = False,
-    processes: opt.Processes = DEFAULT_PROCESSES["cuda"],
+    processes: Annotated[
+        int,
+        typer.Option("--processes", min=1, metavar="N", help="Number of new processes for each notebook."),
+    ] = DEFAULT_PROCESSES["cuda"],
     env: opt.Env = "uv",
     rerun: opt.Rerun = False,
     cluster: opt.Cluster = "",

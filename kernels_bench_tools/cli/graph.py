@@ -43,7 +43,12 @@ class Reach(msgspec.Struct):
 
 def graph(
     module: Annotated[
-        str, typer.Argument(help="A module such as rms_norm or RMSNorm.", show_default="all, as a tree")
+        str,
+        typer.Argument(
+            metavar="MODULE",
+            help="Such as rms_norm or RMSNorm. [default: all, as a tree]",
+            show_default=False,
+        ),
     ] = "",
     json: Json = False,
 ) -> None:
