@@ -206,8 +206,9 @@ def find_project(start: Path) -> Project:
         return _project(*found)
     project = _project(_repository(folder) or folder, {})
     if not any(_CELL.search(_text(path)) for path in project.notebook_paths()):
-        what = "is no project"
-        raise ProjectError(str(project.root), what, "[tool.kbt] in pyproject.toml", "`kbt init` makes one")
+        inside = [one.parent for one in project.root.glob("*/pyproject.toml") if is_root(one.parent)]
+        remedy = f"Run it in {min(inside).name}, which is one" if inside else "`kbt init` makes one"
+        raise ProjectError(str(project.root), "is no project", "[tool.kbt] in pyproject.toml", remedy)
     return project
 
 

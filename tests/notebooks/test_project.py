@@ -196,6 +196,10 @@ def test_a_project_in_a_folder_of_a_repository_is_found_from_its_top(tmp_path, m
         assert project.find_notebooks([target.removesuffix(":a")]) == [tmp_path / "bench/op/impls/mine.md"]
     assert names(tmp_path) == ["notes.md"]
 
+    (tmp_path / "notes.md").unlink()
+    with pytest.raises(ProjectError, match="Run it in bench, which is one"):
+        find_project_of([])
+
 
 def test_targets_in_two_projects_are_an_error(tmp_path, monkeypatch):
     two_projects(tmp_path)
