@@ -10,6 +10,7 @@ import typer
 
 from kernels_bench_tools.cli import options as opt
 from kernels_bench_tools.cli.output import (
+    cell_data,
     finish,
     finished_cells,
     note,
@@ -169,17 +170,5 @@ def _as_data(result: BuildRun, published: Published) -> dict[str, Any]:
     return {
         "index": str(published.index),
         "device": result.device,
-        "cells": [
-            {
-                "cell": name,
-                "status": cell.status,
-                "reason": cell.reason,
-                "workloads": cell.workloads,
-                "expected": cell.expected,
-                "cached": cell.cached,
-                "seconds": round(cell.seconds, 3),
-                "exit_code": cell.exit_code,
-            }
-            for name, cell in finished_cells(result)
-        ],
+        "cells": [cell_data(name, cell) for name, cell in finished_cells(result)],
     }

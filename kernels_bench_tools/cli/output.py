@@ -71,6 +71,20 @@ def finished_cells(result: BuildRun) -> list[tuple[str, CellRun]]:
     ]
 
 
+def cell_data(name: str, cell: CellRun) -> dict[str, Any]:
+    """Return what ``--json`` prints of a cell."""
+    return {
+        "cell": name,
+        "status": cell.status,
+        "reason": cell.reason,
+        "workloads": cell.workloads,
+        "expected": cell.expected,
+        "cached": cell.cached,
+        "seconds": round(cell.seconds, 3),
+        "exit_code": cell.exit_code,
+    }
+
+
 def summarize_build(result: BuildRun) -> str:
     """Return one line that counts cells by how they ended."""
     cells = [cell for _, cell in finished_cells(result)]

@@ -13,6 +13,7 @@ import typer
 from kernels_bench_tools.cli import options as opt
 from kernels_bench_tools.cli.build import run_cells
 from kernels_bench_tools.cli.output import (
+    cell_data,
     cell_records,
     finish,
     print_json,
@@ -216,12 +217,7 @@ class _CellResult:
         """Return what ``--json`` prints."""
         title, rows = self.comparisons()
         return {
-            "cell": f"{self.entry.path}:{self.cell.id}",
-            "status": self.cell.status,
-            "reason": self.cell.reason,
-            "workloads": self.cell.workloads,
-            "expected": self.cell.expected,
-            "cached": self.cell.cached,
+            **cell_data(f"{self.entry.path}:{self.cell.id}", self.cell),
             "baseline": title,
             "processes": count_processes(self.records),
             "rows": rows,

@@ -59,7 +59,7 @@ def test_run_as_json_has_the_records(kbt: Kbt) -> None:
     done = kbt("run", "layer_norm/torch_layer_norm", *SMOKE, "--json")
 
     (cell,) = json.loads(done.stdout)
-    assert cell["status"] == "ok"
+    assert (cell["status"], cell["exit_code"]) == ("ok", 0)
     assert all(row["p50_ms"] > 0 for row in cell["rows"])
 
 
