@@ -211,7 +211,7 @@ def ignore(_: RecordError) -> None:
 def is_plain(path: Path) -> bool:
     """Return whether a JSONL file holds something else than records.
 
-    Its first line is then a JSON object that is no record, and no line is meant as one, not even a broken one.
+    Its first line is then JSON that is no record, and no line is meant as one, not even a broken one.
     """
     try:
         lines = [line for line in _read(path).split(b"\n") if line.strip()]
@@ -221,11 +221,16 @@ def is_plain(path: Path) -> bool:
 
 
 def _is_meant_as_record(line: bytes) -> bool | None:
-    """Return whether a line is meant as a record; None for one that may be, but is no JSON object."""
+    """Return whether a line is meant as a record; None for one that may be, but is no JSON."""
     try:
-        keys = msgspec.json.decode(line, type=dict[str, msgspec.Raw]).keys()
+        found = msgspec.json.decode(
+            line, type=dict[str, msgspec.Raw] | list[msgspec.Raw] | str | float | bool | None
+        )
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return True if b'"impl"' in line else None
+    if not isinstance(found, dict):
+        return False
+    keys = found.keys()
     return keys >= _REQUIRED or ("impl" in keys and bool(_USUAL & keys))
 
 

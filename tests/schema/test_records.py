@@ -11,6 +11,7 @@ from kernels_bench_tools.schema.record import Failure, Flag, Kernel, Latency, Re
 from kernels_bench_tools.schema.record_io import (
     append_record,
     effect_files,
+    is_plain,
     read_records,
     thin_record,
     write_records,
@@ -206,3 +207,19 @@ def test_thin_records_have_short_kernel_names_and_fewer_samples() -> None:
     assert {kernel.name for kernel in thin.kernels} == {
         "elementwise_kernel<128, 4, CUDAFunctor_add<BFloat16>>"[:48]
     }
+
+
+@pytest.mark.parametrize(
+    ("text", "plain"),
+    [
+        ('{"event": 1}\n', True),
+        ("[1, 2]\n3\n", True),
+        ("", False),
+        ('{"ts": "20', False),
+        ('[1]\n{"impl": "x", "wl": {}}\n', False),
+    ],
+)
+def test_a_file_is_plain_if_it_is_json_without_records(tmp_path, text, plain):
+    (tmp_path / "x.jsonl").write_text(text)
+
+    assert is_plain(tmp_path / "x.jsonl") is plain
