@@ -122,6 +122,10 @@ class ClusterExecutor:
 
     def close(self) -> None:
         """Disconnect from the scheduler, which releases what still runs for this build."""
+        if (
+            self._client.status == "running"
+        ):  # else the scheduler logs that it cannot tell this client that it has left
+            self._client.unsubscribe_topic("all")
         self._client.close(timeout=2)
 
     def _run(self, tasks: Sequence[CellTask], group: str) -> dict[CellName, StoredResult]:
@@ -233,7 +237,7 @@ class ClusterExecutor:
             return
         if step in {"cell_started", "process_started"}:
             attempt.cell = arguments[0]
-        if step != "cell_started":  # the build itself has reported that
+        if step not in {"build_started", "cell_started"}:  # the build itself has reported these
             getattr(self._progress, step)(*arguments)
 
     def _usable_workers(self, seconds: float, missing: str) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,10 @@ class Recorder(Progress):
     environments: list[str] = field(default_factory=list)
     lines: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    expected: list[list[str]] = field(default_factory=list)
+
+    def build_started(self, expected: Mapping[str, float]) -> None:
+        self.expected.append([*expected])
 
     def environment_finished(self, name: str, seconds: float, ok: bool) -> None:
         self.environments.append(name)
