@@ -162,9 +162,10 @@ class Project:
             if found or path.is_file():
                 break
         if not found:
-            operator, _, implementation = target.strip("/").rpartition("/")
+            operator, _, implementation = target.rstrip("/").rpartition("/")
             inside = Path(operator, IMPLEMENTATIONS, f"{implementation}.md")
-            found = [one for one in known if operator and one in {self.root / inside, Path.cwd() / inside}]
+            short = {Path(os.path.normpath(folder / inside)) for folder in (self.root, Path.cwd())}
+            found = [one for one in known if operator and one in short]
             if not operator and len(found := self._called(implementation, known)) > 1:
                 names = " or ".join(self._short(one) for one in found)
                 raise ProjectError(target, "is an implementation of several operators", names)

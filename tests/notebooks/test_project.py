@@ -190,7 +190,7 @@ def test_a_project_in_a_folder_of_a_repository_is_found_from_its_top(tmp_path, m
     (tmp_path / "bench/pyproject.toml").write_text("[tool.kbt]\n")
     monkeypatch.chdir(tmp_path)
 
-    for target in ("bench/op/mine", "bench/op/mine:a", "bench/op/impls/mine.md"):
+    for target in ("bench/op/mine", "bench/op/mine:a", "bench/op/impls/mine.md", f"{tmp_path}/bench/op/mine"):
         project = find_project_of([target])
         assert project.root == tmp_path / "bench"
         assert project.find_notebooks([target.removesuffix(":a")]) == [tmp_path / "bench/op/impls/mine.md"]
