@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -63,8 +64,9 @@ def comparison_table(rows: Sequence[Comparison], baseline: str, width: int) -> T
     most = max((row.processes for row in rows if row.p50_ms is not None), default=1)
     for more in (2, 1, 0):
         columns = _columns(rows, baseline, more)
-        # A title is wrapped at spaces.
-        widths = [max(len(one) for one in (*title.split(), *texts)) for title, texts in columns.items()]
+        # A title is wrapped at spaces, but not in brackets.
+        words = [re.findall(r"\[.*\]|\S+", title) for title in columns]
+        widths = [max(map(len, (*own, *texts))) for own, texts in zip(words, columns.values(), strict=True)]
         room = width - sum(size + 2 for size in widths)
         if room >= _VERDICT_WIDTH:
             break
@@ -79,6 +81,7 @@ def comparison_table(rows: Sequence[Comparison], baseline: str, width: int) -> T
             widths[number], room = widths[number] + more, room - more
     table = new_table()
     for number, (title, size) in enumerate(zip(columns, widths, strict=True)):
+        title = title if len(title) <= size else title.replace(" [", "\n[")
         table.add_column(title, justify="right" if number else "left", width=size, overflow="fold")
     # The only column that may be long, so the one whose texts are wrapped.
     table.add_column("verdict", width=max(room, _VERDICT_WIDTH))

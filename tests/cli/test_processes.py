@@ -217,4 +217,5 @@ def test_no_word_of_a_reason_is_cut() -> None:
         lines = printed.get().splitlines()
 
         assert set(reason.split()) <= {word for line in lines for word in line.split()}, width
+        assert all(line.count("[95") == line.count("[95 %]") for line in lines), width
         assert max(map(len, lines)) <= width
