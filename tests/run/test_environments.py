@@ -11,6 +11,7 @@ from kernels_bench_tools.errors import ProjectError
 from kernels_bench_tools.notebooks.header import read_header, with_header
 from kernels_bench_tools.run.environment.base import find_environment, find_uv
 from kernels_bench_tools.run.environment.variables import uv_variables
+from kernels_bench_tools.run.process import judge
 
 HEADER = '# /// script\n# requires-python = ">=3.11"\n# dependencies = []\n# ///\n'
 
@@ -216,3 +217,10 @@ def test_deps_are_escaped_in_the_header(dependency):
     assert read_header(code) == {"dependencies": [dependency]}
     assert code.startswith("print(1)\n")
     assert with_header(code, ["other"]) == code
+
+
+def test_nothing_is_judged_in_an_environment_without_torch(monkeypatch):
+    assert judge.judge_paths(sys.executable)
+    monkeypatch.setattr(judge, "find_spec", lambda _: None)
+
+    assert judge.judge_paths(sys.executable) == []

@@ -8,6 +8,7 @@ import sys
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 
 import msgspec
@@ -27,7 +28,7 @@ def judge_paths(python: str) -> list[str]:
     Empty if the environment has no torch, so that nothing can be judged.
     """
     if python == sys.executable:
-        return [path for path in sys.path if path]
+        return [path for path in sys.path if path] if find_spec("torch") else []
     site = next(iter(Path(python).parents[1].glob("lib/python*/site-packages")), None)
     if site is None or not any(site.glob("torch-*.dist-info")):
         return []
