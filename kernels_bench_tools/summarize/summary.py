@@ -119,7 +119,9 @@ def ranked(rows: Sequence[Row], baseline: str, *, only_judged: bool) -> list[Row
     required_of = [row for row in rows if row.implementation == baseline] if baseline else rows
     needed = {point.workload for row in required_of for point in row.points if point.status is Status.OK}
     able = [
-        row for row in rows if needed and needed <= _passed(row) and not (only_judged and row.judged is Judged.NOT)
+        row
+        for row in rows
+        if needed and needed <= _passed(row) and not (only_judged and row.judged is Judged.NOT)
     ]
     able.sort(key=lambda row: (-(row.speedup or 0), _latency_over(row, needed), row.implementation))
     able.sort(key=_is_approximate)
