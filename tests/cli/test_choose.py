@@ -7,6 +7,7 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from kernels_bench_tools.cli.app import find_app, run
@@ -25,23 +26,15 @@ def rows(implementation: str, ms: float, device: Device = H200, **fields: Any) -
     """Return what three processes measured for RMS normalization with a residual of one row of 4096."""
     axes = {"function": "add_rms_norm", "batch": 1, "seq_len": 1, "hidden_dim": 4096, "dtype": "bfloat16"}
     workload = {"name": "AddRMS_B1_S1_D4096", "set": "decode", "group": "RMSNorm with residual", **axes}
-    times = Latency(
-        p10=ms,
-        p50=ms,
-        p90=ms,
-        mean=ms,
-        iqr=0.0,
-        reps=9,
-        raw_times=[ms * 0.999, ms, ms * 1.001],
-        timer=Timer.CUPTI,
-    )
+    samples = [[ms * 0.999, ms, ms * (1.001 + process / 1e6)] for process in range(3)]
+    times = Latency(p10=ms, p50=ms, p90=ms, mean=ms, iqr=0.0, reps=9, timer=Timer.CUPTI)
     given = {"ts": "2026-11-20T10:00:00Z", "ok": True, "status": Status.OK, "schema": 1}
     given |= {"op": "rms_norm", "wl": workload} | fields
     return [
         Record(
             run=f"r{process}",
             impl=implementation,
-            lat_ms=times,
+            lat_ms=msgspec.structs.replace(times, raw_times=samples[process]),
             device=device,
             process=process,
             **given,

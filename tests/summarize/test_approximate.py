@@ -27,6 +27,6 @@ def test_approximate_rows_are_ranked_among_themselves_after_exact_ones() -> None
         row("triton", 2.0),
     ]
 
-    found = [(it.implementation, it.rank) for it in ranked(rows, "torch", some_judged=True)]
+    found = [(it.implementation, it.rank) for it in ranked(rows, "torch", only_judged=True)]
 
     assert found == [("triton", 1), ("torch", 2), ("fp8", 3), ("int8", 4)]
