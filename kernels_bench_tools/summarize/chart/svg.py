@@ -26,6 +26,7 @@ _TEXT_STYLE = {
 }
 """The style of all texts, stated once for the figure."""
 _ANCHOR = re.compile(r"url\(#([^)]+)\)")
+_AROUND_COMMAND = re.compile(r" ?([A-Za-z]) ?")
 _LONG_NUMBER = re.compile(r"-?\d+\.\d{2,}")
 _SVG = "http://www.w3.org/2000/svg"
 
@@ -208,6 +209,10 @@ def _rename_ids(panel: ET.Element, prefix: str) -> None:
             element.set(name, _ANCHOR.sub(lambda found: f"url(#{own[found.group(1)]})", value))
 
 
+def _shortened(number: re.Match[str]) -> str:
+    return f"{float(number[0]):.1f}".removesuffix(".0")
+
+
 def _shorten(panel: ET.Element) -> None:
     """Round coordinates to a tenth of a point, and drop what the figure states once for all texts."""
     for element in panel.iter():
@@ -215,10 +220,8 @@ def _shorten(panel: ET.Element) -> None:
         if element.tag != "text" and element.text and not element.text.strip():
             element.text = None
         for name in {"d", "x", "y", "transform"} & element.attrib.keys():
-            value = " ".join(
-                _LONG_NUMBER.sub(lambda found: f"{float(found[0]):.1f}", element.attrib[name]).split()
-            )
-            element.set(name, value)
+            value = " ".join(_LONG_NUMBER.sub(_shortened, element.attrib[name]).split())
+            element.set(name, _AROUND_COMMAND.sub(r"\1", value) if name == "d" else value)
         if element.get("transform", "").startswith("rotate(-0 "):
             del element.attrib["transform"]
         parts = [part.strip().replace(": ", ":") for part in element.attrib.pop("style", "").split(";")]
