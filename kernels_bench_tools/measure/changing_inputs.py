@@ -1,8 +1,9 @@
 """Inputs that change between timed calls, so that no result of an earlier call is right for a later one.
 
-A change exchanges two parts of each activation; on a CPU elements all over it, so that nearly all of a call's work
-has to be done again. It follows from a number: who makes the same inputs and applies the same changes knows the inputs
-of every call. Parameters (weights, tables) stay as they are, as in a model.
+On a CPU a change exchanges elements all over each activation, so that nearly all of a call's work has to be done again,
+and most of the cache stays as it was. On a GPU, whose caches are flushed after it, each activation begins at another
+element, so that all of the work has to be done again. A change follows from a number: who makes the same inputs and
+applies the same changes knows the inputs of every call. Parameters (weights, tables) stay as they are, as in a model.
 """
 
 from __future__ import annotations
@@ -15,13 +16,18 @@ from random import Random
 import torch
 from torch import Tensor
 
+from kernels_bench_tools.measure.correctness.check import copied
 from kernels_bench_tools.measure.operator import Inputs
 
-COPIES_PER_CHANGE, COPIES_PER_TURN = 3, 2
-"""Copies on the device for each tensor that changes."""
-_MOST_ELEMENTS = 4096
-_MOST_SPREAD = 1024
-"""Elements of each part on a CPU, where each is in another line of the cache."""
+COPIES_PER_TURN = 2
+"""Copies on the device for each tensor that begins elsewhere."""
+_MOST_EXCHANGED = 1024
+"""Elements that a change exchanges with as many others; each is in another line of the cache."""
+_ALIGNED_BYTES = 16
+"""A tensor begins at a multiple of so many bytes, because other copies are slow."""
+_LONG_ROW = 16
+"""Fewest multiples of that in a row. With shorter rows, a tensor would often begin with a whole row, and results for rows
+that were kept would be right; it then begins at any element."""
 
 
 def new_change() -> int:
@@ -29,20 +35,33 @@ def new_change() -> int:
     return 1 + secrets.randbelow(2**53 - 1)
 
 
+def turns(inputs: Inputs, positions: Sequence[int]) -> bool:
+    """Return whether a change lets these tensors begin elsewhere, instead of exchanging elements."""
+    return any(inputs[position].is_cuda for position in positions)
+
+
+def after(given: Inputs, positions: Sequence[int], numbers: Sequence[int], *, turn: bool) -> Inputs:
+    """Return what inputs are after these changes, in order; ``turn`` as :func:`turns` says. May change ``given``."""
+    if turn:
+        return turned(given, positions, numbers[-1])
+    for number in numbers:
+        change(given, positions, number)
+    return given
+
+
 def change(inputs: Inputs, positions: Sequence[int], number: int) -> None:
-    """Exchange two parts of each tensor at ``positions``, chosen by ``number``; 0 changes nothing.
+    """Exchange elements of each tensor at ``positions``, chosen by ``number``; 0 changes nothing.
 
     The same change once more undoes it.
     """
-    random = Random(number)  # noqa: S311 - both sides must get the same parts
+    random = Random(number)  # noqa: S311 - both sides must get the same elements
     for position in positions if number else ():
         memory = _memory(inputs[position])
         half = len(memory) // 2
-        # On a GPU only what is contiguous is exchanged by plain copies, which the timer knows to be ours.
-        count = min(_MOST_ELEMENTS if memory.is_cuda else _MOST_SPREAD, (half + 3) // 4)
+        count = min(_MOST_EXCHANGED, (half + 3) // 4)
         if not count:
             continue
-        step = 1 if memory.is_cuda else half // count
+        step = half // count
         reach = 1 + (count - 1) * step
         first = random.randrange(half - reach + 1)
         second = random.randrange(half, len(memory) - reach + 1)
@@ -58,13 +77,20 @@ def turned(inputs: Inputs, positions: Sequence[int], number: int, into: Inputs |
     They are written to ``into``, or to copies.
     """
     random = Random(number)  # noqa: S311 - both sides must get the same elements
-    found = into or tuple(value.clone() if n in positions else value for n, value in enumerate(inputs))
+    found = into or _copies(inputs, positions)
     for position in positions:
         given, memory = _memory(inputs[position]), _memory(found[position])
-        start = random.randrange(len(given)) if len(given) else 0
+        step = _ALIGNED_BYTES // given.element_size()
+        if inputs[position].shape[-1:].numel() < _LONG_ROW * step:
+            step = 1
+        start = step * random.randrange(max(len(given) // step, 1))
         memory[: len(given) - start].copy_(given[start:])
         memory[len(given) - start :].copy_(given[:start])
     return found
+
+
+def _copies(inputs: Inputs, positions: Sequence[int]) -> Inputs:
+    return tuple(copied(value) if n in positions else value for n, value in enumerate(inputs))
 
 
 def _memory(value: Tensor) -> Tensor:
@@ -95,8 +121,12 @@ class InputSets:
         self._prepared = [] if overwritten else [prepare(*one) for one in sets]
         self._ahead: deque[tuple[Inputs, Inputs]] = deque()
         self._turn = 0
-        self.copies = (COPIES_PER_TURN if overwritten else COPIES_PER_CHANGE) * len(positions)
-        """Copies on the device before each call."""
+        self._originals = (
+            [_copies(one, positions) for one in sets] if not overwritten and turns(sets[0], positions) else []
+        )
+        """The sets before any change, if theirs begin elsewhere."""
+        self.copies = COPIES_PER_TURN * len(positions)
+        """Copies on a GPU before each call."""
 
     @property
     def all(self) -> Sequence[Inputs]:
@@ -132,7 +162,10 @@ class InputSets:
     def changed(self, which: int, number: int, made: tuple[Inputs, Inputs] | None = None) -> Inputs:
         """Return the arguments made of a set after this change."""
         if not self._overwritten:
-            change(self._sets[which], self._positions, number)
+            if not self._originals:
+                change(self._sets[which], self._positions, number)
+            elif number:
+                turned(self._originals[which], self._positions, number, into=self._sets[which])
             return self._prepared[which]
         copies, arguments = made or self._made(which)
         turned(self._sets[which], self._positions, number, into=copies)

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from kernels_bench_tools.measure.candidate import PROCESS_SEEDS, Called, Description
-from kernels_bench_tools.measure.changing_inputs import change, turned
+from kernels_bench_tools.measure.changing_inputs import after, turns
 from kernels_bench_tools.measure.correctness.check import (
     Case,
     Correctness,
@@ -224,7 +224,9 @@ def _run(
     trial.correctness = check_calls(operator, workload, call, inputs, session.smaller_results)
     trial.add(trial.correctness.flags)
     reasons = candidate.inspect()
-    sets = input_set_count(trial.work.bytes_moved, device, sum(map(size_in_bytes, inputs)))
+    copied = positions(inputs) if turns(inputs, positions(inputs)) else ()
+    held = sum(map(size_in_bytes, [*inputs, *(inputs[number] for number in copied)]))
+    sets = input_set_count(trial.work.bytes_moved, device, held)
     candidate.prepare(sets)
     batches = Batches(candidate, sets, keep=_own)
     found = trial.timing = measure_calls(
@@ -278,13 +280,11 @@ def judge_timed_calls(
     for which, group in groupby(picked, key=lambda one: one.which):
         inputs, done = given(seed + which), 0
         original, changes = inputs, batches.changes[which]
+        turn = operator.in_place or turns(inputs, positions)
         for one in group:
-            if operator.in_place:
-                inputs = turned(original, positions, changes[one.changes - 1])
-            else:
-                for number in changes[done : one.changes]:
-                    change(inputs, positions, number)
-            done = one.changes
+            if one.changes > done:
+                inputs = after(original, positions, changes[done : one.changes], turn=turn)
+                done = one.changes
             try:
                 require_shapes(one.output, like)
                 only = some_slices(operator, inputs, least=LEAST_SLICES, share=SHARE_OF_SLICES)
@@ -294,8 +294,8 @@ def judge_timed_calls(
                     Flag.STALE_OUTPUT,
                     f"the output of a timed call is wrong, those of untimed calls right: {wrong}",
                 )
-        for number in () if operator.in_place else changes[done:]:
-            change(inputs, positions, number)
+        if done < len(changes) and not operator.in_place:
+            inputs = after(original, positions, changes[done:], turn=turn)
         if changed_inputs(operator, candidate.arguments(which), inputs):
             reasons[Flag.INPUT_MUTATED] = "a timed call changed its inputs"
     # Later calls have then changed what earlier ones were given.

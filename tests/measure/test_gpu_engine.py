@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from kernels_bench_tools import run_benchmark
-from kernels_bench_tools.measure.changing_inputs import InputSets, change
+from kernels_bench_tools.measure.changing_inputs import InputSets, after
 from kernels_bench_tools.measure.device.clocks import ClockSampler
 from kernels_bench_tools.measure.device.environment import gpu_uuid
 from kernels_bench_tools.measure.operator import Operator, Workload
@@ -210,10 +210,8 @@ def test_outputs_of_timed_calls_belong_to_their_inputs() -> None:
     assert len(batches.picked) > PICKED  # hot calls, and those that are timed alone, too
     assert Flag.STREAM_ESCAPE not in found.flags, found.note
     for one in batches.picked:
-        inputs = (again[one.which][0].clone(),)
-        for number in batches.changes[one.which][: one.changes]:
-            change(inputs, (0,), number)
-        assert torch.equal(one.output, inputs[0] + 1)
+        (x,) = after(again[one.which], (0,), batches.changes[one.which][: one.changes], turn=True)
+        assert torch.equal(one.output, x + 1)
 
 
 def test_the_sampled_clock_agrees_with_the_in_band_clock() -> None:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 from itertools import count
@@ -8,7 +9,8 @@ from typing import Any
 import pytest
 import torch
 
-from kernels_bench_tools.measure.changing_inputs import InputSets, change
+from kernels_bench_tools.measure import changing_inputs
+from kernels_bench_tools.measure.changing_inputs import InputSets, after, change, turned
 from kernels_bench_tools.measure.operator import Operator, Workload
 from kernels_bench_tools.measure.timing import caches as rotation
 from kernels_bench_tools.measure.timing import calls, cpu
@@ -90,17 +92,30 @@ def test_outputs_of_random_timed_calls_are_taken_with_their_inputs() -> None:
     assert all(torch.equal(one.output, sets[one.which][0] + 1) for one in batches.picked)
 
 
-def test_the_inputs_of_a_timed_call_follow_from_its_changes() -> None:
+@pytest.mark.parametrize("turn", [False, True], ids=["exchanged", "turned, as on a GPU"])
+def test_the_inputs_of_a_timed_call_follow_from_its_changes(
+    monkeypatch: pytest.MonkeyPatch, turn: bool
+) -> None:
+    monkeypatch.setattr(changing_inputs, "turns", lambda *_: turn)
     sets, again = ([(torch.arange(100.0) + number,) for number in range(3)] for _ in range(2))
 
     batches = batches_of(torch.clone, sets, (0,))
 
     for one in batches.picked:
         inputs = (again[one.which][0].clone(),)
-        for number in batches.changes[one.which][: one.changes]:
-            change(inputs, (0,), number)
-        assert torch.equal(one.output, inputs[0])
+        numbers = batches.changes[one.which][: one.changes]
+        assert torch.equal(one.output, after(inputs, (0,), numbers, turn=turn)[0])
     assert not torch.equal(sets[0][0], again[0][0])
+    assert torch.equal(sets[0][0].sort().values, again[0][0])
+
+
+@pytest.mark.parametrize("shape", [(64, 256), (100, 24), (5,)])
+def test_a_tensor_that_begins_elsewhere_seldom_begins_with_a_whole_row(shape: tuple[int, ...]) -> None:
+    values = torch.arange(math.prod(shape)).reshape(shape)
+    starts = [int(turned((values,), (0,), number)[0].flatten()[0]) for number in range(1, 400)]
+
+    assert sum(start % shape[-1] == 0 for start in starts) < 400 / 3
+    assert len(set(starts)) > 3
 
 
 def test_a_change_reaches_every_row() -> None:

@@ -3,16 +3,20 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from pkgutil import iter_modules
 from typing import Any
 
 import numpy as np
 import pytest
 from torch import Tensor
 
+from kernels_bench_tools import operators
 from kernels_bench_tools.errors import Unsupported
+from kernels_bench_tools.measure import changing_inputs
+from kernels_bench_tools.measure import trial as trial_module
 from kernels_bench_tools.measure.candidate import PROCESS_SEEDS, Candidate
 from kernels_bench_tools.measure.device.clocks import ClockSampler
-from kernels_bench_tools.measure.operator import Inputs, Operator, Workload
+from kernels_bench_tools.measure.operator import Inputs, Operator, Workload, find_operator
 from kernels_bench_tools.measure.session import BenchmarkSession
 from kernels_bench_tools.measure.trial import Trial, run_trial
 from kernels_bench_tools.schema.record import Flag, Status
@@ -117,6 +121,43 @@ def test_a_wrong_result_of_timed_calls_is_rejected(
     assert trial.status is Status.REJECTED
     assert trial.failure is not None
     assert "timed call" in trial.failure.msg
+
+
+@pytest.fixture
+def turned(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let inputs begin elsewhere in each timed call, as on a GPU."""
+    for module in (changing_inputs, trial_module):
+        monkeypatch.setattr(module, "turns", lambda *_: True)
+
+
+@pytest.mark.usefixtures("turned")
+@pytest.mark.parametrize("name", [module.name for module in iter_modules(operators.__path__)])
+def test_timed_calls_are_right_where_inputs_begin_elsewhere(session: BenchmarkSession, name: str) -> None:
+    operator = find_operator(name)
+    workload = operator.workloads("smoke")[0]
+    function = operator.for_workload(workload).baseline
+
+    trial = attempt(operator, workload, function, session)
+
+    assert trial.status is Status.OK, trial.failure
+
+
+@pytest.mark.usefixtures("turned")
+def test_a_result_kept_for_a_tensor_is_wrong_where_inputs_begin_elsewhere(
+    layer_norm: Operator, torch_layer_norm: Callable[..., Any], session: BenchmarkSession
+) -> None:
+    kept: dict[int, Tensor] = {}
+
+    def keeping(x: Tensor, *parameters: Any) -> Tensor:
+        found = torch_layer_norm(x, *parameters)
+        return kept.setdefault(x.data_ptr(), found).clone() if len(calls) > 70 else found
+
+    calls: list[int] = []
+    (workload,) = layer_norm.workloads("smoke")
+
+    trial = attempt(layer_norm, workload, lambda *inputs: calls.append(1) or keeping(*inputs), session)
+
+    assert trial.status is Status.REJECTED
 
 
 def rows_as_slices(inputs: Inputs) -> Iterator[tuple[Any, Inputs]]:
