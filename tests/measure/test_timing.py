@@ -97,7 +97,7 @@ def test_the_inputs_of_a_timed_call_follow_from_its_changes(
     monkeypatch: pytest.MonkeyPatch, turn: bool
 ) -> None:
     monkeypatch.setattr(changing_inputs, "turns", lambda *_: turn)
-    sets, again = ([(torch.arange(100.0) + number,) for number in range(3)] for _ in range(2))
+    sets, again = ([(torch.arange(1e4) + number,) for number in range(3)] for _ in range(2))
 
     batches = batches_of(torch.clone, sets, (0,))
 
