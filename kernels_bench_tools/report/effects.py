@@ -34,7 +34,7 @@ class Effects:
     files: Sequence[Path] = ()
     read: Callable[[Path], EffectSummary | None] = lambda _: None
     draw: Callable[[EffectSummary], bytes] = _nothing
-    """Return a ladder as SVG, with a panel for each phase."""
+    """Return a ladder as SVG, with a panel for each phase; empty if it cannot be drawn here."""
     csv: Callable[[Iterable[EffectSummary]], bytes] = _nothing
 
     def files_of(self, model: str) -> list[Path]:
@@ -70,7 +70,7 @@ class Candidate:
     """Title and URL of each, the URL empty without a page."""
     is_stale: bool
     ladders: dict[str, Markup]
-    """By phase."""
+    """By phase; none if they could not be drawn."""
 
     @property
     def framework(self) -> str:
@@ -135,7 +135,7 @@ def _candidate(
         if operator and number == 0:  # of the others the records have no digest
             is_stale = operator.has_changed(implementation, summary.provenance)
     ladders = {}
-    if summary.rows:
-        panels, _ = inline_chart(effects.draw(summary), "", page.unique_id, lambda _: titles[0][1] or None)
+    if summary.rows and (drawn := effects.draw(summary)):
+        panels, _ = inline_chart(drawn, "", page.unique_id, lambda _: titles[0][1] or None)
         ladders = {panel.view.removeprefix(f"{summary.device.slug}-"): panel.figure for panel in panels}
     return Candidate(summary, titles, is_stale, ladders)

@@ -50,9 +50,16 @@ def read_effect(path: Path) -> EffectSummary | None:
 
 
 def draw_effect(summary: EffectSummary) -> bytes:
-    """Return the ladder of an effect as SVG, see :func:`kernels_bench_tools.summarize.chart.ladder.ladder_svg`."""
-    from kernels_bench_tools.summarize.chart.ladder import ladder_svg  # loads matplotlib
+    """Return the ladder of an effect as SVG, see :func:`kernels_bench_tools.summarize.chart.ladder.ladder_svg`.
 
+    Empty without matplotlib, which the command does not need otherwise: cells draw the charts of operators.
+    """
+    try:
+        from kernels_bench_tools.summarize.chart.ladder import ladder_svg  # loads matplotlib
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] != "matplotlib":
+            raise
+        return b""
     return ladder_svg(summary)
 
 

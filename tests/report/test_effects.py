@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import sys
 from pathlib import Path
 
 import pytest
@@ -147,6 +148,21 @@ def test_the_ladder_has_both_lines_from_the_kernel_to_the_model(site, read_page)
         float(one["data-low"]) < float(one["data-value"]) < float(one["data-high"]) for one in measured
     )
     assert [one["data-workload"] for one in predicted] == ["L3 LlamaDecoderLayer", "L4 device", "L4 eager"]
+
+
+def test_without_matplotlib_the_page_says_that_ladders_were_not_drawn(tmp_path, monkeypatch, read_page):
+    write(tmp_path, records())
+    for loaded in [name for name in sys.modules if ".summarize.chart." in name]:
+        monkeypatch.delitem(sys.modules, loaded)
+    for name in [name for name in sys.modules if name.partition(".")[0] == "matplotlib"]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+
+    published(tmp_path)
+
+    page = (tmp_path / "site" / LLAMA).read_text()
+    assert page.count("Ladders were not drawn: matplotlib was not installed") == 1
+    assert table(read_page(tmp_path / "site", LLAMA), "Effects on decode-1, NVIDIA H200")
 
 
 def test_pages_link_to_each_other_and_other_models_have_no_effects(site, read_page, find_dead_references):
