@@ -122,9 +122,8 @@ class ClusterExecutor:
 
     def close(self) -> None:
         """Disconnect from the scheduler, which releases what still runs for this build."""
-        if (
-            self._client.status == "running"
-        ):  # else the scheduler logs that it cannot tell this client that it has left
+        # Else the scheduler logs that it cannot tell this client that it has left.
+        if self._client.status == "running":
             self._client.unsubscribe_topic("all")
         self._client.close(timeout=2)
 

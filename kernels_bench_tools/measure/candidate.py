@@ -17,10 +17,10 @@ from torch import Tensor
 
 from kernels_bench_tools.hub import loaded_kernels
 from kernels_bench_tools.measure.changing_inputs import InputSets
-from kernels_bench_tools.measure.correctness.check import Case, copied, without_memory
+from kernels_bench_tools.measure.correctness.check import Case, without_memory
 from kernels_bench_tools.measure.device.environment import describe_environment, imported_packages
 from kernels_bench_tools.measure.integrity.guard import Guard
-from kernels_bench_tools.measure.integrity.memory import poison_memory
+from kernels_bench_tools.measure.integrity.memory import copied, poison_memory
 from kernels_bench_tools.measure.modes import changing, in_mode, timed_function
 from kernels_bench_tools.measure.operator import Inputs, Operator, Workload
 from kernels_bench_tools.measure.timing.calls import TimedCalls

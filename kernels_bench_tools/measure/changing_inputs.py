@@ -16,7 +16,7 @@ from random import Random
 import torch
 from torch import Tensor
 
-from kernels_bench_tools.measure.correctness.check import copied
+from kernels_bench_tools.measure.integrity.memory import copied
 from kernels_bench_tools.measure.operator import Inputs
 
 COPIES_PER_TURN = 2

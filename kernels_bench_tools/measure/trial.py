@@ -224,9 +224,9 @@ def _run(
     trial.correctness = check_calls(operator, workload, call, inputs, session.smaller_results)
     trial.add(trial.correctness.flags)
     reasons = candidate.inspect()
-    copied = positions(inputs) if turns(inputs, positions(inputs)) else ()
-    held = sum(map(size_in_bytes, [*inputs, *(inputs[number] for number in copied)]))
-    sets = input_set_count(trial.work.bytes_moved, device, held)
+    changed = positions(inputs)
+    copies = [inputs[number] for number in changed] if turns(inputs, changed) else []
+    sets = input_set_count(trial.work.bytes_moved, device, sum(map(size_in_bytes, [*inputs, *copies])))
     candidate.prepare(sets)
     batches = Batches(candidate, sets, keep=_own)
     found = trial.timing = measure_calls(
@@ -235,7 +235,7 @@ def _run(
     trial.add(found.flags)
     late = _exceeds_clock(found, batches) if session.separate else {}
     given = partial(operator.inputs, workload, device)
-    timed = judge_timed_calls(operator, candidate, batches, given, trial.seed, positions(inputs), like)
+    timed = judge_timed_calls(operator, candidate, batches, given, trial.seed, changed, like)
     if Flag.ALIASED_OUTPUT in reasons:  # later calls have overwritten its outputs
         timed.pop(Flag.STALE_OUTPUT, None)
     if trial.correctness.ok:  # else its outputs are known to be wrong

@@ -23,7 +23,13 @@ from kernels_bench_tools.measure.operator import (
     model_sets,
     size_in_bytes,
 )
-from kernels_bench_tools.operators.decoder_layer import EPSILON, Forward, batch_of, large_after_the_end
+from kernels_bench_tools.operators.decoder_layer import (
+    EPSILON,
+    Forward,
+    attended_pairs,
+    batch_of,
+    large_after_the_end,
+)
 from kernels_bench_tools.schema.model import Phase, read_model_tasks
 from kernels_bench_tools.schema.model_workloads import called_workload
 from kernels_bench_tools.tasks.baseline.build import build_model
@@ -184,20 +190,8 @@ def make_inputs(workload: Workload, device: str | torch.device, seed: int) -> In
     tables = torch.randperm(sequences * each, generator=generator).view(sequences, each)
     input_ids = torch.randint(vocabulary, (sequences * tokens,), generator=generator)
     positions, batch = plan_batch((tokens,) * sequences, (context,) * sequences, tables, size)
-    model = random_model(
-        *(
-            str(kv_cache.device),
-            cast(DType, workload.dtype),
-            kind,
-            layers,
-            hidden,
-            heads,
-            kv_heads,
-            head_dim,
-            inside,
-        ),
-        *(vocabulary, max(context, POSITIONS)),
-    )
+    sizes = (layers, hidden, heads, kv_heads, head_dim, inside, vocabulary, max(context, POSITIONS))
+    model = random_model(str(kv_cache.device), cast(DType, workload.dtype), kind, *sizes)
     given = (input_ids, positions, batch.slot_mapping, tables, batch.seq_lens)
     return kv_cache, *(one.to(device) for one in given), model, context
 
@@ -241,8 +235,7 @@ def flops(inputs: Inputs) -> int:
     matrices = sum(one.numel() for one in model.parameters() if one.dim() > 1)
     matrices -= model.model.embed_tokens.weight.numel()
     columns = sum(layer.self_attn.o_proj.weight.shape[1] for layer in model.model.layers)
-    each = len(input_ids) // len(seq_lens)
-    pairs = len(input_ids) * context - len(seq_lens) * (each * (each - 1) // 2)
+    pairs = attended_pairs(len(input_ids), len(seq_lens), context)
     return 2 * len(input_ids) * matrices + 4 * pairs * columns
 
 

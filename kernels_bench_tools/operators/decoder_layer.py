@@ -215,9 +215,14 @@ def flops(inputs: Inputs) -> int:
     hidden, _, _, _, _, _, seq_lens, _, *weights = inputs
     matrices = [weight for weight in weights if isinstance(weight, Tensor) and weight.dim() > 1]
     columns = weights[WEIGHTS.index("self_attn.o_proj.weight")].shape[1]
-    each, context = len(hidden) // len(seq_lens), inputs[-1]
-    pairs = len(hidden) * context - len(seq_lens) * (each * (each - 1) // 2)
+    pairs = attended_pairs(len(hidden), len(seq_lens), inputs[-1])
     return 2 * len(hidden) * sum(weight.numel() for weight in matrices) + 4 * pairs * columns
+
+
+def attended_pairs(tokens: int, sequences: int, context: int) -> int:
+    """Return the pairs of a new token and one that it attends to, if all sequences have ``context`` tokens."""
+    each = tokens // sequences
+    return tokens * context - sequences * (each * (each - 1) // 2)
 
 
 def bytes_of_tokens(inputs: Inputs) -> dict[int, int]:

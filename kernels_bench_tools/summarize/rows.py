@@ -152,7 +152,7 @@ def _reject_implausible(implementations: list[list[Record]], baselines: list[lis
     caches: list[int] = []
     nulls: list[float] = []
     for records in implementations + baselines:
-        for name, value in _peaks_of(records).items():
+        for name, value in median_peaks(records).items():
             medians[name].append(value)
         claims = {(it.workload, (it.work, str(it.wl.get("dtype", "")))) for it in records if it.work}
         for workload, claim in claims:
@@ -184,13 +184,13 @@ def _reject_implausible(implementations: list[list[Record]], baselines: list[lis
                 )
 
 
-def _peaks_of(records: Iterable[Record]) -> dict[str, float]:
-    """Return the median of each peak over the processes of an implementation."""
+def median_peaks(records: Iterable[Record]) -> dict[str, float]:
+    """Return the median of each measured peak over the processes that the records are of."""
     values: dict[str, dict[str, float]] = defaultdict(dict)
     for record in records:
         for name, value in record.ceilings.items():
             values[name][record.run] = value
-    return {name: median(of_run.values()) for name, of_run in values.items()}
+    return {name: median(of_run.values()) for name, of_run in sorted(values.items())}
 
 
 def _groups(kept: Mapping[tuple[str, str], Sequence[Record]]) -> dict[str, list[str]]:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from itertools import groupby
-from statistics import median
 
 import msgspec
 
@@ -13,7 +11,14 @@ from kernels_bench_tools.schema.build import FrontMatter
 from kernels_bench_tools.schema.record import Flag, Judged, Status
 from kernels_bench_tools.schema.summary import DeviceSummary, Row, Summary, WorkloadSummary, geometric_mean
 from kernels_bench_tools.summarize.metrics import metric_infos
-from kernels_bench_tools.summarize.rows import Source, ViewRecords, group_records, implementations, make_row
+from kernels_bench_tools.summarize.rows import (
+    Source,
+    ViewRecords,
+    group_records,
+    implementations,
+    make_row,
+    median_peaks,
+)
 from kernels_bench_tools.summarize.views import in_order, titles_and_keys, workload_summary
 
 
@@ -38,13 +43,12 @@ def _make_slugs_unique(views: Sequence[DeviceSummary]) -> None:
 
 def _device_views(found: Sequence[ViewRecords], known: Mapping[str, FrontMatter]) -> list[DeviceSummary]:
     """Return the views of one device. They share its measured peaks, which a process records in one of them."""
-    peaks = _peaks(found)
+    every = [record for one in found for records in one.processes.values() for record in records]
+    peaks = median_peaks(every)
     # Records of other harnesses, which are all self-reported, are ranked beside one another.
     only_judged = any(
         record.outcome.ran and (record.judged is not Judged.NOT or record.provenance.harness)
-        for one in found
-        for records in one.processes.values()
-        for record in records
+        for record in every
     )
     views = [list(group) for _, group in groupby(found, key=lambda it: it.view)]
     named = titles_and_keys([group[0].view for group in views])
@@ -76,15 +80,6 @@ def _view(
     )
     view.metrics = metric_infos(view)
     return view
-
-
-def _peaks(found: Sequence[ViewRecords]) -> dict[str, float]:
-    """Return the median of each measured peak over all processes of the device."""
-    values: dict[str, dict[str, float]] = defaultdict(dict)
-    for record in (it for one in found for records in one.processes.values() for it in records):
-        for name, value in record.ceilings.items():
-            values[name][record.run] = value
-    return {name: median(of_run.values()) for name, of_run in sorted(values.items())}
 
 
 def _workloads(found: Sequence[ViewRecords]) -> list[WorkloadSummary]:

@@ -149,6 +149,8 @@ def test_an_unknown_operator_names_where_modules_are_looked_for(
 
     assert "it is no module in operators or kernels_bench_tools/operators" in str(caught.value)
     assert "Did you mean 'mine'" in str(caught.value)
+    with pytest.raises(OperatorError, match="matmul, mine, mlp, moe, paged_attention, rms_norm"):
+        find_operator("sigmoid", folder)
 
 
 def test_without_a_runner_the_folder_is_that_of_the_project_above(

@@ -15,7 +15,7 @@ from kernels_bench_tools.measure.correctness.compare import (
     compare,
     require_outputs,
 )
-from kernels_bench_tools.measure.integrity.memory import fingerprint, poison_memory, same_bits
+from kernels_bench_tools.measure.integrity.memory import copied, fingerprint, poison_memory, same_bits
 from kernels_bench_tools.measure.operator import (
     Inputs,
     Operator,
@@ -250,17 +250,6 @@ def changed_inputs(operator: Operator, after: Sequence[Any], before: Inputs) -> 
         and not (type(value) is Tensor and same_bits(value, original))
         for number, (value, original) in enumerate(zip(after, before, strict=True))
     )
-
-
-def copied(value: Any) -> Any:
-    """Return a copy of a tensor with the same strides, since the layout may be the edge case; others as they are."""
-    if not isinstance(value, Tensor):
-        return value
-    if value.is_contiguous():
-        return value.clone()
-    size = value.untyped_storage().nbytes() // value.element_size()
-    memory = value.as_strided((size,), (1,), 0).clone()
-    return memory.as_strided(value.shape, value.stride(), value.storage_offset())
 
 
 def _note_refused(corr: dict[str, Any], name: str, error: Exception) -> None:

@@ -43,6 +43,17 @@ def fingerprint(value: Tensor) -> int:
     return total
 
 
+def copied(value: Any) -> Any:
+    """Return a copy of a tensor with the same strides, since the layout may be the edge case; others as they are."""
+    if not isinstance(value, Tensor):
+        return value
+    if value.is_contiguous():
+        return value.clone()
+    size = value.untyped_storage().nbytes() // value.element_size()
+    memory = value.as_strided((size,), (1,), 0).clone()
+    return memory.as_strided(value.shape, value.stride(), value.storage_offset())
+
+
 def copy_elsewhere(value: Tensor) -> Tensor:
     """Return a copy at an address that no plain allocation of its size has; aligned to 512 bytes."""
     if not value.is_contiguous():
