@@ -97,7 +97,10 @@ def measure_effect(
 
     def start(request: EffectRequest) -> _Start:
         theirs = request.framework == TRANSFORMERS
-        model = (transformers_model if theirs else random_model)(request, substitutes[0].task.device)
+        make = transformers_model if theirs else random_model
+        # What cannot be replaced is refused before weights are made.
+        replace(make(request, "meta"), substitutes)
+        model = make(request, substitutes[0].task.device)
         return model, partial(replace, model, substitutes), TransformersPass if theirs else PagedPass
 
     failure = next((one.task.failure for one in substitutes if one.task.failure), None)

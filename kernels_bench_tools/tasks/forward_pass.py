@@ -26,7 +26,7 @@ class EffectError(Exception):
 
 
 def random_model(request: EffectRequest, device: str) -> CausalLM:
-    """Return a model of this project with random weights, the same in every process."""
+    """Return a model of this project with random weights, the same in every process; on ``meta`` with none."""
     config = config_from_huggingface(request.config, request.model)
     if request.layers:
         layers = min(request.layers, config.num_hidden_layers)
@@ -37,8 +37,8 @@ def random_model(request: EffectRequest, device: str) -> CausalLM:
 
 
 def randomize(model: nn.Module, device: str) -> None:
-    """Give a model the weights that are the same in every process."""
-    generator = torch.Generator(device).manual_seed(0)
+    """Give a model the weights that are the same in every process; ``meta`` has none."""
+    generator = None if device == "meta" else torch.Generator(device).manual_seed(0)
     for name, weight in model.named_parameters():
         weight.data.normal_(1.0 if "norm" in name else 0.0, _WEIGHT_STD, generator=generator)
     model.eval()

@@ -20,6 +20,8 @@ from kernels_bench_tools.measure.operator import find_operator
 from kernels_bench_tools.measure.task import Task
 from kernels_bench_tools.operators import flash_attn, mlp, moe, paged_attention, rotary
 from kernels_bench_tools.schema.build import TRANSFORMERS, CellContext, EffectRequest
+from kernels_bench_tools.schema.model import CONFIGS
+from kernels_bench_tools.schema.outcome import reason_of
 from kernels_bench_tools.schema.record import Effect, Record, Status, Timer
 from kernels_bench_tools.schema.record_io import read_records
 from kernels_bench_tools.tasks import effect
@@ -155,6 +157,17 @@ def test_what_a_model_does_not_call_is_refused_by_name(
 
     with pytest.raises(ReplacementError, match=message):
         replace(model, [substitute(operator, rms_norm, **options)])
+
+
+@pytest.mark.parametrize("framework", ["", TRANSFORMERS])
+def test_what_cannot_be_replaced_is_refused_before_810_gb_of_weights_are_made(framework: str) -> None:
+    config = msgspec.json.decode((CONFIGS / "llama-3.1-405b.json").read_bytes())
+    asked = EffectRequest(model="llama-3.1-405b", config=config, phases=["prefill-8"], framework=framework)
+    context = CellContext(implementation="mine", effect=asked)
+
+    [record] = measure_effect([substitute("layer_norm", rms_norm)], context, lambda _: None)
+
+    assert "no module of a model calls layer_norm" in reason_of(record)
 
 
 @pytest.mark.parametrize(
