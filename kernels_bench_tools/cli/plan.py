@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import Annotated, Literal
+from typing import Annotated
 
 import typer
 
@@ -34,7 +34,7 @@ def plan(
     mode: opt.Mode = "fwd",
     retry_failed: opt.RetryFailed = False,
     processes: opt.Processes = 0,
-    output: Annotated[Literal["text", "json"], typer.Option("--format", help="Output format.")] = "text",
+    json: opt.Json = False,
 ) -> None:
     """Show which cells a build would run, and why.
 
@@ -47,7 +47,7 @@ def plan(
         unused = {"--workloads": workloads, "--mode": mode != FORWARD, "--processes": processes}
         note_unused(unused, "with --since, which does not look at results")
         affected = find_affected(project, paths or [], since, env)
-        if output == "json":
+        if json:
             print_json(affected)
         else:
             print(visible(_describe_affected(affected)))
@@ -56,7 +56,7 @@ def plan(
         environment=env, workloads=workloads, mode=mode, processes=processes, retry_failed=retry_failed
     )
     cells = plan_build(project, paths or [], options)
-    if output == "json":
+    if json:
         counts = {action.value: 0 for action in PlannedAction} | Counter(cell.action.value for cell in cells)
         print_json({"counts": counts, "cells": cells})
     else:

@@ -49,7 +49,7 @@ def test_plan_lists_cells_that_would_run_with_the_reason(small: Path, kbt_in: Kb
 
 def test_plan_as_json(small: Path, kbt_in: Kbt) -> None:
     edit(small)
-    data = json.loads(kbt_in(small, "plan", *CURRENT, "--format", "json").stdout)
+    data = json.loads(kbt_in(small, "plan", *CURRENT, "--json").stdout)
 
     assert data["counts"] == {"unchanged": 0, "run": 1, "may run": 1, "unsupported": 0}
     assert data["cells"][0] == {
@@ -62,9 +62,9 @@ def test_plan_as_json(small: Path, kbt_in: Kbt) -> None:
 
 
 def test_plan_since_a_revision_as_json_is_a_job_matrix(small: Path, kbt_in: Kbt) -> None:
-    assert json.loads(kbt_in(small, "plan", "--since", "HEAD", "--format", "json").stdout) == []
+    assert json.loads(kbt_in(small, "plan", "--since", "HEAD", "--json").stdout) == []
     edit(small)
-    first, second = json.loads(kbt_in(small, "plan", "--since", "HEAD", "--format", "json").stdout)
+    first, second = json.loads(kbt_in(small, "plan", "--since", "HEAD", "--json").stdout)
 
     assert first == {
         "notebook": "softmax/impls/plain.md",
@@ -92,7 +92,7 @@ def test_plan_since_a_revision_as_text(small: Path, kbt_in: Kbt) -> None:
     [
         (("plan", "nothing"), "kbt: nothing: there is no such notebook"),
         (("plan", "--since", "nowhere"), "kbt: revision 'nowhere': there is no such commit here"),
-        (("plan", "--format", "yaml"), "kbt plan: Invalid value for '--format'"),
+        (("plan", "--retries"), "kbt plan: No such option: --retries"),
         (("cache", "prune", "--size", "big"), "kbt: --size: 'big' is not a size"),
         (("upgrade", "--to", "2999-01-01"), "kbt: --to 2999-01-01: is in the future"),
     ],

@@ -38,7 +38,7 @@ def test_mistakes_and_lists_are_printed_as_escapes(tmp_path: Path) -> None:
     title = json.dumps(HIDDEN)
     notebook.write_text(f"---\ntitle: {title}\nfamily: {title}\nkey\u202e: 1\n---\n```python id=a\n1\n```\n")
 
-    for arguments in (["check"], ["list"], ["list", "--format", "json"], ["plan"], ["run", HIDDEN]):
+    for arguments in (["check"], ["list"], ["list", "--json"], ["plan"], ["run", HIDDEN]):
         done = run_kbt(tmp_path, *arguments)
         assert is_plain(done), arguments
         assert done.stdout + done.stderr

@@ -156,6 +156,18 @@ def test_a_failed_resolution_has_the_message_of_uv_and_stops_nothing_else(worksp
     assert workspace.result("op/z.md").status == "ok"
 
 
+@pytest.mark.parametrize(
+    "requirement", ["kernels-bench-tools", "kernels-bench-tools>=0.1"], ids=["any version", "from a version"]
+)
+def test_where_no_index_has_this_package_the_message_names_the_command_for_another_source(
+    workspace, wheels, requirement
+):
+    workspace.cell("op/impls/x.md", header(requirement), "id=a outputs=op.jsonl")
+    workspace.build(environment="uv")
+
+    assert "Name a path or git source for all cells: kbt upgrade" in workspace.result("op/impls/x.md").reason
+
+
 def test_a_relative_source_counts_from_two_levels_below_the_notebook(workspace, wheels):
     wheel = "tiny_one-1.0-py3-none-any.whl"
     shutil.copy(wheels / wheel, workspace.root / wheel)

@@ -21,6 +21,7 @@ from pathlib import Path
 from kernels_bench_tools.errors import ProjectError
 from kernels_bench_tools.file_io import write_atomically
 from kernels_bench_tools.notebooks.cell import Cell
+from kernels_bench_tools.notebooks.harness import PACKAGE
 from kernels_bench_tools.notebooks.header import path_sources, read_header, with_header
 from kernels_bench_tools.run.environment.installed import Installed
 from kernels_bench_tools.run.environment.shared import shared_script
@@ -245,6 +246,8 @@ def _uv_reason(errors: str, code: int) -> str:
     paragraph = errors[errors.rfind("error:") :] if "error:" in errors else errors
     first = paragraph.split("\n\n")[0]
     words = " ".join(first.replace("error:", "").replace("cause:", ":").split()).replace(" :", ":")
+    if f"{PACKAGE} was not found" in words:
+        words += ". Name a path or git source for all cells: kbt upgrade --harness SOURCE"
     return words or f"uv ended with exit code {code}"
 
 
