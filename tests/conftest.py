@@ -132,15 +132,6 @@ def own_environment() -> Iterator[None]:
     ENVIRONMENT.cleanup()
 
 
-@pytest.fixture(autouse=True)
-def own_variables() -> Iterator[None]:
-    """Undo what libraries set in the environment, which would change the keys of cells that later tests run."""
-    before = dict(os.environ)
-    yield
-    for name in os.environ.keys() - before.keys() - {"PYTEST_CURRENT_TEST"}:
-        del os.environ[name]
-
-
 @pytest.fixture(scope="session")
 def browser() -> Iterator[Browser]:
     """One chromium for all tests of a process: Playwright runs once at a time."""

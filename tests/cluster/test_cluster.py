@@ -9,6 +9,7 @@ import signal
 import subprocess
 import time
 import zipfile
+from unittest import mock
 
 import psutil
 import pytest
@@ -49,7 +50,8 @@ def cluster(caches):
 
     # On a busy machine a worker takes its time to come back, and would not be waited for.
     patience = {"distributed.deploy.lost-worker-timeout": "120s"}
-    with pytest.MonkeyPatch.context() as patch:
+    # Dask sets variables in this process, too: keys of cells that later tests run would differ.
+    with mock.patch.dict(os.environ), pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_CACHE_HOME", str(caches))
         patch.delenv("UVNOTE_PLATFORM", raising=False)
         patch.setattr(multiprocessing.spawn, "_python_exe", os.fsencode(PYTHON))
