@@ -242,7 +242,7 @@ def ignore_folder(folder: Path) -> None:
 
 
 def _uv_reason(errors: str, code: int) -> str:
-    """Return uv's error message in one line, without the hints below it."""
+    """Return uv's error message in one line, without the hints below it; with what to do if it misses this package."""
     paragraph = errors[errors.rfind("error:") :] if "error:" in errors else errors
     first = paragraph.split("\n\n")[0]
     words = " ".join(first.replace("error:", "").replace("cause:", ":").split()).replace(" :", ":")
