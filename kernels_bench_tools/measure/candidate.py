@@ -23,6 +23,7 @@ from kernels_bench_tools.measure.integrity.guard import Guard
 from kernels_bench_tools.measure.integrity.memory import copied, poison_memory
 from kernels_bench_tools.measure.modes import changing, in_mode, timed_function
 from kernels_bench_tools.measure.operator import Inputs, Operator, Workload
+from kernels_bench_tools.measure.timing.caches import make_input_sets
 from kernels_bench_tools.measure.timing.calls import TimedCalls
 from kernels_bench_tools.schema.build import FORWARD
 from kernels_bench_tools.schema.record import Environment, Flag, HubKernel, Milliseconds
@@ -117,10 +118,10 @@ class Candidate(TimedCalls):
 
     def prepare(self, sets: int) -> None:
         """Make so many sets of inputs for the timed calls, and compile for them."""
-        rotated = [
-            self._operator.inputs(self._workload, self._device, self._workload.seed + number)
-            for number in range(sets)
-        ]
+        workload, device = self._workload, self._device
+        rotated = make_input_sets(
+            lambda number: self._operator.inputs(workload, device, workload.seed + number), sets, device
+        )
         # Odd shapes among the edge cases may have left code compiled for any shape: compile again for this one.
         if _reset_compiler():
             self._timed.call(*self._inputs(Case(self._workload.seed)))

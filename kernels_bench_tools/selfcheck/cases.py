@@ -13,7 +13,7 @@ from torch.nn import functional
 
 from kernels_bench_tools.measure.inputs import random_tensors
 from kernels_bench_tools.measure.operator import Inputs, size_in_bytes
-from kernels_bench_tools.measure.timing.caches import input_set_count
+from kernels_bench_tools.measure.timing.caches import input_set_count, make_input_sets
 from kernels_bench_tools.operators import layer_norm, rms_norm, rotary
 
 SLOWDOWNS = (1, 2, 5)
@@ -39,12 +39,10 @@ class Case:
         """Return the arguments on ``device``."""
         return random_tensors(self.shapes, self.dtype, device, seed)
 
-    def input_sets(self, device: str, seed: int = 0, most: int | None = None) -> list[Inputs]:
-        """Return as many sets of arguments as for a record, ``most`` at most."""
-        first = self.inputs(device, seed)
-        count = input_set_count(sum(size_in_bytes(value) for value in first), device)
-        count = count if most is None else min(count, most)
-        return [first, *(self.inputs(device, seed + number) for number in range(1, count))]
+    def input_sets(self, device: str, seed: int = 0) -> list[Inputs]:
+        """Return as many sets of arguments as for a record."""
+        count = input_set_count(sum(size_in_bytes(value) for value in self.inputs(device, seed)), device)
+        return make_input_sets(lambda number: self.inputs(device, seed + number), count, device)
 
 
 EMPTY_KERNEL = Case("empty kernel", lambda x: x.fill_(1.0), ((1,),), torch.float32)

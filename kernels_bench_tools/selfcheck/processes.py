@@ -15,7 +15,6 @@ import msgspec
 import numpy as np
 import torch
 
-from kernels_bench_tools.measure.timing.caches import CUDA_INPUT_SETS
 from kernels_bench_tools.measure.timing.measure import measure
 from kernels_bench_tools.schema.selfcheck import Check
 from kernels_bench_tools.schema.summary import Verdict
@@ -80,7 +79,7 @@ def run_child(device: str, output: Path, *, quick: bool, process: int) -> None:
     with torch.no_grad():
         warm_up(device)
         for case in repeated_cases(device, quick=quick):
-            sets = case.input_sets(device, 1000 * process, CUDA_INPUT_SETS)
+            sets = case.input_sets(device, 1000 * process)
             latency = measure(case.function, sets, device).latency
             samples = thinned([1e3 * ms for ms in latency.raw_times])
             found[case.name] = ProcessSeries(1e3 * latency.p50, samples)

@@ -18,7 +18,13 @@ from kernels_bench_tools.measure.device.clocks import ClockSampler
 from kernels_bench_tools.measure.device.environment import gpu_uuid
 from kernels_bench_tools.measure.operator import Operator, Workload
 from kernels_bench_tools.measure.timing.batches import PICKED, Batches
-from kernels_bench_tools.measure.timing.caches import CUDA_INPUT_SETS, cache_bytes, input_set_count
+from kernels_bench_tools.measure.timing.caches import (
+    CUDA_INPUT_SETS,
+    CUDA_MOST_INPUT_SETS,
+    cache_bytes,
+    input_set_count,
+    make_input_sets,
+)
 from kernels_bench_tools.measure.timing.calls import TimedCalls
 from kernels_bench_tools.measure.timing.cuda import CudaTimer
 from kernels_bench_tools.measure.timing.measure import TimingResult, measure, measure_calls
@@ -78,9 +84,12 @@ def test_a_sum_of_cached_data_is_far_faster_hot() -> None:
     assert cold > 1.2 * hot
 
 
-def test_timed_calls_rotate_through_three_input_sets() -> None:
+@pytest.mark.parametrize(
+    ("size", "expected"), [(2**20, CUDA_MOST_INPUT_SETS), (2**30, CUDA_INPUT_SETS)], ids=["small", "large"]
+)
+def test_timed_calls_rotate_through_input_sets(size: int, expected: int) -> None:
     seen: set[int] = set()
-    count = input_set_count(2**20, "cuda")
+    count = input_set_count(size, "cuda")
     sets = [(random(64, 64),) for _ in range(count)]
 
     def watching(x: Tensor) -> Tensor:
@@ -89,7 +98,33 @@ def test_timed_calls_rotate_through_three_input_sets() -> None:
 
     found = measure(watching, sets, "cuda")
 
-    assert found.latency.input_sets == len(seen) == count == CUDA_INPUT_SETS
+    assert found.latency.input_sets == len(seen) == count == expected
+
+
+def test_sets_of_small_inputs_lie_in_memory_segments_of_their_own() -> None:
+    sets = make_input_sets(lambda number: (random(8, 8),), 4, "cuda")
+    segments = [
+        one
+        for one in torch.cuda.memory_snapshot()
+        if any(one["address"] <= value.data_ptr() < one["address"] + one["total_size"] for (value,) in sets)
+    ]
+
+    assert len(segments) == 4
+
+
+def test_intermediate_results_of_successive_short_calls_have_different_addresses() -> None:
+    seen: list[int] = []
+
+    def watching(x: Tensor) -> Tensor:
+        between = x * 2
+        seen.append(between.data_ptr())
+        return between + 1
+
+    timer = CudaTimer(watching, (random(64, 64),), "cuda", keep=True)
+    seen.clear()
+    timer.by_kernels(20)
+
+    assert len(set(seen)) == 20
 
 
 def test_the_quantities_of_a_large_kernel_are_in_their_order() -> None:

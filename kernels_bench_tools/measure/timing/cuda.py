@@ -31,6 +31,9 @@ between processes without idle time (attention, a large matmul), and by 0.1 % wi
 MAX_IDLE_MS = 10.0
 MIN_IDLE_CALL_MS = 0.05
 """Shorter calls need no idle time: the flush between them takes longer."""
+SMALL_OUTPUT_BYTES = 2**20
+"""After a call with such an output, memory of its size is kept unused, so that intermediate results of the next one are
+elsewhere. Otherwise all calls of a batch have them at one address, which makes short calls fast or slow together."""
 COPY = "Memcpy DtoD (Device -> Device)"
 """What CUPTI calls a copy within the device."""
 _CALIBRATION_CYCLES = 2_000_000
@@ -75,9 +78,10 @@ class CudaTimer:
         self._function = function
         self._fresh, self._ahead = fresh or (lambda: inputs), ahead
         self._following = following or (lambda: inputs)
-        self._keep = keep
+        self._keep, self._device = keep, device
         self.outputs: list[Any] = []
         """Of all calls of the last batch, if they are kept."""
+        self._unused: list[torch.Tensor] = []
         self.output_bytes = 0
         """Of one call."""
         self._flush: Callable[[], None] = ReadFlush(device) if cold else lambda: None
@@ -96,7 +100,7 @@ class CudaTimer:
 
     def by_events(self, count: int) -> list[Call]:
         """Time ``count`` calls with a pair of events each, which adds about 4 us per call."""
-        self.outputs.clear()
+        self._clear()
         self._ahead(count)
         pairs = [(_Event(enable_timing=True), _Event(enable_timing=True)) for _ in range(count)]
         for start, end in pairs:
@@ -114,7 +118,7 @@ class CudaTimer:
 
     def by_kernels(self, count: int) -> list[Call]:
         """Time calls by their kernels; raise ``MarkersMissingError`` or ``NoKernelError`` if they are not all known."""
-        self.outputs.clear()
+        self._clear()
         self._ahead(count)  # before the session, which would record a forward pass
         return self._split(record_activities(lambda: self._bracketed(count)), count).calls
 
@@ -139,9 +143,16 @@ class CudaTimer:
         # Separates the last marker from the end of the session, where clocks may disagree.
         self._flush()
 
+    def _clear(self) -> None:
+        self.outputs.clear()
+        self._unused.clear()
+
     def _release(self, output: Any) -> None:
-        if self._keep:
-            self.outputs.append(output)
+        if not self._keep:
+            return
+        self.outputs.append(output)
+        if self.output_bytes <= SMALL_OUTPUT_BYTES:
+            self._unused.append(torch.empty(self.output_bytes, dtype=torch.uint8, device=self._device))
 
     def _settle(self) -> None:
         """Leave the GPU idle before a call that may draw much power."""
