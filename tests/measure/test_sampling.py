@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import time
+from itertools import cycle
 
 from kernels_bench_tools.measure.timing.sampling import (
     LOOKS,
@@ -64,6 +65,15 @@ def test_a_call_of_few_ticks_needs_many_samples_but_no_interval_below_a_tick() -
     calls, reason = sample(lambda n: [Call(5.0 + next(values) % 2) for _ in range(n)], limits, 1e-6)
 
     assert (len(calls), reason) == (MIN_COARSE, "converged")
+
+
+def test_sampling_goes_on_while_the_median_of_a_short_call_lies_between_two_of_its_times() -> None:
+    values = cycle([100.0, 101.0, 103.0, 104.0])
+    limits = SamplingLimits(warmup_seconds=1, sample_seconds=60, tick_ms=1.0)
+
+    calls, reason = sample(lambda n: [Call(next(values)) for _ in range(n)], limits, 1e-6)
+
+    assert (len(calls), reason) == (limits.max_samples, "max_samples")
 
 
 def test_slow_calls_stop_at_the_time_limit_with_enough_samples_for_an_interval() -> None:

@@ -17,7 +17,7 @@ CUDA_INPUT_SETS, CUDA_SMALL_BYTES = 3, 128 * 2**20
 """On CUDA the flush makes calls cold; sets with different values prevent results from being cached by pointer. More
 sets cannot replace the flush: on an H200, outputs of earlier calls leave dirty lines to write back. How long a small call
 takes depends on the addresses of its inputs, so sets smaller than this together are more: an average over addresses."""
-CUDA_MOST_INPUT_SETS = 16
+CUDA_MOST_INPUT_SETS = 32
 CPU_CACHES = 4
 """On the CPU, size of all input sets together, in last-level caches."""
 MAX_ROTATED_BYTES = 512 * 2**20

@@ -32,9 +32,10 @@ PRECISION = 0.003
 
 MAX_DRIFT = 0.01
 """A larger change from the first third of the samples to the last is flagged."""
-MIN_COARSE = 240
-"""The fewest samples of a call so short that one tick of the timer exceeds the precision: the median between two ticks
-needs many. On an H200, ten processes' medians of two kernels of 1.6 us varied by 1.1 % with 60 samples, 0.5 % with 480."""
+MIN_COARSE, MAX_TICKS = 240, 1.25
+"""The fewest samples, and at convergence the widest interval in ticks of the timer, of a call so short that one tick exceeds
+the precision. Short calls often take one of two times, and their median lies between: on an H200, medians of ten processes
+of two kernels of 1.6 us varied by 0.9 to 1.1 % with intervals of two ticks. A tick may differ by 1 or 2 ns."""
 NS_DIGITS = 6
 """Decimals of milliseconds by a clock with nanoseconds."""
 
@@ -118,10 +119,9 @@ def _converged(samples: Sequence[float], limits: SamplingLimits) -> bool:
     if interval is None:
         return False
     median = quantiles(samples, [0.5])[0]
-    if limits.tick_ms > limits.precision * median and len(samples) < MIN_COARSE:
-        return False
-    half_width = max(median - interval[0], interval[1] - median)
-    return half_width <= max(limits.precision * median, limits.tick_ms)
+    if limits.tick_ms > limits.precision * median:
+        return len(samples) >= MIN_COARSE and interval[1] - interval[0] <= MAX_TICKS * limits.tick_ms
+    return max(median - interval[0], interval[1] - median) <= limits.precision * median
 
 
 def summarize(
