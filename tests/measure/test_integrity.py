@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import subprocess
 import sys
 import threading
 import time
@@ -327,6 +328,20 @@ class TestThreads:
 
         assert guard.finish() == [Flag.THREAD_INJECTION]
         time.sleep(0.1)
+
+
+def test_the_compiler_s_pool_starts_no_thread_after_a_call() -> None:
+    """The pool's timer would be taken for a thread that an implementation leaves running."""
+    program = (
+        "import threading, time, kernels_bench_tools\n"
+        "from torch._inductor.async_compile import AsyncCompile\n"
+        "AsyncCompile.process_pool().submit(len, '').result()\n"
+        "time.sleep(0.1)\n"
+        "print([thread.name for thread in threading.enumerate()])"
+    )
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+
+    assert ran.stdout.strip() == "['MainThread', 'InductorSubproc']"
 
 
 def _fake(*args: Any, **kwargs: Any) -> float:

@@ -34,6 +34,8 @@ _OF_COMPILER = ("__compiled_fn_", "__resume_at_")
 _TASKS = Path("/proc/self/task")
 _BACKGROUND = (_OURS, "_inductor", "resource_tracker")
 """Child processes with one of these in their command line are the harness's own or torch.compile's."""
+# Otherwise the compiler's pool of processes starts a thread a while after a call has compiled, which looks like the call's.
+os.environ.setdefault("TORCHINDUCTOR_QUIESCE_ASYNC_COMPILE_POOL", "0")
 _POOLS = ("torch", "triton", "tqdm", _OURS)
 """Packages that start pools of threads on first use."""
 _current_frames = sys._current_frames
