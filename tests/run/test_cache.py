@@ -495,3 +495,15 @@ def test_a_folder_that_an_import_adds_to_the_path_is_not_part_of_the_environment
 
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     assert "vendored-1.0.dist-info" in find_environment("current").identity()
+
+
+def test_modules_on_pythonpath_are_part_of_the_current_environment(tmp_path, monkeypatch):
+    (tmp_path / "tools").mkdir()
+    (tmp_path / "tools/__init__.py").touch()
+    (tmp_path / "helpers.py").touch()
+    before = find_environment("current").identity()
+
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    added = set(find_environment("current").identity()) - set(before)
+
+    assert added == {"tools", "helpers.py"}

@@ -263,11 +263,15 @@ def packages_folder() -> Path:
 
 
 def _distributions() -> list[str]:
-    """Return name and version of all installed distributions but this package, whose content is in cells' keys.
+    """Return name and version of all installed distributions, and the names of modules and packages in ``PYTHONPATH``.
 
-    The folders are those of a fresh interpreter: imports such as that of setuptools change this one's ``sys.path``.
+    Without this package, whose content is in cells' keys. The folders are those of a fresh interpreter: imports such as that
+    of setuptools change this one's ``sys.path``.
     """
-    paths = [*os.environ.get("PYTHONPATH", "").split(os.pathsep), *site.getsitepackages()]
-    folders = {Path(path) for path in paths if path}
+    added = {Path(path) for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path}
+    folders = added | {Path(path) for path in site.getsitepackages()}
     found = {path.name for folder in folders for path in folder.glob("*.dist-info")}
-    return sorted(name for name in found if not name.startswith(f"{PACKAGE_FOLDER.name}-"))
+    distributions = sorted(name for name in found if not name.startswith(f"{PACKAGE_FOLDER.name}-"))
+    modules = {path.name for folder in added for path in folder.glob("*.py")}
+    packages = {path.parent.name for folder in added for path in folder.glob("*/__init__.py")}
+    return distributions + sorted((modules | packages) - {PACKAGE_FOLDER.name})
