@@ -110,7 +110,7 @@ def failed_cells(notebooks: Iterable[NotebookRun]) -> list[tuple[NotebookRun, Ce
 
 def _place(status: Status) -> tuple[bool, int]:
     """Return the place of a status: failures of the implementation come before those of the machine."""
-    return status in {Status.UNSUPPORTED, Status.ABSENT}, list(Status).index(status)
+    return not status.failed, list(Status).index(status)
 
 
 def _kind(failure: FailedResult) -> str:

@@ -21,6 +21,7 @@ class Label(NamedTuple):
 
 _STATUS = {
     Status.OK: ("✓", "good"),
+    Status.DISTURBED: ("~", "muted"),
     Status.INCORRECT: ("≠", "bad"),
     Status.EXCEEDS_PHYSICS: ("≫", "bad"),
     Status.REJECTED: ("⊗", "bad"),

@@ -11,7 +11,7 @@ from kernels_bench_tools.schema.record import REJECTING, Flag, Record, Status
 from kernels_bench_tools.text import without_styles
 
 WORST_LAST = (
-    *(Status.OK, Status.ABSENT, Status.UNSUPPORTED),
+    *(Status.OK, Status.DISTURBED, Status.ABSENT, Status.UNSUPPORTED),
     # Worse than unsupported: one that refuses some values is shown as incorrect.
     *(Status.REJECTED, Status.EXCEEDS_PHYSICS, Status.INCORRECT),
     *(Status.INVALID, Status.TIMEOUT, Status.OOM, Status.ERROR, Status.CRASHED),

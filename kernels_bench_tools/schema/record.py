@@ -37,10 +37,12 @@ class _Labelled(StrEnum):
 
 
 class Status(_Labelled):
-    """How a measurement ended. The first four have a latency; only ``ok`` can be ranked."""
+    """How a measurement ended. The first five have a latency; only ``ok`` can be ranked."""
 
     OK = "ok"
     """Ran, and agreed with the reference."""
+    DISTURBED = "disturbed", "busy machine"
+    """Ran, and agreed with the reference, but other programs made its time longer. In summaries only, never in a record."""
     INCORRECT = "incorrect"
     """Ran, and failed the correctness check."""
     EXCEEDS_PHYSICS = "exceeds_physics", "above the roofline"
@@ -64,12 +66,18 @@ class Status(_Labelled):
     @property
     def ran(self) -> bool:
         """Whether the implementation ran to its end, so that a latency exists."""
-        return self in {Status.OK, Status.INCORRECT, Status.EXCEEDS_PHYSICS, Status.REJECTED}
+        return self in {
+            Status.OK,
+            Status.DISTURBED,
+            Status.INCORRECT,
+            Status.EXCEEDS_PHYSICS,
+            Status.REJECTED,
+        }
 
     @property
     def failed(self) -> bool:
         """Whether something is wrong: it is not correct, and not merely unsupported or not measured."""
-        return self not in {Status.OK, Status.UNSUPPORTED, Status.ABSENT}
+        return self not in {Status.OK, Status.DISTURBED, Status.UNSUPPORTED, Status.ABSENT}
 
 
 class Timer(_Labelled):

@@ -105,15 +105,15 @@ def samples(latency: Latency) -> Sequence[float]:
 def merge(records: Sequence[Record]) -> Record:
     """Return one record for all processes: medians of figures, the worst outcome, other fields of the first that ran.
 
-    Correct results of a busy machine are ``rejected``: the times are not those of the implementation.
+    Correct results of a busy machine are ``disturbed``: the times are not those of the implementation.
     """
     merged = records[0] if len(records) == 1 else _merged(records)
     busy = next((record for record in records if is_disturbed(record)), None)
     if busy is None or merged.outcome is not Status.OK:
         return merged
-    why = ": ".join(filter(None, [Flag.DISTURBED.label, busy.tags.get("timer_note", "")]))
-    failure = Failure(type="Disturbed", msg=f"{why}. Measure again when it is idle")
-    return msgspec.structs.replace(merged, status=Status.REJECTED, ok=False, err=failure)
+    why = busy.tags.get("timer_note", "other programs used it")
+    failure = Failure(type="Disturbed", msg=f"{why}. Measure again when the machine is idle")
+    return msgspec.structs.replace(merged, status=Status.DISTURBED, ok=False, err=failure)
 
 
 def is_disturbed(record: Record) -> bool:
