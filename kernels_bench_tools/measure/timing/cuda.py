@@ -20,6 +20,7 @@ from kernels_bench_tools.measure.timing.sampling import Call
 _Event = torch.cuda.Event
 _elapsed_ms = torch.cuda.Event.elapsed_time
 _synchronize = torch.cuda.synchronize
+_empty = torch.empty
 _sleep: Any = getattr(torch.cuda, "_sleep", None)
 _idle = time.sleep
 
@@ -152,7 +153,7 @@ class CudaTimer:
             return
         self.outputs.append(output)
         if self.output_bytes <= SMALL_OUTPUT_BYTES:
-            self._unused.append(torch.empty(self.output_bytes, dtype=torch.uint8, device=self._device))
+            self._unused.append(_empty(self.output_bytes, dtype=torch.uint8, device=self._device))
 
     def _settle(self) -> None:
         """Leave the GPU idle before a call that may draw much power."""
