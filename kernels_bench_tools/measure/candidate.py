@@ -179,6 +179,10 @@ def _reset_compiler() -> bool:
         return False
     # Beyond the default of eight kernels, calls run eagerly without a message.
     dynamo.config.recompile_limit = RECOMPILE_LIMIT
+    inductor: Any = sys.modules.get("torch._inductor.config")
+    if inductor is not None:
+        # Else the first process's choice of block sizes, which is made by timing them, is that of all processes.
+        inductor.autotune_local_cache = False
     # Other packages import it too, and resetting it unused imports the whole compiler, which takes seconds.
     if not dynamo.convert_frame.FRAME_COUNTER:
         return False

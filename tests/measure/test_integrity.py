@@ -330,6 +330,15 @@ class TestThreads:
         time.sleep(0.1)
 
 
+def test_each_process_chooses_the_block_sizes_of_compiled_kernels_itself(layer_norm: Operator) -> None:
+    candidate = Candidate(layer_norm, [SMALL], torch.compile(cheats.right), DEVICE)
+    torch._inductor.config.autotune_local_cache = True
+
+    candidate.start(0, process=0)
+
+    assert not torch._inductor.config.autotune_local_cache
+
+
 def test_the_compiler_s_pool_starts_no_thread_after_a_call() -> None:
     """The pool's timer would be taken for a thread that an implementation leaves running."""
     program = (
