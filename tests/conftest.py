@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import csv
 import gc
-import math
 import os
 import re
 import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -37,6 +34,8 @@ from kernels_bench_tools.schema.record import (
 from kernels_bench_tools.schema.record_io import write_records
 from kernels_bench_tools.schema.selfcheck import Check, KernelAgreement, SelfCheck
 from kernels_bench_tools.schema.summary import DeviceSummary, Point, Row, Summary, Verdict, WorkloadSummary
+from kernels_bench_tools.summarize.chart.figure import chart_svg
+from kernels_bench_tools.summarize.export import latency_csv
 from kernels_bench_tools.summarize.metrics import metric_infos
 from kernels_bench_tools.text import series_slug
 
@@ -285,53 +284,6 @@ def make_summary() -> Summary:
     return Summary(operator="layer_norm", title="Layer Normalization", devices=devices)
 
 
-def make_figure(summary: Summary) -> str:
-    """Draw the summary by the contract between figures and pages."""
-    colours = ["#56b4e9", "#e69f00", "#d55e00", "#009e73"]
-    parts = [
-        '<defs><path id="m1" d="M -3 0 L 0 -4 L 3 0 L 0 4 z"/><clipPath id="c1"><rect width="900" height="640"/></clipPath></defs>'
-    ]
-    for panel, device in enumerate(summary.devices):
-        top = 30 + panel * 320
-        parts.append(
-            f'<text x="60" y="{top}" fill="currentColor">Layer norm on {escape(device.device.name)}, ms (lower is better)</text>'
-        )
-        parts.append(
-            f'<g class="panel"><path d="M 60 {top + 20} V {top + 240} H 700" fill="none" stroke="currentColor"/>'
-        )
-        for index, row in enumerate(device.rows):
-            href = f"../impls/{row.implementation}.html"
-            data = f'data-series="{row.slug}" data-device="{device.device.slug}"'
-            points = [
-                (120 + 160 * n, top - 10 - 60 * math.log10(point.p50_ms), point)
-                for n, point in enumerate(row.points)
-                if point.p50_ms
-            ]
-            line = " L ".join(f"{x} {y:.1f}" for x, y, _ in points)
-            path = (
-                f'<path d="M {line}" style="fill: none; stroke: {colours[index]}; stroke-width: 2" clip-path="url(#c1)"/>'
-                if points
-                else ""
-            )
-            uses = "".join(
-                f'<use href="#m1" x="{x}" y="{y:.1f}" fill="{colours[index]}" data-workload="{point.workload}" data-value="{point.p50_ms}" data-low="{point.ci_low_ms}" data-high="{point.ci_high_ms}"/>'
-                for x, y, point in points
-            )
-            label = f'<text x="730" y="{top + 60 + 22 * index}" fill="{colours[index]}">{escape(row.title)}</text>'
-            note = "speed-up 1.62× [1.612, 1.626]" if row.speedup else row.reason
-            title = f'data-title="{row.title}" data-place="{device.device.name}" data-note="{escape(note)}"'
-            parts.append(
-                f'<g id="series--{row.slug}" class="series series--{row.slug}" {data} {title}><a href="{href}" aria-label="{row.title} on {device.device.name}">{path}{uses}</a></g>'
-            )
-            parts.append(
-                f'<g id="legend-label--{row.slug}" class="legend-label legend-label--{row.slug}" {data}><a href="{href}" tabindex="-1">{label}</a></g>'
-            )
-        parts.append("</g>")
-    style = "<style>@media (prefers-color-scheme: dark){#figure--layer-norm-latency{color:#eee}}</style>"
-    head = '<?xml version="1.0" encoding="utf-8"?>\n<svg xmlns="http://www.w3.org/2000/svg" id="figure--layer-norm-latency" class="figure" viewBox="0 0 900 640" role="img"><title>Latency of layer norm</title>'
-    return head + style + "".join(parts) + "</svg>\n"
-
-
 def implementation_notebook(name: str, status: Status) -> NotebookRun:
     ran = status is not Status.UNSUPPORTED
     cell = CellRun(
@@ -427,16 +379,8 @@ def write_artifacts(root: Path, summary: Summary) -> None:
     folder.mkdir(parents=True)
     (folder.parent / "stdout.txt").write_text("LAYER NORM\n")
     (folder / "summary.json").write_bytes(msgspec.json.encode(summary))
-    (folder / "latency.svg").write_text(make_figure(summary), encoding="utf-8")
-    with (folder / "latency.csv").open("w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(["Implementation", "Device", "Workload", "P50 (ms)", "Status"])
-        for device in summary.devices:
-            for row in device.rows:
-                writer.writerows(
-                    [row.title, device.device.slug, point.workload, point.p50_ms or "", point.status.value]
-                    for point in row.points
-                )
+    (folder / "latency.svg").write_bytes(chart_svg(summary, "latency"))
+    (folder / "latency.csv").write_text(latency_csv(summary), encoding="utf-8")
     for name in TITLES:
         file = root / f".kbt/cache/{name}/artifacts/layer_norm.jsonl"
         file.parent.mkdir(parents=True)

@@ -27,6 +27,7 @@ ROW = 'tr[data-series~="triton-layer-norm--nvidia-h200"]'
 
 def hover_between_points(page, series=SERIES):
     """Put the pointer on the line of a series, between its first two markers."""
+    page.locator(series).scroll_into_view_if_needed()
     first, second = (page.locator(f"{series} use").nth(index).bounding_box() for index in (0, 1))
     # A third of the way, so that the first point is the nearest.
     x = first["x"] + first["width"] / 2 + (second["x"] - first["x"]) / 3
@@ -68,7 +69,6 @@ def test_on_a_phone_the_speed_up_stands_next_to_the_name(open_site):
 
 def test_hovering_a_line_tells_who_where_and_how_fast(open_site):
     page = open_site().goto(COMBINED)
-    page.locator(".chart").scroll_into_view_if_needed()
     hover_between_points(page)
     tooltip = page.locator(".kbt-tooltip")
     expect(tooltip).to_be_visible()
@@ -88,7 +88,6 @@ def test_hovering_a_marker_tells_its_own_value(open_site):
 
 def test_clicking_a_line_opens_the_implementation(open_site):
     page = open_site().goto(COMBINED)
-    page.locator(".chart").scroll_into_view_if_needed()
     hover_between_points(page)
     page.mouse.down()
     page.mouse.up()
@@ -124,7 +123,7 @@ def test_a_series_its_label_and_its_rows_light_up_together(open_site):
 
 def test_the_keyboard_walks_points_and_series_and_follows_the_link(open_site):
     page = open_site().goto(COMBINED)
-    readout = page.locator(".chart .readout")
+    readout = page.locator(".chart .readout").first
     page.locator(f"{SERIES} a").focus()
     expect(readout).to_have_text(re.compile("Triton layer norm on NVIDIA H200"))
     page.keyboard.press("ArrowRight")

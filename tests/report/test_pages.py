@@ -144,8 +144,12 @@ def test_the_overview_comes_before_ranking_and_medians(pages):
     assert html.index('class="glance"') < html.index('class="ranking"') < html.index('class="medians"')
 
 
-def test_a_chart_that_cannot_be_cut_is_shown_whole_and_once(pages):
-    assert pages[OPERATOR].html.count('class="artifact-preview chart"') == 1
+def test_a_chart_without_panels_is_shown_whole_and_once(sample, read_page):
+    drawing = '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 9 9"><path d="M 0 0 L 9 9"/></svg>'
+    sample.artifact("latency.svg").write_text(drawing, encoding="utf-8")
+    publish(sample.root, sample.build, sample.root / "site")
+    page = read_page(sample.root / "site", OPERATOR)
+    assert page.html.count('class="artifact-preview chart"') == 1
 
 
 def test_measured_peaks_of_a_device_are_shown(pages):
@@ -213,7 +217,7 @@ def test_the_combined_page_inlines_the_chart_and_shows_the_table(pages):
     assert series[0].get("data-title") == "Triton layer norm"
     assert "0.00172605" in row_of(page, "csv", "Triton")
     folded = {element.get("class"): "open" in element.attrib for element in page.elements("details")}
-    assert folded == {"cell-code": False, "cell-stdout": False}
+    assert folded == {"panel": False, "cell-code": False, "cell-stdout": False}
 
 
 @pytest.mark.parametrize("path", [OPERATOR, COMBINED])
