@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-Interpret = Callable[..., None]
+Interpret = Callable[..., str]
 
 SERVER = """
 import json
@@ -70,6 +70,25 @@ torch.ones(1, device="meta") * 2  # imports what backward modes use to find the 
 """
 
 
+PRELUDE = """
+import sys
+from dataclasses import replace
+import torch
+import cell
+from kernels_bench_tools.measure.correctness.check import check
+from kernels_bench_tools.measure.operator import find_operator, no_edge_cases
+
+
+def judge(operator, workload, function):
+    verdict = check(operator, workload, function, operator.for_workload(workload).inputs(workload, "cpu", 0))
+    assert verdict.ok and "refused" not in verdict.corr, (workload, verdict.reason, verdict.corr)
+    return verdict
+
+
+"""
+"""What scripts that examine a kernel begin with: ``cell`` is its notebook's code."""
+
+
 class ScriptServer:
     """A process that runs scripts one after another, each in its own fork."""
 
@@ -119,10 +138,10 @@ def interpreter() -> Iterator[ScriptServer]:
 
 @pytest.fixture
 def interpret(interpreter: ScriptServer, tmp_path: Path) -> Interpret:
-    """Run a script beside a notebook's code, ``cell.py``, in Triton's interpreter; compare what it prints."""
+    """Run a script beside a notebook's code, ``cell.py``, in Triton's interpreter; return what it prints."""
 
-    def run(code: str, script: str, *arguments: str, prints: str = "right") -> None:
+    def run(code: str, script: str, *arguments: str) -> str:
         (tmp_path / "cell.py").write_text(code, encoding="utf-8")
-        assert interpreter.run(tmp_path, script, *arguments) == prints
+        return interpreter.run(tmp_path, PRELUDE + script, *arguments)
 
     return run

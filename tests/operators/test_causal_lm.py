@@ -23,20 +23,13 @@ from kernels_bench_tools.tasks.baseline.L1.rotary_emb import RotaryEmbedding
 from kernels_bench_tools.tasks.baseline.L3.llama_decoder import LlamaDecoderLayer
 
 INTERPRETED = """
-from cell import triton_model
-from dataclasses import replace
-
-import torch
-
 from kernels_bench_tools.measure.correctness.compare import compare
-from kernels_bench_tools.measure.operator import find_operator
 
 operator = find_operator("causal_lm")
 with torch.no_grad():
     workload = replace(operator.workloads("smoke")[1], dtype="float16")
     inputs = operator.inputs(workload, "cpu", 0)
-    compare(triton_model(inputs[0].clone(), *inputs[1:]), operator, inputs).require_correct()
-print("right")
+    compare(cell.triton_model(inputs[0].clone(), *inputs[1:]), operator, inputs).require_correct()
 """
 PREFILL, DECODE = 0, 1
 """Numbers of the workloads of the smoke set."""
@@ -199,7 +192,7 @@ def test_bytes_and_operations_are_counted_from_the_tensors(models: Operator) -> 
     assert counted.flops == 2 * 3 * matrices + 4 * 3 * 20 * 64 * 2
 
 
-def test_our_kernels_are_correct_in_the_model_in_the_interpreter(interpret: Callable[..., None]) -> None:
+def test_our_kernels_are_correct_in_the_model_in_the_interpreter(interpret: Callable[..., str]) -> None:
     interpret(code_of("causal_lm", "triton_model"), INTERPRETED)
 
 

@@ -20,22 +20,15 @@ DTYPES = ("float32", "bfloat16", "float16")
 GROUPS = ("Forward", "Forward with gradients")
 
 INTERPRETED = """
-from dataclasses import replace
-import sys
-import torch
 from cell import triton_cross_entropy
-from kernels_bench_tools.measure.correctness.check import check
-from kernels_bench_tools.measure.operator import find_operator, no_edge_cases
 
 torch.set_grad_enabled(False)
 operator = find_operator("cross_entropy")
 
 
-def judge(workload, hard):
+def examine(workload, hard):
     of = operator.for_workload(workload)
-    of = of if hard else replace(of, edge_cases=no_edge_cases)
-    verdict = check(of, workload, triton_cross_entropy, of.inputs(workload, "cpu", 0))
-    assert verdict.ok and "refused" not in verdict.corr, (workload, verdict.reason, verdict.corr)
+    verdict = judge(of if hard else replace(of, edge_cases=no_edge_cases), workload, triton_cross_entropy)
     if workload.dtype != "bfloat16":  # which the interpreter truncates
         assert verdict.corr["error_over_baseline"] < 2, verdict.corr
 
@@ -44,11 +37,11 @@ def judge(workload, hard):
 for workload in operator.workloads("smoke"):
     for dtype in ("float32", "bfloat16", "float16"):
         # Edge cases in the type with the smallest range; the vectors of float32 are half as wide.
-        judge(replace(workload, dtype=dtype), hard=dtype == "float16")
+        examine(replace(workload, dtype=dtype), hard=dtype == "float16")
     # One token, whose row several programs share, and a few that have one each.
     for tokens, vocabulary in ((1, 40001), (3, 20000)):
         axes = {**workload.axes, "tokens": tokens, "vocabulary": vocabulary}
-        judge(replace(workload, axes=axes), hard=tokens == 1)
+        examine(replace(workload, axes=axes), hard=tokens == 1)
 
 logits, target = torch.randn(6, 3000), torch.randint(3000, (6,))
 target[1] = -100
@@ -62,7 +55,6 @@ masked[:, :2500] = float("-inf")  # whole vectors, at the start of a row
 target = torch.tensor([2600, 2999])
 found = triton_cross_entropy(masked, target)
 torch.testing.assert_close(found, torch.nn.functional.cross_entropy(masked, target, reduction="none"))
-print("right")
 """
 
 
@@ -230,5 +222,5 @@ def test_the_slices_cover_the_outputs(
     )
 
 
-def test_our_kernels_are_correct_in_the_interpreter(interpret: Callable[..., None]) -> None:
+def test_our_kernels_are_correct_in_the_interpreter(interpret: Callable[..., str]) -> None:
     interpret(code_of("cross_entropy", "triton_cross_entropy"), INTERPRETED)

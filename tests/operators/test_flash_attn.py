@@ -21,11 +21,6 @@ WORKLOADS = [workload for name in OPERATOR.workload_sets for workload in OPERATO
 SMOKE = OPERATOR.workloads("smoke")[0]
 # Interpreted, where tl.dot takes no bfloat16: float16 and float32; ragged blocks, shared heads, and keys split over programs.
 INTERPRETED = """
-from dataclasses import replace
-import cell
-from kernels_bench_tools.measure.correctness.check import check
-from kernels_bench_tools.measure.operator import find_operator
-
 operator = find_operator("flash_attn")
 smoke = operator.workloads("smoke")[0]
 for dtype, *extents in (
@@ -35,9 +30,7 @@ for dtype, *extents in (
     ("float32", 1, 1, 530, 2, 1, 32, False),
 ):
     workload = replace(smoke, axes=dict(zip(operator.axes, extents)), dtype=dtype)
-    verdict = check(operator, workload, cell.triton_attention, operator.inputs(workload, "cpu", 0))
-    assert verdict.ok and not verdict.flags and "refused" not in verdict.corr, (workload, verdict)
-print("right")
+    assert not judge(operator, workload, cell.triton_attention).flags
 """
 
 
@@ -145,7 +138,7 @@ def test_a_mask_aligned_to_the_first_key_is_refused_where_it_differs() -> None:
     assert "first key" in verdict.corr["refusal"]
 
 
-def test_the_triton_kernel_is_correct_in_the_interpreter(interpret: Callable[..., None]) -> None:
+def test_the_triton_kernel_is_correct_in_the_interpreter(interpret: Callable[..., str]) -> None:
     interpret(code_of("flash_attn", "triton_attention"), INTERPRETED)
 
 

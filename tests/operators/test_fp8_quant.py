@@ -21,15 +21,10 @@ GROUPS = ("Row-wise", "Blocks of 1x128", "Blocks of 128x128")
 FP8 = torch.float8_e4m3fn
 
 INTERPRETED = """
-from dataclasses import replace
-import sys
 import numpy
-import torch
 import triton.language as tl
 from triton.runtime import interpreter
 from cell import triton_fp8_quant
-from kernels_bench_tools.measure.correctness.check import check
-from kernels_bench_tools.measure.operator import find_operator, no_edge_cases
 
 theirs = interpreter._convert_float
 
@@ -53,10 +48,7 @@ for workload in operator.workloads("smoke"):
         axes = {**workload.axes, "tokens": tokens, "hidden_dim": hidden_dim}
         case = replace(workload, axes=axes, dtype=dtype)
         of = operator if tokens == 16 else replace(operator, edge_cases=no_edge_cases)
-        verdict = check(of, case, triton_fp8_quant, operator.inputs(case, "cpu", 0))
-        assert verdict.ok and "refused" not in verdict.corr, (case, verdict.reason, verdict.corr)
-        assert verdict.flags == [], (case, verdict.flags)
-print("right")
+        assert not judge(of, case, triton_fp8_quant).flags
 """
 
 
@@ -209,5 +201,5 @@ def test_a_device_without_e4m3_is_unsupported(name: str, monkeypatch: pytest.Mon
         names["load"]()
 
 
-def test_our_kernels_are_correct_in_the_interpreter(interpret: Callable[..., None]) -> None:
+def test_our_kernels_are_correct_in_the_interpreter(interpret: Callable[..., str]) -> None:
     interpret(code_of("fp8_quant", "triton_fp8_quant"), INTERPRETED)

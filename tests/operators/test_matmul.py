@@ -17,30 +17,20 @@ GROUPS = ("Linear", "Linear with bias")
 DTYPES = ("float32", "bfloat16", "float16")
 
 INTERPRETED = """
-import cell
 from cell import triton_matmul
-from dataclasses import replace
-
-import torch
-
-from kernels_bench_tools.measure.correctness.check import check
 from kernels_bench_tools.measure.modes import in_mode, timed_function
-from kernels_bench_tools.measure.operator import find_operator
 
 operator = find_operator("matmul")
 with torch.no_grad():
     for workload in operator.workloads("smoke")[-1:]:
         sized = replace(workload, dtype="float16")
-        verdict = check(operator, sized, triton_matmul, operator.inputs(sized, "cpu", 0))
-        assert verdict.ok and "refused" not in verdict.corr, (sized, verdict.reason, verdict.corr)
+        judge(operator, sized, triton_matmul)
     cell.GROUP, cell._tile = 2, lambda tokens, dtype: (16, 64, 128, 4, 3)  # several groups of tiles
     backward = in_mode(operator, "bwd")
     for workload in backward.workloads("smoke"):
         sized = replace(workload, axes={**workload.axes, "tokens": 70})
         function = timed_function(operator.for_workload(workload), triton_matmul, "bwd").call
-        verdict = check(backward, sized, function, backward.for_workload(sized).inputs(sized, "cpu", 0))
-        assert verdict.ok and "refused" not in verdict.corr, (sized, verdict.reason, verdict.corr)
-print("right")
+        judge(backward, sized, function)
 """
 
 
@@ -105,5 +95,5 @@ def test_gradients_of_torch_are_correct(matmul: Operator, group: str) -> None:
     assert check(backward, workload, function, backward.for_workload(workload).inputs(workload, "cpu", 0)).ok
 
 
-def test_our_kernel_is_correct_in_the_interpreter(interpret: Callable[..., None]) -> None:
+def test_our_kernel_is_correct_in_the_interpreter(interpret: Callable[..., str]) -> None:
     interpret(code_of("matmul", "triton_matmul"), INTERPRETED)

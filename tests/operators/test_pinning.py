@@ -18,9 +18,7 @@ KERNELS = {
     "fp8_quant": "triton_fp8_quant",
 }
 INTERPRETED = """
-import sys
 import pytest
-import torch
 import triton
 from cell import triton_gelu
 from triton_attention import triton_attention
@@ -73,12 +71,11 @@ with pytest.raises(ValueError, match="side by side"):
     triton_rotary(heads[0].mT, *given[1:], in_place=True)
 with torch.enable_grad(), pytest.raises(ValueError, match="need a gradient"):
     triton_rotary(heads[0].clone().requires_grad_(), *given[1:], in_place=True)
-print("right")
 """
 
 
 def test_pinned_kernels_give_the_same_result_and_rotary_works_in_place(
-    interpret: Callable[..., None], tmp_path: Path
+    interpret: Callable[..., str], tmp_path: Path
 ) -> None:
     for operator, name in KERNELS.items():
         (tmp_path / f"{name}.py").write_text(code_of(operator, name), encoding="utf-8")

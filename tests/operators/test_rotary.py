@@ -20,12 +20,6 @@ SMALL = (WORKLOADS["smoke_B2_S16_H4_KV2_D32"], WORKLOADS["decode_B8_S1_H32_KV8_D
 # Interpreted: ordinary tokens, several programs for a token's heads, heads and widths that are no powers of two. Edge
 # cases with several programs, because some of them have other strides.
 INTERPRETED = """
-import sys
-from dataclasses import replace
-import cell
-from kernels_bench_tools.measure.correctness.check import check
-from kernels_bench_tools.measure.operator import find_operator, no_edge_cases
-
 operator = find_operator("rotary")
 smoke = operator.workloads("smoke")[0]
 for dtype, heads, kv_heads, head_dim, most in (
@@ -35,10 +29,7 @@ for dtype, heads, kv_heads, head_dim, most in (
     workload = replace(smoke, axes=axes, dtype=dtype)
     cell.PAIRS_PER_PROGRAM = most
     of = operator if dtype == "float32" else replace(operator, edge_cases=no_edge_cases)
-    verdict = check(of, workload, cell.triton_rotary, operator.inputs(workload, "cpu", 0))
-    assert verdict.ok and not verdict.flags, (axes, dtype, verdict)
-    assert "refused" not in verdict.corr, verdict.corr
-print("right")
+    assert not judge(of, workload, cell.triton_rotary).flags
 """
 
 
@@ -89,7 +80,7 @@ def test_the_hub_kernel_gets_halves_and_new_memory() -> None:
     assert verdict.flags == []
 
 
-def test_the_triton_kernel_is_correct_in_the_interpreter(interpret: Callable[..., None]) -> None:
+def test_the_triton_kernel_is_correct_in_the_interpreter(interpret: Callable[..., str]) -> None:
     interpret(code_of("rotary", "triton_rotary"), INTERPRETED)
 
 
