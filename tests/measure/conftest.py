@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,8 +9,6 @@ import torch
 
 from kernels_bench_tools.measure.operator import Operator, Workload, find_operator
 from kernels_bench_tools.measure.timing.sampling import SamplingLimits
-
-ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture
@@ -46,21 +43,6 @@ def torch_layer_norm() -> Callable[..., Any]:
         return torch.nn.functional.layer_norm(x, x.shape[-1:], weight, bias, eps)
 
     return torch_layer_norm
-
-
-@pytest.fixture
-def notebook_code() -> Callable[[str], str]:
-    """Return the code of a layer_norm notebook's only cell."""
-
-    def code(name: str) -> str:
-        text = (ROOT / "layer_norm" / "impls" / f"{name}.md").read_text(encoding="utf-8")
-        cells = re.findall(
-            r"^```python id=benchmark outputs=layer_norm.jsonl.*?\n(.*?)\n```$", text, re.S | re.M
-        )
-        assert len(cells) == 1
-        return str(cells[0])
-
-    return code
 
 
 @pytest.fixture(autouse=True)

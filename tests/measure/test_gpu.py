@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import torch
+from implementations import code_of
 from torch import Tensor
 
 from kernels_bench_tools import run_benchmark
@@ -175,10 +176,10 @@ def test_a_record_of_a_gpu_is_complete(torch_layer_norm: Callable[..., Any]) -> 
 
 
 def test_the_triton_notebook_is_correct_on_every_default_workload(
-    notebook_code: Callable[[str], str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("triton")
-    (tmp_path / "triton_cell.py").write_text(notebook_code("triton_layer_norm"), encoding="utf-8")
+    (tmp_path / "triton_cell.py").write_text(code_of("layer_norm", "triton_layer_norm"), encoding="utf-8")
     monkeypatch.syspath_prepend(tmp_path)
     from triton_cell import triton_layer_norm  # type: ignore[import-not-found]
 
@@ -194,7 +195,6 @@ def test_the_triton_notebook_is_correct_on_every_default_workload(
 @pytest.mark.parametrize("columns", [64, 769, 16384, 16385, 65536])
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float32"])
 def test_the_triton_notebook_is_correct_for_any_row_length(
-    notebook_code: Callable[[str], str],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     layer_norm: Operator,
@@ -204,7 +204,7 @@ def test_the_triton_notebook_is_correct_for_any_row_length(
     from kernels_bench_tools.measure.correctness.check import check
 
     pytest.importorskip("triton")
-    (tmp_path / "triton_cell.py").write_text(notebook_code("triton_layer_norm"), encoding="utf-8")
+    (tmp_path / "triton_cell.py").write_text(code_of("layer_norm", "triton_layer_norm"), encoding="utf-8")
     monkeypatch.syspath_prepend(tmp_path)
     from triton_cell import triton_layer_norm
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import torch
+from implementations import code_of
 from torch import Tensor
 
 from kernels_bench_tools.measure.correctness.check import check
@@ -79,11 +80,9 @@ def test_compiled_code_gets_no_flag(layer_norm: Operator, dtype: str) -> None:
     assert not found
 
 
-def test_triton_code_gets_no_flag(
-    layer_norm: Operator, notebook_code: Callable[[str], str], tmp_path: Path
-) -> None:
+def test_triton_code_gets_no_flag(layer_norm: Operator, tmp_path: Path) -> None:
     source = tmp_path / "triton_kernel.py"  # Triton reads its kernels' source from a file
-    source.write_text(notebook_code("triton_layer_norm"), encoding="utf-8")
+    source.write_text(code_of("layer_norm", "triton_layer_norm"), encoding="utf-8")
     spec = importlib.util.spec_from_file_location("triton_kernel", source)
     assert spec
     assert spec.loader

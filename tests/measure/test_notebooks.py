@@ -5,17 +5,16 @@ import shutil
 import subprocess
 import sys
 import tomllib
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from implementations import code_of
 
 from kernels_bench_tools.schema.record import Status
 from kernels_bench_tools.schema.record_io import read_records
 
 ROOT = Path(__file__).resolve().parents[2]
 NAMES = sorted(path.stem for path in (ROOT / "layer_norm" / "impls").glob("*.md"))
-NotebookCode = Callable[[str], str]
 
 
 def header(code: str) -> dict[str, object]:
@@ -36,8 +35,8 @@ def run_cell(code: str, folder: Path, **environment: str) -> subprocess.Complete
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_every_cell_pins_its_environment(name: str, notebook_code: NotebookCode) -> None:
-    found = header(notebook_code(name))
+def test_every_cell_pins_its_environment(name: str) -> None:
+    found = header(code_of("layer_norm", name))
     tool = found["tool"]
 
     assert isinstance(tool, dict)
@@ -48,8 +47,8 @@ def test_every_cell_pins_its_environment(name: str, notebook_code: NotebookCode)
     assert Path(os.path.normpath(script_folder / source["path"])) == ROOT
 
 
-def test_the_baseline_runs_on_a_cpu(notebook_code: NotebookCode, tmp_path: Path) -> None:
-    process = run_cell(notebook_code("torch_layer_norm"), tmp_path, CUDA_VISIBLE_DEVICES="")
+def test_the_baseline_runs_on_a_cpu(tmp_path: Path) -> None:
+    process = run_cell(code_of("layer_norm", "torch_layer_norm"), tmp_path, CUDA_VISIBLE_DEVICES="")
 
     assert process.returncode == 0, process.stderr
     records = read_records(tmp_path / "layer_norm.jsonl")
@@ -57,12 +56,12 @@ def test_the_baseline_runs_on_a_cpu(notebook_code: NotebookCode, tmp_path: Path)
     assert {record.status for record in records} == {Status.OK}
 
 
-def test_an_unreachable_hub_is_unsupported_on_every_workload(
-    notebook_code: NotebookCode, tmp_path: Path
-) -> None:
+def test_an_unreachable_hub_is_unsupported_on_every_workload(tmp_path: Path) -> None:
     endpoint = {"HF_ENDPOINT": "http://hub.invalid", "HF_HOME": str(tmp_path), "NO_PROXY": "*"}
 
-    process = run_cell(notebook_code("hf_kernels_layer_norm"), tmp_path, CUDA_VISIBLE_DEVICES="", **endpoint)
+    process = run_cell(
+        code_of("layer_norm", "hf_kernels_layer_norm"), tmp_path, CUDA_VISIBLE_DEVICES="", **endpoint
+    )
 
     assert process.returncode == 0, process.stderr
     records = read_records(tmp_path / "layer_norm.jsonl")
@@ -71,9 +70,13 @@ def test_an_unreachable_hub_is_unsupported_on_every_workload(
     assert records[0].err.msg.startswith("the hub cannot be reached")
 
 
-def test_compiling_without_a_compiler_is_unsupported(notebook_code: NotebookCode, tmp_path: Path) -> None:
+def test_compiling_without_a_compiler_is_unsupported(tmp_path: Path) -> None:
     process = run_cell(
-        notebook_code("torch_compiled_layer_norm"), tmp_path, CUDA_VISIBLE_DEVICES="", PATH="", CXX="g++"
+        code_of("layer_norm", "torch_compiled_layer_norm"),
+        tmp_path,
+        CUDA_VISIBLE_DEVICES="",
+        PATH="",
+        CXX="g++",
     )
 
     assert process.returncode == 0, process.stderr
