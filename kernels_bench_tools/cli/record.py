@@ -29,7 +29,8 @@ from kernels_bench_tools.schema.record_io import (
     is_plain,
     read_records,
     record_file,
-    thin_records,
+    share_fields,
+    thin_record,
     write_records,
 )
 
@@ -100,7 +101,7 @@ def keep_records(
                 f"kept {project.relative(path)}: nothing was measured again (`kbt record --force` replaces it)"
             )
             continue
-        write_records(path, kept + (taken if full else thin_records(taken)))
+        write_records(path, share_fields(kept + (taken if full else list(map(thin_record, taken)))))
         named = {_part(entry) for entry in taken} - {""} or {""}
         what = "phases" if any(entry.effect for entry in taken) else "workloads"
         measured = f"{len(_measured(taken))} of {len(named)} {what} measured{processes_suffix(taken)}"

@@ -339,7 +339,7 @@ def _read(path: Path) -> bytes:
 
 
 def read_heads(path: Path) -> Iterator[RecordHead]:
-    """Yield the head of each record of a file that can be read; see :func:`thin_records` for fields that are empty."""
+    """Yield the head of each record of a file that can be read; see :func:`share_fields` for fields that are empty."""
     try:
         data = _read(path)
     except OSError:
@@ -378,14 +378,15 @@ def append_record(path: Path, record: Record) -> None:
     write_records(path, [record], before=path.read_bytes() if path.exists() else b"")
 
 
-def thin_records(records: Iterable[Record]) -> list[Record]:
-    """Return records as they are committed: fewer samples, and fields shared by a run on its first record only."""
+def share_fields(records: Iterable[Record]) -> list[Record]:
+    """Return records as they are committed: fields that a run's records share are on the first of them only."""
     first: dict[str, Record] = {}
-    thinned = []
-    for record in map(thin_record, records):
-        origin = first.setdefault(record.run, record)
-        thinned.append(record if origin is record else _without_shared(record, origin))
-    return thinned
+    return [
+        record
+        if (origin := first.setdefault(record.run, record)) is record
+        else _without_shared(record, origin)
+        for record in records
+    ]
 
 
 def thin_record(record: Record) -> Record:

@@ -204,6 +204,21 @@ def test_only_the_rows_of_workloads_that_are_measured_again_are_replaced(operato
     assert [entry.workload for entry in read_records(recorded(operator))] == ["w0"] * 5
 
 
+def test_rows_that_are_kept_share_the_fields_of_their_run(operator: Path, kbt_in: Kbt) -> None:
+    kbt_in(operator, "build", "--env", "current", "--processes", "1")
+    kbt_in(operator, "record")
+    line = json.loads(recorded(operator).read_bytes().splitlines()[0]) | {"sentinels": {"copy": [1.0, 1.0]}}
+    rows = [line | {"wl": {"name": name}} for name in ("w0", "w1", "w2")]
+    (operator / "more.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    (operator / "again.jsonl").write_text(json.dumps(rows[0] | {"run": "again"}))
+
+    for file in ("more.jsonl", "again.jsonl"):
+        assert kbt_in(operator, "record", file).returncode == 0
+
+    assert recorded(operator).read_text().count('"sentinels"') == 2
+    assert all(entry.sentinels for entry in read_records(recorded(operator)))
+
+
 def test_no_word_of_a_reason_is_cut() -> None:
     reason = (
         "a thread waited 53% of the time for a core, 135 involuntary switches. Measure again when it is idle"
