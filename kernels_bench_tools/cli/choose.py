@@ -86,9 +86,9 @@ def choose(
 ) -> None:
     """Print the fastest correct implementation for a shape, or for each kernel of a model.
 
-    Nothing is measured: committed records count, and newer results of the last build here. Of shapes that were not
-    measured, the nearest that were are shown, with the factors by which they differ. With --model, the calls of a
-    forward pass weigh the kernels, and what all choices give together is predicted.
+    Nothing is measured: committed records are used, and newer results of the last build here. For a shape that was not
+    measured, the nearest measured ones are shown, with the factors by which they differ. With --model, kernels are
+    weighted by their calls in a forward pass, and the speed-up of all choices together is predicted.
 
     Examples: `kbt choose rms_norm --axes hidden_dim=5120`; `kbt choose --model llama-3.1-8b --phase decode-1`.
     """

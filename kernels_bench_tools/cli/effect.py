@@ -72,7 +72,7 @@ def effect(
         typer.Option(
             "--phase",
             metavar="PHASES",
-            help="Passes, with commas between them: `prefill-2048` (tokens of one sequence), `decode-32` (sequences of "
+            help="Comma-separated passes: `prefill-2048` (tokens of one sequence), `decode-32` (sequences of "
             "1024 tokens that get one more) or, of transformers, `train-2048` (forward and backward), or with other numbers.",
         ),
     ] = _PHASES,
@@ -82,7 +82,7 @@ def effect(
             "--layers",
             min=0,
             metavar="N",
-            help="Only so many layers of the model. [default: all]",
+            help="Number of layers of the model to run. [default: all]",
             show_default=False,
         ),
     ] = 0,
@@ -119,11 +119,11 @@ def effect(
     ] = False,
     json: opt.Json = False,
 ) -> int:
-    """Replace a kernel of a model by an implementation, and measure every level that this reaches.
+    """Replace a kernel of a model with an implementation, and measure the effect at every level.
 
     The model has random weights. Single kernels (L1), the blocks (L2) and layers (L3) that call them, and the whole
-    model (L4) are timed with and without the implementation, in turn, in each of three processes. The prediction is
-    the time without it less what its calls save; the verdict compares the measured speed-up with it.
+    model (L4) are timed with and without the implementation, in turn, in each of three processes. The predicted
+    time is the time without it minus what its calls save; the verdict compares the measured speed-up with it.
 
     With --record, the phases that were measured replace those that were recorded before, and others are kept.
     """

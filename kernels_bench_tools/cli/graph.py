@@ -52,11 +52,10 @@ def graph(
     ] = "",
     json: Json = False,
 ) -> None:
-    """Show what a replacement of a kernel or block reaches: blocks, layers and models.
+    """Show which blocks, layers and models call a kernel or block.
 
-    Modules that import it are listed by level, each with a shortest chain of imports, and with the number of models
-    in whose forward passes it calls the module: an import alone does not mean that it does. Without a module, print
-    what each model imports.
+    Modules that import it are listed by level, each with a shortest chain of imports and the number of models in which
+    it calls the module: an import does not imply a call. Without MODULE, print what each model imports.
     """
     imports, modules = read_imports()
     if not module:

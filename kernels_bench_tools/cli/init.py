@@ -58,7 +58,7 @@ def init(
     """Make a project that builds.
 
     It has an operator with a baseline and a kernel of your own, the combine notebook, a front page, and a workflow that
-    publishes the report. An existing pyproject.toml or .gitignore is added to; no file is overwritten.
+    publishes the report. An existing pyproject.toml or .gitignore is extended; no file is overwritten.
     """
     root = path.resolve()
     nearest = next(one for one in (root, *root.parents) if os.path.lexists(one))

@@ -77,7 +77,7 @@ RetryFailed = Annotated[
     bool,
     typer.Option(
         "--retry-failed",
-        help="Run cells again that failed, or whose kernels are wrong, although nothing about them has changed.",
+        help="Run failed cells, and cells with wrong kernels, again even if nothing about them has changed.",
     ),
 ]
 MemoryLimit = Annotated[
@@ -98,7 +98,9 @@ PassEnv = Annotated[
         "variables that programs need (paths, CUDA, torch, threads, proxies, caches).",
     ),
 ]
-Strict = Annotated[bool, typer.Option("--strict", help="Exit with 1 also if a cell is unsupported here.")]
+Strict = Annotated[
+    bool, typer.Option("--strict", help="Count cells that are unsupported here as failed: exit with 1.")
+]
 Verbose = Annotated[
     bool, typer.Option("--verbose", "-v", help="Print a line for each cell that this machine cannot run.")
 ]

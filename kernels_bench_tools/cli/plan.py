@@ -38,9 +38,8 @@ def plan(
 ) -> None:
     """Show which cells a build would run, and why.
 
-    Nothing is run or written. Give the same options as to the build: other workloads, for example, need other
-    measurements. A cell that needs one that would run is shown as *may run*: it runs unless the outputs of that one
-    are the same as before.
+    Nothing is run or written. Pass the same options as to the build: other workloads, for example, need other
+    measurements. A cell that needs one of these cells is shown as *may run*: it runs only if their outputs change.
     """
     project = find_project_of(paths or ())
     if since:

@@ -66,8 +66,8 @@ def run_notebook(
     For an operator, print the ranking of its implementations and the results of each workload.
 
     Nothing is published. Cells measure in one process unless --processes is given; `kbt build` uses several.
-    Results of an earlier build are reused. On a GPU the baseline is not run if it has committed records that were measured
-    in three processes on a device that was as fast, by the reference kernels in both. Exit codes are those of `kbt build`.
+    Results of an earlier build are reused. On a GPU the baseline is not run if it has committed records of three
+    processes and the device was equally fast then, judged by its sentinels and peaks. Exit codes are those of `kbt build`.
     """
     project = find_project_of([notebook])
     # A cell may be named after the path; `rpartition` would cut a path that contains a colon.
