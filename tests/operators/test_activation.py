@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from implementations import code_of, function_of, judge, smoke_workload
+from implementations import assert_correct, code_of, function_of, judge, smoke_workload
 from projects import run_kbt
 from torch import Tensor
 from torch.nn import functional
@@ -68,12 +68,7 @@ def right(x: Tensor, approximate: str = "") -> Tensor:
 def test_the_formula_is_correct_in_every_dtype_and_edge_case(
     activation: Operator, group: str, dtype: str
 ) -> None:
-    verdict = judge(activation, group, dtype, right)
-
-    assert verdict.ok, verdict.reason
-    assert verdict.corr["cases"] == 10  # the workload, two more seeds, seven edge cases
-    assert "refused" not in verdict.corr
-    assert verdict.flags == []
+    assert_correct(judge(activation, group, dtype, right), edge_cases=7)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -81,10 +76,7 @@ def test_the_formula_is_correct_in_every_dtype_and_edge_case(
     ("name", "group"), [("torch_swiglu", "SwiGLU"), *(("torch_gelu", g) for g in GROUPS[1:])]
 )
 def test_the_baselines_are_correct(activation: Operator, name: str, group: str, dtype: str) -> None:
-    verdict = judge(activation, group, dtype, function_of("activation", name))
-
-    assert verdict.ok, verdict.reason
-    assert verdict.flags == []
+    assert_correct(judge(activation, group, dtype, function_of("activation", name)))
 
 
 @pytest.mark.parametrize(

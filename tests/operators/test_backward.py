@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from implementations import code_of, smoke_workload
+from implementations import assert_correct, code_of, smoke_workload
 from torch import Tensor
 
 from kernels_bench_tools.measure.correctness.check import Correctness, check
@@ -184,10 +184,7 @@ def in_float32(function: Callable[..., Any]) -> Callable[..., Any]:
 def test_the_formulas_of_the_notebooks_are_correct(
     operator: str, group: str, formula: Callable[..., Any], dtype: str
 ) -> None:
-    verdict = judge_gradients(operator, group, dtype, in_float32(formula))
-
-    assert verdict.ok, verdict.reason
-    assert verdict.flags == []
+    assert_correct(judge_gradients(operator, group, dtype, in_float32(formula)))
 
 
 def layer_norm_with(number: int, change: Callable[[Tensor], Tensor]) -> Callable[..., tuple[Tensor, ...]]:

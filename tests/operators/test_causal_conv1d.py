@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from implementations import code_of, run_cell
+from implementations import assert_correct, code_of, run_cell
 from torch import Tensor
 
 from kernels_bench_tools.measure.correctness.check import Correctness, check
@@ -54,20 +54,14 @@ def test_torch_is_correct_in_every_dtype_and_edge_case(name: str, dtype: str) ->
 
     verdict = judge(run_cell("causal_conv1d", "torch_causal_conv1d")["torch_causal_conv1d"], workload)
 
-    assert verdict.ok, verdict.reason
-    assert verdict.flags == []
-    assert verdict.corr["cases"] == 14  # the workload, two more seeds, eleven edge cases
-    assert "refused" not in verdict.corr
+    assert_correct(verdict, edge_cases=11)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_the_formula_of_the_compiled_notebook_is_correct(dtype: str) -> None:
     function = run_cell("causal_conv1d", "torch_compiled_causal_conv1d")["torch_compiled_causal_conv1d"]
 
-    verdict = judge(function, replace(SMOKE, dtype=dtype))
-
-    assert verdict.ok, verdict.reason
-    assert verdict.flags == []
+    assert_correct(judge(function, replace(SMOKE, dtype=dtype)))
 
 
 def test_the_hub_kernel_gets_the_activation_by_name() -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import torch
-from implementations import code_of, function_of
+from implementations import assert_correct, code_of, function_of
 from torch import nn
 
 from kernels_bench_tools.measure.correctness.check import check
@@ -53,11 +53,7 @@ def test_torch_s_implementations_are_correct(models: Operator, name: str, number
     workload = smoke(models, number)
     with torch.no_grad():
         inputs = models.inputs(workload, "cpu", 0)
-        verdict = check(models, workload, function_of("causal_lm", name), inputs)
-
-    assert verdict.ok, verdict.reason
-    assert verdict.corr["cases"] == 5  # the workload, two more seeds, two edge cases
-    assert verdict.flags == []
+        assert_correct(check(models, workload, function_of("causal_lm", name), inputs), edge_cases=2)
 
 
 def in_one_layer(kind: type[nn.Module], wrong: Callable[..., Any], last: bool = False) -> Callable[..., Any]:

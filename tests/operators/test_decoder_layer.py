@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from implementations import code_of, function_of
+from implementations import assert_correct, code_of, function_of
 from torch import Tensor
 
 from kernels_bench_tools.measure.correctness.check import Correctness, check
@@ -50,9 +50,7 @@ def judge(layers: Operator, workload: Workload, function: Callable[..., Any]) ->
 def test_torch_s_implementations_are_correct(layers: Operator, name: str, number: int, dtype: str) -> None:
     verdict = judge(layers, smoke(layers, number, dtype), function_of("decoder_layer", name))
 
-    assert verdict.ok, verdict.reason
-    assert verdict.corr["cases"] == 7  # the workload, two more seeds, four edge cases
-    assert verdict.flags == []
+    assert_correct(verdict, edge_cases=4)
 
 
 def test_a_layer_of_qwen2_has_a_bias(layers: Operator) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from implementations import code_of, function_of, run_cell
+from implementations import assert_correct, code_of, function_of, run_cell
 from torch import Tensor
 
 from kernels_bench_tools.measure.correctness.check import Correctness, check
@@ -48,12 +48,7 @@ def right(weight: Tensor, ids: Tensor) -> Tensor:
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
 @pytest.mark.parametrize("name", ["torch_embedding", "torch_compiled_embedding"])
 def test_torch_is_correct_in_every_dtype_and_edge_case(name: str, dtype: str) -> None:
-    verdict = judge(function_of("embedding", name), replace(SMOKE, dtype=dtype))
-
-    assert verdict.ok, verdict.reason
-    assert verdict.flags == []
-    assert verdict.corr["cases"] == 13  # the workload, two more seeds, ten edge cases
-    assert "refused" not in verdict.corr
+    assert_correct(judge(function_of("embedding", name), replace(SMOKE, dtype=dtype)), edge_cases=10)
 
 
 @pytest.mark.parametrize("mode", ["bwd", "fwd_bwd"])

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from implementations import code_of, run_cell
+from implementations import assert_correct, code_of, run_cell
 from torch import Tensor
 
 from kernels_bench_tools.measure.correctness.check import Correctness, check
@@ -107,28 +107,21 @@ def test_slices_cover_the_output_once_and_agree_with_the_whole(
 )
 @pytest.mark.parametrize("name", ["flash_attention", "math_attention"])
 def test_cpu_implementations_are_correct(name: str, workload: Workload) -> None:
-    verdict = judge(implementation(name), workload)
-
-    assert verdict.ok, verdict.reason
-    assert not verdict.flags
+    assert_correct(judge(implementation(name), workload))
 
 
 @pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")
 def test_flex_attention_is_correct() -> None:
     """Without compiling it, which takes 20 s: checked is what the notebook asks of torch."""
     with torch.compiler.set_stance("force_eager"):
-        verdict = judge(implementation("flex_attention"), attention(5, 300, 4, 1, causal=True))
-
-    assert verdict.ok, verdict.reason
-    assert not verdict.flags
+        assert_correct(judge(implementation("flex_attention"), attention(5, 300, 4, 1, causal=True)))
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
 def test_the_baseline_is_correct_in_half_precision(dtype: str) -> None:
     verdict = judge(implementation("flash_attention"), attention(113, 113, 2, 2, causal=True, dtype=dtype))
 
-    assert verdict.ok, verdict.reason
-    assert not verdict.flags
+    assert_correct(verdict)
 
 
 def test_a_mask_aligned_to_the_first_key_is_refused_where_it_differs() -> None:
@@ -252,10 +245,7 @@ def test_sage_attention_does_not_change_its_keys(monkeypatch: pytest.MonkeyPatch
 
     monkeypatch.setitem(sys.modules, "sageattention", SimpleNamespace(sageattn=centring_in_place))
 
-    verdict = judge(implementation("sage_attention"), attention(64, 64, 2, 2))
-
-    assert verdict.ok, verdict.reason
-    assert not verdict.flags
+    assert_correct(judge(implementation("sage_attention"), attention(64, 64, 2, 2)))
 
 
 @pytest.mark.parametrize("name", ["flash_attention_4", "sage_attention", "xformers"])

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from implementations import code_of, function_of, judge
+from implementations import assert_correct, code_of, function_of, judge
 from torch import Tensor
 from torch.nn import functional
 
@@ -47,12 +47,7 @@ def workload_of(group: str) -> Workload:
 @pytest.mark.parametrize("group", GROUPS)
 @pytest.mark.parametrize("name", ["torch_fp8_gemm", "torch_compiled_fp8_gemm"])
 def test_a_product_of_dequantized_operands_is_correct(name: str, group: str) -> None:
-    verdict = judged(group, function_of("fp8_gemm", name))
-
-    assert verdict.ok, verdict.reason
-    assert verdict.corr["cases"] == 13  # the workload, two more seeds, ten edge cases
-    assert "refused" not in verdict.corr
-    assert verdict.flags == []
+    assert_correct(judged(group, function_of("fp8_gemm", name)), edge_cases=10)
 
 
 def test_torch_s_product_is_correct_for_rows_and_unsupported_for_blocks_on_the_cpu() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from implementations import code_of, function_of, smoke_workload
+from implementations import assert_correct, code_of, function_of, smoke_workload
 from torch import Tensor
 
 from kernels_bench_tools.errors import OperatorError, Unsupported
@@ -89,12 +89,7 @@ def right(x: Tensor, height: int, width: int) -> tuple[Tensor, Tensor]:
 def test_the_formula_is_correct_in_every_dtype_and_edge_case(
     fp8_quant: Operator, group: str, dtype: str
 ) -> None:
-    verdict = judge(fp8_quant, group, dtype, right)
-
-    assert verdict.ok, verdict.reason
-    assert verdict.corr["cases"] == 13  # the workload, two more seeds, ten edge cases
-    assert "refused" not in verdict.corr
-    assert verdict.flags == []
+    assert_correct(judge(fp8_quant, group, dtype, right), edge_cases=10)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -103,9 +98,8 @@ def test_the_formula_is_correct_in_every_dtype_and_edge_case(
 def test_torch_s_implementations_are_correct(fp8_quant: Operator, name: str, group: str, dtype: str) -> None:
     verdict = judge(fp8_quant, group, dtype, function_of("fp8_quant", name))
 
-    assert verdict.ok, verdict.reason
+    assert_correct(verdict)
     assert "refused" not in verdict.corr
-    assert verdict.flags == []
 
 
 def truncated(x: Tensor, height: int, width: int) -> tuple[Tensor, Tensor]:

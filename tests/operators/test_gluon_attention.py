@@ -9,7 +9,7 @@ from types import ModuleType
 
 import pytest
 import torch
-from implementations import code_of
+from implementations import assert_correct, code_of
 from torch import Tensor
 
 from kernels_bench_tools import Unsupported
@@ -128,8 +128,7 @@ def test_it_is_correct_and_deterministic_on_a_hopper_gpu(
 
     verdict = check(OPERATOR, workload, cell.gluon_attention, inputs)
 
-    assert verdict.ok, verdict.reason
-    assert not verdict.flags
+    assert_correct(verdict)
     assert "refused" not in verdict.corr
     once = cell.gluon_attention(*inputs)
     assert all(torch.equal(cell.gluon_attention(*inputs), once) for _ in range(20))

@@ -6,19 +6,11 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from implementations import code_of, function_of, judge, smoke_workload
+from implementations import IN_HALF, assert_correct, code_of, function_of, judge, smoke_workload
 from torch import Tensor
 
 from kernels_bench_tools.measure.operator import Operator, Workload, find_operator
 from kernels_bench_tools.operators.grouped_gemm import reference
-
-INTERPRETED = """
-operator = find_operator("grouped_gemm")
-with torch.no_grad():
-    (workload,) = operator.workloads("smoke")
-    workload = replace(workload, dtype="float16")
-    judge(operator, workload, cell.triton_grouped)
-"""
 
 
 @pytest.fixture(scope="module")
@@ -29,11 +21,7 @@ def grouped() -> Operator:
 @pytest.mark.parametrize("name", ["torch_grouped_mm", "torch_loop"])
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_torch_s_implementations_are_correct(grouped: Operator, name: str, dtype: str) -> None:
-    verdict = judge(grouped, "", dtype, function_of("grouped_gemm", name))
-
-    assert verdict.ok, verdict.reason
-    assert verdict.corr["cases"] == 8  # the workload, two more seeds, five edge cases
-    assert verdict.flags == []
+    assert_correct(judge(grouped, "", dtype, function_of("grouped_gemm", name)), edge_cases=5)
 
 
 WRONG: dict[str, Callable[..., Tensor]] = {
@@ -89,4 +77,4 @@ def test_slices_cover_the_result(grouped: Operator, monkeypatch: pytest.MonkeyPa
 
 
 def test_our_kernel_is_correct_in_the_interpreter(interpret: Callable[..., str]) -> None:
-    interpret(code_of("grouped_gemm", "triton_grouped"), INTERPRETED)
+    interpret(code_of("grouped_gemm", "triton_grouped"), IN_HALF, "grouped_gemm", "triton_grouped")

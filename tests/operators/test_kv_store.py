@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from implementations import code_of, function_of, judge
+from implementations import assert_correct, code_of, function_of, judge
 from torch import Tensor
 
 from kernels_bench_tools.measure.operator import Operator, find_operator
@@ -41,8 +41,7 @@ def test_torch_is_correct_in_caches_of_the_layouts_that_it_takes(
 ) -> None:
     verdict = judge(IN_PLACE, "", dtype, function_of("kv_store", name))
 
-    assert verdict.ok, verdict.reason
-    assert verdict.flags == []
+    assert_correct(verdict)
     assert verdict.corr.get("refused") == refused
 
 

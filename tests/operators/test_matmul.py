@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from implementations import code_of, function_of, judge, smoke_workload
+from implementations import assert_correct, code_of, function_of, judge, smoke_workload
 from torch import Tensor
 
 from kernels_bench_tools.measure.correctness.check import check
@@ -42,12 +42,7 @@ def matmul() -> Operator:
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("group", GROUPS)
 def test_the_baseline_is_correct_in_every_dtype(matmul: Operator, group: str, dtype: str) -> None:
-    verdict = judge(matmul, group, dtype, function_of("matmul", "torch_matmul"))
-
-    assert verdict.ok, verdict.reason
-    assert verdict.corr["cases"] == 11  # the workload, two more seeds, eight edge cases
-    assert "refused" not in verdict.corr
-    assert verdict.flags == []
+    assert_correct(judge(matmul, group, dtype, function_of("matmul", "torch_matmul")), edge_cases=8)
 
 
 WRONG: dict[str, Callable[..., Tensor]] = {

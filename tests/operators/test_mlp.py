@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from implementations import code_of, function_of, judge, smoke_workload
+from implementations import IN_HALF, assert_correct, code_of, function_of, judge, smoke_workload
 from torch import Tensor
 from torch.func import functional_call
 from torch.nn import functional
@@ -15,14 +15,6 @@ from torch.nn import functional
 from kernels_bench_tools.measure.operator import Operator, find_operator
 from kernels_bench_tools.operators.mlp import reference
 from kernels_bench_tools.tasks.baseline.L2.llama_mlp import LlamaMLP
-
-INTERPRETED = """
-operator = find_operator("mlp")
-with torch.no_grad():
-    (workload,) = operator.workloads("smoke")
-    workload = replace(workload, dtype="float16")
-    judge(operator, workload, cell.triton_swiglu_mlp)
-"""
 
 
 @pytest.fixture(scope="module")
@@ -32,11 +24,7 @@ def mlp() -> Operator:
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_torch_is_correct(mlp: Operator, dtype: str) -> None:
-    verdict = judge(mlp, "", dtype, function_of("mlp", "torch_mlp"))
-
-    assert verdict.ok, verdict.reason
-    assert verdict.corr["cases"] == 13  # the workload, two more seeds, ten edge cases
-    assert verdict.flags == []
+    assert_correct(judge(mlp, "", dtype, function_of("mlp", "torch_mlp")), edge_cases=10)
 
 
 def test_the_block_of_the_models_computes_the_same(mlp: Operator) -> None:
@@ -96,7 +84,7 @@ def test_slices_cover_the_result(mlp: Operator, monkeypatch: pytest.MonkeyPatch)
 
 
 def test_our_kernel_is_correct_in_the_block_in_the_interpreter(interpret: Callable[..., str]) -> None:
-    interpret(code_of("mlp", "triton_swiglu_mlp"), INTERPRETED)
+    interpret(code_of("mlp", "triton_swiglu_mlp"), IN_HALF, "mlp", "triton_swiglu_mlp")
 
 
 def test_the_block_has_the_kernel_of_the_activation() -> None:

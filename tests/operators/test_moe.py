@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from implementations import code_of, function_of, judge, smoke_workload
+from implementations import IN_HALF, assert_correct, code_of, function_of, judge, smoke_workload
 from torch import Tensor
 from torch.func import functional_call
 from torch.nn import functional
@@ -15,14 +15,6 @@ from torch.nn import functional
 from kernels_bench_tools.measure.operator import Operator, find_operator
 from kernels_bench_tools.operators.moe import reference
 from kernels_bench_tools.tasks.baseline.L2.fused_moe import FusedMoE
-
-INTERPRETED = """
-operator = find_operator("moe")
-with torch.no_grad():
-    (workload,) = operator.workloads("smoke")
-    workload = replace(workload, dtype="float16")
-    judge(operator, workload, cell.triton_moe)
-"""
 
 
 @pytest.fixture(scope="module")
@@ -33,11 +25,7 @@ def moe() -> Operator:
 @pytest.mark.parametrize("name", ["torch_moe", "torch_compiled_moe"])
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_torch_is_correct(moe: Operator, name: str, dtype: str) -> None:
-    verdict = judge(moe, "", dtype, function_of("moe", name))
-
-    assert verdict.ok, verdict.reason
-    assert verdict.corr["cases"] == 12  # the workload, two more seeds, nine edge cases
-    assert verdict.flags == []
+    assert_correct(judge(moe, "", dtype, function_of("moe", name)), edge_cases=9)
 
 
 def test_the_block_of_the_models_computes_the_same(moe: Operator) -> None:
@@ -91,7 +79,7 @@ def test_only_weights_of_chosen_experts_are_counted(moe: Operator) -> None:
 
 
 def test_our_kernels_are_correct_in_the_block_in_the_interpreter(interpret: Callable[..., str]) -> None:
-    interpret(code_of("moe", "triton_moe"), INTERPRETED)
+    interpret(code_of("moe", "triton_moe"), IN_HALF, "moe", "triton_moe")
 
 
 @pytest.mark.parametrize(

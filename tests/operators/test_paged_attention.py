@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from implementations import code_of, function_of, judge
+from implementations import assert_correct, code_of, function_of, judge
 from torch import Tensor
 
 from kernels_bench_tools.measure.operator import Operator, find_operator
@@ -28,12 +28,7 @@ for dtype, per_split, step in (("float32", 256, 16), ("float16", 16, 16)):
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
 def test_torch_is_correct_in_every_dtype_and_edge_case(dtype: str) -> None:
-    verdict = judge(OPERATOR, "", dtype, function_of("paged_attention", "torch_gather"))
-
-    assert verdict.ok, verdict.reason
-    assert verdict.flags == []
-    assert verdict.corr["cases"] == 14  # the workload, two more seeds, eleven edge cases
-    assert "refused" not in verdict.corr
+    assert_correct(judge(OPERATOR, "", dtype, function_of("paged_attention", "torch_gather")), edge_cases=11)
 
 
 def in_order(tables: Tensor) -> Tensor:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from implementations import code_of, function_of, judge, smoke_workload
+from implementations import assert_correct, code_of, function_of, judge, smoke_workload
 from torch import Tensor
 
 from kernels_bench_tools.errors import OperatorError
@@ -78,22 +78,14 @@ def right(x: Tensor, weight: Tensor, residual: Tensor | None = None, eps: float 
 def test_the_formula_is_correct_in_every_dtype_and_edge_case(
     rms_norm: Operator, group: str, dtype: str
 ) -> None:
-    verdict = judge(rms_norm, group, dtype, right)
-
-    assert verdict.ok, verdict.reason
-    assert verdict.corr["cases"] == 14  # the workload, two more seeds, eleven edge cases
-    assert "refused" not in verdict.corr
-    assert verdict.flags == []
+    assert_correct(judge(rms_norm, group, dtype, right), edge_cases=11)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("group", GROUPS)
 @pytest.mark.parametrize("name", ["torch_rms_norm", "torch_eager_rms_norm", "torch_compiled_rms_norm"])
 def test_torch_s_implementations_are_correct(rms_norm: Operator, name: str, group: str, dtype: str) -> None:
-    verdict = judge(rms_norm, group, dtype, function_of("rms_norm", name))
-
-    assert verdict.ok, verdict.reason
-    assert verdict.flags == []
+    assert_correct(judge(rms_norm, group, dtype, function_of("rms_norm", name)))
 
 
 WRONG: dict[str, Callable[..., Tensor]] = {

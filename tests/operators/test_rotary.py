@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from implementations import code_of, run_cell
+from implementations import assert_correct, code_of, run_cell
 from torch import Tensor
 
 from kernels_bench_tools.measure.correctness.check import Correctness, check
@@ -48,10 +48,7 @@ def right(q: Tensor, k: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tenso
 def test_torch_is_correct_in_every_dtype_and_edge_case(workload: Workload, dtype: str) -> None:
     verdict = judge(run_cell("rotary", "torch_rotary")["torch_rotary"], replace(workload, dtype=dtype))
 
-    assert verdict.ok, verdict.reason
-    assert verdict.flags == []
-    assert verdict.corr["cases"] == 12  # the workload, two more seeds, nine edge cases
-    assert "refused" not in verdict.corr
+    assert_correct(verdict, edge_cases=9)
 
 
 def test_the_formula_of_the_compiled_notebook_is_correct() -> None:
@@ -74,10 +71,7 @@ def test_the_hub_kernel_gets_halves_and_new_memory() -> None:
     found = run_cell("rotary", "hf_kernels_rotary")
     found["get_kernel"] = lambda repo, *, version: SimpleNamespace(apply_rotary=apply_rotary)
 
-    verdict = judge(found["load"](), replace(SMALL[1], dtype="bfloat16"))
-
-    assert verdict.ok, verdict.reason
-    assert verdict.flags == []
+    assert_correct(judge(found["load"](), replace(SMALL[1], dtype="bfloat16")))
 
 
 def test_the_triton_kernel_is_correct_in_the_interpreter(interpret: Callable[..., str]) -> None:

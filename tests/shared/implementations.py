@@ -13,6 +13,13 @@ from kernels_bench_tools.measure.correctness.check import Correctness, check
 from kernels_bench_tools.measure.operator import Operator, Workload
 
 ROOT = Path(__file__).resolve().parents[2]
+IN_HALF = """
+operator = find_operator(sys.argv[1])
+with torch.no_grad():
+    for workload in operator.workloads("smoke"):
+        judge(operator, replace(workload, dtype="float16"), getattr(cell, sys.argv[2]))
+"""
+"""Script for the fixture ``interpret``, with the names of an operator and of a function of its notebook."""
 
 
 def code_of(operator: str, name: str) -> str:
@@ -27,12 +34,8 @@ def run_cell(operator: str, name: str) -> dict[str, Any]:
     """Run that code, without measuring; return the names that it leaves."""
     names: dict[str, Any] = {"__name__": "cell"}
     code, file = code_of(operator, name), f"<{name}.md>"
-    linecache.cache[file] = (
-        len(code),
-        None,
-        code.splitlines(keepends=True),
-        file,
-    )  # Triton compiles from source
+    # Triton compiles from source.
+    linecache.cache[file] = (len(code), None, code.splitlines(keepends=True), file)
     exec(compile(code, file, "exec"), names)
     return names
 
@@ -53,3 +56,12 @@ def judge(operator: Operator, group: str, dtype: str, function: Callable[..., An
     """Return whether a function is right on that workload."""
     workload = smoke_workload(operator, group, dtype)
     return check(operator, workload, function, operator.inputs(workload, "cpu", 0))
+
+
+def assert_correct(verdict: Correctness, edge_cases: int | None = None) -> None:
+    """Assert that a result is right, without a flag, and was compared in so many edge cases, of which none was refused."""
+    assert verdict.ok, verdict.reason
+    assert verdict.flags == []
+    if edge_cases is not None:
+        assert verdict.corr["cases"] == 3 + edge_cases  # the workload and two more seeds
+        assert "refused" not in verdict.corr
