@@ -166,7 +166,7 @@ def widened(estimate: Estimate, share: float) -> Estimate:
 def verdict_of(ratio: Estimate, stretch: float = 1.0) -> Verdict:
     """Return the verdict for a speed-up with its interval, given enough processes; ambiguous without an interval.
 
-    For *faster* and *slower*, the interval has to exclude 1 also if its ends are ``stretch`` times as far from the value.
+    For *faster* and *slower*, the interval has to exclude 1 even if its ends are ``stretch`` times as far from the value.
     """
     direction = Verdict.FASTER if ratio.value > 1 else Verdict.SLOWER
     difference = max(ratio.value, 1 / ratio.value) - 1

@@ -48,7 +48,7 @@ ARRIVAL_SECONDS = 10.0
 REPLACEMENT_SECONDS = 30.0
 """How long a build waits for a worker when all are lost: a lost one may be started again."""
 MAX_LOSSES = 3
-"""A cell that was running as often as this when its worker was lost is the cause."""
+"""Lost workers after which the cell that was running each time counts as the cause."""
 
 _POLL_SECONDS = 0.1
 

@@ -14,7 +14,7 @@ from kernels_bench_tools.hub.kernel import get_kernel
 class HubLayer:
     """A layer of a kernel; has the arguments and methods of ``kernels.LayerRepository`` that ``kernelize`` uses.
 
-    That one asks the hub for the revision first, also for kernels that were built from source.
+    That one requests the revision from the hub first, even for kernels that were built from source.
     """
 
     repo_id: str

@@ -117,7 +117,7 @@ class Candidate(TimedCalls):
         return dict(self._guard.reasons)
 
     def prepare(self, sets: int) -> None:
-        """Make so many sets of inputs for the timed calls, and compile for them."""
+        """Make this many sets of inputs for the timed calls, and compile for them."""
         workload, device = self._workload, self._device
         rotated = make_input_sets(
             lambda number: self._operator.inputs(workload, device, workload.seed + number), sets, device

@@ -2,8 +2,8 @@
 
 On a CPU a change exchanges elements all over each activation, so that nearly all of a call's work has to be done again,
 and most of the cache stays as it was. On a GPU, whose caches are flushed after it, each activation begins at another
-element, so that all of the work has to be done again. A change follows from a number: who makes the same inputs and
-applies the same changes knows the inputs of every call. Parameters (weights, tables) stay as they are, as in a model.
+element, so that all of the work has to be done again. A change is defined by a number: a process that makes the same inputs
+and applies the same changes has the inputs of every call. Parameters (weights, tables) stay as they are, as in a model.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ COPIES_PER_TURN = 2
 _MOST_EXCHANGED = 1024
 """Elements that a change exchanges with as many others; each is in another line of the cache."""
 _ALIGNED_BYTES = 16
-"""A tensor begins at a multiple of so many bytes, because other copies are slow."""
+"""A tensor begins at a multiple of this many bytes, because other copies are slow."""
 _LONG_ROW = 16
 """Fewest multiples of that in a row. With shorter rows, a tensor would often begin with a whole row, and results for rows
 that were kept would be right; it then begins at any element."""

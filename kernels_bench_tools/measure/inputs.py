@@ -50,7 +50,7 @@ def transposed(x: Tensor, axis: int = 0) -> Tensor:
 
 
 def padded_rows(x: Tensor, columns: int = 8) -> Tensor:
-    """Return ``x``'s values with so many unused columns, full of NaN, between the rows in memory."""
+    """Return ``x``'s values with this many unused columns, full of NaN, between the rows in memory."""
     wide = torch.full((*x.shape[:-1], x.shape[-1] + columns), float("nan"), dtype=x.dtype, device=x.device)
     wide[..., : x.shape[-1]] = x
     return wide[..., : x.shape[-1]]

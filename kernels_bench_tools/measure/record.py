@@ -100,7 +100,7 @@ def make_record(info: RunInfo, workload: Workload, trial: Trial, description: De
 
 
 def rounded(value: Any, digits: int = DIGITS) -> Any:
-    """Return the value with all floats in it rounded to so many significant digits."""
+    """Return the value with all floats in it rounded to this many significant digits."""
     if isinstance(value, float):
         return float(f"{value:.{digits}g}")
     if isinstance(value, msgspec.Struct):

@@ -81,7 +81,7 @@ class AnyCandidate(Calls, Protocol):
         """Look for background work, lazy or aliased outputs and replaced functions."""
 
     def prepare(self, sets: int) -> None:
-        """Make so many sets of inputs for the timed calls."""
+        """Make this many sets of inputs for the timed calls."""
 
     def arguments(self, which: int) -> list[Any]:
         """Return a set of inputs as it is now."""

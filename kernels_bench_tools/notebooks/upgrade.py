@@ -86,7 +86,7 @@ def parse_moment(text: str, now: datetime) -> str:
 def find_changes(project: Project, targets: Sequence[str], after: str) -> tuple[list[DateChange], int]:
     """Return the headers of the selected notebooks, or of all, whose date is not ``after``.
 
-    The number is that of cells which install packages without a date. A date that does not have a line of its own is
+    The number counts cells that install packages without a date. A date that does not have a line of its own is
     a ``NotebookError``.
     """
     survey, _ = survey_targets(project, targets)

@@ -38,7 +38,7 @@ class Effects:
     csv: Callable[[Iterable[EffectSummary]], bytes] = _nothing
 
     def files_of(self, model: str) -> list[Path]:
-        """Return the files of a model, of which transformers may have computed some."""
+        """Return the files of a model, including those measured in transformers."""
         return [file for file in self.files if model_and_framework(file.parent.name)[0] == model]
 
     def of(self, model: str) -> list[EffectSummary]:

@@ -83,7 +83,7 @@ def record_problems(
     device: Device,
     effects: Iterable[Path] = (),
 ) -> list[str]:
-    """Return a message for each line of record files that is not a record, or not of its file."""
+    """Return a message for each line of record files that is no record or does not belong into its file."""
     found: list[RecordError] = []
     for operator in operators:
         for file in sorted([*operator.record_files, *operator.refused_files]):
@@ -98,7 +98,7 @@ def record_problems(
 
 
 def failed_cells(notebooks: Iterable[NotebookRun]) -> list[tuple[NotebookRun, CellRun]]:
-    """Return the cells whose last result on this machine is wrong or failed, as far as that is not expected first."""
+    """Return the cells whose last result on this machine is wrong or failed; expected failures come last."""
     found = [
         (notebook, cell)
         for notebook in notebooks

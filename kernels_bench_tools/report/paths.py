@@ -125,7 +125,7 @@ class SitePaths:
         return self._cell_file("cells", notebook, cell, ".py")
 
     def log(self, notebook: str, cell: str, stream: str) -> str:
-        """Return the site path of a log of which the page shows only a part."""
+        """Return the site path of a log that the page shows only in part."""
         return self._cell_file("cells", notebook, cell, f".{stream}.txt")
 
     def _cell_file(self, kind: str, notebook: str, cell: str, ending: str) -> str:

@@ -247,7 +247,7 @@ def headline_objection(view: DeviceSummary) -> str:
     if fewest is not None and fewest.processes < FEWEST_PROCESSES:
         return f"measured in {process_count([fewest])}"
     separate = any(point.verdict is Verdict.SEPARATE for row in rows for point in row.points)
-    # Without an interval nothing says by how much the device's speed may have differed.
+    # Without an interval it is not known by how much the device's speed may have differed.
     known = all(row.speedup_low is not None for row in rows if row.implementation != view.baseline)
     return Verdict.SEPARATE.value if separate and not known else ""
 

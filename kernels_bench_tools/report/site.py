@@ -133,7 +133,7 @@ def plan_site(
 
 
 def _cell_files(root: Path, paths: SitePaths, notebook: NotebookRun) -> Iterator[tuple[str, Content]]:
-    """Yield the code of each cell, and those of its logs of which the page shows only a part."""
+    """Yield the code of each cell, and its logs that the page shows only in part."""
     for cell in notebook.cells:
         code = cell.code if cell.code.endswith("\n") else f"{cell.code}\n"
         yield paths.script(notebook.path, cell.id), code.encode(errors="replace")

@@ -25,9 +25,9 @@ def expected_seconds(
     device: Device,
     processes: int,
 ) -> dict[CellName, float]:
-    """Return how long each cell is expected to take: as before, else as the committed records of this device took.
+    """Return how long each cell is expected to take: as last time, else as its committed records of this device took.
 
-    Others count as the mean of those that are known and measure or do not measure, too.
+    Other cells count as the mean of the known ones of their kind, measuring or not.
     """
     known: dict[bool, dict[CellName, float]] = {True: {}, False: {}}
     for node in nodes:
@@ -48,7 +48,7 @@ def expected_seconds(
 
 
 def _committed_seconds(node: Node, project: Project, device: Device) -> float | None:
-    """Return how long a process took whose records of this device are committed; None if there are none."""
+    """Return how long a process with committed records of this device took; None if there are none."""
     notebook = node.notebook
     times: dict[str, list[datetime]] = {}
     path = record_file(project.root / notebook.operator, device.slug, notebook.implementation)

@@ -23,7 +23,7 @@ class Progress:
         """The environment of a cell is being made."""
 
     def downloading(self, package: str) -> None:
-        """Uv downloads a package, given with its size."""
+        """A package is being downloaded; the name includes its size."""
 
     def environment_finished(self, name: str, seconds: float, ok: bool) -> None:
         """The environment of a cell is ready, or cannot be made."""

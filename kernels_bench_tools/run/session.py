@@ -63,7 +63,7 @@ class Session:
     device_kind: str
     keys: Mapping[CellName, str]
     rerun: Set[CellName]
-    """Cells of which no process of an interrupted build is used."""
+    """Cells for which no process of an interrupted build is reused."""
     cache: CellCache
     progress: Progress
     make_task: Callable[[Node, Draft, int], CellTask]

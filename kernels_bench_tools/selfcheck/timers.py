@@ -60,7 +60,7 @@ def make_draw(function: Callable[..., Any], inputs: Inputs, device: str, *, cold
 
 
 def repeat(call: Callable[[], Any], seconds: float) -> None:
-    """Call repeatedly for so many seconds."""
+    """Call repeatedly for this many seconds."""
     end = perf_counter() + seconds
     while perf_counter() < end:
         call()
@@ -113,7 +113,7 @@ def check_linearity(device: str) -> Check:
 
 
 def _spin_us(cycles: Sequence[int]) -> list[float]:
-    """Return the median microseconds of a kernel that spins for so many cycles, for each number."""
+    """Return the median microseconds of a kernel that spins for this many cycles, for each number."""
 
     def batch() -> None:
         for _ in range(3):

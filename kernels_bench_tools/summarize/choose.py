@@ -79,7 +79,7 @@ class TaskChoice(msgspec.Struct, kw_only=True):
     reason: str = ""
     """Why there is no choice."""
     scale: float = 1.0
-    """By how much more work it is than the near workload; the times below are those of that workload times this."""
+    """Its work divided by that of the near workload; the times below are those of the near workload times this."""
     ms: float | None = None
     """Time of one call."""
     baseline_ms: float | None = None
@@ -111,7 +111,7 @@ class PhaseChoice(msgspec.Struct, kw_only=True):
     measured: Prediction | None
     """Over the tasks that were measured with their own shape; None if there are none."""
     estimated: Prediction | None
-    """Over these and those of which only a near workload was measured; None if there are none of the latter."""
+    """Over these and those with only a near workload; None if there are none of the latter."""
     effect: list[str]
     """Implementations that are faster than the baseline, one of each operator, as ``kbt effect`` is given them."""
 

@@ -43,7 +43,7 @@ class Metric(NamedTuple):
     interval: Callable[[Point], tuple[float | None, float | None]] = lambda _: (None, None)
     lines: Callable[[DeviceSummary], Sequence[Line]] = lambda _: ()
     log_from: float = 10.0
-    """The axis is logarithmic where the largest number is at least so many times the smallest."""
+    """The axis is logarithmic where the largest number is at least this many times the smallest."""
     text: Callable[[Point], str] | None = None
     """Format in text tables; None for the number with its unit."""
     csv: str | None = None

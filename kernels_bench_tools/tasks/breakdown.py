@@ -19,7 +19,7 @@ from kernels_bench_tools.tasks.derive import level_of
 from kernels_bench_tools.tasks.forward_pass import ForwardPass
 
 _INSTANCES = 8
-"""Calls that take turns: the weights of so many do not fit into an L2 cache."""
+"""Calls that take turns: the weights of this many do not fit into an L2 cache."""
 _PASSES = 3
 """Forward passes of which the median counts, after one that warms up."""
 

@@ -42,7 +42,7 @@ class ModuleCalls:
     level: int
     name: str
     first: list[ModuleCall] = field(default_factory=list)
-    """The first of them, as many as were to be kept."""
+    """The first of them, up to the number to keep."""
     count: int = 0
     inside: Counter[Key] = field(default_factory=Counter)
     """Calls of the classes that were looked for, inside of all of these; empty for such a class itself."""

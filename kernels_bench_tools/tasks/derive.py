@@ -49,7 +49,7 @@ def derive(model: str, ranks: int = 1) -> ModelTasks:
     """Return the tasks of a model that comes with this package, such as ``llama-3.1-8b``, or of the first of its ranks.
 
     Raises:
-        ModelError: The model is not known, or cannot be split over so many ranks.
+        ModelError: The model is not known, or cannot be split over this many ranks.
     """
     config = load_config(model)
     built = build_model(config, size=ranks)

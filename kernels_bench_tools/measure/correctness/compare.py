@@ -256,7 +256,7 @@ def is_plausible(
 
 
 def some_slices(operator: Operator, inputs: Inputs, *, least: int, share: float = 0.0) -> set[int]:
-    """Return the numbers of random slices, the last one among them: a share of all, and at least so many."""
+    """Return the numbers of random slices, the last one among them: a share of all, and at least this many."""
     count = sum(1 for _ in operator.slices(inputs))
     wanted = min(count, max(least, ceil(share * count)))
     return {count - 1, *secrets.SystemRandom().sample(range(count - 1), wanted - 1)}

@@ -136,7 +136,7 @@ def take_snapshot() -> ThreadSnapshot:
 
 
 def find_background_work(call: Callable[[], Any], calls: int) -> str:
-    """Return which thread or process works beside so many calls; empty if none does.
+    """Return which thread or process works beside this many calls; empty if none does.
 
     Call the function before, so that torch has started its own threads. Threads of native code (OpenMP, the driver)
     do not count, nor do idle pools: an older thread counts if it ran in every call.

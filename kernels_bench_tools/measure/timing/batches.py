@@ -45,7 +45,7 @@ class Calls(Protocol):
         """Count from now on how long threads wait for a core."""
 
     def waits(self, samples: int) -> Waiting:
-        """Return what was counted, during so many timed calls."""
+        """Return what was counted, during this many timed calls."""
 
 
 @dataclass(frozen=True)
@@ -99,7 +99,7 @@ class Batches:
         self._sampling = False
 
     def draw(self, method: Method) -> Callable[[int], list[Call]]:
-        """Return the function that times so many cold calls."""
+        """Return the function that times this many cold calls."""
         return partial(self._cold, method)
 
     def _cold(self, method: Method, count: int) -> list[Call]:
@@ -118,7 +118,7 @@ class Batches:
         return found
 
     def hot(self, method: Method, count: int, device_ms: float = 0.0, kernels: int = 0) -> list[Call]:
-        """Time so many calls with the same inputs."""
+        """Time this many calls with the same inputs."""
         self.state(hot=True)
         changes = [new_change(), *[0] * (count - 1)]
         self.changes[0].append(changes[0])
@@ -129,7 +129,7 @@ class Batches:
         return timed.calls
 
     def clock(self, count: int, *, hot: bool = False) -> list[Call]:
-        """Time so many calls, each alone, by the clock of their process and by this one's; ``hot``: with the first set."""
+        """Time this many calls, each alone, by the clock of their process and by this one's; ``hot``: with the first set."""
         return list(self._clock(count, hot))
 
     def _clock(self, count: int, hot: bool) -> Iterator[Call]:

@@ -192,5 +192,5 @@ class TimedCalls:
         self._waits = CoreWaits()
 
     def waits(self, samples: int) -> Waiting:
-        """Return what was counted, during so many timed calls."""
+        """Return what was counted, during this many timed calls."""
         return self._waits.read(samples)

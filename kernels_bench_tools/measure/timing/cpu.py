@@ -67,7 +67,7 @@ class CoreWaits:
             self._waited[name] = known + waited - waited_before, known_slices + slices - slices_before
 
     def read(self, samples: int) -> Waiting:
-        """Return what was counted so far, during so many timed calls."""
+        """Return what was counted so far, during this many timed calls."""
         longest = max((waited for waited, _ in self._waited.values()), default=0.0)
         # A wait ends with a time slice: with fewer slices than that, hardly any sample of many short calls has waited.
         hit = sum(slices for _, slices in self._waited.values()) > MAX_WAITING * samples

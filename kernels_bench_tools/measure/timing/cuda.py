@@ -58,7 +58,7 @@ class ReadFlush:
 class CudaTimer:
     """Times calls of one function; ``cold`` flushes the L2 cache before each.
 
-    ``following`` returns the arguments of each call, by default ``inputs``, with so many ``copies`` on the device;
+    ``following`` returns the arguments of each call, by default ``inputs``, with this many ``copies`` on the device;
     ``ahead`` is called with the number of calls before they are timed. ``fresh`` returns the arguments of a call that
     is not part of a batch.
     """

@@ -90,7 +90,7 @@ class Fingerprints:
 
     def changed_input(self, node: Node, key: str, results: Mapping[CellName, Entry]) -> str:
         """Return which file or folder of a cell's key has changed since ``key`` was made; empty if none has."""
-        known, fresh = self.parts_of(key), replace(self)  # a new one knows no digest of a source yet
+        known, fresh = self.parts_of(key), replace(self)  # a new one has no cached digests of sources
         try:
             found = fresh.own_parts(node)
             for name in node.needs:
