@@ -83,7 +83,7 @@ def record_problems(
     device: Device,
     effects: Iterable[Path] = (),
 ) -> list[str]:
-    """Return a message for each line of record files that is no record or does not belong into its file."""
+    """Return a message for each line of record files that is no record, or does not belong in its file."""
     found: list[RecordError] = []
     for operator in operators:
         for file in sorted([*operator.record_files, *operator.refused_files]):
