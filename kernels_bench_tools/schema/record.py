@@ -218,13 +218,13 @@ class Flag(StrEnum):
     DISTURBED = (
         "disturbed",
         "busy machine",
-        "a thread of the call waited for a CPU core for over 5 % of the time, also when repeated: it has no rank",
+        "a thread of the call waited for a CPU core for over 5 % of the time, even when repeated: it has no rank",
     )
     NEIGHBOUR = "neighbour", "shared device", "another process used the device"
     SENTINEL = (
         "sentinel",
         "device speed differs",
-        "reference kernels ran at another speed than in the other processes, also when repeated",
+        "reference kernels ran at another speed than in the other processes, even when repeated",
     )
 
 
