@@ -97,6 +97,15 @@ def title_from_name(name: str) -> str:
     return " ".join(word.capitalize() for word in re.split(r"[_\-]+", name) if word) or name
 
 
+def plural(count: int, word: str, ending: str = "s") -> str:
+    """Return a count with its noun.
+
+    >>> plural(2, "process", "es")
+    '2 processes'
+    """
+    return f"{count} {word}{'' if count == 1 else ending}"
+
+
 def decimals(value: float, significant: int = 4) -> int:
     """Return how many decimals show ``value`` with this many significant digits."""
     return 0 if value == 0 else max(0, significant - 1 - floor(log10(abs(value))))

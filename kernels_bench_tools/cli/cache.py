@@ -9,11 +9,12 @@ from typing import Annotated
 import typer
 
 from kernels_bench_tools.cli.options import Json
-from kernels_bench_tools.cli.output import note, plural, print_json
+from kernels_bench_tools.cli.output import note, print_json
 from kernels_bench_tools.cli.progress import make_progress
 from kernels_bench_tools.notebooks.project import find_project, read_size
 from kernels_bench_tools.run.cache.store import CellCache, StoredEntry
 from kernels_bench_tools.run.locks import project_lock
+from kernels_bench_tools.text import plural
 from kernels_bench_tools.text import size as readable_size
 
 cache = typer.Typer(

@@ -6,12 +6,13 @@ import sys
 
 from kernels_bench_tools.cli import FAILURE
 from kernels_bench_tools.cli.options import Json, Paths
-from kernels_bench_tools.cli.output import note, plural, print_json
+from kernels_bench_tools.cli.output import note, print_json
 from kernels_bench_tools.errors import KbtError
 from kernels_bench_tools.notebooks.project import find_project_of, operators
 from kernels_bench_tools.notebooks.survey import html_advice, module_problems, survey_project
 from kernels_bench_tools.notebooks.upgrade import harness_advice
 from kernels_bench_tools.schema.record_io import effect_files, read_committed, read_effects, record_files
+from kernels_bench_tools.text import plural
 
 
 def check(paths: Paths = None, json: Json = False) -> int:

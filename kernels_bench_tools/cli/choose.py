@@ -13,7 +13,7 @@ import typer
 from rich.table import Table
 
 from kernels_bench_tools.cli.options import Json
-from kernels_bench_tools.cli.output import cell_records, note_unused, plural, print_json, terminal_width
+from kernels_bench_tools.cli.output import cell_records, note_unused, print_json, terminal_width
 from kernels_bench_tools.cli.tables import new_table, table_console
 from kernels_bench_tools.errors import OperatorError, ProjectError
 from kernels_bench_tools.file_io import read_struct
@@ -41,7 +41,7 @@ from kernels_bench_tools.summarize.choose import choose as choose_at
 from kernels_bench_tools.summarize.metrics import speedup_with_interval
 from kernels_bench_tools.summarize.rows import Source
 from kernels_bench_tools.summarize.summary import summarize
-from kernels_bench_tools.text import did_you_mean, milliseconds, title_from_name, visible
+from kernels_bench_tools.text import did_you_mean, milliseconds, plural, title_from_name, visible
 
 _VERDICT_WIDTH = len("separately")
 """Columns of verdicts, which are wrapped at spaces, so that names have room."""

@@ -20,7 +20,6 @@ from kernels_bench_tools.cli.output import (
     few,
     finish,
     note,
-    plural,
     print_json,
     terminal_width,
 )
@@ -48,7 +47,7 @@ from kernels_bench_tools.schema.record import Record
 from kernels_bench_tools.schema.record_io import cell_owner, effect_file
 from kernels_bench_tools.summarize.effect import effect_rows
 from kernels_bench_tools.summarize.metrics import speedup_with_interval
-from kernels_bench_tools.text import milliseconds, visible
+from kernels_bench_tools.text import milliseconds, plural, visible
 
 _PHASES = "prefill-2048,decode-1,decode-32"
 _WIDE = 100

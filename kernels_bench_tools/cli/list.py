@@ -11,7 +11,7 @@ import msgspec
 import typer
 
 from kernels_bench_tools.cli.options import Json, Paths
-from kernels_bench_tools.cli.output import note_unused, plural, print_json
+from kernels_bench_tools.cli.output import note_unused, print_json
 from kernels_bench_tools.cli.tables import count_processes, new_table, table_console
 from kernels_bench_tools.errors import ProjectError
 from kernels_bench_tools.notebooks.document import Notebook, read_notebook
@@ -22,7 +22,7 @@ from kernels_bench_tools.schema.record import Record, Status
 from kernels_bench_tools.schema.record_io import ignore, read_committed, record_files
 from kernels_bench_tools.summarize.merge import by_workload, merge
 from kernels_bench_tools.summarize.views import view_of
-from kernels_bench_tools.text import did_you_mean, title_from_name, visible
+from kernels_bench_tools.text import did_you_mean, plural, title_from_name, visible
 
 NOT_MEASURED, STALE = "not measured", "stale"
 _WIDTH = 200

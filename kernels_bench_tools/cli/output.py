@@ -16,7 +16,7 @@ from kernels_bench_tools.notebooks.project import Project
 from kernels_bench_tools.schema.build import BuildRun, CellRun
 from kernels_bench_tools.schema.record import Record, Status
 from kernels_bench_tools.schema.record_io import Owner, ignore, is_plain, read_records
-from kernels_bench_tools.text import visible
+from kernels_bench_tools.text import plural, visible
 
 
 def print_json(data: Any) -> None:
@@ -50,15 +50,6 @@ def few(names: Sequence[str], count: int = 3) -> str:
     """Return the first names, and how many more there are."""
     more = len(names) - count
     return ", ".join(names[:count]) + (f" and {more} more" if more > 0 else "")
-
-
-def plural(count: int, word: str, ending: str = "s") -> str:
-    """Return a count with its noun.
-
-    >>> plural(2, "process", "es")
-    '2 processes'
-    """
-    return f"{count} {word}{'' if count == 1 else ending}"
 
 
 def finished_cells(result: BuildRun) -> list[tuple[str, CellRun]]:

@@ -13,7 +13,7 @@ import msgspec
 import typer
 
 from kernels_bench_tools.cli import FAILURE
-from kernels_bench_tools.cli.output import note, plural, short_path
+from kernels_bench_tools.cli.output import note, short_path
 from kernels_bench_tools.errors import KbtError, ProjectError
 from kernels_bench_tools.notebooks.document import read_notebook
 from kernels_bench_tools.notebooks.kernel_calls import find_kernel_calls
@@ -21,6 +21,7 @@ from kernels_bench_tools.notebooks.project import find_project
 from kernels_bench_tools.run.environment.base import with_package
 from kernels_bench_tools.run.environment.variables import cache_variables
 from kernels_bench_tools.schema.hub import LOCK_FILE, FetchedKernel, KernelRequest
+from kernels_bench_tools.text import plural
 
 MODULE = "kernels_bench_tools.hub.prefetch"
 

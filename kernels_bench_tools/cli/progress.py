@@ -9,11 +9,10 @@ import time
 from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Self
 
-from kernels_bench_tools.cli.output import plural
 from kernels_bench_tools.run.progress import Progress
 from kernels_bench_tools.schema.build import IMPLEMENTATIONS, CellRun
 from kernels_bench_tools.schema.record import Status
-from kernels_bench_tools.text import visible
+from kernels_bench_tools.text import plural, visible
 
 if TYPE_CHECKING:
     from rich.console import Console

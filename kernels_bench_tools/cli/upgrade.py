@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from kernels_bench_tools.cli.options import Paths
-from kernels_bench_tools.cli.output import note, plural
+from kernels_bench_tools.cli.output import note
 from kernels_bench_tools.errors import ProjectError
 from kernels_bench_tools.notebooks.harness import parse_harness
 from kernels_bench_tools.notebooks.project import Project, find_project_of
@@ -21,6 +21,7 @@ from kernels_bench_tools.notebooks.upgrade import (
     parse_moment,
     write_setting,
 )
+from kernels_bench_tools.text import plural
 
 
 def upgrade(

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from kernels_bench_tools.cluster import require_distributed
+from kernels_bench_tools.text import plural
 
 
 def workers(
@@ -69,6 +70,6 @@ def workers(
 
 def _announce(gpus: list[str], address: str, count: int) -> None:
     what = f"GPU{'s' if count != 1 else ''} {', '.join(gpus[:count])}" if gpus else "no GPU"
-    print(f"{count} worker{'s' if count != 1 else ''} ({what}) at {address}", file=sys.stderr)
+    print(f"{plural(count, 'worker')} ({what}) at {address}", file=sys.stderr)
     print(f"kbt build --cluster {address}", flush=True)
     print("Press Ctrl-C to stop.", file=sys.stderr)

@@ -16,6 +16,7 @@ from kernels_bench_tools.notebooks.header import has_undated_packages, header_pr
 from kernels_bench_tools.notebooks.kernel_calls import find_kernel_calls
 from kernels_bench_tools.notebooks.project import Project
 from kernels_bench_tools.schema.settings import operator_modules, shared_files
+from kernels_bench_tools.text import plural
 
 _HTML = re.compile(
     r"^ {0,3}</?(?:style|script|div|img|button|details|table|iframe|p|center|a|br|span)\b", re.M | re.I
@@ -156,7 +157,7 @@ def html_advice(project: Project, prose: Iterable[tuple[str, str]]) -> list[str]
 
 def _told_once(what: str, places: Sequence[str]) -> str:
     others = len(places) - 1
-    more = f" (and in {others} more place{'s' if others > 1 else ''})" if others else ""
+    more = f" (and in {plural(others, 'more place')})" if others else ""
     return f"{places[0]}: {what}{more}"
 
 

@@ -55,6 +55,7 @@ def environment() -> Environment:
         deviation=text.deviation,
         quantity=text.quantity,
         number=text.number,
+        plural=text.plural,
         size=text.size,
         sortable=text.sortable,
         terminal=cells.plain_text,

@@ -17,6 +17,7 @@ from kernels_bench_tools.file_io import read_struct
 from kernels_bench_tools.schema.device import Device
 from kernels_bench_tools.schema.record import Failure, Provenance, Status
 from kernels_bench_tools.schema.settings import OPERATORS, find_settings
+from kernels_bench_tools.text import plural
 
 CONTEXT_VARIABLE = "KBT_CONTEXT"
 NEEDS_VARIABLE = "KBT_NEEDS"
@@ -289,7 +290,7 @@ class CellRun(msgspec.Struct, kw_only=True, tag="cell"):
         total = sum(self.workloads.values())
         alone = self.status is not None and found.keys() == {self.status.label}
         texts = [str(count) if alone else f"{count} {label}" for label, count in found.items()]
-        return f"{', '.join(texts)} of {total} workload{'' if total == 1 else 's'}"
+        return f"{', '.join(texts)} of {plural(total, 'workload')}"
 
 
 class NotebookRun(msgspec.Struct, kw_only=True):

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import msgspec
 
-from kernels_bench_tools.text import slugify
+from kernels_bench_tools.text import plural, slugify
 
 _LISTED_GPU = re.compile(r"^(?:GPU (?P<index>\d+):|\s+MIG ).*\(UUID: (?P<uuid>[^)\s]+)\)")
 """A GPU in the list of ``nvidia-smi -L``, or, indented below it, an instance of it."""
@@ -62,7 +62,7 @@ def cpu_device() -> Device:
     """Return this machine's CPU, named by what distinguishes machines: model, number of cores, and digest of its flags."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     model, digest = _cpu_model()
-    name = ", ".join(filter(None, [model, f"{cores} core{'s' if cores != 1 else ''}", digest]))
+    name = ", ".join(filter(None, [model, plural(cores, "core"), digest]))
     return Device(kind="cpu", name=name, slug=slugify(name))
 
 

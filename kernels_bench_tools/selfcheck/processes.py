@@ -28,6 +28,7 @@ from kernels_bench_tools.stats import (
     verdict_of,
     widened,
 )
+from kernels_bench_tools.text import plural
 
 MAX_SAMPLES = 30
 """Samples of a record with a steady kernel, which has converged then."""
@@ -143,8 +144,8 @@ def check_same(pairs: Sequence[Pair], device: str) -> Check:
     return Check(
         name="same_function_twice",
         title="No difference between a function and itself",
-        expected=f"at most {allowed} false verdict{'s' if allowed != 1 else ''} in {count} pairs",
-        found=f"{wrong.total()} of {count}, over {cases} call{'s' if cases != 1 else ''}",
+        expected=f"at most {plural(allowed, 'false verdict')} in {count} pairs",
+        found=f"{wrong.total()} of {count}, over {plural(cases, 'call')}",
         passed=wrong.total() <= allowed,
         detail=f"{HOW} False: {named}." if named else HOW,
     )

@@ -29,7 +29,7 @@ from kernels_bench_tools.summarize.metrics import (
     speedup_with_interval,
 )
 from kernels_bench_tools.summarize.views import axis_names, axis_title
-from kernels_bench_tools.text import MISSING
+from kernels_bench_tools.text import MISSING, plural
 
 Value = str | int | float | bool | None
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
@@ -122,7 +122,7 @@ def _view(view: DeviceSummary, shared: str, width: int) -> str:
     count = len(view.workloads)
     title = " · ".join(filter(None, ("" if shared else view.device.name, view.view)))
     header = ["rank", "implementation", "speed-up", "passed", "status"]
-    heading = f"{title or 'all workloads'}: {count} workload{'' if count == 1 else 's'}, {baseline}{_few_processes(view)}"
+    heading = f"{title or 'all workloads'}: {plural(count, 'workload')}, {baseline}{_few_processes(view)}"
     blocks = [
         "\n".join(wrapped(heading, width)),
         aligned([header, *map(_ranking_line, view.rows)], right={0, 2, 3}, width=width),
@@ -153,7 +153,7 @@ def _few_processes(view: DeviceSummary) -> str:
     if len(counts) != 1 or not counts.isdisjoint(range(FEWEST_PROCESSES, max(counts) + 1)):
         return ""
     (count,) = counts
-    return f", {count} process{'' if count == 1 else 'es'}: no verdict"
+    return f", {plural(count, 'process', 'es')}: no verdict"
 
 
 def _ranking_line(row: Row) -> list[str]:
