@@ -30,7 +30,7 @@ _OUT_OF_MEMORY_MESSAGES = (
 
 
 def hide_paths(log: Path, folders: Mapping[Path, str]) -> None:
-    """Apply :func:`without_paths` to a file, and replace home folders and caches of any user."""
+    """Apply :func:`without_paths` to a file, and replace home folders of any user and caches of this one."""
     data = log.read_bytes()
     own = {user_cache().parent: "~/.cache", Path.home(): "~"}
     hidden = without_homes(without_paths(data, {**folders, **own}))
