@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from kernels_bench_tools.schema.record import Record, Regime, Roofline, Work, device_of
+from kernels_bench_tools.schema.record import Record, Regime, Roofline, Work
 
 LAUNCH_FACTOR = 5
 """A call is launch-bound below this multiple of an empty kernel's time."""
@@ -74,6 +74,7 @@ def implausible(
     *,
     null_ms: float,
     cache_bytes: int,
+    margin: float,
 ) -> str:
     """Return why the time of a record is impossible; empty if it is possible.
 
@@ -81,8 +82,7 @@ def implausible(
     """
     if record.lat_ms is None or work is None:
         return ""
-    ms, on_cpu = record.lat_ms.p50, device_of(record).kind == "cpu"
-    margin = CPU_MARGIN if on_cpu else TRAFFIC_MARGIN
+    ms = record.lat_ms.p50
     bound = record.roofline
     if bound is not None and bound.fraction > CACHE_FACTOR:
         return f"its rate is {bound.fraction:.3g} times the measured peak ({bound.ceiling})"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
 from math import inf
 from statistics import median, median_low
 
@@ -100,7 +101,9 @@ def group_records(sources: Sequence[Source]) -> list[ViewRecords]:
     baselines = {record.impl for records in declared for record in records}
     for slug in devices:
         here = {name: records for (device, name), records in kept.items() if device == slug}
-        _reject_implausible(list(here.values()), [here[name] for name in here.keys() & baselines])
+        counted = [*here.values(), *(here[name] for name in here.keys() & baselines)]
+        devices[slug] = _agreed_device(devices[slug], counted)
+        _reject_implausible(list(here.values()), counted, on_cpu=devices[slug].kind == "cpu")
     groups = _groups(kept)
     order = group_order(groups.values())
     found = []
@@ -141,17 +144,26 @@ def _of_one_origin(records: list[Record]) -> list[Record]:
     return [record for record in records if id(record) not in other]
 
 
-def _reject_implausible(implementations: list[list[Record]], baselines: list[list[Record]]) -> None:
+def _agreed_device(device: Device, counted: Iterable[list[Record]]) -> Device:
+    """Return the device with the kind and the name that most implementations recorded."""
+    names = (dict.fromkeys((it.kind, it.name) for it in map(device_of, records)) for records in counted)
+    (kind, name), _ = Counter(chain.from_iterable(names)).most_common(1)[0]
+    return msgspec.structs.replace(device, kind=kind, name=name)
+
+
+def _reject_implausible(
+    implementations: list[list[Record]], counted: list[list[Record]], *, on_cpu: bool
+) -> None:
     """Give correct records of a device whose time is impossible the status that says so.
 
     What a process recorded of the device and of the work counts only as far as those of the other implementations agree
-    with it. The baseline counts twice, so that it is right where there is only one other.
+    with it. The baseline is among those ``counted`` twice, so that it is right where there is only one other.
     """
     medians: dict[str, list[float]] = defaultdict(list)
     works: dict[str, Counter[tuple[Work, str]]] = defaultdict(Counter)
     caches: list[int] = []
     nulls: list[float] = []
-    for records in implementations + baselines:
+    for records in counted:
         for name, value in median_peaks(records).items():
             medians[name].append(value)
         claims = {(it.workload, (it.work, str(it.wl.get("dtype", "")))) for it in records if it.work}
@@ -167,16 +179,18 @@ def _reject_implausible(implementations: list[list[Record]], baselines: list[lis
     }
     null_ms, cache_bytes = (median_low(found) if found else 0 for found in (nulls, caches))
     unknown: tuple[Work | None, str] = (None, "")
+    margin = CPU_MARGIN if on_cpu else TRAFFIC_MARGIN
     for records in implementations:
         measured = {record.run: record.ceilings for record in records if record.ceilings}
         for number, record in enumerate(records):
             if record.outcome is not Status.OK:
                 continue
-            margin = CPU_MARGIN if device_of(record).kind == "cpu" else TRAFFIC_MARGIN
             own = measured.get(record.run, {})
             peaks = common | {name: min(value, margin * common[name]) for name, value in own.items()}
             work, dtype = agreed.get(record.workload, unknown)
-            why = implausible(record, work, dtype, peaks, null_ms=null_ms, cache_bytes=int(cache_bytes))
+            why = implausible(
+                record, work, dtype, peaks, null_ms=null_ms, cache_bytes=int(cache_bytes), margin=margin
+            )
             if why:
                 failure = Failure(type="ExceedsPhysics", msg=why)
                 records[number] = msgspec.structs.replace(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from itertools import groupby
 
@@ -65,8 +66,8 @@ def _view(
     title: str,
     key: str,
 ) -> DeviceSummary:
-    workloads = _workloads(found)
     baseline = _baseline(found, known)
+    workloads = _workloads([baseline, *found] if baseline else found)
     name = baseline.implementation if baseline else ""
     rows = [make_row(one, known[one.implementation], workloads, baseline, key) for one in found]
     view = DeviceSummary(
@@ -83,11 +84,12 @@ def _view(
 
 
 def _workloads(found: Sequence[ViewRecords]) -> list[WorkloadSummary]:
-    workloads: dict[str, WorkloadSummary] = {}
+    """Return the workloads of all records; of each what most implementations recorded."""
+    recorded: dict[str, list[WorkloadSummary]] = defaultdict(list)
     for one in found:
         for name, record in one.records.items():
-            workloads.setdefault(name, workload_summary(record.wl))
-    return in_order(list(workloads.values()))
+            recorded[name].append(workload_summary(record.wl))
+    return in_order([max(alike, key=alike.count) for alike in recorded.values()])
 
 
 def _baseline(found: Sequence[ViewRecords], known: Mapping[str, FrontMatter]) -> ViewRecords | None:

@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from kernels_bench_tools.schema.device import Device
@@ -208,6 +209,30 @@ def test_the_type_of_one_record_does_not_raise_its_roofline(source):
     forged.records[0].wl = forged.records[0].wl | {"dtype": "none"}
 
     assert rows_of(summarize("op", "Op", [*honest, forged]))["forged"].status is Status.EXCEEDS_PHYSICS
+
+
+def test_a_device_and_its_margin_are_what_most_records_say(source):
+    baseline = source("torch", [0.25], front={"baseline": True}, env=L2, **PEAKS)
+    device = device_of(baseline.records[0])
+    renamed = msgspec.structs.replace(device, kind="cpu", name="Another")
+    forged = source("forged", [0.18], env=L2, device=renamed, **PEAKS)  # possible on a CPU only
+
+    (view,) = summarize("op", "Op", [forged, baseline]).devices
+
+    assert view.device == device
+    assert {row.implementation: row.rank for row in view.rows} == {"torch": 1, "forged": None}
+
+
+def test_the_sizes_of_a_workload_are_what_most_records_say(source):
+    baseline = source("torch", [0.25], front={"baseline": True})
+    forged = source("a_forged", [0.25])
+    sizes = baseline.records[0].wl
+    forged.records[0].wl = sizes | {"seq_len": 1, "dtype": "float8"}
+
+    (view,) = summarize("op", "Op", [forged, baseline]).devices
+
+    (found,) = view.workloads
+    assert (found.axes["seq_len"], found.dtype) == (sizes["seq_len"], sizes["dtype"])
 
 
 def test_a_self_reported_row_has_no_rank_in_a_view_of_its_own(source):
