@@ -70,6 +70,15 @@ def is_file_name(text: str) -> bool:
     return text.isprintable() and 0 < len(text.encode()) <= 200 and text[0] != "." and not {*"/\\"} & {*text}
 
 
+def is_unicode(name: str) -> bool:
+    r"""Return whether a name from a file system is text: other bytes become surrogates, which no page or key can have.
+
+    >>> is_unicode("é.jsonl"), is_unicode("\udcff.jsonl")
+    (True, False)
+    """
+    return name.encode(errors="ignore").decode() == name
+
+
 def series_slug(implementation: str, device: str) -> str:
     """Return the slug of one line in a chart: an implementation on a device.
 

@@ -12,7 +12,7 @@ from kernels_bench_tools.errors import NotebookError
 from kernels_bench_tools.notebooks.cell import Cell, is_reference
 from kernels_bench_tools.notebooks.document import Notebook
 from kernels_bench_tools.notebooks.project import Project, is_pattern, join_path, matches
-from kernels_bench_tools.text import did_you_mean
+from kernels_bench_tools.text import did_you_mean, is_unicode
 
 
 class CellName(NamedTuple):
@@ -197,4 +197,5 @@ class _Resolver:
 
     def _is_data(self, path: Path) -> bool:
         hidden = any(part.startswith(".") for part in path.relative_to(self.project.root).parts)
-        return path.is_file() and not hidden and path.resolve().is_relative_to(self.project.root.resolve())
+        inside = path.resolve().is_relative_to(self.project.root.resolve())
+        return path.is_file() and not hidden and inside and is_unicode(str(path))

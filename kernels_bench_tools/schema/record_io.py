@@ -32,7 +32,7 @@ from kernels_bench_tools.schema.record import (
     Status,
     device_of,
 )
-from kernels_bench_tools.text import is_file_name
+from kernels_bench_tools.text import is_file_name, is_unicode
 
 _FIELDS = Record.__struct_fields__
 _ALWAYS_WRITTEN = frozenset(_FIELDS[: _FIELDS.index("status") + 1])
@@ -297,7 +297,8 @@ def record_file(operator: Path, device: str, implementation: str) -> Path:
 
 def record_files(operator: Path, implementation: str = "*") -> list[Path]:
     """Return the committed files of an operator, or of one of its implementations, by device."""
-    return sorted((operator / RESULTS / _RECORDS).glob(f"*/{implementation}.jsonl"))
+    files = (operator / RESULTS / _RECORDS).glob(f"*/{implementation}.jsonl")
+    return sorted(path for path in files if is_unicode(str(path)))
 
 
 def effect_file(root: Path, model: str, record: Record, others: Iterable[str]) -> Path:

@@ -41,6 +41,14 @@ def test_a_need_without_a_cell_is_the_whole_notebook(workspace):
     assert node.whole == {"a.md": node.foreign}
 
 
+def test_globs_skip_files_whose_names_are_no_text(workspace):
+    workspace.write("text.jsonl", "")
+    workspace.write("\udcff.jsonl", "")  # the byte 0xff
+    workspace.cell("a.md", "1", "id=a needs=./*.jsonl")
+
+    assert graph(workspace).nodes[CellName("a.md", "a")].files == [workspace.root / "text.jsonl"]
+
+
 def test_globs_of_data_files_may_match_nothing(workspace):
     workspace.write("op/results/records/gpu/a.jsonl", "")
     workspace.write("op/results/records/.hidden/a.jsonl", "")
