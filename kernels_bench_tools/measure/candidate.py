@@ -16,11 +16,12 @@ import torch
 from torch import Tensor
 
 from kernels_bench_tools.hub import loaded_kernels
-from kernels_bench_tools.measure.changing_inputs import InputSets
+from kernels_bench_tools.measure.changing_inputs import InputSets, turns
 from kernels_bench_tools.measure.correctness.check import Case, without_memory
 from kernels_bench_tools.measure.device.environment import describe_environment, imported_packages
 from kernels_bench_tools.measure.integrity.guard import Guard
 from kernels_bench_tools.measure.integrity.memory import copied, poison_memory
+from kernels_bench_tools.measure.integrity.process import replaced_methods
 from kernels_bench_tools.measure.modes import changing, in_mode, timed_function
 from kernels_bench_tools.measure.operator import Inputs, Operator, Workload
 from kernels_bench_tools.measure.timing.caches import make_input_sets
@@ -69,7 +70,7 @@ class Candidate(TimedCalls):
     ) -> None:
         super().__init__(function, InputSets([()]), device)
         self._forward, self._workloads, self._implementation, self._mode = operator, workloads, function, mode
-        self._guard, self._prepare = guard or Guard(device), prepare
+        self._guard, self._prepare, self._kind = guard or Guard(device), prepare, type(self)
 
     def start(self, number: int, process: int) -> None:
         """Begin with a workload; each process has other inputs."""
@@ -125,11 +126,13 @@ class Candidate(TimedCalls):
         # Odd shapes among the edge cases may have left code compiled for any shape: compile again for this one.
         if _reset_compiler():
             self._timed.call(*self._inputs(Case(self._workload.seed)))
+        positions = self._changing(rotated[0])
         self.use(
             self._timed.run,
             InputSets(
                 rotated,
-                self._changing(rotated[0]),
+                positions,
+                turn=turns(self._operator, rotated[0], positions),
                 overwritten=[
                     number
                     for number, value in enumerate(rotated[0])
@@ -145,7 +148,9 @@ class Candidate(TimedCalls):
 
     def finish(self) -> dict[Flag, str]:
         """Look for replaced functions and background work after the timed calls; return flags with their reasons."""
-        self._guard.finish(sorted(vars(self).keys() & {*dir(Candidate)}))
+        objects = ((self, self._kind), (self.sets, InputSets), (self._guard, Guard))
+        changed = [name for one, kind in objects for name in replaced_methods(one, kind)]
+        Guard.finish(self._guard, changed)
         return dict(self._guard.reasons)
 
     def peak_bytes(self) -> int | None:

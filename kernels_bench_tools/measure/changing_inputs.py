@@ -2,8 +2,9 @@
 
 On a CPU a change exchanges elements all over each activation, so that nearly all of a call's work has to be done again,
 and most of the cache stays as it was. On a GPU, whose caches are flushed after it, each activation begins at another
-element, so that all of the work has to be done again. A change is defined by a number: a process that makes the same inputs
-and applies the same changes has the inputs of every call. Parameters (weights, tables) stay as they are, as in a model.
+element, so that all of the work has to be done again. So does it in a call on a CPU that computes much more than it
+reads: of sums of products only those of the exchanged elements would have to be added. A change follows from a number: who makes the same inputs and
+applies the same changes knows the inputs of every call. Parameters (weights, tables) stay as they are, as in a model.
 """
 
 from __future__ import annotations
@@ -17,12 +18,14 @@ import torch
 from torch import Tensor
 
 from kernels_bench_tools.measure.integrity.memory import copied
-from kernels_bench_tools.measure.operator import Inputs
+from kernels_bench_tools.measure.operator import Inputs, Operator
 
 COPIES_PER_TURN = 2
 """Copies on the device for each tensor that begins elsewhere."""
 _MOST_EXCHANGED = 1024
 """Elements that a change exchanges with as many others; each is in another line of the cache."""
+_MANY_FLOPS = 12
+"""For each element of the inputs. Matrix products of 16 rows have more; normalizations and activations have at most 9."""
 _ALIGNED_BYTES = 16
 """A tensor begins at a multiple of this many bytes, because other copies are slow."""
 _LONG_ROW = 16
@@ -35,9 +38,12 @@ def new_change() -> int:
     return 1 + secrets.randbelow(2**53 - 1)
 
 
-def turns(inputs: Inputs, positions: Sequence[int]) -> bool:
+def turns(operator: Operator, inputs: Inputs, positions: Sequence[int]) -> bool:
     """Return whether a change lets these tensors begin elsewhere, instead of exchanging elements."""
-    return any(inputs[position].is_cuda for position in positions)
+    if any(inputs[position].is_cuda for position in positions):
+        return True
+    elements = sum(value.numel() for value in inputs if isinstance(value, Tensor))
+    return operator.flops(inputs) > _MANY_FLOPS * elements
 
 
 def after(given: Inputs, positions: Sequence[int], numbers: Sequence[int], *, turn: bool) -> Inputs:
@@ -101,7 +107,7 @@ def _memory(value: Tensor) -> Tensor:
 class InputSets:
     """Sets of inputs that calls rotate through, and change before each call.
 
-    ``overwritten`` are positions of inputs that calls may overwrite. Each call then gets copies of its own, and what
+    ``turn`` is what :func:`turns` returns. ``overwritten`` are positions of inputs that calls may overwrite. Each call then gets copies of its own, and what
     ``prepare`` makes of them, such as a forward pass. That is code of the implementation, which must not know what
     the call will get: its copies are filled right before it, with tensors that begin elsewhere.
     """
@@ -111,6 +117,7 @@ class InputSets:
         sets: Sequence[Inputs],
         positions: Sequence[int] = (),
         *,
+        turn: bool = False,
         overwritten: Sequence[int] = (),
         prepare: Callable[..., Inputs] = lambda *inputs: inputs,
     ) -> None:
@@ -121,9 +128,7 @@ class InputSets:
         self._prepared = [] if overwritten else [prepare(*one) for one in sets]
         self._ahead: deque[tuple[Inputs, Inputs]] = deque()
         self._turn = 0
-        self._originals = (
-            [_copies(one, positions) for one in sets] if not overwritten and turns(sets[0], positions) else []
-        )
+        self._originals = [_copies(one, positions) for one in sets] if turn and not overwritten else []
         """The sets before any change, if theirs begin elsewhere."""
         self.copies = COPIES_PER_TURN * len(positions)
         """Copies on a GPU before each call."""

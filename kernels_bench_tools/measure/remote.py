@@ -125,7 +125,8 @@ def _answer(candidate: Candidate, connection: Connection, request: _Request) -> 
         hints = list(_hints(request.method).values())
         arguments = [msgspec.convert(*pair) for pair in zip(request.arguments, hints, strict=False)]
         with torch.no_grad():
-            value = getattr(candidate, request.method)(*arguments, **request.options)
+            # Of the class: the object's own could be replaced, ``finish`` too.
+            value = getattr(Candidate, request.method)(candidate, *arguments, **request.options)
         reply = _Reply(msgspec.to_builtins(value, enc_hook=partial(_share, buffers)), buffers=len(buffers))
     except Exception as error:
         if failed_status(error) is Status.ERROR and type(error).__name__ not in _RAISED:

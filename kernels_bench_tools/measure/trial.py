@@ -30,8 +30,8 @@ from kernels_bench_tools.measure.correctness.check import (
 )
 from kernels_bench_tools.measure.correctness.compare import (
     WrongResultError,
+    require_alike,
     require_correct,
-    require_shapes,
     some_slices,
 )
 from kernels_bench_tools.measure.modes import changing, in_mode
@@ -225,7 +225,7 @@ def _run(
     trial.add(trial.correctness.flags)
     reasons = candidate.inspect()
     changed = positions(inputs)
-    copies = [inputs[number] for number in changed] if turns(inputs, changed) else []
+    copies = [inputs[number] for number in changed] if turns(operator, inputs, changed) else []
     sets = input_set_count(trial.work.bytes_moved, device, sum(map(size_in_bytes, [*inputs, *copies])))
     candidate.prepare(sets)
     batches = Batches(candidate, sets, keep=_own)
@@ -272,7 +272,7 @@ def judge_timed_calls(
 ) -> dict[Flag, str]:
     """Compare slices of the outputs of timed calls that were taken with the reference of exactly their inputs.
 
-    ``given`` makes a set of inputs from a seed; ``like`` has the shapes of an output that was compared. Returns
+    ``given`` makes a set of inputs from a seed; ``like`` is like the first output, from which the work was counted. Returns
     ``stale_output`` if one is wrong, ``input_mutated`` if a call changed inputs, with their reasons.
     """
     reasons: dict[Flag, str] = {}
@@ -280,13 +280,13 @@ def judge_timed_calls(
     for which, group in groupby(picked, key=lambda one: one.which):
         inputs, done = given(seed + which), 0
         original, changes = inputs, batches.changes[which]
-        turn = operator.in_place or turns(inputs, positions)
+        turn = operator.in_place or turns(operator, inputs, positions)
         for one in group:
             if one.changes > done:
                 inputs = after(original, positions, changes[done : one.changes], turn=turn)
                 done = one.changes
             try:
-                require_shapes(one.output, like)
+                require_alike(one.output, like)
                 only = some_slices(operator, inputs, least=LEAST_SLICES, share=SHARE_OF_SLICES)
                 require_correct(one.output, operator, inputs, only)
             except WrongResultError as wrong:

@@ -264,6 +264,16 @@ def function(x, weight, bias):
 
 on_smoke(function)
 """,
+    "more_bytes_at_first": """
+calls = []
+
+def function(x, weight, bias):
+    calls.append(1)
+    output = right(x, weight, bias)
+    return output.double() if len(calls) == 1 else output
+
+on_smoke(function)
+""",
     "nearly_right_when_timed": """
 def function(x, weight, bias):
     output = right(x, weight, bias)
@@ -344,8 +354,42 @@ def function(x, weight, bias):
     found = sys._getframe(1).f_locals.get("self")
     if sys._getframe(1).f_code.co_name == "_by_clock" and "_by_clock" not in vars(found):
         ordinary = found._by_clock
-        found._by_clock = lambda change, number: ordinary(change, number) / 50
+        found._by_clock = lambda *arguments: ordinary(*arguments) / 50
+        found.finish = lambda: {}
     return right(x, weight, bias)
+
+on_smoke(function)
+""",
+    "class_of_an_object": """
+def function(x, weight, bias):
+    found = sys._getframe(1).f_locals.get("self")
+    if sys._getframe(1).f_code.co_name == "_by_clock" and type(found).__name__ == "Candidate":
+        class Fast(type(found)):
+            def _by_clock(self, *arguments):
+                return super()._by_clock(*arguments) / 50
+
+        found.__class__ = Fast
+    return right(x, weight, bias)
+
+on_smoke(function)
+""",
+    "inputs_known_before_the_call": """
+ahead = []
+
+def function(x, weight, bias):
+    if sys._getframe(1).f_code.co_name != "_by_clock":
+        return right(x, weight, bias)
+    sets = sys._getframe(1).f_locals["self"].sets
+    if "following" not in vars(sets):
+        ordinary = sets.following
+
+        def following(change):
+            inputs = ordinary(change)
+            ahead[:] = [right(*inputs)]
+            return inputs
+
+        sets.following = following
+    return ahead.pop() if ahead else right(x, weight, bias)
 
 on_smoke(function)
 """,
@@ -360,9 +404,36 @@ def begin():
 
 on_smoke(later)
 """,
+    "computed_by_a_list": LATER
+    + """
+class Outputs(list):
+    def __len__(self):
+        compute()
+        return super().__len__()
+
+def begin():
+    found = sys._getframe(2).f_locals["self"]
+    if type(found.outputs) is list:
+        found.outputs = Outputs(found.outputs)
+
+on_smoke(later)
+""",
+    "computed_by_a_signal": LATER.replace("begin()", "begin[signal.SIGALRM]")
+    + """
+import _thread
+
+class Begin:
+    __getitem__ = staticmethod(_thread.interrupt_main)  # the handler runs after the caller's next call
+
+begin = Begin()
+signal.signal(signal.SIGALRM, lambda *_: compute())
+on_smoke(later)
+""",
     "computed_by_the_garbage_collector": LATER
     + """
-gc.callbacks.append(lambda *_: compute())
+from functools import partial
+
+gc.callbacks.append(partial(lambda *_: compute()))
 gc.set_threshold(1)
 
 def begin():

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import gc
 import importlib.util
 import json
+import signal
 import subprocess
 import sys
 import threading
 import time
+import types
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from dataclasses import replace
+from functools import partial
+from operator import is_
 from pathlib import Path
 from typing import Any
 
@@ -358,6 +364,25 @@ def _fake(*args: Any, **kwargs: Any) -> float:
 
 
 class TestTimers:
+    def test_another_class_of_an_object_of_the_harness_is_detected(self, layer_norm: Operator) -> None:
+        class Other(Candidate):
+            pass
+
+        candidate = Candidate(layer_norm, [SMALL], cheats.right, DEVICE)
+        assert candidate.finish() == {}
+        candidate.__class__ = Other
+
+        assert candidate.finish().keys() == {Flag.TIMER_TAMPER}
+
+    @pytest.mark.parametrize("name", ["following", "changed"])
+    def test_a_replaced_method_of_the_sets_of_inputs_is_detected(
+        self, layer_norm: Operator, name: str
+    ) -> None:
+        candidate = Candidate(layer_norm, [SMALL], cheats.right, DEVICE)
+        setattr(candidate.sets, name, _fake)
+
+        assert name in candidate.finish()[Flag.TIMER_TAMPER]
+
     @pytest.mark.parametrize(
         ("owner", "name"),
         [
@@ -406,6 +431,64 @@ class TestTimers:
         compare_module.is_plausible.__code__ = original
 
         assert flags == [Flag.TIMER_TAMPER]
+
+
+def _hook(*_: Any) -> None:
+    """Called by Python, where it is set as a hook."""
+
+
+def _renamed() -> Any:
+    hook = types.FunctionType(_hook.__code__, vars(sys.modules["__main__"]))
+    hook.__module__ = "jax"
+    return hook
+
+
+@pytest.fixture
+def of_script(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let this module be the script of the cell."""
+    monkeypatch.setitem(sys.modules, "__main__", sys.modules[__name__])
+
+
+@pytest.mark.usefixtures("of_script")
+class TestHooks:
+    @pytest.mark.parametrize(
+        "make",
+        [lambda: _hook, lambda: partial(_hook), _renamed, lambda: type("Hook", (), {"__call__": _hook})()],
+        ids=["a function", "partial", "with the name of a package", "an object"],
+    )
+    def test_a_callback_of_the_garbage_collector_is_detected(self, make: Callable[[], Any]) -> None:
+        guard, hook = Guard(DEVICE), make()
+        gc.callbacks.append(hook)
+        try:
+            assert guard.finish() == [Flag.TIMER_TAMPER]
+        finally:
+            gc.callbacks.remove(hook)
+
+    def test_a_handler_of_a_signal_is_detected(self) -> None:
+        guard = Guard(DEVICE)
+        before = signal.signal(signal.SIGUSR1, _hook)
+        try:
+            assert guard.finish() == [Flag.TIMER_TAMPER]
+        finally:
+            signal.signal(signal.SIGUSR1, before)
+
+    def test_a_monitoring_tool_is_detected(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        tools: dict[int, str] = {}
+        monkeypatch.setattr(sys, "monitoring", types.SimpleNamespace(get_tool=tools.get), raising=False)
+        guard = Guard(DEVICE)
+        tools[3] = "any name"
+
+        assert guard.finish() == [Flag.TIMER_TAMPER]
+
+    def test_hooks_of_packages_are_none_of_the_script(self) -> None:
+        guard = Guard(DEVICE)
+        hooks: list[Any] = [is_, partial(is_), nullcontext().__exit__]
+        gc.callbacks.extend(hooks)
+        try:
+            assert guard.finish() == []
+        finally:
+            for hook in hooks:
+                gc.callbacks.remove(hook)
 
 
 def test_flags_and_reasons_fit_into_a_record(layer_norm: Operator) -> None:

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 import torch
 
-from kernels_bench_tools.measure import changing_inputs
 from kernels_bench_tools.measure.changing_inputs import InputSets, after, change, turned
 from kernels_bench_tools.measure.operator import Operator, Workload
 from kernels_bench_tools.measure.timing import caches as rotation
@@ -18,6 +17,7 @@ from kernels_bench_tools.measure.timing import measure as measuring
 from kernels_bench_tools.measure.timing.batches import PICKED, Batches
 from kernels_bench_tools.measure.timing.caches import input_set_count
 from kernels_bench_tools.measure.timing.calls import TimedCalls
+from kernels_bench_tools.measure.timing.cpu import Waiting
 from kernels_bench_tools.measure.timing.measure import (
     measure,
     measure_calls,
@@ -76,8 +76,10 @@ def test_a_real_operator_is_measured_cold_where_its_inputs_may_exceed_the_caches
     assert found.latency.p10 <= found.latency.p50 <= found.latency.p90
 
 
-def batches_of(function: Callable[..., Any], sets: list[tuple[torch.Tensor]], positions: Any = ()) -> Batches:
-    timed = TimedCalls(function, InputSets(sets, positions), "cpu")
+def batches_of(
+    function: Callable[..., Any], sets: list[tuple[torch.Tensor]], positions: Any = (), *, turn: bool = False
+) -> Batches:
+    timed = TimedCalls(function, InputSets(sets, positions, turn=turn), "cpu")
     batches = Batches(timed, len(sets), keep=torch.clone)
     measure_calls(batches, "cpu", limits=QUICK)
     return batches
@@ -93,13 +95,10 @@ def test_outputs_of_random_timed_calls_are_taken_with_their_inputs() -> None:
 
 
 @pytest.mark.parametrize("turn", [False, True], ids=["exchanged", "turned, as on a GPU"])
-def test_the_inputs_of_a_timed_call_follow_from_its_changes(
-    monkeypatch: pytest.MonkeyPatch, turn: bool
-) -> None:
-    monkeypatch.setattr(changing_inputs, "turns", lambda *_: turn)
+def test_the_inputs_of_a_timed_call_follow_from_its_changes(turn: bool) -> None:
     sets, again = ([(torch.arange(1e4) + number,) for number in range(3)] for _ in range(2))
 
-    batches = batches_of(torch.clone, sets, (0,))
+    batches = batches_of(torch.clone, sets, (0,), turn=turn)
 
     for one in batches.picked:
         inputs = (again[one.which][0].clone(),)
@@ -129,6 +128,24 @@ def test_a_change_reaches_every_row() -> None:
         assert changed.all() or changed.sum() > 2
         change((after,), (0,), 1)
         assert torch.equal(before, after)
+
+
+def test_outputs_of_every_sample_that_may_count_are_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An implementation could be right only in the samples that other processes disturb."""
+    monkeypatch.setattr(measuring, "CPU_PAUSE_SECONDS", 0.0)
+    samples = [0]
+
+    class Busy(TimedCalls):
+        def waits(self, samples_made: int) -> Waiting:
+            samples[0] += 1
+            return Waiting(1.0 - samples[0] / 4, disturbed=True, switches=0)
+
+    timed = Busy(lambda x: x + samples[0], InputSets([(torch.zeros(1),)]), "cpu")
+    batches = Batches(timed, 1, keep=torch.clone)
+    measure_calls(batches, "cpu", limits=QUICK)
+
+    seen = [int(one.output) for one in batches.picked]
+    assert [seen.count(number) for number in range(measuring.CPU_ATTEMPTS)] == [PICKED] * 3
 
 
 def test_outputs_are_taken_at_random() -> None:

@@ -3,16 +3,18 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from itertools import pairwise
 from pkgutil import iter_modules
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from torch import Tensor
 
 from kernels_bench_tools import operators
 from kernels_bench_tools.errors import Unsupported
-from kernels_bench_tools.measure import changing_inputs
+from kernels_bench_tools.measure import candidate as candidate_module
 from kernels_bench_tools.measure import trial as trial_module
 from kernels_bench_tools.measure.candidate import PROCESS_SEEDS, Candidate
 from kernels_bench_tools.measure.device.clocks import ClockSampler
@@ -126,7 +128,7 @@ def test_a_wrong_result_of_timed_calls_is_rejected(
 @pytest.fixture
 def turned(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let inputs begin elsewhere in each timed call, as on a GPU."""
-    for module in (changing_inputs, trial_module):
+    for module in (candidate_module, trial_module):
         monkeypatch.setattr(module, "turns", lambda *_: True)
 
 
@@ -189,6 +191,45 @@ def test_a_timed_call_that_leaves_out_a_part_is_rejected(
     assert trial.status is Status.REJECTED
     assert trial.failure is not None
     assert "the output of a timed call is wrong" in trial.failure.msg
+
+
+def test_the_first_output_from_which_work_is_counted_has_the_type_of_those_of_timed_calls(
+    layer_norm: Operator, torch_layer_norm: Callable[..., Any], session: BenchmarkSession
+) -> None:
+    calls = []
+
+    def larger_at_first(*inputs: Any) -> Any:
+        calls.append(1)
+        output = torch_layer_norm(*inputs)
+        return output.double() if len(calls) == 1 else output
+
+    (workload,) = layer_norm.workloads("smoke")
+
+    trial = attempt(layer_norm, workload, larger_at_first, session)
+
+    assert trial.status is Status.REJECTED
+    assert trial.failure is not None
+    assert "float64" in trial.failure.msg
+
+
+def test_most_of_a_matrix_product_has_to_be_computed_again(session: BenchmarkSession) -> None:
+    """With few elements exchanged, as in calls that compute less, adding their products to the last result suffices."""
+    operator = find_operator("matmul")
+    workload = operator.workloads("smoke")[0]
+    seen: dict[int, list[Tensor]] = {}
+
+    def linear(x: Tensor, *parameters: Tensor) -> Tensor:
+        seen.setdefault(x.data_ptr(), []).append(x.clone())
+        return torch.nn.functional.linear(x, *parameters)
+
+    trial = attempt(operator, workload, linear, session)
+
+    assert trial.status is Status.OK, trial.failure
+    timed = max(seen.values(), key=len)
+    changed = [
+        float((one != other).float().mean()) for one, other in pairwise(timed) if one.shape == other.shape
+    ]
+    assert np.median(changed) > 0.9
 
 
 class LateCandidate(Candidate):

@@ -7,7 +7,7 @@ are rounded to float32. Errors are relative to it.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from math import ceil
 from typing import Any, NamedTuple
@@ -279,12 +279,16 @@ def require_outputs(output: Any, operator: Operator, inputs: Inputs) -> tuple[Te
     return found
 
 
-def require_shapes(output: Any, like: Sequence[Tensor]) -> None:
-    """Raise ``WrongResultError`` unless the tensors of an output have these shapes."""
-    shapes = [tuple(value.shape) for value in tensors_of(output) if isinstance(value, Tensor)]
-    expected = [tuple(value.shape) for value in like]
-    if shapes != expected:
-        raise WrongResultError(f"it returned shapes {shapes}, and {expected} before")
+def require_alike(output: Any, like: Sequence[Tensor]) -> None:
+    """Raise ``WrongResultError`` unless the tensors of an output have the shapes and dtypes of these."""
+    found = _shapes(value for value in tensors_of(output) if isinstance(value, Tensor))
+    expected = _shapes(like)
+    if found != expected:
+        raise WrongResultError(f"it returned {found}, and {expected} before")
+
+
+def _shapes(values: Iterable[Tensor]) -> str:
+    return ", ".join(f"{str(value.dtype).removeprefix('torch.')} {tuple(value.shape)}" for value in values)
 
 
 def _require_kind(value: Any, kind: Output, inputs: Inputs, name: str) -> None:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import gc
 import os
+import signal
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, partial
 from inspect import getattr_static
 from pathlib import Path
 from types import BuiltinFunctionType, FunctionType
@@ -28,6 +29,7 @@ _CHECKED_OPERATIONS = (
 )
 """Functions and methods of torch that the comparison of outputs uses."""
 _OURS = "kernels_bench_tools"
+_MONITORING_TOOLS, _SIGNALS = 6, sorted(signal.valid_signals())
 _OF_COMPILER = ("__compiled_fn_", "__resume_at_")
 """Names that torch.compile adds to the module of a function, and removes when it is reset."""
 
@@ -71,14 +73,34 @@ class Bindings:
         return sorted(names) + [name for name, hook in _hooks() if (name, hook) not in self._hooks]
 
 
+def replaced_methods(one: Any, kind: type) -> list[str]:
+    """Return the names of methods that an object has instead of those of its class, or that it is of another class."""
+    if type(one) is not kind:
+        return [f"{kind.__name__}.__class__"]
+    return [f"{kind.__name__}.{name}" for name in sorted(vars(one)) if callable(getattr(kind, name, None))]
+
+
 def _hooks() -> list[tuple[str, Any]]:
     """Return what Python calls between the calls of a thread: it could do the work of a call after its time was taken.
 
-    Callbacks of packages, such as JAX's, are not among those of the garbage collector.
+    Callbacks and handlers of packages, such as JAX's for the garbage collector, are not among them.
     """
-    callbacks = (one for one in gc.callbacks if getattr(one, "__module__", "") == "__main__")
     found = [("sys.setprofile", sys.getprofile()), ("sys.settrace", sys.gettrace())]
-    return found + [("gc.callbacks", one) for one in callbacks]
+    if monitoring := getattr(sys, "monitoring", None):  # since Python 3.12
+        tools = map(monitoring.get_tool, range(_MONITORING_TOOLS))
+        found += [("sys.monitoring", tool) for tool in tools if tool]
+    callbacks: list[tuple[str, Any]] = [("gc.callbacks", one) for one in gc.callbacks]
+    callbacks += [(f"handler of signal {number:d}", signal.getsignal(number)) for number in _SIGNALS]
+    return found + [(name, one) for name, one in callbacks if _is_of_script(one)]
+
+
+def _is_of_script(function: Any) -> bool:
+    """Return whether a function's code is in the script, whatever it says of its module."""
+    while isinstance(function, partial):
+        function = function.func
+    function = getattr(function, "__func__", function)
+    called = function if hasattr(function, "__globals__") else type(function).__call__
+    return getattr(called, "__globals__", None) is vars(sys.modules["__main__"])
 
 
 def _owners() -> Iterator[tuple[str, Any, tuple[str, ...]]]:

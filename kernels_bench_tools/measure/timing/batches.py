@@ -89,8 +89,10 @@ class Batches:
             self._states[hot] = self.calls.open(hot=hot)
         return self._states[hot]
 
-    def begin_sample(self) -> None:
-        """Take outputs of what follows, and forget those taken so far."""
+    def begin_sample(self, *, keep: bool = False) -> None:
+        """Take outputs of what follows; forget those taken so far, unless ``keep``: either sample may be the one that counts."""
+        if keep:
+            self._others += self._random
         self._random.clear()
         self._seen, self._sampling = 0, True
 

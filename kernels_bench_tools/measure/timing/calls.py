@@ -136,8 +136,11 @@ class TimedCalls:
         ``HOST_SUBMIT`` decides by itself how many, given ``device_ms`` and ``kernels`` of a call.
         """
         if method is Method.CLOCK:
+            outputs = self.outputs = list(self.outputs)
             with self._waits:
-                return Timed([Call(self._by_clock(change, n)) for n, change in enumerate(changes)], [])
+                return Timed(
+                    [Call(self._by_clock(change, n, outputs)) for n, change in enumerate(changes)], []
+                )
         self.outputs = []
         timer = self._timers[method.hot]
         if method.hot:
@@ -153,16 +156,16 @@ class TimedCalls:
         self.outputs = timer.outputs
         return Timed(calls, list(timer.escaped.elements()), timer.clock_mhz)
 
-    def _by_clock(self, change: int, number: int) -> float:
+    def _by_clock(self, change: int, number: int, outputs: list[Any]) -> float:
         inputs = self.sets.following(change)
         start = perf_counter_ns()
         output = self._function(*inputs)
         ms = (perf_counter_ns() - start) / 1e6
         # A copy: with all outputs alive, each call would wait for new pages from the system.
-        if number < len(self.outputs):
-            self.outputs[number] = _copied(output, self.outputs[number])
+        if number < len(outputs):
+            outputs[number] = _copied(output, outputs[number])
         else:
-            self.outputs.append(_copied(output))
+            outputs.append(_copied(output))
         return ms
 
     def _following(self) -> Inputs:

@@ -153,6 +153,7 @@ class _CudaMeasurement:
             )
         except MarkersMissingError as error:
             source, self._note = Timer.EVENTS, f"timed by events: {error}"
+            self._batches.begin_sample()
             calls, reason = sample(self._by_events, limits, warm.seconds_per_call)
         return calls, self._summarize(calls, source, warm.calls, reason)
 
@@ -213,10 +214,10 @@ def _measure_cpu(batches: Batches, limits: SamplingLimits) -> TimingResult:
         if attempts:
             time.sleep(CPU_PAUSE_SECONDS)
         warm = warm_up(draw, limits)
-        if not attempts:  # any of the attempts may be the one that counts
-            batches.begin_sample()
+        batches.begin_sample(keep=bool(attempts))
         batches.calls.watch_waits()
         calls, reason = sample(draw, limits, warm.seconds_per_call)
+        batches.end_sample()
         attempts.append((batches.calls.waits(len(calls)), warm, calls, reason))
     waiting, warm, calls, reason = min(attempts, key=lambda attempt: attempt[0].share)
     latency = summarize(
@@ -227,7 +228,6 @@ def _measure_cpu(batches: Batches, limits: SamplingLimits) -> TimingResult:
         warmup=warm.calls,
         stop_reason=reason,
     )
-    batches.end_sample()
     batches.clock(affordable(QUANTITY_SECONDS, warm.seconds_per_call))
     flags = [*([Flag.DISTURBED] if waiting.disturbed else []), *sample_flags(latency)]
     return TimingResult(latency, note=str(waiting) if waiting.disturbed else "", flags=flags)
