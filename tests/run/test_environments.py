@@ -231,6 +231,13 @@ def test_deps_are_escaped_in_the_header(dependency):
     assert with_header(code, ["other"]) == code
 
 
+def test_the_judge_imports_nothing_from_the_working_directory(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
+
+    assert judge.judge_paths(sys.executable) == sys.path[1:]
+
+
 def test_nothing_is_judged_in_an_environment_without_torch(monkeypatch):
     assert judge.judge_paths(sys.executable)
     monkeypatch.setattr(judge, "find_spec", lambda _: None)

@@ -19,6 +19,7 @@ from kernels_bench_tools.schema.build import Ended, Job, Written
 START_SECONDS, ANSWER_SECONDS = 120.0, 120.0
 """It imports torch, and may be comparing a large output when the cell ends."""
 
+_PACKAGE = Path(__file__).parents[2]
 _CODE = "import sys; sys.path += {paths!r}; from kernels_bench_tools.measure.judge_process import main; main({socket!r})"
 
 
@@ -28,7 +29,9 @@ def judge_paths(python: str) -> list[str]:
     Empty if the environment has no torch, so that nothing can be judged.
     """
     if python == sys.executable:
-        return [path for path in sys.path if path] if find_spec("torch") else []
+        # `python -m` adds the working directory, where a cell could write modules.
+        added = {Path.cwd()} - {_PACKAGE.parent}
+        return [path for path in sys.path if path and Path(path) not in added] if find_spec("torch") else []
     site = next(iter(Path(python).parents[1].glob("lib/python*/site-packages")), None)
     if site is None or not any(site.glob("torch-*.dist-info")):
         return []
