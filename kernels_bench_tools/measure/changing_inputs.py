@@ -2,9 +2,10 @@
 
 On a CPU a change exchanges elements all over each activation, so that nearly all of a call's work has to be done again,
 and most of the cache stays as it was. On a GPU, whose caches are flushed after it, each activation begins at another
-element, so that all of the work has to be done again. So does it in a call on a CPU that computes much more than it
-reads: of sums of products only those of the exchanged elements would have to be added. A change follows from a number: who makes the same inputs and
-applies the same changes knows the inputs of every call. Parameters (weights, tables) stay as they are, as in a model.
+element, so that all of the work has to be done again. So it does on a CPU if a call computes much more than it reads:
+of sums of products only those of the exchanged elements would have to be added. A change follows from a number: who
+makes the same inputs and applies the same changes knows the inputs of every call. Parameters (weights, tables) stay as
+they are, as in a model.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ COPIES_PER_TURN = 2
 _MOST_EXCHANGED = 1024
 """Elements that a change exchanges with as many others; each is in another line of the cache."""
 _MANY_FLOPS = 12
-"""For each element of the inputs. Matrix products of 16 rows have more; normalizations and activations have at most 9."""
+"""For each element of the inputs. Matrix products of 16 rows have more; normalizations, activations and short convolutions fewer."""
 _ALIGNED_BYTES = 16
 """A tensor begins at a multiple of this many bytes, because other copies are slow."""
 _LONG_ROW = 16
@@ -107,8 +108,8 @@ def _memory(value: Tensor) -> Tensor:
 class InputSets:
     """Sets of inputs that calls rotate through, and change before each call.
 
-    ``turn`` is what :func:`turns` returns. ``overwritten`` are positions of inputs that calls may overwrite. Each call then gets copies of its own, and what
-    ``prepare`` makes of them, such as a forward pass. That is code of the implementation, which must not know what
+    ``turn`` is what :func:`turns` returns. ``overwritten`` are positions of inputs that calls may overwrite. Each call
+    then gets copies of its own, and what ``prepare`` makes of them, such as a forward pass. That is code of the implementation, which must not know what
     the call will get: its copies are filled right before it, with tensors that begin elsewhere.
     """
 
