@@ -2,10 +2,10 @@
 
 On a CPU a change exchanges elements all over each activation, so that nearly all of a call's work has to be done again,
 and most of the cache stays as it was. On a GPU, whose caches are flushed after it, each activation begins at another
-element, so that all of the work has to be done again. So it does on a CPU if a call computes much more than it reads:
-of sums of products only those of the exchanged elements would have to be added. A change follows from a number: who
-makes the same inputs and applies the same changes knows the inputs of every call. Parameters (weights, tables) stay as
-they are, as in a model.
+element, so that all of the work has to be done again. The same is done on a CPU if a call computes much more than it reads:
+of a matrix product, only the terms of exchanged elements would have to be computed again. A change is defined by a number: a
+process that makes the same inputs and applies the same changes has the inputs of every call. Parameters (weights, tables)
+stay as they are, as in a model.
 """
 
 from __future__ import annotations
