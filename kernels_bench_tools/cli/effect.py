@@ -206,12 +206,14 @@ def _request(model: str, phase: str, layers: int, framework: str) -> EffectReque
         raise ModelError(
             f"--model {model}", f"is another model than the {path.stem} that kbt knows", "", "Rename it"
         )
-    phases = [name.strip() for name in phase.split(",")]
+    phases = list(dict.fromkeys(name.strip() for name in phase.split(",")))
     for name in phases:
         if phase_sizes(name).trains and not framework:
             what = "this project's models have a cache and no backward pass"
             raise ModelError(f"--phase {name}", what, f"--framework {TRANSFORMERS}")
-    name = model_of_framework(path.stem, framework)
+    # On the Hub every model's file has this name.
+    stem = path.resolve().parent.name if path.name == "config.json" else path.stem
+    name = model_of_framework(stem, framework)
     return EffectRequest(model=name, config=config, phases=phases, layers=layers, framework=framework)
 
 
@@ -277,7 +279,8 @@ def _notes(rows: list[EffectRow]) -> str:
     if kept:
         lines.append(f"without a kernel in this mode on this device: {kept}")
     noise = [f"{row.noise:.1%} ({row.effect.module})" for row in rows if row.effect.level == MODEL_LEVEL]
-    lines.append(f"noise: two samples of the model without it differ by up to {', '.join(noise)}")
+    if noise:
+        lines.append(f"noise: two samples of the model without it differ by up to {', '.join(noise)}")
     for row in rows:
         lines += _agreement(row.agreement)
         if row.effect.baseline_host_ms and row.effect.host_ms:

@@ -44,8 +44,10 @@ class ModuleCalls:
     first: list[ModuleCall] = field(default_factory=list)
     """The first of them, up to the number to keep."""
     count: int = 0
+    nested: int = 0
+    """Those of them that are inside of a call of another class that was looked for."""
     inside: Counter[Key] = field(default_factory=Counter)
-    """Calls of the classes that were looked for, inside of all of these; empty for such a class itself."""
+    """Calls of the classes that were looked for, inside of all of these, without nested ones; empty for such a class itself."""
 
 
 def note_calls(
@@ -54,6 +56,7 @@ def note_calls(
     """Return the calls, in a forward pass, of modules of ``classes``, and of the blocks and layers that call them."""
     found: dict[Key, ModuleCalls] = {}
     running: list[Key] = []
+    names = {one.__name__ for one in classes}
 
     def before(call: ModuleCall) -> None:
         level, name, _ = key = call.key
@@ -61,14 +64,16 @@ def note_calls(
         calls.count += 1
         if len(calls.first) < keep:
             calls.first.append(call)
-        if type(call.module) in classes:
-            for outer in running:
-                found[outer].inside[key] += 1
+        if name in names:
+            if any(outer[1] in names for outer in running):
+                calls.nested += 1
+            else:
+                for outer in running:
+                    found[outer].inside[key] += 1
         running.append(key)
 
     with hooked(model, {1, 2, 3}, before, running.pop):
         forward()
-    names = {one.__name__ for one in classes}
     found = {key: calls for key, calls in found.items() if calls.inside or calls.name in names}
     for key, calls in found.items():
         calls.name = _label(key, [other for other in found if other[1] == key[1]])

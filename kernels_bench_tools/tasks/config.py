@@ -122,12 +122,20 @@ _EXPERTS = {
     "qwen3_moe": {"num_experts": "num_experts", "intermediate_size": "moe_intermediate_size"},
 }
 """By ``model_type``, the names of fields of :class:`Experts` in Hugging Face's file."""
+_NO_DEFAULT = {
+    "mixtral": ("num_key_value_heads",),
+    "qwen2": ("num_key_value_heads",),
+    "qwen3": ("num_key_value_heads", "head_dim"),
+    "qwen3_moe": ("num_key_value_heads",),
+}
+"""By ``model_type``, fields for which transformers has a number of its own, such as 128, where a file has none."""
 _ONLY: dict[str, tuple[Any, ...]] = {
     "hidden_act": ("silu",),
     "attention_bias": (False, None),
     "mlp_bias": (False, None),
     "use_sliding_window": (False, None),
     "quantization_config": (None,),
+    "partial_rotary_factor": (1.0, None),
     "decoder_sparse_step": (1,),
     "mlp_only_layers": ([], None),
 }
@@ -159,14 +167,15 @@ def config_from_huggingface(data: Mapping[str, Any], name: str) -> ModelConfig:
     if kind not in known:
         raise ModelError(name, f"model_type {kind!r} is not supported", " or ".join(known))
     names = _EXPERTS.get(kind, {})
-    required = [*_COMMON, *names.values(), *(["num_experts_per_tok"] if names else [])]
+    experts = ["num_experts_per_tok"] if names else []
+    required = [*_COMMON, *_NO_DEFAULT.get(kind, ()), *names.values(), *experts]
     missing = [key for key in dict.fromkeys(required) if _value(data, key) is None]
     try:
         rope = _rope(data)
         missing += ["rope_theta"] if "rope_theta" not in rope else []
         if missing:
             raise ModelError(name, f"has no {', '.join(missing)}", "The fields of Hugging Face's config.json")
-        _refuse_unsupported(data, kind, name)
+        _refuse_unsupported({**rope, **data}, kind, name)
         fields = {
             "name": name,
             "rope_theta": rope["rope_theta"],
@@ -211,6 +220,9 @@ def _refuse_unsupported(data: Mapping[str, Any], kind: str, name: str) -> None:
     for key, values in only.items():
         if key in data and data[key] not in values:
             raise ModelError(name, f"{key} {data[key]!r} is not supported", f"{values[0]!r}")
+    for layer in msgspec.convert(data.get("layer_types") or [], list[Any]):
+        if layer != "full_attention":
+            raise ModelError(name, f"{layer!r} in layer_types is not supported", "full_attention")
 
 
 def _value(data: Mapping[str, Any], key: str) -> Any:

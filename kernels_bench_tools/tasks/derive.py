@@ -109,7 +109,12 @@ def describe_inputs(module: nn.Module, args: tuple[Any, ...], named: Mapping[str
     given = inspect.signature(module.forward).bind(*args, **named).arguments
     for name, value in given.items():
         if isinstance(value, Tensor):
-            yield f"{name} {str(value.dtype).removeprefix('torch.')}{list(value.shape)}"
+            yield f"{name} {describe(value)}"
+
+
+def describe(tensor: Tensor) -> str:
+    """Return type and shape of a tensor, such as ``bfloat16[2048, 4096]``."""
+    return f"{str(tensor.dtype).removeprefix('torch.')}{list(tensor.shape)}"
 
 
 def write_all() -> None:

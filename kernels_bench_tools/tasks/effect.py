@@ -56,6 +56,7 @@ from kernels_bench_tools.tasks.baseline.L4.causal_lm import CausalLM
 from kernels_bench_tools.tasks.breakdown import break_down
 from kernels_bench_tools.tasks.calls import Key, ModuleCall, ModuleCalls, note_calls
 from kernels_bench_tools.tasks.changed_model import ChangedModel
+from kernels_bench_tools.tasks.derive import describe
 from kernels_bench_tools.tasks.forward_pass import EffectError, ForwardPass, PagedPass, random_model
 from kernels_bench_tools.tasks.replacement import Replacement, Substitute, replace
 from kernels_bench_tools.tasks.transformers_model import TransformersPass, transformers_model
@@ -237,6 +238,9 @@ class _Phase:
                 self._require_same(type(one.module).__name__, 2, one, other)
         elif not (blocks := note_calls(self._model, changed.classes, self.forward)):
             return
+        replaced = {key: block for key, block in sorted(blocks.items()) if not block.inside}
+        for block in replaced.values():
+            self._require_same(block.name, block.level, block.first[0], block.first[0])
         called = self._replacement.called(self.forward)
         missing = sorted(self._replacement.instances.keys() - called)
         if not called:
@@ -247,24 +251,22 @@ class _Phase:
             "missing": missing[:_LISTED],
             "kept": changed.kept if isinstance(changed, ChangedModel) else {},
         }
+        agreement = self._agreement()
         saved: dict[Key, float] = {}
         """Milliseconds that a call of a replaced module takes less, by its inputs."""
         host: dict[Key, float] = {}
         if self.forward.trains:
-            for block in blocks.values():
-                if not block.inside:
-                    self._require_same(block.name, block.level, block.first[0], block.first[0])
-            yield from self._whole(None, None)
+            yield from self._whole(agreement, None, None)
             return
         for key, block in sorted(blocks.items()):
             row = self._block(block, saved)
-            if not block.inside:
+            if key in replaced:
                 saved[key] = row.median("baseline") - row.median("candidate")
                 host[key] = row.host_ms["baseline"] - row.host_ms["candidate"] if row.host_ms else saved[key]
             yield row
-        calls = {key: block.count for key, block in blocks.items() if not block.inside}
+        calls = {key: block.count - block.nested for key, block in replaced.items()}
         of_device, of_host = (sum(count * one[key] for key, count in calls.items()) for one in (saved, host))
-        yield from self._whole(of_device if calls else None, of_host if calls else None)
+        yield from self._whole(agreement, of_device if calls else None, of_host if calls else None)
 
     def _block(self, block: ModuleCalls, saved: Mapping[Key, float]) -> Row:
         """Return the row of a module of levels 1 to 3, called alone with the inputs of the first of its calls."""
@@ -274,8 +276,6 @@ class _Phase:
             with self.forward.context():
                 return first()
 
-        if not block.inside:
-            self._require_same(block.name, block.level, first, first)
         samples = self._sample(lambda _: self._timer(call), SECONDS)
         predicted = None
         if block.inside:
@@ -304,9 +304,11 @@ class _Phase:
         timer = CudaTimer(call, (), self._device, cold=False)
         return lambda: median(one.ms for one in retry(lambda: timer.by_kernels(CALLS)))
 
-    def _whole(self, saved_ms: float | None, host_saved_ms: float | None) -> Iterator[Row]:
+    def _whole(
+        self, agreement: Mapping[str, float], saved_ms: float | None, host_saved_ms: float | None
+    ) -> Iterator[Row]:
         """Yield the rows of the whole model; the first has what is known of it without the others."""
-        first: dict[str, Any] = {"agreement": self._agreement(), "parts": self._parts()}
+        first: dict[str, Any] = {"agreement": agreement, "parts": self._parts()}
         busy, busy_row = 0.0, None
         if self._cuda:
             launches: dict[str, int] = {}
@@ -410,14 +412,19 @@ class _Phase:
         # It may overwrite its inputs.
         args, named = _copied(changed.args), _copied(changed.named)
         with self.forward.context():
-            expected = [one.float().clone() for one in tensors_of(call()) if one is not None]
+            expected = [one.clone() for one in tensors_of(call()) if one is not None]
             with self._side("candidate"):
                 found = [one for one in tensors_of(changed.module(*args, **named)) if one is not None]
-        eps = max((torch.finfo(one.dtype).eps for one in found if isinstance(one, Tensor)), default=0.0)
-        # Some attention of transformers returns its weights, too.
-        same = changed.module is call.module
-        for number, (one, other) in enumerate(zip(found, expected, strict=same)):
-            error = float((one.float() - other).norm() / other.norm().clamp_min(1e-30))
+        if changed.module is not call.module:  # some attention of transformers returns its weights, too
+            del found[len(expected) :], expected[len(found) :]
+        kinds, wanted = ([_kind(one) for one in some] for some in (found, expected))
+        if kinds != wanted:
+            raise EffectError(
+                f"{name} returns {', '.join(kinds) or 'nothing'} with it, not {', '.join(wanted)}"
+            )
+        eps = max((torch.finfo(one.dtype).eps for one in expected if one.is_floating_point()), default=0.0)
+        for number, (one, other) in enumerate(zip(found, expected, strict=True)):
+            error = float((one.float() - other.float()).norm() / other.float().norm().clamp_min(1e-30))
             if not error <= LIMIT_EPS * eps * (1 if level == 1 else 2):
                 raise EffectError(
                     f"{name} computes something else with it: output {number} differs by {error:.2g} of its norm"
@@ -443,6 +450,10 @@ class _Phase:
         if found.beyond:
             raise EffectError(f"the model computes something else with it: {found.beyond}")
         return dict(found.data)
+
+
+def _kind(value: Any) -> str:
+    return describe(value) if isinstance(value, Tensor) else type(value).__name__
 
 
 def _copied(value: Any) -> Any:

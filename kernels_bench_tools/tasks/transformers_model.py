@@ -28,7 +28,9 @@ def transformers_model(request: EffectRequest, device: str) -> Any:
             f"the cell's environment has no transformers that can be imported ({error}); with `--env current` it is kbt's"
         ) from error
     known = config_from_huggingface(request.config, request.model)  # refuses what is not known, by name
-    given = {name: value for name, value in request.config.items() if name not in {"model_type", "source"}}
+    # All layers are of one type, and a list of them would need as many as are measured.
+    left_out = {"model_type", "source", "layer_types"}
+    given = {name: value for name, value in request.config.items() if name not in left_out}
     given["num_hidden_layers"] = min(request.layers or known.num_hidden_layers, known.num_hidden_layers)
     config = transformers.AutoConfig.for_model(known.model_type, **given)
     with torch.device(device):

@@ -63,7 +63,8 @@ def project(tmp_path: Path) -> Path:
     (tmp_path / "rms_norm" / "impls" / "mine.md").write_text(NOTEBOOK)
     (tmp_path / "pyproject.toml").write_text('[tool.kbt]\ntitle = "Effects"\n')
     config = {**HUGGINGFACE["llama"], "model_type": "llama", "torch_dtype": "float32"}
-    for name in ("tiny", "llama-3.2-1b"):
+    (tmp_path / "snapshot").mkdir()
+    for name in ("tiny", "llama-3.2-1b", "snapshot/config"):
         (tmp_path / f"{name}.json").write_text(json.dumps(config))
     return tmp_path
 
@@ -150,6 +151,16 @@ def test_several_implementations_replace_kernels_of_one_model_together(project: 
     (file,) = project.glob("effects/*/tiny/*.jsonl")
     assert file.name == "rms_norm--mine+activation--other.jsonl"
     assert len(read_effects(file)) == len(rows)
+
+
+def test_a_config_json_is_named_by_its_folder_and_a_phase_named_twice_is_measured_once(project: Path) -> None:
+    command = ("effect", "rms_norm/mine", "--model", "snapshot/config.json", "--phase", "prefill-8,prefill-8")
+    done = run_kbt(project, *command, "--processes", "1", "--env", "current", "--json", "--record")
+
+    assert done.returncode == 0, done.stderr
+    (rows,) = json.loads(done.stdout).values()
+    assert {row["processes"] for row in rows} == {1}
+    assert [file.parent.name for file in project.glob("effects/*/*/*.jsonl")] == ["snapshot"]
 
 
 @pytest.mark.parametrize(

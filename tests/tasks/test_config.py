@@ -15,6 +15,7 @@ from kernels_bench_tools.tasks.config import (
 )
 
 LLAMA = {"model_type": "llama", **HUGGINGFACE["llama"]}
+QWEN3 = {"model_type": "qwen3", **HUGGINGFACE["qwen3"]}
 MIXTRAL = {"model_type": "mixtral", **HUGGINGFACE["mixtral"]}
 
 
@@ -58,6 +59,13 @@ def test_all_missing_fields_are_named_together() -> None:
         ({**LLAMA, "attention_bias": True}, "attention_bias True"),
         ({**LLAMA, "quantization_config": {"bits": 4}}, "quantization_config"),
         ({**LLAMA, "dtype": "int8"}, r"\$\.dtype"),
+        ({**LLAMA, "partial_rotary_factor": 0.5}, "partial_rotary_factor 0.5"),
+        ({**LLAMA, "rope_parameters": {"partial_rotary_factor": 0.5}}, "partial_rotary_factor 0.5"),
+        (
+            {**QWEN3, "layer_types": ["sliding_attention", "full_attention"]},
+            "'sliding_attention' in layer_types",
+        ),
+        ({**QWEN3, "head_dim": None}, "has no head_dim"),  # 128 in transformers
         ({**MIXTRAL, "sliding_window": 4096}, "sliding_window 4096"),
         ({**MIXTRAL, "num_experts_per_tok": 5}, "num_experts_per_tok"),
     ],

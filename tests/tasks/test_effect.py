@@ -227,14 +227,7 @@ def test_a_whole_block_is_replaced(operator: str, function: Function, kind: str,
 def test_a_slower_kernel_is_found_at_every_level_with_the_predicted_size(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    clock = Clock()
-    monkeypatch.setattr(effect, "perf_counter", clock)
-
-    def slower(*inputs: Any) -> Any:
-        clock.now += SLOWER_SECONDS
-        return rms_norm(*inputs)
-
-    records = measured("rms_norm", slower, "decode-2")
+    records = measured("rms_norm", slowed(monkeypatch)(rms_norm), "decode-2")
     whole = effect_of(records, 4)
 
     lost = {
@@ -246,6 +239,21 @@ def test_a_slower_kernel_is_found_at_every_level_with_the_predicted_size(
     assert lost[3] == pytest.approx(2 * lost[1])
     assert lost[4] == pytest.approx(NORMS * lost[1])
     assert whole.predicted_ms == pytest.approx(whole.baseline.p50 + lost[4])
+
+
+def slowed(monkeypatch: pytest.MonkeyPatch) -> Callable[[Function], Function]:
+    """Replace the clock of measurements; return what makes a kernel slower by it."""
+    clock = Clock()
+    monkeypatch.setattr(effect, "perf_counter", clock)
+
+    def slower(function: Function) -> Function:
+        def run(*inputs: Any) -> Any:
+            clock.now += SLOWER_SECONDS
+            return function(*inputs)
+
+        return run
+
+    return slower
 
 
 class Clock:
@@ -270,6 +278,56 @@ def test_a_phase_that_does_not_call_the_kernel_is_left_out() -> None:
     records = measured("flash_attn", flash_attn.reference, "decode-2", "prefill-8")
 
     assert {one.effect.phase for one in records if one.effect} == {"prefill-8"}
+
+
+def test_a_replaced_module_inside_of_a_replaced_block_counts_as_part_of_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    slower = slowed(monkeypatch)
+    given = [
+        substitute("mlp", slower(mlp.reference)),
+        substitute("activation", slower(lambda x: swiglu(*x.chunk(2, -1)))),
+    ]
+    found = measure_effect(given, CellContext(effect=request("llama", "prefill-8")), lambda _: None)
+
+    assert {one.outcome for one in found} == {Status.OK}, [one.err for one in found]
+    block, whole = effect_of(found, 2), effect_of(found, 4)
+    assert (block.module, block.predicted_ms) == ("LlamaMLP", None)
+    assert whole.predicted_ms == pytest.approx(whole.baseline.p50 + 1000 * LAYERS * SLOWER_SECONDS)
+    assert whole.missing == [f"model.layers.{layer}.mlp.act_fn" for layer in range(LAYERS)]
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        (lambda _: None, "RMSNorm returns nothing with it, not float32[8, 48]"),
+        (lambda x: x.half(), "RMSNorm returns float16[8, 48] with it, not float32[8, 48]"),
+        (lambda x: x[None], "RMSNorm returns float32[1, 8, 48] with it, not float32[8, 48]"),
+    ],
+)
+def test_a_result_of_another_type_or_shape_is_named(changed: Function, message: str) -> None:
+    def mine(x: Tensor, weight: Tensor, residual: Tensor | None, eps: float) -> Any:
+        found = rms_norm(x, weight, residual, eps)
+        return changed(found) if residual is None else (changed(found[0]), found[1])
+
+    (record,) = measured("rms_norm", mine, "prefill-8")
+
+    assert record.err is not None
+    assert record.err.msg == message
+
+
+def test_a_result_that_is_wrong_only_later_is_found_before_anything_is_timed() -> None:
+    seen: list[int] = []
+
+    def wrong_in_the_second_layer(x: Tensor, weight: Tensor, residual: Tensor | None, eps: float) -> Any:
+        seen.extend({weight.data_ptr()} - {*seen})
+        found = rms_norm(x, weight, residual, eps)
+        return found if residual is None or seen.index(weight.data_ptr()) < 2 else (2 * found[0], found[1])
+
+    (record,) = measured("rms_norm", wrong_in_the_second_layer, "prefill-8")
+
+    assert record.err is not None
+    assert "the model computes something else with it: logits differ by" in record.err.msg
 
 
 @pytest.mark.parametrize(
@@ -326,6 +384,34 @@ def test_kernels_of_transformers_models_are_replaced_with_equal_logits(
         assert one.effect is not None
         assert (one.effect.replaced, one.effect.called, one.effect.missing) == (replaced, replaced, [])
         assert one.corr["relative_error"] < 1e-5
+
+
+@transformers_only
+def test_norms_inside_of_replaced_attention_are_replaced_together_with_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    pytest.importorskip("transformers")
+    asked = msgspec.structs.replace(request("qwen3", "prefill-8"), framework=TRANSFORMERS)
+    slower = slowed(monkeypatch)
+    given = [
+        substitute("rms_norm", slower(rms_norm)),
+        substitute("flash_attn", slower(flash_attn.reference)),
+    ]
+    found = measure_effect(given, CellContext(effect=asked), lambda _: None)
+
+    assert {one.outcome for one in found} == {Status.OK}, [one.err for one in found]
+    whole = effect_of(found, 4)
+    assert whole.called == whole.replaced == NORMS + 3 * LAYERS
+    assert whole.predicted_ms == pytest.approx(whole.baseline.p50 + 1000 * SLOWER_SECONDS * whole.called)
+
+
+@transformers_only
+def test_a_list_of_the_types_of_all_layers_does_not_matter_where_fewer_are_measured() -> None:
+    pytest.importorskip("transformers")
+    asked = msgspec.structs.replace(request("qwen3"), layers=1)
+    asked.config["layer_types"] = ["full_attention"] * LAYERS
+
+    assert len(transformers_model(asked, "meta").model.layers) == 1
 
 
 @transformers_only
