@@ -269,7 +269,8 @@ def _add_tasks(table: Table, tasks: Sequence[TaskChoice]) -> list[str]:
         share = [] if task.share is None else [f"{100 * task.share:.1f} %"]
         table.add_row(name, *_figures(choice), *share)
         if choice.near:
-            notes.append(f"{_label(task)}: nearest measured: {choice.near} ({choice.workload})")
+            far = "" if task.ms is not None else ", too far for a share and an estimate"
+            notes.append(f"{_label(task)}: nearest measured: {choice.near} ({choice.workload}){far}")
         notes += [f"{_label(task)}: {note}" for note in _notes(choice)]
     for reason, names in _left_out(tasks).items():
         notes.append(f"left out, {reason}: {', '.join(names)}")

@@ -37,6 +37,9 @@ NO_OPERATOR = "no operator"
 _NOT_IN_PROPORTION = {"kv_heads", "experts", "vocabulary", "blocks", "block_size"}
 """Sizes to which the operations of a call are not proportional."""
 
+FARTHEST = 32
+"""A time is not taken in proportion to the sizes if one of them is more than so many times as large, or as small."""
+
 Axes = Mapping[str, int | bool | str]
 
 
@@ -81,10 +84,10 @@ class TaskChoice(msgspec.Struct, kw_only=True):
     scale: float = 1.0
     """Its work divided by that of the near workload; the times below are those of the near workload times this."""
     ms: float | None = None
-    """Time of one call."""
+    """Time of one call; None if the near workload is too far for one."""
     baseline_ms: float | None = None
     share: float | None = None
-    """Of the time of all measured kernels, with the baselines."""
+    """Of the time of all kernels that have one, with the baselines."""
 
 
 class Prediction(msgspec.Struct, kw_only=True):
@@ -141,7 +144,10 @@ class Measured(NamedTuple):
         """The sizes that differ, with their factors; empty if none does."""
         axes = axes_of(self.workload)
         differing = {name: factor for name, factor in self.factors.items() if factor != 1}
-        return "; ".join(f"{name} {axes[name]}, {factor:.3g}×" for name, factor in differing.items())
+        return "; ".join(
+            f"{name} {axes[name]}, {factor:,.0f}×" if factor >= 100 else f"{name} {axes[name]}, {factor:.3g}×"
+            for name, factor in differing.items()
+        )
 
 
 def read_axes(operator: str, text: str, summary: Summary) -> dict[str, int | bool | str]:
@@ -263,7 +269,7 @@ def choose_for_phase(phase: Phase, summaries: Mapping[str, Summary], device: str
         for task in sorted(phase.tasks, key=lambda task: -task.calls)
         if task.level == 1
     ]
-    shown = [task for task in tasks if task.choice]
+    shown = [task for task in tasks if task.ms is not None]
     whole = sum(task.calls * (task.baseline_ms or 0.0) for task in shown)
     for task in shown:
         task.share = task.calls * (task.baseline_ms or 0.0) / whole
@@ -274,7 +280,7 @@ def choose_for_phase(phase: Phase, summaries: Mapping[str, Summary], device: str
         blocks=[_choose_for_task(phase, task, summaries, device) for task in blocks_of(phase)],
         measured=predict(exact),
         estimated=predict(shown) if len(exact) < len(shown) else None,
-        effect=_worth_an_effect(shown),
+        effect=_worth_an_effect(tasks),
     )
 
 
@@ -296,9 +302,11 @@ def _choose_for_task(
         return made
     if not choice.near and found.workload.axes != wanted.axes:
         choice.near = "as many rows, but another batch and seq_len"
-    made.scale = 1 / prod(factor for name, factor in found.factors.items() if name not in _NOT_IN_PROPORTION)
-    made.choice, made.ms = choice, choice.p50_ms * made.scale
-    made.baseline_ms = choice.baseline_ms * made.scale
+    factors = [factor for name, factor in found.factors.items() if name not in _NOT_IN_PROPORTION]
+    made.scale = 1 / prod(factors)
+    made.choice = choice
+    if all(1 / FARTHEST <= factor <= FARTHEST for factor in factors):
+        made.ms, made.baseline_ms = choice.p50_ms * made.scale, choice.baseline_ms * made.scale
     return made
 
 
@@ -370,4 +378,4 @@ def _worth_an_effect(tasks: Iterable[TaskChoice]) -> list[str]:
         if choice and task.module in REPLACEABLE and choice.speedup_low and choice.speedup_low > 1:
             saves = task.calls * ((task.baseline_ms or 0.0) - (task.ms or 0.0))
             saved[task.operator] = max(saved.get(task.operator, (0.0, "")), (saves, choice.implementation))
-    return [f"{operator}/{name}" for operator, (saves, name) in saved.items() if saves > 0]
+    return [f"{operator}/{name}" for operator, (_, name) in saved.items()]

@@ -252,6 +252,19 @@ def test_a_near_workload_is_not_counted_as_measured(phase_of: Callable[..., Phas
     assert found.estimated.speedup == pytest.approx((10 * 0.4 + 2 * 1.2) / (10 * 0.2 + 2 * 0.2))
 
 
+def test_a_workload_of_far_more_work_has_no_share_and_is_in_no_estimate(
+    phase_of: Callable[..., PhaseChoice],
+) -> None:
+    found = phase_of(norm(10), swiglu(2, tokens=1))
+
+    (task,) = (task for task in found.tasks if task.module == "SiluAndMul")
+    assert task.choice
+    assert (task.choice.near, task.ms, task.share) == ("tokens 64, 64×", None, None)
+    assert found.measured
+    assert (found.measured.tasks, found.estimated) == (1, None)
+    assert found.effect == ["rms_norm/mine", "activation/other"]
+
+
 def test_as_many_rows_in_another_batch_are_near(summary_of: Callable[..., Summary]) -> None:
     batched = rms(1, 4096, batch=64)
     summaries = {"rms_norm": summary_of("rms_norm", batched, torch=0.4, mine=0.2)}
