@@ -150,6 +150,16 @@ def test_the_ladder_has_both_lines_from_the_kernel_to_the_model(site, read_page)
     assert [one["data-workload"] for one in predicted] == ["L3 LlamaDecoderLayer", "L4 device", "L4 eager"]
 
 
+def test_the_ladder_has_no_line_of_predictions_where_nothing_was_predicted(tmp_path):
+    path = effect_file(tmp_path, MODEL, effect_record(), ())
+    write(tmp_path, [effect_record(number, predicted_ms=None) for number in range(3)])
+    summary = read_effect(path)
+
+    assert summary
+    assert b"measured" in draw_effect(summary)
+    assert b"predicted" not in draw_effect(summary)
+
+
 def test_without_matplotlib_the_page_says_that_ladders_were_not_drawn(tmp_path, monkeypatch, read_page):
     write(tmp_path, records())
     for loaded in [name for name in sys.modules if ".summarize.chart." in name]:

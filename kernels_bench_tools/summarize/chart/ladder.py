@@ -40,6 +40,8 @@ def _view(summary: EffectSummary, phase: str, rows: Sequence[EffectRow]) -> Devi
         for name, row in zip(names, rows, strict=True)
     ]
     where = f"{summary.device.slug} {phase}"
+    # A line without points would be an invalid path on the page.
+    lines = {"measured": measured} | ({"predicted": predicted} if any(row.predicted for row in rows) else {})
     return DeviceSummary(
         device=summary.device,
         view=phase,
@@ -48,7 +50,7 @@ def _view(summary: EffectSummary, phase: str, rows: Sequence[EffectRow]) -> Devi
             WorkloadSummary(name=name, axes={"level": label})
             for name, label in zip(names, _labels(rows), strict=True)
         ],
-        rows=[_row("measured", where, measured), _row("predicted", where, predicted)],
+        rows=[_row(name, where, points) for name, points in lines.items()],
     )
 
 
