@@ -9,7 +9,7 @@ from statistics import median
 
 import msgspec
 
-from kernels_bench_tools.schema.effect import EffectRow, EffectVerdict
+from kernels_bench_tools.schema.effect import MODEL_LEVEL, EffectRow, EffectVerdict
 from kernels_bench_tools.schema.record import Effect, Latency, Part, Record
 from kernels_bench_tools.schema.summary import FEWEST_PROCESSES
 from kernels_bench_tools.summarize.compare import Speedup, compare
@@ -102,14 +102,15 @@ def verdict_of_effect(
 
 def _cause(row: EffectRow, phase: Sequence[EffectRow]) -> str:
     """Return why a verdict is not that of the prediction; ``phase`` has all rows of the forward pass."""
-    kernels = [one for one in phase if one.effect.level == 1]
+    # What was replaced, also a whole block; nothing of training or a changed model is measured alone.
+    kernels = [one for one in phase if one.effect.level < MODEL_LEVEL and one.effect.predicted_ms is None]
     match row.verdict:
         case EffectVerdict.NONE:
             return f"a verdict needs {FEWEST_PROCESSES} processes"
         case EffectVerdict.BELOW_NOISE:
             within = abs(log(row.speedup)) <= log(1 + row.noise)
             return "the difference is smaller than the noise" if within else "the interval contains 1"
-        case EffectVerdict.REGRESSED if row.effect.level > 1:
+        case EffectVerdict.REGRESSED if kernels and row not in kernels:
             if slower := [one.effect.module for one in kernels if one.verdict is EffectVerdict.REGRESSED]:
                 return f"slower alone, too: {', '.join(slower)}"
             predicted = row.predicted is not None and row.predicted < 1
