@@ -40,13 +40,19 @@ class ChangedModel:
         Raises:
             NothingChangedError: Nothing of the copy computes with another function now, or ``use_kernels`` replaced nothing.
             HubError: A kernel is not available, or ``USE_HUB_KERNELS`` forbids what the function asked for.
+            EffectError: The function changed weights, which both models have.
         """
         self.config, self.dtype = model.config, model.dtype
         self._plain = self._running = model
         shared = [*model.parameters(), *model.buffers(), *_functions(model).values()]
         copied = deepcopy(model, {id(one): one for one in shared})
         before = {name: one.forward for name, one in _functions(model).items()}
+        weights = _weights(model)
         changed = _change(copied, change)
+        if weights != _weights(model):
+            raise EffectError(
+                "the change converts or overwrites weights, which the model without it has, too"
+            )
         self._changed = copied if changed is None else changed
         functions = {
             name: one
@@ -120,6 +126,11 @@ class ChangedModel:
             )
             for path, call in plain.items()
         ]
+
+
+def _weights(model: nn.Module) -> list[tuple[int, torch.dtype, int]]:
+    """Return what is another if a weight is converted or overwritten."""
+    return [(one.data_ptr(), one.dtype, one._version) for one in model.parameters()]
 
 
 def _change(model: Any, change: Callable[[Any], Any]) -> Any:

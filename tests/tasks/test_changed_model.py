@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -73,6 +73,18 @@ def test_a_layer_that_computes_something_else_is_an_error_by_name() -> None:
     assert record.outcome is Status.ERROR
     assert record.err is not None
     assert "LlamaRMSNorm computes something else with it" in record.err.msg
+
+
+@pytest.mark.parametrize("change", [nn.Module.half, lambda model: nn.init.zeros_(model.lm_head.weight)])
+def test_a_change_of_weights_which_the_baseline_shares_is_an_error(change: Callable[[Any], Any]) -> None:
+    def changed(model: Any) -> None:
+        model.set_attn_implementation("eager")
+        change(model)
+
+    (record,) = measured(changed, "prefill-16")
+
+    assert record.err is not None
+    assert record.err.msg.startswith("the change converts or overwrites weights")
 
 
 def test_a_change_of_nothing_is_an_error_with_the_versions_and_no_speedup() -> None:
