@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import sys
 from typing import NoReturn
 
@@ -18,6 +19,8 @@ def main() -> NoReturn:
     Exit codes: 0 all right, 1 something that was run, measured or checked is wrong or failed, 2 a mistake of the user,
     130 interrupted.
     """
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")  # its encoding may lack ×
     try:
         from kernels_bench_tools.cli.app import find_app, run
 

@@ -27,6 +27,7 @@ from kernels_bench_tools.file_io import check_writable, write_atomically
 from kernels_bench_tools.notebooks.harness import PACKAGE, Harness
 from kernels_bench_tools.notebooks.project import Project
 from kernels_bench_tools.schema.build import IMPLEMENTATIONS, RESULTS
+from kernels_bench_tools.schema.settings import is_root
 from kernels_bench_tools.text import did_you_mean, title_from_name
 
 _OWN = "softmax"
@@ -77,6 +78,7 @@ def init(
         harness=_own_source(root),
     )
     settings = _settings(project)
+    ignored = _ignored(root)
     texts = _texts(project, operator)
     repository = next((one for one in (root, *root.parents) if (one / ".git").exists()), root)
     workflow = repository / _WORKFLOW
@@ -86,14 +88,15 @@ def init(
         existing = list(dict.fromkeys(os.path.relpath(one, root) for one in clashes))
         what = f"{'exist' if len(existing) > 1 else 'exists'} already, so nothing was made"
         raise ProjectError(", ".join(existing), what, "", "Choose another folder: `kbt init PATH`")
-    check_writable(root)
+    kept = os.path.lexists(workflow)
+    for folder in (root,) if kept else (root, workflow.parent):
+        check_writable(folder)
 
     root.mkdir(parents=True, exist_ok=True)
-    made = [_append(root / "pyproject.toml", settings), _append(root / ".gitignore", _ignored(root))]
+    made = [_append(root / "pyproject.toml", settings), _append(root / ".gitignore", ignored)]
     made += write_new(project, texts)
     if own not in made:
         made.append(create_implementation(project, operator, own.stem)[0])
-    kept = os.path.lexists(workflow)
     if not kept:
         workflow.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(workflow, _workflow(project, repository).encode())
@@ -153,18 +156,19 @@ def _settings(project: Project) -> str:
     ]
     settings = "\n".join(lines) + "\n"
     text = _read(path)
+    if is_root(project.root):
+        remedy = "`kbt new operator` and `kbt new implementation` add to it"
+        raise ProjectError(str(path), "has [tool.kbt] already: this is a project", "", remedy)
     try:
-        before = tomllib.loads(text).get("tool", {})
-        possible = isinstance(before, dict)
-        if possible and "kbt" not in before:
-            tomllib.loads(_appended(text, settings))
+        possible = isinstance(tomllib.loads(text).get("tool", {}), dict)
+    except tomllib.TOMLDecodeError as error:
+        raise ProjectError(str(path), f"cannot be read: {error}", "A TOML file") from None
+    try:
+        tomllib.loads(_appended(text, settings))
     except tomllib.TOMLDecodeError:
         possible = False
     if not possible:
         raise ProjectError(str(path), "[tool.kbt] cannot be added", "A TOML file that can have this table")
-    if "kbt" in before:
-        remedy = "`kbt new operator` and `kbt new implementation` add to it"
-        raise ProjectError(str(path), "has [tool.kbt] already: this is a project", "", remedy)
     return settings
 
 

@@ -70,10 +70,11 @@ def record(
 def _record(project: Project, paths: Sequence[Path], *, force: bool, full: bool) -> int:
     sources = _files(paths) if paths else _last_build(project)
     destinations = _destinations(project, sources)
+    if not destinations and paths:
+        where = ", ".join(map(str, paths))
+        raise ProjectError(where, "no records were found", "A JSONL file of records, or a folder of them")
     if not destinations:
-        raise ProjectError(
-            "record", "found no records", "Records of a build, or JSONL files", "Run `kbt build` first"
-        )
+        raise ProjectError("record", "no cell has written records", "", "Run `kbt build` first")
     return keep_records(project, destinations, force=force, full=full)
 
 

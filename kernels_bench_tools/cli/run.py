@@ -16,6 +16,7 @@ from kernels_bench_tools.cli.output import (
     cell_data,
     cell_records,
     finish,
+    note,
     print_json,
     terminal_width,
 )
@@ -106,6 +107,8 @@ def run_notebook(
     if known and not all(can_compare(one.records, known.values()) for one in found):
         known = {}
         result, found = run(replace(options, rerun=False))
+    if not found:
+        note(f"{notebook} has no cell to run")
     if json:
         print_json([one.as_data() for one in found])
     else:

@@ -41,6 +41,7 @@ def serve(
     Measuring cells run in one process, as with `kbt run`; `kbt build` uses several.
     """
     project = find_project_of(paths or ())
+    project.find_notebooks([path.partition(":")[0] for path in paths or ()])
     site = project.root / SITE
     if no_build and not (site / "index.html").is_file():
         raise ProjectError(str(site), "has no report", "A built site", "Run `kbt build` first")

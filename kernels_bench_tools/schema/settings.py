@@ -39,7 +39,8 @@ def _read_settings(path: Path) -> dict[str, Any] | None:
         raise ProjectError(
             str(path), f"cannot be read: {getattr(error, 'strerror', error)}", "A TOML file"
         ) from error
-    settings = data.get("tool", {}).get("kbt")
+    tables = data.get("tool", {})
+    settings = tables.get("kbt") if isinstance(tables, dict) else None
     if settings is not None and not isinstance(settings, dict):
         raise ProjectError(f"{path}: [tool.kbt]", "is not a table")
     return settings

@@ -237,6 +237,34 @@ def test_a_folder_without_rights_is_one_line_and_nothing_runs(committed, tmp_pat
         tmp_path.chmod(0o755)
 
 
+def test_output_in_an_encoding_without_a_character_has_a_question_mark(committed, tmp_path):
+    (tmp_path / "é").mkdir()
+    shutil.move(tmp_path / "op/impls/mine.md", tmp_path / "é/mine.md")
+    done = subprocess.run(
+        (*KBT, "list"), cwd=tmp_path, capture_output=True, env=os.environ | {"PYTHONIOENCODING": "ascii"}
+    )
+
+    assert b"notebooks: ?/mine.md" in done.stdout
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
+def test_a_file_without_records_is_named(committed, tmp_path):
+    (tmp_path / "empty.jsonl").touch()
+
+    assert fails_in_one_line(tmp_path, "record", "empty.jsonl").startswith("kbt: empty.jsonl: no records")
+
+
+def test_an_unknown_notebook_is_one_line_before_the_server_starts(committed, tmp_path):
+    assert "nosuch: there is no such notebook" in fails_in_one_line(tmp_path, "serve", "--port=0", "nosuch")
+
+
+def test_a_notebook_without_cells_is_named(committed, tmp_path):
+    (tmp_path / "prose.md").write_text("# Prose\n")
+    done = subprocess.run((*KBT, "run", "prose.md"), cwd=tmp_path, capture_output=True, text=True)
+
+    assert (done.returncode, done.stderr) == (0, "note: prose.md has no cell to run\n")
+
+
 def test_a_state_that_is_a_file_is_one_line(committed, tmp_path):
     shutil.rmtree(tmp_path / ".kbt")
     (tmp_path / ".kbt").touch()

@@ -134,13 +134,34 @@ def test_a_file_is_no_folder_for_a_project(folder, capsys, path):
     )
 
 
-@pytest.mark.parametrize("text", ["tool = {}\n", "[tool.kbt", "[[tool]]\n"])
-def test_settings_that_cannot_be_added_are_one_line(folder, capsys, text):
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("tool = {}\n", "[tool.kbt] cannot be added"),
+        ("[tool.kbt", "cannot be read: Expected ']'"),
+        ("[[tool]]\n", "[tool.kbt] cannot be added"),
+        ("tool = 3\n", "[tool.kbt] cannot be added"),
+        ("\ufeff[project]\n", "(at line 1, column 1)"),
+    ],
+)
+def test_settings_that_cannot_be_added_are_one_line_with_the_reason(folder, capsys, text, said):
     (folder / "pyproject.toml").write_text(text)
 
     assert kbt("init") == 2
-    assert capsys.readouterr().err.count("\n") == 1
+    told = capsys.readouterr().err
+    assert said in told
+    assert told.count("\n") == 1
     assert files(folder) == {"pyproject.toml": text.encode()}
+
+
+def test_nothing_is_made_if_a_file_of_the_project_cannot_be_written(folder, capsys):
+    (folder / ".gitignore").mkdir()
+    assert kbt("init") == 2
+    (folder / ".gitignore").rmdir()
+    (folder / ".github").touch()
+    assert kbt("init") == 2
+    assert "/.github/workflows: cannot be written (Not a directory)" in capsys.readouterr().err
+    assert files(folder).keys() == {".github"}
 
 
 def test_the_workflow_of_a_folder_in_a_repository_is_at_its_top(folder):

@@ -236,6 +236,14 @@ def test_nan_never_matches_even_a_nan_reference(layer_norm: Operator) -> None:
         compare(nan, layer_norm, (nan, nan[0, 0], nan[0, 0]))
 
 
+def test_a_wrong_shape_is_named_as_a_whole_if_the_reference_is(layer_norm: Operator) -> None:
+    whole = replace(layer_norm, slices=lambda inputs: [(slice(0, 100), inputs)])
+    x = torch.ones(2, 16, 256)
+
+    with pytest.raises(WrongResultError, match=r"returned shape \(2, 16, 1\), expected \(2, 16, 256\)"):
+        compare(x[..., :1], whole, (x, x[0, 0], x[0, 0]))
+
+
 def test_infinities_must_be_where_the_reference_has_them(layer_norm: Operator) -> None:
     identity = replace(layer_norm, reference=lambda x, w, b: x, baseline=None)
     x = torch.tensor([[[1.0, float("inf"), -float("inf")]]])

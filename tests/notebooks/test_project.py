@@ -25,6 +25,13 @@ def touch(root: Path, *paths: str) -> None:
         (root / path).write_text(CELL if path.endswith(".md") else "")
 
 
+def test_settings_whose_tool_is_no_table_have_no_project(tmp_path):
+    (tmp_path / "pyproject.toml").write_text("tool = 3\n")
+
+    with pytest.raises(ProjectError, match="is no project"):
+        find_project(tmp_path)
+
+
 def test_the_nearest_folder_with_settings_is_the_project(tmp_path):
     (tmp_path / "pyproject.toml").write_text('[tool.kbt]\ntitle = "T"\nrepository = "https://x/y/"\n')
     touch(tmp_path, "a/pyproject.toml", "a/.git/HEAD", "a/b/c.md")

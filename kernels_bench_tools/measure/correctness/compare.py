@@ -352,9 +352,9 @@ def _slice_of(output: Tensor, index: Any, expected: Tensor) -> Tensor:
     except IndexError as error:
         raise WrongResultError(f"it returned shape {tuple(output.shape)}, without part {index}") from error
     if part.shape != expected.shape:
+        found = "" if part.shape == output.shape else f"; its part {index} has {tuple(part.shape)}"
         raise WrongResultError(
-            f"it returned shape {tuple(output.shape)}; its part {index} has {tuple(part.shape)}, "
-            f"expected {tuple(expected.shape)}"
+            f"it returned shape {tuple(output.shape)}{found}, expected {tuple(expected.shape)}"
         )
     return part.double()
 
