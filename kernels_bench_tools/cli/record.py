@@ -74,7 +74,9 @@ def _record(project: Project, paths: Sequence[Path], *, force: bool, full: bool)
         where = ", ".join(map(str, paths))
         raise ProjectError(where, "no records were found", "A JSONL file of records, or a folder of them")
     if not destinations:
-        raise ProjectError("record", "no cell has written records", "", "Run `kbt build` first")
+        raise ProjectError(
+            "record", "no cell has written records of `run_benchmark`", "", "Run `kbt build` first"
+        )
     return keep_records(project, destinations, force=force, full=full)
 
 
@@ -146,7 +148,11 @@ def _destinations(project: Project, sources: Iterable[SourceFile]) -> Destinatio
     folders = {name.rpartition("/")[2]: folder for name, folder in folders.items()} | folders
     found: Destination = defaultdict(list)
     for source, owner in sources:
-        for entry in read_records(source, on_problem=note_problem, owner=owner):
+        records = read_records(source, on_problem=note_problem, owner=owner)
+        if not all(entry.op for entry in records):
+            where = f"{owner.operator}/{owner.implementation}" if owner else str(source)
+            note_problem(RecordError(where, "has records of another harness, which name no operator"))
+        for entry in (entry for entry in records if entry.op):
             if entry.op not in folders:
                 raise RecordError(
                     str(source),

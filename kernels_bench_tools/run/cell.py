@@ -6,7 +6,7 @@ import os
 import signal
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 import msgspec
 
@@ -23,6 +23,7 @@ from kernels_bench_tools.run.process.judge import Gate
 from kernels_bench_tools.run.process.run import LOG_LIMIT, Exit, Stop
 from kernels_bench_tools.schema.build import (
     CONTEXT_VARIABLE,
+    IMPLEMENTATIONS,
     NEEDS_VARIABLE,
     CellContext,
     CellRun,
@@ -208,7 +209,9 @@ def _status(task: CellTask, end: Exit, collected: Collected) -> tuple[Status, Fa
     """Return how a cell ended, and why if it failed."""
     if end.code or end.stop:
         return failed_status(task, end)
-    wrong = check_records(task.draft.artifacts, task.cell.outputs, plain=_RUN not in task.cell.code)
+    plain = _RUN not in task.cell.code
+    empty = plain and PurePosixPath(task.context.notebook).parent.name != IMPLEMENTATIONS
+    wrong = check_records(task.draft.artifacts, task.cell.outputs, plain=plain, empty=empty)
     if wrong.startswith("wrote no ") and collected.others:
         wrong += f", but {collected.others[0]}, which outputs= does not name"
     if collected.missing:

@@ -27,10 +27,10 @@ from kernels_bench_tools.schema.record_io import (
 )
 
 
-def check_records(folder: Path, outputs: Sequence[str], *, plain: bool = False) -> str:
+def check_records(folder: Path, outputs: Sequence[str], *, plain: bool = False, empty: bool = False) -> str:
     """Return what is wrong with the record files among the artifacts in ``folder``; empty if nothing is.
 
-    ``plain`` is whether files may hold something else than records.
+    ``plain`` is whether files may hold something else than records, and ``empty`` whether they may hold nothing.
     """
     for output in (output for output in outputs if output.endswith(".jsonl")):
         paths = sorted(folder.glob(output))
@@ -38,7 +38,7 @@ def check_records(folder: Path, outputs: Sequence[str], *, plain: bool = False) 
             return f"wrote no {output}"
         for path in paths:
             name = path.relative_to(folder).as_posix()
-            if plain and is_plain(path):
+            if (plain and is_plain(path)) or (empty and not path.stat().st_size):
                 continue
             try:
                 records = read_records(path, name)

@@ -47,6 +47,18 @@ def test_a_jsonl_file_without_records_is_just_a_file(cells):
     assert cells["tracing/events.md:read"]["status"] == "ok"
 
 
+def test_a_jsonl_file_outside_of_implementations_may_be_empty(cells):
+    assert cells["tracing/events.md:none"]["status"] == "ok"
+
+
+def test_records_of_another_harness_are_not_recorded_and_named(tree):
+    done = run_kbt(tree, "record")
+
+    said = "note: left out: benches/flash_attn/flash_attention: has records of another harness"
+    assert said in done.stderr
+    assert "flash_attn" not in done.stdout
+
+
 def test_records_of_another_harness_are_ranked_without_a_summary_file(tree):
     assert ranked(tree, "benches/activation") == ["Hf Kernels Swiglu", "Torch Eager"]
     assert "No summary" not in page(tree, "benches/activation/index.html")

@@ -190,6 +190,10 @@ with open("events.jsonl", "w") as file:
         file.write(json.dumps({"event": "start", "number": number}) + "\\n")
 ```
 
+```python id=none outputs=none.jsonl
+open("none.jsonl", "w").close()
+```
+
 ```python id=read needs=trace
 import os
 
