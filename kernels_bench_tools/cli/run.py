@@ -18,6 +18,7 @@ from kernels_bench_tools.cli.output import (
     finish,
     note,
     print_json,
+    short_path,
     terminal_width,
 )
 from kernels_bench_tools.cli.tables import comparison_table, count_processes, processes_suffix, table_console
@@ -262,8 +263,10 @@ def _print_comparison(one: _CellResult) -> None:
         print(visible(printed), end="")
     if one.cell.status and one.cell.status.failed and not rows:
         console.print(visible(f"{one.cell.status.label}: {one.cell.reason}"), style="red", markup=False)
-    if one.cell.exit_code and one.cell.stderr:
-        print(f"log: {one.cell.stderr}")
+    outcomes = {entry.outcome for entry in one.records}
+    raised = any(outcome.failed and not outcome.ran for outcome in outcomes)
+    if one.cell.stderr and (one.cell.exit_code or raised):  # the log has the traceback
+        print(visible(f"log: {short_path(one.project.root / one.cell.stderr)}"))
 
 
 def _title_of(notebook: NotebookRun | Notebook) -> str:

@@ -193,7 +193,7 @@ def read_records(
             RecordError(
                 f"{where}:{number}",
                 what,
-                "Each line is one JSON object as docs/record.schema.json describes",
+                "Each line is one record as run_benchmark writes it",
                 "Remove the line or measure again with `kbt run`",
             )
         )

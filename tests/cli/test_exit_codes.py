@@ -74,6 +74,19 @@ def test_the_last_line_names_what_needs_a_look_and_the_page_of_failures_lists_it
     assert "<span>2 of 2 workloads</span>" in cell
 
 
+def test_a_run_names_the_log_with_the_traceback_of_a_kernel_that_raised(bare: Path, kbt_in: Kbt) -> None:
+    write_implementation(bare, "mine", **RECORDS["error"])
+    path = bare / "softmax" / "impls" / "mine.md"
+    path.write_text(
+        path.read_text().replace("\n```\n", "\nimport sys; print('in line 7', file=sys.stderr)\n```\n")
+    )
+
+    done = kbt_in(bare.parent, "run", str(path), "--env", "current")
+
+    (log,) = [line.removeprefix("log: ") for line in done.stdout.splitlines() if line.startswith("log: ")]
+    assert "in line 7" in (bare.parent / log).read_text()
+
+
 def test_results_of_other_cells_do_not_count(bare: Path, kbt_in: Kbt) -> None:
     write_implementation(bare, "plain")
     write_implementation(bare, "mine", **WRONG)
