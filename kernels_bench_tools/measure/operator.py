@@ -310,6 +310,9 @@ def find_operator(name: str, folder: str = "") -> Operator:
     known = sorted({*built_in, *(own.paths if own else ())})
     places = [shown(own.folder)] if own else []
     hint = did_you_mean(name, known)
+    if not folder and not hint:
+        remedy = f"If it is the project's own, write `outputs={name}.jsonl` after the cell's id"
+        raise OperatorError(f"operator {name!r}", "is not built in", "", remedy)
     raise OperatorError(
         f"operator {name!r}",
         f"is not known: it is no module in {' or '.join([*places, 'kernels_bench_tools/operators'])}",

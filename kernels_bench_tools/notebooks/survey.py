@@ -199,6 +199,9 @@ def _advice(notebook: Notebook) -> Iterator[tuple[str, str]]:
             what = "a python fence without `id=` runs as a cell."
             hint = "Add `id=NAME` if it should run; else write ```py."
             yield f"{notebook.name}:{cell.file_line}", f"{what} {hint}"
+        if not cell.measures and "kernels_bench_tools" in cell.code and "run_benchmark(" in cell.code:
+            what = "the cell calls run_benchmark, but has no `outputs=` for its records."
+            yield f"{notebook.name}:{cell.file_line}", f"{what} Add one, such as outputs=softmax.jsonl."
         if has_undated_packages(cell.code, cell.deps):
             what = "the cell has no `[tool.uv] exclude-newer`: later builds may install other packages."
             hint = 'Add `exclude-newer = "YYYY-MM-DDT00:00:00Z"` to its header.'

@@ -288,12 +288,12 @@ class LocalExecutor:
         return conclude(task, end, collected, transient=transient)
 
     def _judge(self, python: str) -> Judge | None:
-        """Return the process that judges a cell, ready for it; None without torch in the environment.
+        """Return the process that judges a cell, ready for it; None without torch or this package in the environment.
 
         One process judges all cells with the same torch.
         """
         paths = judge_paths(python)
-        if not paths:
+        if not any(Path(path, "kernels_bench_tools").is_dir() for path in paths):
             return None
         torch = next((one.name for path in paths for one in Path(path).glob("torch-*.dist-info")), "")
         with self._lock:

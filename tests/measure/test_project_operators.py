@@ -87,6 +87,11 @@ def test_the_sources_are_those_of_the_first_look(tmp_path: Path) -> None:
         __import__(f"{module.__package__}._new")
 
 
+def test_without_a_folder_the_output_that_a_cell_needs_is_named() -> None:
+    with pytest.raises(OperatorError, match="own, write `outputs=mine"):
+        find_operator("mine")
+
+
 def test_the_folder_of_the_package_itself_has_the_built_in_operators() -> None:
     folder = str(ROOT / "kernels_bench_tools" / "operators")
 

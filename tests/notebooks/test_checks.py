@@ -265,6 +265,16 @@ def test_a_fence_that_runs_without_an_id_is_noted_and_other_examples_are_not(wor
     assert advice.startswith("n.md:1: a python fence without `id=` runs as a cell.")
 
 
+def test_a_cell_that_measures_without_an_output_is_noted(workspace):
+    workspace.cell(
+        "n.md", "from kernels_bench_tools import run_benchmark\nrun_benchmark('softmax', abs)", "id=a"
+    )
+
+    (advice,) = survey_project(workspace.project).advice()
+
+    assert advice.startswith("n.md:3: the cell calls run_benchmark, but has no `outputs=`")
+
+
 def test_what_is_the_same_in_several_places_is_noted_once(workspace):
     code = header('dependencies = ["numpy"]')
     for name in "abc":

@@ -18,10 +18,10 @@ HEADER = '# /// script\n# requires-python = ">=3.11"\n# dependencies = []\n# ///
 
 @pytest.fixture
 def wheels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Two tiny packages in a folder that pip would look into."""
+    """Three tiny packages in a folder that pip would look into."""
     folder = tmp_path / "wheels"
     folder.mkdir()
-    for name in ("tiny_one", "tiny_two"):
+    for name in ("tiny_one", "tiny_two", "torch"):
         with zipfile.ZipFile(folder / f"{name}-1.0-py3-none-any.whl", "w") as wheel:
             wheel.writestr(f"{name}.py", "VALUE = 1\n")
             info = f"{name}-1.0.dist-info"
@@ -236,6 +236,15 @@ def test_the_judge_imports_nothing_from_the_working_directory(monkeypatch, tmp_p
     monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
 
     assert judge.judge_paths(sys.executable) == sys.path[1:]
+
+
+def test_a_cell_whose_header_lacks_the_harness_fails_with_that_reason(workspace, wheels):
+    code = header("torch") + "from kernels_bench_tools import run_benchmark\n"
+    workspace.cell("op/impls/x.md", code, "id=a outputs=op.jsonl")
+    workspace.build(environment="uv")
+
+    reason = workspace.result("op/impls/x.md").reason
+    assert reason == "ModuleNotFoundError: No module named 'kernels_bench_tools'"
 
 
 def test_nothing_is_judged_in_an_environment_without_torch(monkeypatch):
