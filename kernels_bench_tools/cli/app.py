@@ -141,5 +141,6 @@ def _show_usage_mistake(error: typer.TyperException) -> int:
         return 0  # the help has been printed
     context = getattr(error, "ctx", None)
     command = context.command_path if context else "kbt"
-    print(KbtError(command, error.format_message(), "", f"See `{command} --help`"), file=sys.stderr)
+    what = error.format_message().replace("Value error, ", "")  # before the message of a choice
+    print(KbtError(command, what, "", f"See `{command} --help`"), file=sys.stderr)
     return USER_MISTAKE

@@ -245,7 +245,9 @@ def _print_results(shown: Sequence[_CellResult]) -> None:
             single += group
             continue
         title = title_from_name(operator.rpartition("/")[2])
-        summary = summarize(operator, title, [one.source() for one in group])
+        # A cell that prints something else has no row.
+        ranked = [one for one in group if one.records or one.cell.status is not Status.OK]
+        summary = summarize(operator, title, [one.source() for one in ranked])
         print(visible(text_table(summary, terminal_width())))
     for one in single:
         _print_comparison(one)

@@ -75,6 +75,10 @@ def test_run_as_json_has_the_records(kbt: Kbt) -> None:
         (("record", "nowhere.jsonl"), ("nowhere.jsonl", "does not exist")),
         (("bild",), ("bild", "build")),
         (("build", "--jobs", "two"), ("--jobs", "kbt build --help")),
+        (
+            ("build", "--mode", "back"),
+            ("Invalid value for '--mode': 'back' is not one of", "kbt build --help"),
+        ),
     ],
 )
 def test_a_user_mistake_is_a_one_line_error_with_a_remedy(

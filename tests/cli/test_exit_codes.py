@@ -87,6 +87,17 @@ def test_a_run_names_the_log_with_the_traceback_of_a_kernel_that_raised(bare: Pa
     assert "in line 7" in (bare.parent / log).read_text()
 
 
+def test_a_cell_that_only_prints_is_no_row_of_the_ranking(bare: Path, kbt_in: Kbt) -> None:
+    write_implementation(bare, "plain")
+    (bare / "softmax" / "impls" / "prints.md").write_text("```python id=gpu\nprint(1)\n```\n")
+
+    done = kbt_in(bare, "run", "softmax", "--env", "current")
+
+    assert (done.returncode, "Traceback" in done.stderr) == (0, False)
+    assert "  plain  " in done.stdout
+    assert "prints" not in done.stdout.lower()
+
+
 def test_results_of_other_cells_do_not_count(bare: Path, kbt_in: Kbt) -> None:
     write_implementation(bare, "plain")
     write_implementation(bare, "mine", **WRONG)
