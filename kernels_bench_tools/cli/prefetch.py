@@ -12,7 +12,7 @@ from typing import Annotated
 import msgspec
 import typer
 
-from kernels_bench_tools.cli import FAILURE
+from kernels_bench_tools.cli import FAILURE, USER_MISTAKE
 from kernels_bench_tools.cli.output import note, short_path
 from kernels_bench_tools.errors import KbtError, ProjectError
 from kernels_bench_tools.notebooks.document import read_notebook
@@ -109,6 +109,8 @@ def _fetch(wanted: Sequence[KernelRequest], lock: Path) -> int:
             print(_describe(fetched), file=sys.stdout if fetched.status == "ok" else sys.stderr, flush=True)
             locked += fetched.status == "ok"
         code = process.wait()
+    if code == 3:  # it has printed the user's mistake
+        return USER_MISTAKE
     if code not in {0, 2}:
         raise KbtError("kbt prefetch", f"its process ended with exit code {code}", "", "See its output above")
     print(f"{locked} locked in {short_path(lock)}" if locked else "nothing was locked")

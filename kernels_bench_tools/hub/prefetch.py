@@ -17,7 +17,7 @@ from kernels_bench_tools.schema.hub import FetchedKernel, KernelRequest
 
 
 def main(path: Path) -> int:
-    """Lock the kernels named on stdin, if available; return 0 if all are, 2 if not, 1 for a mistake."""
+    """Lock the kernels named on stdin, if available; return 0 if all are, 2 if not, 3 for a mistake of the user."""
     try:
         requests = msgspec.json.decode(sys.stdin.buffer.read(), type=list[KernelRequest])
         lock = read_lock(path) if path.exists() else KernelsLock()
@@ -29,8 +29,8 @@ def main(path: Path) -> int:
             if HubStatus.OK in statuses:
                 write_lock(path, lock)
     except KbtError as error:
-        print(error, file=sys.stderr)
-        return 1
+        print(f"kbt: {error}", file=sys.stderr)
+        return 3
     return 0 if set(statuses) <= {HubStatus.OK} else 2
 
 

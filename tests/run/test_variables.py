@@ -156,6 +156,17 @@ import huggingface_hub; print(huggingface_hub.get_token())
     assert workspace.text(workspace.result("n.md").stdout).splitlines() == ["False", "b''", "1.5", "None"]
 
 
+def test_a_cell_prints_and_writes_utf_8_whatever_the_user_has(workspace, monkeypatch):
+    for name, value in {"PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0", "LC_ALL": "POSIX"}.items():
+        monkeypatch.setenv(name, value)
+    workspace.cell("n.md", "print('±')\nopen('x.txt', 'w').write('µ')", "id=a outputs=x.txt")
+    workspace.build()
+
+    cell = workspace.result("n.md")
+    assert (cell.reason, workspace.text(cell.stdout)) == ("", "±\n")
+    assert (workspace.root / cell.artifacts["x.txt"]).read_bytes() == "µ".encode()
+
+
 def test_variables_that_change_numbers_are_distinguished_from_folders():
     environ = {
         "OMP_NUM_THREADS": "2",

@@ -101,6 +101,9 @@ def cell_variables(environ: Mapping[str, str], home: Path) -> dict[str, str]:
     variables["HF_TOKEN_PATH"] = str(home / "token")
     # Bytecode is compared with its source where Python puts it by default.
     variables.pop("PYTHONPYCACHEPREFIX", None)
+    # What a cell prints and writes is UTF-8 in every locale: a character of a table is no failure of a kernel.
+    variables.pop("PYTHONIOENCODING", None)
+    variables["PYTHONUTF8"] = "1"
     variables["PYTHONUNBUFFERED"] = "1"
     variables["PYTHONNOUSERSITE"] = "1"
     # A crash then prints its line.
