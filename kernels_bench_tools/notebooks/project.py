@@ -114,6 +114,14 @@ class Project:
     operators: str = OPERATORS
     """Path of the folder with modules of its own operators, from the root; it need not exist."""
 
+    def __post_init__(self) -> None:
+        """Raise a ``ProjectError`` for a root that cannot be written into files, which are UTF-8."""
+        try:
+            str(self.root).encode()
+        except UnicodeEncodeError:
+            what = "its path is not UTF-8, or the locale is not"
+            raise ProjectError(str(self.root), what, "", "Rename the folder, or set LC_ALL=C.UTF-8") from None
+
     @property
     def operators_folder(self) -> Path:
         """The folder with modules of its own operators."""
