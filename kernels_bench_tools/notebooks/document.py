@@ -86,6 +86,8 @@ def survey_notebook(project: Project, path: Path) -> Notebook:
     except UnicodeDecodeError as error:
         line = data[: error.start].count(b"\n") + 1
         problems.append(NotebookError(f"{name}:{line}", "is not UTF-8", "", "Save the file as UTF-8"))
+    if any("\ud800" <= character <= "\udfff" for character in name):  # how Python decodes other bytes
+        problems.append(NotebookError(name, "its path is not UTF-8", "", "Rename it"))
     # Not splitlines(), which also splits at form feeds and U+2028.
     lines = text.split("\n")
     front, before, front_problems = read_front_matter(name, lines)

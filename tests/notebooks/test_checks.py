@@ -265,6 +265,14 @@ def test_a_fence_that_runs_without_an_id_is_noted_and_other_examples_are_not(wor
     assert advice.startswith("n.md:1: a python fence without `id=` runs as a cell.")
 
 
+def test_a_name_that_is_not_utf_8_is_an_error(workspace):
+    workspace.cell("caf\udce9.md", "1", "id=a")
+
+    (problem,) = survey_project(workspace.project).problems()
+
+    assert str(problem) == "caf\\udce9.md: its path is not UTF-8. Rename it."
+
+
 def test_a_cell_that_measures_without_an_output_is_noted(workspace):
     workspace.cell(
         "n.md", "from kernels_bench_tools import run_benchmark\nrun_benchmark('softmax', abs)", "id=a"
