@@ -125,7 +125,7 @@ class Candidate(TimedCalls):
         )
         # Odd shapes among the edge cases may have left code compiled for any shape: compile again for this one.
         if _reset_compiler():
-            self._timed.call(*self._inputs(Case(self._workload.seed)))
+            self._timed.call(*self._inputs(Case(workload.seed)))
         positions = self._changing(rotated[0])
         self.use(
             self._timed.run,

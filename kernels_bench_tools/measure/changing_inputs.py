@@ -109,8 +109,9 @@ class InputSets:
     """Sets of inputs that calls rotate through, and change before each call.
 
     ``turn`` is what :func:`turns` returns. ``overwritten`` are positions of inputs that calls may overwrite. Each call
-    then gets copies of its own, and what ``prepare`` makes of them, such as a forward pass. That is code of the implementation, which must not know what
-    the call will get: its copies are filled right before it, with tensors that begin elsewhere.
+    then gets copies of its own, and what ``prepare`` makes of them, such as a forward pass. That is code of the
+    implementation, which must not know what the call will get: its copies are filled right before it, with tensors that
+    begin elsewhere.
     """
 
     def __init__(

@@ -13,6 +13,7 @@ from kernels_bench_tools.notebooks.fences import MOST_COMMENTED, Fence, count_co
 from kernels_bench_tools.notebooks.front_matter import read_front_matter
 from kernels_bench_tools.notebooks.project import STATE_FOLDER, Project
 from kernels_bench_tools.schema.build import FrontMatter, operator_of
+from kernels_bench_tools.text import is_unicode
 
 
 @dataclass(frozen=True)
@@ -86,7 +87,7 @@ def survey_notebook(project: Project, path: Path) -> Notebook:
     except UnicodeDecodeError as error:
         line = data[: error.start].count(b"\n") + 1
         problems.append(NotebookError(f"{name}:{line}", "is not UTF-8", "", "Save the file as UTF-8"))
-    if any("\ud800" <= character <= "\udfff" for character in name):  # how Python decodes other bytes
+    if not is_unicode(name):
         problems.append(NotebookError(name, "its path is not UTF-8", "", "Rename it"))
     # Not splitlines(), which also splits at form feeds and U+2028.
     lines = text.split("\n")

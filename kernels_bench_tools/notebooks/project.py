@@ -18,7 +18,7 @@ from kernels_bench_tools.notebooks.harness import EXPECTED as HARNESSES
 from kernels_bench_tools.notebooks.harness import Harness, read_harness
 from kernels_bench_tools.schema.build import IMPLEMENTATIONS, operator_of
 from kernels_bench_tools.schema.settings import OPERATORS, find_settings, is_root
-from kernels_bench_tools.text import did_you_mean, title_from_name
+from kernels_bench_tools.text import did_you_mean, is_unicode, title_from_name
 from kernels_bench_tools.text import size as readable_size
 
 STATE_FOLDER = ".kbt"
@@ -116,11 +116,9 @@ class Project:
 
     def __post_init__(self) -> None:
         """Raise a ``ProjectError`` for a root that cannot be written into files, which are UTF-8."""
-        try:
-            str(self.root).encode()
-        except UnicodeEncodeError:
+        if not is_unicode(str(self.root)):
             what = "its path is not UTF-8, or the locale is not"
-            raise ProjectError(str(self.root), what, "", "Rename the folder, or set LC_ALL=C.UTF-8") from None
+            raise ProjectError(str(self.root), what, "", "Rename the folder, or set LC_ALL=C.UTF-8")
 
     @property
     def operators_folder(self) -> Path:

@@ -29,7 +29,7 @@ from kernels_bench_tools.run.cell import (
 from kernels_bench_tools.run.cell_outputs import Collected, collect_outputs, open_folder
 from kernels_bench_tools.run.cell_records import mark_unjudged
 from kernels_bench_tools.run.environment import vectors
-from kernels_bench_tools.run.environment.base import CellEnvironment, Prepared, write_script
+from kernels_bench_tools.run.environment.base import PACKAGE_FOLDER, CellEnvironment, Prepared, write_script
 from kernels_bench_tools.run.environment.variables import (
     COMPILED,
     compiler_caches,
@@ -293,7 +293,7 @@ class LocalExecutor:
         One process judges all cells with the same torch.
         """
         paths = judge_paths(python)
-        if not any(Path(path, "kernels_bench_tools").is_dir() for path in paths):
+        if not any(Path(path, PACKAGE_FOLDER.name).is_dir() for path in paths):
             return None
         torch = next((one.name for path in paths for one in Path(path).glob("torch-*.dist-info")), "")
         with self._lock:
