@@ -1,0 +1,47 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import tiny_models
+import torch
+from torch import distributed, multiprocessing
+
+from kernels_bench_tools.tasks.baseline.build import build_model
+from kernels_bench_tools.tasks.baseline.forward_context import plan_batch, set_forward_context
+
+RANKS = 2
+LENGTHS = (9, 5)
+
+
+def logits_of_rank(rank: int, backend: str, kind: str, store: str) -> None:
+    """Raise ``AssertionError`` unless the ranks' logits together are those of the undivided model."""
+    device = f"cuda:{rank}" if backend == "nccl" else "cpu"
+    if backend == "nccl":
+        torch.cuda.set_device(rank)
+    config = tiny_models.tiny_config(kind)
+    checkpoint = tiny_models.random_checkpoint(config)
+    sequences, tables = tiny_models.random_tokens(config, *LENGTHS), tiny_models.block_tables()
+    whole = tiny_models.loaded_model(config, checkpoint)
+    expected = tiny_models.logits(whole, sequences, LENGTHS, tables)
+
+    distributed.init_process_group(backend, init_method=f"file://{store}", rank=rank, world_size=RANKS)
+    model = build_model(config, device, rank=rank, size=RANKS, dtype=torch.float32)
+    model.load_weights(checkpoint.items())
+    model.allocate_kv_cache(tiny_models.BLOCKS, tiny_models.BLOCK_SIZE)
+    positions, batch = plan_batch(LENGTHS, LENGTHS, tables.to(device), tiny_models.BLOCK_SIZE)
+    with torch.no_grad(), set_forward_context(batch):
+        logits = model.compute_logits(model(torch.cat(sequences).to(device), positions))
+    parts: list[Any] = [None] * RANKS
+    distributed.all_gather_object(parts, logits.cpu())
+    distributed.destroy_process_group()
+
+    torch.testing.assert_close(torch.cat(parts, -1), expected, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("kind", ["llama", "mixtral", "qwen3_moe"])
+@pytest.mark.parametrize("backend", ["gloo", pytest.param("nccl", marks=pytest.mark.gpu)])
+def test_processes_that_add_up_their_parts_compute_the_logits_of_one_model(backend, kind, tmp_path) -> None:
+    if backend == "nccl" and torch.cuda.device_count() < RANKS:
+        pytest.skip(f"needs {RANKS} GPUs")
+    multiprocessing.spawn(logits_of_rank, (backend, kind, str(tmp_path / "store")), nprocs=RANKS)
