@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Annotated
@@ -58,8 +58,8 @@ def record(
     """Copy measured records into the project, to be committed.
 
     Writes OPERATOR/results/records/DEVICE/IMPLEMENTATION.jsonl, with the rows of all processes. Only rows of
-    workloads that were measured again are replaced. Rows that were measured before and are missing or failed now
-    are kept, unless --force is given. Those of `kbt effect` go to effects/DEVICE/MODEL/, and are replaced by phase.
+    workloads that were measured again are replaced. Rows that were measured before are kept if they are missing or
+    failed now, or were measured in fewer processes with the same code, unless --force is given. Those of `kbt effect` go to effects/DEVICE/MODEL/, and are replaced by phase.
     """
     project = find_project(Path.cwd())
     # A build would replace what is read, and of two commands that change a file one would lose its rows.
@@ -98,18 +98,19 @@ def keep_records(
                 unreadable = USER_MISTAKE
                 continue
             before = []
-        kept, taken = _merged([] if force else before, _counted(before, records))
+        fewer = set() if force else _fewer_processes(before, records)
+        kept, taken = _merged([] if force else before, _counted(before, records), fewer)
         if not taken:
-            print(
-                f"kept {project.relative(path)}: nothing was measured again (`kbt record --force` replaces it)"
-            )
+            why = "measured in fewer processes than before" if fewer else "nothing was measured again"
+            print(f"kept {project.relative(path)}: {why} (`kbt record --force` replaces it)")
             continue
         write_records(path, share_fields(kept + (taken if full else list(map(thin_record, taken)))))
         named = {_part(entry) for entry in taken} - {""} or {""}
         what = "phases" if any(entry.effect for entry in taken) else "workloads"
         measured = f"{len(_measured(taken))} of {len(named)} {what} measured{processes_suffix(taken)}"
         others = len({_part(entry) for entry in kept})
-        print(f"{project.relative(path)}: {measured}{f', {others} kept' if others else ''}")
+        why = f" ({len(fewer)} measured in fewer processes than before)" if fewer else ""
+        print(f"{project.relative(path)}: {measured}{f', {others} kept{why}' if others else ''}")
     return unreadable
 
 
@@ -175,10 +176,27 @@ def _destinations(project: Project, sources: Iterable[SourceFile]) -> Destinatio
     return found
 
 
-def _merged(before: list[Record], now: list[Record]) -> tuple[list[Record], list[Record]]:
-    """Return the earlier rows that are kept, and the new rows that are added."""
-    earlier, again = _measured(before), _measured(now)
-    named = {_part(entry) for entry in now}
+def _fewer_processes(before: Iterable[Record], now: Iterable[Record]) -> set[str]:
+    """Return the workloads, or phases, that fewer processes measured now than before, with the same code."""
+    earlier, again = _processes(before), _processes(now)
+    return {part for (part, code), count in again.items() if count < earlier[part, code]}
+
+
+def _processes(records: Iterable[Record]) -> Counter[tuple[str, str]]:
+    """Return the number of processes that measured each workload, or phase, with each code."""
+    ran = (entry for entry in records if entry.outcome.ran)
+    found = {(_part(entry), _code(entry), entry.run, entry.process) for entry in ran}
+    return Counter((part, code) for part, code, *_ in found)
+
+
+def _code(record: Record) -> str:
+    return record.provenance.code_digest if record.provenance else ""
+
+
+def _merged(before: list[Record], now: list[Record], fewer: set[str]) -> tuple[list[Record], list[Record]]:
+    """Return the earlier rows that are kept, also of workloads that ``fewer`` processes measured, and the new ones."""
+    earlier, again = _measured(before), _measured(now) - fewer
+    named = {_part(entry) for entry in now} - fewer
     kept = [
         entry
         for entry in before

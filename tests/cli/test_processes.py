@@ -204,6 +204,26 @@ def test_only_the_rows_of_workloads_that_are_measured_again_are_replaced(operato
     assert [entry.workload for entry in read_records(recorded(operator))] == ["w0"] * 5
 
 
+def test_rows_of_more_processes_are_kept_unless_the_code_changed(operator: Path, kbt_in: Kbt) -> None:
+    def record(processes: int, *options: str) -> str:
+        kbt_in(operator, "build", "--env", "current", "--processes", str(processes))
+        return kbt_in(operator, "record", *options).stdout
+
+    def kept() -> set[int]:
+        return {entry.process for entry in read_records(recorded(operator))}
+
+    record(2)
+    assert "plain.jsonl: measured in fewer processes than before (`kbt record --force`" in record(1)
+    assert kept() == {0, 1}
+    record(1, "--force")
+    assert kept() == {0}
+
+    record(2)
+    write_implementation(operator, "plain", "baseline: true", provenance={"code_digest": "another"})
+    assert "plain.jsonl: 2 of 2 workloads measured, 1 process\n" in record(1)
+    assert kept() == {0}
+
+
 def test_rows_that_are_kept_share_the_fields_of_their_run(operator: Path, kbt_in: Kbt) -> None:
     kbt_in(operator, "build", "--env", "current", "--processes", "1")
     kbt_in(operator, "record")
