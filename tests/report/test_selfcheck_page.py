@@ -33,7 +33,7 @@ def test_each_check_is_listed_with_its_result(pages):
 
 def test_every_call_is_compared_with_nsight_compute_and_other_methods(pages):
     header, silu, layer_norm = rows(pages[PAGE], "agreement")
-    assert "do_benchrelative to ncu …_cudagraphrelative to ncu" in header
+    assert "do_bench÷ ncu …_cudagraph÷ ncu" in header
     assert silu.startswith(
         "SiLU 128x1536 1 1.983 [1.979, 1.987] 1.991 0 -0.40 % 1.388 6.82× 1.26× 0.69× 0.1 %"
     )
