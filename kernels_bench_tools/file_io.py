@@ -1,13 +1,15 @@
-"""Reading structs, writing files atomically, trying folders, and digests of files."""
+"""Reading regular files and structs, writing files atomically, trying folders, and digests of files."""
 
 from __future__ import annotations
 
+import errno
 import glob
 import hashlib
 import os
 import stat
 import tempfile
 import uuid
+from io import BufferedReader
 from pathlib import Path
 from typing import TypeVar
 
@@ -18,9 +20,15 @@ from kernels_bench_tools.errors import ProjectError
 T = TypeVar("T", bound=msgspec.Struct)
 
 
+def read_file(path: Path | str) -> bytes:
+    """Return the bytes of a file; raise an ``OSError`` for one that is not regular, such as a FIFO."""
+    with _open_regular(path) as file:
+        return file.read()
+
+
 def read_struct(path: Path, kind: type[T]) -> T:
     """Return the struct in a JSON file."""
-    return msgspec.json.decode(path.read_bytes(), type=kind)
+    return msgspec.json.decode(read_file(path), type=kind)
 
 
 def write_struct(path: Path, value: msgspec.Struct, *, sync: bool = True) -> None:
@@ -84,5 +92,12 @@ def check_writable(folder: Path) -> None:
 
 def file_digest(path: Path | str) -> str:
     """Return the SHA-256 of a file's bytes, in hex."""
-    with open(path, "rb", buffering=0) as file:  # noqa: PTH123 - a Path costs as much as reading a small file
+    with _open_regular(path) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _open_regular(path: Path | str) -> BufferedReader:
+    # Before it is opened: opening a FIFO blocks until something writes to it, and a device may have no end.
+    if not stat.S_ISREG(os.stat(path).st_mode):  # noqa: PTH116 - a Path costs as much as reading a small file
+        raise OSError(errno.EACCES, "it is not a regular file", str(path))
+    return open(path, "rb")  # noqa: PTH123 - as above

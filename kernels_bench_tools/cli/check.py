@@ -11,6 +11,7 @@ from kernels_bench_tools.errors import KbtError
 from kernels_bench_tools.notebooks.project import find_project_of, operators
 from kernels_bench_tools.notebooks.survey import html_advice, module_problems, survey_project
 from kernels_bench_tools.notebooks.upgrade import harness_advice
+from kernels_bench_tools.report.selfchecks import read_selfchecks
 from kernels_bench_tools.schema.record_io import effect_files, read_committed, read_effects, record_files
 from kernels_bench_tools.text import plural
 
@@ -19,7 +20,7 @@ def check(paths: Paths = None, json: Json = False) -> int:
     """Check notebooks and committed records without running anything.
 
     Checks front matter, cells, attributes, needs, headers, the syntax of the code, of operators' modules too, and each
-    line of records. Exits with 1 if there are problems.
+    line of records, and the files of self-checks. Exits with 1 if there are problems.
     """
     project = find_project_of(paths or ())
     survey = survey_project(project)
@@ -35,6 +36,7 @@ def check(paths: Paths = None, json: Json = False) -> int:
     problems += [] if paths else module_problems(project)
     for path in [] if paths else effect_files(project.root):
         read_effects(path, project.relative(path), problems.append)
+    problems += [] if paths else read_selfchecks(project.root).problems
     advice = survey.advice(names) + harness_advice(project, survey)
     prose = (
         (name, block) for name in names for block in survey.notebooks[name].blocks if isinstance(block, str)

@@ -28,6 +28,7 @@ from kernels_bench_tools.cli.record import keep_records
 from kernels_bench_tools.cli.tables import new_table, table_console
 from kernels_bench_tools.cluster import cluster_executor
 from kernels_bench_tools.errors import ModelError
+from kernels_bench_tools.file_io import read_file
 from kernels_bench_tools.notebooks.document import read_notebook
 from kernels_bench_tools.notebooks.header import split_header
 from kernels_bench_tools.notebooks.project import Project, find_project_of
@@ -195,7 +196,7 @@ def _request(model: str, phase: str, layers: int, framework: str) -> EffectReque
 
     path = Path(model) if model.endswith(".json") else find_model(CONFIGS, model)
     try:
-        config = msgspec.json.decode(path.read_bytes(), type=dict[str, object])
+        config = msgspec.json.decode(read_file(path), type=dict[str, object])
     except (OSError, msgspec.MsgspecError) as error:
         expected = (
             "A config.json of the Hugging Face Hub, or the name of a model that `kbt list --model` knows"

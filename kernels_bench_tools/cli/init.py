@@ -23,7 +23,7 @@ from kernels_bench_tools.cli.new import (
 )
 from kernels_bench_tools.cli.output import note
 from kernels_bench_tools.errors import ProjectError
-from kernels_bench_tools.file_io import check_writable, write_atomically
+from kernels_bench_tools.file_io import check_writable, read_file, write_atomically
 from kernels_bench_tools.notebooks.harness import PACKAGE, Harness
 from kernels_bench_tools.notebooks.project import Project
 from kernels_bench_tools.schema.build import IMPLEMENTATIONS, RESULTS
@@ -227,7 +227,7 @@ def _appended(text: str, more: str) -> str:
 
 def _read(path: Path) -> str:
     try:
-        return path.read_bytes().decode()
+        return read_file(path).decode()
     except FileNotFoundError:
         return ""
     except (OSError, UnicodeDecodeError) as error:

@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from kernels_bench_tools.errors import KbtError
-from kernels_bench_tools.file_io import file_digest
+from kernels_bench_tools.file_io import file_digest, read_file
 
 EDITION = 5
 _COMPILED = {".c", ".cc", ".cpp", ".cu", ".cxx"}
@@ -133,7 +133,7 @@ def read_source(folder: Path) -> KernelSource:
     """Return the kernel whose source is in ``folder``; a ``KbtError`` states why there is none."""
     path = folder / "build.toml"
     try:
-        file = msgspec.convert(tomllib.loads(path.read_text(encoding="utf-8")), BuildFile)
+        file = msgspec.convert(tomllib.loads(read_file(path).decode()), BuildFile)
     except OSError as error:
         expected = "A kernel's source folder, which has one, or a name such as kernels-community/activation"
         raise KbtError(str(path), f"cannot be read ({error.strerror})", expected) from None

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from kernels_bench_tools.errors import KbtError
-from kernels_bench_tools.file_io import file_digest, read_struct, write_atomically
+from kernels_bench_tools.file_io import file_digest, read_file, read_struct, write_atomically
 from kernels_bench_tools.hub.reference import KernelReference
 from kernels_bench_tools.hub.source import read_source
 from kernels_bench_tools.hub.status import HubError, HubStatus, classify
@@ -82,7 +82,7 @@ def read_lock(path: Path) -> KernelsLock:
     """Read a lock file; a ``KbtError`` states why it cannot be read."""
     remedy = "Write it with `kbt prefetch`"
     try:
-        lock = msgspec.json.decode(path.read_bytes(), type=KernelsLock)
+        lock = msgspec.json.decode(read_file(path), type=KernelsLock)
     except OSError as error:
         raise KbtError(str(path), f"cannot be read ({error.strerror})", "", remedy) from None
     except msgspec.DecodeError as error:

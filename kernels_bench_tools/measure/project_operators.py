@@ -20,6 +20,7 @@ from typing import Any
 from zlib import crc32
 
 from kernels_bench_tools.errors import OperatorError
+from kernels_bench_tools.file_io import read_file
 from kernels_bench_tools.schema.settings import operator_modules, shared_files
 
 
@@ -44,7 +45,7 @@ class ProjectOperators(MetaPathFinder):
         # Beneath this package, so that functions that an implementation replaces there are found, too.
         self._package = f"kernels_bench_tools.project_operators_{crc32(bytes(folder)):08x}"
         shared = [path for path in shared_files(folder) if path.suffix == ".py"]
-        self._sources = {path: path.read_bytes() for path in (*self.paths.values(), *shared)}
+        self._sources = {path: read_file(path) for path in (*self.paths.values(), *shared)}
         self._loaded: set[str] = set()
 
     def find_spec(

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from uvnote.parser import CodeCell, generate_cell_id, parse_attributes
 
 from kernels_bench_tools.errors import NotebookError
+from kernels_bench_tools.file_io import read_file
 from kernels_bench_tools.notebooks.fences import Fence
 from kernels_bench_tools.notebooks.header import read_header
 from kernels_bench_tools.notebooks.project import Project, is_pattern, join_path
@@ -126,9 +127,9 @@ def _script_text(project: Project, name: str, script: str, report: Report) -> st
         report(f"script={shown} is no path within the project", "A path relative to the notebook's folder")
         return ""
     try:
-        return path.read_bytes().decode("utf-8-sig").replace("\r\n", "\n").removesuffix("\n")
+        return read_file(path).decode("utf-8-sig").replace("\r\n", "\n").removesuffix("\n")
     except (OSError, UnicodeDecodeError) as error:
-        report(f"script={script} cannot be read: {error}", "A UTF-8 file")
+        report(f"script={script} cannot be read: {getattr(error, 'strerror', error)}", "A UTF-8 file")
         return ""
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from kernels_bench_tools.errors import NotebookError
+from kernels_bench_tools.file_io import read_file
 from kernels_bench_tools.notebooks.cell import Cell, read_cell
 from kernels_bench_tools.notebooks.fences import MOST_COMMENTED, Fence, count_commented, find_fences
 from kernels_bench_tools.notebooks.front_matter import read_front_matter
@@ -80,7 +81,7 @@ def survey_notebook(project: Project, path: Path) -> Notebook:
     name = project.relative(path)
     data, text, problems = b"", "", list[NotebookError]()
     try:
-        data = path.read_bytes()
+        data = read_file(path)
         text = data.decode("utf-8-sig").replace("\r\n", "\n")
     except OSError as error:
         problems.append(NotebookError(name, f"cannot be read ({error.strerror})"))

@@ -14,6 +14,7 @@ from typing import Annotated, Any
 import msgspec
 
 from kernels_bench_tools.errors import ProjectError
+from kernels_bench_tools.file_io import read_file
 from kernels_bench_tools.notebooks.harness import EXPECTED as HARNESSES
 from kernels_bench_tools.notebooks.harness import Harness, read_harness
 from kernels_bench_tools.schema.build import IMPLEMENTATIONS, operator_of
@@ -322,7 +323,7 @@ def _project(root: Path, settings: dict[str, Any]) -> Project:
 
 def _text(path: Path) -> str:
     try:
-        return path.read_text(encoding="utf-8", errors="replace")
+        return read_file(path).decode(errors="replace")
     except OSError:
         return ""
 

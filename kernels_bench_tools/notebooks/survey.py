@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kernels_bench_tools.errors import NotebookError, ProjectError
+from kernels_bench_tools.file_io import read_file
 from kernels_bench_tools.notebooks.cell import Cell
 from kernels_bench_tools.notebooks.document import Notebook, survey_notebook
 from kernels_bench_tools.notebooks.graph import CellName, Graph, build_graph, unknown_cell_hint
@@ -132,18 +133,23 @@ def _split(target: str) -> tuple[str, str]:
 
 
 def module_problems(project: Project) -> list[NotebookError]:
-    """Return the errors in the syntax of the modules of the project's operators, and of what these share."""
-    folder = project.operators_folder
+    """Return the errors in the modules of the project's operators, and in what these share: unreadable, or no Python."""
+    folder, problems = project.operators_folder, list[NotebookError]()
     paths = [
         *operator_modules(folder).values(),
         *(one for one in shared_files(folder) if one.suffix == ".py"),
+        *sorted(one for one in folder.glob("*.py") if not one.is_file()),
     ]
-    found = [(path, _syntax_error(path.read_bytes())) for path in paths]
-    return [
-        NotebookError(f"{project.relative(path)}:{error[0] or 1}", f"the code is not Python: {error[1]}")
-        for path, error in found
-        if error
-    ]
+    for path in paths:
+        name = project.relative(path)
+        try:
+            error = _syntax_error(read_file(path))
+        except OSError as unread:
+            problems.append(NotebookError(name, f"cannot be read ({unread.strerror})", "A Python module"))
+            continue
+        if error:
+            problems.append(NotebookError(f"{name}:{error[0] or 1}", f"the code is not Python: {error[1]}"))
+    return problems
 
 
 def html_advice(project: Project, prose: Iterable[tuple[str, str]]) -> list[str]:

@@ -11,6 +11,7 @@ from typing import TypeAlias
 import msgspec
 
 from kernels_bench_tools.errors import ProjectError
+from kernels_bench_tools.file_io import read_file
 from kernels_bench_tools.report.labels import Label
 from kernels_bench_tools.report.operators import OperatorReport
 from kernels_bench_tools.report.page import Page
@@ -76,7 +77,7 @@ def read_report(path: Path) -> Report:
         ProjectError: It cannot be read, or has another format.
     """
     try:
-        return msgspec.json.decode(path.read_bytes(), type=Report)
+        return msgspec.json.decode(read_file(path), type=Report)
     except OSError as error:
         what = f"cannot be read ({error.strerror})"
     except msgspec.DecodeError as error:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import msgspec
 
+from kernels_bench_tools.errors import ProjectError
 from kernels_bench_tools.file_io import read_struct
 from kernels_bench_tools.schema.selfcheck import KernelAgreement, SelfCheck
 
@@ -60,8 +61,8 @@ class SelfChecks:
     """The self-checks of a project."""
 
     sections: Sequence[SelfCheckSection]
-    problems: Sequence[str]
-    """Errors of unreadable files."""
+    problems: Sequence[ProjectError]
+    """Errors of files that cannot be read, or are no self-checks."""
 
 
 def find_selfchecks(root: Path) -> list[Path]:
@@ -71,14 +72,16 @@ def find_selfchecks(root: Path) -> list[Path]:
 
 def read_selfchecks(root: Path) -> SelfChecks:
     """Return the self-checks under ``root``, GPUs first, then by the slug of the device."""
-    sections, problems = [], []
+    sections, problems = [], list[ProjectError]()
     for file in find_selfchecks(root):
         try:
             sections.append(_section(read_struct(file, SelfCheck)))
+            continue
         except OSError as error:
-            problems.append(f"{_FOLDER}/{file.name} cannot be read: {error.strerror}")
+            what = f"cannot be read ({error.strerror})"
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            problems.append(f"{_FOLDER}/{file.name} is not a self-check: {error}")
+            what = f"is not a self-check: {error}"
+        problems.append(ProjectError(f"{_FOLDER}/{file.name}", what, "A file of `kbt selfcheck`"))
     sections.sort(key=lambda section: (section.check.device.kind == "cpu", section.check.device.slug))
     return SelfChecks(sections, problems)
 

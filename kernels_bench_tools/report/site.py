@@ -8,6 +8,7 @@ from pathlib import Path
 
 import msgspec
 
+from kernels_bench_tools.file_io import read_file
 from kernels_bench_tools.report import import_graph, pages
 from kernels_bench_tools.report.artifacts import notebook_artifacts
 from kernels_bench_tools.report.cells import is_long, log_files
@@ -297,7 +298,7 @@ def _joined_records(site: Site, operator: OperatorReport) -> bytes:
     ]
     now = {(head.impl, head.device.slug) for file in own for head in read_heads(file) if head.device}
     committed = [file for file in operator.record_files if (file.stem, file.parent.name) not in now]
-    return b"".join(_ended(file.read_bytes()) for file in [*own, *committed])
+    return b"".join(_ended(read_file(file)) for file in [*own, *committed])
 
 
 def _ended(data: bytes) -> bytes:

@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 
 from kernels_bench_tools.errors import ProjectError
-from kernels_bench_tools.file_io import read_struct, remove_unfinished, write_struct
+from kernels_bench_tools.file_io import read_file, read_struct, remove_unfinished, write_struct
 from kernels_bench_tools.notebooks.cell import Cell
 from kernels_bench_tools.notebooks.document import Notebook
 from kernels_bench_tools.notebooks.graph import CellName, Node
@@ -170,7 +170,7 @@ def check_workloads(project: Project, nodes: Iterable[Node], workloads: str) -> 
 def _workload_sets(module: Path) -> list[str]:
     """Return the names of an operator's workload sets without running its module; empty if it computes them."""
     try:
-        tree = ast.parse(module.read_bytes())
+        tree = ast.parse(read_file(module))
     except (OSError, SyntaxError, ValueError):  # named where the cell runs
         return []
     keywords = (one for one in ast.walk(tree) if isinstance(one, ast.keyword) and one.arg == "workload_sets")

@@ -18,7 +18,7 @@ import msgspec
 from msgspec.structs import replace
 
 from kernels_bench_tools.errors import RecordError
-from kernels_bench_tools.file_io import write_atomically
+from kernels_bench_tools.file_io import read_file, write_atomically
 from kernels_bench_tools.schema.build import RESULTS, operator_of
 from kernels_bench_tools.schema.device import Device, cpu_device
 from kernels_bench_tools.schema.record import (
@@ -334,9 +334,7 @@ def is_linked(path: Path) -> bool:
 def _read(path: Path) -> bytes:
     if is_linked(path):
         raise OSError(errno.ELOOP, "it is a symbolic link, or in one")
-    if path.exists() and not path.is_file():
-        raise OSError(errno.EINVAL, "it is not a regular file")
-    return path.read_bytes()
+    return read_file(path)
 
 
 def read_heads(path: Path) -> Iterator[RecordHead]:
@@ -376,7 +374,7 @@ def write_records(path: Path, records: Iterable[Record], *, before: bytes = b"")
 
 def append_record(path: Path, record: Record) -> None:
     """Append one record to a file, atomically; create its folder."""
-    write_records(path, [record], before=path.read_bytes() if path.exists() else b"")
+    write_records(path, [record], before=read_file(path) if path.exists() else b"")
 
 
 def share_fields(records: Iterable[Record]) -> list[Record]:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from kernels_bench_tools.errors import ProjectError
+from kernels_bench_tools.file_io import read_file
 
 OPERATORS = "operators"
 """Folder of a project's own operators, unless ``[tool.kbt]`` names another."""
@@ -32,7 +33,7 @@ def is_root(folder: Path) -> bool:
 def _read_settings(path: Path) -> dict[str, Any] | None:
     """Return ``[tool.kbt]`` of a ``pyproject.toml``, or None if there is none."""
     try:
-        data = tomllib.loads(path.read_text(encoding="utf-8"))
+        data = tomllib.loads(read_file(path).decode())
     except FileNotFoundError:
         return None
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
@@ -48,7 +49,7 @@ def _read_settings(path: Path) -> dict[str, Any] | None:
 
 def operator_modules(folder: Path) -> dict[str, Path]:
     """Return the modules of operators in a project's folder of them, by the operators' names."""
-    paths = sorted(folder.glob("*.py")) if folder.is_dir() else []
+    paths = sorted(path for path in folder.glob("*.py") if path.is_file())
     return {path.stem: path for path in paths if path.stem.isidentifier() and not path.name.startswith("_")}
 
 

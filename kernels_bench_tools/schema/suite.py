@@ -7,6 +7,7 @@ from pathlib import Path
 import msgspec
 
 from kernels_bench_tools.errors import SuiteError
+from kernels_bench_tools.file_io import read_file
 from kernels_bench_tools.schema.record import Status
 from kernels_bench_tools.schema.summary import Verdict
 
@@ -111,7 +112,7 @@ class SuiteReport(msgspec.Struct, kw_only=True):
 def read_suite(path: Path) -> Suite:
     """Return the suite that a file defines; raise ``SuiteError`` if it is not valid."""
     try:
-        return msgspec.toml.decode(path.read_bytes(), type=Suite)
+        return msgspec.toml.decode(read_file(path), type=Suite)
     except OSError as error:
         raise SuiteError(
             path.name, f"cannot be read ({error.strerror})", "The definition of a suite"

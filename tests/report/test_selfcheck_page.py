@@ -53,7 +53,7 @@ def test_an_invalid_self_check_is_named_on_the_page(sample, read_page):
     folder.mkdir()
     (folder / "gpu.json").write_text("{}")
     publish(sample.root, sample.build, sample.root / "site")
-    assert "selfcheck/gpu.json is not a self-check" in read_page(sample.root / "site", PAGE).text
+    assert "selfcheck/gpu.json: is not a self-check" in read_page(sample.root / "site", PAGE).text
 
 
 def test_a_notebook_of_the_same_name_is_not_overwritten(sample, read_page):

@@ -13,7 +13,7 @@ from pathlib import Path
 import msgspec
 
 from kernels_bench_tools.errors import ProjectError
-from kernels_bench_tools.file_io import check_writable
+from kernels_bench_tools.file_io import check_writable, read_file
 from kernels_bench_tools.report.output.parallel import RenderedFile, render_files
 from kernels_bench_tools.report.paths import FRONT, stays_inside
 
@@ -138,7 +138,7 @@ class OutputFolder:
         if self.root.exists() and not self.root.is_dir():
             raise ProjectError(str(self.root), "is not a folder", "A folder for the site")
         try:
-            data = (self.root / MANIFEST).read_bytes()
+            data = read_file(self.root / MANIFEST)
         except (FileNotFoundError, NotADirectoryError):
             foreign = sorted({path.name for path in self.root.glob("*")} - _KEPT)
             if foreign:

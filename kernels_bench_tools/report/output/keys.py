@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from kernels_bench_tools.file_io import read_file
 from kernels_bench_tools.report.operators import OperatorReport
 from kernels_bench_tools.report.paths import template_folder
 from kernels_bench_tools.schema.build import NotebookRun
@@ -62,8 +63,7 @@ def _version(name: str) -> str:
 def file_key(path: str | Path) -> str:
     """Return the key of a file; empty if it is missing."""
     try:
-        with open(path, "rb") as file:  # noqa: PTH123 - faster than Path for thousands of files
-            return digest(file.read())
+        return digest(read_file(path))
     except OSError:
         return ""
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import msgspec
 
-from kernels_bench_tools.file_io import file_digest, read_struct, sync_path
+from kernels_bench_tools.file_io import file_digest, read_file, read_struct, sync_path
 from kernels_bench_tools.schema.outcome import Outcome
 from kernels_bench_tools.schema.record import Status
 
@@ -140,7 +140,7 @@ def read_entry(folder: Path) -> Entry | None:
     if not folder.is_dir():
         return None
     try:
-        _check_files(folder, (folder / _DIGESTS).read_bytes())
+        _check_files(folder, read_file(folder / _DIGESTS))
         result = read_struct(folder / _RESULT, StoredResult)
         return Entry(folder, result) if result.format == FORMAT else None
     except FileNotFoundError:
@@ -150,7 +150,7 @@ def read_entry(folder: Path) -> Entry | None:
     except msgspec.MsgspecError as error:
         flaw = f"{_RESULT} is not a result ({error})"
     with suppress(OSError, ValueError, LookupError, TypeError):
-        if msgspec.json.decode((folder / _RESULT).read_bytes())["format"] != FORMAT:
+        if msgspec.json.decode(read_file(folder / _RESULT))["format"] != FORMAT:
             return None
     raise DamagedEntryError(flaw)
 

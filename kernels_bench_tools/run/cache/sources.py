@@ -18,7 +18,7 @@ from typing import Any
 
 import msgspec
 
-from kernels_bench_tools.file_io import file_digest
+from kernels_bench_tools.file_io import file_digest, read_file
 from kernels_bench_tools.notebooks.graph import Node
 from kernels_bench_tools.notebooks.header import path_sources, read_header
 from kernels_bench_tools.schema.build import code_digest
@@ -91,7 +91,7 @@ def module_digest(path: Path) -> str:
     """Return the digest of a file; of a Python module, that of its code without comments."""
     if path.suffix == ".py":
         with suppress(UnicodeDecodeError):
-            return code_digest(path.read_text(encoding="utf-8"))
+            return code_digest(read_file(path).decode())
     return file_digest(path)
 
 
@@ -107,7 +107,7 @@ def _importer(node: Node, header: dict[str, Any] | None) -> _Importer:
 def _requirements(project: Path, extras: tuple[str, ...]) -> bytes:
     """Return the parts of a ``pyproject.toml`` that affect which packages a cell gets."""
     try:
-        data = tomllib.loads(project.read_text(encoding="utf-8"))
+        data = tomllib.loads(read_file(project).decode())
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError):
         return b""
     about = data.get("project", {})

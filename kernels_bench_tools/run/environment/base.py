@@ -229,7 +229,7 @@ def write_script(path: Path, text: str) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     ignore_folder(path.parent.parent)
     data = text.encode()
-    if not path.exists() or path.read_bytes() != data:
+    if not path.is_file() or path.read_bytes() != data:
         write_atomically(path, data, sync=False)
 
 

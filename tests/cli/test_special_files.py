@@ -1,0 +1,61 @@
+"""What a project has in place of a file: a FIFO, which blocks who opens it, or a device without an end."""
+
+import os
+from pathlib import Path
+
+import pytest
+from projects import Kbt
+
+READ = (
+    "softmax/impls/new.md",
+    "softmax/results/records/test-cpu/plain.jsonl",
+    "effects/test-cpu/model/softmax--plain.jsonl",
+    "selfcheck/test-cpu.json",
+    "operators/softmax.py",
+    "operators/_shared.py",
+)
+
+
+def put_fifo(path: Path) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    os.mkfifo(path)
+    return path
+
+
+def test_check_names_each_fifo(bare: Path, kbt_in: Kbt) -> None:
+    for name in READ:
+        put_fifo(bare / name)
+
+    done = kbt_in(bare, "check", timeout=60)
+
+    assert done.returncode == 1
+    lines = done.stderr.splitlines()
+    named = [line.partition(": cannot be read (it is not a regular file).")[0] for line in lines]
+    assert sorted(named) == sorted(READ)
+
+
+def test_a_build_leaves_out_fifos_and_publishes_the_others(bare: Path, kbt_in: Kbt) -> None:
+    for name in READ[1:]:
+        put_fifo(bare / name)
+    (bare / "selfcheck" / "zero.json").symlink_to("/dev/zero")
+    (bare / "softmax" / "impls" / "plain.md").write_text("# Plain\n\n```python id=a\nprint('hi')\n```\n")
+
+    done = kbt_in(bare, "build", "--env", "current", timeout=60)
+
+    assert done.returncode == 0, done.stderr
+    page = (bare / "site" / "selfcheck.html").read_text()
+    for name in ("test-cpu", "zero"):
+        assert f"selfcheck/{name}.json: cannot be read (it is not a regular file)" in page
+
+
+@pytest.mark.parametrize("name", ["pyproject.toml", "site/.kbt-site.json"])
+def test_a_fifo_that_a_build_needs_is_one_line(bare: Path, kbt_in: Kbt, name: str) -> None:
+    (bare / name).unlink(missing_ok=True)
+    put_fifo(bare / name)
+
+    done = kbt_in(bare, "build", "--env", "current", timeout=60)
+
+    assert done.returncode == 2
+    assert name in done.stderr
+    assert "it is not a regular file" in done.stderr
+    assert "Traceback" not in done.stderr
