@@ -201,7 +201,9 @@ def _request(model: str, phase: str, layers: int, framework: str) -> EffectReque
         expected = (
             "A config.json of the Hugging Face Hub, or the name of a model that `kbt list --model` knows"
         )
-        raise ModelError(f"--model {model}", f"cannot be read ({error})", expected) from error
+        raise ModelError(
+            f"--model {model}", f"cannot be read ({getattr(error, 'strerror', error)})", expected
+        ) from error
     known = CONFIGS / f"{path.stem}.json"
     if path != known and known.is_file() and msgspec.json.decode(known.read_bytes()) != config:
         raise ModelError(

@@ -119,7 +119,7 @@ def _files(paths: Iterable[Path]) -> list[SourceFile]:
     for path in paths:
         if path.is_dir():
             files += sorted(path.rglob("*.jsonl"))
-        elif path.is_file():
+        elif path.exists():
             files.append(path.resolve())
         else:
             raise ProjectError(

@@ -209,7 +209,7 @@ def find_project(start: Path) -> Project:
     Invalid settings are a ``ProjectError``, and so is a folder that is no project.
     """
     start = start.resolve()
-    folder = start.parent if start.is_file() else start
+    folder = start if start.is_dir() else start.parent
     if found := find_settings(folder):
         return _project(*found)
     project = _project(_repository(folder) or folder, {})
@@ -231,7 +231,7 @@ def find_project_of(targets: Iterable[str]) -> Project:
         named = [Path(one).resolve() for one in (target, target.rpartition(":")[0] or target)]
         path = next(one for one in (*named, *named[1].parents) if one.exists())
         if path in named or not here.is_relative_to(path):
-            folder = path.parent if path.is_file() else path
+            folder = path if path.is_dir() else path.parent
             found = find_settings(folder)
             root = found[0] if found else _repository(folder)
             roots.setdefault(root or (here if folder.is_relative_to(here) else folder), target)

@@ -59,3 +59,12 @@ def test_a_fifo_that_a_build_needs_is_one_line(bare: Path, kbt_in: Kbt, name: st
     assert name in done.stderr
     assert "it is not a regular file" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_record_names_a_fifo_that_it_is_given(bare: Path, kbt_in: Kbt) -> None:
+    put_fifo(bare / "given.jsonl")
+
+    done = kbt_in(bare, "record", "given.jsonl", timeout=60)
+
+    assert done.returncode == 2
+    assert "given.jsonl: cannot be read (it is not a regular file)" in done.stderr
