@@ -14,6 +14,7 @@ LAYERS = {
     "hub": "MEASURE",
     "selfcheck": "MEASURE",
     "tasks": "MEASURE",
+    "tasks.config": "FACTS",
     "summarize": "SUMMARIZE",
     "notebooks": "RUN",
     "run": "RUN",
@@ -59,7 +60,8 @@ MODULES = sorted(PACKAGE.rglob("*.py"))
 
 
 def layer_of(parts: tuple[str, ...]) -> str:
-    return LAYERS.get(parts[0] if parts else "__init__", "FACTS")
+    top = parts[0] if parts else "__init__"
+    return LAYERS.get(".".join(parts), LAYERS.get(top, "FACTS"))
 
 
 def module_parts(path: Path) -> tuple[str, ...]:

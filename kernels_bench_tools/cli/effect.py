@@ -27,7 +27,7 @@ from kernels_bench_tools.cli.progress import PlainProgress
 from kernels_bench_tools.cli.record import keep_records
 from kernels_bench_tools.cli.tables import new_table, table_console
 from kernels_bench_tools.cluster import cluster_executor
-from kernels_bench_tools.errors import ModelError
+from kernels_bench_tools.errors import ModelError, NotebookError
 from kernels_bench_tools.file_io import read_file
 from kernels_bench_tools.notebooks.document import read_notebook
 from kernels_bench_tools.notebooks.header import split_header
@@ -48,7 +48,8 @@ from kernels_bench_tools.schema.record import Record
 from kernels_bench_tools.schema.record_io import cell_owner, effect_file
 from kernels_bench_tools.summarize.effect import effect_rows
 from kernels_bench_tools.summarize.metrics import speedup_with_interval
-from kernels_bench_tools.text import milliseconds, plural, visible
+from kernels_bench_tools.tasks.config import config_from_huggingface
+from kernels_bench_tools.text import is_file_name, milliseconds, plural, visible
 
 _PHASES = "prefill-2048,decode-1,decode-32"
 _WIDE = 100
@@ -77,15 +78,15 @@ def effect(
         ),
     ] = _PHASES,
     layers: Annotated[
-        int,
+        int | None,
         typer.Option(
             "--layers",
-            min=0,
+            min=1,
             metavar="N",
             help="Number of layers of the model to run. [default: all]",
             show_default=False,
         ),
-    ] = 0,
+    ] = None,
     framework: Annotated[
         str,
         typer.Option(
@@ -133,8 +134,12 @@ def effect(
         for one in implementations
         for path in project.find_notebooks([one])
         if PurePosixPath(name := project.relative(path)).parent.name == IMPLEMENTATIONS
+        and any(_measuring_cells(project, name))
     ]
-    request = _request(model, phase, layers, framework)
+    if not names:
+        expected = "OPERATOR/IMPLEMENTATION of `kbt list`, with a cell whose `outputs=` is a JSONL file"
+        raise NotebookError(", ".join(implementations), "measures no implementation", expected)
+    request = _request(model, phase, layers or 0, framework)
     if together:
         others = [cell for name in names[1:] for cell in _measuring_cells(project, name)]
         names, request = names[:1], msgspec.structs.replace(request, others=others)
@@ -170,8 +175,11 @@ def _keep(project: Project, request: EffectRequest, found: list[list[Record]], r
     files = {
         effect_file(project.root, request.model, records[0], others): records
         for records in found
-        # What this machine cannot run is no result.
-        if any(one.outcome.ran or one.outcome.failed for one in records)
+        # What this machine cannot run is no result, and a wrong configuration no failure of an implementation.
+        if any(
+            one.outcome.ran or (one.outcome.failed and not (one.err and one.err.type == ModelError.__name__))
+            for one in records
+        )
     }
     if not files:
         return 0
@@ -194,28 +202,38 @@ def _request(model: str, phase: str, layers: int, framework: str) -> EffectReque
         expected = f"`{TRANSFORMERS}`, or nothing for this project's modules"
         raise ModelError(f"--framework {framework}", "is not known", expected)
 
+    where = f"--model {model}"
     path = Path(model) if model.endswith(".json") else find_model(CONFIGS, model)
     try:
         config = msgspec.json.decode(read_file(path), type=dict[str, object])
-    except (OSError, msgspec.MsgspecError) as error:
+    except (OSError, msgspec.MsgspecError, RecursionError) as error:
         expected = (
             "A config.json of the Hugging Face Hub, or the name of a model that `kbt list --model` knows"
         )
-        raise ModelError(
-            f"--model {model}", f"cannot be read ({getattr(error, 'strerror', error)})", expected
-        ) from error
+        raise ModelError(where, f"cannot be read ({getattr(error, 'strerror', error)})", expected) from error
     known = CONFIGS / f"{path.stem}.json"
     if path != known and known.is_file() and msgspec.json.decode(known.read_bytes()) != config:
+        raise ModelError(where, f"is another model than the {path.stem} that kbt knows", "", "Rename it")
+    found = config_from_huggingface(config, where)
+    if layers > found.num_hidden_layers:
         raise ModelError(
-            f"--model {model}", f"is another model than the {path.stem} that kbt knows", "", "Rename it"
+            f"--layers {layers}", "is more than the model has", f"At most {found.num_hidden_layers}"
         )
     phases = list(dict.fromkeys(name.strip() for name in phase.split(",")))
     for name in phases:
-        if phase_sizes(name).trains and not framework:
+        sizes, positions = phase_sizes(name), found.max_position_embeddings
+        if sizes.trains and not framework:
             what = "this project's models have a cache and no backward pass"
             raise ModelError(f"--phase {name}", what, f"--framework {TRANSFORMERS}")
+        if sizes.context > positions:
+            what = f"has sequences of {sizes.context} tokens, and the model {positions} positions"
+            raise ModelError(f"--phase {name}", what, f"`--phase prefill-{positions}`, or fewer tokens")
     # On the Hub every model's file has this name.
     stem = path.resolve().parent.name if path.name == "config.json" else path.stem
+    if not is_file_name(stem):
+        raise ModelError(
+            where, f"{stem!r} cannot be a name", "Text that does not begin with a dot", "Rename it"
+        )
     name = model_of_framework(stem, framework)
     return EffectRequest(model=name, config=config, phases=phases, layers=layers, framework=framework)
 
@@ -226,8 +244,9 @@ def _print(path: str, model: str, device: str, rows: list[EffectRow]) -> None:
     for name, group in groupby(rows, key=lambda row: row.effect.phase):
         shown = list(group)
         named = [f"{operator}/{notebook.removesuffix('.md')}", *shown[0].effect.others]
+        layers = f" with {plural(count, 'layer')}" if (count := shown[0].effect.layers) else ""
         console.print(
-            f"{', '.join(named)} in {model}, {name}, on {device}, "
+            f"{', '.join(named)} in {model}{layers}, {name}, on {device}, "
             f"{plural(shown[0].processes, 'process', 'es')}",
             style="bold",
         )
@@ -285,6 +304,8 @@ def _notes(rows: list[EffectRow]) -> str:
     if noise:
         lines.append(f"noise: two samples of the model without it differ by up to {', '.join(noise)}")
     for row in rows:
+        if row.cause and row.effect.level == MODEL_LEVEL:
+            lines.append(f"{row.effect.module}: {row.verdict.value}, because {row.cause}")
         lines += _agreement(row.agreement)
         if row.effect.baseline_host_ms and row.effect.host_ms:
             times = f"{milliseconds(row.effect.baseline_host_ms)} -> {milliseconds(row.effect.host_ms)} ms"

@@ -127,7 +127,8 @@ def find_model(folder: Path, model: str) -> Path:
     """Return a model's file in a folder with one for each; raise ``ModelError`` if there is none."""
     known = model_keys(folder)
     if model not in known:
-        raise ModelError(model, "is not a known model", ", ".join(known), did_you_mean(model, known))
+        remedy = did_you_mean(model, known, "`kbt effect` also takes the path of a config.json")
+        raise ModelError(f"--model {model}", "is not a known model", ", ".join(known), remedy)
     return folder / f"{model}.json"
 
 

@@ -81,8 +81,8 @@ class ModelConfig(msgspec.Struct, kw_only=True, frozen=True):
             msgspec.structs.force_setattr(self, "head_dim", self.hidden_size // self.num_attention_heads)
         if self.num_attention_heads % self.num_key_value_heads:
             raise ValueError("num_attention_heads is not a multiple of num_key_value_heads")
-        if self.head_dim % 2:
-            raise ValueError("head_dim is odd")
+        if self.head_dim % 2 or not self.head_dim:
+            raise ValueError(f"head_dim {self.head_dim} is not a positive even number")
 
     @property
     def qkv_bias(self) -> bool:
@@ -163,9 +163,10 @@ def config_from_huggingface(data: Mapping[str, Any], name: str) -> ModelConfig:
         ModelError: The model is of an unknown kind, a field is missing or wrong, or the modules of ``baseline`` would
             compute something else than the model does.
     """
-    known, kind = get_args(ModelType), str(data.get("model_type"))
+    known = get_args(ModelType)
+    kind: Any = data.get("model_type")
     if kind not in known:
-        raise ModelError(name, f"model_type {kind!r} is not supported", " or ".join(known))
+        raise ModelError(name, f"model_type {_json(kind)} is not supported", " or ".join(known))
     names = _EXPERTS.get(kind, {})
     experts = ["num_experts_per_tok"] if names else []
     required = [*_COMMON, *_NO_DEFAULT.get(kind, ()), *names.values(), *experts]
@@ -219,10 +220,14 @@ def _refuse_unsupported(data: Mapping[str, Any], kind: str, name: str) -> None:
     only = {**_ONLY, "sliding_window": (None,)} if kind == "mixtral" else _ONLY
     for key, values in only.items():
         if key in data and data[key] not in values:
-            raise ModelError(name, f"{key} {data[key]!r} is not supported", f"{values[0]!r}")
+            raise ModelError(name, f"{key} {_json(data[key])} is not supported", _json(values[0]))
     for layer in msgspec.convert(data.get("layer_types") or [], list[Any]):
         if layer != "full_attention":
-            raise ModelError(name, f"{layer!r} in layer_types is not supported", "full_attention")
+            raise ModelError(name, f"{_json(layer)} in layer_types is not supported", "full_attention")
+
+
+def _json(value: Any) -> str:
+    return msgspec.json.encode(value).decode()
 
 
 def _value(data: Mapping[str, Any], key: str) -> Any:
@@ -243,7 +248,7 @@ def _rope_scaling(rope: Mapping[str, Any], name: str) -> dict[str, Any] | None:
     if kind == "default":
         return None
     if kind != "llama3":
-        raise ModelError(name, f"rope_type {kind!r} is not supported", "default or llama3")
+        raise ModelError(name, f"rope_type {_json(kind)} is not supported", "default or llama3")
     return {key: rope[key] for key in RopeScaling.__struct_fields__ if key in rope}
 
 

@@ -29,8 +29,7 @@ def random_model(request: EffectRequest, device: str) -> CausalLM:
     """Return a model of this project with random weights, the same in every process; on ``meta`` with none."""
     config = config_from_huggingface(request.config, request.model)
     if request.layers:
-        layers = min(request.layers, config.num_hidden_layers)
-        config = msgspec.structs.replace(config, num_hidden_layers=layers)
+        config = msgspec.structs.replace(config, num_hidden_layers=request.layers)
     model = build_model(config, device)
     randomize(model, device)
     return model
@@ -59,20 +58,6 @@ class ForwardPass(Protocol):
         """Return the context in which modules of the model can be called alone."""
 
 
-def sizes_within(name: str, positions: int) -> Sizes:
-    """Return the sizes of a forward pass such as ``decode-32``.
-
-    Raises:
-        EffectError: The model has fewer positions.
-    """
-    sizes = phase_sizes(name)
-    if sizes.context > positions:
-        raise EffectError(
-            f"{name} has sequences of {sizes.context} tokens, and the model {positions} positions"
-        )
-    return sizes
-
-
 def random_tokens(vocabulary: int, shape: Sequence[int], device: str) -> Tensor:
     """Return tokens, the same in every process."""
     generator = torch.Generator(device).manual_seed(1)
@@ -86,7 +71,7 @@ class PagedPass:
 
     def __init__(self, model: CausalLM, device: str, name: str) -> None:
         self._model = model
-        sizes = sizes_within(name, len(model.model.layers[0].self_attn.rotary_emb.cos_sin_cache))
+        sizes = phase_sizes(name)
         self._positions, self._batch = _fill_cache(model, device, sizes)
         self._ids = random_tokens(len(model.model.embed_tokens.weight), self._positions.shape, device)
         self.decodes = sizes.tokens == 1

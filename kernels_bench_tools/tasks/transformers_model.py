@@ -9,10 +9,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from kernels_bench_tools.errors import Unsupported
+from kernels_bench_tools.errors import ModelError, Unsupported
+from kernels_bench_tools.measure.operator import failed_status
 from kernels_bench_tools.schema.build import EffectRequest
+from kernels_bench_tools.schema.model import phase_sizes
+from kernels_bench_tools.schema.record import Status
 from kernels_bench_tools.tasks.config import config_from_huggingface
-from kernels_bench_tools.tasks.forward_pass import random_tokens, randomize, sizes_within
+from kernels_bench_tools.tasks.forward_pass import random_tokens, randomize
 
 
 def transformers_model(request: EffectRequest, device: str) -> Any:
@@ -20,6 +23,7 @@ def transformers_model(request: EffectRequest, device: str) -> Any:
 
     Raises:
         Unsupported: transformers is not installed.
+        ModelError: transformers has no such model; it also checks fields that this project's modules do not read.
     """
     try:
         import transformers
@@ -27,15 +31,21 @@ def transformers_model(request: EffectRequest, device: str) -> Any:
         raise Unsupported(
             f"the cell's environment has no transformers that can be imported ({error}); with `--env current` it is kbt's"
         ) from error
-    known = config_from_huggingface(request.config, request.model)  # refuses what is not known, by name
+    known = config_from_huggingface(request.config, request.model)
     # All layers are of one type, and a list of them would need as many as are measured.
     left_out = {"model_type", "source", "layer_types"}
     given = {name: value for name, value in request.config.items() if name not in left_out}
-    given["num_hidden_layers"] = min(request.layers or known.num_hidden_layers, known.num_hidden_layers)
-    config = transformers.AutoConfig.for_model(known.model_type, **given)
-    with torch.device(device):
-        make: Any = transformers.AutoModelForCausalLM
-        model = make.from_config(config, dtype=getattr(torch, known.dtype))
+    given["num_hidden_layers"] = request.layers or known.num_hidden_layers
+    make: Any = transformers.AutoModelForCausalLM
+    try:
+        config = transformers.AutoConfig.for_model(known.model_type, **given)
+        with torch.device(device):
+            model = make.from_config(config, dtype=getattr(torch, known.dtype))
+    except Exception as error:
+        if failed_status(error) is not Status.ERROR:  # such as out of memory
+            raise
+        what, expected = f"transformers refuses the configuration ({error})", "Values that it accepts"
+        raise ModelError(request.model, what, expected) from error
     randomize(model, device)
     return model
 
@@ -44,12 +54,8 @@ class TransformersPass:
     """A pass of a model of transformers. Decoding appends to the cache by copying it, as its default does."""
 
     def __init__(self, model: Any, device: str, name: str) -> None:
-        """Make the tokens, and for decoding a cache with random keys and values.
-
-        Raises:
-            EffectError: The model has fewer positions.
-        """
-        sizes = sizes_within(name, model.config.max_position_embeddings)
+        """Make the tokens, and for decoding a cache with random keys and values."""
+        sizes = phase_sizes(name)
         self._model = model
         self.decodes, self.trains = sizes.tokens == 1, sizes.trains
         shape = (sizes.sequences, sizes.tokens)

@@ -64,7 +64,7 @@ def project(tmp_path: Path) -> Path:
     (tmp_path / "pyproject.toml").write_text('[tool.kbt]\ntitle = "Effects"\n')
     config = {**HUGGINGFACE["llama"], "model_type": "llama", "torch_dtype": "float32"}
     (tmp_path / "snapshot").mkdir()
-    for name in ("tiny", "llama-3.2-1b", "snapshot/config"):
+    for name in ("tiny", ".tiny", "llama-3.2-1b", "snapshot/config"):
         (tmp_path / f"{name}.json").write_text(json.dumps(config))
     return tmp_path
 
@@ -73,6 +73,7 @@ def test_an_implementation_is_measured_at_every_level_of_a_model_and_recorded_on
     project: Path,
 ) -> None:
     command = ("effect", "rms_norm/mine", "--model", "tiny.json", "--phase", "prefill-16", "--env", "current")
+    command += ("--layers", "2")
     first = run_kbt(project, *command, "--processes", "1", COLUMNS="80")
     found = {*project.glob("effects/**/*.jsonl")}
     again = run_kbt(project, *command, "--processes", "1", "--json", "--record")
@@ -80,6 +81,8 @@ def test_an_implementation_is_measured_at_every_level_of_a_model_and_recorded_on
     assert first.returncode == 0, first.stderr
     assert not found
     assert "note: --record keeps these results in effects/" in first.stderr
+    assert first.stdout.startswith("rms_norm/mine in tiny with 2 layers, prefill-16, on")
+    assert "eager: no verdict, because a verdict needs 3 processes" in first.stdout
     assert "L1 RMSNorm with" in first.stdout
     assert "L4 eager" in first.stdout
     assert "5 of 5 instances replaced and called" in first.stdout
@@ -175,11 +178,57 @@ def test_a_config_json_is_named_by_its_folder_and_a_phase_named_twice_is_measure
             "models have a cache and no backward pass. Expected: --framework transformers",
         ),
         ("llama-3.2-1b.json", "decode-1", "is another model than the llama-3.2-1b that kbt knows"),
+        (".tiny.json", "prefill-16", "--model .tiny.json: '.tiny' cannot be a name"),
+        (
+            "gelu.json",
+            "prefill-16",
+            '--model gelu.json: hidden_act "gelu" is not supported. Expected: "silu".',
+        ),
+        (
+            "tiny.json",
+            "decode-1",
+            "--phase decode-1: has sequences of 1024 tokens, and the model 64 positions",
+        ),
+        (
+            "tiny.json",
+            "prefill-16 --layers 3",
+            "--layers 3: is more than the model has. Expected: At most 2.",
+        ),
     ],
 )
-def test_an_unknown_model_or_phase_is_one_line(project: Path, model: str, phase: str, message: str) -> None:
-    done = run_kbt(project, "effect", "rms_norm/mine", "--model", model, "--phase", phase)
+def test_what_cannot_be_measured_is_one_line_before_anything_runs(
+    project: Path, model: str, phase: str, message: str
+) -> None:
+    gelu = (project / "tiny.json").read_text().replace("silu", "gelu")
+    (project / "gelu.json").write_text(gelu)
+    command = ("effect", "rms_norm/mine", "--record", "--model", model, "--phase", *phase.split())
+    done = run_kbt(project, *command)
 
     assert done.returncode == 2
     assert message in done.stderr
+    assert done.stderr.count("\n") == 1
+    assert not {*project.glob("effects")} | {*project.glob(".kbt")}
+
+
+def test_a_configuration_that_only_transformers_can_refuse_is_no_failure_of_the_implementation(
+    project: Path,
+) -> None:
+    pytest.importorskip("transformers")
+    config = json.loads((project / "tiny.json").read_text())
+    (project / "padded.json").write_text(json.dumps({**config, "pad_token_id": 9999}))
+    options = ("--framework", "transformers", "--phase", "prefill-8", "--env", "current", "--record")
+    command = ("effect", "rms_norm/mine", "--model", "padded.json", "--processes", "1")
+    done = run_kbt(project, *command, *options)
+
+    assert done.returncode == 1
+    assert "transformers refuses the configuration (Padding_idx must be within" in done.stdout
+    assert not {*project.glob("effects")}
+
+
+def test_a_notebook_without_an_implementation_is_refused_and_no_other_runs(project: Path) -> None:
+    (project / "other.md").write_text("```python id=other\nprint(1)\n```\n")
+    done = run_kbt(project, "effect", "other.md", "--model", "tiny.json", "--phase", "prefill-16")
+
+    assert done.returncode == 2
+    assert done.stderr.startswith("kbt: other.md: measures no implementation. Expected: OPERATOR/")
     assert done.stderr.count("\n") == 1

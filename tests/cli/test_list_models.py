@@ -33,7 +33,8 @@ def test_one_phase_is_listed_with_its_blocks_and_layers(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["llama-8b"], "kbt: llama-8b: is not a known model. Expected: llama-3.1-405b, "),
+        (["llama-8b"], "kbt: --model llama-8b: is not a known model. Expected: llama-3.1-405b, "),
+        (["tiny.json"], "kbt: --model tiny.json: is not a known model. Expected: llama-3.1-405b, "),
         (
             ["qwen3-8b", "--phase", "decode"],
             "kbt: --phase decode: is not a phase. Expected: prefill-2048, decode-1",

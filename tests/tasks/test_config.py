@@ -1,8 +1,5 @@
 """Configurations of models are read, and what cannot be computed is refused by name."""
 
-import subprocess
-import sys
-
 import pytest
 from tiny_configs import HUGGINGFACE
 
@@ -33,7 +30,7 @@ def test_an_unknown_key_is_refused_with_the_nearest_one() -> None:
 
 
 def test_an_unknown_model_type_is_refused_with_the_known_ones() -> None:
-    with pytest.raises(ModelError, match=r"mine: model_type 'bert' is not supported.*llama or mixtral or"):
+    with pytest.raises(ModelError, match=r'mine: model_type "bert" is not supported.*llama or mixtral or'):
         config_from_huggingface({"model_type": "bert"}, "mine")
 
 
@@ -51,22 +48,23 @@ def test_all_missing_fields_are_named_together() -> None:
         ({**LLAMA, "hidden_size": "48"}, r"\$\.hidden_size"),
         ({**LLAMA, "num_hidden_layers": 0}, r"\$\.num_hidden_layers"),
         ({**LLAMA, "num_key_value_heads": 3}, "not a multiple of num_key_value_heads"),
-        ({**LLAMA, "head_dim": 15}, "head_dim is odd"),
-        ({**LLAMA, "rope_scaling": {"rope_type": "yarn"}}, "rope_type 'yarn'"),
+        ({**LLAMA, "head_dim": 15}, "head_dim 15 is not a positive even"),
+        ({**LLAMA, "hidden_size": 2}, "head_dim 0 is not"),
+        ({**LLAMA, "rope_scaling": {"rope_type": "yarn"}}, 'rope_type "yarn"'),
         ({**LLAMA, "rope_scaling": {"type": "llama3"}}, "factor"),
         ({**LLAMA, "rope_scaling": "llama3"}, "Expected `object`"),
-        ({**LLAMA, "hidden_act": "gelu"}, "hidden_act 'gelu'"),
-        ({**LLAMA, "attention_bias": True}, "attention_bias True"),
+        ({**LLAMA, "hidden_act": "gelu"}, 'hidden_act "gelu"'),
+        ({**LLAMA, "attention_bias": True}, "attention_bias true"),
         ({**LLAMA, "quantization_config": {"bits": 4}}, "quantization_config"),
         ({**LLAMA, "dtype": "int8"}, r"\$\.dtype"),
         ({**LLAMA, "partial_rotary_factor": 0.5}, "partial_rotary_factor 0.5"),
         ({**LLAMA, "rope_parameters": {"partial_rotary_factor": 0.5}}, "partial_rotary_factor 0.5"),
         (
             {**QWEN3, "layer_types": ["sliding_attention", "full_attention"]},
-            "'sliding_attention' in layer_types",
+            '"sliding_attention" in layer_types',
         ),
         ({**QWEN3, "head_dim": None}, "has no head_dim"),  # 128 in transformers
-        ({**MIXTRAL, "sliding_window": 4096}, "sliding_window 4096"),
+        ({**MIXTRAL, "sliding_window": 4096}, "sliding_window 4096.*Expected: null"),
         ({**MIXTRAL, "num_experts_per_tok": 5}, "num_experts_per_tok"),
     ],
 )
@@ -118,14 +116,3 @@ def test_the_experts_are_divided_instead_of_the_dense_layer() -> None:
 
     with pytest.raises(ModelError, match="intermediate_size of an expert 33"):
         check_tensor_parallel(config_from_huggingface(data, "mine"), 2)
-
-
-def test_configurations_are_read_without_torch() -> None:
-    program = (
-        "import sys; sys.modules['torch'] = None\nfrom kernels_bench_tools.tasks.config import load_config\n"
-    )
-    program += "print(load_config('qwen3-8b').hidden_size)"
-
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
-
-    assert done.stdout == "4096\n", done.stderr

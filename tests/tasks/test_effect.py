@@ -340,7 +340,6 @@ def test_a_result_that_is_wrong_only_later_is_found_before_anything_is_timed() -
             "decode-2",
             "RMSNorm computes something else with it: output 0 differs by",
         ),
-        ("rms_norm", rms_norm, "prefill-2048", "sequences of 2048 tokens, and the model 1024 positions"),
     ],
 )
 def test_what_changes_nothing_or_the_result_is_one_record_with_the_reason(
