@@ -193,12 +193,15 @@ class LocalExecutor:
             if prepared.reason:
                 failure = Failure(type="Resolution", msg=prepared.reason)
                 return finish(task, Status.ERROR, failure, transient=not prepared.unsolvable)
+            slowed = self._processes.slowed()
             if changed := task.changed_input():
                 failure = outdated(f"{changed} since this build began")
                 return finish(task, Status.INVALID, failure, transient=True)
             with tempfile.TemporaryDirectory(dir=reaper().folder, ignore_cleanup_errors=True) as folder:
                 result = self._run(task, prepared.python, Path(folder), tail.look, turn)
             changed = task.changed_input()
+            if self._processes.slowed() > slowed:
+                changed = changed or "the cores or the priority of kbt were changed"
             if task.cell.measures or task.node.needs:  # any other may install packages for itself
                 changed = changed or prepared.change(measures=task.cell.measures)
             if not changed:

@@ -209,6 +209,28 @@ def test_a_result_that_another_cell_changed_is_not_used(workspace):
     assert not run.stdout
 
 
+SLOWED = """
+import os
+for thread in map(int, os.listdir(f"/proc/{os.getppid()}/task")):
+    os.sched_setaffinity(thread, {min(os.sched_getaffinity(0))})
+"""
+
+
+CORES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
+
+
+@pytest.mark.skipif(CORES < 2, reason="needs two cores")
+def test_a_cell_that_takes_cores_from_kbt_has_no_result_and_others_have_all_cores(workspace):
+    show = "import os\nprint(len(os.sched_getaffinity(0)))\n"
+    workspace.cell(A, WRITE + SLOWED, MEASURING)
+    workspace.cell(B, WRITE + show, MEASURING)
+    workspace.build()
+
+    assert workspace.result(A).status == "invalid"
+    assert workspace.result(A).reason.startswith("the cores or the priority of kbt were changed while it ran")
+    assert workspace.text(workspace.result(B).stdout) == f"{CORES}\n"
+
+
 def test_a_data_file_that_changes_while_a_cell_reads_it_leaves_no_result(workspace):
     data = workspace.write("data.csv", "1\n")
     code = f"import pathlib\nprint(pathlib.Path({str(data)!r}).write_text('2'))"

@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ALL_COMPLETED, FIRST_COMPLETED, Future, wait
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
@@ -61,6 +62,7 @@ class Processes:
         self._lock = threading.Lock()
         self._running: set[subprocess.Popen[bytes]] = set()
         self._interrupted = False
+        self._scheduling, self._slowed = _scheduling(), 0
 
     def run(
         self,
@@ -123,6 +125,25 @@ class Processes:
             cut_log(log)
         return Exit(process.returncode, seconds, stop, memory.used)
 
+    def slowed(self) -> int:
+        """Return how often cores or priority of this process were found to be changed, and undo it if that is allowed.
+
+        A process can do that to others of its user. All that they start then inherits it.
+        """
+        now = _scheduling()
+        if set(now.values()) <= set(self._scheduling.values()):
+            return self._slowed
+        self._slowed += 1
+        cores, nice, policy = self._scheduling[os.getpid()]
+        for thread in now:
+            with suppress(OSError):
+                os.sched_setaffinity(thread, cores)
+            with suppress(OSError):
+                os.sched_setscheduler(thread, policy, os.sched_param(0))
+            with suppress(OSError):
+                os.setpriority(os.PRIO_PROCESS, thread, nice)
+        return self._slowed
+
     def interrupt(self) -> None:
         """Kill everything that runs, and let nothing start any more."""
         with self._lock:
@@ -178,6 +199,18 @@ def wait_for(futures: Iterable[Future[Any]], *, first: bool = False) -> set[Futu
         done, running = wait(pending, _WAIT_SECONDS, FIRST_COMPLETED if first else ALL_COMPLETED)
         if not running or (first and done):
             return done
+
+
+def _scheduling() -> dict[int, tuple[frozenset[int], int, int]]:
+    """Return the cores, niceness and policy of each thread of this process; empty where the system has no such things."""
+    found = {}
+    with suppress(OSError):
+        for path in Path("/proc/self/task").iterdir():
+            thread = int(path.name)
+            with suppress(ProcessLookupError):
+                cores = frozenset(os.sched_getaffinity(thread))
+                found[thread] = cores, os.getpriority(os.PRIO_PROCESS, thread), os.sched_getscheduler(thread)
+    return found
 
 
 def _restrain(pid: int) -> None:
