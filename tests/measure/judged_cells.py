@@ -457,6 +457,26 @@ def begin(entered=[]):
 
 on_smoke(later)
 """,
+    "computed_by_a_built_in_function": LATER
+    + """
+from kernels_bench_tools.measure.timing import calls
+
+def begin():
+    pass
+
+calls.len = lambda value: (compute(), len(value))[1]  # hides the built-in function there
+on_smoke(later)
+""",
+    "computed_by_a_property": LATER
+    + """
+ordinary = Tensor.is_meta
+
+def begin():
+    pass
+
+Tensor.is_meta = property(lambda output: (compute(), ordinary.__get__(output))[1])
+on_smoke(later)
+""",
     "inputs_without_changes": replaced(
         "from kernels_bench_tools.measure.changing_inputs import InputSets\n"
         "InputSets.following = lambda self, number: self.first\n"

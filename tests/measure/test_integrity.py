@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import builtins
 import gc
 import importlib.util
 import json
+import os
 import signal
 import sys
 import threading
@@ -26,10 +28,12 @@ from kernels_bench_tools.measure.candidate import Candidate
 from kernels_bench_tools.measure.correctness import compare as compare_module
 from kernels_bench_tools.measure.correctness.check import check
 from kernels_bench_tools.measure.device.clocks import ClockSampler
+from kernels_bench_tools.measure.integrity import process as process_module
 from kernels_bench_tools.measure.integrity.guard import TRUST, Guard
 from kernels_bench_tools.measure.integrity.process import Bindings
 from kernels_bench_tools.measure.operator import Operator, Workload
 from kernels_bench_tools.measure.session import BenchmarkSession
+from kernels_bench_tools.measure.timing import calls as calls_module
 from kernels_bench_tools.measure.trial import Trial, run_trial
 from kernels_bench_tools.schema.record import REJECTING, Flag, Status
 
@@ -413,6 +417,25 @@ class TestTimers:
 
         assert guard.finish() == [Flag.TIMER_TAMPER]
 
+    @pytest.mark.parametrize(
+        "owner", [builtins, calls_module], ids=["replaced", "hidden in a module of the harness"]
+    )
+    def test_another_function_in_place_of_a_built_in_one_is_detected(
+        self, monkeypatch: pytest.MonkeyPatch, owner: Any
+    ) -> None:
+        guard = Guard(DEVICE)
+        monkeypatch.setattr(owner, "len", partial(len), raising=False)
+        reasons = guard.finish(), dict(guard.reasons)
+        monkeypatch.undo()
+
+        assert reasons == ([Flag.TIMER_TAMPER], {Flag.TIMER_TAMPER: f"replaced: {owner.__name__}.len"})
+
+    def test_a_replaced_property_of_tensors_is_detected(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        guard = Guard(DEVICE)
+        monkeypatch.setattr(torch.Tensor, "is_meta", property(lambda _: False))
+
+        assert guard.finish() == [Flag.TIMER_TAMPER]
+
     def test_exchanged_code_of_a_function_is_detected(self, layer_norm: Operator) -> None:
         guard = Guard(DEVICE)
         original = compare_module.is_plausible.__code__
@@ -479,6 +502,19 @@ class TestHooks:
         finally:
             for hook in hooks:
                 gc.callbacks.remove(hook)
+
+
+def test_a_forked_process_is_not_one_of_the_harness(monkeypatch: pytest.MonkeyPatch) -> None:
+    own = Path("/proc/self/cmdline").read_text().split("\0")[0]
+    monkeypatch.setattr(process_module, "_BACKGROUND", (own,))  # as `-m kernels_bench_tools.measure.start`
+    before, child = process_module.take_snapshot(), os.fork()
+    if not child:
+        signal.pause()
+    found = process_module.started_between(before, process_module.take_snapshot())
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+
+    assert found == f"process {child}"
 
 
 def test_flags_and_reasons_fit_into_a_record(layer_norm: Operator) -> None:

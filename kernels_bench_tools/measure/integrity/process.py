@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import gc
 import os
 import signal
@@ -26,8 +27,27 @@ _CHECKED_OPERATIONS = (
     *("abs", "allclose", "clone", "contiguous", "copy_", "data_ptr", "double", "eq", "equal", "isfinite"),
     *("isnan", "item", "max", "mul", "sub", "sum", "to", "tolist", "untyped_storage", "view", "where"),
     *("__add__", "__eq__", "__getitem__", "__gt__", "__le__", "__lt__", "__mul__", "__sub__", "__truediv__"),
+    *("__getattribute__", "detach", "device", "dtype", "is_conj", "is_cuda", "is_meta", "is_neg", "layout"),
+    *("numel", "numpy", "shape", "storage_offset", "stride"),
 )
-"""Functions and methods of torch that the comparison of outputs uses."""
+"""Functions, methods and properties of torch that timing and the comparison of outputs use."""
+_CHECKED_BUILTINS = (
+    *(
+        "enumerate",
+        "float",
+        "getattr",
+        "int",
+        "isinstance",
+        "iter",
+        "len",
+        "list",
+        "map",
+        "max",
+        "min",
+        "next",
+    ),
+    *("range", "sum", "super", "tuple", "type", "zip"),
+)
 _OURS = "kernels_bench_tools"
 _MONITORING_TOOLS, _SIGNALS = 6, sorted(signal.valid_signals())
 _OF_COMPILER = ("__compiled_fn_", "__resume_at_")
@@ -50,7 +70,8 @@ class Binding(NamedTuple):
     value: Any
     code: Any
     """Its code object, for a Python function."""
-    of_class: bool
+    hides: bool
+    """Whether a new name hides another value: that of a base class, or a built-in function."""
 
 
 class Bindings:
@@ -69,7 +90,7 @@ class Bindings:
             for name, bound in self._bound.items()
             if name not in now or bound.value is not now[name].value or bound.code is not now[name].code
         }
-        names |= {name for name in now.keys() - self._bound.keys() if now[name].of_class}
+        names |= {name for name in now.keys() - self._bound.keys() if now[name].hides}
         return sorted(names) + [name for name, hook in _hooks() if (name, hook) not in self._hooks]
 
 
@@ -105,6 +126,7 @@ def _is_of_script(function: Any) -> bool:
 
 def _owners() -> Iterator[tuple[str, Any, tuple[str, ...]]]:
     """Yield name, module or class, and the names in it that matter; empty for all that it defines."""
+    yield "builtins", builtins, _CHECKED_BUILTINS
     yield "time", time, ("monotonic", "monotonic_ns", "perf_counter", "perf_counter_ns", "time", "time_ns")
     yield "torch", torch, _CHECKED_OPERATIONS
     yield "torch.Tensor", Tensor, _CHECKED_OPERATIONS
@@ -129,8 +151,10 @@ def _bindings(owners: list[tuple[str, Any, tuple[str, ...]]]) -> Iterator[tuple[
             value = getattr_static(owner, name, None)
             yield f"{title}.{name}", Binding(value, getattr(value, "__code__", None), of_class)
         for name, value in () if names else tuple(vars(owner).items()):
-            if isinstance(value, _KINDS) and not name.startswith(_OF_COMPILER):
-                yield f"{title}.{name}", Binding(value, getattr(value, "__code__", None), of_class)
+            built_in = name in _CHECKED_BUILTINS
+            if (isinstance(value, _KINDS) or built_in) and not name.startswith(_OF_COMPILER):
+                code = getattr(value, "__code__", None)
+                yield f"{title}.{name}", Binding(value, code, of_class or built_in)
 
 
 @dataclass(frozen=True)
@@ -215,7 +239,9 @@ def _children() -> frozenset[int]:
 
 def _is_ours(process: int) -> bool:
     command = _read(Path(f"/proc/{process}/cmdline"))
-    return not command or any(word in command for word in _BACKGROUND)  # empty if it has ended
+    forked = command == _read(Path("/proc/self/cmdline"))
+    # Empty if it has ended.
+    return not command or (not forked and any(word in command for word in _BACKGROUND))
 
 
 def _timeslices(task: int) -> int:
