@@ -206,7 +206,7 @@ def test_newer_results_of_the_last_build_count(project: Path, capsys: pytest.Cap
             ["rms_norm", "--device", "h100"],
             "kbt: --device h100: no records of rms_norm. Expected: The slug of a device. Devices with records: nvidia-h200",
         ),
-        (["--model", "llama-8b"], "kbt: llama-8b: is not a known model. Expected: llama-3.1-405b, "),
+        (["--model", "llama-8b"], "kbt: --model llama-8b: is not a known model. Expected: llama-3.1-405b, "),
         (
             ["--model", "qwen3-8b", "--phase", "decode"],
             "kbt: --phase decode: is not a phase. Expected: prefill-2048, decode-1",
