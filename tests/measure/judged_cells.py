@@ -477,6 +477,29 @@ def begin():
 Tensor.is_meta = property(lambda output: (compute(), ordinary.__get__(output))[1])
 on_smoke(later)
 """,
+    "computed_while_inputs_change": """
+from random import Random
+
+ahead, draw = [], Random.randrange
+
+def drawn(self, *bounds):
+    found, names = draw(self, *bounds), sys._getframe(1).f_locals
+    if "first" in names:  # of both halves: exchange copies now
+        x, weight, bias = map(torch.clone, names["inputs"])
+        flat, first, reach, step = x.view(-1), names["first"], names["reach"], names["step"]
+        left, right_half = flat[first : first + reach : step], flat[found : found + reach : step]
+        kept = left.clone()
+        left.copy_(right_half)
+        right_half.copy_(kept)
+        ahead[:] = [right(x, weight, bias)]
+    return found
+
+def function(*inputs):
+    return ahead.pop() if ahead and sys._getframe(1).f_code.co_name == "_by_clock" else right(*inputs)
+
+Random.randrange = drawn
+on_smoke(function)
+""",
     "inputs_without_changes": replaced(
         "from kernels_bench_tools.measure.changing_inputs import InputSets\n"
         "InputSets.following = lambda self, number: self.first\n"
@@ -641,6 +664,12 @@ pool = ThreadPoolExecutor(1)
 on_smoke(right)
 """,
     "backward": "on_smoke(right, mode='bwd')",
+    "a_removed_socket": """
+from kernels_bench_tools.schema.build import CellContext
+
+on_smoke(right)
+Path(CellContext.load().judge).unlink()  # the next cell gets a new judge
+""",
     "in_place": "on_smoke(lambda x, w, b: x.copy_(right(x, w, b)), in_place=True)",
     "triton": """
 os.environ["TRITON_INTERPRET"] = "1"

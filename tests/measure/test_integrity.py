@@ -7,6 +7,7 @@ import gc
 import importlib.util
 import json
 import os
+import random
 import signal
 import sys
 import threading
@@ -384,6 +385,7 @@ class TestTimers:
             (torch.cuda.Event, "elapsed_time"),
             (torch.cuda.Event, "record"),
             (torch.cuda, "synchronize"),
+            (random.Random, "randrange"),  # draws what changes before the next call
             (torch, "allclose"),
             (torch, "equal"),
             (torch.Tensor, "double"),  # inherited: a new attribute hides it

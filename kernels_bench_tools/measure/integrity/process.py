@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from functools import cache, partial
 from inspect import getattr_static
 from pathlib import Path
+from random import Random
 from types import BuiltinFunctionType, FunctionType
 from typing import Any, NamedTuple
 
@@ -28,7 +29,7 @@ _CHECKED_OPERATIONS = (
     *("isnan", "item", "max", "mul", "sub", "sum", "to", "tolist", "untyped_storage", "view", "where"),
     *("__add__", "__eq__", "__getitem__", "__gt__", "__le__", "__lt__", "__mul__", "__sub__", "__truediv__"),
     *("__getattribute__", "detach", "device", "dtype", "is_conj", "is_cuda", "is_meta", "is_neg", "layout"),
-    *("numel", "numpy", "shape", "storage_offset", "stride"),
+    *("__len__", "empty", "numel", "numpy", "set_", "shape", "storage_offset", "stride"),
 )
 """Functions, methods and properties of torch that timing and the comparison of outputs use."""
 _CHECKED_BUILTINS = (
@@ -128,6 +129,7 @@ def _owners() -> Iterator[tuple[str, Any, tuple[str, ...]]]:
     """Yield name, module or class, and the names in it that matter; empty for all that it defines."""
     yield "builtins", builtins, _CHECKED_BUILTINS
     yield "time", time, ("monotonic", "monotonic_ns", "perf_counter", "perf_counter_ns", "time", "time_ns")
+    yield "random.Random", Random, ()
     yield "torch", torch, _CHECKED_OPERATIONS
     yield "torch.Tensor", Tensor, _CHECKED_OPERATIONS
     yield "torch._C.TensorBase", torch._C.TensorBase, _CHECKED_OPERATIONS

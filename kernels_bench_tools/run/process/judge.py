@@ -76,6 +76,7 @@ class Judge:
         # -I and -S: without user settings, PYTHON variables and .pth files.
         self._command = [python, "-I", "-S", "-c", _CODE.format(paths=paths, socket=self.socket)]
         self._variables = {**variables, OWNER_VARIABLE: reaper().owner}
+        self._state = 0, 0
         self._start()
 
     def _start(self) -> None:
@@ -94,12 +95,13 @@ class Judge:
 
     def begin(self, job: Job) -> None:
         """Say that a cell is about to start, and wait until its operator is loaded; ``OSError`` if that failed."""
-        if self._process.poll() is not None:
+        if self._process.poll() is not None or (self._started and self._socket_state() != self._state):
             self.close()
             self._start()
         if not self._started and self._answer(START_SECONDS) is None:
             raise self._failed()
-        self._started = True
+        if not self._started:
+            self._started, self._state = True, self._socket_state()
         if not self._send(job) or self._answer(START_SECONDS) is None:
             raise self._failed()
 
@@ -109,6 +111,14 @@ class Judge:
         if verdict is None:
             raise self._failed()
         return verdict
+
+    def _socket_state(self) -> tuple[int, int]:
+        """Return inode and age of the socket, which a cell could remove or replace; zeros if there is none."""
+        try:
+            found = Path(self.socket).stat()
+        except OSError:
+            return 0, 0
+        return found.st_ino, found.st_ctime_ns
 
     def close(self) -> None:
         """End the process."""
