@@ -7,9 +7,6 @@ import tiny_models
 import torch
 from torch import distributed, multiprocessing
 
-from kernels_bench_tools.tasks.baseline.build import build_model
-from kernels_bench_tools.tasks.baseline.forward_context import plan_batch, set_forward_context
-
 RANKS = 2
 LENGTHS = (9, 5)
 
@@ -26,12 +23,11 @@ def logits_of_rank(rank: int, backend: str, store: str) -> None:
     expected = tiny_models.logits(whole, sequences, LENGTHS, tables)
 
     distributed.init_process_group(backend, init_method=f"file://{store}", rank=rank, world_size=RANKS)
-    model = build_model(config, device, rank=rank, size=RANKS, dtype=torch.float32)
-    model.load_weights(checkpoint.items())
+    model = tiny_models.loaded_model(config, checkpoint, rank, RANKS).to(device)
+    # The cache is no buffer of the model.
     model.allocate_kv_cache(tiny_models.BLOCKS, tiny_models.BLOCK_SIZE)
-    positions, batch = plan_batch(LENGTHS, LENGTHS, tables.to(device), tiny_models.BLOCK_SIZE)
-    with torch.no_grad(), set_forward_context(batch):
-        logits = model.compute_logits(model(torch.cat(sequences).to(device), positions))
+    own = [one.to(device) for one in sequences]
+    logits = tiny_models.logits(model, own, LENGTHS, tables.to(device))
     parts: list[Any] = [None] * RANKS
     distributed.all_gather_object(parts, logits.cpu())
     distributed.destroy_process_group()
