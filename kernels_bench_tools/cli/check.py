@@ -32,11 +32,11 @@ def check(paths: Paths = None, json: Json = False) -> int:
             continue
         for path in record_files(notebooks[0].parents[1]):
             read_committed(path, operator, project.relative(path), problems.append)
-    # These belong to several notebooks, so that only a check of all has them.
-    problems += [] if paths else module_problems(project)
-    for path in [] if paths else effect_files(project.root):
-        read_effects(path, project.relative(path), problems.append)
-    problems += [] if paths else read_selfchecks(project.root).problems
+    if not paths:  # these belong to several notebooks
+        problems += module_problems(project)
+        for path in effect_files(project.root):
+            read_effects(path, project.relative(path), problems.append)
+        problems += read_selfchecks(project.root).problems
     advice = survey.advice(names) + harness_advice(project, survey)
     prose = (
         (name, block) for name in names for block in survey.notebooks[name].blocks if isinstance(block, str)

@@ -59,7 +59,8 @@ def record(
 
     Writes OPERATOR/results/records/DEVICE/IMPLEMENTATION.jsonl, with the rows of all processes. Only rows of
     workloads that were measured again are replaced. Rows that were measured before are kept if they are missing or
-    failed now, or were measured in fewer processes with the same code, unless --force is given. Those of `kbt effect` go to effects/DEVICE/MODEL/, and are replaced by phase.
+    failed now, or were measured in fewer processes with the same code, unless --force is given. Those of `kbt effect`
+    go to effects/DEVICE/MODEL/, and are replaced by phase.
     """
     project = find_project(Path.cwd())
     # A build would replace what is read, and of two commands that change a file one would lose its rows.
@@ -185,12 +186,8 @@ def _fewer_processes(before: Iterable[Record], now: Iterable[Record]) -> set[str
 def _processes(records: Iterable[Record]) -> Counter[tuple[str, str]]:
     """Return the number of processes that measured each workload, or phase, with each code."""
     ran = (entry for entry in records if entry.outcome.ran)
-    found = {(_part(entry), _code(entry), entry.run, entry.process) for entry in ran}
+    found = {(_part(entry), entry.provenance.code_digest, entry.run, entry.process) for entry in ran}
     return Counter((part, code) for part, code, *_ in found)
-
-
-def _code(record: Record) -> str:
-    return record.provenance.code_digest if record.provenance else ""
 
 
 def _merged(before: list[Record], now: list[Record], fewer: set[str]) -> tuple[list[Record], list[Record]]:

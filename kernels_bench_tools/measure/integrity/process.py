@@ -33,22 +33,10 @@ _CHECKED_OPERATIONS = (
 )
 """Functions, methods and properties of torch that timing and the comparison of outputs use."""
 _CHECKED_BUILTINS = (
-    *(
-        "enumerate",
-        "float",
-        "getattr",
-        "int",
-        "isinstance",
-        "iter",
-        "len",
-        "list",
-        "map",
-        "max",
-        "min",
-        "next",
-    ),
-    *("range", "sum", "super", "tuple", "type", "zip"),
+    *("enumerate", "float", "getattr", "int", "isinstance", "iter", "len", "list", "map", "max", "min"),
+    *("next", "range", "sum", "super", "tuple", "type", "zip"),
 )
+"""Built-in functions that they use, which a name in a module can hide."""
 _OURS = "kernels_bench_tools"
 _MONITORING_TOOLS, _SIGNALS = 6, sorted(signal.valid_signals())
 _OF_COMPILER = ("__compiled_fn_", "__resume_at_")

@@ -76,7 +76,6 @@ class Judge:
         # -I and -S: without user settings, PYTHON variables and .pth files.
         self._command = [python, "-I", "-S", "-c", _CODE.format(paths=paths, socket=self.socket)]
         self._variables = {**variables, OWNER_VARIABLE: reaper().owner}
-        self._state = 0, 0
         self._start()
 
     def _start(self) -> None:
@@ -91,17 +90,17 @@ class Judge:
                 stderr=log,
                 start_new_session=True,
             )
-        self._started = False
+        self._state: tuple[int, int] | None = None  # until it has answered
 
     def begin(self, job: Job) -> None:
         """Say that a cell is about to start, and wait until its operator is loaded; ``OSError`` if that failed."""
-        if self._process.poll() is not None or (self._started and self._socket_state() != self._state):
+        if self._process.poll() is not None or (self._state and self._socket_state() != self._state):
             self.close()
             self._start()
-        if not self._started and self._answer(START_SECONDS) is None:
-            raise self._failed()
-        if not self._started:
-            self._started, self._state = True, self._socket_state()
+        if not self._state:
+            if self._answer(START_SECONDS) is None:
+                raise self._failed()
+            self._state = self._socket_state()
         if not self._send(job) or self._answer(START_SECONDS) is None:
             raise self._failed()
 
