@@ -65,7 +65,7 @@ from kernels_bench_tools.text import milliseconds
 SECONDS, MODEL_SECONDS = 1.0, 3.0
 """For the samples of one row, and of one of a whole model, unless ``MIN_ROUNDS`` take longer."""
 MIN_ROUNDS, MAX_ROUNDS = 4, 100
-"""A round times both sides twice, in the order ABCCBA."""
+"""A round times each side twice, in the order ABCCBA."""
 CALLS = 10
 """Of a module in one sample, of which the median counts."""
 WARM_ROUNDS = 2
@@ -395,17 +395,18 @@ class _Phase:
         for side in SIDES:
             with self._side(side):
                 timers[side] = timer(side)
-        samples: dict[str, list[float]] = {side: [] for side in SIDES}
-        start, rounds = perf_counter(), -WARM_ROUNDS
-        while rounds < MIN_ROUNDS or (rounds < MAX_ROUNDS and perf_counter() - start < seconds):
+        rounds: list[list[tuple[str, float]]] = []
+        start, number = perf_counter(), -WARM_ROUNDS
+        while number < MIN_ROUNDS or (number < MAX_ROUNDS and perf_counter() - start < seconds):
+            found = []
             for side in (*SIDES, *reversed(SIDES)):
                 with self._side(side):
-                    ms = timers[side]()
-                if rounds >= 0:
-                    samples[side].append(ms)
-            rounds += 1
-            start = perf_counter() if rounds == 0 else start
-        return samples
+                    found.append((side, timers[side]()))
+            if number >= 0:
+                rounds.append(found)
+            number += 1
+            start = perf_counter() if number == 0 else start
+        return without_drift(rounds)
 
     def _require_same(self, name: str, level: int, call: ModuleCall, changed: ModuleCall) -> None:
         """Raise ``EffectError`` unless a module computes the same with the implementation."""
@@ -450,6 +451,19 @@ class _Phase:
         if found.beyond:
             raise EffectError(f"the model computes something else with it: {found.beyond}")
         return dict(found.data)
+
+
+def without_drift(rounds: Sequence[Sequence[tuple[str, float]]]) -> dict[str, list[float]]:
+    """Return the samples of each side, scaled so that all rounds have the same median.
+
+    A GPU at its power limit changes its clock during a measurement, for all sides of a round alike.
+    """
+    levels = [median(ms for _, ms in found) for found in rounds]
+    samples: dict[str, list[float]] = {}
+    for level, found in zip(levels, rounds, strict=True):
+        for side, ms in found:
+            samples.setdefault(side, []).append(ms * median(levels) / level)
+    return samples
 
 
 def _kind(value: Any) -> str:

@@ -27,7 +27,7 @@ from kernels_bench_tools.schema.record_io import read_records
 from kernels_bench_tools.tasks import effect
 from kernels_bench_tools.tasks.agreement import compare_logits, compare_with_same_experts
 from kernels_bench_tools.tasks.baseline.L1.silu_and_mul import SiluAndMul
-from kernels_bench_tools.tasks.effect import measure_effect
+from kernels_bench_tools.tasks.effect import measure_effect, without_drift
 from kernels_bench_tools.tasks.forward_pass import PagedPass, random_model
 from kernels_bench_tools.tasks.replacement import ReplacementError, Substitute, replace
 from kernels_bench_tools.tasks.transformers_model import TransformersPass, transformers_model
@@ -609,3 +609,15 @@ def test_a_fused_kernel_saves_launches_and_a_slower_one_is_found_with_the_predic
     assert found.effect.predicted_ms is not None
     lost = found.lat_ms.p50 - found.effect.baseline.p50
     assert found.effect.predicted_ms - found.effect.baseline.p50 == pytest.approx(lost, rel=0.1)
+
+
+def test_a_clock_that_falls_while_sides_take_turns_changes_no_ratio() -> None:
+    times = {"baseline": 50.0, "candidate": 49.5, "again": 50.0}
+    order = (*times, *reversed(times))
+
+    samples = without_drift(
+        [[(side, times[side] * (1 + number / 20)) for side in order] for number in range(5)]
+    )
+
+    assert samples["candidate"] == pytest.approx([49.5 * 1.1] * 10)
+    assert samples["baseline"] == samples["again"] == pytest.approx([50 * 1.1] * 10)
