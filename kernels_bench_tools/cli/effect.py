@@ -316,9 +316,11 @@ def _notes(rows: list[EffectRow]) -> str:
 
 def _agreement(found: dict[str, float]) -> Iterator[str]:
     if "top1" in found:
+        same, tokens = found["top1"], int(found.get("untied", 0))
+        first = f"{round(same * tokens)} of {plural(tokens, 'token')}" if tokens else f"{same:.2%} of tokens"
         yield (
             f"logits: relative error {found['relative_error']:.1e}, KL {found['kl']:.1e}, "
-            f"first choice equal for {found['top1']:.2%}"
+            f"first choice equal for {first}"
         )
     if "gradients" in found:
         yield (

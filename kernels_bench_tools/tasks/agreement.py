@@ -84,7 +84,7 @@ def compare_logits(found: Tensor, expected: Tensor) -> Agreement:
 
     Returns:
         The relative error of their norm, the mean Kullback-Leibler divergence of a token's distribution (``kl``), and the
-        share of equal first choices among tokens without a tie (``top1``).
+        share of equal first choices (``top1``) among tokens without a tie, of which there are ``untied``.
     """
     eps = torch.finfo(expected.dtype).eps
     error = square = divergence = 0.0
@@ -104,6 +104,7 @@ def compare_logits(found: Tensor, expected: Tensor) -> Agreement:
         "relative_error": relative,
         "kl": divergence / len(expected),
         "top1": same / clear if clear else 1.0,
+        "untied": clear,
     }
     return Agreement(
         data, "" if relative <= _limit(found) else f"logits differ by {relative:.2g} of their norm"

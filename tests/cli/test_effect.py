@@ -86,6 +86,7 @@ def test_an_implementation_is_measured_at_every_level_of_a_model_and_recorded_on
     assert "L1 RMSNorm with" in first.stdout
     assert "L4 eager" in first.stdout
     assert "5 of 5 instances replaced and called" in first.stdout
+    assert re.search(r"first choice equal for (\d+) of \1\s+tokens?", first.stdout)
     assert re.search(r"^eager: tokens/s [\d,]+ -> [\d,]+$", first.stdout, re.M)
     assert max(map(len, first.stdout.splitlines())) <= 80
     (rows,) = json.loads(again.stdout).values()

@@ -509,7 +509,7 @@ def test_logits_are_compared_without_ties() -> None:
     found[2, 2] = 6.0
 
     same = compare_logits(expected, expected)
-    assert (same.data, same.beyond) == ({"relative_error": 0.0, "kl": 0.0, "top1": 1.0}, "")
+    assert (same.data, same.beyond) == ({"relative_error": 0.0, "kl": 0.0, "top1": 1.0, "untied": 2}, "")
     assert compare_logits(found, expected).data["top1"] == 0.5
     assert compare_logits(found, expected).data["kl"] > 0
     assert compare_logits(found, expected).beyond.startswith("logits differ by")
