@@ -80,7 +80,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     foreign = encode_record(effect_record(impl="base", candidate_ms=0.001))
     write(root, [*records(), *records(phase="decode-32", layers=2)], bad=foreign + b"{\n")
     write(root, records(others=["activation/gone"], missing=["lm_head.embedding"]))
-    write(root, records(model=f"{MODEL}-transformers", phase="prefill-2048", kept={"SiLU": 16}))
+    write(root, records(model=f"{MODEL}-transformers", phase="prefill-2048", kept={"SiLU": 16}, parts=[]))
     failure = Failure(type="EffectError", msg="RMSNorm computes something else with it")
     failed = {"status": Status.ERROR, "ok": False, "lat_ms": None, "effect": None, "err": failure}
     write(root, [replace(effect_record(impl="odd"), **failed)])
