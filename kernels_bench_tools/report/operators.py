@@ -15,8 +15,8 @@ from kernels_bench_tools.file_io import read_struct
 from kernels_bench_tools.report.artifacts import Artifact, notebook_artifacts
 from kernels_bench_tools.report.labels import Label, cell_label, status_label
 from kernels_bench_tools.report.page import Page
-from kernels_bench_tools.report.paths import SitePaths, backward_page, page_path
-from kernels_bench_tools.report.rows import DeviceResults, ViewRow, by_device, is_forward, view_slug
+from kernels_bench_tools.report.paths import SitePaths, page_path, results_page
+from kernels_bench_tools.report.rows import KINDS, DeviceResults, ViewRow, by_device, kind_of, view_slug
 from kernels_bench_tools.schema.build import (
     IMPLEMENTATIONS,
     CellRun,
@@ -117,14 +117,15 @@ class OperatorReport:
         return self.summary.devices if self.summary else []
 
     @cached_property
-    def has_backward_page(self) -> bool:
-        """Whether its backward passes have their own page: they do if there are forward passes as well."""
-        return 0 < sum(map(is_forward, self.views)) < len(self.views)
+    def results_pages(self) -> dict[str, str]:
+        """The page of each kind of results that it has; the first kind is on its main page."""
+        kinds = set(map(kind_of, self.views))
+        found = [kind for kind in KINDS if kind in kinds]
+        return {kind: results_page(self.folder, kind if at else "") for at, kind in enumerate(found)}
 
     def page_of(self, view: DeviceSummary) -> str:
         """Return the site path of the page that shows a view."""
-        apart = self.has_backward_page and not is_forward(view)
-        return backward_page(self.folder) if apart else self.page
+        return self.results_pages[kind_of(view)]
 
     def on(self, path: str) -> OperatorReport:
         """Return the operator with only those views that a page shows."""

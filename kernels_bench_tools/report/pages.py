@@ -73,13 +73,16 @@ def operator_page(site: Site, operator: OperatorReport) -> str:
     return _operator_page(site, operator, page, notebook, body, views)
 
 
-def backward_page(site: Site, operator: OperatorReport) -> str:
-    """Return the page of an operator's backward passes."""
-    page = Page(paths.backward_page(operator.folder), site.links, {"main", *operator.anchors})
-    notebook = blank_notebook(
-        f"{operator.title}: backward",
-        "Results of the backward pass, which is timed separately from the forward pass.",
-    )
+_RESULTS = {
+    "models": "Results for the shapes that models call it with, in a prefill and in decoding.",
+    "backward": "Results of the backward pass, which is timed separately from the forward pass.",
+}
+
+
+def results_page(site: Site, operator: OperatorReport, kind: str) -> str:
+    """Return the page of those results of an operator that are not on its main page."""
+    page = Page(operator.results_pages[kind], site.links, {"main", *operator.anchors})
+    notebook = blank_notebook(f"{operator.title}: {kind}", _RESULTS[kind])
     return _operator_page(site, operator, page, notebook, Body(parts=[Part("results")]))
 
 

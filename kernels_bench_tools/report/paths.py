@@ -34,9 +34,9 @@ def device_page(slug: str) -> str:
     return f"devices/{slug if slug != 'index' else 'index-device'}.html"
 
 
-def backward_page(folder: str) -> str:
-    """Return the page of an operator's backward passes."""
-    return posixpath.join(folder, "backward.html")
+def results_page(folder: str, kind: str) -> str:
+    """Return the page of an operator's results of one kind; of the main ones if it is empty."""
+    return posixpath.join(folder, f"{kind or 'index'}.html")
 
 
 def model_file(key: str, suffix: str = "html") -> str:

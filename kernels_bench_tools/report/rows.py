@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from math import inf
 
 from kernels_bench_tools.schema.device import Device
+from kernels_bench_tools.schema.model import CONFIGS, model_keys
 from kernels_bench_tools.schema.record import Flag, Status
 from kernels_bench_tools.schema.summary import (
     FEWEST_PROCESSES,
@@ -77,9 +78,16 @@ def function_of(view: DeviceSummary) -> str:
     return next((workload.group for workload in view.workloads if workload.group), "")
 
 
-def is_forward(view: DeviceSummary) -> bool:
-    """Whether a view is of the forward pass."""
-    return not any(workload.mode for workload in view.workloads)
+KINDS = ("", "models", "backward")
+"""Kinds of results, of which each has a page: workloads of the operator's own, shapes of models, and backward passes."""
+_MODELS = frozenset(model_keys(CONFIGS))
+
+
+def kind_of(view: DeviceSummary) -> str:
+    """Return which kind of results a view has."""
+    if any(workload.mode for workload in view.workloads):
+        return "backward"
+    return "models" if any(workload.set in _MODELS for workload in view.workloads) else ""
 
 
 def view_slug(view: DeviceSummary) -> str:

@@ -38,7 +38,6 @@ from kernels_bench_tools.report.paths import (
     SELFCHECK,
     STATUS,
     SitePaths,
-    backward_page,
     effects_file,
     matrix_page,
     model_file,
@@ -266,8 +265,9 @@ def _operator_pages(site: Site, operator: OperatorReport) -> Iterator[tuple[str,
     yield operator_records(operator.folder), partial(_joined_records, site, operator)
     if operator.views:
         yield matrix_page(operator.folder), partial(pages.matrix_page, site, operator)
-    if operator.has_backward_page:
-        yield backward_page(operator.folder), partial(pages.backward_page, site, operator)
+    for kind, path in operator.results_pages.items():
+        if path != operator.page:
+            yield path, partial(pages.results_page, site, operator, kind)
     for notebook in operator.combined:
         yield site.paths.pages[notebook.path], partial(pages.notebook_page, site, notebook)
 

@@ -19,7 +19,7 @@ def real_site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def operator_pages(site):
-    pages = [*site.glob("*/index.html"), *site.glob("*/backward.html")]
+    pages = [page for name in ("index", "models", "backward") for page in site.glob(f"*/{name}.html")]
     return {path.relative_to(site).as_posix(): path for path in pages if path.parent.name != "devices"}
 
 
@@ -39,20 +39,21 @@ def test_an_operator_page_is_light(real_site):
     assert {name: size for name, size in packed.items() if size > 75 * KB} == {}
 
 
-def test_backward_passes_have_a_page_of_their_own(real_site, read_page):
+def test_backward_passes_and_shapes_of_models_have_pages_of_their_own(real_site, read_page):
     views = {
         name: {
             element.get("id", "")
             for element in read_page(real_site, f"rotary/{name}.html").elements("section")
         }
-        for name in ("index", "backward")
+        for name in ("index", "backward", "models")
     }
 
     assert {"nvidia-h200-default-bwd", "nvidia-h200-large-bwd"} <= views["backward"]
     assert {"nvidia-h200-decode", "nvidia-h200-large"} <= views["index"] - views["backward"]
-    assert not [view for view in views["index"] if view.endswith("bwd")]
+    assert "nvidia-h200-llama-3-1-8b" in views["models"]
+    assert not [view for view in views["index"] if view.endswith("bwd") or "llama" in view]
     tabs = [element.get("href") for element in read_page(real_site, "rotary/index.html").elements("a")]
-    assert "backward.html" in tabs
+    assert {"backward.html", "models.html"} <= {*tabs}
     assert "backward.html" not in [
         element.get("href") for element in read_page(real_site, "fp8_quant/index.html").elements("a")
     ]
