@@ -74,6 +74,7 @@ def panel_group(
             group.set("class", group.attrib.pop("id"))
     _rename_ids(panel, prefix)
     _shorten(panel)
+    _drop_plain_groups(panel)
     return panel
 
 
@@ -232,3 +233,12 @@ def _shorten(panel: ET.Element) -> None:
             element.set("style", style)
         for name, value in element.attrib.items():
             element.set(name, value.replace(INK, "currentColor"))
+
+
+def _drop_plain_groups(element: ET.Element) -> None:
+    """Put the content of groups without attributes in their place."""
+    for child in list(element):
+        _drop_plain_groups(child)
+        if child.tag == "g" and not child.attrib:
+            at = list(element).index(child)
+            element[at : at + 1] = list(child)
