@@ -154,6 +154,7 @@ def answer(request):
     return None, []
 
 with Client(context.judge, "AF_UNIX") as connection:
+    connection.send_bytes(b"ready")
     connection.recv_bytes()
     connection.send_bytes(json.dumps(task).encode())
     while True:
@@ -599,6 +600,7 @@ from multiprocessing.connection import Client
 from kernels_bench_tools.schema.build import CellContext
 
 with Client(CellContext.load().judge, "AF_UNIX") as connection:  # instead of run_benchmark
+    connection.send_bytes(b"ready")
     connection.recv_bytes()
     connection.send_bytes(b'{"operator": "layer_norm", "workloads": "smoke", "device": "cpu", "file": "../../x.jsonl"}')
 write()

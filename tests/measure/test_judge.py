@@ -91,6 +91,7 @@ def test_an_attack_ends_without_a_rank(summary: Summary, name: str) -> None:
     assert found
     for row in found:
         assert row.rank is None, row
+        assert row.status is not Status.TIMEOUT, "it waited for the judge instead of attacking"
         assert row.judged is Judged.NOT or (row.passed == 0 and row.reason), row
 
 
