@@ -133,7 +133,8 @@ def _agreement_checks(
             kernel.variation = processes.variation(kernel.process_medians_us)
         if any(kernel.variation is not None for kernel in kernels):
             yield agreement.check_processes(kernels, device)
-    yield from processes.detection_checks(series, device)
+    if not options.quick:
+        yield from processes.detection_checks(series, device)
 
 
 def table_lines(check: SelfCheck) -> Iterator[str]:

@@ -56,8 +56,10 @@ def find_cases(device: str, *, quick: bool) -> list[Case]:
 
 
 def repeated_cases(device: str, *, quick: bool) -> list[Case]:
-    """Return the calls that are timed in several fresh processes, including known slowdowns of one."""
+    """Return the calls that are timed in several fresh processes: unless ``quick``, also known slowdowns of one."""
     cases = [case for case in find_cases(device, quick=quick) if case.across_processes]
+    if quick:
+        return cases
     known = {case.name for case in cases}
     slowed = [slowed_case(device, percent) for percent in (0, *SLOWDOWNS)]
     return cases + [case for case in slowed if case.name not in known]

@@ -148,6 +148,7 @@ def test_enough_calls_are_compared_on_a_gpu() -> None:
     assert sum(case.across_processes for case in cases) >= 8
 
 
+@torch.compiler.set_stance("force_eager")
 def test_every_gpu_case_runs_on_the_cpu() -> None:
     for case in find_cases("cuda", quick=False):
         small = tuple(tuple(min(extent, 128) for extent in shape) for shape in case.shapes)

@@ -145,12 +145,11 @@ def test_samples_are_thinned_evenly_and_in_order() -> None:
 
 
 @pytest.mark.parametrize("device", ["cuda", "cpu"])
-@pytest.mark.parametrize("quick", [True, False])
-def test_known_slowdowns_are_always_timed_in_several_processes(device: str, quick: bool) -> None:
-    cases = {case.name: case for case in repeated_cases(device, quick=quick)}
+def test_known_slowdowns_are_timed_in_several_processes(device: str) -> None:
+    cases = {case.name: case for case in repeated_cases(device, quick=False)}
     plain = slowed_case(device).shapes[0][0]
 
-    assert len(cases) == len(repeated_cases(device, quick=quick))
+    assert len(cases) == len(repeated_cases(device, quick=False))
     for percent in (1, 2, 5):
         slow = cases[slowed_case(device, percent).name].shapes[0][0]
         assert slow / plain == pytest.approx(1 + percent / 100, rel=1e-4)
