@@ -16,7 +16,7 @@ from kernels_bench_tools.schema.build import CellContext
 from kernels_bench_tools.schema.record import Flag, Record, Status
 from kernels_bench_tools.schema.record_io import read_records
 
-pytestmark = pytest.mark.usefixtures("few_input_sets")
+pytestmark = pytest.mark.usefixtures("few_input_sets", "few_samples")
 
 Implementation = Callable[..., Any]
 

@@ -47,15 +47,6 @@ def test_every_cell_pins_its_environment(name: str) -> None:
     assert Path(os.path.normpath(script_folder / source["path"])) == ROOT
 
 
-def test_the_baseline_runs_on_a_cpu(tmp_path: Path) -> None:
-    process = run_cell(code_of("layer_norm", "torch_layer_norm"), tmp_path, CUDA_VISIBLE_DEVICES="")
-
-    assert process.returncode == 0, process.stderr
-    records = read_records(tmp_path / "layer_norm.jsonl")
-    assert len(records) == 3
-    assert {record.status for record in records} == {Status.OK}
-
-
 def test_an_unreachable_hub_is_unsupported_on_every_workload(tmp_path: Path) -> None:
     endpoint = {"HF_ENDPOINT": "http://hub.invalid", "HF_HOME": str(tmp_path), "NO_PROXY": "*"}
 
@@ -114,5 +105,5 @@ def test_stock_uvnote_builds_the_baseline(tmp_path: Path) -> None:
     assert process.returncode == 0, process.stderr
     assert (project / "site" / "torch_layer_norm.html").exists()
     records = read_records(project / "site" / "artifacts" / "benchmark" / "layer_norm.jsonl")
-    assert [record.impl for record in records] == ["torch_layer_norm"] * len(records)
+    assert [record.impl for record in records] == ["torch_layer_norm"] * 3
     assert all(record.outcome.ran for record in records)

@@ -163,9 +163,8 @@ for name in ("use_kernels", "kernel_config", "attention_flash_3"):
 """
 
 
-@pytest.mark.parametrize("value", ["0", "OFF", "NO"])
-def test_the_switch_leaves_nothing_replaced_and_is_named(value: str, builds: Path) -> None:
-    variables = {"USE_HUB_KERNELS": value, "PYTHONPATH": f"{ROOT}:{ROOT / 'tests' / 'shared'}"}
+def test_the_switch_leaves_nothing_replaced_and_is_named(builds: Path) -> None:
+    variables = {"USE_HUB_KERNELS": "OFF", "PYTHONPATH": f"{ROOT}:{ROOT / 'tests' / 'shared'}"}
     done = subprocess.run(
         [sys.executable, "-c", SWITCHED_OFF],
         env=os.environ | variables,
@@ -178,4 +177,4 @@ def test_the_switch_leaves_nothing_replaced_and_is_named(value: str, builds: Pat
     assert len(lines) == 3
     for outcome, kernels, message in lines:
         assert (outcome, kernels) == (Status.UNSUPPORTED, "0")
-        assert f"USE_HUB_KERNELS={value}" in message
+        assert "USE_HUB_KERNELS=OFF" in message
