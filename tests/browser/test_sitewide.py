@@ -22,9 +22,11 @@ PAGES = [
 
 
 @pytest.mark.parametrize("path", PAGES)
-def test_a_page_complains_of_nothing_and_asks_for_files_only(open_site, path):
-    opened = open_site()
-    opened.goto(path).wait_for_load_state("networkidle")
+def test_a_page_fits_a_phone_complains_of_nothing_and_asks_for_files_only(open_site, path):
+    opened = open_site(viewport={"width": 360, "height": 740})
+    page = opened.goto(path)
+    page.wait_for_load_state("networkidle")
+    assert page.evaluate("document.documentElement.scrollWidth") <= 360
     assert opened.complaints == []
     assert [url for url in opened.requests if not url.startswith(("file:", "data:"))] == []
 
@@ -34,12 +36,6 @@ def test_a_page_complains_of_nothing_and_asks_for_files_only(open_site, path):
 def test_a_page_has_no_serious_barrier(open_site, serious_barriers, path, scheme):
     page = open_site(color_scheme=scheme, reduced_motion="reduce").goto(path)
     assert serious_barriers(page) == []
-
-
-@pytest.mark.parametrize("path", PAGES)
-def test_no_page_is_wider_than_a_phone(open_many, open_site, path):
-    page = open_site(viewport={"width": 360, "height": 740}).goto(path)
-    assert page.evaluate("document.documentElement.scrollWidth") <= 360
 
 
 class _Handler(http.server.SimpleHTTPRequestHandler):
