@@ -17,7 +17,7 @@ from kernels_bench_tools.measure.operator import find_operator
 from kernels_bench_tools.operators.rotary import reference as rotate
 from kernels_bench_tools.schema.record import REJECTING, Flag, Record, Status
 
-pytestmark = pytest.mark.usefixtures("few_input_sets")
+pytestmark = pytest.mark.usefixtures("few_input_sets", "few_samples")
 
 
 def smoke(operator: str, function: Callable[..., Any], **options: Any) -> Record:
