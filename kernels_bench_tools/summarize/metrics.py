@@ -124,11 +124,6 @@ def passed_points(view: DeviceSummary) -> list[Point]:
     return [point for row in view.rows for point in row.points if has_passed(point)]
 
 
-def chart_names() -> list[str]:
-    """Return the names of the charts, in the order of their metrics."""
-    return list(dict.fromkeys(metric.chart for metric in METRICS if metric.chart))
-
-
 def chart_files() -> list[str]:
     """Return the stems of the charts' files, in the order of their metrics."""
     return list(dict.fromkeys(metric.chart for metric in METRICS if metric.chart and metric.file))

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from projects import git
 
 Kbt = Callable[..., subprocess.CompletedProcess[str]]
 CURRENT = ("--env", "current")
@@ -21,9 +22,8 @@ def small(bare: Path, kbt_in: Kbt) -> Path:
     (bare / "softmax" / "results").mkdir()
     (bare / "softmax" / "results" / "all.md").write_text(NEEDING)
     (bare / ".gitignore").write_text(".kbt/\nsite/\n")
-    git = ["git", "-c", "user.name=n", "-c", "user.email=e@x", "-C", str(bare)]
     for command in (["init", "-q"], ["add", "-A"], ["commit", "-qm", "all"]):
-        subprocess.run([*git, *command], check=True)
+        git(bare, *command)
     done = kbt_in(bare, "build", *CURRENT)
     assert done.returncode == 0, done.stderr
     return bare
@@ -100,7 +100,7 @@ def test_plan_since_a_revision_as_text(small: Path, kbt_in: Kbt) -> None:
 def test_invalid_arguments_are_a_one_line_error(
     bare: Path, kbt_in: Kbt, arguments: tuple[str, ...], said: str
 ) -> None:
-    subprocess.run(["git", "init", "-q", str(bare)], check=True)
+    git(bare, "init", "-q")
     done = kbt_in(bare, *arguments)
 
     assert (done.returncode, done.stdout) == (2, "")

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from projects import git
 
 from kernels_bench_tools.cli import hub
 from kernels_bench_tools.errors import KbtError
@@ -285,11 +286,6 @@ def test_a_name_is_cloned_and_updated(tmp_path: Path, monkeypatch: pytest.Monkey
         find_source("kernels-community/scale", tmp_path / "clones")
     with pytest.raises(KbtError, match="not a kernel whose source is known"):
         find_source("somebody/scale", tmp_path / "clones")
-
-
-def git(folder: Path, *arguments: str) -> str:
-    command = ["git", "-c", "user.name=n", "-c", "user.email=e@x", "-C", str(folder), *arguments]
-    return subprocess.run(command, check=True, capture_output=True, text=True).stdout
 
 
 CUDA = """\

@@ -1,10 +1,9 @@
 """Which notebooks the changes since a revision affect."""
 
 import os
-import subprocess
-from pathlib import Path
 
 import pytest
+from projects import git
 
 from kernels_bench_tools.errors import KbtError, ProjectError
 from kernels_bench_tools.run.affected import find_affected
@@ -13,11 +12,6 @@ WRITE = "open('op.jsonl', 'a')\n"
 MEASURING = "id=a outputs=op.jsonl"
 X, Y, C = "op/impls/x.md:a", "op/impls/y.md:a", "op/results/c.md:combine"
 HEADER = "# /// script\n# dependencies = []\n# [tool.uv.sources]\n# kernels-bench-tools = { path = '../../../..' }\n# ///\n"
-
-
-def git(folder: Path, *arguments: str) -> str:
-    command = ["git", "-c", "user.name=n", "-c", "user.email=e@x", "-C", str(folder), *arguments]
-    return subprocess.run(command, check=True, capture_output=True, text=True).stdout
 
 
 def commit(workspace) -> None:

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from projects import git
 
 from kernels_bench_tools.file_io import read_struct
 from kernels_bench_tools.run import build as scheduler
@@ -468,11 +469,10 @@ def test_a_build_killed_while_it_replaced_a_result_keeps_the_old_one(operator):
 
 
 def test_a_clone_with_the_copied_cache_runs_no_cell(operator, tmp_path):
-    git = ["git", "-c", "user.name=n", "-c", "user.email=e@x", "-C", str(operator.root)]
     for command in (["init", "-q"], ["add", "-A"], ["commit", "-qm", "all"]):
-        subprocess.run([*git, *command], check=True)
+        git(operator.root, *command)
     clone = tmp_path / "deeper" / "clone"
-    subprocess.run(["git", "clone", "-q", str(operator.root), str(clone)], check=True)
+    git(tmp_path, "clone", "-q", str(operator.root), str(clone))
     assert not (clone / ".kbt").exists()
     shutil.copytree(operator.root / ".kbt/cache", clone / ".kbt/cache")
     operator.root = clone

@@ -1,14 +1,9 @@
-import subprocess
 from pathlib import Path
 
 import pytest
+from projects import git
 
 from kernels_bench_tools.run.git import Checkout
-
-
-def git(folder: Path, *arguments: str) -> str:
-    command = ["git", "-C", str(folder), "-c", "user.name=t", "-c", "user.email=t@example.org", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from collections import Counter
 
 import psutil
 import pytest
-from projects import PYTHON
+from projects import PYTHON, git
 
 from kernels_bench_tools.errors import ProjectError
 from kernels_bench_tools.run.locks import device_lock, project_lock
@@ -194,23 +194,18 @@ def test_the_result_has_prose_and_cells_in_order(workspace):
 
 
 def test_the_context_has_the_commit_and_the_dirty_flag(workspace):
-    def git(*words):
-        identity = ["-c", "user.name=x", "-c", "user.email=x@x"]
-        command = ["git", *identity, "-C", str(workspace.root), *words]
-        return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
-
     code = "from kernels_bench_tools.schema.build import CellContext as C\nprint(C.load().commit, C.load().dirty)"
     workspace.cell("n.md", code)
-    git("init", "-q")
-    git("add", ".")
-    git("commit", "-qm", "x")
-    commit = git("rev-parse", "HEAD")
+    git(workspace.root, "init", "-q")
+    git(workspace.root, "add", ".")
+    git(workspace.root, "commit", "-qm", "x")
+    commit = git(workspace.root, "rev-parse", "HEAD")
     workspace.build()
     assert workspace.run is not None
     assert workspace.run.project.commit == commit
     assert workspace.text(workspace.result("n.md").stdout) == f"{commit} False\n"
 
-    git("pack-refs", "--all")
+    git(workspace.root, "pack-refs", "--all")
     workspace.write("new.txt", "")
     workspace.build(rerun=True)
 

@@ -104,6 +104,12 @@ def run_kbt(
     )
 
 
+def git(folder: Path, *arguments: str) -> str:
+    """Run git in a folder as some user; return what it prints."""
+    command = ["git", "-c", "user.name=n", "-c", "user.email=e@x", "-C", str(folder), *arguments]
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
+
+
 def copy_project(destination: Path) -> Path:
     """Copy what a clone of this project holds that a build reads."""
     for name in COPIED:
