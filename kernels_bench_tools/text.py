@@ -21,7 +21,7 @@ _HOME_FOLDER = re.compile(
 def visible(text: str) -> str:
     r"""Return a text with control characters, and those that change the writing direction, as escapes.
 
-    A terminal or a page would obey them, and show something else than what is there.
+    With them, a terminal or a page would show something else than what the text contains.
 
     >>> print(visible("a\x1b[2Kb"))
     a\x1b[2Kb

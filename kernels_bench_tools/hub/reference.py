@@ -38,7 +38,7 @@ class KernelReference:
     """A kernel, as a notebook requests it. One of ``version``, ``bounds``, ``revision`` and ``folder`` is set."""
 
     text: str
-    """As it was written."""
+    """The reference as it was written."""
     repo: str = ""
     """``organization/name``."""
     version: int | None = None

@@ -88,7 +88,7 @@ class _Judge:
             session = _measure_sentinels(own)
             announce(connection)
             task = msgspec.json.decode(connection.recv_bytes(2**20), type=Task)
-            operator = _held_to(task, job)
+            operator = _check_task(task, job)
             state.selected = task.selected(operator)
             session.measure_peaks(task.peaks(operator))
             records = measure_task(
@@ -120,8 +120,11 @@ def _measure_sentinels(session: BenchmarkSession) -> BenchmarkSession:
     return replace(session, smaller_results={}, sentinels={name: [ms] for name, ms in times.items()})
 
 
-def _held_to(task: Task, job: Job) -> Operator:
-    """Set what ``kbt`` knows better; return the operator, ``KbtError`` if it or the device is not the cell's."""
+def _check_task(task: Task, job: Job) -> Operator:
+    """Return the operator of a task, whose device and implementation become those of the job.
+
+    Raises ``KbtError`` if the operator, the kind of device or the file is not one that the cell may name.
+    """
     operator = find_operator(task.operator, job.context.operators)
     where = f"{job.context.notebook}: run_benchmark({task.operator!r})"
     expected = job.context.operator.rpartition("/")[2]

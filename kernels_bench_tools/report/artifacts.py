@@ -140,7 +140,7 @@ class ArtifactPreview:
     text: Markup | None = None
     """Rendered Markdown."""
     data: Sequence[ArtifactPreview] = ()
-    """Of a chart: its data files, to download."""
+    """Data files of a chart, to download."""
 
 
 def link(artifact: Artifact, page: Page) -> ArtifactPreview:

@@ -40,7 +40,7 @@ class Part:
     """The heading that the prose begins with."""
     cell: CellRun | None = None
     name: str = ""
-    """Of an artifact."""
+    """Name of an artifact."""
 
 
 @dataclass

@@ -16,7 +16,7 @@ class Details:
     """First calls and conditions of one implementation on one device."""
 
     first_calls: dict[str, FirstCall] = field(default_factory=dict)
-    """By workload, from its first process."""
+    """First calls by workload, each of the first process."""
     conditions: Sequence[tuple[str, str]] = ()
     """Clocks, power, temperature and sentinels, as name and text."""
 

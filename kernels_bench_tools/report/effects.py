@@ -70,7 +70,7 @@ class Candidate:
     """Title and URL of each, the URL empty without a page."""
     is_stale: bool
     ladders: dict[str, Markup]
-    """By phase; none if they could not be drawn."""
+    """Charts by phase; none if they could not be drawn."""
 
     @property
     def framework(self) -> str:

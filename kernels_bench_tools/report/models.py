@@ -71,11 +71,11 @@ class Call:
 
     task: ModelTask
     wanted: WorkloadSummary | None
-    """The workload that it is, without a name; None if no operator computes it."""
+    """The workload with these shapes, without a name; None if no operator computes it."""
     operator: OperatorReport | None
     """The operator of this project that computes it."""
     results: Mapping[str, Result]
-    """By the slug of the device."""
+    """The fastest results, by the slug of the device."""
     tried: Set[str]
     """The devices on which such a workload was measured, by slug."""
 
@@ -99,11 +99,11 @@ class ModuleNode:
     """A module in the tree of a model."""
 
     path: str
-    """Relative to the module that it is in."""
+    """Path of the module, relative to the module that contains it."""
     level: int
     class_name: str
     calls: int = 0
-    """Per forward pass."""
+    """Number of calls in a forward pass."""
     total_ms: Counter[str] = field(default_factory=Counter)
     """Time of the measured calls in it, by the slug of the device."""
     children: list[ModuleNode] = field(default_factory=list)
@@ -115,9 +115,9 @@ class PhaseReport:
 
     phase: Phase
     calls: Sequence[Call]
-    """Of kernels."""
+    """Calls of kernels."""
     blocks: Sequence[Call]
-    """Of the modules of higher levels that an operator computes; their time contains that of kernels."""
+    """Calls of modules of higher levels that an operator computes; their time contains that of kernels."""
 
     @cached_property
     def tree(self) -> ModuleNode:
@@ -155,7 +155,7 @@ class RankReport:
 
     ranks: int
     parameters: int
-    """Of the rank."""
+    """Number of parameters of the rank."""
     phases: Sequence[PhaseReport]
 
     @property
@@ -253,7 +253,7 @@ _Key = tuple[str, frozenset[tuple[str, str]]]
 _Places = Mapping[_Key, Sequence[tuple[DeviceSummary, int]]]
 """The workloads that are the same for a model's kernel, as numbers in their views."""
 _Measured = Mapping[str, tuple[OperatorReport, _Places]]
-"""By the name of the operator that comes with this package."""
+"""Operators of the report, by the name of the one that comes with this package."""
 
 
 @dataclass(frozen=True)
@@ -261,7 +261,7 @@ class Models:
     """The models whose kernels operators of the report measure; none without such an operator."""
 
     operators: Mapping[str, OperatorReport]
-    """By the name of the operator that comes with this package."""
+    """Operators of the report, by the name of the one that comes with this package."""
 
     @cached_property
     def keys(self) -> list[str]:

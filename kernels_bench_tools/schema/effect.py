@@ -103,7 +103,7 @@ class Breakdown(msgspec.Struct, kw_only=True):
 
     @property
     def total_ms(self) -> float:
-        """Of all parts."""
+        """Time of all parts."""
         return sum(part.ms for part in self.parts)
 
     @property
@@ -131,7 +131,7 @@ class EffectSummary(msgspec.Struct, kw_only=True):
     """Each as ``operator/implementation``."""
     device: Device
     provenance: Provenance
-    """Of the first record."""
+    """Provenance of the first record."""
     measured: str
     """Time of the newest record."""
     rows: list[EffectRow]

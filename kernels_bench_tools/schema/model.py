@@ -29,7 +29,7 @@ class ModelTask(msgspec.Struct, kw_only=True):
     inputs: list[str]
     """Tensors by argument, such as ``x bfloat16[2048, 4096]``."""
     calls: int
-    """Per forward pass."""
+    """Number of calls in a forward pass."""
     paths: dict[str, int]
     """The calls of each module, by its path with ``*`` for the number of the layer."""
 
@@ -68,7 +68,7 @@ class ModelTasks(msgspec.Struct, kw_only=True):
     source: str
     """Where its configuration is from."""
     parameters: int
-    """Of the rank."""
+    """Number of parameters of the rank."""
     phases: list[Phase]
 
     def phase(self, name: str) -> Phase:

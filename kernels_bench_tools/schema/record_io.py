@@ -184,7 +184,7 @@ def read_records(
             records[number] = _with_shared(record, origin)
     problems |= _remove_copies(records)
     if owner is not None:
-        problems |= _hold(records, owner)
+        problems |= _remove_foreign(records, owner)
     for named, (number, what) in enumerate(sorted(problems.items())):
         if named == _MOST_PROBLEMS:
             report(RecordError(where, f"has {len(problems) - named} more lines that are not its records"))
@@ -234,7 +234,7 @@ def _is_meant_as_record(line: bytes) -> bool | None:
     return keys >= _REQUIRED or ("impl" in keys and bool(_USUAL & keys))
 
 
-def _adopt(records: dict[int, Record], implementation: str, device: Device) -> None:
+def _rename_for_cell(records: dict[int, Record], implementation: str, device: Device) -> None:
     """Give records of another harness their cell's implementation and CPU; the name that they have becomes a tag.
 
     Several implementations of one cell are told apart by what follows a colon.
@@ -250,10 +250,10 @@ def _adopt(records: dict[int, Record], implementation: str, device: Device) -> N
         records[number] = replace(record, device=cpu) if unnamed else record
 
 
-def _hold(records: dict[int, Record], owner: Owner) -> dict[int, str]:
+def _remove_foreign(records: dict[int, Record], owner: Owner) -> dict[int, str]:
     """Remove the records that are not of ``owner``; return the reasons by line."""
     if owner.device:
-        _adopt(records, owner.implementation, owner.device)
+        _rename_for_cell(records, owner.implementation, owner.device)
     known = next(
         (one.device for one in records.values() if one.device and one.device.slug in owner.devices), None
     )
@@ -286,7 +286,7 @@ def _remove_copies(records: dict[int, Record]) -> dict[int, str]:
 def read_committed(
     path: Path, operator: str, where: str = "", on_problem: Callable[[RecordError], None] | None = None
 ) -> list[Record]:
-    """Return the records of ``results/records/DEVICE/IMPLEMENTATION.jsonl``, held to the path; see :func:`read_records`."""
+    """Return the records of ``results/records/DEVICE/IMPLEMENTATION.jsonl``, checked against the path; see :func:`read_records`."""
     return read_records(path, where, on_problem, Owner(operator, path.stem, [path.parent.name]))
 
 
@@ -309,7 +309,7 @@ def effect_file(root: Path, model: str, record: Record, others: Iterable[str]) -
 def read_effects(
     path: Path, where: str = "", on_problem: Callable[[RecordError], None] | None = None
 ) -> list[Record]:
-    """Return the records of ``effects/DEVICE/MODEL/NAME.jsonl``, held to the path; see :func:`read_records`."""
+    """Return the records of ``effects/DEVICE/MODEL/NAME.jsonl``, checked against the path; see :func:`read_records`."""
     owner = Owner("", path.stem, [path.parents[1].name], model=path.parent.name)
     return read_records(path, where, on_problem, owner)
 

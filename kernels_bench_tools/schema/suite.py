@@ -64,7 +64,7 @@ class SuiteEntry(msgspec.Struct, kw_only=True):
     p50_ms: float | None = None
     """None unless the status is ``ok``."""
     rate: float | None = None
-    """In the row's metric."""
+    """Number of the row's metric."""
 
 
 class SuiteRow(msgspec.Struct, kw_only=True):

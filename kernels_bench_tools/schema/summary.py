@@ -256,6 +256,6 @@ class Report(msgspec.Struct, kw_only=True):
     measured: str = ""
     """Timestamp of the newest record; empty if there is none."""
     operators: list[Summary]
-    """In the order of the front page."""
+    """Summaries, in the order of the front page."""
     models: list[str] = msgspec.field(default_factory=list)
     """Those with a page ``models/<model>.html``, with its calls in ``models/<model>.csv``."""

@@ -38,7 +38,7 @@ _NOT_IN_PROPORTION = {"kv_heads", "experts", "vocabulary", "blocks", "block_size
 """Sizes to which the operations of a call are not proportional."""
 
 FARTHEST = 32
-"""A time is not taken in proportion to the sizes if one of them is more than so many times as large, or as small."""
+"""No time is estimated from a workload of which a size is more than this many times larger or smaller."""
 
 Axes = Mapping[str, int | bool | str]
 
@@ -57,7 +57,7 @@ class Choice(msgspec.Struct, kw_only=True):
     verdict: Verdict
     processes: int
     flags: list[str]
-    """What was observed of it, such as ``near launch overhead``."""
+    """Observations, such as ``near launch overhead``."""
     baseline: str
     baseline_ms: float | None
     ties: list[str]
@@ -76,7 +76,7 @@ class TaskChoice(msgspec.Struct, kw_only=True):
     module: str
     inputs: list[str]
     calls: int
-    """Per forward pass."""
+    """Number of calls in a forward pass."""
     operator: str = ""
     choice: Choice | None = None
     reason: str = ""
@@ -125,7 +125,7 @@ class Measured(NamedTuple):
     operator: str
     view: DeviceSummary
     number: int
-    """Of the workload in the view."""
+    """Index of the workload in the view."""
     factors: dict[str, float]
     """Measured size divided by the one asked for, by axis."""
 

@@ -186,7 +186,7 @@ class Replacement:
     """Implementations in place of the instances of a model that can call them; inactive at first."""
 
     instances: dict[str, nn.Module]
-    """By path."""
+    """Replaced modules, by path."""
     forwards: dict[str, Callable[..., Any]] = field(repr=False)
     """What replaces their ``forward``, by path."""
 

@@ -15,16 +15,16 @@ COLOUR_RULES = ["color-contrast", "link-in-text-block"]
 
 
 class Opened:
-    """A page, with its requests and errors since it was opened."""
+    """A page, with its requests and the console's messages and errors since it was opened."""
 
     def __init__(self, page: Page, site: Path) -> None:
         self.page = page
         self.site = site
         self.requests: list[str] = []
-        self.complaints: list[str] = []
+        self.messages: list[str] = []
         page.on("request", lambda request: self.requests.append(request.url))
-        page.on("console", lambda message: self.complaints.append(message.text))
-        page.on("pageerror", lambda error: self.complaints.append(str(error)))
+        page.on("console", lambda message: self.messages.append(message.text))
+        page.on("pageerror", lambda error: self.messages.append(str(error)))
 
     def goto(self, path: str) -> Page:
         self.page.goto((self.site / path).as_uri())

@@ -36,13 +36,13 @@ def hover_between_points(page, series=SERIES):
 
 
 @pytest.mark.parametrize("path", PAGES)
-def test_a_page_fits_a_phone_complains_of_nothing_and_asks_for_files_only(open_site, path):
+def test_a_page_fits_a_phone_logs_nothing_and_requests_files_only(open_site, path):
     opened = open_site(viewport={"width": 360, "height": 740})
     page = opened.goto(path)
     page.mouse.move(200, 400)
     page.wait_for_load_state("networkidle")
     assert page.evaluate("document.documentElement.scrollWidth") <= 360
-    assert opened.complaints == []
+    assert opened.messages == []
     assert len(opened.requests) >= 4
     assert [url for url in opened.requests if not url.startswith(("file:", "data:"))] == []
 
@@ -159,7 +159,7 @@ def test_the_theme_follows_the_system_until_one_is_chosen(open_site):
     expect(body).to_have_css("background-color", "rgb(11, 12, 14)")
     page = opened.goto(TRITON)
     expect(page.locator("body")).to_have_css("background-color", "rgb(11, 12, 14)")
-    assert opened.complaints == []
+    assert opened.messages == []
 
 
 def test_without_scripts_chart_table_and_links_are_there(open_site):

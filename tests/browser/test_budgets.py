@@ -1,4 +1,4 @@
-"""The pages of this project's own records: a browser is content with them, and they fit on its screen."""
+"""The pages of this project's own records: a browser logs no error, and they fit on its screen."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ def test_all_scripts_together_are_light(real_site):
 
 
 @pytest.mark.parametrize("path", PAGES)
-def test_an_operators_page_fits_a_phone_complains_of_nothing_and_asks_for_files_only(open_committed, path):
+def test_an_operators_page_fits_a_phone_logs_nothing_and_requests_files_only(open_committed, path):
     opened = open_committed(viewport={"width": 390, "height": 800})
     page = opened.goto(path)
 
     assert page.evaluate("document.documentElement.scrollWidth") <= 390
     page.locator("input[name=metric][value=speedup]").check(force=True)
 
-    assert opened.complaints == []
+    assert opened.messages == []
     assert [url for url in opened.requests if not url.startswith(("file:", "data:"))] == []
 
 
@@ -49,7 +49,7 @@ def test_the_page_of_a_model_fits_a_phone_and_has_no_serious_barrier(open_commit
         page.evaluate("document.querySelectorAll('details').forEach(it => { it.open = true; })")
 
         assert page.evaluate("document.documentElement.scrollWidth") <= 390
-        assert opened.complaints == []
+        assert opened.messages == []
         assert serious_barriers(page) == []
 
 

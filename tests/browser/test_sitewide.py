@@ -22,12 +22,12 @@ PAGES = [
 
 
 @pytest.mark.parametrize("path", PAGES)
-def test_a_page_fits_a_phone_complains_of_nothing_and_asks_for_files_only(open_site, path):
+def test_a_page_fits_a_phone_logs_nothing_and_requests_files_only(open_site, path):
     opened = open_site(viewport={"width": 360, "height": 740})
     page = opened.goto(path)
     page.wait_for_load_state("networkidle")
     assert page.evaluate("document.documentElement.scrollWidth") <= 360
-    assert opened.complaints == []
+    assert opened.messages == []
     assert [url for url in opened.requests if not url.startswith(("file:", "data:"))] == []
 
 

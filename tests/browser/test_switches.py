@@ -219,7 +219,7 @@ def test_a_link_brings_everything_back_elsewhere(page, open_many):
     other.reload()
     expect(view.locator(".y-title")).to_have_text("Speed-up (x, log scale)")
     assert other.url == url
-    assert opened.complaints == []
+    assert opened.messages == []
 
 
 def test_a_heading_can_still_be_linked_to(open_many):
@@ -246,7 +246,7 @@ def test_a_hostile_link_does_nothing(open_many, fragment):
     opened.page.goto(f"{page.url}#{fragment}")
     opened.page.reload()
     expect(page.locator(".switches output")).to_contain_text("shown")
-    assert opened.complaints == []
+    assert opened.messages == []
 
 
 def test_everything_can_be_done_with_keys(page):

@@ -19,13 +19,13 @@ SLOWEST = ".series--math-activation--nvidia-h200"
 
 
 @pytest.mark.parametrize("path", PAGES)
-def test_a_page_fits_a_phone_complains_of_nothing_and_asks_for_files_only(open_many, path):
+def test_a_page_fits_a_phone_logs_nothing_and_requests_files_only(open_many, path):
     opened = open_many(viewport={"width": 360, "height": 740})
     page = opened.goto(path)
     page.evaluate("document.querySelectorAll('details').forEach(details => { details.open = true })")
     page.wait_for_load_state("networkidle")
     assert page.evaluate("document.documentElement.scrollWidth") <= 360
-    assert opened.complaints == []
+    assert opened.messages == []
     assert [url for url in opened.requests if not url.startswith(("file:", "data:"))] == []
 
 

@@ -157,11 +157,11 @@ def test_an_open_page_reloads_in_place_and_edited_prose_runs_no_cell(
     long = "\n\n".join(f"Paragraph {number}." for number in range(200))
     code = f"open({str(tmp_path / 'runs')!r}, 'a').write('x')\nprint('it said {{}}')"
     write(root / "n.md", code.format("one"), long)
-    complaints: list[str] = []
+    messages: list[str] = []
     loads: list[object] = []
     page.on("load", lambda loaded: loads.append(loaded))
-    page.on("console", lambda message: complaints.append(message.text))
-    page.on("pageerror", lambda error: complaints.append(str(error)))
+    page.on("console", lambda message: messages.append(message.text))
+    page.on("pageerror", lambda error: messages.append(str(error)))
     served = serve()
     served.wait_for(" ran, ")
     page.goto(f"{served.url}n.html")
@@ -178,7 +178,7 @@ def test_an_open_page_reloads_in_place_and_edited_prose_runs_no_cell(
     expect(page.locator("body")).to_contain_text("it said two")
     page.wait_for_function("scrollY === 1234")
     assert (tmp_path / "runs").read_text() == "xx"
-    assert complaints == []
+    assert messages == []
     assert len(loads) == 3, "the page loads itself once for each edit"
 
 

@@ -33,7 +33,7 @@ def torch_layer_norm(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
 
 
 class SlowForward(torch.autograd.Function):
-    """Right in both directions; only the forward pass dawdles."""
+    """Right in both directions; only the forward pass is slow."""
 
     @staticmethod
     def forward(context: Any, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:

@@ -93,7 +93,7 @@ class OperatorKeys(NamedTuple):
     """Keys of an operator's pages."""
 
     operator: str
-    """Of the pages that show all implementations."""
+    """Key of the pages that show all implementations."""
     implementations: Mapping[str, str]
     """Of each implementation's page, by the path of its notebook."""
 

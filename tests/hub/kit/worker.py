@@ -57,10 +57,10 @@ def run_build(request: dict[str, Any]) -> dict[str, Any]:
     from kernels_bench_tools.hub.build.__main__ import main
     from kernels_bench_tools.schema.hub import BuildRequest
 
-    said, complained = io.StringIO(), io.StringIO()
-    with contextlib.redirect_stdout(said), contextlib.redirect_stderr(complained):
+    output, errors = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(output), contextlib.redirect_stderr(errors):
         code = main(msgspec.convert(request, BuildRequest))
-    return {"code": code, "out": said.getvalue(), "err": complained.getvalue()}
+    return {"code": code, "out": output.getvalue(), "err": errors.getvalue()}
 
 
 def run_prefetch(wanted: list[dict[str, Any]], lock: Path) -> dict[str, Any]:
@@ -68,11 +68,11 @@ def run_prefetch(wanted: list[dict[str, Any]], lock: Path) -> dict[str, Any]:
     from kernels_bench_tools.hub.prefetch import main
 
     sys.stdin = io.TextIOWrapper(io.BytesIO(json.dumps(wanted).encode()))
-    said, complained = io.StringIO(), io.StringIO()
-    with contextlib.redirect_stdout(said), contextlib.redirect_stderr(complained):
+    output, errors = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(output), contextlib.redirect_stderr(errors):
         code = main(lock)
-    fetched = [json.loads(line) for line in said.getvalue().splitlines()]
-    return {"code": code, "fetched": fetched, "stderr": complained.getvalue()}
+    fetched = [json.loads(line) for line in output.getvalue().splitlines()]
+    return {"code": code, "fetched": fetched, "stderr": errors.getvalue()}
 
 
 def run_call(call: dict[str, Any]) -> dict[str, Any]:
