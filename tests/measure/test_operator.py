@@ -59,12 +59,6 @@ def test_the_default_workloads_are_those_of_kernels_benchmarks(layer_norm: Opera
     assert {workload.axes["batch"] for workload in workloads} == {16}
 
 
-def test_every_workload_has_the_axes_of_its_operator(layer_norm: Operator) -> None:
-    for workloads in layer_norm.workload_sets.values():
-        for workload in workloads:
-            assert tuple(workload.axes) == layer_norm.axes
-
-
 def test_the_same_seed_gives_the_same_inputs_and_another_seed_others(
     layer_norm: Operator, tiny: Workload
 ) -> None:

@@ -145,15 +145,9 @@ def test_bytes_and_operations_are_counted_from_the_tensors(activation: Operator)
     assert work("GELU (erf)") == (16 * 256 * 2, 16 * 256 * 2, 16 * 256 * 5)
 
 
-def test_the_workloads_are_those_of_kernels_benchmarks_and_their_names_are_unique(
-    activation: Operator,
-) -> None:
-    everything = activation.workloads(",".join(activation.workload_sets))
-    names = [workload.name for workload in everything]
+def test_the_workloads_are_those_of_kernels_benchmarks(activation: Operator) -> None:
     peers = activation.workloads("default", {"function": "swiglu"})
 
-    assert len(set(names)) == len(names)
-    assert {tuple(workload.axes) for workload in everything} == {activation.axes}
     assert {(one.axes["tokens"], one.axes["hidden_dim"]) for one in peers} == {
         (tokens, hidden_dim) for tokens in (128, 256, 512) for hidden_dim in (768, 1024, 2048)
     }

@@ -164,8 +164,3 @@ def test_the_default_workloads_are_those_of_kernels_benchmarks() -> None:
     assert len(workloads) == 24
     assert (workloads[0].name, workloads[-1].name) == ("B2_D64_S128_W2", "B4_D2048_S2048_W4")
     assert {(workload.dtype, workload.axes["activation"]) for workload in workloads} == {("float32", "none")}
-
-
-def test_workload_names_are_unique_over_all_sets_and_have_all_axes() -> None:
-    assert len(WORKLOADS) == sum(map(len, OPERATOR.workload_sets.values()))
-    assert {tuple(workload.axes) for workload in WORKLOADS.values()} == {OPERATOR.axes}

@@ -209,13 +209,6 @@ def test_the_default_workloads_are_those_of_kernels_benchmarks() -> None:
     assert not any(workload.axes["causal"] for workload in workloads)
 
 
-def test_workloads_have_every_axis_and_unique_names() -> None:
-    names = [workload.name for workload in WORKLOADS]
-
-    assert len(set(names)) == len(names)
-    assert all(tuple(workload.axes) == OPERATOR.axes for workload in WORKLOADS)
-
-
 def test_a_smaller_workload_has_the_same_length_modulo_the_block() -> None:
     for workload in WORKLOADS:
         smaller = OPERATOR.smaller(workload).axes

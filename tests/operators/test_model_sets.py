@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from pkgutil import iter_modules
+
 import pytest
 
+from kernels_bench_tools import operators
 from kernels_bench_tools.measure.operator import find_operator, model_sets
 from kernels_bench_tools.schema.model import DERIVED, Phase, model_keys, read_model_tasks
 from kernels_bench_tools.schema.model_workloads import REPLACEABLE, called_workload, operator_of_module
@@ -109,11 +112,14 @@ def test_normalized_heads_are_rows_of_a_token() -> None:
     assert shapes[:2] == [(2048, 32, 128), (2048, 8, 128)]
 
 
-@pytest.mark.parametrize("name", KERNELS)
-def test_names_of_workloads_are_unique_over_all_sets(name: str) -> None:
-    names = [workload.name for found in find_operator(name).workload_sets.values() for workload in found]
+@pytest.mark.parametrize("name", [module.name for module in iter_modules(operators.__path__)])
+def test_workloads_of_all_sets_have_unique_names_and_every_axis(name: str) -> None:
+    operator = find_operator(name)
+    workloads = [workload for found in operator.workload_sets.values() for workload in found]
+    names = [workload.name for workload in workloads]
 
     assert len(names) == len(set(names))
+    assert {tuple(workload.axes) for workload in workloads} == {operator.axes}
 
 
 def test_models_without_calls_of_a_kernel_have_no_set() -> None:

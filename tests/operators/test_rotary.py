@@ -185,11 +185,6 @@ def test_the_default_workloads_are_those_of_kernels_benchmarks() -> None:
     assert {workload.dtype for workload in workloads} == {"float32"}
 
 
-def test_workload_names_are_unique_over_all_sets_and_have_all_axes() -> None:
-    assert len(WORKLOADS) == sum(map(len, OPERATOR.workload_sets.values()))
-    assert {tuple(workload.axes) for workload in WORKLOADS.values()} == {OPERATOR.axes}
-
-
 def test_large_workloads_exceed_the_cache_of_an_h200() -> None:
     for workload in OPERATOR.workloads("large"):
         axes = {axis: int(extent) for axis, extent in workload.axes.items()}
