@@ -13,6 +13,7 @@ from xml.etree import ElementTree as ET
 import html5lib
 import pytest
 from many_views import many_views_site
+from markup import text_of
 
 REFERENCES = {"href", "src", "xlink:href"}
 
@@ -54,7 +55,7 @@ class ReadPage:
 
     @property
     def text(self) -> str:
-        return " ".join("".join(self.root.itertext()).split())
+        return text_of(self.root)
 
     @property
     def heading_levels(self) -> list[int]:

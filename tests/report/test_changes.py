@@ -7,6 +7,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from markup import text_of
 
 from kernels_bench_tools.errors import ProjectError
 from kernels_bench_tools.report.changes import read_report
@@ -41,7 +42,7 @@ def changes(sample, read_page) -> Callable[[Edit], list[str]]:
         page = read_page(sample.root / "site", "index.html")
         (strip,) = (one for one in page.elements("section") if one.get("class") == "changes")
         lines = [strip.find("p"), *strip.iter("li")]
-        return [" ".join("".join(line.itertext()).split()) for line in lines if line is not None]
+        return [text_of(line) for line in lines if line is not None]
 
     return shown
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from effect_records import H200, effect_record
+from markup import text_of
 from msgspec.structs import replace
 
 from kernels_bench_tools.report.effects import Effects
@@ -90,7 +91,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def table(page, label: str) -> list[list[str]]:
     box = next(it for it in page.elements("div") if it.get("aria-label") == label)
-    return [[" ".join("".join(cell.itertext()).split()) for cell in line] for line in box.iter("tr")]
+    return [[text_of(cell) for cell in line] for line in box.iter("tr")]
 
 
 def test_a_phase_shows_each_kernel_alone_and_in_the_model_and_how_long_the_device_waits(site, read_page):

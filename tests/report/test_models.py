@@ -12,6 +12,7 @@ from pathlib import Path
 from xml.etree import ElementTree as ET
 
 import pytest
+from markup import text_of
 
 from kernels_bench_tools.report import models
 from kernels_bench_tools.report.imports import imports_of_models
@@ -104,7 +105,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def rows_of(page, phase: str, what: str = "Kernels") -> list[list[str]]:
     box = next(it for it in page.elements("div") if it.get("aria-label") == f"{what} of {phase}")
-    return [[" ".join("".join(cell.itertext()).split()) for cell in line] for line in box.iter("tr")]
+    return [[text_of(cell) for cell in line] for line in box.iter("tr")]
 
 
 def results_of(page, phase: str) -> dict[str, str]:
@@ -232,7 +233,7 @@ def test_each_device_has_its_own_results_and_a_switch(tmp_path, read_page):
 
 def test_the_list_of_models_counts_the_kernels_with_a_result(site, read_page):
     [table] = read_page(site, "models/index.html").elements("table")
-    lines = [[" ".join("".join(cell.itertext()).split()) for cell in line] for line in table.iter("tr")][1:]
+    lines = [[text_of(cell) for cell in line] for line in table.iter("tr")][1:]
     found = {line[0]: line[1:] for line in lines}
 
     assert list(found) == model_keys(DERIVED)

@@ -7,6 +7,7 @@ from itertools import pairwise
 
 import msgspec
 import pytest
+from markup import text_of
 
 from kernels_bench_tools.report.site import publish
 from kernels_bench_tools.schema.build import code_digest
@@ -19,12 +20,8 @@ COMBINED = "layer_norm/results/combined_results.html"
 
 def row_of(page, table_class, text):
     table = next(table for table in page.elements("table") if table_class in table.get("class", "").split())
-    rows = [" ".join("".join(row.itertext()).split()) for row in table.iter("tr")]
+    rows = [text_of(row) for row in table.iter("tr")]
     return next(row for row in rows if text in row)
-
-
-def text_of(element):
-    return " ".join("".join(element.itertext()).split())
 
 
 def cell_of(page, implementation, workload):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from markup import text_of
+
 from kernels_bench_tools.report.site import publish
 from kernels_bench_tools.schema.build import FrontMatter, NotebookRun, Prose
 
@@ -10,7 +12,7 @@ PAGE = "selfcheck.html"
 
 def rows(page, table_class):
     table = next(table for table in page.elements("table") if table.get("class") == table_class)
-    return [" ".join("".join(row.itertext()).split()) for row in table.iter("tr")]
+    return [text_of(row) for row in table.iter("tr")]
 
 
 def test_every_page_links_to_the_self_checks(pages):

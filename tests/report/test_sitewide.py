@@ -9,6 +9,7 @@ from pathlib import Path
 import msgspec
 import pytest
 from jsonschema import Draft202012Validator
+from markup import text_of
 
 from kernels_bench_tools.report.labels import status_label, verdict_label
 from kernels_bench_tools.report.site import publish
@@ -18,10 +19,6 @@ from kernels_bench_tools.schema.summary import Summary, Verdict
 
 ROOT = Path(__file__).parents[2]
 H200 = "devices/nvidia-h200.html"
-
-
-def text_of(element):
-    return " ".join("".join(element.itertext()).split())
 
 
 def test_the_page_of_a_device_shows_environment_peaks_and_operators(pages):

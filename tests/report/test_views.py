@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from many_views import describe_build
+from markup import text_of
 
 from kernels_bench_tools.report.site import publish
 
@@ -29,10 +30,6 @@ VIEWS = [
 @pytest.fixture(scope="module")
 def operator(many_pages):
     return many_pages[OPERATOR]
-
-
-def text_of(element):
-    return " ".join("".join(element.itertext()).split())
 
 
 def folds(page, kind="view"):
