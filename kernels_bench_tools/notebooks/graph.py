@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from graphlib import CycleError, TopologicalSorter
@@ -133,7 +134,8 @@ class _Resolver:
                 yield from self._local(reference)
                 continue
             path, _, cell = reference.partition(":")
-            name = join_path(self.node.notebook.folder, path)
+            folder = self.node.notebook.folder
+            name = join_path(glob.escape(folder) if is_pattern(path) else folder, path)
             if name is None:
                 expected = "A path within it, relative to the notebook's folder"
                 yield self._error(reference, "leaves the project", expected)
@@ -187,7 +189,7 @@ class _Resolver:
         self.node.foreign = list(dict.fromkeys([*self.node.foreign, *wanted]))
 
     def _data(self, reference: str, name: str) -> Iterator[NotebookError]:
-        if is_pattern(name):
+        if is_pattern(reference):
             self.node.files += [path for path in self.project.root.glob(name) if self._is_data(path)]
         elif self._is_data(self.project.root / name):
             self.node.files.append(self.project.root / name)

@@ -49,6 +49,22 @@ def test_globs_skip_files_whose_names_are_no_text(workspace):
     assert graph(workspace).nodes[CellName("a.md", "a")].files == [workspace.root / "text.jsonl"]
 
 
+def test_the_name_of_a_folder_is_no_glob(workspace):
+    workspace.cell("op[1]/impls/a.md", "1", "id=benchmark")
+    workspace.cell("op1/impls/a.md", "1", "id=benchmark")
+    for folder in ("op[1]", "op1"):
+        workspace.write(f"{folder}/results/records/gpu/a.jsonl", "")
+        workspace.write(f"{folder}/results/a.csv", "")
+    needs = "../impls/*.md:benchmark,./records/*/*.jsonl,./a.csv"
+    workspace.cell("op[1]/results/c.md", "1", f"id=c needs={needs}")
+
+    node = graph(workspace).nodes[CellName("op[1]/results/c.md", "c")]
+
+    results = workspace.root / "op[1]/results"
+    assert node.foreign == [CellName("op[1]/impls/a.md", "benchmark")]
+    assert node.files == [results / "a.csv", results / "records/gpu/a.jsonl"]
+
+
 def test_globs_of_data_files_may_match_nothing(workspace):
     workspace.write("op/results/records/gpu/a.jsonl", "")
     workspace.write("op/results/records/.hidden/a.jsonl", "")
