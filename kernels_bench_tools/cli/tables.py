@@ -24,8 +24,8 @@ _NAME_WIDTH = 16
 
 def table_console(width: int) -> Console:
     """Return a console for tables, which have ``width`` columns where stdout is not a terminal."""
-    console = Console(highlight=False)
-    return console if console.is_terminal else Console(highlight=False, width=width)
+    console = Console(highlight=False, markup=False)
+    return console if console.is_terminal else Console(highlight=False, markup=False, width=width)
 
 
 class _Table(Table):

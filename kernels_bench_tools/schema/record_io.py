@@ -7,6 +7,7 @@ first record only; :func:`read_records` fills them in.
 from __future__ import annotations
 
 import errno
+import glob
 import json
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator
@@ -295,9 +296,9 @@ def record_file(operator: Path, device: str, implementation: str) -> Path:
     return operator / RESULTS / _RECORDS / device / f"{implementation}.jsonl"
 
 
-def record_files(operator: Path, implementation: str = "*") -> list[Path]:
+def record_files(operator: Path, implementation: str = "") -> list[Path]:
     """Return the committed files of an operator, or of one of its implementations, by device."""
-    files = (operator / RESULTS / _RECORDS).glob(f"*/{implementation}.jsonl")
+    files = (operator / RESULTS / _RECORDS).glob(f"*/{glob.escape(implementation) or '*'}.jsonl")
     return sorted(path for path in files if is_unicode(str(path)))
 
 

@@ -115,6 +115,19 @@ def test_the_printed_commands_are_read_by_a_shell_as_one(capsys: pytest.CaptureF
     ]
 
 
+def test_a_faster_one_of_one_process_is_not_shown_to_be_faster_whatever_its_name(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = project / "rms_norm" / "impls"
+    (folder / "mine[bold].md").write_text((folder / "torch.md").read_text().replace("true", "false"))
+    commit(project, rows("mine[bold]", 2.0, CPU)[:1])
+
+    out = printed(capsys, "rms_norm", "--device", "some-cpu")
+
+    assert "  mine[bold]  " in out
+    assert "AddRMS_B1_S1_D4096: not shown to be faster than torch\n" in out
+
+
 @pytest.mark.usefixtures("project")
 def test_a_shape_that_was_not_measured_is_answered_by_the_nearest_with_the_factor(
     capsys: pytest.CaptureFixture[str],
