@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import tomllib
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
@@ -83,13 +84,14 @@ def init(
     repository = next((one for one in (root, *root.parents) if (one / ".git").exists()), root)
     workflow = repository / _WORKFLOW
     own = root / operator / IMPLEMENTATIONS / f"my_{operator}.md"
-    clashes = [one for one in (*(root / name for name in texts), own) if os.path.lexists(one)]
+    files = [*(root / name for name in texts), own]
+    clashes = [one for one in files if os.path.lexists(one)]
     if clashes:
         existing = list(dict.fromkeys(os.path.relpath(one, root) for one in clashes))
         what = f"{'exist' if len(existing) > 1 else 'exists'} already, so nothing was made"
         raise ProjectError(", ".join(existing), what, "", "Choose another folder: `kbt init PATH`")
     kept = os.path.lexists(workflow)
-    for folder in (root,) if kept else (root, workflow.parent):
+    for folder in dict.fromkeys(one.parent for one in (files if kept else [*files, workflow])):
         check_writable(folder)
 
     root.mkdir(parents=True, exist_ok=True)
@@ -115,7 +117,7 @@ def init(
 def _print_next(root: Path, operator: str, own: str) -> None:
     print("\nNext:")
     if root != Path.cwd():
-        print(f"  cd {os.path.relpath(root)}")
+        print(f"  cd {shlex.quote(os.path.relpath(root))}")
     for command, purpose in (
         (f"kbt run {operator}/{own}", "measure it beside the baseline"),
         ("kbt build", "write the report: site/index.html"),

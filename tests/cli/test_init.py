@@ -117,9 +117,11 @@ def test_an_existing_workflow_is_kept_so_a_repository_can_have_several_projects(
     before = files(folder)
     capsys.readouterr()
 
-    assert kbt("init", "two") == 0
-    assert "note: ../.github/workflows/benchmarks.yml exists already and was kept" in capsys.readouterr().err
-    assert {name for name in files(folder).keys() - before.keys() if not name.startswith("two/")} == set()
+    assert kbt("init", "two b") == 0
+    told = capsys.readouterr()
+    assert "note: ../.github/workflows/benchmarks.yml exists already and was kept" in told.err
+    assert "\n  cd 'two b'\n" in told.out
+    assert {name for name in files(folder).keys() - before.keys() if not name.startswith("two b/")} == set()
     assert before.items() <= files(folder).items()
 
 
@@ -161,7 +163,10 @@ def test_nothing_is_made_if_a_file_of_the_project_cannot_be_written(folder, caps
     (folder / ".github").touch()
     assert kbt("init") == 2
     assert "/.github/workflows: cannot be written (Not a directory)" in capsys.readouterr().err
-    assert files(folder).keys() == {".github"}
+    (folder / ".github").rename(folder / "softmax")
+    assert kbt("init") == 2
+    assert "/softmax: cannot be written (Not a directory)" in capsys.readouterr().err
+    assert files(folder).keys() == {"softmax"}
 
 
 def test_the_workflow_of_a_folder_in_a_repository_is_at_its_top(folder):
