@@ -83,7 +83,7 @@ def comparison_table(rows: Sequence[Comparison], baseline: str, width: int) -> T
         title = title if len(title) <= size else title.replace(" [", "\n[")
         table.add_column(title, justify="right" if number else "left", width=size, overflow="fold")
     # The only column that may be long, so the one whose texts are wrapped.
-    table.add_column("verdict", width=max(room, _VERDICT_WIDTH))
+    table.add_column("verdict", width=max(room, _VERDICT_WIDTH), overflow="fold")
     for verdict, texts in zip(verdicts, zip(*columns.values(), strict=True), strict=True):
         table.add_row(*map(Text, texts), Text(verdict))
     return table

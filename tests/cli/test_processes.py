@@ -101,6 +101,16 @@ def test_long_names_of_workloads_are_wrapped_at_underscores_within_80_columns() 
     assert {"(bimodal,", "outliers)"} <= set(printed.get().split())
 
 
+def test_a_long_word_of_a_reason_is_printed_whole() -> None:
+    word = "kernels_bench_tools.project_operators_5a23b903._shapes"
+    row = Comparison(workload="all", status=Status.ERROR, reason=f"no {word}", verdict=Verdict.NONE)
+    console = Console(width=80)
+    with console.capture() as printed:
+        console.print(comparison_table([row], "torch", 80))
+
+    assert word in "".join(printed.get().split())
+
+
 @pytest.mark.parametrize("width", [80, 120, 200])
 def test_host_times_are_columns_where_they_were_measured(width: int) -> None:
     row = Comparison(
