@@ -72,6 +72,8 @@ def suite(
     kind = "cuda" if cluster else current_device().kind
     if full and kind != "cpu":
         note_unused({"--full": True}, "on a GPU, where the full shapes are measured anyway")
+    elif full and not chosen.small:
+        note_unused({"--full": True}, "with this suite, which has no smaller shapes")
     options = BuildOptions(
         environment=env,
         rerun=rerun,
