@@ -8,15 +8,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated
 
-import msgspec
 import typer
 from rich.table import Table
 
 from kernels_bench_tools.cli.options import Json
-from kernels_bench_tools.cli.output import cell_records, note_unused, print_json, terminal_width
+from kernels_bench_tools.cli.output import cell_records, last_build, note_unused, print_json, terminal_width
 from kernels_bench_tools.cli.tables import new_table, table_console
 from kernels_bench_tools.errors import OperatorError, ProjectError
-from kernels_bench_tools.file_io import read_struct
 from kernels_bench_tools.notebooks.document import Notebook, survey_notebook
 from kernels_bench_tools.notebooks.project import Project, find_project, operators
 from kernels_bench_tools.schema.build import IMPLEMENTATIONS, BuildRun
@@ -156,19 +154,12 @@ def _choose_for_model(project: Project, model: str, phase: str, device: str, jso
 
 def _summaries(project: Project, names: Iterable[str]) -> dict[str, Summary]:
     """Return the summary of each operator's forward passes: committed records, and newer ones of the last build."""
-    known, build, found = operators(project), _last_build(project), {}
+    known, build, found = operators(project), last_build(project), {}
     for operator in names:
         notebooks = [survey_notebook(project, path) for path in known[operator]]
         sources = [Source(records=_records(project, one, build), front=one.front) for one in notebooks]
         found[operator] = summarize(operator, title_from_name(operator), sources)
     return found
-
-
-def _last_build(project: Project) -> BuildRun | None:
-    try:
-        return read_struct(project.state / "build.json", BuildRun)
-    except (OSError, msgspec.MsgspecError, UnicodeDecodeError):  # none yet, or of another version
-        return None
 
 
 def _records(project: Project, notebook: Notebook, build: BuildRun | None) -> list[Record]:

@@ -12,14 +12,13 @@ import typer
 from msgspec.structs import replace
 
 from kernels_bench_tools.cli import USER_MISTAKE
-from kernels_bench_tools.cli.output import note_problem
+from kernels_bench_tools.cli.output import last_build, note_problem
 from kernels_bench_tools.cli.progress import PlainProgress
 from kernels_bench_tools.cli.tables import processes_suffix
 from kernels_bench_tools.errors import ProjectError, RecordError
-from kernels_bench_tools.file_io import read_struct, remove_unfinished
+from kernels_bench_tools.file_io import remove_unfinished
 from kernels_bench_tools.notebooks.project import Project, find_project, operators
 from kernels_bench_tools.run.locks import project_lock
-from kernels_bench_tools.schema.build import BuildRun
 from kernels_bench_tools.schema.record import Record
 from kernels_bench_tools.schema.record_io import (
     Owner,
@@ -69,7 +68,7 @@ def record(
 
 
 def _record(project: Project, paths: Sequence[Path], *, force: bool, full: bool) -> int:
-    sources = _files(paths) if paths else _last_build(project)
+    sources = _files(paths) if paths else _measured_last(project)
     destinations = _destinations(project, sources)
     if not destinations and paths:
         where = ", ".join(map(str, paths))
@@ -129,11 +128,9 @@ def _files(paths: Iterable[Path]) -> list[SourceFile]:
     return [(file, None) for file in files]
 
 
-def _last_build(project: Project) -> list[SourceFile]:
-    state = project.state / "build.json"
-    if not state.is_file():
+def _measured_last(project: Project) -> list[SourceFile]:
+    if (build := last_build(project)) is None:
         return []
-    build = read_struct(state, BuildRun)
     return [
         (project.root / artifact, cell_owner(notebook.path, build.device))
         for notebook in build.notebooks

@@ -90,3 +90,14 @@ def test_record_keeps_a_file_with_a_bad_line_as_it_is(bare: Path, kbt_in: Kbt, t
     assert "another.jsonl:1: is not a record" in done.stderr
     assert (folder / "another.jsonl").read_bytes() == before
     assert (folder / "plain.jsonl").exists()
+
+
+def test_record_after_a_build_of_another_version_says_to_build(bare: Path, kbt_in: Kbt) -> None:
+    (bare / ".kbt").mkdir(exist_ok=True)
+    (bare / ".kbt" / "build.json").write_text('{"version": 0}')
+
+    done = kbt_in(bare, "record")
+
+    assert done.returncode == 2
+    assert done.stderr.startswith("kbt: record: no cell has written records")
+    assert done.stderr.endswith("Run `kbt build` first.\n")
