@@ -61,7 +61,7 @@ class Choice(msgspec.Struct, kw_only=True):
     baseline: str
     baseline_ms: float | None
     ties: list[str]
-    """Implementations than which it is not shown to be faster."""
+    """Implementations that may be as fast: the choice is not shown to be faster than they are."""
     faster: dict[str, str]
     """Implementations with a shorter time that cannot be chosen, and why."""
     candidates: list[str]
