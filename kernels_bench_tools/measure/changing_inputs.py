@@ -110,8 +110,9 @@ class InputSets:
 
     ``turn`` is what :func:`turns` returns. ``overwritten`` are positions of inputs that calls may overwrite. Each call
     then gets copies of its own, and what ``prepare`` makes of them, such as a forward pass. That is code of the
-    implementation, which must not know what the call will get: its copies are filled right before it, with tensors that
-    begin elsewhere.
+    implementation, which must not know what the call will get: its copies are filled afterwards. Tensors that begin
+    elsewhere are copied right before the call, which fills the cache. Without them, the copies of a set are made after
+    its call, so that they have left the cache when the set's turn comes again.
     """
 
     def __init__(
@@ -130,6 +131,10 @@ class InputSets:
         self._prepared = [] if overwritten else [prepare(*one) for one in sets]
         self._ahead: deque[tuple[Inputs, Inputs]] = deque()
         self._turn = 0
+        self._ready = [self._filled(n) for n in range(len(sets))] if overwritten and not turn else []
+        """For each set what its next call gets, apart from the change."""
+        self._used: int | None = None
+        """The set whose copies a call has overwritten."""
         self._originals = [_copies(one, positions) for one in sets] if turn and not overwritten else []
         """The sets before any change, if theirs begin elsewhere."""
         self.copies = COPIES_PER_TURN * len(positions)
@@ -138,7 +143,7 @@ class InputSets:
     @property
     def all(self) -> Sequence[Inputs]:
         """The arguments made of each set; of the first only, if those of each call are made right before it."""
-        return self._prepared or [self.first]
+        return self._prepared or [arguments for _, arguments in self._ready] or [self.first]
 
     @property
     def first(self) -> Inputs:
@@ -160,6 +165,13 @@ class InputSets:
             copies[position] = made(copies[position])
         return tuple(copies), self._prepare(*copies)
 
+    def _filled(self, which: int) -> tuple[Inputs, Inputs]:
+        """Return copies of a set, and the arguments made of them."""
+        copies, arguments = self._made(which)
+        for position in self._positions:
+            copies[position].copy_(self._sets[which][position])
+        return copies, arguments
+
     def following(self, number: int) -> Inputs:
         """Return the arguments made of the next set in turn, after this change."""
         self._turn += 1
@@ -168,15 +180,23 @@ class InputSets:
 
     def changed(self, which: int, number: int, made: tuple[Inputs, Inputs] | None = None) -> Inputs:
         """Return the arguments made of a set after this change."""
-        if not self._overwritten:
-            if not self._originals:
-                change(self._sets[which], self._positions, number)
-            elif number:
-                turned(self._originals[which], self._positions, number, into=self._sets[which])
-            return self._prepared[which]
-        copies, arguments = made or self._made(which)
-        turned(self._sets[which], self._positions, number, into=copies)
-        return arguments
+        if self._ready:
+            if self._used is not None:
+                self._ready[self._used] = self._filled(self._used)
+            self._used = which
+            change(self._sets[which], self._positions, number)
+            copies, arguments = self._ready[which]
+            change(copies, self._positions, number)
+            return arguments
+        if self._overwritten:
+            copies, arguments = made or self._made(which)
+            turned(self._sets[which], self._positions, number, into=copies)
+            return arguments
+        if not self._originals:
+            change(self._sets[which], self._positions, number)
+        elif number:
+            turned(self._originals[which], self._positions, number, into=self._sets[which])
+        return self._prepared[which]
 
     def inputs(self, which: int) -> Inputs:
         """Return the inputs of a set as they are now."""

@@ -225,7 +225,8 @@ def _run(
     trial.add(trial.correctness.flags)
     reasons = candidate.inspect()
     changed = positions(inputs)
-    copies = [inputs[number] for number in changed] if turns(operator, inputs, changed) else []
+    turning = changed if turns(operator, inputs, changed) else ()
+    copies = [one for number, one in enumerate(inputs) if number in turning or operator.may_overwrite(number)]
     sets = input_set_count(trial.work.bytes_moved, device, sum(map(size_in_bytes, [*inputs, *copies])))
     candidate.prepare(sets)
     batches = Batches(candidate, sets, keep=_own)
@@ -280,7 +281,7 @@ def judge_timed_calls(
     for which, group in groupby(picked, key=lambda one: one.which):
         inputs, done = given(seed + which), 0
         original, changes = inputs, batches.changes[which]
-        turn = operator.in_place or turns(operator, inputs, positions)
+        turn = turns(operator, inputs, positions)
         for one in group:
             if one.changes > done:
                 inputs = after(original, positions, changes[done : one.changes], turn=turn)
@@ -294,7 +295,7 @@ def judge_timed_calls(
                     Flag.STALE_OUTPUT,
                     f"the output of a timed call is wrong, those of untimed calls right: {wrong}",
                 )
-        if done < len(changes) and not operator.in_place:
+        if done < len(changes):
             inputs = after(original, positions, changes[done:], turn=turn)
         if changed_inputs(operator, candidate.arguments(which), inputs):
             reasons[Flag.INPUT_MUTATED] = "a timed call changed its inputs"

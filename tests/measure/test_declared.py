@@ -116,7 +116,7 @@ def test_each_call_in_place_gets_its_own_copies_which_are_filled_after_the_forwa
         return x, dy
 
     given = [(activation, gradient.clone()) for _ in range(2)]
-    sets = InputSets(given, [1], overwritten=[0, 1], prepare=forward)
+    sets = InputSets(given, [1], turn=True, overwritten=[0, 1], prepare=forward)
     sets.make_ahead(2)
 
     (x, first), (other, second) = sets.following(7), sets.following(7)
@@ -127,6 +127,20 @@ def test_each_call_in_place_gets_its_own_copies_which_are_filled_after_the_forwa
     assert not torch.equal(first, gradient)
     assert len({value.data_ptr() for value in (activation, x, other, gradient, first, second)}) == 6
     assert not sets.repeatable
+
+
+def test_copies_for_a_call_in_place_on_a_cpu_are_made_a_turn_before_it() -> None:
+    made: list[Tensor] = []
+    given = [(torch.arange(4096.0) + number,) for number in range(3)]
+    sets = InputSets(given, [0], overwritten=[0], prepare=lambda x: (made.append(x), (x,))[1])
+
+    for call in range(9):
+        earlier = list(made)
+        (x,) = sets.following(7 + call)
+        assert any(x is one for one in earlier)
+        assert torch.equal(x, given[call % 3][0])
+        x.zero_()
+    assert len(sets.all) == 3
 
 
 def test_parameters_are_prepared_once_for_each_set_of_inputs() -> None:
