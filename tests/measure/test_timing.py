@@ -16,16 +16,17 @@ from kernels_bench_tools.measure.timing import calls, cpu
 from kernels_bench_tools.measure.timing import measure as measuring
 from kernels_bench_tools.measure.timing.batches import PICKED, Batches
 from kernels_bench_tools.measure.timing.caches import input_set_count
-from kernels_bench_tools.measure.timing.calls import TimedCalls
+from kernels_bench_tools.measure.timing.calls import Method, TimedCalls
 from kernels_bench_tools.measure.timing.cpu import Waiting
 from kernels_bench_tools.measure.timing.measure import (
     measure,
     measure_calls,
     profiler_slows,
     timers_disagree,
+    uneven,
 )
-from kernels_bench_tools.measure.timing.sampling import SamplingLimits
-from kernels_bench_tools.schema.record import CacheState, Flag, Timer
+from kernels_bench_tools.measure.timing.sampling import Call, SamplingLimits, summarize
+from kernels_bench_tools.schema.record import CacheState, Flag, Latency, Timer
 
 QUICK = SamplingLimits(warmup_seconds=0.05, sample_seconds=0.1)
 
@@ -154,6 +155,33 @@ def test_outputs_are_taken_at_random() -> None:
     runs = {tuple(one.which for one in batches_of(lambda x: x, sets).picked) for _ in range(6)}
 
     assert len(runs) > 1
+
+
+@pytest.mark.parametrize("kind", [torch.Tensor, torch.nn.Parameter])
+def test_work_that_is_left_to_a_later_call_is_missing_in_an_output(kind: Any) -> None:
+    earlier: list[torch.Tensor] = []
+
+    def later(x: torch.Tensor) -> torch.Tensor:
+        for output in earlier:
+            output.copy_(x)
+        earlier[:] = [torch.zeros(4)]
+        return earlier[0] if kind is torch.Tensor else kind(earlier[0], requires_grad=False)
+
+    timed = TimedCalls(later, InputSets([(torch.ones(4),)]), "cpu")
+    timed.batch(Method.CLOCK, [0, 0])
+
+    assert torch.equal(timed.output(0), torch.zeros(4))
+
+
+def test_on_a_gpu_calls_that_do_the_work_of_others_are_noticed() -> None:
+    def latency(*times: float) -> Latency:
+        calls = [Call(ms) for ms in times]
+        return summarize(
+            calls, timer=Timer.CUPTI, cache=CacheState.READ_FLUSH, input_sets=3, warmup=1, stop_reason=""
+        )
+
+    assert uneven(latency(0.01, 0.01, 0.3))
+    assert not uneven(latency(0.0018, 0.0018, 0.0026))  # a short call that takes one of two times
 
 
 def test_calls_with_large_outputs_are_timed_one_at_a_time() -> None:

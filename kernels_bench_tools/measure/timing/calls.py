@@ -15,6 +15,7 @@ from typing import Annotated, Any
 import torch
 from msgspec import Meta
 from torch import Tensor
+from torch.nn import Parameter
 
 from kernels_bench_tools.measure.changing_inputs import InputSets
 from kernels_bench_tools.measure.operator import Inputs, size_in_bytes, tensors_of
@@ -75,7 +76,7 @@ def _copied(output: Any, into: Any = None) -> Any:
     if type(output) in (tuple, list):
         fits = type(into) is tuple and len(into) == len(output)
         return tuple(_copied(one, into[n] if fits else None) for n, one in enumerate(output))
-    if type(output) is not Tensor or output.is_meta:
+    if type(output) not in (Tensor, Parameter) or output.is_meta:
         return output
     if type(into) is Tensor and (into.shape, into.dtype) == (output.shape, output.dtype):
         return into.copy_(output)
