@@ -17,13 +17,16 @@ from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
+from multiprocessing.connection import Connection
 from operator import is_
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 import torch
 from torch import Tensor
+from torch.overrides import TorchFunctionMode
 
 from kernels_bench_tools.measure.candidate import Candidate
 from kernels_bench_tools.measure.correctness import compare as compare_module
@@ -252,8 +255,13 @@ def test_a_lazy_output_of_a_timed_call_is_detected(timed: Callable[..., Trial]) 
     assert trial.status is Status.REJECTED
 
 
+def test_a_mode_with_the_name_of_that_of_a_default_device_is_lazy(layer_norm: Operator) -> None:
+    guard = Guard(DEVICE)
+    with type("DeviceContext", (TorchFunctionMode,), {})():
+        assert guard.finish() == [Flag.LAZY_OUTPUT]
+
+
 def test_a_mode_left_active_makes_outputs_lazy(layer_norm: Operator) -> None:
-    from torch.overrides import TorchFunctionMode
     from torch.utils._python_dispatch import TorchDispatchMode
 
     class Mode(TorchDispatchMode):
@@ -386,6 +394,8 @@ class TestTimers:
             (torch.cuda.Event, "record"),
             (torch.cuda, "synchronize"),
             (random.Random, "randrange"),  # draws what changes before the next call
+            (Connection, "recv_bytes"),  # from the process that judges
+            (msgspec.json, "encode"),
             (torch, "allclose"),
             (torch, "equal"),
             (torch.Tensor, "double"),  # inherited: a new attribute hides it
@@ -437,6 +447,15 @@ class TestTimers:
         monkeypatch.setattr(torch.Tensor, "is_meta", property(lambda _: False))
 
         assert guard.finish() == [Flag.TIMER_TAMPER]
+
+    def test_a_kernel_in_python_for_an_operation_of_torch_is_detected(self) -> None:
+        guard = Guard(DEVICE)
+        library = torch.library.Library("aten", "IMPL")
+        library.impl("clone", lambda x, **_: x, "AutogradCPU")
+        flags = guard.finish(), dict(guard.reasons)
+        library._destroy()
+
+        assert flags == ([Flag.TIMER_TAMPER], {Flag.TIMER_TAMPER: "replaced: aten::clone"})
 
     def test_exchanged_code_of_a_function_is_detected(self, layer_norm: Operator) -> None:
         guard = Guard(DEVICE)

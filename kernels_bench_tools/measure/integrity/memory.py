@@ -10,6 +10,7 @@ import torch
 import torch.overrides
 from torch import Tensor
 from torch.nn import Parameter
+from torch.utils._device import DeviceContext
 
 # Bound before an implementation is loaded.
 _dispatch_modes: Any = getattr(torch._C, "_len_torch_dispatch_stack", None)
@@ -112,7 +113,7 @@ def active_modes() -> int:
     dispatching = _dispatch_modes() if _dispatch_modes is not None else 0
     overriding = _function_modes() if _function_modes is not None else ()
     # torch.set_default_device adds a mode that only selects the device of new tensors.
-    return int(dispatching) + sum(type(mode).__name__ != "DeviceContext" for mode in overriding)
+    return int(dispatching) + sum(type(mode) is not DeviceContext for mode in overriding)
 
 
 def storage_address(value: Any) -> int:

@@ -14,10 +14,10 @@ from dataclasses import dataclass, field
 from functools import cache, partial
 from inspect import getattr_static
 from pathlib import Path
-from random import Random
 from types import BuiltinFunctionType, FunctionType
 from typing import Any, NamedTuple
 
+import msgspec
 import torch
 import torch.autograd.profiler
 from torch import Tensor
@@ -49,6 +49,8 @@ _BACKGROUND = (_OURS, "_inductor", "resource_tracker")
 os.environ.setdefault("TORCHINDUCTOR_QUIESCE_ASYNC_COMPILE_POOL", "0")
 _POOLS = ("torch", "triton", "tqdm", _OURS)
 """Packages that start pools of threads on first use."""
+_EXTENDED = ("builtins", "torch")
+"""Packages whose classes other packages may extend; of torch, those above are checked."""
 _current_frames = sys._current_frames
 _enumerate = threading.enumerate
 
@@ -70,6 +72,7 @@ class Bindings:
         self._owners = list(_owners())
         self._bound = dict(_bindings(self._owners))
         self._hooks = _hooks()
+        self._kernels = _kernels()
 
     def replaced(self) -> list[str]:
         """Return the names that have another value or other code now."""
@@ -80,7 +83,25 @@ class Bindings:
             if name not in now or bound.value is not now[name].value or bound.code is not now[name].code
         }
         names |= {name for name in now.keys() - self._bound.keys() if now[name].hides}
+        names |= {name for name, _ in _kernels() - self._kernels}
         return sorted(names) + [name for name, hook in _hooks() if (name, hook) not in self._hooks]
+
+
+def _kernels() -> set[tuple[str, str]]:
+    """Return the kernels in Python of the operations that timing uses, by name; for meta tensors torch has some itself."""
+    return {
+        (operation, kernel)
+        for operation in _dispatched()
+        for kernel in torch._C._dispatch_dump(operation).splitlines()
+        if "registered at" in kernel and ".cpp:" not in kernel and not kernel.startswith("Meta:")
+    }
+
+
+@cache
+def _dispatched() -> list[str]:
+    found: list[str] = torch._C._dispatch_get_all_op_names()
+    of_aten = [name for name in found if name.startswith("aten::")]
+    return [name for name in of_aten if name[len("aten::") :].partition(".")[0] in _CHECKED_OPERATIONS]
 
 
 def replaced_methods(one: Any, kind: type) -> list[str]:
@@ -117,7 +138,6 @@ def _owners() -> Iterator[tuple[str, Any, tuple[str, ...]]]:
     """Yield name, module or class, and the names in it that matter; empty for all that it defines."""
     yield "builtins", builtins, _CHECKED_BUILTINS
     yield "time", time, ("monotonic", "monotonic_ns", "perf_counter", "perf_counter_ns", "time", "time_ns")
-    yield "random.Random", Random, ()
     yield "torch", torch, _CHECKED_OPERATIONS
     yield "torch.Tensor", Tensor, _CHECKED_OPERATIONS
     yield "torch._C.TensorBase", torch._C.TensorBase, _CHECKED_OPERATIONS
@@ -126,12 +146,19 @@ def _owners() -> Iterator[tuple[str, Any, tuple[str, ...]]]:
     yield "torch.cuda.Stream", torch.cuda.Stream, ()
     yield "torch.autograd.profiler", torch.autograd.profiler, ("profile", "record_function")
     yield "torch.autograd.profiler.profile", torch.autograd.profiler.profile, ()
+    yield "msgspec", msgspec, ("convert", "to_builtins")
+    yield "msgspec.json", msgspec.json, ("decode", "encode")
+    classes: dict[str, type] = {}
     for name, module in sorted(sys.modules.items()):
         if name.partition(".")[0] == _OURS:
             yield name, module, ()
-            for attribute, value in sorted(vars(module).items()):
-                if isinstance(value, type) and value.__module__ == name:
-                    yield f"{name}.{attribute}", value, ()
+            used = [value for value in vars(module).values() if isinstance(value, type)]
+            classes |= {
+                f"{one.__module__}.{one.__qualname__}": one for value in used for one in value.__mro__
+            }
+    for title, one in sorted(classes.items()):
+        if title.partition(".")[0] not in _EXTENDED:
+            yield title, one, ()
 
 
 def _bindings(owners: list[tuple[str, Any, tuple[str, ...]]]) -> Iterator[tuple[str, Binding]]:
