@@ -31,9 +31,15 @@ from kernels_bench_tools.measure.session import BenchmarkSession, measure_sentin
 from kernels_bench_tools.measure.task import Task, TaskState, measure_task
 from kernels_bench_tools.measure.trial import failed_trial
 from kernels_bench_tools.schema.build import Ended, Job, Written
-from kernels_bench_tools.schema.record import Environment
+from kernels_bench_tools.schema.record import Environment, Failure, Status
 from kernels_bench_tools.schema.record_io import encode_record
 from kernels_bench_tools.text import is_file_name
+
+_ABANDONED = Ended(
+    status=Status.ERROR,
+    failure=Failure(type="Abandoned", msg="the cell ended this run during a workload, and began another one"),
+)
+"""Noted so that the number of earlier runs is right: a cell could end a run that it sees to be slow."""
 
 
 class _Judge:
@@ -59,6 +65,8 @@ class _Judge:
             if self._server in ready:
                 accepted, _ = self._server.accept()
                 if number == len(states):
+                    if states:
+                        _note_crash(states[-1], _ABANDONED)
                     states.append(TaskState())
                 with Connection(accepted.detach()) as connection:
                     self._connected(connection, job, states[number])
