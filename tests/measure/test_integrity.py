@@ -26,6 +26,7 @@ import msgspec
 import pytest
 import torch
 from torch import Tensor
+from torch._dispatch.python import enable_python_dispatcher
 from torch.overrides import TorchFunctionMode
 
 from kernels_bench_tools.measure.candidate import Candidate
@@ -255,9 +256,14 @@ def test_a_lazy_output_of_a_timed_call_is_detected(timed: Callable[..., Trial]) 
     assert trial.status is Status.REJECTED
 
 
-def test_a_mode_with_the_name_of_that_of_a_default_device_is_lazy(layer_norm: Operator) -> None:
+@pytest.mark.parametrize(
+    "make",
+    [type("DeviceContext", (TorchFunctionMode,), {}), enable_python_dispatcher],
+    ids=["with the name of that of a default device", "of the dispatcher"],
+)
+def test_a_mode_of_any_kind_that_is_left_active_is_lazy(make: Callable[[], Any]) -> None:
     guard = Guard(DEVICE)
-    with type("DeviceContext", (TorchFunctionMode,), {})():
+    with make():
         assert guard.finish() == [Flag.LAZY_OUTPUT]
 
 

@@ -14,6 +14,8 @@ from torch.utils._device import DeviceContext
 
 # Bound before an implementation is loaded.
 _dispatch_modes: Any = getattr(torch._C, "_len_torch_dispatch_stack", None)
+_dispatches_to: Any = getattr(torch._C, "_dispatch_tls_is_dispatch_key_included", None)
+_PYTHON: Any = getattr(torch._C.DispatchKey, "PythonDispatcher", None)
 _function_modes: Any = getattr(torch.overrides, "_get_current_function_mode_stack", None)
 
 _CHUNK = 2**22
@@ -111,6 +113,7 @@ def lazy_reason(output: Any, device: torch.device) -> str:
 def active_modes() -> int:
     """Return how many modes intercept torch's functions now, in this thread."""
     dispatching = _dispatch_modes() if _dispatch_modes is not None else 0
+    dispatching += _dispatches_to is not None and _dispatches_to(_PYTHON)
     overriding = _function_modes() if _function_modes is not None else ()
     # torch.set_default_device adds a mode that only selects the device of new tensors.
     return int(dispatching) + sum(type(mode) is not DeviceContext for mode in overriding)
