@@ -35,19 +35,26 @@ _Number = TypeVar("_Number", int, float)
 def by_workload(records: Iterable[Record]) -> tuple[dict[str, list[Record]], Record | None]:
     """Return each workload's latest record of each process, and the latest record without a workload.
 
-    Of a workload with records of several runs, those returned have the number of the others.
+    A failure without a workload is also a record of each workload that its process did not measure and others did. Of a
+    workload with records of several runs, those returned have the number of the others.
     """
     latest: dict[tuple[str, int], Record] = {}
     all_of: dict[str, list[Record]] = {}
     whole: Record | None = None
+    failures: dict[int, Record] = {}
     for record in records:
         if not record.workload:
             whole = record if whole is None or record.ts >= whole.ts else whole
+            failures[record.process] = record
             continue
         all_of.setdefault(record.workload, []).append(record)
         known = latest.get((record.workload, record.process))
         if known is None or record.ts >= known.ts:
             latest[record.workload, record.process] = record
+    for name, measured in all_of.items():
+        for process, failure in failures.items():
+            if (name, process) not in latest and failure.ts >= measured[0].ts:
+                latest[name, process] = msgspec.structs.replace(failure, wl=measured[0].wl)
     found: dict[str, list[Record]] = {name: [] for name in all_of}
     for (name, _), record in sorted(latest.items(), key=lambda item: item[0][1]):
         earlier = run_count(all_of[name]) - 1

@@ -6,7 +6,16 @@ import msgspec
 import numpy as np
 import pytest
 
-from kernels_bench_tools.schema.record import Flag, Quantities, Regime, Roofline, Status, Timer, Timing
+from kernels_bench_tools.schema.record import (
+    Failure,
+    Flag,
+    Quantities,
+    Regime,
+    Roofline,
+    Status,
+    Timer,
+    Timing,
+)
 from kernels_bench_tools.schema.record_io import encode_record
 from kernels_bench_tools.schema.summary import Verdict
 from kernels_bench_tools.stats import CPU_STRETCH, hierarchical_median, ratio_interval, verdict_of
@@ -142,6 +151,18 @@ def test_one_incorrect_process_removes_the_rank(processes, record):
     assert (point.status, row.rank, point.speedup) == (Status.INCORRECT, None, None)
     assert point.reason == "3 NaN (process 3 of 3)"
     assert point.p50_ms is not None
+
+
+def test_a_process_that_measured_nothing_removes_the_rank(processes, record):
+    good = processes("a", [0.1, 0.1])
+    failed = record("a", None, status=Status.INVALID, process=2)
+    failed.wl, failed.err = {}, Failure(type="Invalid", msg="wrote no op.jsonl")
+
+    row = row_of(summary_of(base=processes("base", [0.2] * 3), a=[*good, failed]), "a")
+
+    (point,) = row.points
+    assert (point.status, row.rank) == (Status.INVALID, None)
+    assert point.reason == "wrote no op.jsonl (process 3 of 3)"
 
 
 def test_a_failed_edge_case_of_the_first_process_is_not_blamed_on_one_process(processes, record):
