@@ -132,7 +132,7 @@ class Candidate(TimedCalls):
             InputSets(
                 rotated,
                 positions,
-                turn=turns(self._operator, rotated[0], positions),
+                turn=turns(self._operator, rotated[0]),
                 overwritten=[
                     number
                     for number, value in enumerate(rotated[0])

@@ -39,9 +39,9 @@ def new_change() -> int:
     return 1 + secrets.randbelow(2**53 - 1)
 
 
-def turns(operator: Operator, inputs: Inputs, positions: Sequence[int]) -> bool:
-    """Return whether a change lets these tensors begin elsewhere, instead of exchanging elements."""
-    if any(inputs[position].is_cuda for position in positions):
+def turns(operator: Operator, inputs: Inputs) -> bool:
+    """Return whether a change lets tensors begin elsewhere, instead of exchanging elements."""
+    if any(isinstance(value, Tensor) and value.is_cuda for value in inputs):
         return True
     elements = sum(value.numel() for value in inputs if isinstance(value, Tensor))
     return operator.flops(inputs) > _MANY_FLOPS * elements

@@ -225,7 +225,7 @@ def _run(
     trial.add(trial.correctness.flags)
     reasons = candidate.inspect()
     changed = positions(inputs)
-    turning = changed if turns(operator, inputs, changed) else ()
+    turning = changed if turns(operator, inputs) else ()
     copies = [one for number, one in enumerate(inputs) if number in turning or operator.may_overwrite(number)]
     sets = input_set_count(trial.work.bytes_moved, device, sum(map(size_in_bytes, [*inputs, *copies])))
     candidate.prepare(sets)
@@ -281,7 +281,7 @@ def judge_timed_calls(
     for which, group in groupby(picked, key=lambda one: one.which):
         inputs, done = given(seed + which), 0
         original, changes = inputs, batches.changes[which]
-        turn = turns(operator, inputs, positions)
+        turn = turns(operator, inputs)
         for one in group:
             if one.changes > done:
                 inputs = after(original, positions, changes[done : one.changes], turn=turn)
