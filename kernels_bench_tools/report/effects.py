@@ -94,7 +94,7 @@ class DeviceEffects:
                 found.setdefault(phase, []).append((candidate, rows))
         return found
 
-    @property
+    @cached_property
     def breakdowns(self) -> dict[str, Breakdown]:
         """Where the time of each phase goes: of the whole model if that was measured, and the newest."""
         found: dict[str, tuple[bool, str, Breakdown]] = {}

@@ -125,8 +125,7 @@ def _related(page: Page, owner: OperatorReport | None) -> list[tuple[str, str, b
     if owner is None:
         return []
     pages = [("Ranking", owner.page)]
-    others = [(kind, path) for kind, path in owner.results_pages.items() if path != owner.page]
-    pages += [(kind.capitalize(), path) for kind, path in others]
+    pages += [(kind.capitalize(), path) for kind, path in owner.further_pages.items()]
     if owner.views:
         pages.append(("Matrix", paths.matrix_page(owner.folder)))
     for notebook in owner.combined:

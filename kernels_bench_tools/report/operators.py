@@ -98,7 +98,7 @@ class OperatorReport:
     @property
     def page(self) -> str:
         """Site path of the operator's page."""
-        return posixpath.join(self.folder, "index.html")
+        return results_page(self.folder, "")
 
     @cached_property
     def figures(self) -> list[Artifact]:
@@ -122,6 +122,11 @@ class OperatorReport:
         kinds = set(map(kind_of, self.views))
         found = [kind for kind in KINDS if kind in kinds]
         return {kind: results_page(self.folder, kind if at else "") for at, kind in enumerate(found)}
+
+    @property
+    def further_pages(self) -> dict[str, str]:
+        """Those of them that are not its main page."""
+        return {kind: path for kind, path in self.results_pages.items() if path != self.page}
 
     def page_of(self, view: DeviceSummary) -> str:
         """Return the site path of the page that shows a view."""

@@ -265,9 +265,8 @@ def _operator_pages(site: Site, operator: OperatorReport) -> Iterator[tuple[str,
     yield operator_records(operator.folder), partial(_joined_records, site, operator)
     if operator.views:
         yield matrix_page(operator.folder), partial(pages.matrix_page, site, operator)
-    for kind, path in operator.results_pages.items():
-        if path != operator.page:
-            yield path, partial(pages.results_page, site, operator, kind)
+    for kind, path in operator.further_pages.items():
+        yield path, partial(pages.results_page, site, operator, kind)
     for notebook in operator.combined:
         yield site.paths.pages[notebook.path], partial(pages.notebook_page, site, notebook)
 

@@ -459,10 +459,11 @@ def without_drift(rounds: Sequence[Sequence[tuple[str, float]]]) -> dict[str, li
     A GPU at its power limit changes its clock during a measurement, for all sides of a round alike.
     """
     levels = [median(ms for _, ms in found) for found in rounds]
+    common = median(levels)
     samples: dict[str, list[float]] = {}
     for level, found in zip(levels, rounds, strict=True):
         for side, ms in found:
-            samples.setdefault(side, []).append(ms * median(levels) / level)
+            samples.setdefault(side, []).append(ms * common / level)
     return samples
 
 

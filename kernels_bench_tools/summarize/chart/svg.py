@@ -237,8 +237,9 @@ def _shorten(panel: ET.Element) -> None:
 
 def _drop_plain_groups(element: ET.Element) -> None:
     """Put the content of groups without attributes in their place."""
-    for child in list(element):
+    for child in element:
         _drop_plain_groups(child)
-        if child.tag == "g" and not child.attrib:
-            at = list(element).index(child)
-            element[at : at + 1] = list(child)
+    plain = [child.tag == "g" and not child.attrib for child in element]
+    element[:] = [
+        one for child, drop in zip(element, plain, strict=True) for one in (child if drop else [child])
+    ]
