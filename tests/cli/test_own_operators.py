@@ -57,6 +57,11 @@ def own(tmp_path_factory: pytest.TempPathFactory) -> Path:
             (project / "softmax" / "impls" / f"{name}.md").write_text(f"---\ntitle: {name}\n---\n\n{fence}")
         done = run_kbt(project, "build", *SMOKE)
         assert "site/index.html" in done.stdout, done.stderr
+        measured = "site/softmax/impls/artifacts/**/softmax.jsonl"
+        for _ in range(3):  # other tests use the cores, too
+            if not any('"disturbed"' in path.read_text() for path in project.glob(measured)):
+                break
+            run_kbt(project, "build", "--rerun", *SMOKE)
         (project / "run.json").write_text(run_kbt(project, "run", "softmax/mine", *SMOKE, "--json").stdout)
 
     return once_per_run(tmp_path_factory, "own", build)
