@@ -86,7 +86,8 @@ def batches_of(
     return batches
 
 
-def test_outputs_of_random_timed_calls_are_taken_with_their_inputs() -> None:
+def test_outputs_of_random_timed_calls_are_taken_with_their_inputs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(measuring, "CPU_ATTEMPTS", 1)
     sets = [(torch.full((2,), float(number)),) for number in range(3)]
 
     batches = batches_of(lambda x: x + 1, sets)
