@@ -6,6 +6,7 @@ import gc
 import os
 import re
 import shutil
+import signal
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -42,6 +43,8 @@ from kernels_bench_tools.text import series_slug
 # For torch in tests and in the cells that they run: threads of small operations wait for one another, and on a busy
 # machine for the cores that other tests have, which takes up to fifteen times as long.
 os.environ["OMP_NUM_THREADS"] = "1"
+# A script that starts the tests in the background ignores it, and so would all processes that tests interrupt.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 LONGEST = ("test_judge.py", "test_selfcheck.py", "test_budgets.py", "test_notebooks.py", "test_init.py")
