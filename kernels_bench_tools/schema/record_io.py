@@ -29,6 +29,7 @@ from kernels_bench_tools.schema.record import (
     Latency,
     Milliseconds,
     Provenance,
+    Quantities,
     Record,
     Status,
     device_of,
@@ -55,7 +56,7 @@ NAME_TAG = "impl"
 _MIN_SAMPLES, _MAX_SAMPLES = 8, 20
 """Samples of a committed record: one fewer for each kernel that a call launches."""
 _LEAST_MS = 1e-9
-"""Shorter times of an effect are no times: their ratios could not be computed with."""
+"""Shorter times are no times: intervals of their ratios could not be computed."""
 _LEAST_DIFFERENT = 3
 _RECORDS = "records"
 EFFECTS = "effects"
@@ -446,15 +447,28 @@ def _decode(line: bytes) -> Record:
             raise ValueError(f"{field} is not a name: {ascii('/'.join(map(str, parts)))[:200]}")
     if record.schema:
         _require_consistent(record)
+    if any(0 < time < _LEAST_MS for time in _times(record)):
+        raise ValueError(f"it has a time of less than {_LEAST_MS} ms")
     if record.outcome is Status.OK and record.lat_ms is not None and record.lat_ms.p50 <= 0:
         raise ValueError("it is correct, and lat_ms.p50 is 0")
     if record.effect is not None:
         base = record.effect.baseline
         if None in (base.p10, base.p90, base.mean, base.iqr):
             raise ValueError("effect.baseline has no p10, p90, mean or iqr")
-        if min(base.p50, record.lat_ms.p50 if record.lat_ms else base.p50) < _LEAST_MS:
+        if base.p50 == 0 or (record.lat_ms and record.lat_ms.p50 == 0):
             raise ValueError("it has an effect, and a p50 is 0")
     return record
+
+
+def _times(record: Record) -> Iterator[float]:
+    """Yield the times that intervals are computed from."""
+    effect, others = record.effect, record.quantities or Quantities()
+    for timing in (others.device_hot, others.host_submit, others.e2e):
+        if timing is not None:
+            yield timing.p50
+    for latency in (record.lat_ms, *((effect.baseline, effect.again) if effect else ())):
+        if latency is not None:
+            yield from (latency.p50, latency.ci_low or 0.0, *latency.raw_times)
 
 
 def _require_consistent(record: Record) -> None:

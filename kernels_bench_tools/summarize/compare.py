@@ -94,7 +94,7 @@ def same_conditions(candidate: Sequence[Record], baseline: Sequence[Record]) -> 
         together = _seconds_between(candidate, baseline) <= SESSION_SECONDS
         if together or not common:
             return together
-    return all(abs(log(ours[name] / theirs[name])) <= _same(name, on_cpu) for name in common)
+    return all(abs(log(ours[name]) - log(theirs[name])) <= _same(name, on_cpu) for name in common)
 
 
 def _on_cpu(records: Sequence[Record]) -> bool:

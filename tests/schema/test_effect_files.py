@@ -48,6 +48,7 @@ def file(tmp_path: Path) -> Path:
         (with_effect(phase="decode 1"), "Expected `str` matching regex"),
         (with_effect(level=5), "Expected `int` <= 4"),
         (with_effect(baseline=latency(0.0)), "it has an effect, and a p50 is 0"),
+        (with_effect(again=latency(1e-300)), "it has a time of less than 1e-09 ms"),
         (with_effect(others=["../../x"]), "effect.others is not a name"),
         (replace(GOOD, effect=None), "is not of `kbt effect`"),
     ],

@@ -46,6 +46,8 @@ BAD = {
     "a negative sample": timed(raw_times=[1.0, -1.0]),
     "no repetitions": timed(reps=0),
     "longer than a year": timed(p50=1e300),
+    "shorter than any": timed(p10=1e-300, p50=1e-300, raw_times=[1e-300]),
+    "a shorter quantity": changed(quantities={"e2e": {"p50": 1e-300}}),
     "an unknown status": changed(status="excellent"),
     "a newer schema": changed(schema=2, novelty=1),
     "a conflict marker": "<<<<<<< HEAD",

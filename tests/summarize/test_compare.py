@@ -164,6 +164,7 @@ SESSION = {"sentinels": {"copy": [0.5010, 0.5080], "null": [0.0007]}, "ceilings"
         ({"sentinels": {"copy": [0.5015, 0.5030]}, "ceilings": {"read": 4325.0}}, Verdict.FASTER),
         ({"sentinels": {"copy": [0.5044, 0.5080]}, "ceilings": {"read": 4337.0}}, Verdict.SEPARATE),
         ({"sentinels": {"copy": [0.5010, 0.5080]}, "ceilings": {"read": 4402.0}}, Verdict.SEPARATE),
+        ({"sentinels": {"copy": [5e-324]}}, Verdict.SEPARATE),
         ({"sentinels": {"copy": [0.5010]}}, Verdict.FASTER),  # only what both have is compared
         ({"sentinels": {"null": [0.0010]}}, Verdict.FASTER),  # without readings, the same hour
     ],
