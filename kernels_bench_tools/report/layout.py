@@ -101,8 +101,8 @@ def render(
         "page": page,
         "front": notebook.front,
         "notebook": notebook.path,
-        # "</" in a string or comment would end the style element.
-        "custom_css": notebook.front.custom_css.replace("</", "<\\/"),
+        # It can hide a verdict or load from other hosts. "</" in a string or comment would end the style element.
+        "custom_css": notebook.front.custom_css.replace("</", "<\\/") if project.raw_html else "",
         "title": title,
         "parts": body.parts,
         "heading": body.title or notebook.front.title or title,

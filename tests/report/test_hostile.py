@@ -306,6 +306,13 @@ def test_old_links_of_a_figure_become_links_that_html_knows():
     assert 'href="#m"' in inline('<path id="m" d="M0 0"/><use xlink:href="#m"/>')
 
 
+def test_a_custom_style_sheet_needs_raw_html(sample):
+    sample.build.project.raw_html = False
+    sample.notebook(f"{TRITON}.md").front.custom_css = ".rejected { display: none }"
+    publish(sample.root, sample.build, sample.root / "site")
+    assert "display: none" not in (sample.root / "site" / f"{TRITON}.html").read_text(encoding="utf-8")
+
+
 def test_a_custom_style_sheet_cannot_end_its_element(sample, read_page):
     sample.notebook(f"{TRITON}.md").front.custom_css = "a { color: red }</style><script>alert(1)</script>"
     publish(sample.root, sample.build, sample.root / "site")

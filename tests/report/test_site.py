@@ -77,6 +77,18 @@ def test_files_that_no_build_wrote_are_left_alone(sample):
     assert list(contents(site)) == ["CNAME"]
 
 
+def test_nothing_is_written_or_removed_through_a_link_among_the_pages(sample, tmp_path):
+    site, outside = sample.root / "site", tmp_path / "outside"
+    publish(sample.root, sample.build, site)
+    (site / "static").rename(outside)
+    (site / "static").symlink_to(outside)
+    before = contents(outside)
+    for change in (lambda: publish(sample.root, sample.build, site), lambda: unpublish(site)):
+        with pytest.raises(ProjectError, match="static: is a symbolic link"):
+            change()
+    assert contents(outside) == before
+
+
 def test_a_folder_with_other_files_is_refused_and_not_touched(sample):
     site = sample.root / "site"
     site.mkdir()
@@ -265,6 +277,7 @@ def test_an_interrupted_build_can_be_published_again(sample):
 
 
 def test_uvnotes_own_combined_notebook_keeps_its_script_and_style(sample, read_page):
+    sample.build.project.raw_html = True
     notebook = sample.notebook(COMBINED)
     notebook.front.custom_css = ".series:hover path { stroke-width: 3; }"
     notebook.blocks.append(

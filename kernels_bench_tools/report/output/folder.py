@@ -8,7 +8,7 @@ import shutil
 import stat
 from collections.abc import Iterable, Mapping
 from functools import partial
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 import msgspec
 
@@ -58,7 +58,7 @@ class OutputFolder:
     """A folder that holds a site.
 
     Raises:
-        ProjectError: It is not a folder, or holds files but no site.
+        ProjectError: It is not a folder, holds files but no site, or has a link in place of a folder.
     """
 
     def __init__(self, root: Path) -> None:
@@ -66,6 +66,7 @@ class OutputFolder:
         manifest = self._read()
         self._ours = {path for path in manifest.files if stays_inside(path)}
         self._rendered = manifest.made
+        self._check_folders(self._ours)
 
     def write(self, files: Mapping[str, Content], dead_links: set[str]) -> Published:
         """Make the folder hold exactly these files, and those that no build wrote.
@@ -76,6 +77,7 @@ class OutputFolder:
         Raises:
             ProjectError: One of them would replace a file that no build wrote.
         """
+        self._check_folders(files)
         for path in files.keys() - self._ours:
             if (self.root / path).exists():
                 raise ProjectError(
@@ -133,6 +135,14 @@ class OutputFolder:
         (self.root / MANIFEST).unlink(missing_ok=True)
         self._ours, self._rendered = set(), {}
         return len(removed)
+
+    def _check_folders(self, paths: Iterable[str]) -> None:
+        """Raise a ``ProjectError`` for a folder that is a link: files elsewhere would be replaced or removed."""
+        for folder in sorted({folder for path in paths for folder in PurePosixPath(path).parents[:-1]}):
+            if (self.root / folder).is_symlink():
+                raise ProjectError(
+                    str(self.root / folder), "is a symbolic link", "A folder that kbt made", "Remove the link"
+                )
 
     def _read(self) -> Manifest:
         if self.root.exists() and not self.root.is_dir():
