@@ -29,7 +29,7 @@ LEAST_MEMORY = 16 * 2**20
 _GLOB = Annotated[str, msgspec.Meta(min_length=1)]
 _SETTINGS: dict[str, tuple[Any, str]] = {
     "title": (str, "A string"),
-    "repository": (str, "A string"),
+    "repository": (str, "A URL that begins with https:// or http://"),
     "harness": (str | dict[str, Any], HARNESSES),
     "notebooks": (list[_GLOB], "A list of globs"),
     "raw_html": (bool, "true or false"),
@@ -163,7 +163,7 @@ class Project:
         if not target.strip():
             raise ProjectError("''", "is no notebook", _TARGET, "Leave it out to select all")
         here = Path.cwd() / target
-        for path in (here, self.root / target, here.resolve()):
+        for path in (here, self.root / target, Path(os.path.realpath(here))):
             path = Path(os.path.normpath(path))
             found = [one for one in known if one == path or path in one.parents]
             if found or path.is_file():
@@ -228,7 +228,8 @@ def find_project_of(targets: Iterable[str]) -> Project:
     here = Path.cwd().resolve()
     roots: dict[Path, str] = {}
     for target in targets:
-        named = [Path(one).resolve() for one in (target, target.rpartition(":")[0] or target)]
+        # Not Path.resolve(), which raises an error for a loop of links.
+        named = [Path(os.path.realpath(one)) for one in (target, target.rpartition(":")[0] or target)]
         path = next(one for one in (*named, *named[1].parents) if one.exists())
         if path in named or not here.is_relative_to(path):
             folder = path if path.is_dir() else path.parent
@@ -308,10 +309,13 @@ def _project(root: Path, settings: dict[str, Any]) -> Project:
     modules = join_path("", settings.get("operators", OPERATORS))
     if modules is None or modules == ".":
         raise ProjectError(where, "operators is wrong", _SETTINGS["operators"][1])
+    repository = settings.get("repository", "").rstrip("/")
+    if repository and not repository.startswith(("https://", "http://")):
+        raise ProjectError(where, "repository is wrong", _SETTINGS["repository"][1])
     return Project(
         root=root,
         title=settings.get("title") or title_from_name(root.name),
-        repository=settings.get("repository", "").rstrip("/"),
+        repository=repository,
         patterns=tuple(settings.get("notebooks", ())),
         raw_html=settings.get("raw_html"),
         cache_size=limits.pop("cache_size"),

@@ -41,6 +41,13 @@ def test_settings_whose_tool_is_no_table_have_no_project(tmp_path):
         find_project(tmp_path)
 
 
+def test_the_repository_is_a_url_that_pages_can_link(tmp_path):
+    (tmp_path / "pyproject.toml").write_text('[tool.kbt]\nrepository = "javascript:alert(1)//"\n')
+
+    with pytest.raises(ProjectError, match="repository is wrong. Expected: A URL that begins with https://"):
+        find_project(tmp_path)
+
+
 def test_the_nearest_folder_with_settings_is_the_project(tmp_path):
     (tmp_path / "pyproject.toml").write_text('[tool.kbt]\ntitle = "T"\nrepository = "https://x/y/"\n')
     touch(tmp_path, "a/pyproject.toml", "a/.git/HEAD", "a/b/c.md")
