@@ -32,7 +32,8 @@ class KbtError(Exception):
         expected = f"Expected: {self.expected}" if self.expected else ""
         parts = (part.strip() for part in (self.what, expected, self.remedy) if part)
         said = " ".join(part if part[-1] in ".?!" else f"{part}." for part in parts)
-        return visible(f"{self.where}: {said}")
+        where = self.where.replace("\n", "\\n")  # the name of a file may have one
+        return visible(f"{where}: {said}")
 
 
 class ProjectError(KbtError):

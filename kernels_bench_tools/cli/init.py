@@ -62,7 +62,7 @@ def init(
     It has an operator with a baseline and a kernel of your own, the combine notebook, a front page, and a workflow that
     publishes the report. An existing pyproject.toml or .gitignore is extended; no file is overwritten.
     """
-    root = path.resolve()
+    root = Path(os.path.realpath(path))  # Path.resolve() raises an error for a loop of links
     nearest = next(one for one in (root, *root.parents) if os.path.lexists(one))
     if not nearest.is_dir():
         raise ProjectError(str(nearest), "is not a folder", "A folder for the project")

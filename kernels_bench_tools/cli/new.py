@@ -27,8 +27,8 @@ _STARTERS = Path(__file__).parent / "starters"
 
 new = typer.Typer(no_args_is_help=True, help="Create an implementation or an operator.")
 
-_NAME = re.compile(r"[a-z][a-z0-9_]*")
-_A_NAME = "A name of lower-case letters, digits and underscores that starts with a letter"
+_NAME = re.compile(r"[a-z][a-z0-9_]{0,99}")
+_A_NAME = "A name of at most 100 lower-case letters, digits and underscores that starts with a letter"
 _BASELINE = re.compile(r"^baseline: true$", re.MULTILINE)
 _PIN = re.compile(r'^(#\s*exclude-newer\s*=\s*)"[^"]*"', re.MULTILINE)
 

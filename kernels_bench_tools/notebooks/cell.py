@@ -6,9 +6,11 @@ cell's result, it is also part of the key (``run/cache/key.py``).
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 from uvnote.parser import CodeCell, generate_cell_id, parse_attributes
 
@@ -122,7 +124,8 @@ def _seconds(text: str | None, report: Report) -> int | None:
 def _script_text(project: Project, name: str, script: str, report: Report) -> str:
     inside = join_path(name.rpartition("/")[0], script)
     path = project.root / inside if inside else None
-    if path is None or not path.resolve().is_relative_to(project.root.resolve()):
+    # Not Path.resolve(), which raises an error for a loop of links.
+    if path is None or not Path(os.path.realpath(path)).is_relative_to(project.root.resolve()):
         shown = script.replace("\0", "\ufffd")
         report(f"script={shown} is no path within the project", "A path relative to the notebook's folder")
         return ""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import glob
+import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from graphlib import CycleError, TopologicalSorter
@@ -199,5 +200,7 @@ class _Resolver:
 
     def _is_data(self, path: Path) -> bool:
         hidden = any(part.startswith(".") for part in path.relative_to(self.project.root).parts)
-        inside = path.resolve().is_relative_to(self.project.root.resolve())
-        return path.is_file() and not hidden and inside and is_unicode(str(path))
+        # Unlike a Path's methods, os.path's raise no error for a loop of links or a name that is too long.
+        inside = Path(os.path.realpath(path)).is_relative_to(self.project.root.resolve())
+        is_file = os.path.isfile(path)  # noqa: PTH113
+        return is_file and not hidden and inside and is_unicode(str(path))

@@ -82,6 +82,7 @@ def test_the_combined_results_of_a_new_operator_are_those_of_every_operator(proj
         ("soft-max", ("soft-max: is not a name", "lower-case")),
         ("../softmax", ("is not a name",)),
         ("", ("'': is not a name",)),
+        ("a" * 101, ("is not a name", "at most 100")),
         ("lambda", ("lambda: is reserved",)),
         ("site", ("site: is reserved",)),
     ],

@@ -68,3 +68,19 @@ def test_record_names_a_fifo_that_it_is_given(bare: Path, kbt_in: Kbt) -> None:
 
     assert done.returncode == 2
     assert "given.jsonl: cannot be read (it is not a regular file)" in done.stderr
+
+
+def test_check_names_loops_of_links_and_the_line_of_a_name_with_a_line_feed(bare: Path, kbt_in: Kbt) -> None:
+    folder = bare / "softmax" / "results" / "records" / "test-cpu"
+    folder.mkdir(parents=True)
+    (folder / "loop.jsonl").symlink_to("loop.jsonl")
+    (folder / "a\nb.jsonl").write_text("no record\n")
+    (bare / "loop").symlink_to("loop")
+
+    done = kbt_in(bare, "check")
+    other = kbt_in(bare, "check", "loop")
+
+    broken, loop = done.stderr.splitlines()
+    assert "test-cpu/a\\nb.jsonl:1: is not a record" in broken
+    assert "loop.jsonl: cannot be read (it is a symbolic link" in loop
+    assert other.stderr.startswith("kbt: loop: there is no such notebook")

@@ -49,6 +49,20 @@ def test_globs_skip_files_whose_names_are_no_text(workspace):
     assert graph(workspace).nodes[CellName("a.md", "a")].files == [workspace.root / "text.jsonl"]
 
 
+def test_loops_of_links_and_names_that_are_too_long_are_no_files(workspace):
+    (workspace.root / "loop.jsonl").symlink_to("loop.jsonl")
+    workspace.cell("a.md", "1", "id=a needs=./*.jsonl")
+    workspace.cell("b.md", "1", f"id=b needs=./{'b' * 5000}.csv")
+    workspace.cell("c.md", "1", "id=c script=loop.jsonl")
+
+    survey = survey_project(workspace.project)
+
+    assert survey.graph.nodes[CellName("a.md", "a")].files == []
+    assert ["names no file" in str(one) or "cannot be read" in str(one) for one in survey.problems()] == [
+        True
+    ] * 2
+
+
 def test_the_name_of_a_folder_is_no_glob(workspace):
     workspace.cell("op[1]/impls/a.md", "1", "id=benchmark")
     workspace.cell("op1/impls/a.md", "1", "id=benchmark")
