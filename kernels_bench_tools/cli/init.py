@@ -163,7 +163,7 @@ def _settings(project: Project) -> str:
         raise ProjectError(str(path), "has [tool.kbt] already: this is a project", "", remedy)
     try:
         possible = isinstance(tomllib.loads(text).get("tool", {}), dict)
-    except tomllib.TOMLDecodeError as error:
+    except (ValueError, RecursionError) as error:
         raise ProjectError(str(path), f"cannot be read: {error}", "A TOML file") from None
     try:
         tomllib.loads(_appended(text, settings))

@@ -137,7 +137,7 @@ def read_source(folder: Path) -> KernelSource:
     except OSError as error:
         expected = "A kernel's source folder, which has one, or a name such as kernels-community/activation"
         raise KbtError(str(path), f"cannot be read ({error.strerror})", expected) from None
-    except (tomllib.TOMLDecodeError, msgspec.ValidationError, UnicodeDecodeError) as error:
+    except (ValueError, RecursionError, msgspec.ValidationError) as error:
         raise KbtError(str(path), f"is not valid ({error})", "The format of kernel-builder") from None
     if file.general.edition != EDITION:
         raise KbtError(str(path), f"has the edition {file.general.edition}", f"{EDITION}, or none")

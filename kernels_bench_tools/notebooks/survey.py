@@ -187,7 +187,7 @@ def _syntax_error(code: str | bytes) -> tuple[int | None, str] | None:
         with warnings.catch_warnings(action="ignore"):
             compile(code, "cell", "exec", dont_inherit=True)
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-        return getattr(error, "lineno", None), getattr(error, "msg", str(error))
+        return getattr(error, "lineno", None), getattr(error, "msg", str(error)) or "it is nested too deeply"
     return None
 
 

@@ -192,7 +192,7 @@ def _harness_changes(project: Project, notebook: Notebook) -> Iterator[HarnessCh
         lines = [code[number] for number in inside]
         try:
             found = _harness_lines(project, notebook.path, lines)
-        except tomllib.TOMLDecodeError:
+        except (ValueError, RecursionError):
             continue  # an error of the notebook
         if found == lines:
             continue

@@ -36,7 +36,7 @@ def _read_settings(path: Path) -> dict[str, Any] | None:
         data = tomllib.loads(read_file(path).decode())
     except FileNotFoundError:
         return None
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+    except (OSError, ValueError, RecursionError) as error:  # also for excessive numbers and nesting
         raise ProjectError(
             str(path), f"cannot be read: {getattr(error, 'strerror', error)}", "A TOML file"
         ) from error

@@ -117,5 +117,5 @@ def read_suite(path: Path) -> Suite:
         raise SuiteError(
             path.name, f"cannot be read ({error.strerror})", "The definition of a suite"
         ) from error
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, ValueError, RecursionError) as error:
         raise SuiteError(path.name, str(error), "The keys that docs/suites.md names") from error

@@ -44,7 +44,9 @@ def test_settings_whose_tool_is_no_table_have_no_project(tmp_path):
 def test_the_repository_is_a_url_that_pages_can_link(tmp_path):
     (tmp_path / "pyproject.toml").write_text('[tool.kbt]\nrepository = "javascript:alert(1)//"\n')
 
-    with pytest.raises(ProjectError, match="repository is wrong. Expected: A URL that begins with https://"):
+    with pytest.raises(
+        ProjectError, match=r"repository is wrong\. Expected: A URL that begins with https://"
+    ):
         find_project(tmp_path)
 
 
@@ -80,6 +82,8 @@ def test_a_folder_without_settings_and_cells_is_no_project(tmp_path, text):
         ("notebooks = 'x.md'", "A list of globs"),
         ("title = 3", "A string"),
         ("title = ", "cannot be read"),
+        (f"title = {'[' * 50_000}", "cannot be read"),
+        (f"title = {'1' * 5000}", "cannot be read"),
         ("operators = '../x'", "A folder below the project's root"),
     ],
 )

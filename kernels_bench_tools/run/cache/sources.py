@@ -108,7 +108,7 @@ def _requirements(project: Path, extras: tuple[str, ...]) -> bytes:
     """Return the parts of a ``pyproject.toml`` that affect which packages a cell gets."""
     try:
         data = tomllib.loads(read_file(project).decode())
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError):
+    except (OSError, ValueError, RecursionError):
         return b""
     about = data.get("project", {})
     optional = about.get("optional-dependencies", {})
