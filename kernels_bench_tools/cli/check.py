@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator, Mapping, Sequence
 
 from kernels_bench_tools.cli import FAILURE
 from kernels_bench_tools.cli.options import Json, Paths
 from kernels_bench_tools.cli.output import note, print_json
-from kernels_bench_tools.errors import KbtError
+from kernels_bench_tools.errors import KbtError, RecordError
 from kernels_bench_tools.notebooks.project import find_project_of, operators
 from kernels_bench_tools.notebooks.survey import html_advice, module_problems, survey_project
 from kernels_bench_tools.notebooks.upgrade import harness_advice
 from kernels_bench_tools.report.selfchecks import read_selfchecks
-from kernels_bench_tools.schema.record_io import effect_files, read_committed, read_effects, record_files
+from kernels_bench_tools.schema.record import Record
+from kernels_bench_tools.schema.record_io import (
+    LEAST_DIFFERENT,
+    effect_files,
+    read_committed,
+    read_effects,
+    record_files,
+)
 from kernels_bench_tools.text import plural
 
 
@@ -30,8 +38,11 @@ def check(paths: Paths = None, json: Json = False) -> int:
     for operator, notebooks in operators(project).items():
         if not {*notebooks} & {*chosen}:
             continue
-        for path in record_files(notebooks[0].parents[1]):
-            read_committed(path, operator, project.relative(path), problems.append)
+        files = {
+            project.relative(path): read_committed(path, operator, project.relative(path), problems.append)
+            for path in record_files(notebooks[0].parents[1])
+        }
+        problems += _copies(files)
     if not paths:  # these belong to several notebooks
         problems += module_problems(project)
         for path in effect_files(project.root):
@@ -52,3 +63,14 @@ def check(paths: Paths = None, json: Json = False) -> int:
     counts = plural(len(names), "notebook"), plural(len(problems), "problem"), plural(len(advice), "note")
     print(", ".join(counts))
     return FAILURE if problems else 0
+
+
+def _copies(files: Mapping[str, Sequence[Record]]) -> Iterator[RecordError]:
+    """Yield each file with the samples of an earlier one, which two measurements never have in common."""
+    first: dict[tuple[str, tuple[float, ...]], str] = {}
+    for name, records in files.items():
+        times = [(record.workload, tuple(record.lat_ms.raw_times)) for record in records if record.lat_ms]
+        found = {first.setdefault(one, name) for one in times if len({*one[1]}) >= LEAST_DIFFERENT} - {name}
+        if found:
+            what = f"has the samples of {min(found)}"
+            yield RecordError(name, what, "Samples of its own", "Measure it again with `kbt run`")

@@ -57,7 +57,8 @@ _MIN_SAMPLES, _MAX_SAMPLES = 8, 20
 """Samples of a committed record: one fewer for each kernel that a call launches."""
 _LEAST_MS = 1e-9
 """Shorter times are no times: intervals of their ratios could not be computed."""
-_LEAST_DIFFERENT = 3
+LEAST_DIFFERENT = 3
+"""Values of samples by which a copy is recognized: a short kernel may take the same few ticks again."""
 _RECORDS = "records"
 EFFECTS = "effects"
 """Folder of a project with the records of ``kbt effect``."""
@@ -276,7 +277,7 @@ def _remove_copies(records: dict[int, Record]) -> dict[int, str]:
     problems = {}
     for number, record in list(records.items()):
         times = tuple(record.lat_ms.raw_times) if record.lat_ms and record.effect is None else ()
-        if len({*times}) < _LEAST_DIFFERENT:  # a short kernel may take the same few ticks again
+        if len({*times}) < LEAST_DIFFERENT:
             continue
         line, other = first.setdefault((record.workload, times), (number, record))
         if other.process != record.process:
