@@ -150,7 +150,7 @@ class Candidate(TimedCalls):
         """Look for replaced functions and background work after the timed calls; return flags with their reasons."""
         objects = ((self, self._kind), (self.sets, InputSets), (self._guard, Guard))
         changed = [name for one, kind in objects for name in replaced_methods(one, kind)]
-        Guard.finish(self._guard, changed)
+        Guard.finish(self._guard, changed, self._count)
         return dict(self._guard.reasons)
 
     def peak_bytes(self) -> int | None:

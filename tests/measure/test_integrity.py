@@ -14,6 +14,7 @@ import threading
 import time
 import types
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
@@ -186,6 +187,19 @@ def test_results_kept_by_their_inputs_are_stale(layer_norm: Operator, key: Calla
     trial, _ = examine(layer_norm, keeping, SMALL)
 
     assert trial.status in {Status.REJECTED, Status.INCORRECT} or len(kept) > 50
+
+
+def test_a_thread_that_works_in_timed_calls_only_is_detected(timed: Callable[..., Trial]) -> None:
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(int).result()
+
+        def handing_over(timing: bool, *inputs: Tensor) -> Tensor:
+            return pool.submit(cheats.right, *inputs).result() if timing else cheats.right(*inputs)
+
+        trial = timed(handing_over)
+
+    assert trial.failure is not None
+    assert trial.failure.msg.startswith("thread_injection: thread 'ThreadPoolExecutor")
 
 
 def test_few_wrong_elements_of_a_timed_call_are_detected(timed: Callable[..., Trial]) -> None:

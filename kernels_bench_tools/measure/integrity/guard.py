@@ -25,6 +25,7 @@ from kernels_bench_tools.measure.integrity.process import (
     is_idle_pool_thread,
     started_between,
     take_snapshot,
+    thread_that_ran,
 )
 from kernels_bench_tools.measure.operator import Inputs, Operator, Workload, tensors_of
 from kernels_bench_tools.schema.record import Flag
@@ -92,10 +93,10 @@ class Guard:
         self._check_timers()
         return list(self.reasons)
 
-    def finish(self, shadowed: Collection[str] = ()) -> list[Flag]:
+    def finish(self, shadowed: Collection[str] = (), calls: int = 0) -> list[Flag]:
         """Check threads, processes and timers again, after timing; return ``thread_injection``, ``lazy_output``, ``timer_tamper``.
 
-        ``shadowed`` are methods of the harness that an object of it has replaced.
+        ``shadowed`` are methods of the harness that an object of it has replaced, ``calls`` the number of timed calls.
         """
         before = set(self.reasons)
         now = take_snapshot()
@@ -104,6 +105,9 @@ class Guard:
         started = started_between(self._inspected, ThreadSnapshot(working, now.children))
         if started:
             self._add(Flag.THREAD_INJECTION, f"timed calls started {started}, which outlived them")
+        # It may be idle in other calls. Half of the calls decide the median.
+        elif working_thread := thread_that_ran(self._inspected, now, max(calls // 2, 1)):
+            self._add(Flag.THREAD_INJECTION, f"{working_thread} during {calls} timed calls")
         if active_modes() > self._modes:
             self._add(Flag.LAZY_OUTPUT, _MODE_LEFT)
         self._check_timers(shadowed)

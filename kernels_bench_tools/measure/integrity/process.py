@@ -211,11 +211,16 @@ def find_background_work(call: Callable[[], Any], calls: int) -> str:
         started = started_between(start, take_snapshot())
         if started:
             return f"a call started {started}, which outlived it"
-    after = take_snapshot()
-    for ident in before.threads - {threading.get_ident()}:
+    ran = thread_that_ran(before, take_snapshot(), calls)
+    return f"{ran} during {calls} calls" if ran else ""
+
+
+def thread_that_ran(before: ThreadSnapshot, after: ThreadSnapshot, times: int) -> str:
+    """Return which other thread ran at least this many times, and how often; empty if none did."""
+    for ident in (before.threads & after.threads) - {threading.get_ident()}:
         ran = after.timeslices.get(ident, 0) - before.timeslices.get(ident, 0)
-        if ident in after.threads and ran >= calls:
-            return f"thread {_name(ident)} ran {ran} times during {calls} calls"
+        if ran >= times:
+            return f"thread {_name(ident)} ran {ran} times"
     return ""
 
 

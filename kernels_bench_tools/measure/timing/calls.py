@@ -72,15 +72,18 @@ class Timed:
 
 
 def _copied(output: Any, into: Any = None) -> Any:
-    """Return a copy of an output, in the memory of an earlier one if that is like it."""
+    """Return a copy of an output, in the memory of an earlier one if that is like it; None for one of another type.
+
+    A later call could make a tensor of that. Methods are those of the class: an output could have its own.
+    """
     if type(output) in (tuple, list):
         fits = type(into) is tuple and len(into) == len(output)
         return tuple(_copied(one, into[n] if fits else None) for n, one in enumerate(output))
     if type(output) not in (Tensor, Parameter) or output.is_meta:
-        return output
+        return None
     if type(into) is Tensor and (into.shape, into.dtype) == (output.shape, output.dtype):
-        return into.copy_(output)
-    return output.clone()
+        return Tensor.copy_(into, output)
+    return Tensor.clone(output)
 
 
 class TimedCalls:
@@ -100,6 +103,8 @@ class TimedCalls:
         self._next: Inputs = ()
         self._waits = CoreWaits()
         self._at_once = 1
+        self._count = 0
+        """Of timed calls."""
 
     def _synchronize(self) -> None:
         if self._device.startswith("cuda"):
@@ -136,6 +141,7 @@ class TimedCalls:
 
         ``HOST_SUBMIT`` decides by itself how many, given ``device_ms`` and ``kernels`` of a call.
         """
+        self._count += len(changes)
         if method is Method.CLOCK:
             outputs = self.outputs = list(self.outputs)
             with self._waits:
