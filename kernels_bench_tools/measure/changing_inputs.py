@@ -2,8 +2,9 @@
 
 On a CPU a change exchanges elements all over each activation, so that nearly all of a call's work has to be done again,
 and most of the cache stays as it was. On a GPU, whose caches are flushed after it, each activation begins at another
-element, so that all of the work has to be done again. The same is done on a CPU if a call computes much more than it reads:
-of a matrix product, only the terms of exchanged elements would have to be computed again. A change is defined by a number: a
+element, so that all of the work has to be done again. On a CPU, activations with which a call computes much are put into a
+random order: of a matrix product, only the terms of exchanged elements would have to be computed again, and results for
+each element at which it may begin could be kept. A change is defined by a number: a
 process that makes the same inputs and applies the same changes has the inputs of every call. Parameters (weights, tables)
 stay as they are, as in a model.
 """
@@ -26,7 +27,9 @@ COPIES_PER_TURN = 2
 _MOST_EXCHANGED = 1024
 """Elements that a change exchanges with as many others; each is in another line of the cache."""
 _MANY_FLOPS = 12
-"""For each element of the inputs. Matrix products of 16 rows have more; normalizations, activations and short convolutions fewer."""
+"""For each element of the activations. Matrix products have more; normalizations, activations and short convolutions fewer."""
+_MOST_SHUFFLED = 2**20
+"""Elements that are put into a random order. Of larger tensors, results for each beginning would not fit into memory."""
 _ALIGNED_BYTES = 16
 """A tensor begins at a multiple of this many bytes, because other copies are slow."""
 _LONG_ROW = 16
@@ -40,10 +43,11 @@ def new_change() -> int:
 
 
 def turns(operator: Operator, inputs: Inputs) -> bool:
-    """Return whether a change lets tensors begin elsewhere, instead of exchanging elements."""
+    """Return whether a change moves all elements of a tensor, instead of exchanging some."""
     if any(isinstance(value, Tensor) and value.is_cuda for value in inputs):
         return True
-    elements = sum(value.numel() for value in inputs if isinstance(value, Tensor))
+    changing = [value for number, value in enumerate(inputs) if number not in operator.parameters]
+    elements = sum(value.numel() for value in changing if isinstance(value, Tensor))
     return operator.flops(inputs) > _MANY_FLOPS * elements
 
 
@@ -79,7 +83,7 @@ def change(inputs: Inputs, positions: Sequence[int], number: int) -> None:
 
 
 def turned(inputs: Inputs, positions: Sequence[int], number: int, into: Inputs | None = None) -> Inputs:
-    """Return inputs whose tensors at ``positions`` begin elsewhere, at an element chosen by ``number``.
+    """Return inputs whose tensors at ``positions`` begin elsewhere, or are in another order, chosen by ``number``.
 
     They are written to ``into``, or to copies.
     """
@@ -87,6 +91,12 @@ def turned(inputs: Inputs, positions: Sequence[int], number: int, into: Inputs |
     found = into or _copies(inputs, positions)
     for position in positions:
         given, memory = _memory(inputs[position]), _memory(found[position])
+        if not given.is_cuda and len(given) <= _MOST_SHUFFLED:
+            generator = torch.Generator().manual_seed(random.getrandbits(63))
+            width = given.element_size()  # as bytes, because not all types can be indexed
+            order = torch.randperm(len(given), generator=generator)
+            memory.view(torch.uint8).view(-1, width).copy_(given.view(torch.uint8).view(-1, width)[order])
+            continue
         step = _ALIGNED_BYTES // given.element_size()
         if inputs[position].shape[-1:].numel() < _LONG_ROW * step:
             step = 1

@@ -47,7 +47,7 @@ from kernels_bench_tools.measure.operator import (
 )
 from kernels_bench_tools.measure.session import BenchmarkSession
 from kernels_bench_tools.measure.timing.batches import Batches, Calls
-from kernels_bench_tools.measure.timing.caches import input_set_count
+from kernels_bench_tools.measure.timing.caches import calls_at_once, input_set_count
 from kernels_bench_tools.measure.timing.cpu import cpu_pressure
 from kernels_bench_tools.measure.timing.measure import TimingResult, measure_calls
 from kernels_bench_tools.schema.build import FORWARD
@@ -229,7 +229,8 @@ def _run(
     copies = [one for number, one in enumerate(inputs) if number in turning or operator.may_overwrite(number)]
     sets = input_set_count(trial.work.bytes_moved, device, sum(map(size_in_bytes, [*inputs, *copies])))
     candidate.prepare(sets)
-    batches = Batches(candidate, sets, keep=_own)
+    most = calls_at_once(sum(map(size_in_bytes, like)), device)
+    batches = Batches(candidate, sets, keep=_own, most=most)
     found = trial.timing = measure_calls(
         batches, device, clocks=session.clocks, processes=2 if session.separate else 1
     )

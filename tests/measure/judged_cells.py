@@ -405,6 +405,58 @@ def begin():
 
 on_smoke(later)
 """,
+    "computed_by_a_method_of_the_output": LATER
+    + """
+def begin():
+    output, inputs = waiting.pop()
+
+    def clone():
+        kept = right(*inputs)
+        kept.copy_ = lambda other: Tensor.copy_(kept, other.computed())
+        return kept
+
+    output.computed, output.clone = lambda: right(*inputs), clone
+
+on_smoke(later)
+""",
+    "computed_by_a_later_call": """
+class Open(Tensor):
+    pass
+
+waiting = []
+
+def function(*inputs):
+    frame = sys._getframe(1)
+    if frame.f_code.co_name != "_by_clock":
+        return right(*inputs)
+    output = torch.empty_like(inputs[0]).as_subclass(Open)
+    waiting.append((output, tuple(map(torch.clone, inputs))))
+    last = len(frame.f_back.f_back.f_locals["changes"]) - 1
+    if frame.f_locals["number"] in (last, last - 10):
+        for output, inputs in waiting:
+            output.__class__ = Tensor
+            output.copy_(right(*inputs))
+        waiting.clear()
+    return output
+
+on_smoke(function)
+""",
+    "computed_by_an_idle_thread": """
+from concurrent.futures import ThreadPoolExecutor
+
+pool = ThreadPoolExecutor(1)
+pool.submit(int).result()
+
+def function(*inputs):
+    if sys._getframe(1).f_code.co_name != "_by_clock":
+        return right(*inputs)
+    output = torch.empty_like(inputs[0])
+    pool.submit(lambda: output[1:].copy_(right(inputs[0][1:], *inputs[1:])))
+    output[:1] = right(inputs[0][:1], *inputs[1:])
+    return output
+
+on_smoke(function)
+""",
     "computed_by_a_list": LATER
     + """
 class Outputs(list):

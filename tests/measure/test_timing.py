@@ -3,20 +3,22 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import count
 from typing import Any
 
 import pytest
 import torch
 
-from kernels_bench_tools.measure.changing_inputs import InputSets, after, change, turned
-from kernels_bench_tools.measure.operator import Operator, Workload
+from kernels_bench_tools.measure import changing_inputs
+from kernels_bench_tools.measure.changing_inputs import InputSets, after, change, turned, turns
+from kernels_bench_tools.measure.operator import Operator, Workload, find_operator
 from kernels_bench_tools.measure.timing import caches as rotation
 from kernels_bench_tools.measure.timing import calls, cpu
 from kernels_bench_tools.measure.timing import measure as measuring
 from kernels_bench_tools.measure.timing.batches import PICKED, Batches
 from kernels_bench_tools.measure.timing.caches import input_set_count
-from kernels_bench_tools.measure.timing.calls import Method, TimedCalls
+from kernels_bench_tools.measure.timing.calls import Method, TimedCalls, TimerState
 from kernels_bench_tools.measure.timing.cpu import Waiting
 from kernels_bench_tools.measure.timing.measure import (
     measure,
@@ -96,7 +98,7 @@ def test_outputs_of_random_timed_calls_are_taken_with_their_inputs(monkeypatch: 
     assert all(torch.equal(one.output, sets[one.which][0] + 1) for one in batches.picked)
 
 
-@pytest.mark.parametrize("turn", [False, True], ids=["exchanged", "turned, as on a GPU"])
+@pytest.mark.parametrize("turn", [False, True], ids=["exchanged", "in another order"])
 def test_the_inputs_of_a_timed_call_follow_from_its_changes(turn: bool) -> None:
     sets, again = ([(torch.arange(1e4) + number,) for number in range(3)] for _ in range(2))
 
@@ -111,12 +113,32 @@ def test_the_inputs_of_a_timed_call_follow_from_its_changes(turn: bool) -> None:
 
 
 @pytest.mark.parametrize("shape", [(64, 256), (100, 24), (5,)])
-def test_a_tensor_that_begins_elsewhere_seldom_begins_with_a_whole_row(shape: tuple[int, ...]) -> None:
+def test_a_tensor_that_begins_elsewhere_seldom_begins_with_a_whole_row(
+    shape: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(changing_inputs, "_MOST_SHUFFLED", 0)
     values = torch.arange(math.prod(shape)).reshape(shape)
     starts = [int(turned((values,), (0,), number)[0].flatten()[0]) for number in range(1, 400)]
 
     assert sum(start % shape[-1] == 0 for start in starts) < 400 / 3
     assert len(set(starts)) > 3
+
+
+def test_activations_of_a_matrix_product_of_one_row_get_a_random_order() -> None:
+    """Results for each element at which they could begin would fit into memory."""
+    operator = find_operator("mlp")
+    workload = Workload(
+        name="w", axes={"tokens": 1, "hidden_dim": 256, "intermediate_dim": 64}, dtype="float32"
+    )
+    inputs = operator.inputs(workload, "cpu", 0)
+    assert turns(operator, inputs)
+
+    for dtype in (torch.float32, torch.float8_e4m3fn, torch.int64):
+        values = torch.arange(256).to(torch.uint8).to(dtype)
+        moved = turned((values,), (0,), 1)[0]
+
+        assert torch.equal(moved.double().sort().values, values.double().sort().values)
+        assert (moved.double().diff() == 1).sum() < 20
 
 
 def test_a_change_reaches_every_row() -> None:
@@ -130,6 +152,19 @@ def test_a_change_reaches_every_row() -> None:
         assert changed.all() or changed.sum() > 2
         change((after,), (0,), 1)
         assert torch.equal(before, after)
+
+
+def test_a_process_cannot_have_fewer_outputs_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(measuring, "CPU_ATTEMPTS", 1)
+
+    class Few(TimedCalls):
+        def open(self, *, hot: bool = False) -> TimerState:
+            return replace(super().open(hot=hot), at_once=1)
+
+    batches = Batches(Few(torch.clone, InputSets([(torch.zeros(1),)]), "cpu"), 1)
+    measure_calls(batches, "cpu", limits=QUICK)
+
+    assert len(batches.picked) == PICKED + 1
 
 
 def test_outputs_of_every_sample_that_may_count_are_taken(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -183,6 +218,24 @@ def test_on_a_gpu_calls_that_do_the_work_of_others_are_noticed() -> None:
 
     assert uneven(latency(0.01, 0.01, 0.3))
     assert not uneven(latency(0.0018, 0.0018, 0.0026))  # a short call that takes one of two times
+
+
+def test_an_output_that_could_be_completed_after_its_call_is_not_taken() -> None:
+    class Open(torch.Tensor):
+        """A later call could make a plain tensor of it."""
+
+    def with_a_method(x: torch.Tensor) -> torch.Tensor:
+        output = torch.zeros(4)
+        output.clone = lambda: x  # type: ignore[method-assign, assignment]
+        return output
+
+    of_another_type = TimedCalls(lambda x: x.as_subclass(Open), InputSets([(torch.ones(4),)]), "cpu")
+    of_own_methods = TimedCalls(with_a_method, InputSets([(torch.ones(4),)]), "cpu")
+    for timed in (of_another_type, of_own_methods):
+        timed.batch(Method.CLOCK, [0])
+
+    assert of_another_type.output(0) is None
+    assert torch.equal(of_own_methods.output(0), torch.zeros(4))
 
 
 def test_calls_with_large_outputs_are_timed_one_at_a_time() -> None:

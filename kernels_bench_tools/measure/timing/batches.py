@@ -60,12 +60,17 @@ class Picked:
 
 
 class Batches:
-    """Times calls that rotate through ``sets`` sets of inputs, and knows what each call was given."""
+    """Times calls that rotate through ``sets`` sets of inputs, and knows what each call was given. ``most`` outputs fit into memory."""
 
     def __init__(
-        self, calls: Calls, sets: int, *, keep: Callable[[Any], Any] = lambda output: output
+        self,
+        calls: Calls,
+        sets: int,
+        *,
+        keep: Callable[[Any], Any] = lambda output: output,
+        most: int = PICKED,
     ) -> None:
-        self.calls, self._keep = calls, keep
+        self.calls, self._keep, self._most = calls, keep, min(PICKED, max(2, most))
         self.changes: list[list[int]] = [[] for _ in range(sets)]
         """The changes of each set, in order."""
         self.clocked_here: list[float] = []
@@ -157,7 +162,7 @@ class Batches:
 
     def _pick(self, where: list[tuple[int, int]]) -> None:
         """Take outputs of a batch, so that all calls of the sample have the same chance to be among those taken."""
-        most, choice = min(PICKED, max(2, self.state().at_once)), random.SystemRandom()
+        most, choice = self._most, random.SystemRandom()
         chosen: dict[int, int] = {}
         for number in range(len(where)):
             place = self._seen if self._seen < most else choice.randrange(self._seen + 1)
