@@ -30,6 +30,7 @@ from torch import Tensor
 from torch._dispatch.python import enable_python_dispatcher
 from torch.overrides import TorchFunctionMode
 
+from kernels_bench_tools.measure import remote  # noqa: F401 - its names are checked, too
 from kernels_bench_tools.measure.candidate import Candidate
 from kernels_bench_tools.measure.correctness import compare as compare_module
 from kernels_bench_tools.measure.correctness.check import check
