@@ -105,8 +105,8 @@ class Guard:
         started = started_between(self._inspected, ThreadSnapshot(working, now.children))
         if started:
             self._add(Flag.THREAD_INJECTION, f"timed calls started {started}, which outlived them")
-        # It may be idle in other calls. Half of the calls decide the median.
-        elif working_thread := thread_that_ran(self._inspected, now, max(calls // 2, 1)):
+        # It may be idle in other calls. Half of the calls decide the median; some packages' threads run every few seconds.
+        elif working_thread := thread_that_ran(self._inspected, now, max(calls // 2, OBSERVED_CALLS)):
             self._add(Flag.THREAD_INJECTION, f"{working_thread} during {calls} timed calls")
         if active_modes() > self._modes:
             self._add(Flag.LAZY_OUTPUT, _MODE_LEFT)
