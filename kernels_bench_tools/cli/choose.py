@@ -13,7 +13,7 @@ from rich.table import Table
 
 from kernels_bench_tools.cli.options import Json
 from kernels_bench_tools.cli.output import cell_records, last_build, note_unused, print_json, terminal_width
-from kernels_bench_tools.cli.tables import new_table, table_console
+from kernels_bench_tools.cli.tables import fold_name, new_table, table_console
 from kernels_bench_tools.errors import OperatorError, ProjectError
 from kernels_bench_tools.notebooks.document import Notebook, survey_notebook
 from kernels_bench_tools.notebooks.project import Project, find_project, operators
@@ -43,6 +43,9 @@ from kernels_bench_tools.text import did_you_mean, milliseconds, plural, title_f
 
 _VERDICT_WIDTH = len("separately")
 """Columns of verdicts, which are wrapped at spaces, so that names have room."""
+_FIGURES_WIDTH = 47
+"""Columns of time, speed-up and verdict, and spaces between them."""
+_SHARE_WIDTH = 8
 
 
 def choose(
@@ -123,7 +126,7 @@ def _choose_for_shape(project: Project, operator: str, axes: str, device: str, j
     console.print(visible(f"{operator}, {shape}, on {chosen_device.name}"), style="bold", markup=False)
     for near in dict.fromkeys(choice.near for choice in choices if wanted):
         print(f"nearest measured: {near}" if near else "measured with this shape")
-    console.print(_shape_table(choices))
+    console.print(_shape_table(choices, console.width - _FIGURES_WIDTH))
     _print_notes((f"{one.workload}: {note}" for one in choices for note in _notes(one)), console.width)
     count = Counter(choice.implementation for choice in choices)
     total = plural(len(choices), "workload")
@@ -202,12 +205,13 @@ def _device(wanted: str, summaries: Iterable[Summary], slug: str) -> Device:
     return known[slug]
 
 
-def _shape_table(choices: Sequence[Choice]) -> Table:
+def _shape_table(choices: Sequence[Choice], width: int) -> Table:
     table = _new_table("workload, fastest")
     several = len({choice.dtype for choice in choices}) > 1
     for choice in choices:
-        name = f"{choice.workload} {choice.dtype}" if several else choice.workload
-        table.add_row(f"{name}\n  {choice.implementation}", *_figures(choice))
+        dtype = f" {choice.dtype}" if several else ""
+        name = f"{fold_name(choice.workload, width)}{dtype}"
+        table.add_row(f"{name}\n  {fold_name(choice.implementation, width - 2)}", *_figures(choice))
     return table
 
 
@@ -233,12 +237,13 @@ def _print_phase(model: str, phase: Phase, found: PhaseChoice, device: Device) -
     console = table_console(terminal_width())
     console.print(visible(f"{phase.name} of {model} on {device.name}"), style="bold", markup=False)
     table = _new_table("calls, kernel, fastest", "share")
-    notes = _add_tasks(table, found.tasks)
+    width = console.width - _FIGURES_WIDTH - _SHARE_WIDTH
+    notes = _add_tasks(table, found.tasks, width)
     if table.row_count:
         console.print(table)
     _print_notes([*notes, *_predictions(found)], console.width)
     blocks = _new_table("calls, block, layer or model, fastest")
-    notes = _add_tasks(blocks, found.blocks)
+    notes = _add_tasks(blocks, found.blocks, width)
     if blocks.row_count:
         console.print(blocks)
         _print_notes(notes, console.width)
@@ -249,14 +254,14 @@ def _print_phase(model: str, phase: Phase, found: PhaseChoice, device: Device) -
     print()
 
 
-def _add_tasks(table: Table, tasks: Sequence[TaskChoice]) -> list[str]:
+def _add_tasks(table: Table, tasks: Sequence[TaskChoice], width: int) -> list[str]:
     """Add a row for each task with a choice; return the notes on them, and which are left out."""
     notes = []
     for task in tasks:
         if (choice := task.choice) is None:
             continue
         near = " (near)" if choice.near else ""
-        name = f"{task.calls} {_label(task)}\n  {choice.implementation}{near}"
+        name = f"{task.calls} {_label(task)}\n  {fold_name(choice.implementation, width - 2)}{near}"
         share = [] if task.share is None else [f"{100 * task.share:.1f} %"]
         table.add_row(name, *_figures(choice), *share)
         if choice.near:
@@ -271,8 +276,9 @@ def _add_tasks(table: Table, tasks: Sequence[TaskChoice]) -> list[str]:
 def _label(task: TaskChoice) -> str:
     """Return the class of a module with the shapes that tell its calls apart."""
     tensors = [one.partition(" ")[::2] for one in task.inputs]
-    # A model gets numbers of tokens only.
-    first = next((kind for _, kind in tensors if not kind.startswith("int")), tensors[0][1])
+    # An embedding and a model get numbers of tokens only.
+    others = (kind for name, kind in tensors if name != "weight" and not kind.startswith("int"))
+    first = next(others, tensors[0][1])
     shape = first[first.index("[") :]
     weight = next((" x " + kind[kind.index("[") :] for name, kind in tensors if name == "weight"), "")
     residual = " + residual" if any(name == "residual" for name, _ in tensors) else ""

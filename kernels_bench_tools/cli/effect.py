@@ -262,12 +262,12 @@ def _table(rows: list[EffectRow], width: int) -> Table:
     table = new_table()
     table.add_column("level and calls", overflow="fold")
     wide = width >= _WIDE
-    for title in ("without ms", *(["with ms"] if wide else []), "predicted", "measured [95 %]"):
-        table.add_column(title, justify="right", no_wrap=title.startswith("measured"))
-    table.add_column("verdict")
+    for title in ("without\nms", *(["with\nms"] if wide else []), "predicted", "measured [95 %]"):
+        table.add_column(title, justify="right", no_wrap=True)
+    table.add_column("verdict", max_width=None if wide else len("regressed"))
     for row in rows:
         effect = row.effect
-        calls = f", {plural(effect.calls, 'call')}" if effect.level < MODEL_LEVEL else ""
+        calls = f"\n  {plural(effect.calls, 'call')}" if effect.level < MODEL_LEVEL else ""
         table.add_row(
             f"L{effect.level} {effect.module}{calls}",
             milliseconds(row.baseline_ms),

@@ -123,9 +123,8 @@ def _count(phase: Phase, module: Module) -> int:
 
 def _print_reach(found: Reach) -> None:
     console = table_console(_WIDTH)
-    print(
-        f"{found.module.class_name}, {found.module.file}, is imported by {plural(len(found.importers), 'module')}:\n"
-    )
+    number = plural(len(found.importers), "module") if found.importers else "no module"
+    print(f"{found.module.class_name}, {found.module.file}, is imported by {number}\n")
     for one in found.importers:
         called = f"calls it in {plural(len(one.models), 'model')}" if one.models else "only imports it"
         print(f"L{one.module.level}  {one.module.class_name} {called}")

@@ -71,7 +71,7 @@ def comparison_table(rows: Sequence[Comparison], baseline: str, width: int) -> T
             break
     if room < _VERDICT_WIDTH:
         widths[0] = max(widths[0] - (_VERDICT_WIDTH - room), _NAME_WIDTH)
-        columns["workload"] = [_folded(name, widths[0]) for name in columns["workload"]]
+        columns["workload"] = [fold_name(name, widths[0]) for name in columns["workload"]]
     verdicts = [_verdict(row, most) for row in rows]
     longest = max(map(len, verdicts), default=0)
     for number, title in enumerate(columns):
@@ -89,12 +89,12 @@ def comparison_table(rows: Sequence[Comparison], baseline: str, width: int) -> T
     return table
 
 
-def _folded(name: str, width: int) -> str:
+def fold_name(name: str, width: int) -> str:
     """Return a name with a line break after the last underscore that fits, if it is longer than ``width``."""
     fitting = name[:width].rpartition("_")[0]
     if len(name) <= width or not fitting:
         return name
-    return f"{fitting}_\n{_folded(name[len(fitting) + 1 :], width)}"
+    return f"{fitting}_\n{fold_name(name[len(fitting) + 1 :], width)}"
 
 
 def _columns(rows: Sequence[Comparison], baseline: str, more: int) -> dict[str, list[str]]:

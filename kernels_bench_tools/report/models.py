@@ -206,10 +206,9 @@ class ModelReport:
         return sorted(found.values(), key=lambda device: (device.kind == "cpu", device.slug))
 
     @property
-    def levels(self) -> dict[int, int]:
-        """Number of tasks of each level on one GPU."""
-        tasks = Counter(task.level for phase in self.tasks.phases for task in phase.tasks)
-        return dict(sorted(tasks.items()))
+    def kernels(self) -> int:
+        """Number of kernels of all phases, on one GPU."""
+        return sum(len(phase.calls) for phase in self.whole.phases)
 
     def measured_on(self, device: str) -> int:
         """Return how many kernels of all phases have a result on a device, on one GPU."""

@@ -75,7 +75,7 @@ def reason_of(record: Record) -> str:
         kind, message = record.err.type, record.err.msg
         # The class of an exception is part of the reason; a status is shown anyway.
         named = record.outcome is Status.ERROR and kind != record.outcome.value and kind not in message
-        return one_line(f"{kind}: {message}" if named else message or kind)
+        return one_line(f"{kind}: {message}" if named and message else message or kind)
     if record.outcome is Status.INCORRECT:
         reason = record.corr.get("reason")
         if isinstance(reason, str) and reason:

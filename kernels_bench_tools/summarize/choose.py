@@ -161,6 +161,8 @@ def read_axes(operator: str, text: str, summary: Summary) -> dict[str, int | boo
     for part in filter(None, map(str.strip, text.split(","))):
         name, _, value = map(str.strip, part.partition("="))
         where = f"--axes {part}"
+        if name in found:
+            raise OperatorError(where, f"{name} is given twice", "One value for each axis")
         if name not in known:
             expected = f"AXIS=VALUE with one of {', '.join(known)}"
             raise OperatorError(

@@ -95,6 +95,15 @@ def test_a_model_s_kernels_have_choice_share_prediction_and_the_command_for_the_
 
 
 @pytest.mark.usefixtures("project")
+def test_a_long_name_is_wrapped_at_an_underscore(capsys: pytest.CaptureFixture[str]) -> None:
+    assert "\n  mine_with_a_name_that_is_ " in printed(capsys, "rms_norm")
+
+
+def test_an_embedding_is_named_with_its_number_of_tokens(capsys: pytest.CaptureFixture[str]) -> None:
+    assert "1 Embedding [1] x [128256," in printed(capsys, *MODEL)
+
+
+@pytest.mark.usefixtures("project")
 def test_the_printed_commands_are_read_by_a_shell_as_one(capsys: pytest.CaptureFixture[str]) -> None:
     out = printed(capsys, *MODEL)
 
@@ -224,6 +233,7 @@ def test_newer_results_of_the_last_build_count(project: Path, capsys: pytest.Cap
             ["--model", "qwen3-8b", "--phase", "decode"],
             "kbt: --phase decode: is not a phase. Expected: prefill-2048, decode-1",
         ),
+        (["rms_norm", "--axes", "rows=1,rows=2"], "kbt: --axes rows=2: rows is given twice. Expected: "),
         ([], "kbt: OPERATOR and --model: are both missing. Expected: "),
         (["rms_norm", "--model", "qwen3-8b"], "kbt: OPERATOR and --model: cannot be used together."),
     ],

@@ -101,6 +101,10 @@ def test_what_is_printed_fits_80_columns() -> None:
         assert max(map(len, graph(*arguments).stdout.splitlines())) <= 80, arguments
 
 
+def test_a_module_that_no_other_imports_is_told() -> None:
+    assert "is imported by no module\n" in graph("LlamaForCausalLM").stdout
+
+
 def test_an_unknown_module_is_named_with_the_nearest_known_one() -> None:
     done = graph("rms_nrm")
 

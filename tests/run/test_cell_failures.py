@@ -52,6 +52,7 @@ os.abort()""",
         "killed by SIGABRT; last: terminate called .*'std::bad_alloc'",
     ),
     "an exit code": ("import sys; print('no licence'); sys.exit(3)", "error", "exit code 3: no licence"),
+    "an exit code without a word": ("import os; os._exit(3)", "error", "exit code 3"),
     "a hang": (
         "import time; print('waiting for a lock', flush=True); time.sleep(600)",
         "timeout",
