@@ -17,7 +17,8 @@ from kernels_bench_tools.schema.model import CONFIGS, find_model, model_keys
 VOCAB_PADDING = 64
 """The vocabulary is padded to a multiple of this many tokens, as in vLLM."""
 
-Count = Annotated[int, msgspec.Meta(gt=0)]
+Count = Annotated[int, msgspec.Meta(gt=0, le=1 << 24)]
+"""More is a mistake, with which a model would take hours to build."""
 Number = Annotated[float, msgspec.Meta(gt=0)]
 ModelType = Literal["llama", "mixtral", "qwen2", "qwen3", "qwen3_moe"]
 DType = Literal["bfloat16", "float16", "float32"]
@@ -221,6 +222,9 @@ def _refuse_unsupported(data: Mapping[str, Any], kind: str, name: str) -> None:
     for key, values in only.items():
         if key in data and data[key] not in values:
             raise ModelError(name, f"{key} {_json(data[key])} is not supported", _json(values[0]))
+    for key in ("num_key_value_heads", "head_dim"):
+        if data.get(key) == 0:
+            raise ModelError(name, f"{key} 0 is not supported", "A positive number, or null")
     for layer in msgspec.convert(data.get("layer_types") or [], list[Any]):
         if layer != "full_attention":
             raise ModelError(name, f"{_json(layer)} in layer_types is not supported", "full_attention")

@@ -47,6 +47,8 @@ def test_all_missing_fields_are_named_together() -> None:
     [
         ({**LLAMA, "hidden_size": "48"}, r"\$\.hidden_size"),
         ({**LLAMA, "num_hidden_layers": 0}, r"\$\.num_hidden_layers"),
+        ({**LLAMA, "num_hidden_layers": 10**9}, r"\$\.num_hidden_layers"),
+        ({**LLAMA, "num_key_value_heads": 0}, "num_key_value_heads 0"),
         ({**LLAMA, "num_key_value_heads": 3}, "not a multiple of num_key_value_heads"),
         ({**LLAMA, "head_dim": 15}, "head_dim 15 is not a positive even"),
         ({**LLAMA, "hidden_size": 2}, "head_dim 0 is not"),
