@@ -220,14 +220,14 @@ def _print_model(found: ModelTasks, phase: str, json: bool) -> None:
     for one in found.phases:
         size = f"{plural(one.sequences, 'sequence')}, {plural(one.tokens, 'new token')} each"
         table = new_table(title=f"{one.name}: {size}, context {one.context}")
-        for column in ("level", "module", "calls"):
-            table.add_column(column, no_wrap=True, justify="left" if column == "module" else "right")
-        for column in ("inputs", "where"):
-            table.add_column(column, overflow="fold")
+        for column in ("level", "module and where", "calls"):
+            table.add_column(column, no_wrap=True, justify="left" if column.startswith("module") else "right")
+        table.add_column("inputs", overflow="fold")
         for task in one.tasks:
             if phase or task.level == 1:
-                where = ", ".join(task.paths).replace("model.layers.*.", "*.") or "the model"
-                table.add_row(str(task.level), task.module, str(task.calls), ", ".join(task.inputs), where)
+                where = [path.replace("model.layers.*.", "*.") or "the model" for path in task.paths]
+                name = "\n  ".join([task.module, *where])
+                table.add_row(str(task.level), name, str(task.calls), "\n".join(task.inputs))
         console.print(table, "")
     print(f"{found.model}, {found.parameters:,} parameters; configuration: {found.source}")
 
