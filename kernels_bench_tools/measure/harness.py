@@ -190,7 +190,14 @@ def _measure_effect(
     for cell in context.effect.others:
         path = Path(cell.implementation.replace("/", "_") + ".py")
         path.write_text(cell.code, encoding="utf-8")  # Triton reads the source of its functions
-        runpy.run_path(str(path), run_name="__main__")
+        try:
+            runpy.run_path(str(path), run_name="__main__")
+        except Exception as error:
+            traceback.print_exc(file=sys.stderr)
+            failure = failure_of(error)
+            failure.msg = f"{cell.implementation}: {failure.msg}"
+            task.failure = LoadFailure(failed_status(error), failure)
+            break
     return measure_effect([own, *others], context, partial(print, end="", flush=True))
 
 

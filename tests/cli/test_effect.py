@@ -157,6 +157,17 @@ def test_several_implementations_replace_kernels_of_one_model_together(project: 
     assert len(read_effects(file)) == len(rows)
 
 
+def test_a_cell_that_fails_beside_another_one_is_named(project: Path) -> None:
+    other = project / "activation" / "impls" / "other.md"
+    other.parent.mkdir(parents=True)
+    other.write_text(OTHER.replace("def other(x):", "raise ValueError('no GPU')\n\n\ndef other(x):"))
+    command = ("effect", "rms_norm/mine", "activation/other", "--together", "--model", "tiny.json")
+    done = run_kbt(project, *command, "--phase", "prefill-16", "--env", "current", "--processes", "1")
+
+    assert done.returncode == 1
+    assert "rms_norm/impls/mine.md: ValueError: activation/other: no GPU" in done.stdout
+
+
 def test_a_config_json_is_named_by_its_folder_and_a_phase_named_twice_is_measured_once(project: Path) -> None:
     command = ("effect", "rms_norm/mine", "--model", "snapshot/config.json", "--phase", "prefill-8,prefill-8")
     done = run_kbt(project, *command, "--processes", "1", "--env", "current", "--json", "--record")
