@@ -73,6 +73,7 @@ def in_a_checkout(record: Record) -> Record:
         dirty=False,
         environment="uv",
         packages={name: record.provenance.packages[name] for name in ("msgspec", "numpy", "torch")},
+        hub=[],
     )
     # Timers note a thread that waited for a core, as it does when other tests run.
     tags = {name: value for name, value in record.tags.items() if name != "timer_note"}
