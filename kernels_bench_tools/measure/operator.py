@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pkgutil
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib import import_module
@@ -71,18 +72,25 @@ class Tolerance:
 
 
 def dtype_tolerance(dtype: torch.dtype) -> Tolerance:
-    """Return the tolerance for rounding errors of this type.
+    """Return the tolerance for rounding errors of this type; integers and booleans have none.
 
     Half-precision results that were computed in float32 are rounded once, by ``eps / 2``; 2 eps allow one
     intermediate in half precision. Sums in float32 get 32 eps.
     """
+    if not dtype.is_floating_point:
+        return copy_tolerance(dtype)
     error = (2 if torch.finfo(dtype).bits <= 16 else 32) * torch.finfo(dtype).eps
     return Tolerance(rtol=error, atol=error)
 
 
+def eps_of(dtype: torch.dtype) -> float:
+    """Return the distance from 1 to the next number of this type; 0 for integers and booleans, which are not rounded."""
+    return torch.finfo(dtype).eps if dtype.is_floating_point else 0.0
+
+
 def copy_tolerance(dtype: torch.dtype) -> Tolerance:
     """Return the tolerance for values that are moved and not computed: less than one rounding."""
-    return Tolerance(rtol=torch.finfo(dtype).eps / 4, atol=torch.finfo(torch.float32).tiny)
+    return Tolerance(rtol=eps_of(dtype) / 4, atol=torch.finfo(torch.float32).tiny)
 
 
 def one_slice(inputs: Inputs) -> Iterator[tuple[Any, Inputs]]:
@@ -227,8 +235,9 @@ class Operator:
 
     def workloads(self, names: str, only: Mapping[str, Any] | None = None) -> list[Workload]:
         """Return the workloads of sets, comma-separated, in order; of those, with these values of an axis only."""
+        self._require_unique_names()
         found = []
-        for name in filter(None, map(str.strip, names.split(","))):
+        for name in dict.fromkeys(filter(None, map(str.strip, names.split(",")))):
             if name not in self.workload_sets:
                 raise OperatorError(
                     f"operator {self.name}",
@@ -258,6 +267,20 @@ class Operator:
                 "The operator's module lists its workloads",
             )
         return found
+
+    def _require_unique_names(self) -> None:
+        names = Counter(workload.name for workloads in self.workload_sets.values() for workload in workloads)
+        if double := [name for name, count in names.items() if count > 1]:
+            what = f"has several workloads named {double[0]!r}, whose records would replace each other"
+            raise OperatorError(f"operator {self.name}", what, "Names that are unique over all workload sets")
+
+    def made_inputs(self, workload: Workload, device: str, seed: int) -> Inputs:
+        """Return ``inputs(...)``; ``OperatorError`` unless it is a tuple."""
+        found: Any = self.inputs(workload, device, seed)
+        if not isinstance(found, tuple | list):
+            what = f"`inputs` returned a {type(found).__name__}"
+            raise OperatorError(f"operator {self.name}", what, "A tuple, with tensors first")
+        return tuple(found)
 
     def work(self, inputs: Inputs, output: Outputs) -> Work:
         """Count the least work of one call: what is needed of each tensor read or written once, and the FLOPs."""

@@ -209,7 +209,7 @@ def _run(
     kernels: str,
 ) -> None:
     device = session.device
-    inputs = operator.inputs(workload, device, trial.seed)
+    inputs = operator.made_inputs(workload, device, trial.seed)
 
     def call(case: Case, given: Inputs) -> tuple[Any, bool]:
         called = candidate.call(case)

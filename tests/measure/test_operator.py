@@ -29,6 +29,20 @@ def test_an_unknown_workload_set_lists_the_known_ones(layer_norm: Operator) -> N
         layer_norm.workloads("smok")
 
 
+def test_workloads_of_one_name_are_refused(layer_norm: Operator, tiny: Workload) -> None:
+    double = replace(layer_norm, workload_sets={"cpu": [tiny], "smoke": [tiny]})
+
+    with pytest.raises(OperatorError, match=r"several workloads named 'tiny'"):
+        double.workloads("smoke")
+
+
+def test_inputs_that_are_no_tuple_are_refused(layer_norm: Operator, tiny: Workload) -> None:
+    by_name = replace(layer_norm, inputs=lambda *_: {"x": torch.ones(2)})
+
+    with pytest.raises(OperatorError, match=r"`inputs` returned a dict\. Expected: A tuple"):
+        by_name.made_inputs(tiny, "cpu", 0)
+
+
 def test_the_cpu_has_its_own_default_workloads(layer_norm: Operator) -> None:
     assert layer_norm.default_sets("cpu") == "cpu"
     assert layer_norm.default_sets("cuda").split(",")[0] == "default"

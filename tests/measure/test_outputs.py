@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from kernels_bench_tools.errors import OperatorError
 from kernels_bench_tools.measure.correctness.check import Correctness, check
 from kernels_bench_tools.measure.integrity.guard import Guard
 from kernels_bench_tools.measure.operator import Operator, Output, Workload, tensors_of
@@ -70,7 +71,10 @@ def test_every_output_is_checked_and_named() -> None:
 
 
 def test_a_missing_output_is_named() -> None:
-    assert judge(TURNED, lambda x, y: x.cos() * y).reason == "it returned 1 outputs, expected 2"
+    assert (
+        judge(TURNED, lambda x, y: x.cos() * y).reason
+        == "it returned 1 output, expected 2, as `outputs` of the operator says"
+    )
 
 
 def test_outputs_in_the_wrong_order_are_wrong() -> None:
@@ -134,3 +138,15 @@ def test_two_halves_of_one_buffer_are_two_outputs() -> None:
 @pytest.mark.parametrize(("value", "count"), [((1, 2), 2), ([1], 1), (torch.ones(3), 1)])
 def test_a_tensor_is_one_output(value: Any, count: int) -> None:
     assert len(tensors_of(value)) == count
+
+
+def test_integers_must_be_equal() -> None:
+    largest = operator(lambda x, y: x.argmax(dim=-1), Output("largest", "int64"))
+
+    assert judge(largest, lambda x, y: x.argmax(dim=-1)).ok
+    assert not judge(largest, lambda x, y: x.argmax(dim=-1) + 1).ok
+
+
+def test_a_reference_with_another_number_of_outputs_is_the_operators_mistake() -> None:
+    with pytest.raises(OperatorError, match=r"operator pair: its reference returned 2 outputs\. Expected: 1"):
+        judge(operator(turned, Output()), lambda x, y: x.cos() * y)

@@ -16,7 +16,9 @@ import torch
 from torch import Tensor
 from torch.nn import Parameter
 
-from kernels_bench_tools.measure.operator import Inputs, Operator, Output, tensors_of
+from kernels_bench_tools.errors import OperatorError
+from kernels_bench_tools.measure.operator import Inputs, Operator, Output, eps_of, tensors_of
+from kernels_bench_tools.text import plural
 
 SENSITIVITY = 8.0
 """Allowed error as a multiple of the change that one float32 rounding of the inputs causes."""
@@ -197,7 +199,7 @@ def compare(
         OutputErrors(
             found=ErrorStats(),
             baseline=None if theirs is None else ErrorStats(),
-            eps=torch.finfo(tensor.dtype).eps,
+            eps=eps_of(tensor.dtype),
             most=operator.tolerance_of(kind, inputs).mean,
             name=kind.name if len(operator.outputs) > 1 else "",
         )
@@ -271,9 +273,13 @@ def _slices(operator: Operator, inputs: Inputs, only: Collection[int] | None) ->
 def require_outputs(output: Any, operator: Operator, inputs: Inputs) -> tuple[Tensor, ...]:
     """Return the tensors of an output; raise ``WrongResultError`` if their number or kind is wrong."""
     kinds = operator.outputs
-    found = tensors_of(output) if len(kinds) > 1 else (output,)
+    found = tensors_of(output)
     if len(found) != len(kinds):
-        raise WrongResultError(f"it returned {len(found)} outputs, expected {len(kinds)}")
+        raise WrongResultError(
+            f"it returned {plural(len(found), 'output')}, expected {len(kinds)}, as `outputs` of the operator says"
+        )
+    if len(kinds) == 1:
+        found = (output,)
     for kind, value in zip(kinds, found, strict=True):
         _require_kind(value, kind, inputs, "" if len(kinds) == 1 else f"its output {kind.name!r}")
     return found
@@ -320,9 +326,16 @@ def _expected(operator: Operator, inputs: Inputs, inputs_slice: Inputs) -> Itera
     """
     exact = tuple(_in_float64(value) for value in inputs_slice)
     expected = tensors_of(operator.reference(*exact))
+    if len(expected) != len(operator.outputs):
+        raise OperatorError(
+            f"operator {operator.name}",
+            f"its reference returned {plural(len(expected), 'output')}",
+            f"{len(operator.outputs)}, as its `outputs` says",
+        )
     moved = tensors_of(operator.reference(*(_rounded_once(value) for value in exact)))
     rounded = tensors_of(operator.rounded(*exact)) if operator.rounded else expected
-    for kind, values, other, coarse in zip(operator.outputs, expected, moved, rounded, strict=True):
+    for kind, *found in zip(operator.outputs, expected, moved, rounded, strict=True):
+        values, other, coarse = (value.double() for value in found)  # integers, too
         slack: float | Tensor = SENSITIVITY * (other - values).abs().max().item() if values.numel() else 0.0
         if operator.rounded is not None:
             slack = slack + _error_of_rounding(values, coarse)
