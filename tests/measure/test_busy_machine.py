@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from subprocess import PIPE, Popen
 
 import pytest
 import torch
@@ -21,16 +21,14 @@ from kernels_bench_tools.schema.record import Flag
 @contextmanager
 def busy_processes(seconds: float = 120.0) -> Iterator[None]:
     """Keep every core busy twice, for so many seconds or until the block ends."""
-    program = f"import time\nend = time.monotonic() + {seconds}\nwhile time.monotonic() < end: pass"
-    count = 2 * len(os.sched_getaffinity(0))
-    processes = [subprocess.Popen([sys.executable, "-c", program]) for _ in range(count)]
-    time.sleep(0.3)
-    try:
+    program = f"import time\nend = time.monotonic() + {seconds}\nprint(flush=True)\nwhile time.monotonic() < end: pass"
+    with ExitStack() as stack:
+        for _ in range(2 * len(os.sched_getaffinity(0))):
+            process = stack.enter_context(Popen([sys.executable, "-c", program], stdout=PIPE))
+            stack.callback(process.kill)
+            assert process.stdout
+            process.stdout.readline()  # Python's start takes longer than a sample if other tests run
         yield
-    finally:
-        for process in processes:
-            process.kill()
-            process.wait()
 
 
 def idle_share() -> float:
