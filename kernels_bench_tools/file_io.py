@@ -20,6 +20,11 @@ from kernels_bench_tools.errors import ProjectError
 T = TypeVar("T", bound=msgspec.Struct)
 
 
+def real_path(path: Path | str) -> Path:
+    """Return the absolute path without links; unlike ``Path.resolve()``, no error for a loop of them."""
+    return Path(os.path.realpath(path))
+
+
 def read_file(path: Path | str) -> bytes:
     """Return the bytes of a file; raise an ``OSError`` for one that is not regular, such as a FIFO."""
     with _open_regular(path) as file:

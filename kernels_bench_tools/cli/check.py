@@ -15,8 +15,8 @@ from kernels_bench_tools.notebooks.upgrade import harness_advice
 from kernels_bench_tools.report.selfchecks import read_selfchecks
 from kernels_bench_tools.schema.record import Record
 from kernels_bench_tools.schema.record_io import (
-    LEAST_DIFFERENT,
     effect_files,
+    own_samples,
     read_committed,
     read_effects,
     record_files,
@@ -69,8 +69,7 @@ def _copies(files: Mapping[str, Sequence[Record]]) -> Iterator[RecordError]:
     """Yield each file with the samples of an earlier one, which two measurements never have in common."""
     first: dict[tuple[str, tuple[float, ...]], str] = {}
     for name, records in files.items():
-        times = [(record.workload, tuple(record.lat_ms.raw_times)) for record in records if record.lat_ms]
-        found = {first.setdefault(one, name) for one in times if len({*one[1]}) >= LEAST_DIFFERENT} - {name}
+        found = {first.setdefault(one, name) for one in filter(None, map(own_samples, records))} - {name}
         if found:
             what = f"has the samples of {min(found)}"
             yield RecordError(name, what, "Samples of its own", "Measure it again with `kbt run`")

@@ -24,7 +24,7 @@ from kernels_bench_tools.cli.new import (
 )
 from kernels_bench_tools.cli.output import note
 from kernels_bench_tools.errors import ProjectError
-from kernels_bench_tools.file_io import check_writable, read_file, write_atomically
+from kernels_bench_tools.file_io import check_writable, read_file, real_path, write_atomically
 from kernels_bench_tools.notebooks.harness import PACKAGE, Harness
 from kernels_bench_tools.notebooks.project import Project
 from kernels_bench_tools.schema.build import IMPLEMENTATIONS, RESULTS
@@ -62,7 +62,7 @@ def init(
     It has an operator with a baseline and a kernel of your own, the combine notebook, a front page, and a workflow that
     publishes the report. An existing pyproject.toml or .gitignore is extended; no file is overwritten.
     """
-    root = Path(os.path.realpath(path))  # Path.resolve() raises an error for a loop of links
+    root = real_path(path)
     nearest = next(one for one in (root, *root.parents) if os.path.lexists(one))
     if not nearest.is_dir():
         raise ProjectError(str(nearest), "is not a folder", "A folder for the project")

@@ -6,16 +6,14 @@ cell's result, it is also part of the key (``run/cache/key.py``).
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 
 from uvnote.parser import CodeCell, generate_cell_id, parse_attributes
 
 from kernels_bench_tools.errors import NotebookError
-from kernels_bench_tools.file_io import read_file
+from kernels_bench_tools.file_io import read_file, real_path
 from kernels_bench_tools.notebooks.fences import Fence
 from kernels_bench_tools.notebooks.header import read_header
 from kernels_bench_tools.notebooks.project import Project, is_pattern, join_path
@@ -124,8 +122,7 @@ def _seconds(text: str | None, report: Report) -> int | None:
 def _script_text(project: Project, name: str, script: str, report: Report) -> str:
     inside = join_path(name.rpartition("/")[0], script)
     path = project.root / inside if inside else None
-    # Not Path.resolve(), which raises an error for a loop of links.
-    if path is None or not Path(os.path.realpath(path)).is_relative_to(project.root.resolve()):
+    if path is None or not real_path(path).is_relative_to(project.root.resolve()):
         shown = script.replace("\0", "\ufffd")
         report(f"script={shown} is no path within the project", "A path relative to the notebook's folder")
         return ""

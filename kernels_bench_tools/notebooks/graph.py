@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from kernels_bench_tools.errors import NotebookError
+from kernels_bench_tools.file_io import real_path
 from kernels_bench_tools.notebooks.cell import Cell, is_reference
 from kernels_bench_tools.notebooks.document import Notebook
 from kernels_bench_tools.notebooks.project import Project, is_pattern, join_path, matches
@@ -200,7 +201,6 @@ class _Resolver:
 
     def _is_data(self, path: Path) -> bool:
         hidden = any(part.startswith(".") for part in path.relative_to(self.project.root).parts)
-        # Unlike a Path's methods, os.path's raise no error for a loop of links or a name that is too long.
-        inside = Path(os.path.realpath(path)).is_relative_to(self.project.root.resolve())
-        is_file = os.path.isfile(path)  # noqa: PTH113
+        inside = real_path(path).is_relative_to(self.project.root.resolve())
+        is_file = os.path.isfile(path)  # noqa: PTH113 - Path.is_file() raises an error for a name that is too long
         return is_file and not hidden and inside and is_unicode(str(path))

@@ -14,7 +14,7 @@ from typing import Annotated, Any
 import msgspec
 
 from kernels_bench_tools.errors import ProjectError
-from kernels_bench_tools.file_io import read_file
+from kernels_bench_tools.file_io import read_file, real_path
 from kernels_bench_tools.notebooks.harness import EXPECTED as HARNESSES
 from kernels_bench_tools.notebooks.harness import Harness, read_harness
 from kernels_bench_tools.schema.build import IMPLEMENTATIONS, operator_of
@@ -163,7 +163,7 @@ class Project:
         if not target.strip():
             raise ProjectError("''", "is no notebook", _TARGET, "Leave it out to select all")
         here = Path.cwd() / target
-        for path in (here, self.root / target, Path(os.path.realpath(here))):
+        for path in (here, self.root / target, real_path(here)):
             path = Path(os.path.normpath(path))
             found = [one for one in known if one == path or path in one.parents]
             if found or path.is_file():
@@ -228,8 +228,7 @@ def find_project_of(targets: Iterable[str]) -> Project:
     here = Path.cwd().resolve()
     roots: dict[Path, str] = {}
     for target in targets:
-        # Not Path.resolve(), which raises an error for a loop of links.
-        named = [Path(os.path.realpath(one)) for one in (target, target.rpartition(":")[0] or target)]
+        named = [real_path(one) for one in (target, target.rpartition(":")[0] or target)]
         path = next(one for one in (*named, *named[1].parents) if one.exists())
         if path in named or not here.is_relative_to(path):
             folder = path if path.is_dir() else path.parent

@@ -57,7 +57,7 @@ _MIN_SAMPLES, _MAX_SAMPLES = 8, 20
 """Samples of a committed record: one fewer for each kernel that a call launches."""
 _LEAST_MS = 1e-9
 """Shorter times are no times: intervals of their ratios could not be computed."""
-LEAST_DIFFERENT = 3
+_LEAST_DIFFERENT = 3
 """Values of samples by which a copy is recognized: a short kernel may take the same few ticks again."""
 _RECORDS = "records"
 EFFECTS = "effects"
@@ -271,15 +271,20 @@ def _remove_foreign(records: dict[int, Record], owner: Owner) -> dict[int, str]:
     return problems
 
 
+def own_samples(record: Record) -> tuple[str, tuple[float, ...]] | None:
+    """Return a workload and samples that no other measurement has; None if there are too few different ones."""
+    times = tuple(record.lat_ms.raw_times) if record.lat_ms and record.effect is None else ()
+    return (record.workload, times) if len({*times}) >= _LEAST_DIFFERENT else None
+
+
 def _remove_copies(records: dict[int, Record]) -> dict[int, str]:
     """Remove the records with the samples of another process, which would narrow the interval; return the reasons by line."""
     first: dict[tuple[str, tuple[float, ...]], tuple[int, Record]] = {}
     problems = {}
     for number, record in list(records.items()):
-        times = tuple(record.lat_ms.raw_times) if record.lat_ms and record.effect is None else ()
-        if len({*times}) < LEAST_DIFFERENT:
+        if (samples := own_samples(record)) is None:
             continue
-        line, other = first.setdefault((record.workload, times), (number, record))
+        line, other = first.setdefault(samples, (number, record))
         if other.process != record.process:
             problems[number] = f"has the samples of line {line}, which is of another process"
             del records[number]
