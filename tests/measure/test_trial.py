@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -212,14 +213,19 @@ def test_the_first_output_from_which_work_is_counted_has_the_type_of_those_of_ti
     assert "float64" in trial.failure.msg
 
 
-def test_most_of_a_matrix_product_has_to_be_computed_again(session: BenchmarkSession) -> None:
+def test_most_of_a_matrix_product_has_to_be_computed_again(
+    session: BenchmarkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """With few elements exchanged, as in calls that compute less, adding their products to the last result suffices."""
+    # Of hundreds of sets, each has one timed call on a busy machine, and one of untimed calls seems to have the most.
+    monkeypatch.setattr(trial_module, "input_set_count", lambda *_: 2)
     operator = find_operator("matmul")
     workload = operator.workloads("smoke")[0]
     seen: dict[int, list[Tensor]] = {}
 
     def linear(x: Tensor, *parameters: Tensor) -> Tensor:
-        seen.setdefault(x.data_ptr(), []).append(x.clone())
+        if sys._getframe(1).f_code.co_name == "_by_clock":
+            seen.setdefault(x.data_ptr(), []).append(x.clone())
         return torch.nn.functional.linear(x, *parameters)
 
     trial = attempt(operator, workload, linear, session)
