@@ -92,7 +92,7 @@ class Candidate(TimedCalls):
             poison_memory(like, self._device)
         self._synchronize()
         start = perf_counter_ns()
-        output = self._timed.call(*inputs)
+        output = self._timed.checked_call(*inputs)
         self._synchronize()
         ms = (perf_counter_ns() - start) / 1e6
         self._like = without_memory(output)

@@ -120,9 +120,9 @@ class InputSets:
 
     ``turn`` is what :func:`turns` returns. ``overwritten`` are positions of inputs that calls may overwrite. Each call
     then gets copies of its own, and what ``prepare`` makes of them, such as a forward pass. That is code of the
-    implementation, which must not know what the call will get: its copies are filled afterwards. Tensors that begin
-    elsewhere are copied right before the call, which fills the cache. Without them, the copies of a set are made after
-    its call, so that they have left the cache when the set's turn comes again.
+    implementation, which must not know what the call will get: it runs in :meth:`make_ahead`, before the change is known,
+    and its copies are filled afterwards. Tensors that begin elsewhere are copied right before the call, which fills the
+    cache. Without them, the copies of a set are made some calls before its turn, so that they have left the cache by then.
     """
 
     def __init__(
@@ -143,12 +143,16 @@ class InputSets:
         self._turn = 0
         self._ready = [self._filled(n) for n in range(len(sets))] if overwritten and not turn else []
         """For each set what its next call gets, apart from the change."""
-        self._used: int | None = None
-        """The set whose copies a call has overwritten."""
+        self._used: list[int] = []
+        """The sets whose copies calls have overwritten, in order."""
         self._originals = [_copies(one, positions) for one in sets] if turn and not overwritten else []
         """The sets before any change, if theirs begin elsewhere."""
         self.copies = COPIES_PER_TURN * len(positions)
         """Copies on a GPU before each call."""
+
+    def __len__(self) -> int:
+        """Return the number of sets."""
+        return len(self._sets)
 
     @property
     def all(self) -> Sequence[Inputs]:
@@ -160,11 +164,18 @@ class InputSets:
         """The arguments made of the first set."""
         return self._prepared[0] if self._prepared else self.changed(0, 0)
 
-    def make_ahead(self, count: int) -> None:
-        """Make the arguments of the following ``count`` calls, if each gets its own."""
+    def make_ahead(self, count: int, *, hot: bool = False) -> None:
+        """Make the arguments of the following ``count`` calls, if each gets its own; ``hot``: of the first set.
+
+        Without tensors that begin elsewhere, at most as many calls as there are sets.
+        """
         self._ahead.clear()
-        if self._overwritten:
-            turns = range(self._turn, self._turn + count)
+        if self._ready:
+            for which in self._used:
+                self._ready[which] = self._filled(which)
+            self._used.clear()
+        elif self._overwritten:
+            turns = (0 if hot else self._turn + number for number in range(count))
             self._ahead.extend(self._made(turn % len(self._sets)) for turn in turns)
 
     def _made(self, which: int) -> tuple[Inputs, Inputs]:
@@ -185,21 +196,21 @@ class InputSets:
     def following(self, number: int) -> Inputs:
         """Return the arguments made of the next set in turn, after this change."""
         self._turn += 1
-        made = self._ahead.popleft() if self._ahead else None
-        return self.changed((self._turn - 1) % len(self._sets), number, made)
+        return self.changed((self._turn - 1) % len(self._sets), number)
 
-    def changed(self, which: int, number: int, made: tuple[Inputs, Inputs] | None = None) -> Inputs:
+    def changed(self, which: int, number: int) -> Inputs:
         """Return the arguments made of a set after this change."""
         if self._ready:
-            if self._used is not None:
-                self._ready[self._used] = self._filled(self._used)
-            self._used = which
+            if which in self._used:
+                self._ready[which] = self._filled(which)
+            else:
+                self._used.append(which)
             change(self._sets[which], self._positions, number)
             copies, arguments = self._ready[which]
             change(copies, self._positions, number)
             return arguments
         if self._overwritten:
-            copies, arguments = made or self._made(which)
+            copies, arguments = self._ahead.popleft() if self._ahead else self._made(which)
             turned(self._sets[which], self._positions, number, into=copies)
             return arguments
         if not self._originals:

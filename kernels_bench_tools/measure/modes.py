@@ -16,6 +16,7 @@ from kernels_bench_tools.errors import OperatorError, Unsupported
 from kernels_bench_tools.measure.operator import Inputs, Operator, Output, Workload, no_edge_cases, tensors_of
 from kernels_bench_tools.schema.build import FORWARD, MODES
 
+_grad = torch.autograd.grad  # bound before an implementation can replace it
 _GRADIENT_SEED = 7919
 """Added to the seed for gradients, so that they differ from the inputs."""
 
@@ -26,10 +27,20 @@ class TimedFunction:
 
     run: Callable[..., Any]
     prepare: Callable[..., Inputs]
+    backward: bool = False
+    """Whether ``prepare`` is a forward pass, and ``run`` returns gradients only."""
 
     def call(self, *inputs: Any) -> Any:
-        """Make a whole call; its result is checked."""
+        """Make a whole call; return the result of what is timed."""
         return self.run(*self.prepare(*inputs))
+
+    def checked_call(self, *inputs: Any) -> Any:
+        """Make a whole call; return all that is checked, of a backward pass also what its forward pass returned."""
+        if not self.backward:
+            return self.call(*inputs)
+        arguments = self.prepare(*inputs)
+        outputs = [output.detach().clone() for output in arguments[0]]  # the backward pass may overwrite them
+        return (*outputs, *tensors_of(self.run(*arguments)))
 
 
 def timed_function(
@@ -48,7 +59,7 @@ def timed_function(
         return TimedFunction(function, prepared)
     passes = _Passes(operator, lambda *inputs: function(*prepared(*inputs)))
     if mode == "bwd":
-        return TimedFunction(passes.backward, passes.forward)
+        return TimedFunction(passes.backward, passes.forward, backward=True)
     return TimedFunction(passes.both, passes.leaves)
 
 
@@ -64,6 +75,11 @@ def changing(operator: Operator, mode: str) -> Callable[[Inputs], Sequence[int]]
         return [n for n in found if isinstance(inputs[n], Tensor) and n not in operator.parameters]
 
     return positions
+
+
+def checked_mode(mode: str) -> str:
+    """Return the mode whose outputs are checked in untimed calls: of a backward pass, those of its forward pass, too."""
+    return "fwd_bwd" if mode == "bwd" else mode
 
 
 def in_mode(operator: Operator, mode: str) -> Operator:
@@ -171,11 +187,11 @@ class _Passes:
 def _gradients(outputs: Any, leaves: Any, gradients: Any, *, keep_graph: bool) -> tuple[Tensor, ...]:
     """Return the gradients of the leaves."""
     try:
-        return torch.autograd.grad(outputs, leaves, gradients, retain_graph=keep_graph)
+        return _grad(outputs, leaves, gradients, retain_graph=keep_graph)
     except RuntimeError:
         # The result of an operation without a formula for autograd looks as if it carried a gradient.
         with suppress(RuntimeError):
-            found = torch.autograd.grad(outputs, leaves, gradients, allow_unused=True)
+            found = _grad(outputs, leaves, gradients, allow_unused=True)
             if all(one is None for one in found):
                 raise Unsupported("has no backward pass: no gradient reaches its inputs") from None
         raise

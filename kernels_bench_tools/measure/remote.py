@@ -33,7 +33,7 @@ _SPIN_SECONDS = 0.002
 """A core that waits for the next call without sleeping does not lower its clock."""
 _METHODS = (
     *("start", "call", "inspect", "prepare", "arguments", "finish", "peak_bytes", "release", "describe"),
-    *("open", "batch", "change_next", "clocked", "output", "watch_waits", "waits"),
+    *("open", "make_ahead", "batch", "change_next", "clocked", "output", "watch_waits", "waits"),
 )
 _RAISED: dict[str, type[Exception]] = {
     error.__name__: error for error in (MarkersMissingError, NoKernelError)

@@ -34,7 +34,7 @@ from kernels_bench_tools.measure.correctness.compare import (
     require_correct,
     some_slices,
 )
-from kernels_bench_tools.measure.modes import changing, in_mode
+from kernels_bench_tools.measure.modes import changing, checked_mode, in_mode
 from kernels_bench_tools.measure.operator import (
     CallError,
     Inputs,
@@ -44,6 +44,7 @@ from kernels_bench_tools.measure.operator import (
     failure_of,
     no_edge_cases,
     size_in_bytes,
+    tensors_of,
 )
 from kernels_bench_tools.measure.session import BenchmarkSession
 from kernels_bench_tools.measure.timing.batches import Batches, Calls
@@ -144,12 +145,13 @@ def run_trial(
     try:
         with torch.no_grad():
             of_mode = in_mode(operator, mode).for_workload(workload)
+            checked = in_mode(operator, checked_mode(mode)).for_workload(workload)
             trial.add(of_mode.declared)
             if process > 0:  # edge cases are the same in all processes; the first one checks them
-                of_mode = replace(of_mode, edge_cases=no_edge_cases)
+                checked = replace(checked, edge_cases=no_edge_cases)
             positions = changing(operator.for_workload(workload), mode)
             candidate.start(number, process)
-            _run(trial, of_mode, workload, candidate, positions, session, kernels)
+            _run(trial, of_mode, checked, workload, candidate, positions, session, kernels)
     except ConnectionError:
         raise
     except Exception as error:
@@ -202,6 +204,7 @@ def decide(
 def _run(
     trial: Trial,
     operator: Operator,
+    checked: Operator,
     workload: Workload,
     candidate: AnyCandidate,
     positions: Callable[[Inputs], Sequence[int]],
@@ -217,11 +220,12 @@ def _run(
 
     first = candidate.call(Case(trial.seed))
     trial.compile_ms = first.ms
-    trial.work = operator.work(inputs, first.output)
+    outputs = tensors_of(first.output)[len(checked.outputs) - len(operator.outputs) :]
+    trial.work = operator.work(inputs, outputs)
     trial.second_ms = candidate.call(Case(trial.seed)).ms
-    like = without_memory(first.output)
-    del first
-    trial.correctness = check_calls(operator, workload, call, inputs, session.smaller_results)
+    like = without_memory(outputs)
+    del first, outputs
+    trial.correctness = check_calls(checked, workload, call, inputs, session.smaller_results)
     trial.add(trial.correctness.flags)
     reasons = candidate.inspect()
     changed = positions(inputs)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Callable
 from typing import Any
 
@@ -14,6 +15,8 @@ from kernels_bench_tools import run_benchmark
 from kernels_bench_tools.errors import OperatorError
 from kernels_bench_tools.measure.changing_inputs import InputSets, turned
 from kernels_bench_tools.measure.operator import find_operator
+from kernels_bench_tools.measure.timing.batches import Batches
+from kernels_bench_tools.measure.timing.calls import Method, TimedCalls
 from kernels_bench_tools.operators.rotary import reference as rotate
 from kernels_bench_tools.schema.record import REJECTING, Flag, Record, Status
 
@@ -129,12 +132,37 @@ def test_each_call_in_place_gets_its_own_copies_which_are_filled_after_the_forwa
     assert not sets.repeatable
 
 
-def test_copies_for_a_call_in_place_on_a_cpu_are_made_a_turn_before_it() -> None:
+@pytest.mark.parametrize("turn", [False, True])
+def test_arguments_of_calls_in_place_are_made_before_their_process_knows_the_changes(turn: bool) -> None:
+    stacks: list[set[str]] = []
+
+    def forward(*inputs: Tensor) -> tuple[Tensor, ...]:
+        stacks.append({frame.name for frame in traceback.extract_stack()})
+        return inputs
+
+    given = [(torch.arange(4096.0) + number,) for number in range(3)]
+    calls = TimedCalls(
+        Tensor.zero_, InputSets(given, [0], turn=turn, overwritten=[0], prepare=forward), "cpu"
+    )
+    batches = Batches(calls, len(given))
+    batches.state()
+    stacks.clear()
+
+    batches.draw(Method.CLOCK)(7)
+    batches.clock(4)
+
+    assert len(stacks) >= 8
+    assert all("make_ahead" in names for names in stacks)
+
+
+def test_copies_for_calls_in_place_on_a_cpu_are_made_before_a_batch() -> None:
     made: list[Tensor] = []
     given = [(torch.arange(4096.0) + number,) for number in range(3)]
     sets = InputSets(given, [0], overwritten=[0], prepare=lambda x: (made.append(x), (x,))[1])
 
     for call in range(9):
+        if call % 3 == 0:
+            sets.make_ahead(3)
         earlier = list(made)
         (x,) = sets.following(7 + call)
         assert any(x is one for one in earlier)

@@ -87,6 +87,20 @@ def test_a_wrong_gradient_is_incorrect_and_named(layer_norm: Operator) -> None:
     assert "gradient of input 3" in trial.failure.msg
 
 
+def test_a_wrong_forward_pass_before_a_right_backward_pass_is_incorrect(layer_norm: Operator) -> None:
+    class Wrong(SlowForward):
+        @staticmethod
+        def forward(context: Any, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+            context.save_for_backward(x, weight, bias)
+            return torch.zeros_like(x)
+
+    trial = attempt(layer_norm, Wrong.apply, "bwd")
+
+    assert trial.status is Status.INCORRECT
+    assert trial.failure is not None
+    assert "its output 'out'" in trial.failure.msg
+
+
 def test_only_the_backward_pass_is_timed(layer_norm: Operator) -> None:
     backward = attempt(layer_norm, SlowForward.apply, "bwd")
     both = attempt(layer_norm, SlowForward.apply, "fwd_bwd")

@@ -209,6 +209,19 @@ def test_work_that_is_left_to_a_later_call_is_missing_in_an_output(kind: Any) ->
     assert torch.equal(timed.output(0), torch.zeros(4))
 
 
+def test_on_a_cpu_calls_that_are_slower_alone_than_in_a_batch_are_noticed() -> None:
+    class WorksAhead(TimedCalls):
+        def clocked(self) -> float:
+            return super().clocked() + 1.0
+
+    input_sets = [(torch.ones(64),)]
+    ahead = measure_calls(Batches(WorksAhead(torch.clone, InputSets(input_sets), "cpu"), 1), "cpu")
+    honest = measure_calls(Batches(TimedCalls(torch.clone, InputSets(input_sets), "cpu"), 1), "cpu")
+
+    assert Flag.STREAM_ESCAPE in ahead.flags or Flag.DISTURBED in ahead.flags
+    assert Flag.STREAM_ESCAPE not in honest.flags
+
+
 def test_on_a_gpu_calls_that_do_the_work_of_others_are_noticed() -> None:
     def latency(*times: float) -> Latency:
         calls = [Call(ms) for ms in times]

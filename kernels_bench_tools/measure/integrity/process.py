@@ -144,6 +144,7 @@ def _owners() -> Iterator[tuple[str, Any, tuple[str, ...]]]:
     yield "torch.cuda", torch.cuda, ("Event", "Stream", "_sleep", "current_stream", "synchronize")
     yield "torch.cuda.Event", torch.cuda.Event, ()
     yield "torch.cuda.Stream", torch.cuda.Stream, ()
+    yield "torch.autograd", torch.autograd, ("_engine_run_backward", "grad")
     yield "torch.autograd.profiler", torch.autograd.profiler, ("profile", "record_function")
     yield "torch.autograd.profiler.profile", torch.autograd.profiler.profile, ()
     yield "msgspec", msgspec, ("convert", "to_builtins")

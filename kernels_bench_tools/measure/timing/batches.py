@@ -27,6 +27,9 @@ class Calls(Protocol):
     def open(self, *, hot: bool = False) -> TimerState:
         """Make the timer for cold or hot calls."""
 
+    def make_ahead(self, count: int, *, hot: bool = False) -> None:
+        """Make the arguments of the following calls, if each gets its own."""
+
     def batch(
         self, method: Method, changes: Sequence[int], device_ms: float = 0.0, kernels: int = 0
     ) -> Timed:
@@ -113,6 +116,7 @@ class Batches:
         found: list[Call] = []
         while len(found) < count:
             changes = [new_change() for _ in range(min(count - len(found), self.state().at_once))]
+            self._make_ahead(len(changes))
             where = [self._given(change) for change in changes]  # also of a batch that the profiler loses
             timed = self.calls.batch(method, changes)
             if len(timed.calls) != len(changes):
@@ -144,6 +148,7 @@ class Batches:
         for number in range(count):
             change = new_change()
             where = self._given(change, hot=hot)
+            self._make_ahead(1, hot=hot)
             self.calls.change_next(change, hot=hot)
             start = perf_counter_ns()
             ms = self.calls.clocked()
@@ -152,6 +157,11 @@ class Batches:
                 self.clocked_here.append(ms_here)
                 self._others.append(self._take(*where, 0))
             yield Call(ms)
+
+    def _make_ahead(self, count: int, *, hot: bool = False) -> None:
+        """Let the implementation prepare arguments before its process knows how they change."""
+        if not self.state(hot=hot).repeatable:
+            self.calls.make_ahead(count, hot=hot)
 
     def _given(self, change: int, *, hot: bool = False) -> tuple[int, int]:
         """Note the change of the next set in turn; return the set's number and how often it has changed."""

@@ -115,6 +115,8 @@ class TimedCalls:
         if not self._device.startswith("cuda"):
             size = sum(map(size_in_bytes, tensors_of(self._function(*self.sets.first))))
             at_once = calls_at_once(size, self._device)
+            if not self.sets.repeatable:  # each call of a batch has a set of its own; see ``make_ahead``
+                at_once = min(at_once, len(self.sets))
             return TimerState(cache_state(self.sets.all), at_once, repeatable=self.sets.repeatable)
         before = torch.cuda.memory_allocated()
         arguments = self.sets.first
@@ -128,11 +130,16 @@ class TimedCalls:
             copies=0 if hot else self.sets.copies,
             keep=True,
             fresh=lambda: self.sets.first,
-            ahead=self.sets.make_ahead,
         )
         self._at_once = calls_at_once(timer.output_bytes + made_bytes, self._device)
         found = timer.submit_ms, timer.idle_seconds, self.sets.repeatable
         return TimerState(CacheState.READ_FLUSH, self._at_once, *found)
+
+    def make_ahead(self, count: int, *, hot: bool = False) -> None:
+        """Make the arguments of the following calls, whose changes are not known yet, if each call gets its own."""
+        for timer in self._timers.values():
+            timer.clear()  # their memory is for the arguments
+        self.sets.make_ahead(count, hot=hot)
 
     def batch(
         self, method: Method, changes: Sequence[int], device_ms: float = 0.0, kernels: int = 0

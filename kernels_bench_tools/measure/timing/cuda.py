@@ -59,8 +59,7 @@ class CudaTimer:
     """Times calls of one function; ``cold`` flushes the L2 cache before each.
 
     ``following`` returns the arguments of each call, by default ``inputs``, with this many ``copies`` on the device;
-    ``ahead`` is called with the number of calls before they are timed. ``fresh`` returns the arguments of a call that
-    is not part of a batch.
+    ``fresh`` those of a call that is not part of a batch.
     """
 
     def __init__(
@@ -74,11 +73,9 @@ class CudaTimer:
         copies: int = 0,
         keep: bool = False,
         fresh: Callable[[], Inputs] | None = None,
-        ahead: Callable[[int], object] = lambda _: None,
     ) -> None:
         self._function = function
-        self._fresh, self._ahead = fresh or (lambda: inputs), ahead
-        self._following = following or (lambda: inputs)
+        self._fresh, self._following = fresh or (lambda: inputs), following or (lambda: inputs)
         self._keep, self._device = keep, device
         self.outputs: list[Any] = []
         """Of all calls of the last batch, if they are kept."""
@@ -101,8 +98,7 @@ class CudaTimer:
 
     def by_events(self, count: int) -> list[Call]:
         """Time ``count`` calls with a pair of events each, which adds about 4 us per call."""
-        self._clear()
-        self._ahead(count)
+        self.clear()
         pairs = [(_Event(enable_timing=True), _Event(enable_timing=True)) for _ in range(count)]
         for start, end in pairs:
             inputs = self._following()
@@ -119,8 +115,7 @@ class CudaTimer:
 
     def by_kernels(self, count: int) -> list[Call]:
         """Time calls by their kernels; raise ``MarkersMissingError`` or ``NoKernelError`` if they are not all known."""
-        self._clear()
-        self._ahead(count)  # before the session, which would record a forward pass
+        self.clear()
         return self._split(record_activities(lambda: self._bracketed(count)), count).calls
 
     @property
@@ -144,7 +139,8 @@ class CudaTimer:
         # Separates the last marker from the end of the session, where clocks may disagree.
         self._flush()
 
-    def _clear(self) -> None:
+    def clear(self) -> None:
+        """Free the outputs of the last batch."""
         self.outputs.clear()
         self._unused.clear()
 
