@@ -56,9 +56,9 @@ def find_cases(device: str, *, quick: bool) -> list[Case]:
 
 
 def repeated_cases(device: str, *, quick: bool) -> list[Case]:
-    """Return the calls that are timed in several fresh processes: unless ``quick``, also known slowdowns of one."""
+    """Return the calls that are timed in several fresh processes: also known slowdowns of one, on a CPU unless ``quick``."""
     cases = [case for case in find_cases(device, quick=quick) if case.across_processes]
-    if quick:
+    if quick and not device.startswith("cuda"):
         return cases
     known = {case.name for case in cases}
     slowed = [slowed_case(device, percent) for percent in (0, *SLOWDOWNS)]

@@ -513,6 +513,7 @@ def test_logits_are_compared_without_ties() -> None:
     assert compare_logits(found, expected).data["top1"] == 0.5
     assert compare_logits(found, expected).data["kl"] > 0
     assert compare_logits(found, expected).beyond.startswith("logits differ by")
+    assert not compare_logits(expected * 1.002, expected, 3).beyond
 
 
 def test_the_kernels_of_a_pass_are_timed_inside_of_the_model_and_alone(
