@@ -136,7 +136,7 @@ class Flag(StrEnum):
     STREAM_ESCAPE = (
         "stream_escape",
         "work outside the call",
-        "work ran on the device outside the call that launched it",
+        "work ran outside its call on the device, or another call did it",
     )
     THREAD_INJECTION = (
         "thread_injection",
