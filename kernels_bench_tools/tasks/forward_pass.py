@@ -37,10 +37,12 @@ def random_model(request: EffectRequest, device: str) -> CausalLM:
 
 def randomize(model: nn.Module, device: str) -> None:
     """Give a model the weights that are the same in every process; ``meta`` has none."""
-    generator = None if device == "meta" else torch.Generator(device).manual_seed(0)
+    model.eval()
+    if device == "meta":  # where drawing numbers makes torch import what compiles, which takes a second
+        return
+    generator = torch.Generator(device).manual_seed(0)
     for name, weight in model.named_parameters():
         weight.data.normal_(1.0 if "norm" in name else 0.0, _WEIGHT_STD, generator=generator)
-    model.eval()
 
 
 class ForwardPass(Protocol):

@@ -29,11 +29,11 @@ class RotaryEmbedding(nn.Module):
     ) -> None:
         super().__init__()
         self.head_size = head_size
-        frequency = 1 / base ** (torch.arange(0, head_size, 2, dtype=torch.float32) / head_size)
-        if rope_scaling:
-            frequency = _stretched(frequency, rope_scaling)
-        angle = torch.outer(torch.arange(max_position_embeddings, dtype=torch.float32), frequency)
-        cache = torch.cat((angle.cos(), angle.sin()), dim=-1).to(torch.get_default_dtype())
+        if torch.get_default_device().type == "meta":
+            # Arithmetic there makes torch import what compiles, which takes a second.
+            cache = torch.empty(max_position_embeddings, head_size)
+        else:
+            cache = _cos_and_sin(head_size, max_position_embeddings, base, rope_scaling)
         self.register_buffer("cos_sin_cache", cache, persistent=False)
 
     def forward(self, positions: Tensor, query: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:
@@ -45,6 +45,15 @@ class RotaryEmbedding(nn.Module):
     def _heads(self, x: Tensor) -> Tensor:
         """Return (1, tokens, heads, head_size)."""
         return x.unflatten(-1, (-1, self.head_size))[None]
+
+
+def _cos_and_sin(width: int, positions: int, base: float, scaling: RopeScaling | None) -> Tensor:
+    """Return the cosines and sines (positions, width) of all angles, in the default dtype."""
+    frequency = 1 / base ** (torch.arange(0, width, 2, dtype=torch.float32) / width)
+    if scaling:
+        frequency = _stretched(frequency, scaling)
+    angle = torch.outer(torch.arange(positions, dtype=torch.float32), frequency)
+    return torch.cat((angle.cos(), angle.sin()), dim=-1).to(torch.get_default_dtype())
 
 
 def _stretched(frequency: Tensor, scaling: RopeScaling) -> Tensor:
