@@ -7,10 +7,10 @@ interval is Student's, computed from the medians of the groups.
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Sequence
 from functools import cache
 from math import comb, exp, hypot, inf, log, sqrt
-from statistics import median_grouped
 
 import numpy as np
 from numpy.typing import NDArray
@@ -90,7 +90,7 @@ def median(samples: Sequence[float], tick: float = 0.0) -> float:
         return float(np.median(samples))
     ticks = np.rint(np.asarray(samples, dtype=np.float64) / tick)
     offset = float(np.median(np.asarray(samples) - ticks * tick))
-    return median_grouped(ticks.tolist(), 1.0) * tick + offset
+    return statistics.median_grouped(ticks.tolist(), 1.0) * tick + offset
 
 
 def drift(samples: Sequence[float]) -> float | None:
@@ -131,7 +131,7 @@ def hierarchical_median(groups: Groups) -> Estimate:
     value in 75 % of cases only; resampling within groups as well would count their variation twice.
     """
     medians = _medians(groups)
-    value = float(np.median(medians))
+    value = float(statistics.median(medians))
     if len(groups) == 1:
         return Estimate(value, *(median_interval(groups[0]) or (0.0, inf)))
     return _across(np.log(medians), log(value), *_within(groups))
@@ -189,7 +189,8 @@ def student(freedom: int) -> float:
 def _medians(groups: Groups) -> _Array:
     if not groups or any(len(group) == 0 or min(group) <= 0 for group in groups):
         raise ValueError("an interval across processes needs positive samples from each")
-    return np.array([np.median(group) for group in groups])
+    # numpy takes ten times as long for so few numbers.
+    return np.array([statistics.median(group) for group in groups])
 
 
 def _across(logs: _Array, centre: float, down: float, up: float) -> Estimate:
@@ -206,7 +207,7 @@ def _within(groups: Groups) -> tuple[float, float]:
     for group in groups:
         interval = median_interval(group)
         if interval is not None:
-            middle = float(np.median(group))
+            middle = float(statistics.median(group))
             down.append(log(middle / interval[0]))
             up.append(log(interval[1] / middle))
     return hypot(*down) / len(groups), hypot(*up) / len(groups)
