@@ -43,6 +43,8 @@ from kernels_bench_tools.text import series_slug
 # For torch in tests and in the cells that they run: threads of small operations wait for one another, and on a busy
 # machine for the cores that other tests have, which takes up to fifteen times as long.
 os.environ["OMP_NUM_THREADS"] = "1"
+# Importing torch and drawing charts make many objects and little garbage: looking for it less often saves a twelfth.
+gc.set_threshold(20_000, 20, 20)
 # A script that starts the tests in the background ignores it, and so would all processes that tests interrupt.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 

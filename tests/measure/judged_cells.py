@@ -782,21 +782,24 @@ import triton
 import triton.language as tl
 
 @triton.jit
-def kernel(x, weight, bias, output, columns, BLOCK: tl.constexpr):
-    row, offsets = tl.program_id(0), tl.arange(0, BLOCK)
-    mask = offsets < columns
+def kernel(x, weight, bias, output, rows, columns, ROWS: tl.constexpr, BLOCK: tl.constexpr):
+    row, offsets = tl.program_id(0) * ROWS + tl.arange(0, ROWS)[:, None], tl.arange(0, BLOCK)[None]
+    inside = offsets < columns
+    mask = (row < rows) & inside
     values = tl.load(x + row * columns + offsets, mask=mask, other=0.0).to(tl.float32)
-    mean = tl.sum(values) / columns
-    centred = tl.where(mask, values - mean, 0.0)
-    scaled = centred / tl.sqrt(tl.sum(centred * centred) / columns + 1e-5)
-    scaled = scaled * tl.load(weight + offsets, mask=mask) + tl.load(bias + offsets, mask=mask)
+    centred = values - tl.sum(values, 1, keep_dims=True) / columns
+    variance = tl.sum(tl.where(inside, centred * centred, 0.0), 1, keep_dims=True) / columns
+    scaled = centred / tl.sqrt(variance + 1e-5)
+    scaled = scaled * tl.load(weight + offsets, mask=inside) + tl.load(bias + offsets, mask=inside)
     tl.store(output + row * columns + offsets, scaled, mask=mask)
 
 def triton_layer_norm(x, weight, bias):
     x = x.contiguous()
     output = torch.empty_like(x)
     columns = x.shape[-1]
-    kernel[(x.numel() // columns,)](x, weight, bias, output, columns, BLOCK=triton.next_power_of_2(columns))
+    rows = x.numel() // columns
+    grid = (triton.cdiv(rows, 64),)
+    kernel[grid](x, weight, bias, output, rows, columns, ROWS=64, BLOCK=triton.next_power_of_2(columns))
     return output
 
 on_smoke(triton_layer_norm)

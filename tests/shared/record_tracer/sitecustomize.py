@@ -50,19 +50,22 @@ def for_another_page(frame: FrameType) -> bool:
     return True
 
 
-def look(frame: FrameType, event: str, value: Any) -> None:
+def look(frame: FrameType, event: str, value: Any) -> Any:
     """Note the module of a call or a return that carries a record."""
     module = frame.f_globals.get("__name__") or ""
-    if event not in {"call", "return"} or module in seen or not module.startswith(PACKAGE):
-        return
+    if module in seen or not module.startswith(PACKAGE):
+        return None
+    frame.f_trace_lines = False
     code = frame.f_code
     names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
     values = [frame.f_locals.get(name) for name in names] if event == "call" else [value]
-    if any(map(carries, values)) and not for_another_page(frame):
+    if event != "exception" and any(map(carries, values)) and not for_another_page(frame):
         seen.add(module)
         with (FOLDER / f"{os.getpid()}.modules").open("a") as file:
             file.write(f"{module}\n")
+    return look
 
 
-sys.setprofile(look)
-threading.setprofile(look)
+# A profiler would be called for returns, and for functions of C, of all packages as well.
+sys.settrace(look)
+threading.settrace(look)
