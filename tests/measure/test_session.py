@@ -2,10 +2,14 @@ from __future__ import annotations
 
 import time
 
+import pytest
+
 from kernels_bench_tools.measure.device.clocks import ClockSampler
 from kernels_bench_tools.measure.session import BenchmarkSession, open_session
 from kernels_bench_tools.schema.record import Regime, Work
 from kernels_bench_tools.schema.roofline import peaks_for
+
+pytestmark = pytest.mark.usefixtures("small_buffers")
 
 GIGABYTE = 10**9
 
