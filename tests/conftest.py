@@ -108,14 +108,23 @@ ARGUMENTS = [
 
 
 def find_chromium() -> str:
-    """Return the browser's path; without one the test is skipped, except where CI promises it."""
-    for name in ("/usr/bin/chromium", "chromium", "chromium-browser", "google-chrome"):
+    """Return the browser's path; without one the test is skipped, except where CI promises it.
+
+    A page in Debian's headless shell takes a third of the processor time of one in a chromium with windows.
+    """
+    for name in (
+        "chromium-headless-shell",
+        "/usr/bin/chromium",
+        "chromium",
+        "chromium-browser",
+        "google-chrome",
+    ):
         found = shutil.which(name)
         if found:
             return found
     if os.environ.get("CI"):
-        pytest.fail("CI must have a chromium: apt-get install chromium")
-    pytest.skip("no chromium is installed: apt-get install chromium")
+        pytest.fail("CI must have a chromium: apt-get install chromium-headless-shell")
+    pytest.skip("no chromium is installed: apt-get install chromium-headless-shell")
 
 
 @pytest.fixture(scope="session", autouse=True)
