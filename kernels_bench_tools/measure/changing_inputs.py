@@ -46,7 +46,7 @@ def turns(operator: Operator, inputs: Inputs) -> bool:
     """Return whether a change moves all elements of a tensor, instead of exchanging some."""
     if any(isinstance(value, Tensor) and value.is_cuda for value in inputs):
         return True
-    changing = [value for number, value in enumerate(inputs) if number not in operator.parameters]
+    changing = [value for number, value in enumerate(inputs) if operator.changes(number)]
     elements = sum(value.numel() for value in changing if isinstance(value, Tensor))
     return operator.flops(inputs) > _MANY_FLOPS * elements
 

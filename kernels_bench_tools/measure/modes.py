@@ -72,7 +72,7 @@ def changing(operator: Operator, mode: str) -> Callable[[Inputs], Sequence[int]]
     def positions(inputs: Inputs) -> Sequence[int]:
         start = len(inputs) - len(operator.outputs) if mode == "bwd" else 0
         found = range(start, len(inputs))
-        return [n for n in found if isinstance(inputs[n], Tensor) and n not in operator.parameters]
+        return [n for n in found if isinstance(inputs[n], Tensor) and operator.changes(n)]
 
     return positions
 

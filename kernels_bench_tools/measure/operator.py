@@ -162,6 +162,9 @@ class Operator:
     """Return the bytes that a call reads of inputs of which it needs a part, such as rows of a table, by position."""
     parameters: tuple[int, ...] = ()
     """Positions of the inputs that do not change from call to call in a model: weights and tables."""
+    fixed: tuple[int, ...] = ()
+    """Positions of others that stay as they are between timed calls, because parts of them exchanged would be no inputs: what
+    describes a batch. They are new in each call of a model, so that nothing is prepared of them."""
     layouts: Mapping[str, Mapping[str, Mapping[str, Any]]] = field(default_factory=dict)
     """Other layouts that models use, by name: group to the fields above that have other values. Groups that are not
     named have no workloads in the layout."""
@@ -215,7 +218,11 @@ class Operator:
 
     def may_overwrite(self, number: int) -> bool:
         """Return whether the implementation may overwrite the input at this position."""
-        return self.in_place and number not in self.parameters
+        return self.in_place and self.changes(number)
+
+    def changes(self, number: int) -> bool:
+        """Return whether the input at this position changes between timed calls."""
+        return number not in self.parameters and number not in self.fixed
 
     def for_workload(self, workload: Workload) -> Operator:
         """Return the operator with the variant of the workload's group, if there is one."""

@@ -308,5 +308,6 @@ OPERATOR = Operator(
     ),
     partly_read=bytes_of_tokens,
     # Positions, slots and tables belong together: parts of them exchanged would be no batch.
-    parameters=tuple(range(3, 8 + len(WEIGHTS))),
+    fixed=(3, 4, 5, 6),
+    parameters=tuple(range(7, 8 + len(WEIGHTS))),
 )

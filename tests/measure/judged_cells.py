@@ -661,6 +661,79 @@ def function(x, weight, bias):
 
 on_smoke(function)
 """,
+    "work_of_later_calls_as_slow_as_calls_alone": """
+done = []
+
+def function(*inputs):
+    start, frame = time.perf_counter_ns(), sys._getframe(1)
+    if frame.f_code.co_name != "_by_clock":
+        return right(*inputs)
+    if frame.f_locals["number"] == 0:
+        batch = frame.f_back if "changes" in frame.f_back.f_locals else frame.f_back.f_back  # or in a comprehension
+        changes, sets = batch.f_locals["changes"], frame.f_locals["self"].sets
+        done[:] = [right(*inputs)]
+        for later in range(1, min(len(changes), len(sets._sets))):
+            others = [value.clone() for value in sets._sets[(sets._turn + later - 1) % len(sets._sets)]]
+            kernels_bench_tools.measure.changing_inputs.change(others, [0], changes[later])
+            done.append(right(*others))
+        done.reverse()
+    output = done.pop() if done else right(*inputs)
+    while time.perf_counter_ns() - start < 5000:
+        pass
+    return output
+
+on_smoke(function)
+""",
+    "computed_when_an_output_is_freed": """
+import weakref
+
+ready, kept, first = [], [], [0]
+
+def freed(_):
+    frame = sys._getframe(1)
+    if frame.f_code.co_name == "change_next":
+        ready[:] = [right(*frame.f_locals["self"]._next)]
+        return
+    while frame and "changes" not in frame.f_locals:
+        frame = frame.f_back
+    sets = frame and frame.f_locals["self"].sets
+    if sets and sets._turn - first[0] < len(frame.f_locals["changes"]):
+        inputs = [value.clone() for value in sets._sets[sets._turn % len(sets._sets)]]
+        number = frame.f_locals["changes"][sets._turn - first[0]]
+        kernels_bench_tools.measure.changing_inputs.change(inputs, [0], number)
+        ready[:] = [right(*inputs)]
+
+def function(*inputs):
+    frame = sys._getframe(1)
+    if frame.f_code.co_name not in ("_by_clock", "clocked"):
+        return right(*inputs)
+    if frame.f_locals.get("number") == 0:
+        first[0] = frame.f_locals["self"].sets._turn - 1
+    output = ready.pop() if ready else right(*inputs)
+    kept[:] = [weakref.ref(output, freed)]
+    return output
+
+on_smoke(function)
+""",
+    "computed_when_garbage_is_collected": """
+class Later:
+    def __init__(self, output, inputs):
+        self.itself, self.output, self.inputs = self, output, inputs
+
+    def __del__(self):
+        self.output.copy_(right(*self.inputs))
+
+def function(*inputs):
+    if sys._getframe(1).f_code.co_name not in ("_by_clock", "clocked"):
+        gc.set_threshold(700)
+        return right(*inputs)
+    output = torch.empty_like(inputs[0])
+    Later(output, inputs)
+    gc.set_threshold(1)
+    return output
+
+on_smoke(function)
+""",
     "wrong_forward_pass": """
 class Wrong(torch.autograd.Function):
     @staticmethod

@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.func import functional_call
 from torch.nn import functional
 
+from kernels_bench_tools.measure.modes import Prepared, changing
 from kernels_bench_tools.measure.operator import Operator, find_operator
 from kernels_bench_tools.operators.moe import reference
 from kernels_bench_tools.tasks.baseline.L2.fused_moe import FusedMoE
@@ -100,3 +101,17 @@ def test_the_block_has_the_kernels_of_the_operators(
 
     for function in functions:
         assert own[function] == original[function]
+
+
+def test_nothing_is_prepared_of_the_logits_of_a_router(moe: Operator) -> None:
+    inputs = moe.inputs(smoke_workload(moe, "", "float32"), "cpu", 0)
+    given: list[Tensor] = []
+
+    def prepare(*parameters: Tensor) -> tuple[Tensor, ...]:
+        given.extend(parameters)
+        return parameters
+
+    Prepared(moe, prepare)(*inputs)
+
+    assert [one.shape for one in given] == [inputs[2].shape, inputs[3].shape]
+    assert list(changing(moe, "fwd")(inputs)) == [0]

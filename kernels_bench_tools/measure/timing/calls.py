@@ -6,6 +6,7 @@ another process: an implementation cannot know it before the calls are over.
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -26,7 +27,9 @@ from kernels_bench_tools.measure.timing.quantities import host_submit
 from kernels_bench_tools.measure.timing.sampling import Call
 from kernels_bench_tools.schema.record import CacheState, Milliseconds
 
-_synchronize = torch.cuda.synchronize  # bound before an implementation can replace it
+# Bound before an implementation can replace them.
+_synchronize = torch.cuda.synchronize
+_collect, _stop_collecting = gc.enable, gc.disable
 
 
 class Method(StrEnum):
@@ -101,6 +104,8 @@ class TimedCalls:
         self._timers: dict[bool, CudaTimer] = {}
         self._changes: Iterator[int] = iter(())
         self._next: Inputs = ()
+        self._last: Any = None
+        """What the last call returned, on a CPU."""
         self._waits = CoreWaits()
         self._at_once = 1
         self._count = 0
@@ -136,10 +141,16 @@ class TimedCalls:
         return TimerState(CacheState.READ_FLUSH, self._at_once, *found)
 
     def make_ahead(self, count: int, *, hot: bool = False) -> None:
-        """Make the arguments of the following calls, whose changes are not known yet, if each call gets its own."""
+        """Make the arguments of the following calls, whose changes are not known yet, if each call gets its own.
+
+        Also frees what the last call returned and got, and stops the collection of garbage until the next call: both can
+        run code of the implementation, which could compute the output of a call whose change is known.
+        """
+        self._last, self._next = None, ()
         for timer in self._timers.values():
             timer.clear()  # their memory is for the arguments
         self.sets.make_ahead(count, hot=hot)
+        _stop_collecting()
 
     def batch(
         self, method: Method, changes: Sequence[int], device_ms: float = 0.0, kernels: int = 0
@@ -152,9 +163,10 @@ class TimedCalls:
         if method is Method.CLOCK:
             outputs = self.outputs = list(self.outputs)
             with self._waits:
-                return Timed(
-                    [Call(self._by_clock(change, n, outputs)) for n, change in enumerate(changes)], []
-                )
+                calls = [Call(self._by_clock(change, n, outputs)) for n, change in enumerate(changes)]
+            _collect()
+            return Timed(calls, [])
+        _collect()
         self.outputs = []
         timer = self._timers[method.hot]
         if method.hot:
@@ -172,9 +184,14 @@ class TimedCalls:
 
     def _by_clock(self, change: int, number: int, outputs: list[Any]) -> float:
         inputs = self.sets.following(change)
+        _collect()
         start = perf_counter_ns()
+        # Within the time: both freeing an output and collecting garbage can run code of the implementation.
+        self._last = None
         output = self._function(*inputs)
+        _stop_collecting()
         ms = (perf_counter_ns() - start) / 1e6
+        self._last = output
         # A copy: with all outputs alive, each call would wait for new pages from the system.
         if number < len(outputs):
             outputs[number] = _copied(output, outputs[number])
@@ -193,11 +210,15 @@ class TimedCalls:
 
     def clocked(self) -> Milliseconds:
         """Make one call; return its milliseconds, up to the end of its work on the device."""
+        _collect()
         start = perf_counter_ns()
         output = self._function(*self._next)
         self._synchronize()
+        _stop_collecting()
         ms = (perf_counter_ns() - start) / 1e6
-        self.outputs = [output]
+        on_cpu = not self._device.startswith("cuda")
+        self.outputs, self._last = [_copied(output) if on_cpu else output], output if on_cpu else None
+        _collect()
         return ms
 
     def output(self, number: int) -> Any:
