@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from time import perf_counter
+from time import process_time
 
 from kernels_bench_tools.measure.device.peaks import cpu_buffer_bytes
 from kernels_bench_tools.measure.device.sentinels import measure_sentinels
@@ -23,7 +23,7 @@ def test_the_copy_goes_through_memory() -> None:
 
 
 def test_sentinels_take_a_fraction_of_a_second() -> None:
-    start = perf_counter()
+    start = process_time()
     measure_sentinels("cpu")
 
-    assert perf_counter() - start < 5  # on a machine that does something else as well
+    assert process_time() - start < 2

@@ -78,16 +78,16 @@ def test_status_and_reason_of_each_kind_of_failure(workspace, code, status, reas
 def test_a_timeout_kills_everything_that_the_cell_started(workspace, start, tmp_path):
     seconds = f"3{os.getpid()}.{abs(hash(start)) % 1000}"
     code = f"import subprocess, time\n{start.format(seconds)}\nprint('begun')\ntime.sleep(60)"
-    workspace.cell("n.md", code, "id=a timeout=1")
+    workspace.cell("n.md", code, "id=a timeout=3")
     began = time.monotonic()
     workspace.build()
 
     run = workspace.result("n.md")
 
-    assert (run.status, run.reason) == ("timeout", "did not end within 1 s; last: begun")
+    assert (run.status, run.reason) == ("timeout", "did not end within 3 s; last: begun")
     assert workspace.text(run.stdout) == "begun\n"
     assert survivors(seconds) == []
-    assert time.monotonic() - began < 10
+    assert time.monotonic() - began < 30
 
 
 def test_processes_that_a_cell_leaves_behind_are_killed(workspace):
