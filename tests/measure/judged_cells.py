@@ -27,6 +27,24 @@ def garbage(x, weight, bias):
     return torch.zeros_like(x)
 
 
+def gradients_of_right(saved, gradient):
+    leaves = [value.detach().requires_grad_() for value in saved]
+    with torch.enable_grad():
+        return torch.autograd.grad(right(*leaves), leaves, gradient)
+
+
+def batch_around(frame):
+    while frame and "changes" not in frame.f_locals:
+        frame = frame.f_back
+    return frame
+
+
+def output_ahead(sets, turn, change):
+    inputs = [value.clone() for value in sets._sets[turn % len(sets._sets)]]
+    kernels_bench_tools.measure.changing_inputs.change(inputs, [0], change)
+    return right(*inputs)
+
+
 def on_smoke(function, **options):
     return run_benchmark("layer_norm", function, **options)
 
@@ -72,10 +90,7 @@ class Keeping(torch.autograd.Function):
         key = KEY
         if key not in Keeping.kept:
             Keeping.held.append(gradient)
-            leaves = [value.detach().requires_grad_() for value in context.saved_tensors]
-            with torch.enable_grad():
-                output = right(*leaves)
-            Keeping.kept[key] = torch.autograd.grad(output, leaves, gradient)
+            Keeping.kept[key] = gradients_of_right(context.saved_tensors, gradient)
         return tuple(value.clone() for value in Keeping.kept[key])
 
 on_smoke(Keeping.apply, mode="MODE")
@@ -648,15 +663,11 @@ def function(x, weight, bias):
     if frame.f_code.co_name != "_by_clock":
         return right(x, weight, bias)
     if not done:
-        batch = frame.f_back if "changes" in frame.f_back.f_locals else frame.f_back.f_back  # or in a comprehension
-        changes, sets = batch.f_locals["changes"], frame.f_locals["self"].sets
-        number, turn = frame.f_locals["number"], sets._turn
-        changing = kernels_bench_tools.measure.changing_inputs.change
+        changes, sets = batch_around(frame).f_locals["changes"], frame.f_locals["self"].sets
+        number = frame.f_locals["number"]
         done.append(right(x, weight, bias))
         for later in range(1, min(10, len(changes) - number, len(sets._sets))):
-            inputs = [value.clone() for value in sets._sets[(turn + later - 1) % len(sets._sets)]]
-            changing(inputs, [0], changes[number + later])
-            done.append(right(*inputs))
+            done.append(output_ahead(sets, sets._turn + later - 1, changes[number + later]))
     return done.pop(0)
 
 on_smoke(function)
@@ -669,13 +680,10 @@ def function(*inputs):
     if frame.f_code.co_name != "_by_clock":
         return right(*inputs)
     if frame.f_locals["number"] == 0:
-        batch = frame.f_back if "changes" in frame.f_back.f_locals else frame.f_back.f_back  # or in a comprehension
-        changes, sets = batch.f_locals["changes"], frame.f_locals["self"].sets
+        changes, sets = batch_around(frame).f_locals["changes"], frame.f_locals["self"].sets
         done[:] = [right(*inputs)]
         for later in range(1, min(len(changes), len(sets._sets))):
-            others = [value.clone() for value in sets._sets[(sets._turn + later - 1) % len(sets._sets)]]
-            kernels_bench_tools.measure.changing_inputs.change(others, [0], changes[later])
-            done.append(right(*others))
+            done.append(output_ahead(sets, sets._turn + later - 1, changes[later]))
         done.reverse()
     output = done.pop() if done else right(*inputs)
     while time.perf_counter_ns() - start < 5000:
@@ -694,14 +702,10 @@ def freed(_):
     if frame.f_code.co_name == "change_next":
         ready[:] = [right(*frame.f_locals["self"]._next)]
         return
-    while frame and "changes" not in frame.f_locals:
-        frame = frame.f_back
-    sets = frame and frame.f_locals["self"].sets
-    if sets and sets._turn - first[0] < len(frame.f_locals["changes"]):
-        inputs = [value.clone() for value in sets._sets[sets._turn % len(sets._sets)]]
-        number = frame.f_locals["changes"][sets._turn - first[0]]
-        kernels_bench_tools.measure.changing_inputs.change(inputs, [0], number)
-        ready[:] = [right(*inputs)]
+    batch = batch_around(frame)
+    sets = batch and batch.f_locals["self"].sets
+    if sets and sets._turn - first[0] < len(batch.f_locals["changes"]):
+        ready[:] = [output_ahead(sets, sets._turn, batch.f_locals["changes"][sets._turn - first[0]])]
 
 def function(*inputs):
     frame = sys._getframe(1)
@@ -743,9 +747,7 @@ class Wrong(torch.autograd.Function):
 
     @staticmethod
     def backward(context, gradient):
-        leaves = [value.detach().requires_grad_() for value in context.saved_tensors]
-        with torch.enable_grad():
-            return torch.autograd.grad(right(*leaves), leaves, gradient)
+        return gradients_of_right(context.saved_tensors, gradient)
 
 on_smoke(Wrong.apply, mode="bwd")
 """,

@@ -101,9 +101,8 @@ def test_outputs_of_random_timed_calls_are_taken_with_their_inputs(monkeypatch: 
 
     batches = batches_of(lambda x: x + 1, sets)
 
-    assert (
-        len(batches.picked) == 2 * PICKED + 1
-    )  # also of a batch whose mean is compared, and one of those made alone
+    # Also of a batch whose mean is compared, and one of those made alone.
+    assert len(batches.picked) == 2 * PICKED + 1
     assert all(torch.equal(one.output, sets[one.which][0] + 1) for one in batches.picked)
 
 

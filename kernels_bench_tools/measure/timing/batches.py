@@ -116,7 +116,8 @@ class Batches:
         found: list[Call] = []
         while len(found) < count:
             changes = [new_change() for _ in range(min(count - len(found), self.state().at_once))]
-            self._make_ahead(len(changes))
+            if not self.state().repeatable:
+                self.calls.make_ahead(len(changes))  # before their process knows how they change
             where = [self._given(change) for change in changes]  # also of a batch that the profiler loses
             timed = self.calls.batch(method, changes)
             if len(timed.calls) != len(changes):
@@ -157,11 +158,6 @@ class Batches:
                 self.clocked_here.append(ms_here)
                 self._others.append(self._take(*where, 0))
             yield Call(ms)
-
-    def _make_ahead(self, count: int, *, hot: bool = False) -> None:
-        """Let the implementation prepare arguments before its process knows how they change."""
-        if not self.state(hot=hot).repeatable:
-            self.calls.make_ahead(count, hot=hot)
 
     def _given(self, change: int, *, hot: bool = False) -> tuple[int, int]:
         """Note the change of the next set in turn; return the set's number and how often it has changed."""

@@ -6,6 +6,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from math import inf
 from statistics import fmean, median
 from typing import Any
@@ -253,56 +254,55 @@ def _measure_cpu(batches: Batches, limits: SamplingLimits) -> TimingResult:
         stop_reason=reason,
     )
     count = affordable(QUANTITY_SECONDS, warm.seconds_per_call)
-    mean = _least_mean(batches, draw, latency.p50, count)
-    alone = _fastest_alone(batches, latency.p50, count)
+    median_ms = latency.p50
+    most_mean, most_alone = MAX_UNEVEN * median_ms + UNEVEN_MS, ALONE_FACTOR * median_ms + ALONE_MS
+    mean = _least(partial(_mean, batches, draw, count), inf if waiting.disturbed else most_mean)
+    alone = _least(partial(_fastest_alone, batches, count), inf if waiting.disturbed else most_alone)
+    others = "some calls do the work of others: "
     if waiting.disturbed:
-        return TimingResult(latency, note=str(waiting), flags=[Flag.DISTURBED, *sample_flags(latency)])
-    if mean > _most_on_average(latency.p50):
-        note = f"some calls do the work of others: their mean is {mean:.3g} ms, their median {latency.p50:.3g} ms"
-        return TimingResult(latency, note=note, flags=[Flag.STREAM_ESCAPE, *sample_flags(latency)])
-    if alone > _most_alone(latency.p50):
-        note = (
-            f"some calls do the work of others: alone they take {alone:.3g} ms, in a row {latency.p50:.3g} ms"
+        flag, note = Flag.DISTURBED, str(waiting)
+    elif mean > most_mean:
+        flag, note = (
+            Flag.STREAM_ESCAPE,
+            f"{others}their mean is {mean:.3g} ms, their median {median_ms:.3g} ms",
         )
-        return TimingResult(latency, note=note, flags=[Flag.STREAM_ESCAPE, *sample_flags(latency)])
-    return TimingResult(latency, flags=sample_flags(latency))
+    elif alone > most_alone:
+        flag, note = (
+            Flag.STREAM_ESCAPE,
+            f"{others}alone they take {alone:.3g} ms, in a row {median_ms:.3g} ms",
+        )
+    else:
+        return TimingResult(latency, flags=sample_flags(latency))
+    return TimingResult(latency, note=note, flags=[flag, *sample_flags(latency)])
 
 
-def _most_on_average(ms: float) -> float:
-    return MAX_UNEVEN * ms + UNEVEN_MS
+def _least(measured: Callable[[bool], float], bound: float) -> float:
+    """Return a time in milliseconds; the least of several, with pauses between, if it is longer than ``bound``.
 
-
-def _least_mean(batches: Batches, draw: Draw, ms: float, count: int) -> float:
-    """Return the mean time of ``count`` calls in a row; the least of several such means if that is long for the median ``ms``.
-
-    Other processes make single calls slow, but hardly all batches. Outputs of the last batch are taken.
+    Other processes make single calls slow, but hardly all of them. ``measured`` is told whether it is called again.
     """
-    least = inf
-    for number in range(1 + ALONE_AGAIN):
-        if number:
-            time.sleep(ALONE_PAUSE_SECONDS)
-            draw(count)  # after a pause calls are slow
-        batches.begin_sample(keep=not number)
-        least = min(least, fmean(call.ms for call in draw(count)))
-        batches.end_sample()
-        if least <= _most_on_average(ms):
+    least = measured(False)
+    for _ in range(ALONE_AGAIN):
+        if least <= bound:
             break
+        time.sleep(ALONE_PAUSE_SECONDS)
+        least = min(least, measured(True))
     return least
 
 
-def _most_alone(ms: float) -> float:
-    return ALONE_FACTOR * ms + ALONE_MS
+def _mean(batches: Batches, draw: Draw, count: int, again: bool) -> float:
+    """Return the mean time of ``count`` calls in a row, of which outputs are taken."""
+    if again:
+        draw(count)  # after a pause calls are slow
+    batches.begin_sample(keep=not again)
+    calls = draw(count)
+    batches.end_sample()
+    return fmean(call.ms for call in calls)
 
 
-def _fastest_alone(batches: Batches, ms: float, count: int) -> float:
-    """Return the least time of ``count`` calls that are made alone, or of more if that is long for ``ms`` in a batch."""
-    fastest = min(call.ms for call in batches.clock(count))
-    for _ in range(ALONE_AGAIN):
-        if fastest <= _most_alone(ms):
-            break
-        time.sleep(ALONE_PAUSE_SECONDS)
-        fastest = min(fastest, *(call.ms for call in batches.clock(ALONE_CALLS)))
-    return fastest
+def _fastest_alone(batches: Batches, count: int, again: bool) -> float:
+    """Return the least time of ``count`` calls that are made alone, or of a few more."""
+    return min(call.ms for call in batches.clock(ALONE_CALLS if again else count))
 
 
 def measure_quantities(
