@@ -149,7 +149,7 @@ class Batches:
         for number in range(count):
             change = new_change()
             where = self._given(change, hot=hot)
-            self.calls.make_ahead(1, hot=hot)  # frees what the call before returned, too
+            self.calls.make_ahead(1, hot=hot)  # frees what the call before got, too
             self.calls.change_next(change, hot=hot)
             start = perf_counter_ns()
             ms = self.calls.clocked()

@@ -143,10 +143,10 @@ class TimedCalls:
     def make_ahead(self, count: int, *, hot: bool = False) -> None:
         """Make the arguments of the following calls, whose changes are not known yet, if each call gets its own.
 
-        Also frees what the last call returned and got, and stops the collection of garbage until the next call: both can
-        run code of the implementation, which could compute the output of a call whose change is known.
+        Also frees what the last call got, and stops the collection of garbage until the next call: both can run code of the
+        implementation, which could compute the output of a call whose change is known.
         """
-        self._last, self._next = None, ()
+        self._next = ()
         for timer in self._timers.values():
             timer.clear()  # their memory is for the arguments
         self.sets.make_ahead(count, hot=hot)
@@ -212,6 +212,9 @@ class TimedCalls:
         """Make one call; return its milliseconds, up to the end of its work on the device."""
         _collect()
         start = perf_counter_ns()
+        self._last = (
+            None  # as in a batch; freed earlier, its memory would have to be got from the system again
+        )
         output = self._function(*self._next)
         self._synchronize()
         _stop_collecting()
