@@ -27,7 +27,7 @@ from kernels_bench_tools.schema.record_io import read_records
 from kernels_bench_tools.tasks import effect
 from kernels_bench_tools.tasks.agreement import compare_logits, compare_with_same_experts
 from kernels_bench_tools.tasks.baseline.L1.silu_and_mul import SiluAndMul
-from kernels_bench_tools.tasks.effect import measure_effect, without_drift
+from kernels_bench_tools.tasks.effect import fastest, measure_effect, without_drift
 from kernels_bench_tools.tasks.forward_pass import PagedPass, random_model
 from kernels_bench_tools.tasks.replacement import ReplacementError, Substitute, replace
 from kernels_bench_tools.tasks.transformers_model import TransformersPass, transformers_model
@@ -622,3 +622,21 @@ def test_a_clock_that_falls_while_sides_take_turns_changes_no_ratio() -> None:
 
     assert samples["candidate"] == pytest.approx([49.5 * 1.1] * 10)
     assert samples["baseline"] == samples["again"] == pytest.approx([50 * 1.1] * 10)
+
+
+def test_of_passes_at_the_power_limit_the_fastest_of_each_group_counts() -> None:
+    slowed = [0.0, 1.0, 2.0, 0.5]
+    rounds = [
+        [
+            (side, ms + slowed[(number + place) % 4])
+            for place in range(2)
+            for side, ms in (("baseline", 50.0), ("candidate", 49.0))
+        ]
+        for number in range(12)
+    ]
+
+    assert fastest(rounds) == {"baseline": [50.0] * 6, "candidate": [49.0] * 6}
+    assert fastest(rounds[:2]) == {
+        "baseline": [50.0, 51.0, 51.0, 52.0],
+        "candidate": [49.0, 50.0, 50.0, 51.0],
+    }
