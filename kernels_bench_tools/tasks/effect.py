@@ -63,10 +63,10 @@ from kernels_bench_tools.tasks.replacement import Replacement, Substitute, repla
 from kernels_bench_tools.tasks.transformers_model import TransformersPass, transformers_model
 from kernels_bench_tools.text import milliseconds
 
-SECONDS, MODEL_SECONDS, LONG_SECONDS = 1.0, 3.0, 12.0
-"""For the samples of one row, of one of a whole model, and of one at the power limit, unless ``MIN_ROUNDS`` take longer."""
-MIN_ROUNDS, MAX_ROUNDS = 4, 100
-"""A round times each side twice, in the order ABCCBA."""
+SECONDS, MODEL_SECONDS = 1.0, 3.0
+"""For the samples of one row, and of one of a whole model, unless the fewest rounds take longer."""
+MIN_ROUNDS, MIN_LIMITED_ROUNDS, MAX_ROUNDS = 4, 12, 100
+"""The second is for passes at the power limit. A round times each side twice, in the order ABCCBA."""
 CALLS = 10
 """Of a module in one sample, of which the median counts."""
 WARM_ROUNDS = 2
@@ -320,7 +320,7 @@ class _Phase:
         first: dict[str, Any] = {"agreement": agreement, "parts": self._parts()}
         busy, busy_row = 0.0, None
         limited = self._cuda and not self.forward.decodes
-        seconds, idle = (LONG_SECONDS, IDLE_PASSES) if limited else (MODEL_SECONDS, 0)
+        fewest, idle = (MIN_LIMITED_ROUNDS, IDLE_PASSES) if limited else (MIN_ROUNDS, 0)
         if self._cuda:
             launches: dict[str, int] = {}
             first["peak_bytes"] = {side: self._peak_bytes(side) for side in SIDES[:2]}
@@ -330,12 +330,14 @@ class _Phase:
                 launches[side] = len(activities)
                 return sum(one.duration_ns for one in activities) / 1e6
 
-            rounds = self._rounds(lambda side: lambda: busy_ms(side), seconds, idle)
+            rounds = self._rounds(lambda side: lambda: busy_ms(side), MODEL_SECONDS, fewest, idle)
             samples = fastest(rounds) if limited else without_drift(rounds)
             busy_row = self._model_row("device", samples, saved_ms, Timer.CUPTI, launches=launches, **first)
             busy = busy_row.median("baseline")
             yield busy_row
-        rounds = self._rounds(lambda _: lambda: _wall_ms(self.forward, self._device), seconds, idle)
+        rounds = self._rounds(
+            lambda _: lambda: _wall_ms(self.forward, self._device), MODEL_SECONDS, fewest, idle
+        )
         samples = without_drift(rounds)
         waits = self._cuda and median(samples["baseline"]) > HOST_BOUND * busy
         yield self._model_row(
@@ -402,7 +404,9 @@ class _Phase:
     def _side(self, side: str) -> Side:
         return self._replacement.active() if side == "candidate" else nullcontext()
 
-    def _rounds(self, timer: Callable[[str], Sample], seconds: float, idle: float = 0) -> list[Round]:
+    def _rounds(
+        self, timer: Callable[[str], Sample], seconds: float, fewest: int = MIN_ROUNDS, idle: float = 0
+    ) -> list[Round]:
         """Return times of all sides, which take turns; ``timer`` makes the timer of a side.
 
         After each, the device is idle for ``idle`` times as long.
@@ -413,7 +417,7 @@ class _Phase:
                 timers[side] = timer(side)
         rounds: list[Round] = []
         start, number = perf_counter(), -WARM_ROUNDS
-        while number < MIN_ROUNDS or (number < MAX_ROUNDS and perf_counter() - start < seconds):
+        while number < fewest or (number < MAX_ROUNDS and perf_counter() - start < seconds):
             found = []
             for side in (*SIDES, *reversed(SIDES)):
                 with self._side(side):
