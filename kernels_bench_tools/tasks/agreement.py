@@ -83,6 +83,27 @@ def compare_with_same_experts(
     return replace(differs, data={**differs.data, "experts": float(torch.stack(same).mean())})
 
 
+@contextmanager
+def keep_experts(model: nn.Module, forward: Callable[[], object]) -> Iterator[None]:
+    """Make each router of a model return what it returned first in ``forward()``, after computing it again.
+
+    Otherwise roundings of an implementation change the experts of some tokens, and so the sizes of the experts' products.
+    """
+    kept: dict[nn.Module, Any] = {}
+
+    def keep(module: nn.Module, _: Any, output: Any) -> Any:
+        return kept.setdefault(module, output)
+
+    handles = [one.register_forward_hook(keep) for one in model.modules() if _is_router(one)]
+    try:
+        if handles:
+            forward()
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
 def compare_logits(found: Tensor, expected: Tensor, factor: float = 1) -> Agreement:
     """Compare logits, (tokens, vocabulary); their limit is multiplied by ``factor``.
 

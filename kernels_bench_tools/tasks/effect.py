@@ -6,7 +6,7 @@ All is measured in one process on one set of weights, by replacing ``forward`` o
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -52,6 +52,7 @@ from kernels_bench_tools.tasks.agreement import (
     compare_gradients,
     compare_logits,
     compare_with_same_experts,
+    keep_experts,
 )
 from kernels_bench_tools.tasks.baseline.L4.causal_lm import CausalLM
 from kernels_bench_tools.tasks.breakdown import break_down
@@ -261,19 +262,28 @@ class _Phase:
             "kept": changed.kept if isinstance(changed, ChangedModel) else {},
         }
         agreement = self._agreement()
-        saved: dict[Key, float] = {}
-        """Milliseconds that a call of a replaced module takes less, by its inputs."""
-        host: dict[Key, float] = {}
         if self.forward.trains:
             yield from self._whole(agreement, None, None)
             return
+        with keep_experts(self._model, self.forward):
+            yield from self._timed(blocks, replaced.keys(), agreement)
+
+    def _timed(
+        self,
+        blocks: Mapping[Key, ModuleCalls],
+        replaced: Collection[Key],
+        agreement: Mapping[str, float],
+    ) -> Iterator[Row]:
+        saved: dict[Key, float] = {}
+        """Milliseconds that a call of a replaced module takes less, by its inputs."""
+        host: dict[Key, float] = {}
         for key, block in sorted(blocks.items()):
             row = self._block(block, saved)
             if key in replaced:
                 saved[key] = row.median("baseline") - row.median("candidate")
                 host[key] = row.host_ms["baseline"] - row.host_ms["candidate"] if row.host_ms else saved[key]
             yield row
-        calls = {key: block.count - block.nested for key, block in replaced.items()}
+        calls = {key: blocks[key].count - blocks[key].nested for key in replaced}
         of_device, of_host = (sum(count * one[key] for key, count in calls.items()) for one in (saved, host))
         yield from self._whole(agreement, of_device if calls else None, of_host if calls else None)
 

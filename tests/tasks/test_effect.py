@@ -25,7 +25,7 @@ from kernels_bench_tools.schema.outcome import reason_of
 from kernels_bench_tools.schema.record import Effect, Record, Status, Timer
 from kernels_bench_tools.schema.record_io import read_records
 from kernels_bench_tools.tasks import effect
-from kernels_bench_tools.tasks.agreement import compare_logits, compare_with_same_experts
+from kernels_bench_tools.tasks.agreement import compare_logits, compare_with_same_experts, keep_experts
 from kernels_bench_tools.tasks.baseline.L1.silu_and_mul import SiluAndMul
 from kernels_bench_tools.tasks.effect import fastest, measure_effect, without_drift
 from kernels_bench_tools.tasks.forward_pass import PagedPass, random_model
@@ -500,6 +500,38 @@ def test_logits_are_compared_with_the_same_experts(
 
     assert found.data["relative_error"] < 1e-6
     assert 7 / 8 <= found.data["experts"] < 1  # a pair of experts can be the same after the change
+
+
+@pytest.mark.parametrize("framework", ["", TRANSFORMERS])
+@pytest.mark.parametrize("kind", ["mixtral", "qwen3_moe"])
+def test_times_with_and_without_an_implementation_are_those_of_the_same_experts(
+    framework: str, kind: str
+) -> None:
+    if framework:
+        pytest.importorskip("transformers")
+    model = (transformers_model if framework else random_model)(request(kind), "cpu")
+    step = (TransformersPass if framework else PagedPass)(model, "cpu", "prefill-64")
+    routers = [one for one in model.modules() if "TopK" in type(one).__name__]
+    weights = next(model.parameters())
+    original = weights.detach().clone()
+
+    def experts() -> Tensor:
+        found: list[Tensor] = []
+        handles = [one.register_forward_hook(lambda *args: found.append(args[2][-1])) for one in routers]
+        step()
+        for handle in handles:
+            handle.remove()
+        return torch.stack(found)
+
+    with torch.no_grad():
+        expected = experts()
+        with keep_experts(model, step):
+            weights.copy_(original.flip(0))
+            kept = experts()
+        own = experts()
+
+    assert torch.equal(kept, expected)
+    assert not torch.equal(own, expected)
 
 
 def test_logits_are_compared_without_ties() -> None:
