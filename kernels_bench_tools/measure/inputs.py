@@ -81,11 +81,19 @@ def limit_axes(workload: Workload, **limits: int) -> Workload:
     )
 
 
+def parts(length: int, each: int, most: int = 0) -> Iterator[slice]:
+    """Yield slices of an axis of this length, of at most ``most`` elements, by default :data:`SLICE_ELEMENTS`.
+
+    ``each`` is how many elements are at one index of the axis.
+    """
+    step = max(1, (most or SLICE_ELEMENTS) // max(each, 1))
+    for start in range(0, length, step):
+        yield slice(start, start + step)
+
+
 def row_slices(inputs: Inputs) -> Iterator[tuple[slice, Inputs]]:
     """Yield slices of rows, of every tensor among the inputs; other values are passed on as they are."""
-    rows = max(1, SLICE_ELEMENTS // inputs[0].shape[-1])
-    for start in range(0, len(inputs[0]), rows):
-        part = slice(start, start + rows)
+    for part in parts(len(inputs[0]), inputs[0].shape[-1]):
         yield part, tuple(value[part] if isinstance(value, Tensor) else value for value in inputs)
 
 

@@ -63,9 +63,7 @@ def edge_cases(workload: Workload, inputs: Inputs) -> Iterator[tuple[str, Inputs
 def channel_slices(inputs: Inputs) -> Iterator[tuple[Any, Inputs]]:
     """Yield slices of channels, each with all batch entries."""
     x, weight, bias, activation = inputs
-    step = max(helpers.SLICE_ELEMENTS // max(x[:, :1].numel(), 1), 1)
-    for start in range(0, x.shape[1], step):
-        part = slice(start, start + step)
+    for part in helpers.parts(x.shape[1], x[:, :1].numel()):
         yield (slice(None), part), (x[:, part], weight[part], bias[part], activation)
 
 

@@ -210,11 +210,9 @@ def slices(inputs: Inputs) -> Iterator[tuple[Any, Inputs]]:
     """Yield slices of sequences, as far as their keys and values fit into the memory that a reference may need."""
     kv_cache, input_ids, positions, slots, tables, seq_lens, model, context = inputs
     size, new = kv_cache.shape[3], len(input_ids) // len(tables)
-    step = max(1, CACHE_AT_ONCE // (kv_cache.numel() // len(tables)))
     number = torch.empty(kv_cache.shape[2], dtype=slots.dtype, device=slots.device)
-    for start in range(0, len(tables), step):
-        some = slice(start, start + step)
-        blocks, rows = tables[some].flatten(), slice(start * new, (start + step) * new)
+    for some in helpers.parts(len(tables), kv_cache.numel() // len(tables), CACHE_AT_ONCE):
+        blocks, rows = tables[some].flatten(), slice(some.start * new, some.stop * new)
         number[blocks] = torch.arange(len(blocks), device=number.device)
         own_slots = number[slots[rows] // size] * size + slots[rows] % size
         own = (

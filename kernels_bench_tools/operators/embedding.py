@@ -61,9 +61,7 @@ def edge_cases(workload: Workload, inputs: Inputs) -> Iterator[tuple[str, Inputs
 def token_slices(inputs: Inputs) -> Iterator[tuple[slice, Inputs]]:
     """Yield slices of tokens, with the rows that they name: all of a large weight would not fit in float64."""
     weight, ids = inputs
-    step = max(1, helpers.SLICE_ELEMENTS // weight.shape[1])
-    for start in range(0, len(ids), step):
-        part = slice(start, start + step)
+    for part in helpers.parts(len(ids), weight.shape[1]):
         rows, own = ids[part].unique(return_inverse=True)
         yield part, (weight[rows], own)
 
@@ -71,9 +69,8 @@ def token_slices(inputs: Inputs) -> Iterator[tuple[slice, Inputs]]:
 def column_slices(inputs: Inputs) -> Iterator[tuple[Any, Inputs]]:
     """Yield slices of columns, for gradients."""
     weight, ids, gradient = inputs
-    step = max(1, helpers.SLICE_ELEMENTS // max(len(weight), len(ids)))
-    for start in range(0, weight.shape[1], step):
-        index = (slice(None), slice(start, start + step))
+    for part in helpers.parts(weight.shape[1], max(len(weight), len(ids))):
+        index = (slice(None), part)
         yield index, (weight[index], ids, gradient[index])
 
 

@@ -102,11 +102,9 @@ def slices(inputs: Inputs) -> Iterator[tuple[Any, Inputs]]:
     """Yield slices of the weight's rows, which are columns of the result; whole blocks of them."""
     x, x_scale, weight, weight_scale = inputs
     height = weight.shape[0] // weight_scale.shape[0]
-    step = max(1, WEIGHTS_AT_ONCE // (height * weight.shape[1]))
-    for start in range(0, weight_scale.shape[0], step):
-        stop = min(start + step, weight_scale.shape[0])
-        rows = slice(start * height, stop * height)
-        yield (..., rows), (x, x_scale, weight[rows], weight_scale[start:stop])
+    for part in helpers.parts(weight_scale.shape[0], height * weight.shape[1], WEIGHTS_AT_ONCE):
+        rows = slice(part.start * height, part.stop * height)
+        yield (..., rows), (x, x_scale, weight[rows], weight_scale[part])
 
 
 def _workloads(prefix: str, sizes: Sizes) -> list[Workload]:

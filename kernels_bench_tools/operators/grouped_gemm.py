@@ -81,9 +81,7 @@ def bytes_of_used_experts(inputs: Inputs) -> dict[int, int]:
 def slices(inputs: Inputs) -> Iterator[tuple[Any, Inputs]]:
     """Yield slices of each weight's rows, which are columns of the result."""
     x, weight, ends = inputs
-    step = max(1, WEIGHTS_AT_ONCE // max(weight[:, 0].numel(), 1))
-    for start in range(0, weight.shape[1], step):
-        part = slice(start, start + step)
+    for part in helpers.parts(weight.shape[1], weight[:, 0].numel(), WEIGHTS_AT_ONCE):
         yield (..., part), (x, weight[:, part], ends)
 
 

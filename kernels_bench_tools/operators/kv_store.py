@@ -93,9 +93,8 @@ def head_slices(inputs: Inputs) -> Iterator[tuple[Any, Inputs]]:
     """Yield slices of heads: all of a large cache would not fit in float64."""
     *tensors, slots = inputs
     cache = tensors[2]
-    step = max(1, helpers.SLICE_ELEMENTS // cache[:, :, 0].numel())
-    for start in range(0, cache.shape[2], step):
-        index = (..., slice(start, start + step), slice(None))
+    for part in helpers.parts(cache.shape[2], cache[:, :, 0].numel()):
+        index = (..., part, slice(None))
         yield index, (*(one[index] for one in tensors), slots)
 
 

@@ -56,9 +56,7 @@ def edge_cases(workload: Workload, inputs: Inputs) -> Iterator[tuple[str, Inputs
 def slices(inputs: Inputs) -> Iterator[tuple[Any, Inputs]]:
     """Yield slices of the weight's rows, which are columns of the result."""
     x, weight, *bias = inputs
-    step = max(1, WEIGHTS_AT_ONCE // max(weight.shape[1], 1))
-    for start in range(0, weight.shape[0], step):
-        part = slice(start, start + step)
+    for part in helpers.parts(len(weight), weight.shape[1], WEIGHTS_AT_ONCE):
         yield (..., part), (x, weight[part], *(value[part] for value in bias))
 
 

@@ -64,9 +64,7 @@ def edge_cases(workload: Workload, inputs: Inputs) -> Iterator[tuple[str, Inputs
 def slices(inputs: Inputs) -> Iterator[tuple[Any, Inputs]]:
     """Yield slices of tokens: gate and up of all would need much memory in float64."""
     x, gate_up, down = inputs
-    step = max(1, INTERMEDIATE_AT_ONCE // len(gate_up))
-    for start in range(0, len(x), step):
-        part = slice(start, start + step)
+    for part in helpers.parts(len(x), len(gate_up), INTERMEDIATE_AT_ONCE):
         yield part, (x[part], gate_up, down)
 
 

@@ -12,10 +12,10 @@ import torch
 from torch import Tensor
 
 from kernels_bench_tools.measure.inputs import (
-    SLICE_ELEMENTS,
     limit_axes,
     odd_shapes,
     padded_rows,
+    parts,
     spikes,
     transposed,
 )
@@ -71,9 +71,7 @@ def edge_cases(workload: Workload, inputs: Inputs) -> Iterator[tuple[str, Inputs
 def token_slices(inputs: Inputs) -> Iterator[tuple[Any, Inputs]]:
     """Yield slices of the sequence, each with all batch entries; gradients of both outputs may follow the inputs."""
     q, k, cos, sin, *gradients = inputs
-    step = max(SLICE_ELEMENTS // max(q[:, :1].numel(), 1), 1)
-    for start in range(0, q.shape[1], step):
-        part = slice(start, start + step)
+    for part in parts(q.shape[1], q[:, :1].numel()):
         rest = (gradient[:, part] for gradient in gradients)
         yield (slice(None), part), (q[:, part], k[:, part], cos[part], sin[part], *rest)
 

@@ -161,7 +161,7 @@ def test_a_backward_pass_reads_gradients_and_tables_only() -> None:
 
 
 def test_the_slices_cover_both_outputs_and_their_gradients(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kernels_bench_tools.operators.rotary.SLICE_ELEMENTS", 2 * 5 * 4 * 32)
+    monkeypatch.setattr("kernels_bench_tools.measure.inputs.SLICE_ELEMENTS", 2 * 5 * 4 * 32)
     inputs = OPERATOR.inputs(SMALL[0], "cpu", 0)
     whole = right(*inputs)
     joined = tuple(torch.full_like(value, float("nan")) for value in whole)
