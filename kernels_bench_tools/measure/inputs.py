@@ -18,6 +18,14 @@ SLICE_ELEMENTS = 1 << 24
 """Elements in a slice of rows: 134 MB in float64, of which a reference holds a few."""
 
 
+def make_workloads(
+    axes: Sequence[str], name: str, dtype: str, prefix: str, sizes: Iterable[Sequence[Any]]
+) -> list[Workload]:
+    """Return a workload for each size, which has the values of all axes; its name is a format of them, after a prefix."""
+    made = [dict(zip(axes, size, strict=True)) for size in sizes]
+    return [Workload(name=prefix + name.format(**one), axes=one, dtype=dtype) for one in made]
+
+
 def random_tensors(
     shapes: Iterable[Sequence[int]], dtype: torch.dtype, device: str | torch.device, seed: int
 ) -> tuple[Tensor, ...]:

@@ -17,6 +17,7 @@ from kernels_bench_tools.errors import OperatorError, Unsupported
 from kernels_bench_tools.measure.project_operators import project_operators, shown
 from kernels_bench_tools.schema.hub import LEFT_OUT
 from kernels_bench_tools.schema.model import DERIVED, Phase, model_keys, read_model_tasks
+from kernels_bench_tools.schema.model_workloads import called_workload
 from kernels_bench_tools.schema.record import Failure, Flag, Status, Work
 from kernels_bench_tools.text import did_you_mean
 
@@ -314,6 +315,23 @@ def model_sets(workloads: Callable[[str, Phase], Iterable[Workload]]) -> dict[st
         if found:
             sets[model] = found
     return sets
+
+
+def calls_of(
+    module: str, make: Callable[[str, str, Sequence[tuple[Any, ...]]], Iterable[Workload]]
+) -> Callable[[str, Phase], Iterator[Workload]]:
+    """Return what yields the workloads of a module's calls, for :func:`model_sets`.
+
+    ``make`` gets their dtype, the prefix of their names, and the values of all axes of each.
+    """
+
+    def of_phase(prefix: str, phase: Phase) -> Iterator[Workload]:
+        for task in phase.kernels(module):
+            called = called_workload(phase, task)
+            assert called, f"no operator computes {module}"
+            yield from make(called.dtype, prefix, [tuple(called.axes.values())])
+
+    return of_phase
 
 
 def tensors_of(output: Any) -> tuple[Any, ...]:

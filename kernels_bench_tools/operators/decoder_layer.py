@@ -12,9 +12,15 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from kernels_bench_tools.measure import inputs as helpers
-from kernels_bench_tools.measure.operator import Inputs, Operator, Output, Workload, model_sets, size_in_bytes
-from kernels_bench_tools.schema.model import Phase
-from kernels_bench_tools.schema.model_workloads import called_workload
+from kernels_bench_tools.measure.operator import (
+    Inputs,
+    Operator,
+    Output,
+    Workload,
+    calls_of,
+    model_sets,
+    size_in_bytes,
+)
 from kernels_bench_tools.tasks.baseline.forward_context import AttentionMetadata, set_forward_context
 from kernels_bench_tools.tasks.baseline.L1.rotary_emb import RotaryEmbedding
 from kernels_bench_tools.tasks.baseline.L3.llama_decoder import LlamaDecoderLayer
@@ -245,13 +251,6 @@ def _workloads(dtype: str, prefix: str, *given: tuple[Any, ...]) -> list[Workloa
     return found
 
 
-def _of_phase(prefix: str, phase: Phase) -> Iterator[Workload]:
-    for task in phase.kernels("LlamaDecoderLayer"):
-        called = called_workload(phase, task)
-        assert called
-        yield from _workloads(called.dtype, prefix, tuple(called.axes.values()))
-
-
 _PHASES = ((1, 2048, 2048), (1, 1, 1024), (32, 1, 1024))
 _LLAMA, _QWEN = (4096, 32, 8, 128, 14336, 16), (4096, 32, 8, 128, 12288, 16)
 """Of Llama-3.1-8B and of Qwen3-8B."""
@@ -279,7 +278,9 @@ OPERATOR = Operator(
             ("llama", True, 1, 20, 20, 64, 4, 2, 16, 96, 8),
             ("qwen3", False, 3, 1, 20, 64, 4, 2, 16, 96, 8),
         ),
-        **model_sets(_of_phase),
+        **model_sets(
+            calls_of("LlamaDecoderLayer", lambda dtype, prefix, sizes: _workloads(dtype, prefix, *sizes))
+        ),
     },
     inputs=make_inputs,
     reference=reference,

@@ -17,15 +17,13 @@ from kernels_bench_tools.measure.operator import (
     Operator,
     Output,
     Workload,
+    calls_of,
     copy_tolerance,
     model_sets,
 )
-from kernels_bench_tools.schema.model import Phase
 
 AXES = ("tokens", "vocabulary", "hidden_dim")
 ODD_SIZES = ((5, 7, 1000), (3, 33, 769), (1, 1, 1))
-
-Sizes = tuple[tuple[int, int, int], ...]
 
 
 def reference(weight: Tensor, ids: Tensor) -> Tensor:
@@ -80,22 +78,7 @@ def bytes_of_rows(inputs: Inputs) -> dict[int, int]:
     return {0: ids.unique().numel() * weight.shape[1] * weight.element_size()}
 
 
-def _workloads(dtype: str, prefix: str, sizes: Sizes) -> list[Workload]:
-    return [
-        Workload(
-            name=f"{prefix}T{tokens}_V{vocabulary}_D{hidden_dim}",
-            axes=dict(zip(AXES, (tokens, vocabulary, hidden_dim), strict=True)),
-            dtype=dtype,
-        )
-        for tokens, vocabulary, hidden_dim in sizes
-    ]
-
-
-def _of_phase(prefix: str, phase: Phase) -> Iterator[Workload]:
-    for task in phase.kernels("Embedding"):
-        sizes: Sizes = ((*task.shapes["input_ids"], *task.shapes["weight"]),)  # type: ignore[assignment]
-        yield from _workloads(task.dtype("weight"), prefix, sizes)
-
+_workloads = partial(helpers.make_workloads, AXES, "T{tokens}_V{vocabulary}_D{hidden_dim}")
 
 OPERATOR = Operator(
     name="embedding",
@@ -108,7 +91,7 @@ OPERATOR = Operator(
         "decode": _workloads("bfloat16", "", tuple((tokens, 128256, 4096) for tokens in (1, 8, 64))),
         "cpu": _workloads("float32", "cpu_", ((512, 8192, 512), (2048, 8192, 512))),
         "smoke": _workloads("float32", "smoke_", ((16, 100, 64),)),
-        **model_sets(_of_phase),
+        **model_sets(calls_of("Embedding", _workloads)),
     },
     inputs=make_inputs,
     reference=reference,

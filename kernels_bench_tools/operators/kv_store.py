@@ -15,15 +15,14 @@ from kernels_bench_tools.measure.operator import (
     Operator,
     Output,
     Workload,
+    calls_of,
     copy_tolerance,
     model_sets,
     size_in_bytes,
 )
-from kernels_bench_tools.schema.model import Phase
 
 AXES = ("tokens", "sequences", "kv_heads", "head_dim", "blocks", "block_size")
 ODD_SHAPES = ((5, 5, 3, 80, 7, 3), (66, 2, 1, 33, 10, 8), (1, 1, 1, 1, 1, 1))
-Sizes = tuple[tuple[int, ...], ...]
 
 
 def reference(
@@ -98,24 +97,9 @@ def head_slices(inputs: Inputs) -> Iterator[tuple[Any, Inputs]]:
         yield index, (*(one[index] for one in tensors), slots)
 
 
-def _workloads(dtype: str, prefix: str, sizes: Sizes) -> list[Workload]:
-    return [
-        Workload(
-            name=f"{prefix}T{extents[0]}_B{extents[1]}_KV{extents[2]}_D{extents[3]}_{extents[4]}x{extents[5]}",
-            axes=dict(zip(AXES, extents, strict=True)),
-            dtype=dtype,
-        )
-        for extents in sizes
-    ]
-
-
-def _of_phase(prefix: str, phase: Phase) -> Iterator[Workload]:
-    for task in phase.kernels("StoreKVCache"):
-        (tokens, kv_heads, head_dim), cache = task.shapes["key"], task.shapes["key_cache"]
-        yield from _workloads(
-            task.dtype("key"), prefix, ((tokens, phase.sequences, kv_heads, head_dim, *cache[:2]),)
-        )
-
+_workloads = partial(
+    helpers.make_workloads, AXES, "T{tokens}_B{sequences}_KV{kv_heads}_D{head_dim}_{blocks}x{block_size}"
+)
 
 OPERATOR = Operator(
     name="kv_store",
@@ -130,7 +114,7 @@ OPERATOR = Operator(
         ),
         "cpu": _workloads("float32", "cpu_", ((512, 1, 4, 64, 64, 16), (32, 32, 4, 64, 64, 16))),
         "smoke": _workloads("float32", "smoke_", ((12, 3, 2, 32, 9, 4),)),
-        **model_sets(_of_phase),
+        **model_sets(calls_of("StoreKVCache", _workloads)),
     },
     inputs=make_inputs,
     reference=reference,

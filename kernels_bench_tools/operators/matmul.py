@@ -74,14 +74,11 @@ def _workloads(dtype: str, prefix: str, plain: Sizes, biased: Sizes = ()) -> lis
 
 
 def _of_phase(prefix: str, phase: Phase) -> Iterator[Workload]:
-    found: dict[str, Workload] = {}
     for task in phase.kernels("Linear"):
         shapes = task.shapes
         sizes: Sizes = ((*shapes["x"], shapes["weight"][0]),)  # type: ignore[assignment]
         plain, biased = ((), sizes) if "bias" in shapes else (sizes, ())
-        # Two layers of a model may have the same shapes.
-        found |= {one.name: one for one in _workloads(task.dtype("x"), prefix, plain, biased)}
-    yield from found.values()
+        yield from _workloads(task.dtype("x"), prefix, plain, biased)
 
 
 OPERATOR = Operator(

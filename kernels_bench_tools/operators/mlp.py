@@ -11,16 +11,13 @@ from torch import Tensor
 from torch.nn import functional
 
 from kernels_bench_tools.measure import inputs as helpers
-from kernels_bench_tools.measure.operator import Inputs, Operator, Workload, model_sets
-from kernels_bench_tools.schema.model import Phase
+from kernels_bench_tools.measure.operator import Inputs, Operator, Workload, calls_of, model_sets
 
 AXES = ("tokens", "hidden_dim", "intermediate_dim")
 INTERMEDIATE_AT_ONCE = 1 << 27
 """Elements of gate and up that the reference computes at a time: 1 GB in float64."""
 LARGE = 30.0
 ODD_SHAPES = ((3, 130, 97), (65, 40, 200), (1, 67, 129))
-
-Sizes = tuple[tuple[int, int, int], ...]
 
 
 def reference(x: Tensor, gate_up: Tensor, down: Tensor) -> Tensor:
@@ -68,22 +65,7 @@ def slices(inputs: Inputs) -> Iterator[tuple[Any, Inputs]]:
         yield part, (x[part], gate_up, down)
 
 
-def _workloads(dtype: str, prefix: str, sizes: Sizes) -> list[Workload]:
-    return [
-        Workload(
-            name=f"{prefix}T{tokens}_D{hidden}_I{intermediate}",
-            axes=dict(zip(AXES, (tokens, hidden, intermediate), strict=True)),
-            dtype=dtype,
-        )
-        for tokens, hidden, intermediate in sizes
-    ]
-
-
-def _of_phase(prefix: str, phase: Phase) -> Iterator[Workload]:
-    for task in phase.kernels("LlamaMLP"):
-        (columns,) = {one.shapes["x"][1] for one in phase.kernels("SiluAndMul")}
-        yield from _workloads(task.dtype("x"), prefix, ((*task.shapes["x"], columns // 2),))  # type: ignore[arg-type]
-
+_workloads = partial(helpers.make_workloads, AXES, "T{tokens}_D{hidden_dim}_I{intermediate_dim}")
 
 _LLAMA, _QWEN = (4096, 14336), (4096, 12288)
 """Of Llama-3.1-8B and of Qwen3-8B."""
@@ -98,7 +80,7 @@ OPERATOR = Operator(
         ),
         "cpu": _workloads("float32", "cpu_", ((1, 512, 1536), (64, 512, 1536))),
         "smoke": _workloads("float32", "smoke_", ((16, 64, 96),)),
-        **model_sets(_of_phase),
+        **model_sets(calls_of("LlamaMLP", _workloads)),
     },
     inputs=make_inputs,
     reference=reference,

@@ -10,15 +10,18 @@ from torch import Tensor
 from torch.nn import functional
 
 from kernels_bench_tools.measure import inputs as helpers
-from kernels_bench_tools.measure.operator import Inputs, Operator, Workload, model_sets, size_in_bytes
-from kernels_bench_tools.schema.model import Phase
-from kernels_bench_tools.schema.model_workloads import called_workload
+from kernels_bench_tools.measure.operator import (
+    Inputs,
+    Operator,
+    Workload,
+    calls_of,
+    model_sets,
+    size_in_bytes,
+)
 
 AXES = ("tokens", "experts", "top_k", "hidden_dim", "intermediate_dim")
 LARGE, LARGE_LOGITS = 30.0, 100.0
 ODD_SHAPES = ((37, 5, 2, 136, 72), (1, 3, 3, 64, 40))
-
-Sizes = tuple[tuple[int, ...], ...]
 
 
 def reference(x: Tensor, router_logits: Tensor, w13: Tensor, w2: Tensor, top_k: int) -> Tensor:
@@ -103,23 +106,9 @@ def bytes_of_chosen_experts(inputs: Inputs) -> dict[int, int]:
     return {2: count * size_in_bytes(w13[0]), 3: count * size_in_bytes(w2[0])}
 
 
-def _workloads(dtype: str, prefix: str, sizes: Sizes) -> list[Workload]:
-    return [
-        Workload(
-            name=f"{prefix}T{tokens}_E{experts}_K{top_k}_D{hidden}_I{intermediate}",
-            axes=dict(zip(AXES, (tokens, experts, top_k, hidden, intermediate), strict=True)),
-            dtype=dtype,
-        )
-        for tokens, experts, top_k, hidden, intermediate in sizes
-    ]
-
-
-def _of_phase(prefix: str, phase: Phase) -> Iterator[Workload]:
-    for task in phase.kernels("FusedMoE"):
-        called = called_workload(phase, task)
-        assert called
-        yield from _workloads(called.dtype, prefix, (tuple(called.axes.values()),))
-
+_workloads = partial(
+    helpers.make_workloads, AXES, "T{tokens}_E{experts}_K{top_k}_D{hidden_dim}_I{intermediate_dim}"
+)
 
 _MIXTRAL, _QWEN = (8, 2, 4096, 14336), (128, 8, 2048, 768)
 """Of Mixtral-8x7B and of Qwen3-30B-A3B."""
@@ -134,7 +123,7 @@ OPERATOR = Operator(
         ),
         "cpu": _workloads("float32", "cpu_", ((1, 8, 2, 256, 512), (32, 8, 2, 256, 512))),
         "smoke": _workloads("float32", "smoke_", ((12, 6, 2, 64, 48),)),
-        **model_sets(_of_phase),
+        **model_sets(calls_of("FusedMoE", _workloads)),
     },
     inputs=make_inputs,
     reference=reference,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import partial
 from typing import Any
 
@@ -11,13 +11,18 @@ from torch import Tensor
 from torch.nn import functional
 
 from kernels_bench_tools.measure import inputs as helpers
-from kernels_bench_tools.measure.operator import Inputs, Operator, Workload, model_sets, size_in_bytes
+from kernels_bench_tools.measure.operator import (
+    Inputs,
+    Operator,
+    Workload,
+    calls_of,
+    model_sets,
+    size_in_bytes,
+)
 from kernels_bench_tools.operators import flash_attn
-from kernels_bench_tools.schema.model import Phase
 
 AXES = ("sequences", "context", "heads", "kv_heads", "head_dim", "block_size", "even")
 ODD_SHAPES = ((3, 41, 6, 2, 64, 5, False), (1, 1, 2, 2, 32, 1, True), (2, 130, 8, 1, 128, 32, False))
-Sizes = tuple[tuple[int, int, int, int, int, int, bool], ...]
 
 
 def reference(
@@ -117,7 +122,7 @@ def bytes_of_tokens(inputs: Inputs) -> dict[int, int]:
     return of_caches | {3: blocks * tables.element_size()}
 
 
-def _workloads(dtype: str, prefix: str, sizes: Sizes) -> list[Workload]:
+def _workloads(dtype: str, prefix: str, sizes: Iterable[tuple[Any, ...]]) -> list[Workload]:
     return [
         Workload(
             name=f"{prefix}{'' if even else 'Uneven_'}B{sequences}_KV{context}_H{heads}_{kv_heads}_D{head_dim}_P{size}",
@@ -126,13 +131,6 @@ def _workloads(dtype: str, prefix: str, sizes: Sizes) -> list[Workload]:
         )
         for sequences, context, heads, kv_heads, head_dim, size, even in sizes
     ]
-
-
-def _of_phase(prefix: str, phase: Phase) -> Iterator[Workload]:
-    for task in phase.kernels("FlashAttnDecode"):
-        (sequences, heads, head_dim), cache = task.shapes["query"], task.shapes["key_cache"]
-        size = (sequences, phase.context, heads, cache[2], head_dim, cache[1], True)
-        yield from _workloads(task.dtype("query"), prefix, (size,))
 
 
 _LLAMA = (32, 8, 128, 16)
@@ -149,7 +147,7 @@ OPERATOR = Operator(
         "large": _workloads("bfloat16", "", ((1, 131072, *_LLAMA, True), (128, 4096, *_LLAMA, False))),
         "cpu": _workloads("float32", "cpu_", ((1, 1024, 8, 2, 64, 16, True), (8, 512, 8, 2, 64, 16, False))),
         "smoke": _workloads("float32", "smoke_", ((3, 40, 4, 2, 32, 8, False),)),
-        **model_sets(_of_phase),
+        **model_sets(calls_of("FlashAttnDecode", _workloads)),
     },
     inputs=make_inputs,
     reference=reference,

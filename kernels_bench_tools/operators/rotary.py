@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from functools import partial
-from itertools import product
 from typing import Any
 
 import torch
@@ -19,8 +18,7 @@ from kernels_bench_tools.measure.inputs import (
     spikes,
     transposed,
 )
-from kernels_bench_tools.measure.operator import Inputs, Operator, Output, Workload, model_sets
-from kernels_bench_tools.schema.model import Phase
+from kernels_bench_tools.measure.operator import Inputs, Operator, Output, Workload, calls_of, model_sets
 
 AXES = ("batch", "seq_len", "heads", "kv_heads", "head_dim")
 FLOPS_PER_ELEMENT = 3
@@ -83,14 +81,6 @@ def _workload(dtype: str, prefix: str, *extents: int) -> Workload:
     return Workload(name=name, axes=dict(zip(AXES, extents, strict=True)), dtype=dtype)
 
 
-def _of_phase(prefix: str, phase: Phase) -> Iterator[Workload]:
-    attention = [*phase.kernels("FlashAttnPrefill"), *phase.kernels("FlashAttnDecode")]
-    head_dims = {task.shapes["query"][-1] for task in attention}
-    for task, head_dim in product(phase.kernels("RotaryEmbedding"), head_dims):
-        heads, kv_heads = (task.shapes[name][-1] // head_dim for name in ("query", "key"))
-        yield _workload(task.dtype("query"), prefix, phase.sequences, phase.tokens, heads, kv_heads, head_dim)
-
-
 OPERATOR = Operator(
     name="rotary",
     title="Rotary Position Embeddings",
@@ -117,7 +107,9 @@ OPERATOR = Operator(
         "cpu": [_workload("float32", "cpu_", 1, seq_len, 8, 8, 64) for seq_len in (128, 512, 1024)],
         "cpu_bfloat16": [_workload("bfloat16", "cpu_bf16_", 1, seq_len, 8, 8, 64) for seq_len in (128, 1024)],
         "smoke": [_workload("float32", "smoke_", 2, 16, 4, 2, 32)],
-        **model_sets(_of_phase),
+        **model_sets(
+            calls_of("RotaryEmbedding", lambda dtype, prefix, sizes: [_workload(dtype, prefix, *sizes[0])])
+        ),
     },
     inputs=make_inputs,
     reference=reference,

@@ -1,6 +1,6 @@
 """The workloads of operators that the kernels and blocks of a model are, found without torch.
 
-The operators' own modules make the workload sets of models from the same tasks; a test compares.
+The operators' own modules make most workload sets of models of them, and the others from the same tasks; a test compares.
 """
 
 from __future__ import annotations
