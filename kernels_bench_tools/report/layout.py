@@ -65,10 +65,10 @@ class Site:
         return next((operator for operator in self.operators if operator.folder == folder), None)
 
 
-def blank_notebook(title: str, description: str = "") -> NotebookRun:
+def blank_notebook(title: str, description: str = "", path: str = "") -> NotebookRun:
     """Return an empty notebook, for a page without one."""
     front = FrontMatter(title=title, description=description)
-    return NotebookRun(path="", digest="", front=front, blocks=[])
+    return NotebookRun(path=path, digest="", front=front, blocks=[])
 
 
 def render(

@@ -8,7 +8,7 @@ from dataclasses import replace
 from itertools import zip_longest
 
 from kernels_bench_tools.report import artifacts, devices, paths
-from kernels_bench_tools.report.artifacts import Artifact, ArtifactPreview
+from kernels_bench_tools.report.artifacts import ArtifactPreview
 from kernels_bench_tools.report.cells import OPERATORS, Body, CellViews, Heading, Part
 from kernels_bench_tools.report.changes import changes_since
 from kernels_bench_tools.report.details import device_details
@@ -20,7 +20,7 @@ from kernels_bench_tools.report.layout import Site, blank_notebook, render
 from kernels_bench_tools.report.operators import OperatorReport, implementation_id, notebook_title
 from kernels_bench_tools.report.page import Page
 from kernels_bench_tools.report.rows import MATRIX_STEPS, origins, rows_by_device, view_origins, view_slug
-from kernels_bench_tools.schema.build import FrontMatter, NotebookRun
+from kernels_bench_tools.schema.build import NotebookRun
 from kernels_bench_tools.schema.record import REJECTING, Flag
 from kernels_bench_tools.schema.record_io import EFFECTS
 
@@ -28,7 +28,7 @@ from kernels_bench_tools.schema.record_io import EFFECTS
 def front_page(site: Site) -> str:
     """Return the front page: its prose, the contents and a section for each operator."""
     notebook = next((one for one in site.build.notebooks if one.path == "index.md"), None)
-    notebook = notebook or _empty_notebook("", site.build.project.title)
+    notebook = notebook or blank_notebook(site.build.project.title, path="index.md")
     page, views, body = _open(site, notebook)
     if not any(part.kind == OPERATORS for part in body.parts):
         body.parts.append(Part(OPERATORS))
@@ -65,7 +65,8 @@ def _contents(parts: Sequence[Part], operators: Mapping[str, OperatorReport]) ->
 
 def operator_page(site: Site, operator: OperatorReport) -> str:
     """Return an operator's page: its description and the results on each device."""
-    notebook = operator.index or _empty_notebook(operator.folder, operator.title)
+    path = posixpath.join(operator.folder, "index.md")
+    notebook = operator.index or blank_notebook(operator.title, path=path)
     page, views, body = _open(site, notebook, operator.anchors)
     if not any(part.kind == "results" for part in body.parts):
         # Results come after the introduction, before any chapter.
@@ -331,11 +332,6 @@ def not_found_page(site: Site) -> str:
     )
 
 
-def figure_file(site: Site, artifact: Artifact) -> bytes:
-    """Return a figure with links relative to its place in the site."""
-    return artifacts.relinked(artifact, site.links)
-
-
 def highlighting_styles() -> str:
     """Return the style sheet of code."""
     from kernels_bench_tools.report.prose import highlight_styles  # imports markdown-it and Pygments
@@ -352,8 +348,3 @@ def _open(site: Site, notebook: NotebookRun, ids: Set[str] = frozenset()) -> tup
     body = render_notebook(notebook, page, raw_html=site.build.project.raw_html)
     written = list(artifacts.notebook_artifacts(site.root, site.paths, notebook))
     return page, CellViews(page, site.root, site.paths, notebook, written), body
-
-
-def _empty_notebook(folder: str, title: str) -> NotebookRun:
-    path = posixpath.join(folder, "index.md")
-    return NotebookRun(path=path, digest="", front=FrontMatter(title=title), blocks=[])

@@ -10,12 +10,12 @@ import msgspec
 
 from kernels_bench_tools.file_io import read_file
 from kernels_bench_tools.report import import_graph, pages
-from kernels_bench_tools.report.artifacts import notebook_artifacts
+from kernels_bench_tools.report.artifacts import notebook_artifacts, relinked
 from kernels_bench_tools.report.cells import is_long, log_files
 from kernels_bench_tools.report.devices import find_devices
 from kernels_bench_tools.report.effects import Effects
 from kernels_bench_tools.report.layout import Site
-from kernels_bench_tools.report.models import ModelReport, calls_csv, find_models
+from kernels_bench_tools.report.models import calls_csv, find_models
 from kernels_bench_tools.report.operators import OperatorReport, find_operators, implementation_id
 from kernels_bench_tools.report.output.folder import Content, OutputFolder, Published
 from kernels_bench_tools.report.output.keys import (
@@ -195,7 +195,7 @@ def _renderers(site: Site) -> dict[str, tuple[str, _Renderer]]:
     for artifact in site.artifacts:
         if artifact.exists and (artifact.suffix == "svg" or artifact.suffix in _TEXTS):
             svg = artifact.suffix == "svg"
-            render = partial(pages.figure_file, site, artifact) if svg else artifact.file.read_bytes
+            render = partial(relinked, artifact, site.links) if svg else artifact.file.read_bytes
             add(notebooks[artifact.notebook], [(artifact.path, render)])
     own = {FRONT, *(path for operator in site.operators for path in _notebook_paths(site, operator))}
     for notebook in site.build.notebooks:
@@ -239,25 +239,12 @@ def _site_pages(site: Site) -> Iterator[tuple[str, _Renderer]]:
 
 def _model_pages(site: Site, key: str) -> Iterator[tuple[str, _Renderer]]:
     yield model_file(key), partial(pages.model_page, site, key)
-    yield model_file(key, "csv"), partial(_model_calls, site, key)
-    yield model_file(key, "svg"), partial(_model_imports, site, key, import_graph.imports_svg)
-    yield model_file(key, "json"), partial(_model_imports, site, key, import_graph.imports_json)
-    if site.effects.files_of(key):
-        yield effects_file(key), partial(_model_effects, site, key)
-
-
-def _model_calls(site: Site, key: str) -> bytes:
-    return calls_csv(site.models.reports[key])
-
-
-def _model_effects(site: Site, key: str) -> bytes:
-    return site.effects.csv(site.effects.of(key))
-
-
-def _model_imports(
-    site: Site, key: str, write: Callable[[ModelReport, import_graph.Imports], str | bytes]
-) -> str | bytes:
-    return write(site.models.reports[key], site.models.imports)
+    models, effects = site.models, site.effects  # read when a file is rendered
+    yield model_file(key, "csv"), lambda: calls_csv(models.reports[key])
+    yield model_file(key, "svg"), lambda: import_graph.imports_svg(models.reports[key], models.imports)
+    yield model_file(key, "json"), lambda: import_graph.imports_json(models.reports[key], models.imports)
+    if effects.files_of(key):
+        yield effects_file(key), lambda: effects.csv(effects.of(key))
 
 
 def _operator_pages(site: Site, operator: OperatorReport) -> Iterator[tuple[str, _Renderer]]:
