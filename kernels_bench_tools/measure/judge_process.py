@@ -24,12 +24,12 @@ from kernels_bench_tools.measure.candidate import Description
 from kernels_bench_tools.measure.device.clocks import ClockSampler
 from kernels_bench_tools.measure.device.environment import gpu_uuid
 from kernels_bench_tools.measure.modes import start_autograd
-from kernels_bench_tools.measure.operator import CallError, Operator, find_operator
+from kernels_bench_tools.measure.operator import Operator, find_operator
 from kernels_bench_tools.measure.record import make_record
 from kernels_bench_tools.measure.remote import READY, RemoteCandidate, announce
 from kernels_bench_tools.measure.session import BenchmarkSession, measure_sentinels_of
 from kernels_bench_tools.measure.task import Task, TaskState, measure_task
-from kernels_bench_tools.measure.trial import failed_trial
+from kernels_bench_tools.measure.trial import Trial
 from kernels_bench_tools.schema.build import Ended, Job, Written
 from kernels_bench_tools.schema.record import Environment, Failure, Status
 from kernels_bench_tools.schema.record_io import encode_record
@@ -169,9 +169,8 @@ def _note_crash(state: TaskState, ended: Ended) -> None:
     """Write the record of the workload during which a cell's process ended."""
     if state.file is None or state.info is None or state.selected is None or state.started == state.done:
         return
-    assert ended.failure is not None
     workload = state.selected[state.done]
-    trial = failed_trial(CallError(ended.status, ended.failure), ended.status)
+    trial = Trial(status=ended.status, failure=ended.failure)
     nothing = Description(Environment(), {}, [])
     state.file.append(make_record(state.info, workload, trial, state.description or nothing))
     state.done += 1

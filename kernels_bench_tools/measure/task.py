@@ -9,13 +9,14 @@ from typing import Any
 
 import msgspec
 
-from kernels_bench_tools.measure.candidate import Description
+from kernels_bench_tools.measure.candidate import Candidate, Description
 from kernels_bench_tools.measure.device.environment import describe_device
 from kernels_bench_tools.measure.modes import in_mode
-from kernels_bench_tools.measure.operator import CallError, Operator, Workload
+from kernels_bench_tools.measure.operator import Operator, Workload
 from kernels_bench_tools.measure.record import RecordFile, RunInfo, make_record, with_session
+from kernels_bench_tools.measure.remote import RemoteCandidate
 from kernels_bench_tools.measure.session import BenchmarkSession
-from kernels_bench_tools.measure.trial import AnyCandidate, failed_trial, run_trial
+from kernels_bench_tools.measure.trial import Trial, run_trial
 from kernels_bench_tools.schema.build import FORWARD, CellContext
 from kernels_bench_tools.schema.record import Failure, Judged, Latency, Record, Status, Timing
 from kernels_bench_tools.schema.roofline import peaks_for
@@ -95,7 +96,7 @@ class TaskState:
 def measure_task(
     task: Task,
     operator: Operator,
-    candidate: AnyCandidate,
+    candidate: Candidate | RemoteCandidate,
     session: BenchmarkSession,
     context: CellContext,
     *,
@@ -132,8 +133,7 @@ def measure_task(
         print(f"{workload.name:<{width}}  ")
         state.started = number + 1
         if task.failure:
-            error = CallError(task.failure.status, task.failure.failure)
-            trial = failed_trial(error, error.status)
+            trial = Trial(status=task.failure.status, failure=task.failure.failure)
         else:
             trial = run_trial(
                 adapted,

@@ -14,12 +14,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import groupby
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from kernels_bench_tools.measure.candidate import PROCESS_SEEDS, Called, Description
+from kernels_bench_tools.measure.candidate import PROCESS_SEEDS, Candidate
 from kernels_bench_tools.measure.changing_inputs import after, turns
 from kernels_bench_tools.measure.correctness.check import (
     Case,
@@ -46,8 +46,9 @@ from kernels_bench_tools.measure.operator import (
     size_in_bytes,
     tensors_of,
 )
+from kernels_bench_tools.measure.remote import RemoteCandidate
 from kernels_bench_tools.measure.session import BenchmarkSession
-from kernels_bench_tools.measure.timing.batches import Batches, Calls
+from kernels_bench_tools.measure.timing.batches import Batches
 from kernels_bench_tools.measure.timing.caches import calls_at_once, input_set_count
 from kernels_bench_tools.measure.timing.cpu import cpu_pressure
 from kernels_bench_tools.measure.timing.measure import TimingResult, measure_calls
@@ -67,37 +68,6 @@ takes a second. An eighth of some ten outputs in each of three processes are 120
 leaves out 5 % of each timed call, which saves as much, passes once in 400."""
 MAX_PRESSURE = 0.2
 """Share of the time in which some process waits for a core: more is a busy machine."""
-
-
-class AnyCandidate(Calls, Protocol):
-    """An implementation that is judged; as in :class:`.candidate.Candidate`."""
-
-    def start(self, number: int, process: int) -> None:
-        """Begin with a workload."""
-
-    def call(self, case: Case) -> Called:
-        """Call it on the inputs of a case."""
-
-    def inspect(self) -> dict[Flag, str]:
-        """Look for background work, lazy or aliased outputs and replaced functions."""
-
-    def prepare(self, sets: int) -> None:
-        """Make this many sets of inputs for the timed calls."""
-
-    def arguments(self, which: int) -> list[Any]:
-        """Return a set of inputs as it is now."""
-
-    def finish(self) -> dict[Flag, str]:
-        """Look for replaced functions and background work after the timed calls."""
-
-    def peak_bytes(self) -> int | None:
-        """Return the memory that a call allocates."""
-
-    def describe(self) -> Description:
-        """Describe its process."""
-
-    def release(self) -> None:
-        """Free the memory of the workload."""
 
 
 @dataclass(kw_only=True)
@@ -127,7 +97,7 @@ def run_trial(
     operator: Operator,
     workload: Workload,
     number: int,
-    candidate: AnyCandidate,
+    candidate: Candidate | RemoteCandidate,
     session: BenchmarkSession,
     *,
     mode: str = FORWARD,
@@ -179,11 +149,6 @@ def run_trial(
     return trial
 
 
-def failed_trial(error: Exception, status: Status = Status.ERROR) -> Trial:
-    """Return the trial of an implementation that could not be loaded, or ended during a workload."""
-    return Trial(status=status, failure=failure_of(error))
-
-
 def decide(
     wrong: str, above_roofline: str, flags: Sequence[Flag], reasons: Mapping[Flag, str]
 ) -> tuple[Status, Failure | None]:
@@ -206,7 +171,7 @@ def _run(
     operator: Operator,
     checked: Operator,
     workload: Workload,
-    candidate: AnyCandidate,
+    candidate: Candidate | RemoteCandidate,
     positions: Callable[[Inputs], Sequence[int]],
     session: BenchmarkSession,
     kernels: str,
@@ -269,7 +234,7 @@ def _own(output: Any) -> Any:
 
 def judge_timed_calls(
     operator: Operator,
-    candidate: AnyCandidate,
+    candidate: Candidate | RemoteCandidate,
     batches: Batches,
     given: Callable[[int], Inputs],
     seed: int,

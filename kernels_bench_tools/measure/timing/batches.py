@@ -3,52 +3,24 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from time import perf_counter_ns
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from kernels_bench_tools.measure.changing_inputs import new_change
 from kernels_bench_tools.measure.operator import CallError
-from kernels_bench_tools.measure.timing.calls import Method, Timed, TimerState
-from kernels_bench_tools.measure.timing.cpu import Waiting
+from kernels_bench_tools.measure.timing.calls import Method, TimedCalls, TimerState
 from kernels_bench_tools.measure.timing.sampling import Call
 from kernels_bench_tools.schema.record import Failure, Status
+
+if TYPE_CHECKING:
+    from kernels_bench_tools.measure.remote import RemoteCandidate
 
 PICKED = 6
 """Random calls of the headline's samples whose outputs are compared. An implementation that is wrong in half of the
 calls, the least that changes a median, passes on one workload in one process of 64."""
-
-
-class Calls(Protocol):
-    """Those of an implementation, in this process or another; as in :class:`.calls.TimedCalls`."""
-
-    def open(self, *, hot: bool = False) -> TimerState:
-        """Make the timer for cold or hot calls."""
-
-    def make_ahead(self, count: int, *, hot: bool = False) -> None:
-        """Make the arguments of the following calls, if each gets its own."""
-
-    def batch(
-        self, method: Method, changes: Sequence[int], device_ms: float = 0.0, kernels: int = 0
-    ) -> Timed:
-        """Time a batch."""
-
-    def change_next(self, number: int, *, hot: bool = False) -> None:
-        """Change the inputs of the next clocked call."""
-
-    def clocked(self) -> float:
-        """Make one call; return its milliseconds."""
-
-    def output(self, number: int) -> Any:
-        """Return the output of a call of the last batch."""
-
-    def watch_waits(self) -> None:
-        """Count from now on how long threads wait for a core."""
-
-    def waits(self, samples: int) -> Waiting:
-        """Return what was counted, during this many timed calls."""
 
 
 @dataclass(frozen=True)
@@ -67,7 +39,7 @@ class Batches:
 
     def __init__(
         self,
-        calls: Calls,
+        calls: TimedCalls | RemoteCandidate,
         sets: int,
         *,
         keep: Callable[[Any], Any] = lambda output: output,
