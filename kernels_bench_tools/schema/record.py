@@ -25,14 +25,16 @@ Count: TypeAlias = Annotated[int, msgspec.Meta(ge=0)]
 
 
 class _Labelled(StrEnum):
-    """Values of a field, each with its words in tables and charts where they differ from the value."""
+    """Values of a field, some with words for tables, and with what they mean."""
 
     label: str
+    """A few words, for tags, reasons, tables and charts; the value if there are no others."""
+    meaning: str
 
-    def __new__(cls, value: str, label: str = "") -> Self:
+    def __new__(cls, value: str, label: str = "", meaning: str = "") -> Self:
         """Return the member that is ``value`` in records."""
         member = str.__new__(cls, value)
-        member._value_, member.label = value, label or value
+        member._value_, member.label, member.meaning = value, label or value, meaning
         return member
 
 
@@ -103,35 +105,20 @@ class CacheState(_Labelled):
     UNKNOWN = "unknown"
 
 
-class Judged(StrEnum):
+class Judged(_Labelled):
     """Where outputs were compared, times checked, and the record written; the most trusted first."""
 
-    meaning: str
-
-    def __new__(cls, value: str, meaning: str) -> Self:
-        """Return the one that is ``value`` in records."""
-        found = str.__new__(cls, value)
-        found._value_, found.meaning = value, meaning
-        return found
-
-    SEPARATELY = "separately", "Judged in another process, in which no code of the notebook runs."
-    IN_PROCESS = "in process", "Judged in the process of the implementation, which could change the checks."
-    NOT = "not", "Self-reported: the notebook wrote these figures by itself, and nobody checked them."
+    SEPARATELY = "separately", "", "Judged in another process, in which no code of the notebook runs."
+    IN_PROCESS = (
+        "in process",
+        "",
+        "Judged in the process of the implementation, which could change the checks.",
+    )
+    NOT = "not", "", "Self-reported: the notebook wrote these figures by itself, and nobody checked them."
 
 
-class Flag(StrEnum):
+class Flag(_Labelled):
     """An observation about a measurement, with its texts. A flag of ``REJECTING`` excludes it from ranking."""
-
-    label: str
-    """A few words, for tags and reasons."""
-    meaning: str
-    """What was observed."""
-
-    def __new__(cls, value: str, label: str, meaning: str) -> Self:
-        """Return the flag that is ``value`` in records."""
-        flag = str.__new__(cls, value)
-        flag._value_, flag.label, flag.meaning = value, label, meaning
-        return flag
 
     STREAM_ESCAPE = (
         "stream_escape",
