@@ -14,8 +14,7 @@ from torch import nn
 
 from kernels_bench_tools.measure.timing.cupti import device_ms_by_range, named_range
 from kernels_bench_tools.schema.record import Part
-from kernels_bench_tools.tasks.calls import Key, ModuleCall, ModuleCalls, hooked, note_calls
-from kernels_bench_tools.tasks.derive import level_of
+from kernels_bench_tools.tasks.calls import Key, ModuleCall, ModuleCalls, hooked, level_of, note_calls
 from kernels_bench_tools.tasks.forward_pass import ForwardPass
 
 _INSTANCES = 8

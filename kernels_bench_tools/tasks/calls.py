@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
+import inspect
+import re
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from torch import nn
+from torch import Tensor, nn
 
-from kernels_bench_tools.tasks.derive import describe_inputs, level_of
+_TRANSFORMERS_LEVELS = (
+    ("RMSNorm", 1),
+    ("MLP", 2),
+    ("Attention", 2),
+    ("Experts", 2),
+    ("MoeBlock", 2),
+    ("DecoderLayer", 3),
+)
+"""Ends of the names of classes."""
+_LEVEL = re.compile(r"\.L([1-4])\.")
 
 Key = tuple[int, str, tuple[str, ...]]
 """Level, class and inputs."""
@@ -123,3 +134,25 @@ def _label(key: Key, alike: Sequence[Key]) -> str:
             f" of {', '.join(shape.partition('[')[2].rstrip(']').replace(', ', '×') for shape in shapes)}"
         )
     return label
+
+
+def level_of(module: nn.Module) -> int:
+    """Return the level of a module of this project or of transformers; 0 for modules of no level, such as lists."""
+    kind = type(module)
+    if kind.__module__.startswith("transformers.models."):
+        return next((level for end, level in _TRANSFORMERS_LEVELS if kind.__name__.endswith(end)), 0)
+    match = _LEVEL.search(kind.__module__)
+    return int(match[1]) if match else 0
+
+
+def describe_inputs(module: nn.Module, args: tuple[Any, ...], named: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the tensors among the arguments of a call, such as ``x bfloat16[2048, 4096]``."""
+    given = inspect.signature(module.forward).bind(*args, **named).arguments
+    for name, value in given.items():
+        if isinstance(value, Tensor):
+            yield f"{name} {describe(value)}"
+
+
+def describe(tensor: Tensor) -> str:
+    """Return type and shape of a tensor, such as ``bfloat16[2048, 4096]``."""
+    return f"{str(tensor.dtype).removeprefix('torch.')}{list(tensor.shape)}"

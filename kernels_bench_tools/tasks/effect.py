@@ -56,9 +56,8 @@ from kernels_bench_tools.tasks.agreement import (
 )
 from kernels_bench_tools.tasks.baseline.L4.causal_lm import CausalLM
 from kernels_bench_tools.tasks.breakdown import break_down
-from kernels_bench_tools.tasks.calls import Key, ModuleCall, ModuleCalls, note_calls
+from kernels_bench_tools.tasks.calls import Key, ModuleCall, ModuleCalls, describe, note_calls
 from kernels_bench_tools.tasks.changed_model import ChangedModel
-from kernels_bench_tools.tasks.derive import describe
 from kernels_bench_tools.tasks.forward_pass import EffectError, ForwardPass, PagedPass, random_model
 from kernels_bench_tools.tasks.replacement import Replacement, Substitute, replace
 from kernels_bench_tools.tasks.transformers_model import TransformersPass, transformers_model
