@@ -122,10 +122,12 @@ def measure_change(
     change: Callable[[Any], Any],
     context: CellContext,
     print: Callable[[str], object],  # noqa: A002
+    failure: LoadFailure | None = None,
 ) -> list[Record]:
     """Measure a model of transformers with and without a change; write and return a record for each phase.
 
-    If it cannot be changed, or computes something else then, the only record has no workload, and says why.
+    If it cannot be changed, or computes something else then, the only record has no workload, and says why. So it does
+    if there is a ``failure`` already.
     """
 
     def start(request: EffectRequest) -> _Start:
@@ -133,7 +135,7 @@ def measure_change(
         use_in_transformers()
         return model, partial(ChangedModel, model, change), TransformersPass
 
-    return _measured(task, None, context, start, print)
+    return _measured(task, failure, context, start, print)
 
 
 _Change = Callable[[], Replacement | ChangedModel]
@@ -149,13 +151,13 @@ def _measured(
     start: Callable[[EffectRequest], _Start],
     print: Callable[[str], object],  # noqa: A002
 ) -> list[Record]:
-    assert context.effect
     file = RecordFile(Path(task.file))
     make = _Records(task, context)
     try:
         if failure:
             make.fail(file, failure.status, failure.failure)
         else:
+            assert context.effect
             _measure(
                 *start(context.effect),
                 task.device,
@@ -551,8 +553,6 @@ class _Records:
     """Makes the records of a run."""
 
     def __init__(self, task: Task, context: CellContext) -> None:
-        assert context.effect
-        self._request = context.effect
         self._common: dict[str, Any] = {
             "schema": SCHEMA,
             "run": uuid.uuid4().hex,
@@ -566,12 +566,14 @@ class _Records:
 
     def __call__(self, row: Row) -> Record:
         """Return the record of a row."""
+        request = self._context.effect
+        assert request
         latencies = {side: _latency(samples, row.timer) for side, samples in row.samples.items()}
         effect = Effect(
-            model=self._request.model,
-            others=[one.implementation for one in self._request.others],
+            model=request.model,
+            others=[one.implementation for one in request.others],
             phase=row.phase,
-            layers=self._request.layers,
+            layers=request.layers,
             level=row.level,
             module=row.module,
             calls=row.calls,
@@ -586,7 +588,7 @@ class _Records:
             baseline_host_ms=row.host_ms.get("baseline"),
             parts=list(row.parts),
         )
-        name = f"{self._request.model}_{row.phase}_L{row.level}_{row.module}"
+        name = f"{request.model}_{row.phase}_L{row.level}_{row.module}"
         return self._record(
             wl={"name": name, "device": self._common["device"].kind},
             status=Status.OK,

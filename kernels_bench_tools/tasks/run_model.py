@@ -3,21 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import UTC, datetime
 from functools import partial
-from pathlib import Path
 from typing import Any
-from uuid import uuid4
 
-from kernels_bench_tools.measure.device.environment import (
-    describe_device,
-    describe_environment,
-    torch_device,
-)
-from kernels_bench_tools.measure.record import RecordFile
-from kernels_bench_tools.measure.task import Task
+from kernels_bench_tools.measure.device.environment import torch_device
+from kernels_bench_tools.measure.task import LoadFailure, Task
 from kernels_bench_tools.schema.build import TRANSFORMERS, CellContext
-from kernels_bench_tools.schema.record import SCHEMA, Failure, Record, Status
+from kernels_bench_tools.schema.record import Failure, Record, Status
 from kernels_bench_tools.tasks.effect import measure_change
 
 FILE = "effect.jsonl"
@@ -44,25 +36,9 @@ def run_model(change: Callable[[Any], Any], *, device: str | None = None) -> lis
         tags={"family": context.family} if context.family else {},
         file=FILE,
     )
-    if context.effect and context.effect.framework == TRANSFORMERS:
-        return measure_change(task, change, context, partial(print, end="", flush=True))
-    name = f"{context.operator}/{task.implementation}"
-    reason = f"`kbt effect {name} --framework {TRANSFORMERS} --model MODEL` measures it"
-    file = RecordFile(Path(FILE))
-    file.append(
-        Record(
-            schema=SCHEMA,
-            ts=datetime.now(UTC).isoformat(timespec="milliseconds"),
-            run=uuid4().hex,
-            op=task.operator,
-            impl=task.implementation,
-            tags=task.tags,
-            device=describe_device(task.device),
-            env=describe_environment(task.device),
-            process=context.process,
-            status=Status.UNSUPPORTED,
-            err=Failure(type="Unsupported", msg=reason),
-            provenance=context.provenance(),
-        )
-    )
-    return list(file.records)
+    failure = None
+    if not context.effect or context.effect.framework != TRANSFORMERS:
+        name = f"{context.operator}/{task.implementation}"
+        reason = f"`kbt effect {name} --framework {TRANSFORMERS} --model MODEL` measures it"
+        failure = LoadFailure(Status.UNSUPPORTED, Failure(type="Unsupported", msg=reason))
+    return measure_change(task, change, context, partial(print, end="", flush=True), failure)
