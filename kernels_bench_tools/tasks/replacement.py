@@ -57,12 +57,8 @@ class Binding:
         return kind.__name__.endswith(self.module) and kind.__module__.startswith("transformers.models.")
 
 
-def _rms_norm(module: RMSNorm, call: _Caller, x: Tensor, residual: Tensor | None = None) -> Any:
+def _rms_norm(module: Any, call: _Caller, x: Tensor, residual: Tensor | None = None) -> Any:
     return call(x, module.weight, residual, module.variance_epsilon)
-
-
-def _transformers_rms_norm(module: Any, call: _Caller, x: Tensor) -> Any:
-    return call(x, module.weight, None, module.variance_epsilon)
 
 
 def _transformers_mlp(module: Any, call: _Caller, x: Tensor) -> Any:
@@ -124,15 +120,12 @@ def _linear(_: Linear, call: _Caller, x: Tensor, weight: Tensor, bias: Tensor | 
     return call(x, weight) if bias is None else call(x, weight, bias)
 
 
-def _grouped(_: MoEGroupedGemm, call: _Caller, x: Tensor, weight: Tensor, ends: Tensor) -> Any:
-    return call(x, weight, ends)
-
-
 def _embedding(_: Embedding, call: _Caller, input_ids: Tensor, weight: Tensor) -> Any:
     return call(weight, input_ids)
 
 
-def _decode(_: FlashAttnDecode, call: _Caller, *args: Tensor) -> Any:
+def _same(_: nn.Module, call: _Caller, *args: Tensor) -> Any:
+    """Call with the arguments of the module."""
     return call(*args)
 
 
@@ -150,7 +143,7 @@ def _moe(module: FusedMoE, call: _Caller, hidden_states: Tensor, router_logits: 
 
 
 BINDINGS: dict[str, tuple[Binding, ...]] = {
-    "rms_norm": (Binding(RMSNorm, _rms_norm), Binding("RMSNorm", _transformers_rms_norm)),
+    "rms_norm": (Binding(RMSNorm, _rms_norm), Binding("RMSNorm", _rms_norm)),
     "activation": (
         Binding(SiluAndMul, _silu_and_mul, activation.GROUPS["swiglu"], layouts=("", "two_tensors")),
         Binding("MLP", _transformers_mlp, activation.GROUPS["swiglu"], layouts=("", "two_tensors")),
@@ -158,11 +151,11 @@ BINDINGS: dict[str, tuple[Binding, ...]] = {
     "rotary": (Binding(RotaryEmbedding, _rotary),),
     "embedding": (Binding(Embedding, _embedding),),
     "flash_attn": (Binding(FlashAttnPrefill, _prefill), Binding("Attention", _transformers_attention)),
-    "grouped_gemm": (Binding(MoEGroupedGemm, _grouped),),
+    "grouped_gemm": (Binding(MoEGroupedGemm, _same),),
     "mlp": (Binding(LlamaMLP, _mlp),),
     "moe": (Binding(FusedMoE, _moe),),
     "matmul": (Binding(Linear, _linear, GROUPS["linear"]),),
-    "paged_attention": (Binding(FlashAttnDecode, _decode),),
+    "paged_attention": (Binding(FlashAttnDecode, _same),),
 }
 """By operator."""
 
