@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -19,11 +19,23 @@ SLICE_ELEMENTS = 1 << 24
 
 
 def make_workloads(
-    axes: Sequence[str], name: str, dtype: str, prefix: str, sizes: Iterable[Sequence[Any]]
+    axes: Sequence[str],
+    name: str,
+    dtype: str,
+    prefix: str,
+    sizes: Sequence[Sequence[Any]],
+    groups: Mapping[str, str] | None = None,
 ) -> list[Workload]:
-    """Return a workload for each size, which has the values of all axes; its name is a format of them, after a prefix."""
-    made = [dict(zip(axes, size, strict=True)) for size in sizes]
-    return [Workload(name=prefix + name.format(**one), axes=one, dtype=dtype) for one in made]
+    """Return a workload for each size, which has the values of all axes; its name is a format of them, after a prefix.
+
+    With ``groups``, those of an operator's functions, each function has all sizes, and is the first axis.
+    """
+    made = []
+    for function, group in (groups or {"": ""}).items():
+        for size in sizes:
+            values = dict(zip(axes, (function, *size) if groups else size, strict=True))
+            made.append(Workload(name=prefix + name.format(**values), axes=values, dtype=dtype, group=group))
+    return made
 
 
 def random_tensors(

@@ -26,8 +26,6 @@ ODD_SHAPES = {
     "block": ((1, 128, 128), (3, 384, 256), (65, 640, 384)),
 }
 
-Sizes = tuple[tuple[int, int, int], ...]
-
 
 def dequantized(values: Tensor, scale: Tensor) -> Tensor:
     """Return (rows, columns) ``values``, each multiplied by the scale of its block; ``scale`` is (down, across)."""
@@ -107,18 +105,13 @@ def slices(inputs: Inputs) -> Iterator[tuple[Any, Inputs]]:
         yield (..., rows), (x, x_scale, weight[rows], weight_scale[part])
 
 
-def _workloads(prefix: str, sizes: Sizes) -> list[Workload]:
-    return [
-        Workload(
-            name=f"{prefix}FP8Linear_{function}_T{tokens}_K{columns}_N{rows}",
-            axes=dict(zip(AXES, (function, tokens, columns, rows), strict=True)),
-            dtype="float8_e4m3fn",
-            group=group,
-        )
-        for function, group in GROUPS.items()
-        for tokens, columns, rows in sizes
-    ]
-
+_workloads = partial(
+    helpers.make_workloads,
+    AXES,
+    "FP8Linear_{function}_T{tokens}_K{in_features}_N{out_features}",
+    "float8_e4m3fn",
+    groups=GROUPS,
+)
 
 # The linear layers of Llama-3.1-8B: queries, keys and values; attention's output; both of the feed-forward layer.
 _LAYERS = ((4096, 6144), (4096, 4096), (4096, 28672), (14336, 4096))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import partial
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -23,8 +22,6 @@ SMALLEST = 1e-12
 FLOPS_PER_ELEMENT = 4
 """Absolute value, maximum, quotient and conversion."""
 ODD_SIZES = ((5, 1000), (3, 769), (200, 300))
-
-Sizes = tuple[tuple[int, int], ...]
 
 
 def reference(x: Tensor, block_rows: int, block_columns: int) -> tuple[Tensor, Tensor]:
@@ -78,15 +75,7 @@ def tolerance(dtype: torch.dtype) -> Tolerance:
     return Tolerance(rtol=8 * torch.finfo(torch.float32).eps, atol=SMALLEST)
 
 
-def _workloads(dtype: str, prefix: str, sizes: Sizes) -> list[Workload]:
-    made = []
-    for function, group in GROUPS.items():
-        for tokens, hidden_dim in sizes:
-            axes: dict[str, Any] = dict(zip(AXES, (function, tokens, hidden_dim), strict=True))
-            name = f"{prefix}FP8_{function}_T{tokens}_D{hidden_dim}"
-            made.append(Workload(name=name, axes=axes, dtype=dtype, group=group))
-    return made
-
+_workloads = partial(helpers.make_workloads, AXES, "FP8_{function}_T{tokens}_D{hidden_dim}", groups=GROUPS)
 
 OPERATOR = Operator(
     name="fp8_quant",
