@@ -9,8 +9,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from kernels_bench_tools.measure.correctness.check import Correctness, check
-from kernels_bench_tools.measure.operator import Operator, Workload
+from kernels_bench_tools.measure.operator import Inputs, Operator, Workload, tensors_of
 
 ROOT = Path(__file__).resolve().parents[2]
 IN_HALF = """
@@ -65,3 +67,16 @@ def assert_correct(verdict: Correctness, edge_cases: int | None = None) -> None:
     if edge_cases is not None:
         assert verdict.corr["cases"] == 3 + edge_cases  # the workload and two more seeds
         assert "refused" not in verdict.corr
+
+
+def count_slices(operator: Operator, inputs: Inputs) -> int:
+    """Return the number of slices of inputs, and assert that their references together are that of the whole."""
+    whole = tensors_of(operator.reference(*inputs))
+    joined = [torch.full_like(one, float("nan")) for one in whole]
+    pieces = list(operator.slices(inputs))
+    for index, piece in pieces:
+        for one, part in zip(joined, tensors_of(operator.reference(*piece)), strict=True):
+            one[index] = part
+    for one, expected in zip(joined, whole, strict=True):
+        torch.testing.assert_close(one, expected)
+    return len(pieces)
