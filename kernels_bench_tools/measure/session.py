@@ -14,7 +14,7 @@ from kernels_bench_tools.measure.device.peaks import Operation, measure_peaks
 from kernels_bench_tools.measure.device.sentinels import measure_sentinels
 from kernels_bench_tools.measure.timing.caches import cache_bytes
 from kernels_bench_tools.schema.record import Work
-from kernels_bench_tools.schema.roofline import CPU_MARGIN, TRAFFIC_MARGIN, RooflineResult, assess
+from kernels_bench_tools.schema.roofline import CPU_MARGIN, TRAFFIC_MARGIN, Limits, RooflineResult, assess
 
 PEAK_RETRIES = 2
 """How often the peaks are measured again before a time counts as above the roofline."""
@@ -61,15 +61,8 @@ class BenchmarkSession:
         return found
 
     def _assess(self, work: Work, ms: float, dtype: str) -> RooflineResult:
-        return assess(
-            work,
-            ms,
-            dtype,
-            self.peaks,
-            null_ms=self.null_ms,
-            cache_bytes=cache_bytes(self.device),
-            margin=TRAFFIC_MARGIN if self.device.startswith("cuda") else CPU_MARGIN,
-        )
+        margin = TRAFFIC_MARGIN if self.device.startswith("cuda") else CPU_MARGIN
+        return assess(work, ms, dtype, Limits(self.peaks, self.null_ms, cache_bytes(self.device), margin))
 
     def close(self) -> None:
         """Measure the sentinels again."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from kernels_bench_tools.schema.record import Record, Regime, Roofline, Work
 
@@ -45,40 +46,32 @@ class RooflineResult:
     """Why the time is impossible; empty if it is possible."""
 
 
-def assess(
-    work: Work,
-    ms: float,
-    dtype: str,
-    peaks: Mapping[str, float],
-    *,
-    null_ms: float,
-    cache_bytes: int,
-    margin: float = TRAFFIC_MARGIN,
-) -> RooflineResult:
-    """Return what bounds a call, how close it is to that bound, and whether its time is above the roofline.
+class Limits(NamedTuple):
+    """What is known of a device."""
 
-    ``peaks`` are those that this process measured. ``null_ms`` (an empty kernel) and ``cache_bytes`` (the
-    last-level cache) are 0 if unknown.
-    """
-    regime = _regime(work, ms, dtype, peaks, null_ms, cache_bytes)
-    above = _impossible(work, ms, dtype, peaks, null_ms, cache_bytes, margin)
-    roofline = None if regime is Regime.LAUNCH or ms <= 0 else _roofline(work, ms, dtype, peaks, regime)
+    peaks: Mapping[str, float]
+    """Measured ones."""
+    null_ms: float
+    """Time of an empty kernel; 0 if unknown."""
+    cache_bytes: int
+    """Of the last-level cache; 0 if unknown."""
+    margin: float = TRAFFIC_MARGIN
+
+
+def assess(work: Work, ms: float, dtype: str, limits: Limits) -> RooflineResult:
+    """Return what bounds a call, how close it is to that bound, and whether its time is above the roofline."""
+    regime = _regime(work, ms, dtype, limits)
+    above = _impossible(work, ms, dtype, limits)
+    roofline = (
+        None if regime is Regime.LAUNCH or ms <= 0 else _roofline(work, ms, dtype, limits.peaks, regime)
+    )
     return RooflineResult(regime, roofline, above)
 
 
-def implausible(
-    record: Record,
-    work: Work | None,
-    dtype: str,
-    peaks: Mapping[str, float],
-    *,
-    null_ms: float,
-    cache_bytes: int,
-    margin: float,
-) -> str:
+def implausible(record: Record, work: Work | None, dtype: str, limits: Limits) -> str:
     """Return why the time of a record is impossible; empty if it is possible.
 
-    The others are what the records of the same workload and device agree on, 0 if none names it.
+    The others are what the records of the same workload and device agree on.
     """
     if record.lat_ms is None or work is None:
         return ""
@@ -87,12 +80,11 @@ def implausible(
     if bound is not None and bound.fraction > CACHE_FACTOR:
         return f"its rate is {bound.fraction:.3g} times the measured peak ({bound.ceiling})"
     # Without the size of the cache, all bytes may have been in it.
-    return _impossible(work, ms, dtype, peaks, null_ms, cache_bytes or work.bytes_moved, margin)
+    return _impossible(work, ms, dtype, limits._replace(cache_bytes=limits.cache_bytes or work.bytes_moved))
 
 
-def _regime(
-    work: Work, ms: float, dtype: str, peaks: Mapping[str, float], null_ms: float, cache_bytes: int
-) -> Regime:
+def _regime(work: Work, ms: float, dtype: str, limits: Limits) -> Regime:
+    peaks, null_ms, cache_bytes, _ = limits
     if ms < LAUNCH_FACTOR * null_ms:
         return Regime.LAUNCH
     traffic, names = traffic_peak(work, peaks), _matmuls(dtype, peaks)
@@ -152,15 +144,8 @@ def _roofline(
     return Roofline(ceiling=found[0], value=found[1], fraction=work.bytes_moved / ms / 1e6 / found[1])
 
 
-def _impossible(
-    work: Work,
-    ms: float,
-    dtype: str,
-    peaks: Mapping[str, float],
-    null_ms: float,
-    cache_bytes: int,
-    margin: float,
-) -> str:
+def _impossible(work: Work, ms: float, dtype: str, limits: Limits) -> str:
+    peaks, null_ms, cache_bytes, margin = limits
     if ms <= 0:
         return "takes no time"
     if ms < NULL_MARGIN * null_ms:

@@ -25,7 +25,7 @@ from kernels_bench_tools.schema.record import (
     device_of,
 )
 from kernels_bench_tools.schema.record_io import NAME_TAG
-from kernels_bench_tools.schema.roofline import CPU_MARGIN, TRAFFIC_MARGIN, implausible
+from kernels_bench_tools.schema.roofline import CPU_MARGIN, TRAFFIC_MARGIN, Limits, implausible
 from kernels_bench_tools.schema.summary import Estimate, Point, Row, WorkloadSummary, geometric_mean_interval
 from kernels_bench_tools.summarize.compare import compare
 from kernels_bench_tools.summarize.merge import (
@@ -188,10 +188,7 @@ def _reject_implausible(
             own = measured.get(record.run, {})
             peaks = common | {name: min(value, margin * common[name]) for name, value in own.items()}
             work, dtype = agreed.get(record.workload, unknown)
-            why = implausible(
-                record, work, dtype, peaks, null_ms=null_ms, cache_bytes=int(cache_bytes), margin=margin
-            )
-            if why:
+            if why := implausible(record, work, dtype, Limits(peaks, null_ms, int(cache_bytes), margin)):
                 failure = Failure(type="ExceedsPhysics", msg=why)
                 records[number] = msgspec.structs.replace(
                     record, status=Status.EXCEEDS_PHYSICS, ok=False, err=failure

@@ -10,7 +10,7 @@ import torch
 from kernels_bench_tools.measure.device.peaks import measure_peaks, median_ms
 from kernels_bench_tools.measure.device.sentinels import measure_sentinels
 from kernels_bench_tools.schema.record import Regime, Work
-from kernels_bench_tools.schema.roofline import assess
+from kernels_bench_tools.schema.roofline import Limits, assess
 
 pytestmark = [
     pytest.mark.gpu,
@@ -100,7 +100,7 @@ def test_a_copy_reaches_the_copy_peak_and_is_not_above_the_roofline(
 
     ms = median_ms(lambda: y.copy_(x), "cuda")
     work = Work(bytes_read=size, bytes_written=size, flops=0)
-    found = assess(work, ms, "bfloat16", peaks, null_ms=sentinels["null"], cache_bytes=l2)
+    found = assess(work, ms, "bfloat16", Limits(peaks, sentinels["null"], l2))
 
     assert found.regime is Regime.HBM
     assert found.above == ""
@@ -116,7 +116,7 @@ def test_an_empty_kernel_is_in_the_launch_regime(
 
     ms = median_ms(lambda: one.add_(1), "cuda")
     work = Work(bytes_read=4, bytes_written=4, flops=1)
-    found = assess(work, ms, "float32", peaks, null_ms=sentinels["null"], cache_bytes=2**25)
+    found = assess(work, ms, "float32", Limits(peaks, sentinels["null"], 2**25))
 
     assert found.regime is Regime.LAUNCH
     assert found.above == ""
@@ -133,4 +133,4 @@ def test_no_size_of_copy_is_above_the_roofline(
     ms = median_ms(lambda: torch.bitwise_not(x, out=y), "cuda")
     work = Work(bytes_read=size, bytes_written=size, flops=0)
 
-    assert assess(work, ms, "uint8", peaks, null_ms=sentinels["null"], cache_bytes=l2).above == ""
+    assert assess(work, ms, "uint8", Limits(peaks, sentinels["null"], l2)).above == ""

@@ -5,6 +5,7 @@ import pytest
 from kernels_bench_tools.schema.record import Regime, Work
 from kernels_bench_tools.schema.roofline import (
     CPU_MARGIN,
+    Limits,
     RooflineResult,
     assess,
     traffic_peak,
@@ -30,7 +31,7 @@ def work(read: float, written: float, flops: float = 1) -> Work:
 
 
 def judged(work: Work, ms: float, dtype: str = "bfloat16", **peaks: float) -> RooflineResult:
-    return assess(work, ms, dtype, PEAKS | peaks, null_ms=NULL_MS, cache_bytes=L2)
+    return assess(work, ms, dtype, Limits(PEAKS | peaks, NULL_MS, L2))
 
 
 def ms_at(work: Work, gb_per_s: float) -> float:
@@ -61,7 +62,7 @@ def test_a_mix_takes_the_time_of_its_parts() -> None:
 
 
 def test_without_peaks_there_is_a_regime_but_no_fraction() -> None:
-    found = assess(work(1e9, 1e9), 0.5, "bfloat16", {}, null_ms=0.0, cache_bytes=0)
+    found = assess(work(1e9, 1e9), 0.5, "bfloat16", Limits({}, 0.0, 0))
 
     assert found == RooflineResult(Regime.HBM, None, "")
 
@@ -153,10 +154,10 @@ def test_a_matmul_may_exceed_its_peak_by_boost_clocks_only() -> None:
 
 def test_a_cpus_matmul_peak_has_a_wider_margin() -> None:
     quick = work(1e8, 1e8, 1.5 * 790e9)
-    limits = {"null_ms": NULL_MS, "cache_bytes": L2}
+    limits = Limits(PEAKS, NULL_MS, L2)
 
-    assert "TFLOP/s" in assess(quick, 1.0, "bfloat16", PEAKS, **limits).above
-    assert assess(quick, 1.0, "bfloat16", PEAKS, **limits, margin=CPU_MARGIN).above == ""
+    assert "TFLOP/s" in assess(quick, 1.0, "bfloat16", limits).above
+    assert assess(quick, 1.0, "bfloat16", limits._replace(margin=CPU_MARGIN)).above == ""
 
 
 def test_a_small_rate_is_printed_with_its_digits() -> None:
@@ -178,7 +179,7 @@ def test_a_cpus_traffic_peak_has_a_wider_margin() -> None:
     ms = ms_at(copied, 1.3 * 4400)
 
     assert judged(copied, ms).above
-    roomy = assess(copied, ms, "float32", PEAKS, null_ms=0, cache_bytes=L2, margin=CPU_MARGIN)
+    roomy = assess(copied, ms, "float32", Limits(PEAKS, 0, L2, CPU_MARGIN))
     assert roomy.above == ""
 
 
