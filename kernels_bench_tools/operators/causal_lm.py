@@ -35,7 +35,7 @@ from kernels_bench_tools.schema.model_workloads import called_workload
 from kernels_bench_tools.tasks.baseline.build import build_model
 from kernels_bench_tools.tasks.baseline.forward_context import plan_batch, set_forward_context
 from kernels_bench_tools.tasks.baseline.L4.causal_lm import CausalLM
-from kernels_bench_tools.tasks.config import DType, ModelConfig, ModelType
+from kernels_bench_tools.tasks.config import DType, ModelConfig
 
 AXES = (
     *("kind", "layers", "sequences", "tokens", "context", "hidden_dim"),
@@ -126,39 +126,12 @@ def reference(
 
 
 @lru_cache(maxsize=2)
-def random_model(
-    device: str,
-    dtype: DType,
-    kind: ModelType,
-    layers: int,
-    hidden: int,
-    heads: int,
-    kv_heads: int,
-    head_dim: int,
-    inside: int,
-    vocabulary: int,
-    positions: int,
-) -> CausalLM:
+def random_model(device: str, config: ModelConfig) -> CausalLM:
     """Return a model with random weights, the same in every process; two are kept, such as one and its smaller version.
 
     Products have a variance of 1, and so have logits. Angles are random: with the usual frequencies the first tokens and
     the last columns hardly turn.
     """
-    config = ModelConfig(
-        name="model",
-        model_type=kind,
-        hidden_size=hidden,
-        intermediate_size=inside,
-        num_hidden_layers=layers,
-        num_attention_heads=heads,
-        num_key_value_heads=kv_heads,
-        head_dim=head_dim,
-        vocab_size=vocabulary,
-        max_position_embeddings=positions,
-        rms_norm_eps=EPSILON,
-        rope_theta=1.0,
-        dtype=dtype,
-    )
     model = build_model(config, device).eval().requires_grad_(False)
     generator = torch.Generator(device).manual_seed(0)
     for name, weight in model.named_parameters():
@@ -168,7 +141,8 @@ def random_model(
         elif weight.dim() > 1 and "embed_tokens" not in name:
             weight.mul_(weight.shape[1] ** -0.5)
     rotary = model.model.layers[0].self_attn.rotary_emb  # shared by all layers
-    angle = torch.rand((positions, head_dim // 2), generator=generator, device=device) * (2 * math.pi)
+    shape = config.max_position_embeddings, config.head_dim // 2
+    angle = torch.rand(shape, generator=generator, device=device) * (2 * math.pi)
     rotary.cos_sin_cache.copy_(torch.cat((angle.cos(), angle.sin()), -1))
     return model
 
@@ -190,8 +164,22 @@ def make_inputs(workload: Workload, device: str | torch.device, seed: int) -> In
     tables = torch.randperm(sequences * each, generator=generator).view(sequences, each)
     input_ids = torch.randint(vocabulary, (sequences * tokens,), generator=generator)
     positions, batch = plan_batch((tokens,) * sequences, (context,) * sequences, tables, size)
-    sizes = (layers, hidden, heads, kv_heads, head_dim, inside, vocabulary, max(context, POSITIONS))
-    model = random_model(str(kv_cache.device), cast(DType, workload.dtype), kind, *sizes)
+    config = ModelConfig(
+        name="model",
+        model_type=kind,
+        hidden_size=hidden,
+        intermediate_size=inside,
+        num_hidden_layers=layers,
+        num_attention_heads=heads,
+        num_key_value_heads=kv_heads,
+        head_dim=head_dim,
+        vocab_size=vocabulary,
+        max_position_embeddings=max(context, POSITIONS),
+        rms_norm_eps=EPSILON,
+        rope_theta=1.0,
+        dtype=cast(DType, workload.dtype),
+    )
+    model = random_model(str(kv_cache.device), config)
     given = (input_ids, positions, batch.slot_mapping, tables, batch.seq_lens)
     return kv_cache, *(one.to(device) for one in given), model, context
 
