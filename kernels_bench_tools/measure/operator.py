@@ -318,18 +318,20 @@ def model_sets(workloads: Callable[[str, Phase], Iterable[Workload]]) -> dict[st
 
 
 def calls_of(
-    module: str, make: Callable[[str, str, Sequence[tuple[Any, ...]]], Iterable[Workload]]
+    module: str,
+    axes: Sequence[str],
+    make: Callable[[str, str, Sequence[tuple[Any, ...]]], Iterable[Workload]],
 ) -> Callable[[str, Phase], Iterator[Workload]]:
     """Return what yields the workloads of a module's calls, for :func:`model_sets`.
 
-    ``make`` gets their dtype, the prefix of their names, and the values of all axes of each.
+    ``make`` gets their dtype, the prefix of their names, and the values of the axes of each.
     """
 
     def of_phase(prefix: str, phase: Phase) -> Iterator[Workload]:
         for task in phase.kernels(module):
             called = called_workload(phase, task)
             assert called, f"no operator computes {module}"
-            yield from make(called.dtype, prefix, [tuple(called.axes.values())])
+            yield from make(called.dtype, prefix, [tuple(called.axes[axis] for axis in axes)])
 
     return of_phase
 

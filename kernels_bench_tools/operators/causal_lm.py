@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from functools import lru_cache, partial
 from typing import Any, cast
 from weakref import WeakKeyDictionary
@@ -20,6 +21,7 @@ from kernels_bench_tools.measure.operator import (
     Output,
     Tolerance,
     Workload,
+    calls_of,
     model_sets,
     size_in_bytes,
 )
@@ -30,8 +32,7 @@ from kernels_bench_tools.operators.decoder_layer import (
     batch_of,
     large_after_the_end,
 )
-from kernels_bench_tools.schema.model import Phase, read_model_tasks
-from kernels_bench_tools.schema.model_workloads import called_workload
+from kernels_bench_tools.schema.model import read_model_tasks
 from kernels_bench_tools.tasks.baseline.build import build_model
 from kernels_bench_tools.tasks.baseline.forward_context import plan_batch, set_forward_context
 from kernels_bench_tools.tasks.baseline.L4.causal_lm import CausalLM
@@ -252,33 +253,20 @@ def tolerance(dtype: torch.dtype) -> Tolerance:
     return Tolerance(rtol=0.0, atol=24 * eps, mean=1.5) if half else Tolerance(rtol=0.0, atol=128 * eps)
 
 
-def _workloads(prefix: str, dtype: str, *given: Mapping[str, Any]) -> list[Workload]:
-    shape = (
-        "{kind}_B{sequences}_T{tokens}_KV{context}_L{layers}_D{hidden_dim}_H{heads}_{kv_heads}_"
-        "I{intermediate_dim}_V{vocabulary}"
-    )
-    return [
-        Workload(name=prefix + shape.format(**axes), axes={axis: axes[axis] for axis in AXES}, dtype=dtype)
-        for axes in given
-    ]
-
-
-def _of_phase(prefix: str, phase: Phase) -> Iterator[Workload]:
-    for task in phase.kernels("LlamaForCausalLM"):
-        called = called_workload(phase, task)
-        assert called
-        yield from _workloads(prefix, called.dtype, called.axes)
+_workloads = partial(
+    helpers.make_workloads,
+    AXES,
+    "{kind}_B{sequences}_T{tokens}_KV{context}_L{layers}_D{hidden_dim}_H{heads}_{kv_heads}_"
+    "I{intermediate_dim}_V{vocabulary}",
+)
+_of_phase = calls_of("LlamaForCausalLM", AXES, _workloads)
 
 
 def _default() -> Iterator[Workload]:
     for model in ("llama-3.2-1b", "llama-3.1-8b"):
         for phase in read_model_tasks(model).phases:
             (found,) = _of_phase("", phase)
-            yield Workload(name=f"{model}_{phase.name}", axes=found.axes, dtype=found.dtype)
-
-
-def _tiny(*values: Any) -> Mapping[str, Any]:
-    return dict(zip(AXES, values, strict=True))
+            yield replace(found, name=f"{model}_{phase.name}")
 
 
 OPERATOR = Operator(
@@ -288,16 +276,20 @@ OPERATOR = Operator(
     workload_sets={
         "default": [*_default()],
         "cpu": _workloads(
-            "cpu_",
             "float32",
-            _tiny("llama", 4, 1, 64, 64, 256, 8, 2, 32, 768, 2048, 16),
-            _tiny("llama", 4, 4, 1, 256, 256, 8, 2, 32, 768, 2048, 16),
+            "cpu_",
+            (
+                ("llama", 4, 1, 64, 64, 256, 8, 2, 32, 768, 2048, 16),
+                ("llama", 4, 4, 1, 256, 256, 8, 2, 32, 768, 2048, 16),
+            ),
         ),
         "smoke": _workloads(
-            "smoke_",
             "float32",
-            _tiny("llama", 2, 1, 20, 20, 64, 4, 2, 16, 96, 256, 8),
-            _tiny("qwen3", 2, 3, 1, 20, 64, 4, 2, 16, 96, 256, 8),
+            "smoke_",
+            (
+                ("llama", 2, 1, 20, 20, 64, 4, 2, 16, 96, 256, 8),
+                ("qwen3", 2, 3, 1, 20, 64, 4, 2, 16, 96, 256, 8),
+            ),
         ),
         **model_sets(_of_phase),
     },

@@ -279,7 +279,9 @@ OPERATOR = Operator(
             ("qwen3", False, 3, 1, 20, 64, 4, 2, 16, 96, 8),
         ),
         **model_sets(
-            calls_of("LlamaDecoderLayer", lambda dtype, prefix, sizes: _workloads(dtype, prefix, *sizes))
+            calls_of(
+                "LlamaDecoderLayer", AXES, lambda dtype, prefix, sizes: _workloads(dtype, prefix, *sizes)
+            )
         ),
     },
     inputs=make_inputs,

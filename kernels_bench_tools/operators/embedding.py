@@ -91,7 +91,7 @@ OPERATOR = Operator(
         "decode": _workloads("bfloat16", "", tuple((tokens, 128256, 4096) for tokens in (1, 8, 64))),
         "cpu": _workloads("float32", "cpu_", ((512, 8192, 512), (2048, 8192, 512))),
         "smoke": _workloads("float32", "smoke_", ((16, 100, 64),)),
-        **model_sets(calls_of("Embedding", _workloads)),
+        **model_sets(calls_of("Embedding", AXES, _workloads)),
     },
     inputs=make_inputs,
     reference=reference,

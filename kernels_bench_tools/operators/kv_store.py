@@ -114,7 +114,7 @@ OPERATOR = Operator(
         ),
         "cpu": _workloads("float32", "cpu_", ((512, 1, 4, 64, 64, 16), (32, 32, 4, 64, 64, 16))),
         "smoke": _workloads("float32", "smoke_", ((12, 3, 2, 32, 9, 4),)),
-        **model_sets(calls_of("StoreKVCache", _workloads)),
+        **model_sets(calls_of("StoreKVCache", AXES, _workloads)),
     },
     inputs=make_inputs,
     reference=reference,

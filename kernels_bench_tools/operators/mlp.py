@@ -80,7 +80,7 @@ OPERATOR = Operator(
         ),
         "cpu": _workloads("float32", "cpu_", ((1, 512, 1536), (64, 512, 1536))),
         "smoke": _workloads("float32", "smoke_", ((16, 64, 96),)),
-        **model_sets(calls_of("LlamaMLP", _workloads)),
+        **model_sets(calls_of("LlamaMLP", AXES, _workloads)),
     },
     inputs=make_inputs,
     reference=reference,

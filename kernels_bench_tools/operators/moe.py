@@ -123,7 +123,7 @@ OPERATOR = Operator(
         ),
         "cpu": _workloads("float32", "cpu_", ((1, 8, 2, 256, 512), (32, 8, 2, 256, 512))),
         "smoke": _workloads("float32", "smoke_", ((12, 6, 2, 64, 48),)),
-        **model_sets(calls_of("FusedMoE", _workloads)),
+        **model_sets(calls_of("FusedMoE", AXES, _workloads)),
     },
     inputs=make_inputs,
     reference=reference,

@@ -147,7 +147,7 @@ OPERATOR = Operator(
         "large": _workloads("bfloat16", "", ((1, 131072, *_LLAMA, True), (128, 4096, *_LLAMA, False))),
         "cpu": _workloads("float32", "cpu_", ((1, 1024, 8, 2, 64, 16, True), (8, 512, 8, 2, 64, 16, False))),
         "smoke": _workloads("float32", "smoke_", ((3, 40, 4, 2, 32, 8, False),)),
-        **model_sets(calls_of("FlashAttnDecode", _workloads)),
+        **model_sets(calls_of("FlashAttnDecode", AXES, _workloads)),
     },
     inputs=make_inputs,
     reference=reference,

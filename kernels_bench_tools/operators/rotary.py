@@ -108,7 +108,9 @@ OPERATOR = Operator(
         "cpu_bfloat16": [_workload("bfloat16", "cpu_bf16_", 1, seq_len, 8, 8, 64) for seq_len in (128, 1024)],
         "smoke": [_workload("float32", "smoke_", 2, 16, 4, 2, 32)],
         **model_sets(
-            calls_of("RotaryEmbedding", lambda dtype, prefix, sizes: [_workload(dtype, prefix, *sizes[0])])
+            calls_of(
+                "RotaryEmbedding", AXES, lambda dtype, prefix, sizes: [_workload(dtype, prefix, *sizes[0])]
+            )
         ),
     },
     inputs=make_inputs,
