@@ -57,6 +57,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: item.path.name not in LONGEST)
 
 
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Skip tests marked ``gpu`` without a GPU."""
+    if item.get_closest_marker("gpu"):
+        import torch  # slow, and other tests do without
+
+        if not torch.cuda.is_available():
+            pytest.skip("needs a CUDA device")
+
+
 def pytest_collection_finish() -> None:
     """Take what was imported out of garbage collections: torch alone is a million objects, also in forked processes."""
     gc.collect()

@@ -273,7 +273,6 @@ def test_a_wrong_result_is_incorrect_at_a_lower_precision_too(
 
 
 @pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 @pytest.mark.parametrize(
     ("operator", "function", "options"),
     [

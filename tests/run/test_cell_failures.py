@@ -13,7 +13,6 @@ from kernels_bench_tools.report.site import publish
 from kernels_bench_tools.run.process import run as processes
 from kernels_bench_tools.run.process.logs import HEAD_BYTES, TAIL_BYTES
 from kernels_bench_tools.run.process.reaper import reaper
-from kernels_bench_tools.schema.device import current_device
 
 RECORD = {"ts": "t", "run": "r", "impl": "x", "wl": {"name": "w"}, "status": "unsupported", "schema": 1}
 FAILURES = {
@@ -300,7 +299,6 @@ def test_a_cell_that_fills_the_disk_fails_and_the_next_has_space(workspace, smal
 
 
 @pytest.mark.gpu
-@pytest.mark.skipif(current_device().kind != "cuda", reason="needs a CUDA device")
 def test_a_device_error_in_one_cell_does_not_affect_the_next(workspace):
     broken = "import torch\nx = torch.zeros(4, device='cuda')\nx[torch.tensor([9], device='cuda')].cpu()"
     fine = "import torch\nprint(int(torch.ones(4, device='cuda').sum()))"

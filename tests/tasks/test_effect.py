@@ -573,17 +573,11 @@ def test_the_kernels_of_a_pass_are_timed_inside_of_the_model_and_alone(
     assert outside.module == ""
 
 
-def gpu(test: Function) -> Function:
-    """Mark a test that needs a CUDA device."""
-    skipped = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
-    return pytest.mark.gpu(skipped(test))
-
-
 def whole(records: list[Record]) -> dict[str, Record]:
     return {one.effect.module: one for one in records if one.effect and one.effect.level == 4}
 
 
-@gpu
+@pytest.mark.gpu
 @pytest.mark.parametrize("kind", ["llama", "mixtral", "qwen3"])
 def test_decoding_has_device_eager_and_graph_times_and_prefill_no_graph(kind: str) -> None:
     function = function_of("rms_norm", "triton_rms_norm")
@@ -605,7 +599,7 @@ def test_decoding_has_device_eager_and_graph_times_and_prefill_no_graph(kind: st
         )
 
 
-@gpu
+@pytest.mark.gpu
 @transformers_only
 def test_a_training_pass_has_device_and_eager_times_launches_and_peak_memory() -> None:
     pytest.importorskip("transformers")
@@ -621,7 +615,7 @@ def test_a_training_pass_has_device_and_eager_times_launches_and_peak_memory() -
     assert device.effect.baseline_peak_bytes
 
 
-@gpu
+@pytest.mark.gpu
 def test_a_fused_kernel_saves_launches_and_a_slower_one_is_found_with_the_predicted_size() -> None:
     fused = whole(measured("rms_norm", function_of("rms_norm", "triton_rms_norm"), "decode-2", device="cuda"))
     device = fused["device"].effect
