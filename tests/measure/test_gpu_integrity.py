@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import fixtures_integrity as cheats
 import pytest
 import torch
 from implementations import code_of
@@ -21,14 +22,6 @@ from kernels_bench_tools.measure.operator import Operator, Workload
 from kernels_bench_tools.schema.record import REJECTING, Flag, Status
 
 pytestmark = [pytest.mark.gpu, pytest.mark.filterwarnings("default")]
-
-_SPEC = importlib.util.spec_from_file_location(
-    "fixtures_integrity", Path(__file__).with_name("fixtures_integrity.py")
-)
-assert _SPEC
-assert _SPEC.loader
-cheats = importlib.util.module_from_spec(_SPEC)
-_SPEC.loader.exec_module(cheats)
 
 WORKLOAD = Workload(name="w", axes={"batch": 8, "seq_len": 512, "hidden_dim": 1024}, dtype="float32")
 

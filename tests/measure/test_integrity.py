@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import builtins
 import gc
-import importlib.util
 import json
 import os
 import random
@@ -23,6 +22,7 @@ from operator import is_
 from pathlib import Path
 from typing import Any
 
+import fixtures_integrity as cheats
 import msgspec
 import pytest
 import torch
@@ -43,14 +43,6 @@ from kernels_bench_tools.measure.session import BenchmarkSession
 from kernels_bench_tools.measure.timing import calls as calls_module
 from kernels_bench_tools.measure.trial import Trial, run_trial
 from kernels_bench_tools.schema.record import REJECTING, Flag, Status
-
-_SPEC = importlib.util.spec_from_file_location(
-    "fixtures_integrity", Path(__file__).with_name("fixtures_integrity.py")
-)
-assert _SPEC
-assert _SPEC.loader
-cheats = importlib.util.module_from_spec(_SPEC)
-_SPEC.loader.exec_module(cheats)
 
 DEVICE = "cpu"
 WORKLOAD = Workload(name="w", axes={"batch": 5, "seq_len": 80, "hidden_dim": 256}, dtype="float32")

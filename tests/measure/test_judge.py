@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 from multiprocessing import Pipe
 from pathlib import Path
 
+import judged_cells as cells
 import msgspec
 import pytest
 from projects import ROOT, once_per_run, run_kbt
@@ -24,13 +24,6 @@ SECONDS = 1500
 ALL = "KBT_ALL_ATTACKS"
 """Variable with which all attacks are tried, which takes several minutes; by default one of each kind."""
 pytestmark = pytest.mark.timeout(SECONDS + 100)
-
-_SPEC = importlib.util.spec_from_file_location("judged_cells", Path(__file__).with_name("judged_cells.py"))
-assert _SPEC
-assert _SPEC.loader
-cells = importlib.util.module_from_spec(_SPEC)
-_SPEC.loader.exec_module(cells)
-
 
 ATTACKS = [name for name in cells.ATTACKS if name in cells.ONE_OF_EACH_KIND or os.environ.get(ALL)]
 
