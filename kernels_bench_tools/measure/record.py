@@ -36,7 +36,6 @@ class RunInfo:
     operator: str
     implementation: str
     device: Device
-    torch_name: str
     tags: dict[str, str] = field(default_factory=dict)
     context: CellContext = field(default_factory=CellContext)
     import_ms: float | None = None
@@ -128,41 +127,32 @@ class RecordFile:
     """
 
     def __init__(self, path: Path, *, on_disk: bool = True) -> None:
-        self._path, self._on_disk = path, on_disk
-        self._records: list[Record] = []
+        self.path, self._on_disk = path, on_disk
+        self.records: list[Record] = []
+        """Of this run."""
         self._before = path.stat().st_size if path.exists() else 0
-
-    @property
-    def path(self) -> Path:
-        """The file."""
-        return self._path
-
-    @property
-    def records(self) -> Sequence[Record]:
-        """The records of this run."""
-        return self._records
 
     def append(self, record: Record) -> Record:
         """Append a record at once; after the first that ran, without what all share. Return what was written."""
-        if any(earlier.outcome.ran for earlier in self._records):
+        if any(earlier.outcome.ran for earlier in self.records):
             record = without_shared(record)
         if self._on_disk:
-            append_record(self._path, record)
-        self._records.append(record)
+            append_record(self.path, record)
+        self.records.append(record)
         return record
 
     def complete(self, sentinels: Mapping[str, Sequence[float]], peaks: Mapping[str, float]) -> list[Record]:
         """Add sentinels to all records and peaks to the first; replace the file atomically and return the records."""
         complete = [
             with_session(record, sentinels, {} if number else peaks)
-            for number, record in enumerate(self._records)
+            for number, record in enumerate(self.records)
         ]
-        if complete != self._records:
-            self._records = complete
+        if complete != self.records:
+            self.records = complete
             if not self._on_disk:
                 return complete
-            others = self._path.read_bytes()[: self._before]
-            write_records(self._path, complete, before=others)
+            others = self.path.read_bytes()[: self._before]
+            write_records(self.path, complete, before=others)
         return complete
 
 

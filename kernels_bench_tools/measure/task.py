@@ -115,7 +115,6 @@ def measure_task(
         operator=operator.name,
         implementation=task.implementation,
         device=describe_device(task.device),
-        torch_name=task.device,
         tags=task.tags | {name: value for name in ("layout", "precision") if (value := getattr(task, name))},
         context=context,
         import_ms=task.import_ms,

@@ -170,7 +170,7 @@ def _measured(
         )
     except Exception as error:
         make.fail(file, failed_status(error), failure_of(error))
-    return list(file.records)
+    return file.records
 
 
 @dataclass(frozen=True, kw_only=True)
