@@ -10,7 +10,7 @@ from statistics import median
 import msgspec
 
 from kernels_bench_tools.schema.effect import MODEL_LEVEL, EffectRow, EffectVerdict
-from kernels_bench_tools.schema.record import Effect, Latency, Part, Record
+from kernels_bench_tools.schema.record import Effect, Part, Record
 from kernels_bench_tools.schema.summary import FEWEST_PROCESSES
 from kernels_bench_tools.summarize.compare import Speedup, compare
 from kernels_bench_tools.text import milliseconds
@@ -38,7 +38,7 @@ def _row(records: Sequence[Record]) -> EffectRow:
         for record, effect in zip(records, effects, strict=True)
     ]
     speedup = compare(records, baseline)
-    base = _middle([effect.baseline for effect in effects])
+    base = median(effect.baseline.p50 for effect in effects)
     again = [(effect.baseline.p50, effect.again.p50) for effect in effects if effect.again is not None]
     noise = max((abs(one / other - 1) for one, other in again if other > 0), default=0.0)
     shares = [one.predicted_ms / one.baseline.p50 for one in effects if one.predicted_ms and one.baseline.p50]
@@ -47,7 +47,7 @@ def _row(records: Sequence[Record]) -> EffectRow:
         effect=msgspec.structs.replace(effects[0], parts=_parts(effects)),
         processes=len(records),
         baseline_ms=base,
-        candidate_ms=_middle([record.lat_ms for record in records if record.lat_ms is not None]),
+        candidate_ms=median(record.lat_ms.p50 for record in records if record.lat_ms is not None),
         predicted=predicted,
         speedup=speedup.value or 1.0,
         low=speedup.low,
@@ -74,11 +74,6 @@ def _parts(effects: Sequence[Effect]) -> list[Part]:
         )
         for some in found.values()
     ]
-
-
-def _middle(latencies: Sequence[Latency]) -> float:
-    values = sorted(latency.p50 for latency in latencies)
-    return values[len(values) // 2]
 
 
 def verdict_of_effect(

@@ -145,29 +145,30 @@ def compare_gradients(found: Trained, expected: Trained, factor: float = 1) -> A
 
     Returns:
         The relative error of the loss (``loss``), of the norm of all gradients (``gradients``), and of that of the weight where it
-        is largest (``worst_gradient``).
+        is largest, compared with its limit (``worst_gradient``).
 
     Raises:
         Unsupported: A weight has no gradient.
     """
     (loss, gradients), (expected_loss, expected_gradients) = found, expected
     errors: dict[str, float] = {}
+    limits: dict[str, float] = {}
     error = square = 0.0
     for name, theirs in expected_gradients.items():
         if theirs is None:
             continue
         if (ours := gradients[name]) is None:
             raise Unsupported(f"has no backward pass: {name} gets no gradient")
-        limit = factor * _limit(theirs)
         norm, differs = theirs.float().norm(), (ours.float() - theirs.float()).norm()
         errors[name] = float((differs / norm.clamp_min(1e-30)).nan_to_num(inf))
+        limits[name] = factor * _limit(theirs)
         error, square = error + float(differs) ** 2, square + float(norm) ** 2
-    worst = max(errors, key=errors.__getitem__)
+    worst = max(errors, key=lambda name: errors[name] / limits[name])
     of_loss = float(abs(loss - expected_loss) / abs(expected_loss))
     beyond = ""
-    if not of_loss <= LOSS_FACTOR * limit:
+    if not of_loss <= LOSS_FACTOR * max(limits.values()):
         beyond = f"the loss differs by {of_loss:.2g} of it"
-    elif errors[worst] > GRADIENT_FACTOR * limit:
+    elif errors[worst] > GRADIENT_FACTOR * limits[worst]:
         beyond = f"the gradient of {worst} differs by {errors[worst]:.2g} of its norm"
     data = {"loss": of_loss, "gradients": (error / square) ** 0.5, "worst_gradient": errors[worst]}
     return Agreement(data, beyond)

@@ -125,3 +125,13 @@ def test_gradients_are_compared_by_weight() -> None:
     with pytest.raises(Unsupported, match="no backward pass: b gets no gradient"):
         compare_gradients((loss, {**expected, "b": None}), (loss, expected))
     assert compare_gradients((loss, {**expected, "b": torch.tensor([float("nan")])}), (loss, expected)).beyond
+
+
+def test_a_gradient_is_held_to_the_limit_of_its_own_type() -> None:
+    loss, half, whole = torch.tensor(2.0), torch.ones(4, dtype=torch.bfloat16), torch.ones(4)
+    expected = {"whole": whole, "half": half}
+
+    found = compare_gradients((loss, {"whole": 1.1 * whole, "half": 1.2 * half}), (loss, expected))
+
+    assert found.beyond == "the gradient of whole differs by 0.1 of its norm"
+    assert not compare_gradients((loss, {"whole": whole, "half": 1.2 * half}), (loss, expected)).beyond
