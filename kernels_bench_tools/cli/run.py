@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -23,6 +24,7 @@ from kernels_bench_tools.cli.output import (
 )
 from kernels_bench_tools.cli.tables import comparison_table, count_processes, processes_suffix, table_console
 from kernels_bench_tools.cluster import cluster_executor
+from kernels_bench_tools.file_io import read_file
 from kernels_bench_tools.notebooks.document import Notebook, read_notebook
 from kernels_bench_tools.notebooks.project import Project, find_project_of, operators
 from kernels_bench_tools.run.build import BuildOptions
@@ -37,7 +39,7 @@ from kernels_bench_tools.schema.build import (
 from kernels_bench_tools.schema.device import Device, current_device
 from kernels_bench_tools.schema.record import Record, Status
 from kernels_bench_tools.schema.record_io import cell_owner, ignore, read_committed, record_file
-from kernels_bench_tools.schema.summary import FEWEST_PROCESSES
+from kernels_bench_tools.schema.summary import FEWEST_PROCESSES, Verdict
 from kernels_bench_tools.summarize.compare import same_conditions
 from kernels_bench_tools.summarize.export import text_table
 from kernels_bench_tools.summarize.rows import Comparison, Source, compare_records, whole_record
@@ -114,6 +116,7 @@ def run_notebook(
         print_json([one.as_data() for one in found])
     else:
         _print_results(found)
+        _note_what_next(found)
     return finish(result, strict=strict)
 
 
@@ -268,7 +271,32 @@ def _print_comparison(one: _CellResult) -> None:
     outcomes = {entry.outcome for entry in one.records}
     raised = any(outcome.failed and not outcome.ran for outcome in outcomes)
     if one.cell.stderr and (one.cell.exit_code or raised):  # the log has the traceback
+        if place := _place_of_error(one):
+            print(visible(place))
         print(visible(f"log: {short_path(one.project.root / one.cell.stderr)}"))
+
+
+def _place_of_error(one: _CellResult) -> str:
+    """Return the notebook's line in the last traceback of a cell's log, ``NOTEBOOK:LINE: CODE``; empty if there is none."""
+    log = (one.project.root / one.cell.stderr).read_text(encoding="utf-8", errors="replace")
+    script = re.escape(f"{PurePosixPath(one.entry.path).stem}__{one.cell.id}.py")
+    found = re.findall(rf'/{script}", line (\d+).*\n +(.+)', log)
+    if not found:
+        return ""
+    number, code = one.cell.line + int(found[-1][0]), found[-1][1]
+    lines = ["", *read_file(one.project.root / one.entry.path).decode(errors="replace").splitlines()]
+    # Not if the code is in another file, or a header was added to it.
+    is_there = number < len(lines) and lines[number].strip() == code.strip()
+    return f"{one.entry.path}:{number}: {code}" if is_there else ""
+
+
+def _note_what_next(shown: Sequence[_CellResult]) -> None:
+    """Say how to measure again if these results are stored ones, and how to get a verdict if none has one."""
+    if any(one.cell.cached and one.records for one in shown):
+        note("stored results, since nothing changed; --rerun measures again")
+    rows = [row for one in shown if one.records for row in one.comparisons()[1]]
+    if any(row.verdict is Verdict.FEW_PROCESSES and row.processes < FEWEST_PROCESSES for row in rows):
+        note(f"a verdict needs {FEWEST_PROCESSES} processes: --processes {FEWEST_PROCESSES}")
 
 
 def _title_of(notebook: NotebookRun | Notebook) -> str:

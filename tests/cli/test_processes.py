@@ -56,6 +56,27 @@ def test_the_number_of_processes_is_an_option(operator: Path, kbt_in: Kbt) -> No
     assert "running, process" not in quick.stderr
 
 
+def test_run_says_that_results_are_stored_and_what_a_verdict_needs(operator: Path, kbt_in: Kbt) -> None:
+    first = kbt_in(operator, "run", "softmax/mine", "--env", "current")
+    again = kbt_in(operator, "run", "softmax/mine", "--env", "current")
+    enough = kbt_in(operator, "run", "softmax/mine", "--env", "current", "--processes", "3")
+
+    assert "--rerun" not in first.stderr
+    assert "note: stored results, since nothing changed; --rerun measures again" in again.stderr
+    assert "note: a verdict needs 3 processes: --processes 3" in first.stderr
+    assert "a verdict needs" not in enough.stderr
+
+
+def test_run_names_the_line_of_the_notebook_that_raised_an_exception(bare: Path, kbt_in: Kbt) -> None:
+    (bare / "softmax" / "impls" / "broken.md").write_text(
+        "# Broken\n\n```python id=benchmark outputs=softmax.jsonl\nimport os\n\nos.no_such_name\n```\n"
+    )
+
+    done = kbt_in(bare, "run", "softmax/broken", "--env", "current")
+
+    assert "softmax/impls/broken.md:6: os.no_such_name" in done.stdout.splitlines()
+
+
 def test_run_shows_processes_flags_and_interval_within_the_terminals_columns(
     operator: Path, kbt_in: Kbt
 ) -> None:
