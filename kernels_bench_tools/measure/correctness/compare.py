@@ -136,14 +136,11 @@ class OutputErrors:
         which = f"its output {self.name!r} is " if self.name else ""
         of = f" of its output {self.name!r}" if self.name else ""
         limit = 1.0 + (BASELINE_FACTOR * self.baseline.ratio if self.baseline else 0.0)
-        if not found.ratio <= min(limit, HARD_CAP):
+        if not found.ratio <= min(limit, HARD_CAP) or found.matched < MATCHED:
+            factor = f"{found.ratio:,.0f}" if 100 <= found.ratio < 1e6 else f"{found.ratio:.3g}"
             raise WrongResultError(
-                f"{which}off by up to {found.absmax:.3g}, at one element {found.ratio:.3g} times the tolerance"
-            )
-        if found.matched < MATCHED:
-            raise WrongResultError(
-                f"{found.beyond} of {found.elements} elements{of} are beyond the tolerance, "
-                f"the worst {found.ratio:.3g} times"
+                f"{which}off by up to {found.absmax:.3g}; {found.beyond:,} of {found.elements:,} elements beyond the "
+                f"tolerance, the worst by a factor of {factor}"
             )
         if self.precision is not None and self.precision > self.most:
             raise WrongResultError(
