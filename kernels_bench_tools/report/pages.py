@@ -21,7 +21,7 @@ from kernels_bench_tools.report.operators import OperatorReport, implementation_
 from kernels_bench_tools.report.page import Page
 from kernels_bench_tools.report.rows import MATRIX_STEPS, origins, rows_by_device, view_origins, view_slug
 from kernels_bench_tools.schema.build import NotebookRun
-from kernels_bench_tools.schema.record import REJECTING, Flag
+from kernels_bench_tools.schema.record import REJECTING, Flag, Status
 from kernels_bench_tools.schema.record_io import EFFECTS
 
 
@@ -174,7 +174,10 @@ def implementation_page(site: Site, operator: OperatorReport, notebook: Notebook
         owner=operator,
         origins=origins(rows),
         cell_views=views,
-        devices=rows_by_device(rows),
+        # Those on which it was not measured last; the order is otherwise kept.
+        devices=sorted(
+            rows_by_device(rows), key=lambda one: all(row.status is Status.ABSENT for _, row in one[1])
+        ),
         titles={row.implementation: row.title for view in operator.views for row in view.rows},
         details=device_details(operator.records_of(notebook), views.artifacts),
         effects=[

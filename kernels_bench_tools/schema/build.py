@@ -284,13 +284,15 @@ class CellRun(msgspec.Struct, kw_only=True, tag="cell"):
         """How many of its workloads are not correct: ``3 of 12 workloads``, or ``3 incorrect, 1 rejected of 12 workloads``."""
         found = {status.label: count for status, count in self.workloads.items() if status is not Status.OK}
         if self.disturbed and self.status is Status.OK:
-            found["disturbed by other programs"] = self.disturbed
+            found["disturbed"] = self.disturbed
         if not found:
             return ""
-        total = sum(self.workloads.values())
+        total = plural(sum(self.workloads.values()), "workload")
+        if found.keys() == {"disturbed"}:
+            return f"{self.disturbed} of {total} disturbed by other programs"
         alone = self.status is not None and found.keys() == {self.status.label}
         texts = [str(count) if alone else f"{count} {label}" for label, count in found.items()]
-        return f"{', '.join(texts)} of {plural(total, 'workload')}"
+        return f"{', '.join(texts)} of {total}"
 
 
 class NotebookRun(msgspec.Struct, kw_only=True):

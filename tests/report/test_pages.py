@@ -11,6 +11,7 @@ from markup import text_of
 
 from kernels_bench_tools.report.site import publish
 from kernels_bench_tools.schema.build import code_digest
+from kernels_bench_tools.schema.record import Status
 from kernels_bench_tools.schema.summary import Summary, Verdict
 
 OPERATOR = "layer_norm/index.html"
@@ -184,6 +185,22 @@ def test_an_implementation_page_shows_the_largest_kernel_of_a_call_of_several(sa
     page = read_page(sample.root / "site", "layer_norm/impls/triton_layer_norm.html")
     assert row_of(page, "quantities", "N2048_D4096").startswith("N2048_D4096 0.001726 0.001250 0.001398")
     assert "Largest kernel" in page.text
+
+
+def test_an_implementation_page_begins_with_the_devices_that_measured_it(sample, read_page):
+    file = sample.artifact("summary.json")
+    summary = msgspec.json.decode(file.read_bytes(), type=Summary)
+    first = summary.devices[0].device.slug
+    for view in summary.devices:
+        if view.device.slug == first:
+            for row in view.rows:
+                row.status = Status.ABSENT if row.implementation == "triton_layer_norm" else row.status
+    file.write_bytes(msgspec.json.encode(summary))
+    publish(sample.root, sample.build, sample.root / "site")
+    page = read_page(sample.root / "site", TRITON)
+    devices = [heading.get("id") for heading in page.elements("h3")]
+    assert len({view.device.slug for view in summary.devices}) > 1
+    assert devices.index(first) == len({view.device.slug for view in summary.devices}) - 1
 
 
 def test_a_time_above_the_roofline_is_labelled(sample, read_page):

@@ -2,6 +2,7 @@
 
 import pytest
 
+from kernels_bench_tools.schema.build import CellRun
 from kernels_bench_tools.schema.outcome import cell_status, outcome_of
 from kernels_bench_tools.schema.record import Flag, Latency, Record, Status
 
@@ -62,3 +63,14 @@ def test_a_disturbed_workload_is_not_wrong() -> None:
     found = outcome_of([record(Status.OK, flags=(Flag.DISTURBED,)), record(Status.OK, "v")])
 
     assert (found.workloads, found.disturbed) == ({Status.OK: 2}, 1)
+
+
+def test_the_counts_of_a_cell_say_what_they_count() -> None:
+    def counts(disturbed: int = 0, status: Status = Status.OK, **workloads: int) -> str:
+        found = {Status(name): count for name, count in workloads.items()}
+        return CellRun(id="x", code="", line=1, status=status, workloads=found, disturbed=disturbed).counts
+
+    assert counts(ok=3) == ""
+    assert counts(ok=3, disturbed=2) == "2 of 3 workloads disturbed by other programs"
+    assert counts(ok=2, unsupported=1, disturbed=2) == "1 unsupported, 2 disturbed of 3 workloads"
+    assert counts(status=Status.INCORRECT, ok=1, incorrect=2) == "2 of 3 workloads"
