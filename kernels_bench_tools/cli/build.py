@@ -20,7 +20,7 @@ from kernels_bench_tools.cli.output import (
 )
 from kernels_bench_tools.cli.progress import PlainProgress, make_progress
 from kernels_bench_tools.cluster import cluster_executor
-from kernels_bench_tools.notebooks.project import Project, find_project_of
+from kernels_bench_tools.notebooks.project import Project, find_project_of, operators
 from kernels_bench_tools.notebooks.survey import html_advice
 from kernels_bench_tools.report.changes import read_report
 from kernels_bench_tools.report.effects import Effects
@@ -32,7 +32,7 @@ from kernels_bench_tools.run.build import build as run_notebooks
 from kernels_bench_tools.run.environment.base import ignore_folder
 from kernels_bench_tools.run.locks import project_lock
 from kernels_bench_tools.schema.build import BuildRun, Prose, Unfinished
-from kernels_bench_tools.schema.record_io import effect_files
+from kernels_bench_tools.schema.record_io import effect_files, record_files
 from kernels_bench_tools.schema.summary import Report
 from kernels_bench_tools.summarize.effect_files import draw_effect, effects_csv, read_effect
 from kernels_bench_tools.summarize.missing import missing_summaries
@@ -124,14 +124,16 @@ def build_report(
             effects = Effects(effect_files(project.root), read_effect, draw_effect, effects_csv)
             return publish(project.root, results, site, previous, missing, unfinished, effects)
 
+        committed = any(record_files(project.root / operator) for operator in operators(project))
+        beside = " and the committed records" if committed else ""
+
         with make_progress(verbose=verbose) as progress:
 
             def show(results: BuildRun, unfinished: Mapping[str, Unfinished]) -> None:
                 published = publish_results(results, unfinished)
                 done = unfinished.get("", Unfinished(done=0, total=0))
-                progress.note(
-                    f"{short_path(published.index)} has the results of {done.done} of {done.total} cells"
-                )
+                index = short_path(published.index)
+                progress.note(f"{index} has the results of {done.done} of {done.total} cells{beside}")
                 on_published()
 
             result = run_notebooks(project, targets, options, progress, show)

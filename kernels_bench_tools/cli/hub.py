@@ -74,9 +74,13 @@ def build(
     an interruption or an edit, it compiles what is missing or changed. Functions whose files are left out raise an
     error when they are called. Exits with 1 if a kernel does not compile.
     """
-    for package, advice in (("torch", "Install torch"), ("kernels", "Install kernels-bench-tools[hub]")):
+    for package, advice in (
+        ("torch", "the torch of your cells, since a build is for one version of torch"),
+        ("kernels", "kernels-bench-tools[hub]"),
+    ):
         if importlib.util.find_spec(package) is None:
-            raise KbtError("kbt hub build", f"the package {package} is not installed", "", advice)
+            remedy = f"Install {advice}, beside kbt. In a checkout: `uv run --group torch --extra hub kbt hub build`"
+            raise KbtError("hub build", f"needs the package {package}, which is not installed", "", remedy)
     folder = output.absolute() if output else builds_folder(Path.cwd())
     request = BuildRequest(
         sources=sources,
@@ -91,7 +95,5 @@ def build(
     command = [sys.executable, "-m", MODULE, msgspec.json.encode(request).decode()]
     code = subprocess.run(command, env=with_package(os.environ), check=False).returncode
     if code not in {0, USER_MISTAKE, FAILURE, INTERRUPTED}:
-        raise KbtError(
-            "kbt hub build", f"its process ended with exit code {code}", "", "See its output above"
-        )
+        raise KbtError("hub build", f"its process ended with exit code {code}", "", "See its output above")
     return code

@@ -107,7 +107,9 @@ def init(
     _print_next(root, operator, own.stem)
     if "path" in project.harness.source:
         note(f"cells take {PACKAGE} from {project.harness.source['path']}, as this command")
-        note(f"to take it from PyPI: kbt upgrade --harness {PACKAGE}")
+        if Path(project.harness.source["path"]).is_absolute():
+            note("other machines do not have that folder, and the workflow installs the package from PyPI")
+        note(f"to take it from PyPI: kbt upgrade --harness {PACKAGE}, or from Git: --harness URL@COMMIT")
     if kept:
         note(f"{os.path.relpath(workflow, root)} exists already and was kept: it does not know this project")
     for name in sorted(_others(project, made)):

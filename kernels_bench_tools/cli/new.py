@@ -93,9 +93,7 @@ def create_implementation(
     start, others = _origin(project, operator, origin)
     path = start.path.parent / f"{stem}.md"
     if path.exists():
-        raise ProjectError(
-            project.relative(path), "exists already", "A new name", "Edit it, or choose another name"
-        )
+        raise ProjectError(project.relative(path), "exists already", "", "Edit it, or choose another name")
     write_atomically(path, with_harness(project, path, _notebook_text(start, operator, stem)).encode())
     return path, start.path.stem, others
 
@@ -119,7 +117,7 @@ def create_operator(project: Project, name: str) -> list[Path]:
         raise ProjectError(name or "''", what, _A_NAME, "For example: kbt new operator softmax")
     for path in (module, f"{project.operators}/{name}", name):
         if (project.root / path).exists():
-            raise ProjectError(path, "exists already", "A new name", "Choose another name")
+            raise ProjectError(path, "exists already", "", "Choose another name")
     if name in built_in_operators():
         remedy = f"To use it: kbt new implementation {name}/my_kernel"
         raise ProjectError(name, "is a built-in operator", "A new name", remedy)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import subprocess
 import sys
@@ -112,6 +113,9 @@ def _fetch(wanted: Sequence[KernelRequest], lock: Path) -> int:
     if code == 3:  # it has printed the user's mistake
         return USER_MISTAKE
     if code not in {0, 2}:
-        raise KbtError("kbt prefetch", f"its process ended with exit code {code}", "", "See its output above")
+        raise KbtError("prefetch", f"its process ended with exit code {code}", "", "See its output above")
+    if code and importlib.util.find_spec("kernels") is None:
+        advice = "install kernels-bench-tools[hub] and the torch of your cells beside kbt"
+        note(f"{advice}. In a checkout: `uv run --group torch --extra hub kbt prefetch`")
     print(f"{locked} locked in {short_path(lock)}" if locked else "nothing was locked")
     return FAILURE if code else 0

@@ -134,7 +134,7 @@ class PlainProgress(Progress):
         """Print that a cell waits for the others of its operator."""
         self._first.discard(name)
         self._left[name] = self._left_after.get(name, 0.0)
-        if waits:
+        if waits and len(self._expected) != 1:  # an only cell waits for its own next process
             self.show(f"{self._number(name)}{name}", "waiting for other cells")
 
     def cell_output(self, name: str, line: str) -> None:

@@ -193,7 +193,13 @@ class Project:
         short = [self._short(path) for path in known if path.parent.name == IMPLEMENTATIONS]
         folders = {name.split("/")[0] for name in names if "/" in name} | set(map(operator_of, names))
         stems = [name.rpartition("/")[2] for name in short]
-        hint = did_you_mean(target, [*names, *short, *stems, *folders], "`kbt list` shows them")
+        siblings = [name for name in short if name.rpartition("/")[0] == target.rpartition("/")[0] != ""]
+        if siblings:  # the operator is right, so nothing else is suggested
+            hint = did_you_mean(
+                target, siblings, f"It has {', '.join(name.rpartition('/')[2] for name in siblings)}"
+            )
+        else:
+            hint = did_you_mean(target, [*names, *short, *stems, *folders], "`kbt list` shows them")
         if (Path.cwd() / target).exists() or (self.root / target).exists():
             what = "is not, and does not hold, a notebook of this project"
         else:

@@ -67,6 +67,7 @@ def test_run_as_json_has_the_records(kbt: Kbt) -> None:
     ("arguments", "parts"),
     [
         (("run", "layer_norm/impls/torch_layer_nrm.md"), ("torch_layer_nrm", "torch_layer_norm")),
+        (("run", "layer_norm/zzz"), ("It has ", "torch_compiled_layer_norm")),
         (("run", "layer_norm/impls/torch_layer_norm.md:benchmrk"), ("benchmrk", "benchmark")),
         (("build", "layr_norm"), ("layr_norm", "layer_norm")),
         (("new", "implementation", "softmax/mine"), ("softmax", "layer_norm")),

@@ -128,7 +128,7 @@ def test_an_interrupted_first_build_leaves_the_committed_records_on_complete_pag
     said = interrupt_build(tmp_path, tmp_path / "begun")
 
     site = tmp_path / "site"
-    assert "site/index.html has the results of 0 of 3 cells" in said
+    assert "site/index.html has the results of 0 of 3 cells and the committed records" in said
     for page in ("index.html", "op/index.html"):
         text = (site / page).read_text()
         assert "Measuring: 0 of 3" in text
