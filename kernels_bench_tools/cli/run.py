@@ -46,6 +46,7 @@ from kernels_bench_tools.summarize.rows import Comparison, Source, compare_recor
 from kernels_bench_tools.summarize.summary import summarize
 from kernels_bench_tools.text import title_from_name, visible
 
+_MISSING_MODULE = re.compile(r"ModuleNotFoundError: No module named '(\w+)")
 _NOTEBOOK_HELP = "A path, OPERATOR/IMPLEMENTATION, or OPERATOR for all its implementations."
 
 
@@ -291,7 +292,9 @@ def _place_of_error(one: _CellResult) -> str:
 
 
 def _note_what_next(shown: Sequence[_CellResult]) -> None:
-    """Say how to measure again if these results are stored ones, and how to get a verdict if none has one."""
+    """Say what to do about a module that is not installed, results that are stored ones, and rows without a verdict."""
+    for name in sorted({name for one in shown for name in _MISSING_MODULE.findall(one.cell.reason)}):
+        note(f"to use {name} in a cell, add its package to `dependencies` in the cell's header")
     if any(one.cell.cached and one.records for one in shown):
         note("stored results, since nothing changed; --rerun measures again")
     rows = [row for one in shown if one.records for row in one.comparisons()[1]]

@@ -124,7 +124,7 @@ def _verdict(row: Comparison, most: int) -> str:
     if row.status is Status.OK and row.verdict is Verdict.FEW_PROCESSES:
         few = row.processes < FEWEST_PROCESSES
         text = f"{plural(row.processes, 'process', 'es') if few else 'baseline in too few processes'}: {text}"
-    notes = [flag.label for flag in row.flags if flag.label != row.status.label]  # "busy machine" is both
+    notes = [flag.label for flag in row.flags if flag.label not in text]
     if row.p50_ms is not None and row.processes < most:
         notes.append(f"{row.processes} of {most} processes")
     return f"{text} ({', '.join(notes)})" if notes else text

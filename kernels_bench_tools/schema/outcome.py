@@ -70,7 +70,7 @@ def reason_of(record: Record) -> str:
         return ""
     rejecting = [flag for flag in Flag if flag in REJECTING and flag in record.flags]
     if record.outcome is Status.REJECTED and rejecting:
-        return flag_words(rejecting)
+        return "; ".join(f"{flag.label}: {flag.meaning}" for flag in rejecting)
     if record.err is not None:
         kind, message = record.err.type, record.err.msg
         # The class of an exception is part of the reason; a status is shown anyway.

@@ -145,7 +145,11 @@ class Flag(_Labelled):
         "stale output",
         "the output did not change with the inputs, or the output of a timed call was wrong",
     )
-    INPUT_MUTATED = "input_mutated", "inputs changed", "a call changed its inputs"
+    INPUT_MUTATED = (
+        "input_mutated",
+        "inputs changed",
+        "a call changed its inputs, which only `in_place=True` allows",
+    )
     ALIASED_OUTPUT = (
         "aliased_output",
         "output aliased",

@@ -77,6 +77,16 @@ def test_run_names_the_line_of_the_notebook_that_raised_an_exception(bare: Path,
     assert "softmax/impls/broken.md:6: os.no_such_name" in done.stdout.splitlines()
 
 
+def test_run_says_where_to_name_a_package_that_is_not_installed(bare: Path, kbt_in: Kbt) -> None:
+    (bare / "softmax" / "impls" / "broken.md").write_text(
+        "# Broken\n\n```python id=benchmark outputs=softmax.jsonl\nimport nosuchpackage.of_mine\n```\n"
+    )
+
+    done = kbt_in(bare, "run", "softmax/broken", "--env", "current")
+
+    assert "note: to use nosuchpackage in a cell, add its package to `dependencies`" in done.stderr
+
+
 def test_run_shows_processes_flags_and_interval_within_the_terminals_columns(
     operator: Path, kbt_in: Kbt
 ) -> None:

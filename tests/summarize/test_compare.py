@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from kernels_bench_tools.schema.device import Device
 from kernels_bench_tools.schema.outcome import reason_of
-from kernels_bench_tools.schema.record import CacheState, Record, Status, Timer
+from kernels_bench_tools.schema.record import CacheState, Flag, Record, Status, Timer
 from kernels_bench_tools.schema.summary import Estimate, Verdict
 from kernels_bench_tools.stats import ratio_of, verdict_of
 from kernels_bench_tools.summarize.compare import Speedup, compare
@@ -145,6 +145,12 @@ def test_a_reason_is_one_line(record):
 
     assert reason_of(broken) == "first second third"
     assert len(reason_of(long)) == 300
+
+
+def test_the_reason_of_a_rejected_result_says_what_was_observed(record):
+    found = record("a", 0.1, status=Status.REJECTED, flags=[Flag.DRIFT, Flag.INPUT_MUTATED])
+
+    assert reason_of(found) == f"inputs changed: {Flag.INPUT_MUTATED.meaning}"
 
 
 def test_the_reason_of_a_wrong_result_has_its_error(record):
