@@ -304,7 +304,10 @@ def status_page(site: Site) -> str:
         site,
         "status.html.j2",
         page,
-        blank_notebook("Failures", "All failures over all operators and devices, with the reason."),
+        blank_notebook(
+            "Failures",
+            "What failed, cannot run or was not measured, over all operators and devices, with the reason.",
+        ),
         origins=view_origins(views),
         groups=failure_groups(site.operators, page),
         cells=[

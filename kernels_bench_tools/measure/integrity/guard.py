@@ -31,8 +31,8 @@ from kernels_bench_tools.measure.operator import Inputs, Operator, Workload, ten
 from kernels_bench_tools.schema.record import Flag
 
 TRUST = (
-    "Checked: plain outputs that follow inputs refilled in place, unchanged inputs, poisoned memory, "
-    "timed outputs, threads, timers. Not detected: native code that alters timers, driver or checks in memory."
+    "Checked: outputs, also of timed calls, are plain tensors that follow changed inputs; memory poisoned with NaN; "
+    "unchanged inputs; threads; timers. Not detected: native code that alters timers, driver or checks."
 )
 """For ``Record.trust``."""
 
