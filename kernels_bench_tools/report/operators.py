@@ -279,6 +279,9 @@ def _operator(
     if summary is None and of_records is not None:
         failed = any(cell.status not in {None, Status.OK, Status.UNSUPPORTED} for cell in cells)
         summary, problem = of_records, problem if failed else ""
+    implementations = by_folder.get(posixpath.join(folder, IMPLEMENTATIONS), ())
+    if not combined and all(cell.status is None for one in implementations for cell in one.cells):
+        problem = ""  # there is nothing to combine yet
     committed = record_files(root / folder)
     refused = [file for file in committed if is_linked(file) or not file.is_file()]
     return OperatorReport(
@@ -286,7 +289,7 @@ def _operator(
         title=notebook_title(index) if index else title_from_name(posixpath.basename(folder)),
         description=index.front.description if index else "",
         index=index,
-        implementations=by_folder.get(posixpath.join(folder, IMPLEMENTATIONS), ()),
+        implementations=implementations,
         combined=combined,
         artifacts=artifacts,
         record_files=[file for file in committed if file not in refused],

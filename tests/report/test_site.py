@@ -178,6 +178,21 @@ def test_an_operator_without_implementations_or_records_has_a_page(sample, read_
     assert find_dead_references(sample.root / "site") == []
 
 
+def test_an_operator_without_a_result_needs_no_combine_notebook(sample, read_page):
+    sample.build.notebooks = [one for one in sample.build.notebooks if one.path != COMBINED]
+    for one in sample.build.notebooks:
+        for cell in one.cells:
+            cell.status, cell.artifacts = None, {}
+    publish(sample.root, sample.build, sample.root / "site")
+    for page in ("status.html", "layer_norm/index.html"):
+        assert "o summary" not in read_page(sample.root / "site", page).text
+
+    sample.notebook("layer_norm/impls/triton_layer_norm.md").cells[0].status = Status.OK
+    publish(sample.root, sample.build, sample.root / "site")
+    text = read_page(sample.root / "site", "status.html").text
+    assert "has no summary: there is no combine notebook" in text
+
+
 def test_a_project_without_notebooks_has_a_front_page(sample, read_page):
     sample.build.notebooks = []
     published = publish(sample.root, sample.build, sample.root / "site")
