@@ -9,11 +9,12 @@ from statistics import fmean
 from kernels_bench_tools.notebooks.graph import CellName, Node
 from kernels_bench_tools.notebooks.project import Project
 from kernels_bench_tools.run.cache.entry import Entry
+from kernels_bench_tools.run.environment.vectors import may_compile
 from kernels_bench_tools.schema.device import Device
 from kernels_bench_tools.schema.record_io import read_heads, record_file
 
-MEASURING_SECONDS, OTHER_SECONDS = 6.0, 2.0
-"""Of a process of a cell about which nothing is known, on two cores: it imports torch, or draws charts."""
+COMPILING_SECONDS, MEASURING_SECONDS, OTHER_SECONDS = 20.0, 6.0, 2.0
+"""Of a process of a cell about which nothing is known, on two cores: it uses ``torch.compile``, imports torch, or draws charts."""
 _START_SECONDS = 4.0
 """Of a measuring process before its first record."""
 
@@ -27,9 +28,9 @@ def expected_seconds(
 ) -> dict[CellName, float]:
     """Return how long each cell is expected to take: as last time, else as its committed records of this device took.
 
-    Other cells count as the mean of the known ones of their kind, measuring or not.
+    Other cells count as the mean of the known ones of their kind: those that compile, measure, or do neither.
     """
-    known: dict[bool, dict[CellName, float]] = {True: {}, False: {}}
+    known: dict[float, dict[CellName, float]] = {}
     for node in nodes:
         entry = last(node.name)
         seconds = entry.result.seconds if entry and entry.result.exit_code is not None else None
@@ -37,14 +38,23 @@ def expected_seconds(
             seconds = _committed_seconds(node, project, device)
             seconds = seconds and seconds * processes
         if seconds is not None:
-            known[node.cell.measures][node.name] = seconds
-    default = {
-        True: fmean(known[True].values()) if known[True] else MEASURING_SECONDS * processes,
-        False: fmean(known[False].values()) if known[False] else OTHER_SECONDS,
-    }
-    return {
-        node.name: known[node.cell.measures].get(node.name, default[node.cell.measures]) for node in nodes
-    }
+            known.setdefault(_seconds_of_kind(node), {})[node.name] = seconds
+
+    def expected(node: Node) -> float:
+        kind = _seconds_of_kind(node)
+        same = known.get(kind, {})
+        if node.name in same:
+            return same[node.name]
+        return fmean(same.values()) if same else kind * (processes if node.cell.measures else 1)
+
+    return {node.name: expected(node) for node in nodes}
+
+
+def _seconds_of_kind(node: Node) -> float:
+    """Return how long a process of an unknown cell of this kind takes."""
+    if not node.cell.measures:
+        return OTHER_SECONDS
+    return COMPILING_SECONDS if may_compile(node.cell.code) else MEASURING_SECONDS
 
 
 def _committed_seconds(node: Node, project: Project, device: Device) -> float | None:

@@ -3,7 +3,7 @@
 import json
 
 from kernels_bench_tools.run.build import BuildOptions, build
-from kernels_bench_tools.run.estimate import MEASURING_SECONDS, OTHER_SECONDS
+from kernels_bench_tools.run.estimate import COMPILING_SECONDS, MEASURING_SECONDS, OTHER_SECONDS
 from kernels_bench_tools.run.progress import Progress
 from kernels_bench_tools.schema.device import current_device
 
@@ -37,6 +37,14 @@ def test_a_cell_is_expected_to_take_as_long_as_before_else_as_long_as_others(wor
 
     assert seconds["op/impls/x.md:a"] == seconds["op/impls/y.md:a"] == before >= 0.4
     assert expected(workspace) == {}
+
+
+def test_a_cell_that_compiles_is_expected_to_take_longer_and_not_as_long_as_others(workspace):
+    workspace.cell("op/impls/x.md", WRITE, "id=a outputs=op.jsonl")
+    workspace.build()
+    workspace.cell("op/impls/compiled.md", f"# torch.compile\n{WRITE}", "id=a outputs=op.jsonl")
+
+    assert expected(workspace, processes=2)["op/impls/compiled.md:a"] == 2 * COMPILING_SECONDS
 
 
 def test_committed_records_of_this_device_tell_how_long_a_cell_takes(workspace):
