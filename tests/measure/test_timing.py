@@ -50,6 +50,25 @@ def test_the_cpu_is_timed_by_a_monotonic_clock() -> None:
     assert found.span_ms is None
 
 
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
+def test_what_a_timed_call_on_a_cpu_returned_is_overwritten_before_the_next_one(mode: type[Any]) -> None:
+    kept, found = torch.zeros(4), []
+
+    @mode()
+    def returning_the_same(x: torch.Tensor) -> torch.Tensor:
+        found.append(kept.isnan().all().item())
+        return kept.copy_(x).view(2, 2)
+
+    timed = TimedCalls(returning_the_same, InputSets([(torch.ones(4),)]), "cpu")
+    timed.batch(Method.CLOCK, [0, 0])
+    for _ in range(2):
+        timed.change_next(0)
+        timed.clocked()
+
+    assert found == [False, True, True, True]
+    assert timed.output(0).tolist() == [[1, 1], [1, 1]]
+
+
 def test_calls_rotate_through_the_input_sets() -> None:
     seen: list[int] = []
     sets = [(torch.tensor(number),) for number in range(3)]

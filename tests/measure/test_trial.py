@@ -265,3 +265,26 @@ def test_calls_that_are_always_late_by_the_judges_clock_cost_the_rank(
     trial = run_trial(layer_norm, workload, 0, candidate, replace(session, separate=True))
 
     assert (Flag.TIMER_TAMPER in trial.flags) is (rejected and Flag.DISTURBED not in trial.flags)
+
+
+def test_elements_that_a_timed_call_leaves_in_memory_that_it_returned_before_are_stale(
+    session: BenchmarkSession,
+) -> None:
+    operator = find_operator("activation")
+    workload = operator.workloads("smoke", {"function": "gelu"})[0]
+    kept: dict[int, tuple[Tensor, Tensor]] = {}
+
+    def updated(x: Tensor, approximate: str) -> Tensor:
+        right = torch.nn.functional.gelu(x, approximate=approximate)
+        if sys._getframe(1).f_code.co_name not in {"_by_clock", "clocked"}:
+            return right
+        seen, output = kept.setdefault(x.data_ptr(), (x.clone(), right))
+        changed = x != seen
+        output[changed] = right[changed]
+        seen.copy_(x)
+        return output
+
+    trial = attempt(operator, workload, updated, session)
+
+    assert trial.status is Status.REJECTED
+    assert Flag.STALE_OUTPUT in trial.flags

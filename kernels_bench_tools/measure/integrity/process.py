@@ -30,6 +30,7 @@ _CHECKED_OPERATIONS = (
     *("__add__", "__eq__", "__getitem__", "__gt__", "__le__", "__lt__", "__mul__", "__sub__", "__truediv__"),
     *("__getattribute__", "detach", "device", "dtype", "is_conj", "is_cuda", "is_meta", "is_neg", "layout"),
     *("__len__", "empty", "numel", "numpy", "set_", "shape", "storage_offset", "stride"),
+    *("fill_", "is_floating_point"),
 )
 """Functions, methods and properties of torch that timing and the comparison of outputs use."""
 _CHECKED_BUILTINS = (
