@@ -25,6 +25,8 @@ SCORES_AT_ONCE = 2**25
 SHORT = 256
 ODD_LENGTH = 113
 FEW_QUERIES = 7
+MOST_MEAN = 3.0
+"""Allowed mean error, as a multiple of that of torch's operator."""
 
 
 def reference(q: Tensor, k: Tensor, v: Tensor, causal: bool) -> Tensor:
@@ -69,9 +71,13 @@ def flops(inputs: Inputs) -> int:
 
 
 def tolerance(dtype: torch.dtype) -> Tolerance:
-    """Return an eighth of the absolute tolerance: averages of 16384 values have a standard deviation of 0.013."""
+    """Return an eighth of the absolute tolerance: averages of 16384 values have a standard deviation of 0.013.
+
+    Scores of queries and keys that were rounded to 8-bit integers are within it, too, but their mean error is 4.2 times
+    torch's. That of the exact kernels is at most 1.9 times.
+    """
     default = dtype_tolerance(dtype)
-    return Tolerance(rtol=default.rtol, atol=default.atol / 8)
+    return Tolerance(rtol=default.rtol, atol=default.atol / 8, mean=MOST_MEAN)
 
 
 def slices(inputs: Inputs) -> Iterator[tuple[Any, Inputs]]:

@@ -170,6 +170,20 @@ def test_wrong_attention_is_incorrect(name: str) -> None:
     assert judge(right, workload).ok
 
 
+def test_integer_scores_are_correct_only_if_they_are_declared() -> None:
+    workload = attention(256, 4096, 2, 2, dtype="bfloat16")
+
+    def integer_scores(q: Tensor, k: Tensor, v: Tensor, causal: bool) -> Tensor:
+        steps = [value.float().abs().amax(-1, keepdim=True) / 127 for value in (q, k)]
+        rounded = [(value / step).round() * step for value, step in zip((q, k), steps, strict=True)]
+        return right(*rounded, v.float(), causal).to(v.dtype)
+
+    undeclared = judge(integer_scores, workload)
+    assert undeclared.reason.startswith("the mean error is")
+    assert undeclared.corr["error_over_allowed"] < 1
+    assert judge(integer_scores, workload, OPERATOR.adapted(precision="int8")).ok
+
+
 def test_exponentials_without_a_maximum_fail_on_large_scores() -> None:
     verdict = judge(naive, attention(64, 64, 2, 2))
 

@@ -227,7 +227,7 @@ def _conclude(result: Correctness, compared: OutputComparison, *, precision: boo
     result.corr["cases"] += 1
     if precision and compared.imprecise:
         result.add(Flag.PRECISION)
-    compared.require_correct()
+    compared.require_correct(mean=precision)
 
 
 def _call(result: Correctness, call: CallCase, case: Case, inputs: Inputs) -> Any:
