@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from kernels_bench_tools.measure.correctness.check import check
+from kernels_bench_tools.measure.correctness.compare import WrongResultError, compare
 from kernels_bench_tools.measure.modes import in_mode, timed_function
 from kernels_bench_tools.measure.operator import Operator, find_operator
 from kernels_bench_tools.schema.record import Flag
@@ -121,6 +123,17 @@ WRONG: dict[str, Callable[..., Any]] = {
 @pytest.mark.parametrize("wrong", WRONG)
 def test_a_wrong_loss_is_incorrect(cross_entropy: Operator, wrong: str, dtype: str) -> None:
     assert not judge(cross_entropy, "Forward", dtype, WRONG[wrong]).ok
+
+
+def test_a_sum_of_exponentials_of_half_of_the_logits_is_incorrect(cross_entropy: Operator) -> None:
+    (workload,) = cross_entropy.workloads("smoke", {"function": "forward"})
+    workload = replace(workload, axes={**workload.axes, "tokens": 64, "vocabulary": 32000}, dtype="bfloat16")
+    logits, target = cross_entropy.inputs(workload, "cpu", 0)
+    some = logits[:, ::2].float().exp().sum(-1) * 2
+
+    half_read = some.log() - logits[torch.arange(64), target].float()
+    with pytest.raises(WrongResultError, match="times the tolerance"):
+        compare(half_read, cross_entropy, (logits, target)).require_correct()
 
 
 WRONG_GRADIENTS: dict[str, Callable[[Tensor, Tensor, Tensor], Tensor]] = {
