@@ -133,6 +133,7 @@ class Candidate(TimedCalls):
                 rotated,
                 positions,
                 turn=turns(self._operator, rotated[0]),
+                whole=self._operator.whole_rows,
                 overwritten=[
                     number
                     for number, value in enumerate(rotated[0])

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import secrets
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from random import Random
 
 import torch
@@ -44,17 +44,24 @@ def new_change() -> int:
 
 def turns(operator: Operator, inputs: Inputs) -> bool:
     """Return whether a change moves all elements of a tensor, instead of exchanging some."""
-    if any(isinstance(value, Tensor) and value.is_cuda for value in inputs):
+    if operator.whole_rows or any(isinstance(value, Tensor) and value.is_cuda for value in inputs):
         return True
     changing = [value for number, value in enumerate(inputs) if operator.changes(number)]
     elements = sum(value.numel() for value in changing if isinstance(value, Tensor))
     return operator.flops(inputs) > _MANY_FLOPS * elements
 
 
-def after(given: Inputs, positions: Sequence[int], numbers: Sequence[int], *, turn: bool) -> Inputs:
+def after(
+    given: Inputs,
+    positions: Sequence[int],
+    numbers: Sequence[int],
+    *,
+    turn: bool,
+    whole: Collection[int] = (),
+) -> Inputs:
     """Return what inputs are after these changes, in order; ``turn`` as :func:`turns` says. May change ``given``."""
     if turn:
-        return turned(given, positions, numbers[-1])
+        return turned(given, positions, numbers[-1], whole=whole)
     for number in numbers:
         change(given, positions, number)
     return given
@@ -82,15 +89,32 @@ def change(inputs: Inputs, positions: Sequence[int], number: int) -> None:
         right.copy_(kept)
 
 
-def turned(inputs: Inputs, positions: Sequence[int], number: int, into: Inputs | None = None) -> Inputs:
+def turned(
+    inputs: Inputs,
+    positions: Sequence[int],
+    number: int,
+    into: Inputs | None = None,
+    *,
+    whole: Collection[int] = (),
+) -> Inputs:
     """Return inputs whose tensors at ``positions`` begin elsewhere, or are in another order, chosen by ``number``.
 
-    They are written to ``into``, or to copies.
+    They are written to ``into``, or to copies. Rows of those in ``whole`` keep their elements.
     """
     random = Random(number)  # noqa: S311 - both sides must get the same elements
     found = into or _copies(inputs, positions)
     for position in positions:
         given, memory = _memory(inputs[position]), _memory(found[position])
+        columns = inputs[position].shape[-1:].numel()
+        if position in whole:
+            rows = given.view(-1, columns)
+            if given.is_cuda:
+                _rotate(rows, memory.view_as(rows), random.randrange(len(rows)))
+                continue
+            generator = torch.Generator().manual_seed(random.getrandbits(63))
+            by_row, by_column = (torch.randperm(size, generator=generator) for size in rows.shape)
+            memory.view_as(rows).copy_(rows[by_row][:, by_column])
+            continue
         if not given.is_cuda and len(given) <= _MOST_SHUFFLED:
             generator = torch.Generator().manual_seed(random.getrandbits(63))
             width = given.element_size()  # as bytes, because not all types can be indexed
@@ -98,12 +122,15 @@ def turned(inputs: Inputs, positions: Sequence[int], number: int, into: Inputs |
             memory.view(torch.uint8).view(-1, width).copy_(given.view(torch.uint8).view(-1, width)[order])
             continue
         step = _ALIGNED_BYTES // given.element_size()
-        if inputs[position].shape[-1:].numel() < _LONG_ROW * step:
+        if columns < _LONG_ROW * step:
             step = 1
-        start = step * random.randrange(max(len(given) // step, 1))
-        memory[: len(given) - start].copy_(given[start:])
-        memory[len(given) - start :].copy_(given[:start])
+        _rotate(given, memory, step * random.randrange(max(len(given) // step, 1)))
     return found
+
+
+def _rotate(given: Tensor, into: Tensor, start: int) -> None:
+    into[: len(given) - start].copy_(given[start:])
+    into[len(given) - start :].copy_(given[:start])
 
 
 def _copies(inputs: Inputs, positions: Sequence[int]) -> Inputs:
@@ -118,7 +145,7 @@ def _memory(value: Tensor) -> Tensor:
 class InputSets:
     """Sets of inputs that calls rotate through, and change before each call.
 
-    ``turn`` is what :func:`turns` returns. ``overwritten`` are positions of inputs that calls may overwrite. Each call
+    ``turn`` is what :func:`turns` returns, ``whole`` is for :func:`turned`. ``overwritten`` are positions of inputs that calls may overwrite. Each call
     then gets copies of its own, and what ``prepare`` makes of them, such as a forward pass. That is code of the
     implementation, which must not know what the call will get: it runs in :meth:`make_ahead`, before the change is known,
     and its copies are filled afterwards. Tensors that begin elsewhere are copied right before the call, which fills the
@@ -131,11 +158,12 @@ class InputSets:
         positions: Sequence[int] = (),
         *,
         turn: bool = False,
+        whole: Collection[int] = (),
         overwritten: Sequence[int] = (),
         prepare: Callable[..., Inputs] = lambda *inputs: inputs,
     ) -> None:
         self._sets, self._positions, self._overwritten = sets, positions, overwritten
-        self._prepare = prepare
+        self._prepare, self._whole = prepare, whole
         self.repeatable = not overwritten
         """Whether a call can be repeated with the same arguments."""
         self._prepared = [] if overwritten else [prepare(*one) for one in sets]
@@ -211,12 +239,12 @@ class InputSets:
             return arguments
         if self._overwritten:
             copies, arguments = self._ahead.popleft() if self._ahead else self._made(which)
-            turned(self._sets[which], self._positions, number, into=copies)
+            turned(self._sets[which], self._positions, number, into=copies, whole=self._whole)
             return arguments
         if not self._originals:
             change(self._sets[which], self._positions, number)
         elif number:
-            turned(self._originals[which], self._positions, number, into=self._sets[which])
+            turned(self._originals[which], self._positions, number, into=self._sets[which], whole=self._whole)
         return self._prepared[which]
 
     def inputs(self, which: int) -> Inputs:

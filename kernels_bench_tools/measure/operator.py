@@ -166,6 +166,9 @@ class Operator:
     fixed: tuple[int, ...] = ()
     """Positions of others that stay as they are between timed calls, because parts of them exchanged would be no inputs: what
     describes a batch. They are new in each call of a model, so that nothing is prepared of them."""
+    whole_rows: tuple[int, ...] = ()
+    """Positions of those whose rows change places between timed calls, and on a CPU their columns, because elements of another
+    row could not be theirs."""
     layouts: Mapping[str, Mapping[str, Mapping[str, Any]]] = field(default_factory=dict)
     """Other layouts that models use, by name: group to the fields above that have other values. Groups that are not
     named have no workloads in the layout."""

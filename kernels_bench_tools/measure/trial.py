@@ -251,10 +251,10 @@ def judge_timed_calls(
     for which, group in groupby(picked, key=lambda one: one.which):
         inputs, done = given(seed + which), 0
         original, changes = inputs, batches.changes[which]
-        turn = turns(operator, inputs)
+        turn, whole = turns(operator, inputs), operator.whole_rows
         for one in group:
             if one.changes > done:
-                inputs = after(original, positions, changes[done : one.changes], turn=turn)
+                inputs = after(original, positions, changes[done : one.changes], turn=turn, whole=whole)
                 done = one.changes
             try:
                 require_alike(one.output, like)
@@ -266,7 +266,7 @@ def judge_timed_calls(
                     f"the output of a timed call is wrong, those of untimed calls right: {wrong}",
                 )
         if done < len(changes):
-            inputs = after(original, positions, changes[done:], turn=turn)
+            inputs = after(original, positions, changes[done:], turn=turn, whole=whole)
         if changed_inputs(operator, candidate.arguments(which), inputs):
             reasons[Flag.INPUT_MUTATED] = "a timed call changed its inputs"
     # Later calls have then changed what earlier ones were given.

@@ -288,3 +288,19 @@ def test_elements_that_a_timed_call_leaves_in_memory_that_it_returned_before_are
 
     assert trial.status is Status.REJECTED
     assert Flag.STALE_OUTPUT in trial.flags
+
+
+def test_experts_of_tokens_that_are_kept_from_an_earlier_call_are_stale(session: BenchmarkSession) -> None:
+    operator = find_operator("moe")
+    (workload,) = operator.workloads("smoke")
+    kept: dict[tuple[int, int], Tensor] = {}
+
+    def keeping(x: Tensor, logits: Tensor, *rest: Any) -> Tensor:
+        return operator.reference(x, kept.setdefault((logits.data_ptr(), len(x)), logits.clone()), *rest)
+
+    def function(*inputs: Any) -> Tensor:
+        timed = sys._getframe(1).f_code.co_name in {"_by_clock", "clocked"}
+        return (keeping if timed else operator.reference)(*inputs)
+
+    assert Flag.STALE_OUTPUT in attempt(operator, workload, function, session).flags
+    assert attempt(operator, workload, operator.reference, session).status is Status.OK

@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.func import functional_call
 from torch.nn import functional
 
+from kernels_bench_tools.measure.changing_inputs import after, turns
 from kernels_bench_tools.measure.modes import Prepared, changing
 from kernels_bench_tools.measure.operator import Operator, find_operator
 from kernels_bench_tools.operators.moe import reference
@@ -114,4 +115,16 @@ def test_nothing_is_prepared_of_the_logits_of_a_router(moe: Operator) -> None:
     Prepared(moe, prepare)(*inputs)
 
     assert [one.shape for one in given] == [inputs[2].shape, inputs[3].shape]
-    assert list(changing(moe, "fwd")(inputs)) == [0]
+
+
+def test_the_logits_of_a_token_stay_different_when_they_change(moe: Operator) -> None:
+    inputs = moe.inputs(smoke_workload(moe, "", "bfloat16"), "cpu", 0)
+    positions = changing(moe, "fwd")(inputs)
+    assert list(positions) == [0, 1]
+
+    logits = after(inputs, positions, [1], turn=turns(moe, inputs), whole=moe.whole_rows)[1]
+
+    assert (logits.sort(dim=-1).values.diff() > 0).all()
+    assert torch.equal(*(one.sort(dim=-1).values.sort(dim=0).values for one in (logits, inputs[1])))
+    chosen, before = (one.topk(2, dim=-1).indices for one in (logits, inputs[1]))
+    assert not torch.equal(chosen, before)
