@@ -241,8 +241,17 @@ class _Phase:
         self._cuda = device.startswith("cuda")
         self.forward = forward
 
-    def rows(self) -> Iterator[Row]:
-        """Yield the rows of levels 1 to 4, of a changed model only of 4; none if the model calls nothing that is replaced."""
+    def rows(self) -> list[Row]:
+        """Return the rows of levels 1 to 4, of a changed model only of 4; none if the model calls nothing that is replaced.
+
+        Results are compared again after all was timed, for other tokens.
+        """
+        if found := list(self._rows()):
+            self.forward.change()
+            self._agreement()
+        return found
+
+    def _rows(self) -> Iterator[Row]:
         changed, blocks = self._replacement, {}
         if isinstance(changed, ChangedModel):
             for one, other in changed.first_calls(self.forward):
@@ -430,10 +439,12 @@ class _Phase:
         start, number = perf_counter(), -WARM_ROUNDS
         while number < fewest or (number < MAX_ROUNDS and perf_counter() - start < seconds):
             found = []
-            for side in (*SIDES, *reversed(SIDES)):
-                with self._side(side):
-                    found.append((side, ms := timers[side]()))
-                sleep(idle * ms / 1000)
+            for sides in (SIDES, SIDES[::-1]):
+                self.forward.change()  # nothing can be kept of what a side computed before
+                for side in sides:
+                    with self._side(side):
+                        found.append((side, ms := timers[side]()))
+                    sleep(idle * ms / 1000)
             if number >= 0:
                 rounds.append(found)
             number += 1

@@ -56,6 +56,9 @@ class ForwardPass(Protocol):
     def __call__(self) -> Tensor:
         """Return the logits of all new tokens, or, of training, the loss; the weights have their gradients then."""
 
+    def change(self) -> None:
+        """Replace the tokens by others, in the same memory."""
+
     def context(self) -> AbstractContextManager[object]:
         """Return the context in which modules of the model can be called alone."""
 
@@ -64,6 +67,13 @@ def random_tokens(vocabulary: int, shape: Sequence[int], device: str) -> Tensor:
     """Return tokens, the same in every process."""
     generator = torch.Generator(device).manual_seed(1)
     return torch.randint(vocabulary, tuple(shape), generator=generator, device=device)
+
+
+def change_tokens(tokens: Tensor, vocabulary: int) -> None:
+    """Replace tokens by others, in the same memory and different in each process."""
+    tokens.random_(vocabulary)
+    if tokens.is_cuda:
+        torch.cuda.synchronize()
 
 
 class PagedPass:
@@ -82,6 +92,10 @@ class PagedPass:
         """Return the logits of all new tokens."""
         with self.context():
             return self._model.compute_logits(self._model(self._ids, self._positions))
+
+    def change(self) -> None:
+        """Replace the tokens by others, in the same memory."""
+        change_tokens(self._ids, len(self._model.model.embed_tokens.weight))
 
     def context(self) -> AbstractContextManager[object]:
         """Return the context in which modules of the model can be called alone."""

@@ -15,7 +15,7 @@ from kernels_bench_tools.schema.build import EffectRequest
 from kernels_bench_tools.schema.model import phase_sizes
 from kernels_bench_tools.schema.record import Status
 from kernels_bench_tools.tasks.config import config_from_huggingface
-from kernels_bench_tools.tasks.forward_pass import random_tokens, randomize
+from kernels_bench_tools.tasks.forward_pass import change_tokens, random_tokens, randomize
 
 
 def transformers_model(request: EffectRequest, device: str) -> Any:
@@ -82,6 +82,10 @@ class TransformersPass:
             loss: Tensor = self._model(**self._named).loss
             loss.backward()
         return loss.detach()
+
+    def change(self) -> None:
+        """Replace the tokens by others, in the same memory."""
+        change_tokens(self._named["input_ids"], self._model.config.vocab_size)
 
     def context(self) -> AbstractContextManager[object]:
         """Return a context that does nothing, because modules get all that they need as arguments."""

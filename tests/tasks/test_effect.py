@@ -330,6 +330,37 @@ def test_a_result_that_is_wrong_only_later_is_found_before_anything_is_timed() -
     assert "the model computes something else with it: logits differ by" in record.err.msg
 
 
+def test_a_result_that_is_wrong_only_when_it_is_timed_is_found() -> None:
+    calls: list[int] = []
+
+    def right_for_some_calls(*inputs: Any) -> Any:
+        calls.append(1)
+        normalized = rms_norm(*inputs)
+        if len(calls) < 10 * NORMS:
+            return normalized
+        return torch.zeros_like(normalized) if isinstance(normalized, Tensor) else normalized
+
+    (record,) = measured("rms_norm", right_for_some_calls, "prefill-4")
+
+    assert record.status is Status.ERROR
+    assert "the model computes something else with it" in reason_of(record)
+    assert len(calls) > 10 * NORMS
+
+
+def test_passes_are_timed_with_other_tokens_each() -> None:
+    seen: list[Tensor] = []
+
+    def noting(x: Tensor, *rest: Any) -> Any:
+        if rest[1] is None:
+            seen.append(x.clone())
+        return rms_norm(x, *rest)
+
+    measured("rms_norm", noting, "prefill-4")
+
+    different = {one.numpy().tobytes() for one in seen}
+    assert len(different) > 6
+
+
 @pytest.mark.parametrize(
     ("operator", "function", "phase", "message"),
     [
