@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from torch import Tensor
 
 from kernels_bench_tools.errors import OperatorError
 from kernels_bench_tools.measure.correctness.check import check
+from kernels_bench_tools.measure.correctness.compare import WrongResultError, compare
 from kernels_bench_tools.measure.modes import in_mode, timed_function
 from kernels_bench_tools.measure.operator import Operator, find_operator
 
@@ -108,6 +110,15 @@ WRONG: dict[str, Callable[..., Tensor]] = {
 @pytest.mark.parametrize("wrong", WRONG)
 def test_a_wrong_norm_is_incorrect(rms_norm: Operator, wrong: str, dtype: str) -> None:
     assert not judge(rms_norm, "RMSNorm", dtype, WRONG[wrong]).ok
+
+
+def test_long_rows_without_a_mean_square_are_incorrect_in_half_precision(rms_norm: Operator) -> None:
+    workload = rms_norm.workloads("smoke", {"function": "rms_norm"})[0]
+    axes = {**workload.axes, "seq_len": 64, "hidden_dim": 16384}
+    inputs = rms_norm.inputs(replace(workload, axes=axes, dtype="bfloat16"), "cpu", 0)
+
+    with pytest.raises(WrongResultError, match="times the tolerance"):
+        compare(inputs[0] * inputs[1], rms_norm, inputs).require_correct()
 
 
 @pytest.mark.parametrize(
