@@ -90,12 +90,16 @@ def _copied(output: Any, into: Any = None) -> Any:
     return Tensor.clone(output)
 
 
-def _spoil(output: Any) -> None:
-    """Fill an output, of which there is a copy, with NaN: a later call that returns the same memory must compute all of it."""
+def _spoil(output: Any, inputs: Inputs) -> None:
+    """Fill an output, of which there is a copy, with NaN: a later call that returns the same memory must compute all of it.
+
+    Memory of the inputs stays as it is.
+    """
+    given = {value.untyped_storage().data_ptr() for value in inputs if type(value) in (Tensor, Parameter)}
     for value in tensors_of(output):
         if type(value) not in (Tensor, Parameter) or lazy_reason(value, value.device):
             continue
-        if value.is_floating_point():
+        if value.is_floating_point() and value.untyped_storage().data_ptr() not in given:
             memory = torch.empty(0, dtype=value.dtype)  # as a tensor of its own: some may not be changed
             memory.set_(value.untyped_storage(), value.storage_offset(), value.shape, value.stride())
             memory.fill_(float("nan"))
@@ -209,7 +213,7 @@ class TimedCalls:
             outputs[number] = _copied(output, outputs[number])
         else:
             outputs.append(_copied(output))
-        _spoil(output)
+        _spoil(output, inputs)
         return ms
 
     def _following(self) -> Inputs:
@@ -235,7 +239,7 @@ class TimedCalls:
         on_cpu = not self._device.startswith("cuda")
         self.outputs, self._last = [_copied(output) if on_cpu else output], output if on_cpu else None
         if on_cpu:
-            _spoil(output)
+            _spoil(output, self._next)
         _collect()
         return ms
 
