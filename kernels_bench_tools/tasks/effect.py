@@ -162,7 +162,7 @@ def _measured(
                 *start(context.effect),
                 task.device,
                 context.effect,
-                lambda one: print(_line(file.append(make(one)))),
+                lambda rows: _keep(rows, make, file, print),
             )
     except EffectError as error:
         make.fail(
@@ -171,6 +171,22 @@ def _measured(
     except Exception as error:
         make.fail(file, failed_status(error), failure_of(error))
     return file.records
+
+
+def _keep(
+    rows: Iterator[Row],
+    make: Callable[[Row], Record],
+    file: RecordFile,
+    print: Callable[[str], object],  # noqa: A002
+) -> bool:
+    """Print the rows of a phase as they are measured, and append their records after the last; return whether there are any."""
+    made = []
+    for row in rows:
+        made.append(make(row))
+        print(_line(made[-1]))
+    for record in made:
+        file.append(record)
+    return bool(made)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -204,7 +220,7 @@ def _measure(
     make_pass: _MakePass,
     device: str,
     request: EffectRequest,
-    add: Callable[[Row], object],
+    keep: Callable[[Iterator[Row]], bool],
 ) -> None:
     names: set[str] = set()
     found = False
@@ -217,9 +233,7 @@ def _measure(
         runs = changed if isinstance(changed, ChangedModel) else model
         with torch.no_grad():
             for phase in phases:
-                for row in _Phase(model, changed, device, phase, make_pass(runs, device, phase)).rows():
-                    add(row)
-                    found = True
+                found |= keep(_Phase(model, changed, device, phase, make_pass(runs, device, phase)).rows())
     if not found:
         raise NotPropagatedError(
             f"the model calls no {', '.join(sorted(names))} in {', '.join(request.phases)}"
@@ -241,15 +255,18 @@ class _Phase:
         self._cuda = device.startswith("cuda")
         self.forward = forward
 
-    def rows(self) -> list[Row]:
-        """Return the rows of levels 1 to 4, of a changed model only of 4; none if the model calls nothing that is replaced.
+    def rows(self) -> Iterator[Row]:
+        """Yield the rows of levels 1 to 4, of a changed model only of 4; none if the model calls nothing that is replaced.
 
-        Results are compared again after all was timed, for other tokens.
+        After the last, results are compared again, for other tokens: none of the rows counts if this fails.
         """
-        if found := list(self._rows()):
+        found = False
+        for row in self._rows():
+            found = True
+            yield row
+        if found:
             self.forward.change()
             self._agreement()
-        return found
 
     def _rows(self) -> Iterator[Row]:
         changed, blocks = self._replacement, {}
