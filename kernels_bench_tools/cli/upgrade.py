@@ -15,7 +15,6 @@ from kernels_bench_tools.notebooks.harness import parse_harness
 from kernels_bench_tools.notebooks.project import Project, find_project_of
 from kernels_bench_tools.notebooks.upgrade import (
     apply_changes,
-    apply_harness_changes,
     find_changes,
     find_harness_changes,
     parse_moment,
@@ -60,7 +59,7 @@ def upgrade(
     if not dry_run:
         apply_changes(changes)
     for change in changes:
-        print(f"{change.where}: {change.before} -> {change.after}")
+        print(change.said)
     print(f"{'would change' if dry_run else 'changed'} {plural(len(changes), 'date')} to {after}")
     if undated:
         note(f"{undated} cells install packages without a date; `kbt check` lists them")
@@ -73,9 +72,9 @@ def _change_harness(project: Project, value: str, dry_run: bool) -> None:
     if not dry_run:
         if value:
             write_setting(project, wanted)
-        apply_harness_changes(changes)
+        apply_changes(changes)
     for change in changes:
-        print(change.where)
+        print(change.said)
     verb = "would change" if dry_run else "changed"
     print(f"{verb} {plural(len(changes), 'header')}: this package from {wanted.setting()}")
     if "git" in wanted.source and not wanted.source.keys() & {"rev", "tag"}:

@@ -8,8 +8,8 @@ from __future__ import annotations
 import os
 import re
 import tomllib
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -36,30 +36,16 @@ _SETTING = re.compile(r"\s*harness\s*=")
 
 
 @dataclass(frozen=True)
-class DateChange:
-    """The new date of one header."""
-
-    path: Path
-    line: int
-    """Index of the line in the file."""
-    where: str
-    """File within the project, and line."""
-    before: str
-    after: str
-
-
-@dataclass(frozen=True)
-class HarnessChange:
-    """The new lines of one header, in which this package comes from elsewhere."""
+class HeaderChange:
+    """New lines of one header."""
 
     path: Path
     first: int
-    """Index in the file of the first line after ``# /// script``."""
-    where: str
-    """File within the project, and line of the cell."""
-    cell: str
+    """Index in the file of the first of these lines."""
     before: tuple[bytes, ...]
     after: tuple[bytes, ...]
+    said: str
+    """File within the project, line and, of a date, what changes."""
 
 
 def parse_moment(text: str, now: datetime) -> str:
@@ -83,7 +69,7 @@ def parse_moment(text: str, now: datetime) -> str:
     return f"{moment:%Y-%m-%dT%H:%M:%SZ}"
 
 
-def find_changes(project: Project, targets: Sequence[str], after: str) -> tuple[list[DateChange], int]:
+def find_changes(project: Project, targets: Sequence[str], after: str) -> tuple[list[HeaderChange], int]:
     """Return the headers of the selected notebooks, or of all, whose date is not ``after``.
 
     The number counts cells that install packages without a date. A date that does not have a line of its own is
@@ -92,59 +78,33 @@ def find_changes(project: Project, targets: Sequence[str], after: str) -> tuple[
     survey, _ = survey_targets(project, targets)
     notebooks = [survey.notebooks[name] for name in select_notebooks(project, survey, targets)]
     cells = [(notebook, cell) for notebook in notebooks for cell in notebook.active_cells]
-    found = (change for notebook, cell in cells for change in _changes(project, notebook, cell, after))
-    # Notebooks may share a script.
-    changes = list(dict.fromkeys(change for change in found if change.before != after))
+    changes = _once(_date_change(project, notebook, cell, after) for notebook, cell in cells)
     return changes, sum(has_undated_packages(cell.code, cell.deps) for _, cell in cells)
 
 
-def apply_changes(changes: Sequence[DateChange]) -> None:
-    """Write the new dates; every other byte of the files is kept."""
-    for change in changes:
-        lines = change.path.read_bytes().split(b"\n")
-        line = lines[change.line]
-        if match := _LINE.match(line):
-            lines[change.line] = (
-                line[: match.start("date")] + change.after.encode() + line[match.end("date") :]
-            )
-        _write(change.path, b"\n".join(lines))
-
-
-def find_harness_changes(project: Project) -> list[HarnessChange]:
+def find_harness_changes(project: Project) -> list[HeaderChange]:
     """Return the headers in which this package does not come from where ``[tool.kbt] harness`` says.
 
     A header that cannot be changed line by line is a ``NotebookError``.
     """
     survey, _ = survey_targets(project, [])
-    found = (_harness_changes(project, notebook) for notebook in survey.notebooks.values())
-    return list(
-        dict.fromkeys(change for changes in found for change in changes)
-    )  # notebooks may share a script
+    notebooks = survey.notebooks.values()
+    cells = ((notebook, cell) for notebook in notebooks for cell in notebook.active_cells)
+    return _once(_harness_change(project, notebook, cell) for notebook, cell in cells)
 
 
 def harness_advice(project: Project, survey: Survey) -> list[str]:
     """Return a line for each notebook in which this package comes from elsewhere than the project says."""
-    lines = []
-    for notebook in survey.notebooks.values():
-        try:
-            first = next(_harness_changes(project, notebook), None)
-        except NotebookError as error:
-            lines.append(str(error))
-            continue
-        if first:
-            lines.append(
-                f"{first.where}: cell {first.cell!r} does not take this package from "
-                f"{project.harness.setting()}, as the project does. `kbt upgrade --harness` changes it."
-            )
-    return lines
+    advice = (_harness_advice(project, notebook) for notebook in survey.notebooks.values())
+    return [line for line in advice if line]
 
 
-def apply_harness_changes(changes: Sequence[HarnessChange]) -> None:
-    """Write the new headers; every other byte of the files is kept."""
+def apply_changes(changes: Iterable[HeaderChange]) -> None:
+    """Write the new lines; every other byte of the files is kept."""
     for change in sorted(changes, key=lambda change: change.first, reverse=True):
         lines = change.path.read_bytes().split(b"\n")
         lines[change.first : change.first + len(change.before)] = change.after
-        _write(change.path, b"\n".join(lines))
+        write_atomically(change.path, b"\n".join(lines))
 
 
 def with_harness(project: Project, path: Path, text: str) -> str:
@@ -157,7 +117,7 @@ def with_harness(project: Project, path: Path, text: str) -> str:
     return "\n".join([*lines[: inside.start], *found, *lines[inside.stop :]])
 
 
-def write_setting(project: Project, harness: Harness) -> Project:
+def write_setting(project: Project, harness: Harness) -> None:
     """Set ``[tool.kbt] harness`` in the project's ``pyproject.toml``, where every other byte is kept."""
     path = project.root / "pyproject.toml"
     try:
@@ -182,28 +142,40 @@ def write_setting(project: Project, harness: Harness) -> Project:
         raise ProjectError(
             str(path), f"`{setting}` cannot be added", "A table [tool.kbt] on lines of its own"
         )
-    _write(path, "\n".join(lines).encode())
-    return replace(project, harness=harness)
+    write_atomically(path, "\n".join(lines).encode())
 
 
-def _harness_changes(project: Project, notebook: Notebook) -> Iterator[HarnessChange]:
+def _harness_advice(project: Project, notebook: Notebook) -> str:
     for cell in notebook.active_cells:
-        inside, code = header_lines(cell.code), cell.code.split("\n")
-        lines = [code[number] for number in inside]
         try:
-            found = _harness_lines(project, notebook.path, lines)
-        except (ValueError, RecursionError):
-            continue  # an error of the notebook
-        if found == lines:
-            continue
-        path, first = _position(notebook, cell)
-        written = path.read_bytes().split(b"\n")[first + inside.start : first + inside.stop]
-        if found is None or [line.decode(errors="replace").rstrip("\r") for line in written] != lines:
-            raise _not_changeable(f"{notebook.name}:{cell.file_line}", f"cell {cell.id!r}")
-        end = "\r" if written[0].endswith(b"\r") else ""
-        after = tuple(f"{line}{end}".encode() for line in found)
-        where = f"{notebook.name}:{cell.file_line}"
-        yield HarnessChange(path, first + inside.start, where, cell.id, tuple(written), after)
+            change = _harness_change(project, notebook, cell)
+        except NotebookError as error:
+            return str(error)
+        if change:
+            return (
+                f"{notebook.name}:{cell.file_line}: cell {cell.id!r} does not take this package from "
+                f"{project.harness.setting()}, as the project does. `kbt upgrade --harness` changes it."
+            )
+    return ""
+
+
+def _harness_change(project: Project, notebook: Notebook, cell: Cell) -> HeaderChange | None:
+    inside, code = header_lines(cell.code), cell.code.split("\n")
+    lines = [code[number] for number in inside]
+    try:
+        found = _harness_lines(project, notebook.path, lines)
+    except (ValueError, RecursionError):
+        return None  # an error of the notebook
+    if found == lines:
+        return None
+    path, first = _position(notebook, cell)
+    written = path.read_bytes().split(b"\n")[first + inside.start : first + inside.stop]
+    if found is None or [line.decode(errors="replace").rstrip("\r") for line in written] != lines:
+        raise _not_changeable(f"{notebook.name}:{cell.file_line}", f"cell {cell.id!r}")
+    end = "\r" if written[0].endswith(b"\r") else ""
+    after = tuple(f"{line}{end}".encode() for line in found)
+    said = f"{project.relative(path)}:{first or 1}"
+    return HeaderChange(path, first + inside.start, tuple(written), after, said)
 
 
 def _harness_lines(project: Project, path: Path, lines: Sequence[str]) -> list[str] | None:
@@ -226,25 +198,26 @@ def _position(notebook: Notebook, cell: Cell) -> tuple[Path, int]:
     return notebook.path, cell.file_line
 
 
-def _write(path: Path, data: bytes) -> None:
-    try:
-        write_atomically(path, data)
-    except OSError as error:
-        raise ProjectError(str(path), f"cannot be written ({error.strerror})") from None
-
-
-def _changes(project: Project, notebook: Notebook, cell: Cell, after: str) -> list[DateChange]:
-    dated = uv_settings(read_header(cell.code)).get(EXCLUDE_NEWER)
-    if dated is None:
-        return []
+def _date_change(project: Project, notebook: Notebook, cell: Cell, after: str) -> HeaderChange | None:
+    before = uv_settings(read_header(cell.code)).get(EXCLUDE_NEWER)
+    if before is None or before == after:
+        return None
     path, first = _position(notebook, cell)
     lines = path.read_bytes().split(b"\n")
     numbers = [first + number for number in header_lines(cell.code)]
     found = [(number, match) for number in numbers if (match := _LINE.match(lines[number]))]
-    if [match["date"].decode(errors="replace") for _, match in found] != [dated]:
+    if [match["date"].decode(errors="replace") for _, match in found] != [before]:
         where = f"{notebook.name}:{cell.file_line}"
         what = f"the {EXCLUDE_NEWER} of cell {cell.id!r} cannot be changed"
         expected = f'A line of its own below `# [tool.uv]`: `# {EXCLUDE_NEWER} = "YYYY-MM-DDT00:00:00Z"`'
         raise NotebookError(where, what, expected)
-    name = project.relative(path)
-    return [DateChange(path, number, f"{name}:{number + 1}", str(dated), after) for number, _ in found]
+    [(number, match)] = found
+    line = lines[number]
+    changed = line[: match.start("date")] + after.encode() + line[match.end("date") :]
+    said = f"{project.relative(path)}:{number + 1}: {before} -> {after}"
+    return HeaderChange(path, number, (line,), (changed,), said)
+
+
+def _once(changes: Iterable[HeaderChange | None]) -> list[HeaderChange]:
+    """Return each change once: notebooks may share a script."""
+    return list(dict.fromkeys(change for change in changes if change))

@@ -10,7 +10,6 @@ from kernels_bench_tools.notebooks.header import read_header
 from kernels_bench_tools.notebooks.survey import survey_project
 from kernels_bench_tools.notebooks.upgrade import (
     apply_changes,
-    apply_harness_changes,
     find_changes,
     find_harness_changes,
     harness_advice,
@@ -28,7 +27,7 @@ HEADER = (
 def upgrade(workspace, *targets):
     changes, _ = find_changes(workspace.project, targets, NEW)
     apply_changes(changes)
-    return [(change.where, change.before, change.after) for change in changes]
+    return [change.said for change in changes]
 
 
 def test_only_the_date_changes_byte_for_byte(workspace):
@@ -37,7 +36,7 @@ def test_only_the_date_changes_byte_for_byte(workspace):
     path.chmod(0o640)
     before = path.read_bytes()
 
-    assert upgrade(workspace) == [("n.md:10", OLD, NEW)]
+    assert upgrade(workspace) == [f"n.md:10: {OLD} -> {NEW}"]
     head, old, tail = before.partition(b'# exclude-newer = "' + OLD.encode())
     assert old
     assert path.read_bytes() == head + b'# exclude-newer = "' + NEW.encode() + tail
@@ -54,7 +53,7 @@ def test_only_cells_of_the_selected_notebooks_change(workspace):
     other = workspace.cell("b.md", HEADER)
     before = other.read_bytes()
 
-    assert [where for where, _, _ in upgrade(workspace, "a.md")] == ["a.md:6", "a.md:26"]
+    assert [said.partition(": ")[0] for said in upgrade(workspace, "a.md")] == ["a.md:6", "a.md:26"]
     assert other.read_bytes() == before
 
 
@@ -63,7 +62,7 @@ def test_a_script_shared_by_notebooks_changes_once(workspace):
     for name in ("a.md", "b.md"):
         workspace.write(name, "```python id=a script=code/s.py\n```\n")
 
-    assert upgrade(workspace) == [("code/s.py:5", OLD, NEW)]
+    assert upgrade(workspace) == [f"code/s.py:5: {OLD} -> {NEW}"]
     assert script.read_text() == HEADER.replace(OLD, NEW) + "print(1)\n"
 
 
@@ -149,12 +148,11 @@ SETTINGS = "[tool.other]\nx = 1\n\n[tool.kbt]  # ours\ntitle = 'Test'\n\n[tool.l
 
 
 def set_harness(workspace, value):
-    project = workspace.project
     if value:
-        project = write_setting(project, parse_harness(value, project.root))
-    changes = find_harness_changes(project)
-    apply_harness_changes(changes)
-    return [change.where for change in changes]
+        write_setting(workspace.project, parse_harness(value, workspace.root))
+    changes = find_harness_changes(workspace.project)
+    apply_changes(changes)
+    return [change.said for change in changes]
 
 
 def test_the_harness_changes_in_headers_only_and_back_byte_for_byte(workspace, monkeypatch):
@@ -187,6 +185,20 @@ def test_the_harness_changes_in_headers_only_and_back_byte_for_byte(workspace, m
     set_harness(workspace, "kernels-bench-tools")
     assert path.read_bytes() == first
     assert settings.read_text() == SETTINGS.replace("# ours\n", '# ours\nharness = "kernels-bench-tools"\n')
+
+
+def test_the_harness_of_a_script_shared_by_notebooks_changes_once(workspace):
+    script = workspace.write("code/s.py", PLAIN.replace("kernels_bench_tools[hub]", "kernels-bench-tools"))
+    before = script.read_text()
+    for name in ("a.md", "b.md"):
+        workspace.write(name, "```python id=a script=code/s.py\n```\n")
+    workspace.write("pyproject.toml", "[tool.kbt]\nharness = { path = '/h' }\n")
+
+    assert set_harness(workspace, "") == ["code/s.py:1"]
+    entry = '# kernels-bench-tools = { path = "/h", editable = true }'
+    assert script.read_text() == before.replace(
+        "# ///\nimport", f"#\n# [tool.uv.sources]\n{entry}\n# ///\nimport"
+    )
 
 
 def test_other_sources_of_a_header_stay(workspace):
