@@ -36,6 +36,14 @@ def read_struct(path: Path, kind: type[T]) -> T:
     return msgspec.json.decode(read_file(path), type=kind)
 
 
+def find_struct(path: Path, kind: type[T]) -> T | None:
+    """Return the struct in a JSON file; None if there is no file, or it is damaged or of another version."""
+    try:
+        return read_struct(path, kind)
+    except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
+        return None
+
+
 def write_struct(path: Path, value: msgspec.Struct, *, sync: bool = True) -> None:
     """Write ``value`` to ``path`` as JSON, atomically; create its folder."""
     path.parent.mkdir(parents=True, exist_ok=True)

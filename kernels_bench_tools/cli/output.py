@@ -12,7 +12,7 @@ import msgspec
 
 from kernels_bench_tools.cli import FAILURE
 from kernels_bench_tools.errors import RecordError
-from kernels_bench_tools.file_io import read_struct
+from kernels_bench_tools.file_io import find_struct
 from kernels_bench_tools.notebooks.project import Project
 from kernels_bench_tools.schema.build import BuildRun, CellRun
 from kernels_bench_tools.schema.record import Record, Status
@@ -55,10 +55,7 @@ def few(names: Sequence[str], count: int = 3) -> str:
 
 def last_build(project: Project) -> BuildRun | None:
     """Return the results of the last build; None if there was none, or its file cannot be read."""
-    try:
-        return read_struct(project.state / "build.json", BuildRun)
-    except (OSError, msgspec.MsgspecError, UnicodeDecodeError):  # none yet, damaged, or of another version
-        return None
+    return find_struct(project.state / "build.json", BuildRun)
 
 
 def finished_cells(result: BuildRun) -> list[tuple[str, CellRun]]:

@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 
 from kernels_bench_tools.errors import ProjectError
-from kernels_bench_tools.file_io import read_file, read_struct, remove_unfinished, write_struct
+from kernels_bench_tools.file_io import find_struct, read_file, remove_unfinished, write_struct
 from kernels_bench_tools.notebooks.cell import Cell
 from kernels_bench_tools.notebooks.document import Notebook
 from kernels_bench_tools.notebooks.graph import CellName, Node
@@ -230,8 +230,9 @@ def _build(
         # Also after an interruption: finished results can be recorded, and replace those of the build before.
         run = _describe(project, survey, options, execution, checkout.commit)
         remove_unfinished(project.state / REPORT_NAME)
-        if options.effect is None:
-            _write_if_changed(project.state / REPORT_NAME, run)
+        # If it is the same, the file keeps its time.
+        if options.effect is None and find_struct(project.state / REPORT_NAME, BuildRun) != run:
+            write_struct(project.state / REPORT_NAME, run)
     if cache.grew:
         cache.prune(project.cache_size)
     return run
@@ -292,13 +293,3 @@ def describe_notebook(notebook: Notebook, describe: Callable[[CellName, Cell], C
         else:
             blocks.append(Prose(text=block))
     return NotebookRun(path=notebook.name, digest=notebook.digest, front=notebook.front, blocks=blocks)
-
-
-def _write_if_changed(path: Path, run: BuildRun) -> None:
-    """Write the result of a build, unless it is the same: then the file keeps its time."""
-    try:
-        same = read_struct(path, BuildRun) == run
-    except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
-        same = False
-    if not same:
-        write_struct(path, run)

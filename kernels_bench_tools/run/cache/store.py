@@ -18,7 +18,7 @@ from pathlib import Path
 import msgspec
 
 from kernels_bench_tools.errors import ProjectError
-from kernels_bench_tools.file_io import read_struct, remove_unfinished, sync_path, write_struct
+from kernels_bench_tools.file_io import find_struct, remove_unfinished, sync_path, write_struct
 from kernels_bench_tools.notebooks.graph import CellName
 from kernels_bench_tools.run.cache.entry import (
     DamagedEntryError,
@@ -73,7 +73,7 @@ class CellCache:
         """Whether an entry was added."""
         self._note = note
         self._last_path = state / "last.json"
-        self._last = _read_last(self._last_path)
+        self._last = find_struct(self._last_path, _LastResults) or _LastResults()
         self._known: dict[str, Entry] = {}
 
     def find(self, key: str, cell: CellName | None = None) -> Entry | None:
@@ -117,7 +117,7 @@ class CellCache:
     def save_last(self) -> None:
         """Write which results are the last ones, if that has changed."""
         self._last.keys = dict(sorted(self._last.keys.items()))
-        if _read_last(self._last_path) != self._last:
+        if (find_struct(self._last_path, _LastResults) or _LastResults()) != self._last:
             write_struct(self._last_path, self._last)
 
     def draft(self) -> Draft:
@@ -232,10 +232,3 @@ def process_key(key: str, process: int) -> str:
 def is_process(key: str) -> bool:
     """Return whether a key is of a single process of a cell, kept for a session that was interrupted."""
     return _PROCESS in key
-
-
-def _read_last(path: Path) -> _LastResults:
-    try:
-        return read_struct(path, _LastResults)
-    except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
-        return _LastResults()

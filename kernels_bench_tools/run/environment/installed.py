@@ -24,7 +24,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from kernels_bench_tools.file_io import file_digest, read_struct, write_struct
+from kernels_bench_tools.file_io import file_digest, find_struct, write_struct
 from kernels_bench_tools.run.environment.variables import user_cache
 
 State = tuple[int, int, int, int]
@@ -104,9 +104,8 @@ class Installed:
     @classmethod
     def restored(cls, manifest: Path, sources: Iterable[Path]) -> Installed | None:
         """Return the environment with the states of the last build; None if there are none."""
-        try:
-            known = read_struct(manifest, _Manifest)
-        except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
+        known = find_struct(manifest, _Manifest)
+        if known is None:
             return None
         files = cls(known.python, Path(known.python).parents[1], sources, manifest)
         files._states = known.states
@@ -280,10 +279,8 @@ def _comparison(path: str) -> str:
 @cache
 def _compared() -> set[str]:
     """Return the marks that earlier builds kept, read once: a cell may write to the file."""
-    try:
-        return read_struct(user_cache() / _COMPARED, _Compared).marks
-    except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
-        return set()
+    known = find_struct(user_cache() / _COMPARED, _Compared)
+    return known.marks if known else set()
 
 
 def _altered(states: Mapping[str, State], listed: Mapping[str, _Listed]) -> str:
