@@ -12,7 +12,13 @@ import typer
 from rich.table import Table
 
 from kernels_bench_tools.cli.options import Json
-from kernels_bench_tools.cli.output import cell_records, last_build, note_unused, print_json, terminal_width
+from kernels_bench_tools.cli.output import (
+    last_build,
+    note_unused,
+    notebook_records,
+    print_json,
+    terminal_width,
+)
 from kernels_bench_tools.cli.tables import fold_name, new_table, table_console
 from kernels_bench_tools.errors import OperatorError, ProjectError
 from kernels_bench_tools.notebooks.document import Notebook, survey_notebook
@@ -22,7 +28,7 @@ from kernels_bench_tools.schema.device import Device, current_device
 from kernels_bench_tools.schema.model import Phase, read_model_tasks
 from kernels_bench_tools.schema.model_workloads import operator_of_module
 from kernels_bench_tools.schema.record import Record, Status, device_of
-from kernels_bench_tools.schema.record_io import cell_owner, ignore, read_committed, record_files
+from kernels_bench_tools.schema.record_io import ignore, read_committed, record_files
 from kernels_bench_tools.schema.summary import FEWEST_PROCESSES, Summary, Verdict
 from kernels_bench_tools.summarize.choose import (
     NO_OPERATOR,
@@ -170,9 +176,7 @@ def _records(project: Project, notebook: Notebook, build: BuildRun | None) -> li
     committed = record_files(notebook.path.parents[1], notebook.implementation)
     sources = [read_committed(path, notebook.operator, on_problem=ignore) for path in committed]
     if build is not None:
-        owner = cell_owner(notebook.name, build.device)
-        cells = [cell for run in build.notebooks if run.path == notebook.name for cell in run.cells]
-        sources.append([record for cell in cells for record in cell_records(project, cell, owner)])
+        sources.append(notebook_records(project, build, notebook.name))
     found: dict[tuple[str, str], dict[int, list[Record]]] = {}
     for number, records in enumerate(sources):
         for record in records:

@@ -16,10 +16,10 @@ from rich.table import Table
 from kernels_bench_tools.cli import options as opt
 from kernels_bench_tools.cli.build import run_cells
 from kernels_bench_tools.cli.output import (
-    cell_records,
     few,
     finish,
     note,
+    notebook_records,
     print_json,
     terminal_width,
 )
@@ -45,7 +45,7 @@ from kernels_bench_tools.schema.effect import (
 from kernels_bench_tools.schema.model import CONFIGS, find_model, phase_sizes
 from kernels_bench_tools.schema.outcome import reason_of
 from kernels_bench_tools.schema.record import Record
-from kernels_bench_tools.schema.record_io import cell_owner, effect_file
+from kernels_bench_tools.schema.record_io import effect_file
 from kernels_bench_tools.summarize.effect import effect_rows
 from kernels_bench_tools.summarize.metrics import speedup_with_interval
 from kernels_bench_tools.tasks.config import config_from_huggingface
@@ -152,13 +152,7 @@ def effect(
         **opt.checked_limits(0, memory_limit, None),
     )
     result = run_cells(project, names, options)
-    found: dict[str, list[Record]] = {}
-    for notebook in result.notebooks:
-        if notebook.path in names:
-            owner = cell_owner(notebook.path, result.device)
-            found[notebook.path] = [
-                one for run in notebook.cells for one in cell_records(project, run, owner)
-            ]
+    found = {name: notebook_records(project, result, name) for name in sorted(names)}
     if json:
         print_json({path: effect_rows(records) for path, records in found.items()})
     else:

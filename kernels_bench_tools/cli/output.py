@@ -16,7 +16,7 @@ from kernels_bench_tools.file_io import find_struct
 from kernels_bench_tools.notebooks.project import Project
 from kernels_bench_tools.schema.build import BuildRun, CellRun
 from kernels_bench_tools.schema.record import Record, Status
-from kernels_bench_tools.schema.record_io import Owner, ignore, is_plain, read_records
+from kernels_bench_tools.schema.record_io import Owner, cell_owner, is_plain, read_records
 from kernels_bench_tools.text import plural, visible
 
 
@@ -139,11 +139,18 @@ def _note_expectations(result: BuildRun, cells: Mapping[str, CellRun]) -> None:
                     note(f"{notebook.path} expects {status}, and no workload is. Remove it from `expect`")
 
 
-def cell_records(project: Project, cell: CellRun, owner: Owner | None = None) -> Iterator[Record]:
+def cell_records(project: Project, cell: CellRun, owner: Owner) -> Iterator[Record]:
     """Yield the records that a cell wrote, in all its processes; those that are not of ``owner`` on stderr."""
     for name, path in cell.artifacts.items():
         if name.endswith(".jsonl") and not is_plain(project.root / path):
-            yield from read_records(project.root / path, name, note_problem if owner else ignore, owner)
+            yield from read_records(project.root / path, name, note_problem, owner)
+
+
+def notebook_records(project: Project, build: BuildRun, path: str) -> list[Record]:
+    """Return the records that the cells of a notebook wrote."""
+    owner = cell_owner(path, build.device)
+    cells = (cell for notebook in build.notebooks if notebook.path == path for cell in notebook.cells)
+    return [record for cell in cells for record in cell_records(project, cell, owner)]
 
 
 def note_problem(error: RecordError) -> None:

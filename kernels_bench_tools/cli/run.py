@@ -18,6 +18,7 @@ from kernels_bench_tools.cli.output import (
     cell_records,
     finish,
     note,
+    notebook_records,
     print_json,
     short_path,
     terminal_width,
@@ -210,8 +211,7 @@ class _CellResult:
         }
         for other in self.result.notebooks:
             if other.path in self.baselines and other.path not in self.committed:
-                owner = cell_owner(other.path, self.result.device)
-                records = [record for run in other.cells for record in cell_records(self.project, run, owner)]
+                records = notebook_records(self.project, self.result, other.path)
                 found[other.path] = _Baseline(_title_of(other), records)
         titles, theirs = [], []
         for one in found.values():
