@@ -129,7 +129,7 @@ def _choose_for_shape(project: Project, operator: str, axes: str, device: str, j
         return
     console = table_console(terminal_width())
     shape = ", ".join(f"{name} {value}" for name, value in wanted.items()) or "every measured shape"
-    console.print(visible(f"{operator}, {shape}, on {chosen_device.name}"), style="bold", markup=False)
+    console.print(visible(f"{operator}, {shape}, on {chosen_device.name}"), style="bold")
     for near in dict.fromkeys(choice.near for choice in choices if wanted):
         print(f"nearest measured: {near}" if near else "measured with this shape")
     console.print(_shape_table(choices, console.width - _FIGURES_WIDTH))
@@ -239,7 +239,7 @@ def _figures(choice: Choice) -> list[str]:
 
 def _print_phase(model: str, phase: Phase, found: PhaseChoice, device: Device) -> None:
     console = table_console(terminal_width())
-    console.print(visible(f"{phase.name} of {model} on {device.name}"), style="bold", markup=False)
+    console.print(visible(f"{phase.name} of {model} on {device.name}"), style="bold")
     table = _new_table("calls, kernel, fastest", "share")
     width = console.width - _FIGURES_WIDTH - _SHARE_WIDTH
     notes = _add_tasks(table, found.tasks, width)

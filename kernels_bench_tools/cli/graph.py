@@ -128,7 +128,7 @@ def _print_reach(found: Reach) -> None:
     for one in found.importers:
         called = f"calls it in {plural(len(one.models), 'model')}" if one.models else "only imports it"
         print(f"L{one.module.level}  {one.module.class_name} {called}")
-        console.print(f"    {' > '.join(one.through)}", highlight=False, soft_wrap=False)
+        console.print(f"    {' > '.join(one.through)}")
     table = new_table()
     phases = list(dict.fromkeys(phase for calls in found.calls.values() for phase in calls))
     table.add_column("calls in a forward pass", no_wrap=True)

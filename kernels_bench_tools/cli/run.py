@@ -261,14 +261,14 @@ def _print_comparison(one: _CellResult) -> None:
     console = table_console(terminal_width())
     title, rows = one.comparisons()
     heading = f"{_title_of(one.entry)} on {one.result.device.name}{processes_suffix(one.records)}"
-    console.print(visible(heading), style="bold", markup=False)
+    console.print(visible(heading), style="bold")
     if rows:
         console.print(comparison_table(rows, title, console.width))
     elif one.cell.stdout:
         printed = (one.project.root / one.cell.stdout).read_text(encoding="utf-8", errors="replace")
         print(visible(printed), end="")
     if one.cell.status and one.cell.status.failed and not rows:
-        console.print(visible(f"{one.cell.status.label}: {one.cell.reason}"), style="red", markup=False)
+        console.print(visible(f"{one.cell.status.label}: {one.cell.reason}"), style="red")
     outcomes = {entry.outcome for entry in one.records}
     raised = any(outcome.failed and not outcome.ran for outcome in outcomes)
     if one.cell.stderr and (one.cell.exit_code or raised):  # the log has the traceback
