@@ -28,7 +28,6 @@ from kernels_bench_tools.run.progress import Progress, serialize
 from kernels_bench_tools.run.schedule import Execution
 from kernels_bench_tools.schema.build import (
     FORWARD,
-    MODES,
     BuildRun,
     CellRun,
     EffectRequest,
@@ -122,12 +121,6 @@ def build(
         NotebooksError: Something is wrong with the notebooks concerned; nothing has run.
         KeyboardInterrupt: The build was interrupted; finished results are kept.
     """
-    if options.jobs < 1:
-        raise ProjectError(f"jobs={options.jobs}", "is too few", "1 or more")
-    if options.processes < 0:
-        raise ProjectError(f"processes={options.processes}", "is too few", "1 or more, or 0 for the default")
-    if options.mode not in MODES:
-        raise ProjectError(f"mode {options.mode!r}", "is not known", f"One of {', '.join(MODES)}")
     environment = find_environment(options.environment)
     selection = _select(project, targets, options)
     progress = serialize(progress)

@@ -212,14 +212,6 @@ def test_the_context_has_the_commit_and_the_dirty_flag(workspace):
     assert workspace.text(workspace.result("n.md").stdout) == f"{commit} True\n"
 
 
-@pytest.mark.parametrize("options", [{"jobs": 0}, {"processes": -1}])
-def test_too_few_jobs_or_processes_are_an_error(workspace, options):
-    ((name, value),) = options.items()
-
-    with pytest.raises(ProjectError, match=f"{name}={value}"):
-        workspace.build(**options)
-
-
 BUILD = """
 import sys
 from pathlib import Path
