@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from math import floor, log10
 
 MISSING = "–"
@@ -113,6 +113,16 @@ def plural(count: int, word: str, ending: str = "s") -> str:
     '2 processes'
     """
     return f"{count} {word}{'' if count == 1 else ending}"
+
+
+def few(names: Sequence[str]) -> str:
+    """Return the first names, and how many more there are.
+
+    >>> few("abcde")
+    'a, b, c and 2 more'
+    """
+    more = len(names) - 3
+    return ", ".join(names[:3]) + (f" and {more} more" if more > 0 else "")
 
 
 def decimals(value: float, significant: int = 4) -> int:

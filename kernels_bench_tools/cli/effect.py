@@ -16,7 +16,6 @@ from rich.table import Table
 from kernels_bench_tools.cli import options as opt
 from kernels_bench_tools.cli.build import run_cells
 from kernels_bench_tools.cli.output import (
-    few,
     finish,
     note,
     notebook_records,
@@ -49,7 +48,7 @@ from kernels_bench_tools.schema.record_io import effect_file
 from kernels_bench_tools.summarize.effect import effect_rows
 from kernels_bench_tools.summarize.metrics import speedup_with_interval
 from kernels_bench_tools.tasks.config import config_from_huggingface
-from kernels_bench_tools.text import is_file_name, milliseconds, plural, visible
+from kernels_bench_tools.text import few, is_file_name, milliseconds, plural, visible
 
 _PHASES = "prefill-2048,decode-1,decode-32"
 _WIDE = 100

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from kernels_bench_tools.notebooks.project import Project
 from kernels_bench_tools.schema.build import BuildRun, CellRun
 from kernels_bench_tools.schema.record import Record, Status
 from kernels_bench_tools.schema.record_io import Owner, cell_owner, is_plain, read_records
-from kernels_bench_tools.text import plural, visible
+from kernels_bench_tools.text import few, plural, visible
 
 
 def print_json(data: Any) -> None:
@@ -45,12 +45,6 @@ def short_path(path: Path) -> str:
 def terminal_width() -> int:
     """Return the columns of the terminal, or of ``COLUMNS``; 80 where output is no terminal."""
     return shutil.get_terminal_size((80, 24)).columns
-
-
-def few(names: Sequence[str], count: int = 3) -> str:
-    """Return the first names, and how many more there are."""
-    more = len(names) - count
-    return ", ".join(names[:count]) + (f" and {more} more" if more > 0 else "")
 
 
 def last_build(project: Project) -> BuildRun | None:

@@ -11,7 +11,7 @@ import typer
 from kernels_bench_tools.cli import INTERRUPTED
 from kernels_bench_tools.cli.build import SITE, build_report, finish_build
 from kernels_bench_tools.cli.options import Env, Paths, Workloads
-from kernels_bench_tools.cli.output import few, note_unused, summarize_build
+from kernels_bench_tools.cli.output import note_unused, summarize_build
 from kernels_bench_tools.errors import KbtError, ProjectError
 from kernels_bench_tools.notebooks.project import find_project, find_project_of
 from kernels_bench_tools.report.output.folder import MANIFEST
@@ -19,6 +19,7 @@ from kernels_bench_tools.run.build import BuildOptions
 from kernels_bench_tools.run.locks import signals_as_interrupt
 from kernels_bench_tools.serve.server import Server, serving
 from kernels_bench_tools.serve.watch import Watcher
+from kernels_bench_tools.text import few
 
 
 def serve(

@@ -21,6 +21,7 @@ from kernels_bench_tools.hub.reference import KernelReference
 from kernels_bench_tools.hub.source import read_source
 from kernels_bench_tools.hub.status import HubError, HubStatus, classify
 from kernels_bench_tools.schema.hub import SOURCE_BUILD_FILE, SourceBuild
+from kernels_bench_tools.text import few
 
 if TYPE_CHECKING:
     from kernels.resolver import LocalKernel
@@ -239,16 +240,12 @@ def _is_bytecode(name: str) -> bool:
 
 
 def _incomplete(repo: str, missing: list[str]) -> HubError:
-    return HubError(HubStatus.CACHE_INCOMPLETE, f"the local copy of {repo} lacks {_few(missing)}")
+    return HubError(HubStatus.CACHE_INCOMPLETE, f"the local copy of {repo} lacks {few(missing)}")
 
 
 def _changed(repo: str, build: LocalKernel, changed: list[str], since: str) -> HubError:
-    reason = f"{_few(changed)} of {repo} ({build.variant_str}) is not what it was {since}"
+    reason = f"{few(changed)} of {repo} ({build.variant_str}) is not what it was {since}"
     return HubError(HubStatus.FILES_CHANGED, reason)
-
-
-def _few(names: list[str]) -> str:
-    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
 
 
 def _kernel_folder(repo: str) -> Path:
