@@ -6,11 +6,10 @@ import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import pairwise
-from statistics import median
+from statistics import correlation, linear_regression, median
 from time import perf_counter, perf_counter_ns
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -144,10 +143,8 @@ def _spin(count: int) -> None:
 
 def fit_line(x: Sequence[float], y: Sequence[float]) -> tuple[float, float, float]:
     """Return slope, intercept and R² of the least-squares line through the points."""
-    slope, intercept = np.polyfit(np.asarray(x, float), np.asarray(y, float), 1)
-    residual = np.asarray(y, float) - (slope * np.asarray(x, float) + intercept)
-    total = np.asarray(y, float) - np.mean(y)
-    return float(slope), float(intercept), 1 - float(residual @ residual) / float(total @ total)
+    slope, intercept = linear_regression(x, y)
+    return slope, intercept, correlation(x, y) ** 2
 
 
 def measure_floors(device: str) -> dict[str, float]:
