@@ -47,22 +47,17 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="python -m kernels_bench_tools.selfcheck",
-        description="Time calls with known results on the current device, and write the checks.",
-    )
+    """Return the parser of what ``kbt selfcheck``, which explains its options, and this program itself pass."""
+    parser = argparse.ArgumentParser(prog="python -m kernels_bench_tools.selfcheck")
     parser.add_argument("--output", type=Path, default=Path("selfcheck.json"))
-    parser.add_argument(
-        "--quick", action="store_true", help="fewer calls and 3 processes; slowdowns are not tested"
-    )
-    processes_help = "fresh processes [default: 10]; 0 for none; slowdowns are tested from 6 on"
-    parser.add_argument("--processes", type=int, help=processes_help)
-    parser.add_argument("--ncu", default="ncu", help="path of Nsight Compute; empty to skip it")
-    parser.add_argument("--commit", default="", help="the commit that is checked out")
-    parser.add_argument("--child", choices=("ncu", "series"), help=argparse.SUPPRESS)
-    parser.add_argument("--process", type=int, default=0, help=argparse.SUPPRESS)
-    parser.add_argument("--names", nargs="*", default=[], help=argparse.SUPPRESS)
-    parser.add_argument("--flush", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--processes", type=int)
+    parser.add_argument("--ncu", default="ncu")
+    parser.add_argument("--commit", default="")
+    parser.add_argument("--child", choices=("ncu", "series"))
+    parser.add_argument("--process", type=int, default=0)
+    parser.add_argument("--names", nargs="*", default=[])
+    parser.add_argument("--flush", action="store_true")
     return parser
 
 
