@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 from kernels_bench_tools.schema.build import CellRun
@@ -47,31 +48,18 @@ class Progress:
         """Something else to show to the user, such as what the build waits for."""
 
 
-def _forwarded(step: str) -> Any:
-    def call(self: ForwardedProgress, *arguments: Any) -> None:
-        with self.lock:
-            self.receive(step, *arguments)
-
-    return call
-
-
 class ForwardedProgress(Progress):
     """Passes the name and the arguments of each step to a function, one step at a time."""
 
     def __init__(self, receive: Callable[..., None]) -> None:
-        self.receive = receive
-        self.lock = threading.RLock()
+        lock = threading.RLock()
 
-    build_started = _forwarded("build_started")
-    environment_started = _forwarded("environment_started")
-    downloading = _forwarded("downloading")
-    environment_finished = _forwarded("environment_finished")
-    cell_started = _forwarded("cell_started")
-    process_started = _forwarded("process_started")
-    process_ended = _forwarded("process_ended")
-    cell_output = _forwarded("cell_output")
-    cell_finished = _forwarded("cell_finished")
-    note = _forwarded("note")
+        def forward(step: str, *arguments: Any) -> None:
+            with lock:
+                receive(step, *arguments)
+
+        for step in (name for name in vars(Progress) if not name.startswith("_")):
+            setattr(self, step, partial(forward, step))
 
 
 def serialize(progress: Progress) -> Progress:
