@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from uvnote.parser import CodeCell, generate_cell_id, parse_attributes
+from uvnote.parser import generate_cell_id, parse_attributes
 
 from kernels_bench_tools.errors import NotebookError
 from kernels_bench_tools.file_io import read_file, real_path
@@ -29,17 +29,14 @@ Report = Callable[..., None]
 
 
 @dataclass
-class Cell(CodeCell):  # type: ignore[misc]  # uvnote has no types
-    """uvnote's cell with more attributes. ``line_start`` and ``line_end`` count from the notebook's body."""
+class Cell:
+    """A python fence that runs, with its attributes."""
 
-    # uvnote's fields, repeated for their types.
     id: str
     code: str
     deps: list[str]
     outputs: list[str]
     needs: list[str]
-    line_start: int
-    line_end: int
     collapse_code: bool = False
     collapse_output: bool = False
     commented: bool = False
@@ -88,8 +85,6 @@ def read_cell(
         deps=_items(attributes.get("deps")),
         outputs=_items(attributes.get("outputs")),
         needs=_items(attributes.get("needs", attributes.get("depends"))),
-        line_start=fence.start + 1,
-        line_end=fence.end - 1 if fence.closed else fence.end,
         collapse_code=_flag(attributes, "collapse-code"),
         collapse_output=_flag(attributes, "collapse-output"),
         commented=fence.commented,

@@ -23,7 +23,7 @@ def graph_of(needs: dict[str, list[str]]) -> Graph:
     """A graph of cells, each given after those that it needs."""
     nodes = {}
     for cell, needed in needs.items():
-        node = Node(named(cell), NOTEBOOK, Cell(cell, "", [], [], [], 0, 0))
+        node = Node(named(cell), NOTEBOOK, Cell(cell, "", [], [], []))
         node.local = [named(need) for need in needed]
         nodes[node.name] = node
     return Graph(nodes)
