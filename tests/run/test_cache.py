@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from projects import git
+from workspace import MEASURING, WRITE
 
 from kernels_bench_tools.file_io import read_struct
 from kernels_bench_tools.run import build as scheduler
@@ -15,11 +16,8 @@ from kernels_bench_tools.run.environment.base import find_environment
 from kernels_bench_tools.schema.build import BuildRun
 from kernels_bench_tools.schema.device import cuda_device
 
-RECORD = {"ts": "t", "run": "r", "impl": "x", "wl": {"name": "w"}, "status": "unsupported", "schema": 1}
-WRITE = f"open('op.jsonl', 'a').write({json.dumps(RECORD)!r} + chr(10))\n"
 NEEDS = "import json, os\nneeds = json.load(open(os.environ['KBT_NEEDS']))\n"
 COMBINE = NEEDS + "print([(c['notebook'], c['status'], c['front']['title']) for c in needs['cells']])"
-MEASURING = "id=a outputs=op.jsonl"
 X, Y, C = "op/impls/x.md:a", "op/impls/y.md:a", "op/results/c.md:combine"
 
 

@@ -14,7 +14,6 @@ from kernels_bench_tools.run.process import run as processes
 from kernels_bench_tools.run.process.logs import HEAD_BYTES, TAIL_BYTES
 from kernels_bench_tools.run.process.reaper import reaper
 
-RECORD = {"ts": "t", "run": "r", "impl": "x", "wl": {"name": "w"}, "status": "unsupported", "schema": 1}
 FAILURES = {
     "a segmentation fault": (
         "def f():\n    import ctypes; ctypes.string_at(0)\nf()",

@@ -2,13 +2,12 @@
 
 import json
 
+from workspace import MEASURING, RECORD, WRITE
+
 from kernels_bench_tools.run.build import BuildOptions, build
 from kernels_bench_tools.run.estimate import COMPILING_SECONDS, MEASURING_SECONDS, OTHER_SECONDS
 from kernels_bench_tools.run.progress import Progress
 from kernels_bench_tools.schema.device import current_device
-
-RECORD = {"ts": "t", "run": "r", "impl": "x", "wl": {"name": "w"}, "status": "unsupported", "schema": 1}
-WRITE = f"open('op.jsonl', 'a').write({json.dumps(RECORD)!r} + chr(10))\n"
 
 
 class Expected(Progress):
@@ -23,15 +22,15 @@ def expected(workspace, processes=1):
 
 
 def test_a_cell_is_expected_to_take_as_long_as_before_else_as_long_as_others(workspace):
-    workspace.cell("op/impls/x.md", f"import time; time.sleep(0.4)\n{WRITE}", "id=a outputs=op.jsonl")
+    workspace.cell("op/impls/x.md", f"import time; time.sleep(0.4)\n{WRITE}", MEASURING)
     workspace.cell("op/results/c.md", "print(1)", "id=combine needs=../impls/*.md:a")
     assert expected(workspace) == {
         "op/impls/x.md:a": MEASURING_SECONDS,
         "op/results/c.md:combine": OTHER_SECONDS,
     }
     before = workspace.build().finished["op/impls/x.md:a"].seconds
-    workspace.cell("op/impls/x.md", WRITE, "id=a outputs=op.jsonl")
-    workspace.cell("op/impls/y.md", WRITE, "id=a outputs=op.jsonl")
+    workspace.cell("op/impls/x.md", WRITE, MEASURING)
+    workspace.cell("op/impls/y.md", WRITE, MEASURING)
 
     seconds = expected(workspace)
 
@@ -48,7 +47,7 @@ def test_a_cell_that_compiles_is_expected_to_take_longer_and_not_as_long_as_othe
 
 
 def test_committed_records_of_this_device_tell_how_long_a_cell_takes(workspace):
-    workspace.cell("op/impls/x.md", WRITE, "id=a outputs=op.jsonl")
+    workspace.cell("op/impls/x.md", WRITE, MEASURING)
     times = [f"2026-11-20T14:38:{second}.500+00:00" for second in (20, 25, 30)]
     lines = [json.dumps(RECORD | {"ts": time}) for time in times]
     records = f"op/results/records/{current_device().slug}/x.jsonl"

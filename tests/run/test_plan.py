@@ -3,6 +3,7 @@
 import shutil
 
 import pytest
+from workspace import MEASURING, WRITE
 
 from kernels_bench_tools.run import build as scheduler
 from kernels_bench_tools.run import plan as staleness
@@ -10,9 +11,6 @@ from kernels_bench_tools.run.build import BuildOptions
 from kernels_bench_tools.run.plan import PlannedAction, plan_build
 from kernels_bench_tools.schema.device import cuda_device
 
-RECORD = '{"ts": "t", "run": "r", "impl": "x", "wl": {"name": "w"}, "status": "unsupported", "schema": 1}'
-WRITE = f"open('op.jsonl', 'a').write({RECORD!r} + chr(10))\n"
-MEASURING = "id=a outputs=op.jsonl"
 X, Y, C = "op/impls/x.md:a", "op/impls/y.md:a", "op/results/c.md:combine"
 SOURCES = (
     "# /// script\n# dependencies = []\n# [tool.uv.sources]\n# lib = { path = '../../../../lib' }\n# ///\n"

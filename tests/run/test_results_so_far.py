@@ -6,13 +6,11 @@ import signal
 import time
 
 import pytest
+from workspace import MEASURING, RECORD, WRITE
 
 from kernels_bench_tools.run import schedule
 from kernels_bench_tools.run.build import BuildOptions, build
 
-RECORD = {"ts": "t", "run": "r", "impl": "x", "wl": {"name": "w"}, "status": "unsupported", "schema": 1}
-WRITE = f"open('op.jsonl', 'a').write({json.dumps(RECORD)!r} + chr(10))\n"
-MEASURING = "id=a outputs=op.jsonl"
 SUMMARIZE = """
 import json, os
 needs = json.load(open(os.environ["KBT_NEEDS"]))

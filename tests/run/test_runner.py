@@ -1,6 +1,5 @@
 """The status, logs and outputs of a cell."""
 
-import json
 import os
 import time
 from pathlib import Path
@@ -8,6 +7,7 @@ from pathlib import Path
 import msgspec
 import psutil
 import pytest
+from workspace import MEASURING, WRITE
 
 from kernels_bench_tools.run.log_text import without_paths
 from kernels_bench_tools.run.process import run as processes
@@ -15,10 +15,6 @@ from kernels_bench_tools.schema.record import Environment, Failure, Record, Stat
 from kernels_bench_tools.schema.record_io import read_records
 
 ROOT_HOME = "/" + "root"
-
-RECORD = {"ts": "t", "run": "r", "impl": "x", "wl": {"name": "w"}, "status": "unsupported", "schema": 1}
-WRITE = f"open('op.jsonl', 'a').write({json.dumps(RECORD)!r} + chr(10))\n"
-MEASURING = "id=a outputs=op.jsonl"
 
 
 def measure(workspace, code, attributes=MEASURING, **options):

@@ -1,6 +1,5 @@
 """Which cells run, in which order, in parallel with which others, and how a build is interrupted."""
 
-import json
 import os
 import signal
 import subprocess
@@ -11,14 +10,13 @@ from collections import Counter
 import psutil
 import pytest
 from projects import PYTHON, git
+from workspace import MEASURING, RECORD, WRITE
 
 from kernels_bench_tools.errors import ProjectError
 from kernels_bench_tools.run.locks import device_lock, project_lock
 from kernels_bench_tools.run.progress import Progress
 from kernels_bench_tools.schema.device import current_device
 
-RECORD = {"ts": "t", "run": "r", "impl": "x", "wl": {"name": "w"}, "status": "unsupported", "schema": 1}
-WRITE = f"open('op.jsonl', 'a').write({json.dumps(RECORD)!r} + chr(10))\n"
 SPAN = "import time\nprint(time.monotonic()); time.sleep(0.4); print(time.monotonic())\n"
 
 
@@ -40,8 +38,8 @@ def test_one_failure_stops_nothing_else(workspace):
 
 
 def test_a_failed_need_does_not_stop_combine(workspace):
-    workspace.cell("op/impls/x.md", WRITE + "raise ValueError('no')", "id=a outputs=op.jsonl")
-    workspace.cell("op/impls/y.md", WRITE, "id=a outputs=op.jsonl")
+    workspace.cell("op/impls/x.md", WRITE + "raise ValueError('no')", MEASURING)
+    workspace.cell("op/impls/y.md", WRITE, MEASURING)
     code = """
 import json, os
 for need in json.load(open(os.environ["KBT_NEEDS"]))["cells"]:
@@ -89,7 +87,7 @@ print(os.listdir(os.environ["UVNOTE_FILE_THIRD_T"]))
 
 def test_nothing_runs_beside_a_measurement(workspace):
     for name in ("a", "b"):
-        workspace.cell(f"op/impls/{name}.md", SPAN + WRITE, "id=a outputs=op.jsonl")
+        workspace.cell(f"op/impls/{name}.md", SPAN + WRITE, MEASURING)
         workspace.cell(f"{name}.md", SPAN)
     workspace.build(jobs=2)
 
@@ -299,8 +297,8 @@ def test_an_interrupted_build_leaves_no_process_and_keeps_finished_cells(workspa
 
 
 def test_an_interrupted_session_keeps_its_finished_cells(workspace):
-    workspace.cell("op/impls/a.md", WRITE, "id=a outputs=op.jsonl")
-    workspace.cell("op/impls/b.md", WRITE + "import time; time.sleep(60)", "id=a outputs=op.jsonl")
+    workspace.cell("op/impls/a.md", WRITE, MEASURING)
+    workspace.cell("op/impls/b.md", WRITE + "import time; time.sleep(60)", MEASURING)
     build = start_build(workspace)
     assert build.stdout is not None
     for line in build.stdout:
@@ -310,7 +308,7 @@ def test_an_interrupted_session_keeps_its_finished_cells(workspace):
     _, error = build.communicate(timeout=20)
 
     assert "KeyboardInterrupt" in error
-    workspace.cell("op/impls/b.md", WRITE, "id=a outputs=op.jsonl")
+    workspace.cell("op/impls/b.md", WRITE, MEASURING)
     assert workspace.build().started == ["op/impls/b.md:a"]
     assert not list((workspace.root / ".kbt/cache").glob(".draft-*"))
 
@@ -323,7 +321,7 @@ HEARD_ELSEWHERE = BUILD.replace("import sys\n", "import signal, sys, threading\n
 
 
 def test_a_signal_delivered_to_another_thread_ends_the_build(workspace):
-    workspace.cell("op/impls/a.md", "import time; time.sleep(60)", "id=a outputs=op.jsonl")
+    workspace.cell("op/impls/a.md", "import time; time.sleep(60)", MEASURING)
     command = [PYTHON, "-c", HEARD_ELSEWHERE, str(workspace.root), "1"]
 
     build = subprocess.run(command, capture_output=True, text=True, timeout=20, check=False)
@@ -333,7 +331,7 @@ def test_a_signal_delivered_to_another_thread_ends_the_build(workspace):
 
 def test_a_build_of_ten_unchanged_notebooks_takes_half_a_second(workspace):
     for number in range(10):
-        workspace.cell(f"op/impls/n{number}.md", WRITE, "id=a outputs=op.jsonl", "title: X")
+        workspace.cell(f"op/impls/n{number}.md", WRITE, MEASURING, "title: X")
     workspace.cell("op/results/c.md", "1", "id=c needs=../impls/*.md:a")
     workspace.build()
     began = time.process_time()
@@ -354,11 +352,11 @@ marks = pathlib.Path({str(marks)!r})
     latency = {"p10": 1.0, "p50": 1.0, "p90": 1.0, "mean": 1.0, "iqr": 0.0, "reps": 1}
     record = RECORD | {"status": "ok", "ok": True, "lat_ms": latency}
     write = f"open('op.jsonl', 'a').write(json.dumps({record!r} | {{'process': process}}) + chr(10))\n"
-    workspace.cell("op/impls/a.md", run + "name = 'a'\n" + mark + write, "id=a outputs=op.jsonl")
+    workspace.cell("op/impls/a.md", run + "name = 'a'\n" + mark + write, MEASURING)
     wait = (
         f"if process == 1 and not os.path.exists({str(flag)!r}): print('waits', flush=True); time.sleep(60)\n"
     )
-    workspace.cell("op/impls/b.md", run + wait + "name = 'b'\n" + mark + write, "id=a outputs=op.jsonl")
+    workspace.cell("op/impls/b.md", run + wait + "name = 'b'\n" + mark + write, MEASURING)
     build = start_build(workspace, processes=3)
     while not list(marks.glob("b0*")):
         time.sleep(0.05)

@@ -3,15 +3,12 @@
 import sys
 
 import pytest
+from workspace import MEASURING, WRITE
 
 from kernels_bench_tools.run.environment import vectors
 from kernels_bench_tools.run.environment.base import CurrentEnvironment
 
-RECORD = '{"ts": "t", "run": "r", "impl": "x", "wl": {"name": "w"}, "status": "unsupported", "schema": 1}'
-CELL = (
-    f"# torch.compile\nimport os\nopen('op.jsonl', 'a').write({RECORD!r} + chr(10))\n"
-    f"print(os.environ.get({vectors.VARIABLE!r}))"
-)
+CELL = f"# torch.compile\nimport os\n{WRITE}print(os.environ.get({vectors.VARIABLE!r}))"
 
 
 @pytest.mark.parametrize(("cells", "printed"), [(vectors.WORTHWHILE, "1"), (1, "None")])
@@ -21,7 +18,7 @@ def test_probes_are_compiled_once_for_several_cells_that_use_torch_compile(
     asked = []
     monkeypatch.setattr(vectors, "supported", lambda python, *_: asked.append(python) or True)
     for number in range(cells):
-        workspace.cell(f"op/impls/x{number}.md", CELL, "id=a outputs=op.jsonl")
+        workspace.cell(f"op/impls/x{number}.md", CELL, MEASURING)
     workspace.build()
 
     assert workspace.text(workspace.result("op/impls/x0.md").stdout).split() == [printed]

@@ -16,6 +16,11 @@ from kernels_bench_tools.run.build import BuildOptions, build
 from kernels_bench_tools.run.progress import Progress
 from kernels_bench_tools.schema.build import BuildRun, CellRun
 
+RECORD = {"ts": "t", "run": "r", "impl": "x", "wl": {"name": "w"}, "status": "unsupported", "schema": 1}
+WRITE = f"open('op.jsonl', 'a').write({json.dumps(RECORD)!r} + chr(10))\n"
+"""Code of a cell that writes this record; its attributes are ``MEASURING``."""
+MEASURING = "id=a outputs=op.jsonl"
+
 
 @dataclass
 class Recorder(Progress):
