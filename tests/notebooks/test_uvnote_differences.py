@@ -61,15 +61,6 @@ def test_cells_with_the_same_id_do_not_share_packages(workspace):
     assert output(workspace, "a.md") != output(workspace, "b.md")
 
 
-def test_cells_do_not_get_tokens(workspace, monkeypatch):
-    for name in ("MY_TOKEN", "HF_TOKEN", "AWS_SECRET_ACCESS_KEY", "GITHUB_TOKEN"):
-        monkeypatch.setenv(name, "hush-hush")
-    workspace.cell("n.md", "import os; print(os.environ)")
-    workspace.build()
-
-    assert "hush-hush" not in output(workspace, "n.md")
-
-
 def test_files_written_outside_the_cells_folder_are_removed(workspace, tmp_path):
     code = "from pathlib import Path\nPath('../x.txt').write_text('')\nprint(Path('../x.txt').resolve())"
     workspace.cell("n.md", code)
@@ -157,14 +148,6 @@ def test_the_order_does_not_depend_on_the_hash_seed(workspace):
     assert len(orders) == 1
 
 
-def test_output_printed_before_a_timeout_is_kept(workspace):
-    workspace.cell("n.md", "import time\nprint('so far')\ntime.sleep(60)", "id=a timeout=1")
-    workspace.build()
-
-    assert workspace.result("n.md").status == "timeout"
-    assert "so far" in output(workspace, "n.md")
-
-
 def test_stderr_of_a_cell_is_separate_from_the_log_of_its_environment(workspace):
     code = "import sys\nprint('careful', 'Installed 3 packages', 'more', sep='\\n', file=sys.stderr)"
     workspace.cell("n.md", code)
@@ -195,23 +178,14 @@ def test_an_artifact_in_a_subfolder_is_published(workspace):
     assert [path.read_text() for path in published] == ["inside"]
 
 
-CELL = "```python id={}\nprint(1)\n```\n"
-
-
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("```python id=a needs=b\n1\n```\n", "n.md:1: needs=b names no cell"),
         ("```python id=a needs=./gone.md:a\n1\n```\n", "n.md:1: needs=./gone.md:a names no notebook"),
-        ("```python id=a needs=./other.md:a\n1\n```\n", "cells need one another in a circle"),
-        (CELL.format("a") + CELL.format("a"), "n.md:4: the id 'a' is already that of the cell in line 1"),
         ("```python\nprint(1)\n```\n```python\nprint(1)\n```\n", "Give it an `id=` of its own"),
-        ("---\ntitle: [x\n---\n", "n.md:3: the front matter is not YAML"),
-        ("---\n- title\n---\n", "n.md:2: the front matter is a list"),
     ],
 )
 def test_a_mistake_in_a_notebook_is_one_line_and_an_exit_code(workspace, monkeypatch, capfd, text, said):
-    workspace.write("other.md", "```python id=a needs=./n.md:a\n1\n```\n" if "circle" in said else "Prose.\n")
     workspace.write("n.md", text)
     code, told = kbt(workspace.root, monkeypatch, capfd, "build", "--env", "current")
 
@@ -221,16 +195,6 @@ def test_a_mistake_in_a_notebook_is_one_line_and_an_exit_code(workspace, monkeyp
     assert not (workspace.root / "site").exists()
 
 
-@pytest.mark.parametrize("verb", ["build", "run", "serve"])
-def test_a_missing_target_is_one_line_and_an_exit_code(workspace, monkeypatch, capfd, verb):
-    workspace.cell("n.md", "print(1)")
-    arguments = ["--no-build", "--port", "0"] if verb == "serve" else ["gone.md"]
-    code, told = kbt(workspace.root, monkeypatch, capfd, verb, *arguments)
-
-    assert code == 2
-    assert told.count("\n") == 1
-
-
 def test_a_need_on_a_notebook_for_another_platform_is_unsupported(workspace):
     workspace.cell("op/impls/x.md", "print(1)", front="platforms: [plan9]")
     workspace.cell("op/results/c.md", "print('combined')", "id=combine needs=../impls/x.md:a")
@@ -238,15 +202,6 @@ def test_a_need_on_a_notebook_for_another_platform_is_unsupported(workspace):
 
     assert workspace.result("op/impls/x.md").status == "unsupported"
     assert output(workspace, "op/results/c.md", "combine") == "combined\n"
-
-
-@pytest.mark.parametrize("written", ["platforms: Linux", "platform: LINUX", "platforms: [Linux]"])
-def test_platform_names_are_case_insensitive(workspace, monkeypatch, written):
-    monkeypatch.setenv("UVNOTE_PLATFORM", "linux")
-    workspace.cell("n.md", "print(1)", front=written)
-    workspace.build()
-
-    assert workspace.result("n.md").status == "ok"
 
 
 def test_a_notebook_written_by_a_cell_is_not_run(workspace):
@@ -348,13 +303,3 @@ def test_artifact_references_in_code_and_output_stay_text(workspace):
     assert page.count("![artifact:t.csv]") >= 2  # in the code and in what it printed
     assert "&lt;table" not in page
     assert "first,second" in page
-
-
-def test_a_single_target_runs_with_its_needs(workspace):
-    workspace.cell("other.md", "open('x.txt', 'w').write('x')")
-    use = "import os; print(os.listdir(os.environ['UVNOTE_FILE_OTHER_A']))"
-    workspace.cell("n.md", use, "id=a needs=./other.md:a")
-    told = workspace.build("n.md:a")
-
-    assert told.started == ["other.md:a", "n.md:a"]
-    assert "x.txt" in output(workspace, "n.md")
