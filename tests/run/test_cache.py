@@ -359,13 +359,6 @@ def test_a_failed_cell_is_cached_and_runs_again_on_request(workspace, tmp_path):
     assert workspace.build().started == []
 
 
-def test_unsupported_records_are_cached(workspace):
-    workspace.cell("op/impls/x.md", WRITE, MEASURING)
-    workspace.build()
-
-    assert workspace.build().started == []
-
-
 def test_results_store_the_parts_of_their_key(operator):
     entry = json.loads((entry_of(operator) / "result.json").read_text())
 
@@ -413,22 +406,6 @@ def test_a_damaged_entry_is_reported_and_its_cell_runs_again(operator, damage, f
     assert told.notes == [f"{X}: its stored result is damaged ({flaw}) and is ignored"]
     assert operator.build().started == []
     assert operator.recorder.notes == []
-
-
-def test_a_flipped_bit_in_any_file_of_an_entry_runs_its_cell_again(operator):
-    names = ["artifacts/op.jsonl", "digests.txt", "environment.txt", "result.json"]
-    entry = entry_of(operator)
-    assert sorted(p.relative_to(entry).as_posix() for p in entry.rglob("*.*") if p.stat().st_size) == names
-    for name in names:
-        path = entry / name
-        data = bytearray(path.read_bytes())
-        data[len(data) // 2] ^= 1
-        path.write_bytes(data)
-        told = operator.build()
-
-        assert told.started == [X], name
-        assert len(told.notes) == 1, name
-        assert f"{X}: its stored result is damaged" in told.notes[0]
 
 
 def test_a_deleted_entry_runs_its_cell_again(operator):

@@ -1,12 +1,12 @@
 """What a build does for many notebooks: each thing once, in a good order, and nothing that is not needed."""
 
-import json
 import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from workspace import MEASURING, WRITE
 
 from kernels_bench_tools.notebooks.project import find_project
 from kernels_bench_tools.run.build import BuildOptions, build
@@ -15,7 +15,7 @@ from kernels_bench_tools.run.cache.key import Fingerprints
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT))
 
-from benchmarks.trees import FOLDERS, Layout, make_tree, write_notebook  # noqa: E402
+from benchmarks.trees import FOLDERS, Layout, make_tree  # noqa: E402
 
 SLEEP = "import time\ntime.sleep({})\n"
 
@@ -45,18 +45,6 @@ def test_a_generated_tree_builds_with_one_environment(workspace, tree, layout):
     assert run.status == "ok"
     assert workspace.text(run.stdout) == f"{count} notebooks, total {sum(45 * n for n in range(count))}\n"
     assert workspace.build(environment="uv").started == []
-
-
-def test_an_edit_runs_that_cell_and_what_needs_it(workspace, tree):
-    paths = tree(5)
-    workspace.build()
-    write_notebook(paths[3], 3, edit="print('edited')\n")
-
-    recorder = workspace.build()
-
-    assert recorder.started == ["flat/impls/n0003.md:benchmark"]  # it wrote what it wrote before
-    write_notebook(paths[3], 4)
-    assert workspace.build().started == ["flat/impls/n0003.md:benchmark", "combined.md:combine"]
 
 
 def test_a_build_looks_at_each_cell_a_bounded_number_of_times(workspace, tree, monkeypatch):
@@ -89,10 +77,8 @@ def test_the_cell_that_took_longest_starts_first(workspace):
 
 
 def test_measuring_cells_start_with_the_operator_that_takes_longest(workspace):
-    record = {"ts": "t", "run": "r", "impl": "x", "wl": {"name": "w"}, "status": "unsupported", "schema": 1}
-    write = f"open('op.jsonl', 'w').write({json.dumps(record)!r})\n"
     for operator, seconds in (("first", 0.01), ("second", 0.4)):
-        workspace.cell(f"{operator}/impls/x.md", SLEEP.format(seconds) + write, "id=a outputs=op.jsonl")
+        workspace.cell(f"{operator}/impls/x.md", SLEEP.format(seconds) + WRITE, MEASURING)
     workspace.build()
 
     recorder = workspace.build(rerun=True)
