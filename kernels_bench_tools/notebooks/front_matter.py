@@ -6,7 +6,7 @@ import os
 import platform
 import reprlib
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, get_type_hints
 
 import msgspec
 import yaml
@@ -21,25 +21,15 @@ DEVICE_KINDS = ("cuda", "rocm", "xpu", "mps", "cpu")
 EXPECTABLE = tuple(status.value for status in Status if status.failed or status is Status.UNSUPPORTED)
 """The statuses that ``expect`` may name."""
 
-_TYPES: dict[str, Any] = {
-    "title": str,
-    "author": str,
-    "description": str,
-    "family": str,
-    "baseline": bool,
-    "requires": list[str],
-    "links": dict[str, str],
-    "expect": dict[str, str],
+_TYPES: dict[str, Any] = get_type_hints(FrontMatter) | {
     "platforms": list[str] | str,
     "platform": list[str] | str,
-    "theme": str,
+    # Of uvnote, without an effect here.
     "ui_theme": str,
     "widgets": bool,
     "show_widgets": bool,
     "syntax_theme": str,
     "show_line_numbers": bool,
-    "collapse_code": bool,
-    "custom_css": str,
     "code_font_size": int | float | str,
     "on_github": str,
     "on_huggingface": str,
@@ -47,6 +37,7 @@ _TYPES: dict[str, Any] = {
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _LONGEST = 100_000
 _DEEPEST = 20
+_EXAMPLE = "Lines like `title: Triton`"
 _EXPECTED = {
     str: "Text",
     bool: "true or false",
@@ -94,7 +85,6 @@ def unmet_requirement(front: FrontMatter, device: Device) -> str:
 
 
 def _load(where: str, block: Sequence[str]) -> dict[str, Any]:
-    example = "Lines like `title: Triton`"
     text = "\n".join(block[1:-1])
     try:
         _check_size(where, text)
@@ -104,21 +94,20 @@ def _load(where: str, block: Sequence[str]) -> dict[str, Any]:
         line = mark.line + 2 if mark else 1
         reason = getattr(error, "problem", None) or "it cannot be read"
         what = f"the front matter is not YAML: {reason}"
-        raise NotebookError(f"{where}:{line}", what, example, "Quote values with `: `") from None
+        raise NotebookError(f"{where}:{line}", what, _EXAMPLE, "Quote values with `: `") from None
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
         # Raised for dates and tags with impossible values, such as `2026-99-99`.
         what = f"the front matter holds a value that cannot be read ({type(error).__name__})"
-        raise NotebookError(f"{where}:1", what, example, "Quote the value") from None
+        raise NotebookError(f"{where}:1", what, _EXAMPLE, "Quote the value") from None
     if not isinstance(data, dict | None):
-        raise NotebookError(f"{where}:2", f"the front matter is a {type(data).__name__}", example)
+        raise NotebookError(f"{where}:2", f"the front matter is a {type(data).__name__}", _EXAMPLE)
     return {str(key): value for key, value in (data or {}).items()}
 
 
 def _check_size(where: str, text: str) -> None:
     """Raise ``NotebookError`` for front matter that may take long to read: aliases multiply what they name."""
-    expected = "Lines like `title: Triton`"
     if len(text) > _LONGEST:
-        raise NotebookError(f"{where}:1", f"the front matter has more than {_LONGEST} characters", expected)
+        raise NotebookError(f"{where}:1", f"the front matter has more than {_LONGEST} characters", _EXAMPLE)
     depth = 0
     for event in yaml.parse(text, Loader=_LOADER):
         at = f"{where}:{event.start_mark.line + 2 if event.start_mark else 1}"
@@ -126,7 +115,7 @@ def _check_size(where: str, text: str) -> None:
             raise NotebookError(at, "the front matter has an alias", "Each value in full", "Replace `*name`")
         depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
         if depth > _DEEPEST:
-            raise NotebookError(at, f"the front matter is more than {_DEEPEST} levels deep", expected)
+            raise NotebookError(at, f"the front matter is more than {_DEEPEST} levels deep", _EXAMPLE)
 
 
 def _check_keys(where: str, block: Sequence[str], data: dict[str, Any]) -> list[NotebookError]:
