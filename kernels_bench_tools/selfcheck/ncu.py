@@ -17,6 +17,7 @@ from kernels_bench_tools.selfcheck.cases import EMPTY_KERNEL, Case, find_cases
 METRIC = "gpu__time_duration.sum"
 CALLS = 5
 _WARM_UP_CALLS = 20
+_SECONDS = 300
 _SEPARATOR = "spin_kernel"
 """Part of the name of the kernel that ``torch.cuda._sleep`` launches before each case."""
 _US_PER = {"n": 1e-3, "u": 1.0, "m": 1e3, "s": 1e6}
@@ -36,19 +37,19 @@ class NcuTimes:
     empty_several: float
 
 
-def run_ncu(single: Sequence[str], several: Sequence[str], ncu: str, timeout: float = 300) -> NcuTimes:
+def run_ncu(single: Sequence[str], several: Sequence[str], ncu: str) -> NcuTimes:
     """Return the times of the cases, and of an empty kernel, under ``ncu``.
 
     It flushes the caches before each kernel of the cases with a single one. Those with several are flushed once per
     call by a read, since a kernel may find the results of the previous one in the cache. Raises ``NcuError``.
     """
     empty = EMPTY_KERNEL.name
-    alone = _run([empty, *(name for name in single if name != empty)], "all", ncu, timeout)
-    together = _run([empty, *several], "none", ncu, timeout)
+    alone = _run([empty, *(name for name in single if name != empty)], "all", ncu)
+    together = _run([empty, *several], "none", ncu)
     return NcuTimes({**together, **alone}, alone[empty], together[empty])
 
 
-def _run(names: Sequence[str], cache_control: str, ncu: str, timeout: float) -> dict[str, float]:
+def _run(names: Sequence[str], cache_control: str, ncu: str) -> dict[str, float]:
     options = (
         f"--clock-control none --cache-control {cache_control} --profile-from-start off --metrics {METRIC} "
         "--print-units base --csv --target-processes application-only"
@@ -57,11 +58,11 @@ def _run(names: Sequence[str], cache_control: str, ncu: str, timeout: float) -> 
     command += ["--flush"] if cache_control == "none" else []
     command += ["--names", *names]
     try:
-        process = subprocess.run(command, capture_output=True, text=True, timeout=timeout, check=False)
+        process = subprocess.run(command, capture_output=True, text=True, timeout=_SECONDS, check=False)
     except OSError as error:
         raise NcuError(f"{ncu} cannot be started ({error.strerror})") from error
     except subprocess.TimeoutExpired as error:
-        raise NcuError(f"{ncu} took more than {timeout:g} s") from error
+        raise NcuError(f"{ncu} took more than {_SECONDS} s") from error
     if process.returncode:
         lines = (process.stdout + process.stderr).splitlines()
         errors = [line for line in lines if line.startswith("==ERROR==")]

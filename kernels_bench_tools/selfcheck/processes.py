@@ -58,7 +58,7 @@ class ProcessSeries(msgspec.Struct, frozen=True):
     """At most ``MAX_SAMPLES`` of them, in order."""
 
 
-def series_of_processes(count: int, *, quick: bool, timeout: float = 120) -> dict[str, list[ProcessSeries]]:
+def series_of_processes(count: int, *, quick: bool) -> dict[str, list[ProcessSeries]]:
     """Return the times of each repeated case in ``count`` fresh processes, which run one after the other."""
     found: dict[str, list[ProcessSeries]] = {}
     with tempfile.TemporaryDirectory() as folder:
@@ -67,7 +67,7 @@ def series_of_processes(count: int, *, quick: bool, timeout: float = 120) -> dic
         command += ["--output", str(answer), *(["--quick"] if quick else [])]
         for process in range(count):
             numbered = [*command, "--process", str(process)]
-            subprocess.run(numbered, check=True, timeout=timeout, stdout=subprocess.DEVNULL)
+            subprocess.run(numbered, check=True, timeout=120, stdout=subprocess.DEVNULL)
             answers = msgspec.json.decode(answer.read_bytes(), type=dict[str, ProcessSeries])
             for name, series in answers.items():
                 found.setdefault(name, []).append(series)
