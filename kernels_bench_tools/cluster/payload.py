@@ -19,6 +19,7 @@ from kernels_bench_tools.run.cache.entry import LOGS, Entry, StoredResult
 from kernels_bench_tools.run.cache.sources import source_files
 from kernels_bench_tools.run.cell import CellTask
 from kernels_bench_tools.run.environment.base import PACKAGE_FOLDER
+from kernels_bench_tools.run.environment.shared import CONFIGURATIONS
 from kernels_bench_tools.run.environment.variables import forwarded_variables
 from kernels_bench_tools.schema.build import CellContext
 from kernels_bench_tools.schema.hub import find_lock
@@ -30,7 +31,6 @@ SOURCES_LIMIT = 256 * 2**20
 DEVICE = "device"
 """The Dask resource of a worker: a session takes all of it, a cell that does not measure takes a share."""
 
-_UV_SETTINGS = ("pyproject.toml", "uv.toml", ".python-version", ".python-versions")
 _PACKAGE_PARTS = ("pyproject.toml", "README.md", "LICENSE", PACKAGE_FOLDER.name, "templates")
 """What this package is built from, in its own checkout."""
 
@@ -117,7 +117,7 @@ def _sources(project: Project, nodes: Iterable[Node]) -> Files:
     sources: set[Path] = set()
     for node in nodes:
         folders = [one for one in node.notebook.path.parents if one.is_relative_to(project.root)]
-        settings = [one / name for one in folders for name in _UV_SETTINGS if (one / name).is_file()]
+        settings = [one / name for one in folders for name in CONFIGURATIONS if (one / name).is_file()]
         files |= {rootless(path): _read(path) for path in settings}
         script = node.notebook.script_path(node.cell)
         written = path_sources(read_header(node.cell.code)).values()

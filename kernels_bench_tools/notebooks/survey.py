@@ -70,11 +70,6 @@ class Survey:
                 places.setdefault(what, []).append(where)
         return [_told_once(what, found) for what, found in places.items()]
 
-    def raise_problems(self, names: Iterable[str]) -> None:
-        """Raise a ``NotebooksError`` if there is any error in these notebooks."""
-        if problems := self.problems(names):
-            raise NotebooksError(problems)
-
 
 def survey_project(project: Project) -> Survey:
     """Read every notebook of the project, and resolve every ``needs=``."""
@@ -95,7 +90,9 @@ def survey_targets(
     survey = survey_project(project)
     selected = select_cells(project, survey, targets)
     cells = survey.graph.closure([*selected, *(select_cells(project, survey, more) if more else ())])
-    survey.raise_problems({*select_notebooks(project, survey, targets), *(cell.notebook for cell in cells)})
+    needed = {*select_notebooks(project, survey, targets), *(cell.notebook for cell in cells)}
+    if problems := survey.problems(needed):
+        raise NotebooksError(problems)
     return survey, cells
 
 

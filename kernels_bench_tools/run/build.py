@@ -20,7 +20,7 @@ from kernels_bench_tools.notebooks.survey import Survey, select_cells, survey_ta
 from kernels_bench_tools.run.cache.key import Fingerprints
 from kernels_bench_tools.run.cache.store import CellCache
 from kernels_bench_tools.run.cell import describe_cell
-from kernels_bench_tools.run.environment.base import find_environment
+from kernels_bench_tools.run.environment.base import PACKAGE_FOLDER, find_environment
 from kernels_bench_tools.run.executor import Executor, LocalExecutor
 from kernels_bench_tools.run.git import Checkout
 from kernels_bench_tools.run.locks import project_lock, signals_as_interrupt
@@ -48,8 +48,6 @@ than their intervals (addresses, clocks), and three are the fewest that show it.
 something runs and roughly how fast, which is not worth three times the minutes."""
 QUICK_WORKLOADS = "smoke"
 """The workload set that only shows whether something runs: one process is enough."""
-_OPERATORS = Path(__file__).parents[1] / OPERATORS
-"""The modules of built-in operators."""
 REPORT_NAME = "build.json"
 """File in the project's state with the result of every cell, for the pages."""
 
@@ -149,7 +147,7 @@ def _select(project: Project, targets: Sequence[str], options: BuildOptions) -> 
 
 def check_workloads(project: Project, nodes: Iterable[Node], workloads: str) -> None:
     """Raise a ``ProjectError`` for a workload set that none of the operators of these cells has."""
-    modules = operator_modules(_OPERATORS) | operator_modules(project.operators_folder)
+    modules = operator_modules(PACKAGE_FOLDER / OPERATORS) | operator_modules(project.operators_folder)
     operators = {node.notebook.operator.rpartition("/")[2] for node in nodes if node.cell.measures}
     found = [_workload_sets(modules[name]) for name in sorted(operators & modules.keys())]
     known = list(dict.fromkeys(name for sets in found for name in sets))

@@ -21,8 +21,8 @@ _UNDERSTOOD = {"dependencies", "requires-python", "tool"}
 # Settings of uv that never contain a path. A header with others is not shared.
 _WITHOUT_PATHS = {"exclude-newer", "exclude-newer-package", "index-strategy", "prerelease", "resolution"}
 _SOURCE_KEYS = {"branch", "editable", "git", "marker", "package", "path", "rev", "subdirectory", "tag", "url"}
-# Files that change what uv resolves, if they are in a folder between a cell and the project's root.
-_CONFIGURATIONS = ("uv.toml", "pyproject.toml", ".python-version", ".python-versions")
+CONFIGURATIONS = ("uv.toml", "pyproject.toml", ".python-version", ".python-versions")
+"""Files that change what uv resolves, if they are in a folder between a cell and the project's root."""
 
 
 def shared_script(code: str, script: Path, root: Path, folder: Path) -> Path:
@@ -42,7 +42,7 @@ def shared_script(code: str, script: Path, root: Path, folder: Path) -> Path:
 
 def _has_own_settings(folder: Path, root: Path) -> bool:
     inside = [one for one in (folder, *folder.parents) if one != root and one.is_relative_to(root)]
-    return any((one / name).exists() for one in inside for name in _CONFIGURATIONS)
+    return any((one / name).exists() for one in inside for name in CONFIGURATIONS)
 
 
 def _portable(code: str, folder: Path) -> str | None:
