@@ -202,7 +202,7 @@ class Session:
 
     def _go(self, running: _Ahead) -> None:
         self.progress.process_started(str(running.key[0]), running.key[1], self.processes)
-        running.turn.set()
+        running.turn.set_result(None)
 
     def _cancel(self, ahead: _Ahead) -> None:
         ahead.turn.cancel()

@@ -7,7 +7,7 @@ from kernels_bench_tools.run.build import DEFAULT_PROCESSES, BuildOptions, build
 from kernels_bench_tools.run.environment.variables import user_cache
 from kernels_bench_tools.run.progress import Progress
 from kernels_bench_tools.run.sentinels import LIMITS, find_deviations
-from kernels_bench_tools.schema.device import current_device, hardware_id
+from kernels_bench_tools.schema.device import cuda_device, current_device, hardware_id
 from kernels_bench_tools.schema.record import Flag
 from kernels_bench_tools.schema.record_io import read_records
 from kernels_bench_tools.text import slugify
@@ -124,6 +124,17 @@ def test_a_failed_process_ends_its_cell_and_no_other(workspace):
     assert workspace.result(Y).status == "ok"
     assert len(measured(workspace, Y)) == 3
     assert workspace.build(processes=3, retry_failed=True).started == [X + ":a"]
+
+
+def test_the_process_that_was_started_ahead_does_not_run_after_a_failed_one(workspace, monkeypatch):
+    # On a GPU, a process starts while the one before it measures.
+    monkeypatch.setattr("kernels_bench_tools.run.build.current_device", lambda: cuda_device("NVIDIA H200"))
+    begun = workspace.root / ".begun"
+    code = f"open({str(begun)!r}, 'a').write(str(process))\nraise ValueError('no')"
+    workspace.cell(X, WRITE + code, MEASURING)
+    workspace.build(processes=3)
+
+    assert (workspace.result(X).reason, begun.read_text()) == ("ValueError: no", "0")
 
 
 def test_a_cell_changes_no_record_of_another_cell_of_its_session(workspace):

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator, Mapping
+from concurrent.futures import Future
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
@@ -40,31 +41,8 @@ def judge_paths(python: str) -> list[str]:
     return [str(site), *(folder for folder in folders if Path(folder).is_dir())]
 
 
-class Turn:
-    """Whether a process that has started may measure."""
-
-    def __init__(self) -> None:
-        self._decided = threading.Event()
-        self.cancelled = False
-
-    def set(self) -> None:
-        """Let it measure."""
-        self._decided.set()
-
-    def cancel(self) -> None:
-        """Let it end without having measured."""
-        self.cancelled = True
-        self._decided.set()
-
-    @property
-    def decided(self) -> bool:
-        """Whether it need not wait any more."""
-        return self._decided.is_set()
-
-    def wait(self) -> bool:
-        """Wait for it; return whether it may measure."""
-        self._decided.wait()
-        return not self.cancelled
+Turn = Future[None]
+"""Done when a process that has started may measure; cancelled if it is to end without having measured."""
 
 
 class Judge:
@@ -161,7 +139,7 @@ class Gate:
         self.start = [] if judge is None else ["-m", "kernels_bench_tools.measure.start"]
         """Arguments of Python before the script."""
         if judge is None and turn is not None:
-            turn.wait()
+            turn.result()
 
     @contextmanager
     def opened(self) -> Iterator[int]:
@@ -180,10 +158,10 @@ class Gate:
 
     def look(self) -> None:
         """Start the process if it is its turn; end it if it is to have none."""
-        if self._began or self._judge is None or (self._turn and not self._turn.decided):
+        if self._began or self._judge is None or (self._turn and not self._turn.done()):
             return
         self._began = True
-        if self._turn and self._turn.cancelled:
+        if self._turn and self._turn.cancelled():
             self._close()
             return
         self._judge.begin(self._job)
