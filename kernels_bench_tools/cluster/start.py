@@ -6,7 +6,6 @@ import asyncio
 import logging
 import os
 import signal
-import subprocess
 import tempfile
 from collections.abc import Callable
 from contextlib import AsyncExitStack, suppress
@@ -18,6 +17,7 @@ from distributed import Nanny, Scheduler, Status
 
 from kernels_bench_tools.cluster.payload import DEVICE
 from kernels_bench_tools.errors import ProjectError
+from kernels_bench_tools.schema.device import ask_smi
 
 JOIN_SECONDS = 30
 _POLL_SECONDS = 0.5
@@ -46,11 +46,7 @@ def visible_gpus() -> list[str]:
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     if visible is not None:
         return [name.strip() for name in visible.split(",") if name.strip() and name.strip() != "-1"]
-    query = ["nvidia-smi", "--query-gpu=index", "--format=csv,noheader"]
-    try:
-        return subprocess.run(query, capture_output=True, text=True, timeout=30, check=True).stdout.split()
-    except (OSError, subprocess.SubprocessError):
-        return []
+    return ask_smi("--query-gpu=index", "--format=csv,noheader").split()
 
 
 def run_workers(options: WorkerOptions, started: Callable[[str, int], None]) -> None:

@@ -100,7 +100,7 @@ def query_gpu(fields: str, gpu: str = "") -> list[str]:
     Only the last value may contain commas.
     """
     selected = [f"--id={gpu}"] if gpu else []
-    output = _ask_smi(f"--query-gpu={fields}", "--format=csv,noheader,nounits", *selected)
+    output = ask_smi(f"--query-gpu={fields}", "--format=csv,noheader,nounits", *selected)
     values = [value.strip() for value in output.partition("\n")[0].split(",", fields.count(","))]
     return values if len(values) == fields.count(",") + 1 else []
 
@@ -108,7 +108,7 @@ def query_gpu(fields: str, gpu: str = "") -> list[str]:
 def _find_gpu(name: str) -> str:
     """Return the UUID of the GPU with this index, or whose UUID, or an instance's, begins so; empty if there is none."""
     gpu = ""
-    for line in _ask_smi("-L").splitlines():
+    for line in ask_smi("-L").splitlines():
         if listed := _LISTED_GPU.match(line):
             gpu = listed["uuid"] if listed["index"] else gpu
             if name == listed["index"] or ("-" in name and listed["uuid"].startswith(name)):
@@ -116,7 +116,7 @@ def _find_gpu(name: str) -> str:
     return ""
 
 
-def _ask_smi(*arguments: str) -> str:
+def ask_smi(*arguments: str) -> str:
     """Return what nvidia-smi prints; empty if it is not installed or fails."""
     smi = shutil.which("nvidia-smi")
     if smi is None:
