@@ -115,6 +115,11 @@ def plural(count: int, word: str, ending: str = "s") -> str:
     return f"{count} {word}{'' if count == 1 else ending}"
 
 
+def words(text: str) -> tuple[str, ...]:
+    """Return the words of a text, as a long list of names is written."""
+    return tuple(text.split())
+
+
 def few(names: Sequence[str]) -> str:
     """Return the first names, and how many more there are.
 

@@ -12,7 +12,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from kernels_bench_tools.text import did_you_mean
+from kernels_bench_tools.text import did_you_mean, words
 
 if TYPE_CHECKING:
     from packaging.requirements import Requirement
@@ -21,41 +21,14 @@ EXCLUDE_NEWER = "exclude-newer"
 """The setting of uv that pins a resolution by date."""
 
 _KEYS = ("requires-python", "dependencies", "tool")
-_UV_KEYS = (
-    *(
-        "sources",
-        EXCLUDE_NEWER,
-        "exclude-newer-package",
-        "index",
-        "index-url",
-        "extra-index-url",
-        "index-strategy",
-    ),
-    *(
-        "find-links",
-        "no-index",
-        "prerelease",
-        "resolution",
-        "fork-strategy",
-        "python-preference",
-        "torch-backend",
-    ),
-    *(
-        "constraint-dependencies",
-        "override-dependencies",
-        "build-constraint-dependencies",
-        "required-version",
-    ),
-    *("no-build", "no-build-package", "no-binary", "no-binary-package", "no-build-isolation", "no-sources"),
-    *(
-        "no-build-isolation-package",
-        "config-settings",
-        "link-mode",
-        "compile-bytecode",
-        "dependency-metadata",
-    ),
-    *("environments", "required-environments", "keyring-provider", "reinstall", "upgrade", "pip", "package"),
-)
+_UV_KEYS = words("""
+    sources exclude-newer exclude-newer-package index index-url extra-index-url index-strategy find-links
+    no-index prerelease resolution fork-strategy python-preference torch-backend constraint-dependencies
+    override-dependencies build-constraint-dependencies required-version no-build no-build-package no-binary
+    no-binary-package no-build-isolation no-sources no-build-isolation-package config-settings link-mode
+    compile-bytecode dependency-metadata environments required-environments keyring-provider reinstall upgrade
+    pip package
+""")
 """Settings of uv that scripts use; another one is reported only if it is similar to one of these."""
 _FIRST = "# /// script"
 _MARK = re.compile(r"(?m)^[ \t]*#[ \t]*/{2,4}[ \t]*(?P<word>[a-z]+)[ \t]*$", re.IGNORECASE)

@@ -10,12 +10,9 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
+from kernels_bench_tools.text import words
 
-def _words(text: str) -> tuple[str, ...]:
-    return tuple(text.split())
-
-
-_NAMES = _words("""
+_NAMES = words("""
     PATH LANG LANGUAGE TZ TMPDIR TERM USER LOGNAME SHELL COLUMNS NO_COLOR CI SOURCE_DATE_EPOCH
     LD_LIBRARY_PATH LD_PRELOAD LIBRARY_PATH CPATH C_INCLUDE_PATH CPLUS_INCLUDE_PATH PKG_CONFIG_PATH
     DYLD_LIBRARY_PATH GLIBC_TUNABLES CC CXX NVCC_PREPEND_FLAGS NVCC_APPEND_FLAGS MAX_JOBS
@@ -23,13 +20,13 @@ _NAMES = _words("""
     HTTP_PROXY HTTPS_PROXY ALL_PROXY NO_PROXY
     USE_HUB_KERNELS LOCAL_KERNELS KERNELS_CACHE HUGGINGFACE_HUB_CACHE
 """)
-_COMPUTE_PREFIXES = _words("""
+_COMPUTE_PREFIXES = words("""
     CUDA_ NVIDIA_ CUBLAS_ CUDNN_ CUTLASS_ CUTE_ NVTE_ NVPL_ ROCR_ HIP_ HSA_ GPU_ MIOPEN_ ZE_ SYCL_ ONEAPI_
     TORCH PYTORCH_ ATEN_ TRITON_ INDUCTOR_ FLASH_ATTENTION_ XFORMERS_ LIGER_
     OMP_ MKL_ OPENBLAS_ GOTO_ BLIS_ GOMP_ KMP_ NUMEXPR_ VECLIB_ MALLOC_
 """)
 """Prefixes of variables that devices, their libraries, frameworks and thread pools read."""
-_PREFIXES = _COMPUTE_PREFIXES + _words("""
+_PREFIXES = _COMPUTE_PREFIXES + words("""
     LC_ NCCL_ ROCM_ RCCL_ KINETO_ PYTHON UV_ PIP_ HF_ KERNELS_ KBT_ UVNOTE_
 """)
 _CREDENTIAL = re.compile(
@@ -40,7 +37,7 @@ _CREDENTIAL = re.compile(
 _URL_WITH_PASSWORD = re.compile(r"://[^/\s@]+@|(?:^|[\s,;])[^/\s@:,;]+:[^\s@]*@")
 """Also without a scheme: ``user:password@host:3128``."""
 
-_RESULT_PREFIXES = _COMPUTE_PREFIXES + _words("""
+_RESULT_PREFIXES = _COMPUTE_PREFIXES + words("""
     LD_PRELOAD GLIBC_TUNABLES NVCC_ PYTHONHASHSEED PYTHONMALLOC PYTHONOPTIMIZE PYTHONGIL PYTHON_JIT LOCAL_KERNELS
 """)
 """Prefixes of variables that are part of the keys of cells that measure."""
