@@ -21,6 +21,7 @@ from kernels_bench_tools.hub.build.compilers import Compilers, find_compilers, m
 from kernels_bench_tools.hub.build.plan import Plan, make_plan
 from kernels_bench_tools.hub.source import find_source
 from kernels_bench_tools.schema.hub import LEFT_OUT, SOURCE_BUILD_FILE, BuildRequest, SourceBuild
+from kernels_bench_tools.text import plural
 
 _REGISTRATION = """\
 #pragma once
@@ -70,11 +71,8 @@ def main(request: BuildRequest) -> int:
         failures = _compile(plans, output, compilers, request.jobs)
         for plan in plans:
             reason = failures.get(plan.folder) or _finish(plan, request, compilers)
-            done = (
-                f"{len(plan.objects)} files, {_seconds(plan, output):.0f} s of compiling, summed over cores"
-            )
-            name = f"{plan.source.repo}  {plan.variant}  "
-            print(f"✗ {name}{reason}" if reason else f"✓ {name}{done}", flush=True)
+            said = reason or plural(len(plan.objects), "file")
+            print(f"{'✗' if reason else '✓'} {plan.source.repo}  {plan.variant}  {said}", flush=True)
             failures |= {plan.folder: reason} if reason else {}
     return 1 if failures else 0
 
@@ -144,14 +142,6 @@ def _ninja_lines(plans: Sequence[Plan], compilers: Compilers) -> Iterator[str]:
             yield f"build {_escaped(path)}: {rule} {_escaped(source)}"
             yield from (f"  flags = {flags}", f"  name = {plan.source.repo} {source.name}")
     yield ""
-
-
-def _seconds(plan: Plan, output: Path) -> float:
-    """Return how long compiling the objects took, those of earlier runs included: the sum over cores."""
-    log = output / ".ninja" / ".ninja_log"
-    lines = log.read_text(encoding="utf-8").splitlines() if plan.objects and log.exists() else []
-    times = {parts[3]: int(parts[1]) - int(parts[0]) for line in lines if len(parts := line.split("\t")) == 5}
-    return sum(times.get(str(path), 0) for path in plan.objects) / 1000
 
 
 def _escaped(path: Path) -> str:
