@@ -10,12 +10,12 @@ pages
 Ctrl-C, TERM, HUP               test_schedule, test_orphans
 a full disk                     here, whole builds; test_cell_failures, a cell's; test_cache_entries, an entry
 several builds at once          here; test_schedule, one project and one device
-bits flipped in the cache       here, on the pages; test_cache_entries, every bit; test_cache, every file
+bits flipped in the cache       here, on the pages; test_cache_entries, every bit
 a checkout moved or cloned      here, copied; test_cache, moved and cloned
 segmentation fault, abort,      test_cell_failures
 SIGKILL, memory, exit code,
 hang, no text, own folder gone
-printing without end            test_cell_failures, test_runner
+printing without end            test_cell_failures
 a GPU left in error             test_cell_failures, on a GPU
 a worker lost during a cell     test_cluster
 random notebooks                test_fuzz (``KBT_FUZZ_EXAMPLES=10000``)
