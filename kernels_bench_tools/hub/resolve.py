@@ -20,7 +20,6 @@ from kernels_bench_tools.hub.reference import KernelReference, parse_reference
 from kernels_bench_tools.hub.status import HubError, HubStatus, classify
 from kernels_bench_tools.hub.store import (
     LockedKernel,
-    cache_folder,
     cached_commits,
     cached_names,
     check_files,
@@ -293,7 +292,6 @@ def _download(reference: KernelReference, options: ResolveOptions) -> tuple[Loca
             repo=repo,
             pin=reference.pin,
             commit=snapshot.name,
-            snapshot=snapshot_folder(repo, snapshot.name).relative_to(cache_folder()).as_posix(),
             version=version,
             trusted=ALLOW_LIST if allowed else "publisher",
             builds={build.variant_str: digest_build(build)},

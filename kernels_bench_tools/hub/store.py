@@ -47,8 +47,6 @@ class LockedKernel(msgspec.Struct, kw_only=True, omit_defaults=True):
     pin: str
     """Normalized version, constraint or revision."""
     commit: str
-    snapshot: str = ""
-    """Folder of the commit's files, relative to the hub's cache, with ``/``."""
     version: int | None = None
     trusted: str = ""
     """``publisher`` or ``allow-list``."""
