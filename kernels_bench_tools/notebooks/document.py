@@ -24,8 +24,6 @@ class Notebook:
     path: Path
     name: str
     """Path within the project, with ``/``."""
-    text: str
-    """The whole file, with line feeds as line endings."""
     digest: str
     """SHA-256 of the file's bytes, in hex."""
     front: FrontMatter
@@ -103,7 +101,6 @@ def survey_notebook(project: Project, path: Path) -> Notebook:
     return Notebook(
         path=path,
         name=name,
-        text=text,
         digest=hashlib.sha256(data).hexdigest(),
         front=front,
         blocks=blocks,

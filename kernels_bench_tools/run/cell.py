@@ -180,7 +180,6 @@ def finish(
     *,
     seconds: float = 0.0,
     exit_code: int | None = None,
-    started: bool = True,
     transient: bool = False,
 ) -> StoredResult:
     """Return the result of a cell; a failure is added to the records of a cell that measures.
@@ -195,7 +194,6 @@ def finish(
         reason=_reason(status, failure),
         seconds=round(seconds, 3),
         exit_code=exit_code,
-        started=started,
         transient=transient,
     )
 

@@ -179,7 +179,7 @@ class Execution:
         failure = Failure(type="Unsupported" if unmet else "Resolution", msg=unmet or failed)
         transient = not unmet and not prepared.unsolvable
         task = self._task(node, self._draft(name))
-        result = finish(task, status, failure, started=not unmet, transient=transient)
+        result = finish(task, status, failure, transient=transient)
         self._commit(name, result)
         return True
 

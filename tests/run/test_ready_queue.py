@@ -11,8 +11,8 @@ from kernels_bench_tools.notebooks.graph import CellName, Graph, Node
 from kernels_bench_tools.run.schedule import ReadyQueue
 from kernels_bench_tools.schema.build import FrontMatter
 
-NOTEBOOK = Notebook(Path("n.md"), "n.md", "", "", FrontMatter(), [])
-BASELINE = Notebook(Path("n.md"), "n.md", "", "", FrontMatter(baseline=True), [])
+NOTEBOOK = Notebook(Path("n.md"), "n.md", "", FrontMatter(), [])
+BASELINE = Notebook(Path("n.md"), "n.md", "", FrontMatter(baseline=True), [])
 
 
 def named(cell: str) -> CellName:

@@ -46,8 +46,6 @@ class StoredResult(msgspec.Struct, kw_only=True):
     seconds: float = 0.0
     exit_code: int | None = None
     """None if no process was started, or none ended."""
-    started: bool = True
-    """Whether it was run, or its environment made."""
     transient: bool = False
     """Whether it failed for a reason outside of the cell, such as a full disk: the next build runs it again."""
     outcome: Outcome | None = None
