@@ -64,7 +64,7 @@ def effect(
         typer.Option(
             "--model",
             metavar="MODEL",
-            help="A model such as `llama-3.1-8b`, or the path of a `config.json` of the Hugging Face Hub.",
+            help="A model such as `llama-3.1-8b`, or a `config.json` of the Hugging Face Hub, or its folder.",
         ),
     ],
     phase: Annotated[
@@ -196,7 +196,13 @@ def _request(model: str, phase: str, layers: int, framework: str) -> EffectReque
         raise ModelError(f"--framework {framework}", "is not known", expected)
 
     where = f"--model {model}"
-    path = Path(model) if model.endswith(".json") else find_model(CONFIGS, model)
+    path = Path(model)
+    if (CONFIGS / f"{model}.json").is_file() or not (path.is_dir() or path.suffix == ".json"):
+        path = find_model(CONFIGS, model)
+    elif path.is_dir():
+        path /= "config.json"
+    # On the Hub every model's file has this name.
+    stem = path.resolve().parent.name if path.name == "config.json" else path.stem
     try:
         config = msgspec.json.decode(read_file(path), type=dict[str, object])
     except (OSError, msgspec.MsgspecError, RecursionError) as error:
@@ -204,10 +210,10 @@ def _request(model: str, phase: str, layers: int, framework: str) -> EffectReque
             "A config.json of the Hugging Face Hub, or the name of a model that `kbt list --model` knows"
         )
         raise ModelError(where, f"cannot be read ({getattr(error, 'strerror', error)})", expected) from error
-    known = CONFIGS / f"{path.stem}.json"
-    if path != known and known.is_file() and msgspec.json.decode(known.read_bytes()) != config:
-        raise ModelError(where, f"is another model than the {path.stem} that kbt knows", "", "Rename it")
     found = config_from_huggingface(config, where)
+    known = CONFIGS / f"{stem}.json"
+    if known.is_file() and config_from_huggingface(msgspec.json.decode(known.read_bytes()), where) != found:
+        raise ModelError(where, f"is another model than the {stem} that kbt knows", "", "Rename it")
     if layers > found.num_hidden_layers:
         raise ModelError(
             f"--layers {layers}", "is more than the model has", f"At most {found.num_hidden_layers}"
@@ -221,8 +227,6 @@ def _request(model: str, phase: str, layers: int, framework: str) -> EffectReque
         if sizes.context > positions:
             what = f"has sequences of {sizes.context} tokens, and the model {positions} positions"
             raise ModelError(f"--phase {name}", what, f"`--phase prefill-{positions}`, or fewer tokens")
-    # On the Hub every model's file has this name.
-    stem = path.resolve().parent.name if path.name == "config.json" else path.stem
     if not is_file_name(stem):
         raise ModelError(
             where, f"{stem!r} cannot be a name", "Text that does not begin with a dot", "Rename it"

@@ -63,8 +63,8 @@ def project(tmp_path: Path) -> Path:
     (tmp_path / "rms_norm" / "impls" / "mine.md").write_text(NOTEBOOK)
     (tmp_path / "pyproject.toml").write_text('[tool.kbt]\ntitle = "Effects"\n')
     config = {**HUGGINGFACE["llama"], "model_type": "llama", "torch_dtype": "float32"}
-    (tmp_path / "snapshot").mkdir()
-    for name in ("tiny", ".tiny", "llama-3.2-1b", "snapshot/config"):
+    for name in ("tiny", ".tiny", "llama-3.2-1b", "snapshot/config", "qwen3-8b/config"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / f"{name}.json").write_text(json.dumps(config))
     return tmp_path
 
@@ -143,8 +143,8 @@ def test_several_implementations_replace_kernels_of_one_model_together(project: 
     other = project / "activation" / "impls" / "other.md"
     other.parent.mkdir(parents=True)
     other.write_text(OTHER)
-    # A config.json is named by its folder, and a phase that is named twice is measured once.
-    command = ("effect", "rms_norm/mine", "activation/other", "--together", "--model", "snapshot/config.json")
+    # A model is named by the folder of its config.json, and a phase that is named twice is measured once.
+    command = ("effect", "rms_norm/mine", "activation/other", "--together", "--model", "snapshot")
     options = ("--phase", "prefill-16,prefill-16", "--env", "current", "--processes", "1", "--json")
     done = run_kbt(project, *command, *options, "--record")
 
@@ -183,6 +183,7 @@ def test_a_cell_that_fails_beside_another_one_is_named(project: Path) -> None:
             "models have a cache and no backward pass. Expected: --framework transformers",
         ),
         ("llama-3.2-1b.json", "decode-1", "is another model than the llama-3.2-1b that kbt knows"),
+        ("qwen3-8b/config.json", "decode-1", "is another model than the qwen3-8b that kbt knows"),
         (".tiny.json", "prefill-16", "--model .tiny.json: '.tiny' cannot be a name"),
         (
             "gelu.json",
