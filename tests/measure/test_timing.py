@@ -249,6 +249,23 @@ def test_on_a_cpu_calls_that_are_slower_alone_than_in_a_batch_are_noticed() -> N
     assert Flag.STREAM_ESCAPE not in honest.flags
 
 
+def test_slow_calls_of_a_machine_that_became_busy_are_disturbed_and_not_rejected() -> None:
+    class Later(TimedCalls):
+        asked = 0
+
+        def clocked(self) -> float:
+            return super().clocked() + 1.0
+
+        def waits(self, samples: int) -> Waiting:
+            self.asked += 1
+            return Waiting(0.5, disturbed=self.asked > 1, switches=0)
+
+    found = measure_calls(Batches(Later(torch.clone, InputSets([(torch.ones(64),)]), "cpu"), 1), "cpu")
+
+    assert Flag.DISTURBED in found.flags
+    assert Flag.STREAM_ESCAPE not in found.flags
+
+
 def test_on_a_gpu_calls_that_do_the_work_of_others_are_noticed() -> None:
     def latency(*times: float) -> Latency:
         calls = [Call(ms) for ms in times]
