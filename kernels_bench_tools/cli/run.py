@@ -201,8 +201,9 @@ class _CellResult:
         """The cell's records."""
         return list(cell_records(self.project, self.cell, cell_owner(self.entry.path, self.result.device)))
 
+    @cached_property
     def comparisons(self) -> tuple[str, list[Comparison]]:
-        """Return the baselines' titles and a row for each workload."""
+        """The baselines' titles and a row for each workload."""
         workloads = {record.workload for record in self.records}
         measured = [record.wl for record in self.records]
         found = {
@@ -223,7 +224,7 @@ class _CellResult:
 
     def as_data(self) -> dict[str, Any]:
         """Return what ``--json`` prints."""
-        title, rows = self.comparisons()
+        title, rows = self.comparisons
         return {
             **cell_data(f"{self.entry.path}:{self.cell.id}", self.cell),
             "baseline": title,
@@ -259,7 +260,7 @@ def _print_results(shown: Sequence[_CellResult]) -> None:
 
 def _print_comparison(one: _CellResult) -> None:
     console = table_console(terminal_width())
-    title, rows = one.comparisons()
+    title, rows = one.comparisons
     heading = f"{_title_of(one.entry)} on {one.result.device.name}{processes_suffix(one.records)}"
     console.print(visible(heading), style="bold")
     if rows:
@@ -297,7 +298,7 @@ def _note_what_next(shown: Sequence[_CellResult]) -> None:
         note(f"to use {name} in a cell, add its package to `dependencies` in the cell's header")
     if any(one.cell.cached and one.records for one in shown):
         note("stored results, since nothing changed; --rerun measures again")
-    rows = [row for one in shown if one.records for row in one.comparisons()[1]]
+    rows = [row for one in shown if one.records for row in one.comparisons[1]]
     if any(row.verdict is Verdict.FEW_PROCESSES and row.processes < FEWEST_PROCESSES for row in rows):
         note(f"a verdict needs {FEWEST_PROCESSES} processes: --processes {FEWEST_PROCESSES}")
 

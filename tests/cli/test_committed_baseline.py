@@ -59,7 +59,7 @@ def test_its_committed_records_are_shown_where_a_former_build_has_its_notebook(p
     one = _CellResult(project, result, [BASELINE], known, entries[0], entries[0].cells[0])
     vars(one)["records"] = candidate(project)
 
-    title, rows = one.comparisons()
+    title, rows = one.comparisons
 
     assert title.endswith("(committed records)")
     assert rows
