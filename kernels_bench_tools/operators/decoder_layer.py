@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache, partial
 from typing import Any, Literal, cast
 
@@ -239,9 +239,9 @@ def bytes_of_tokens(inputs: Inputs) -> dict[int, int]:
     return {2: 2 * earlier * size_in_bytes(kv_cache[0, 0, 0]), 7: new * size_in_bytes(cos_sin[0])}
 
 
-def _workloads(dtype: str, prefix: str, *given: tuple[Any, ...]) -> list[Workload]:
+def _workloads(dtype: str, prefix: str, sizes: Iterable[tuple[Any, ...]]) -> list[Workload]:
     found = []
-    for values in given:
+    for values in sizes:
         axes = dict(zip(AXES, values, strict=True))
         shape = "B{sequences}_T{tokens}_KV{context}_D{hidden_dim}_H{heads}_{kv_heads}_I{intermediate_dim}"
         first = "" if axes["residual"] else "_first"
@@ -263,26 +263,29 @@ OPERATOR = Operator(
         "default": _workloads(
             "bfloat16",
             "",
-            *(("llama", True, *phase, *_LLAMA) for phase in _PHASES),
-            *(("qwen3", True, *phase, *_QWEN) for phase in _PHASES),
+            [
+                (kind, True, *phase, *sizes)
+                for kind, sizes in (("llama", _LLAMA), ("qwen3", _QWEN))
+                for phase in _PHASES
+            ],
         ),
         "cpu": _workloads(
             "float32",
             "cpu_",
-            ("llama", True, 1, 64, 64, 256, 8, 2, 32, 768, 16),
-            ("llama", True, 4, 1, 256, 256, 8, 2, 32, 768, 16),
+            (
+                ("llama", True, 1, 64, 64, 256, 8, 2, 32, 768, 16),
+                ("llama", True, 4, 1, 256, 256, 8, 2, 32, 768, 16),
+            ),
         ),
         "smoke": _workloads(
             "float32",
             "smoke_",
-            ("llama", True, 1, 20, 20, 64, 4, 2, 16, 96, 8),
-            ("qwen3", False, 3, 1, 20, 64, 4, 2, 16, 96, 8),
+            (
+                ("llama", True, 1, 20, 20, 64, 4, 2, 16, 96, 8),
+                ("qwen3", False, 3, 1, 20, 64, 4, 2, 16, 96, 8),
+            ),
         ),
-        **model_sets(
-            calls_of(
-                "LlamaDecoderLayer", AXES, lambda dtype, prefix, sizes: _workloads(dtype, prefix, *sizes)
-            )
-        ),
+        **model_sets(calls_of("LlamaDecoderLayer", AXES, _workloads)),
     },
     inputs=make_inputs,
     reference=reference,

@@ -1,7 +1,6 @@
 """Cells that a build judges: attacks on the measurement, crashes, and honest implementations.
 
-Each is the code of a cell after ``HEAD``. pytest's importlib mode does not put this folder on the path: load this file
-by ``importlib.util``, as test_judge.py does.
+Each is the code of a cell after ``HEAD``.
 """
 
 from __future__ import annotations
@@ -57,6 +56,12 @@ def record(**changes):
         "wl": {"name": "smoke_S32_D256", "batch": 2, "seq_len": 32, "hidden_dim": 256, "dtype": "float32"},
         "device": device, "lat_ms": latency, "status": "ok", "ok": True, "judged": "separately",
     } | changes
+
+
+def change_context(**changes):
+    context = json.loads(Path(os.environ["KBT_CONTEXT"]).read_text()) | changes
+    Path("context.json").write_text(json.dumps(context))
+    os.environ["KBT_CONTEXT"] = str(Path("context.json").resolve())
 
 
 def write(path="layer_norm.jsonl", **changes):
@@ -640,20 +645,8 @@ run_benchmark(
     "another_device": 'write(device={"kind": "cuda", "name": "Imaginary", "slug": "imaginary"})',
     "another_name": 'write(impl="torch_layer_norm", ts="2020-01-01T00:00:00Z")',
     "baselines_name": 'run_benchmark("layer_norm", garbage, impl_name="torch_layer_norm")',
-    "another_context": """
-context = json.loads(Path(os.environ["KBT_CONTEXT"]).read_text())
-context["implementation"] = "torch_layer_norm"
-Path("context.json").write_text(json.dumps(context))
-os.environ["KBT_CONTEXT"] = str(Path("context.json").resolve())
-on_smoke(garbage)
-""",
-    "without_the_judge": """
-context = json.loads(Path(os.environ["KBT_CONTEXT"]).read_text())
-context["judge"] = ""
-Path("context.json").write_text(json.dumps(context))
-os.environ["KBT_CONTEXT"] = str(Path("context.json").resolve())
-on_smoke(right)
-""",
+    "another_context": 'change_context(implementation="torch_layer_norm")\non_smoke(garbage)',
+    "without_the_judge": 'change_context(judge="")\non_smoke(right)',
     # Knowing what later calls will get
     "work_of_later_calls": """
 done = []
