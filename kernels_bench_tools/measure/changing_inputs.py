@@ -105,32 +105,31 @@ def turned(
     found = into or _copies(inputs, positions)
     for position in positions:
         given, memory = _memory(inputs[position]), _memory(found[position])
-        columns = inputs[position].shape[-1:].numel()
+        columns, step = inputs[position].shape[-1:].numel(), _ALIGNED_BYTES // given.element_size()
         if position in whole:
-            rows = given.view(-1, columns)
-            if given.is_cuda:
-                _rotate(rows, memory.view_as(rows), random.randrange(len(rows)))
-                continue
-            generator = torch.Generator().manual_seed(random.getrandbits(63))
-            by_row, by_column = (torch.randperm(size, generator=generator) for size in rows.shape)
-            memory.view_as(rows).copy_(rows[by_row][:, by_column])
-            continue
-        if not given.is_cuda and len(given) <= _MOST_SHUFFLED:
-            generator = torch.Generator().manual_seed(random.getrandbits(63))
-            width = given.element_size()  # as bytes, because not all types can be indexed
-            order = torch.randperm(len(given), generator=generator)
-            memory.view(torch.uint8).view(-1, width).copy_(given.view(torch.uint8).view(-1, width)[order])
-            continue
-        step = _ALIGNED_BYTES // given.element_size()
-        if columns < _LONG_ROW * step:
+            step = columns
+        elif columns < _LONG_ROW * step:
             step = 1
-        _rotate(given, memory, step * random.randrange(max(len(given) // step, 1)))
+        if not given.is_cuda and (position in whole or len(given) <= _MOST_SHUFFLED):
+            generator = torch.Generator().manual_seed(random.getrandbits(63))
+            _shuffle(given, memory, columns if position in whole else 0, generator)
+        else:
+            start = step * random.randrange(max(len(given) // step, 1))
+            memory[: len(given) - start].copy_(given[start:])
+            memory[len(given) - start :].copy_(given[:start])
     return found
 
 
-def _rotate(given: Tensor, into: Tensor, start: int) -> None:
-    into[: len(given) - start].copy_(given[start:])
-    into[len(given) - start :].copy_(given[:start])
+def _shuffle(given: Tensor, into: Tensor, columns: int, generator: torch.Generator) -> None:
+    """Copy elements in a random order; with ``columns``, those of each row of so many stay in it."""
+    if columns:
+        rows = given.view(-1, columns)
+        by_row, by_column = (torch.randperm(size, generator=generator) for size in rows.shape)
+        into.view_as(rows).copy_(rows[by_row][:, by_column])
+    else:
+        width = given.element_size()  # as bytes, because not all types can be indexed
+        order = torch.randperm(len(given), generator=generator)
+        into.view(torch.uint8).view(-1, width).copy_(given.view(torch.uint8).view(-1, width)[order])
 
 
 def _copies(inputs: Inputs, positions: Sequence[int]) -> Inputs:

@@ -229,16 +229,16 @@ class TimedCalls:
         """Make one call; return its milliseconds, up to the end of its work on the device."""
         _collect()
         start = perf_counter_ns()
-        self._last = (
-            None  # as in a batch; freed earlier, its memory would have to be got from the system again
-        )
+        # As in a batch. Freed earlier, its memory would have to be got from the system again.
+        self._last = None
         output = self._function(*self._next)
         self._synchronize()
         _stop_collecting()
         ms = (perf_counter_ns() - start) / 1e6
-        on_cpu = not self._device.startswith("cuda")
-        self.outputs, self._last = [_copied(output) if on_cpu else output], output if on_cpu else None
-        if on_cpu:
+        if self._device.startswith("cuda"):
+            self.outputs = [output]
+        else:
+            self.outputs, self._last = [_copied(output)], output
             _spoil(output, self._next)
         _collect()
         return ms

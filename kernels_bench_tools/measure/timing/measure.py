@@ -260,25 +260,21 @@ def _measure_cpu(batches: Batches, limits: SamplingLimits) -> TimingResult:
     batches.calls.watch_waits()
     mean = _least(partial(_mean, batches, draw, count), inf if waiting.disturbed else most_mean)
     alone = _least(partial(_fastest_alone, batches, count), inf if waiting.disturbed else most_alone)
-    if mean > most_mean or alone > most_alone:
-        draw(count)
-        waiting = max(waiting, batches.calls.waits(count), key=lambda one: one.disturbed)
-    others = "some calls do the work of others: "
-    if waiting.disturbed:
-        flag, note = Flag.DISTURBED, str(waiting)
-    elif mean > most_mean:
-        flag, note = (
-            Flag.STREAM_ESCAPE,
-            f"{others}their mean is {mean:.3g} ms, their median {median_ms:.3g} ms",
-        )
+    found = ""
+    if mean > most_mean:
+        found = f"their mean is {mean:.3g} ms, their median {median_ms:.3g} ms"
     elif alone > most_alone:
-        flag, note = (
-            Flag.STREAM_ESCAPE,
-            f"{others}alone they take {alone:.3g} ms, in a row {median_ms:.3g} ms",
-        )
-    else:
-        return TimingResult(latency, flags=sample_flags(latency))
-    return TimingResult(latency, note=note, flags=[flag, *sample_flags(latency)])
+        found = f"alone they take {alone:.3g} ms, in a row {median_ms:.3g} ms"
+    if found and not waiting.disturbed:
+        draw(count)
+        waiting = batches.calls.waits(count)  # the machine may have become busy
+    flags = sample_flags(latency)
+    if waiting.disturbed:
+        return TimingResult(latency, note=str(waiting), flags=[Flag.DISTURBED, *flags])
+    if found:
+        note = f"some calls do the work of others: {found}"
+        return TimingResult(latency, note=note, flags=[Flag.STREAM_ESCAPE, *flags])
+    return TimingResult(latency, flags=flags)
 
 
 def _least(measured: Callable[[bool], float], bound: float) -> float:
