@@ -104,6 +104,11 @@ ends = torch.zeros(8, dtype=torch.int32)
 for rows in (8, 1024, 4096):
     cell.triton_grouped(x(rows, 1024), x(8, 512, 1024), ends)
 """,
+    ("grouped_gemm", "gluon_grouped"): """
+ends = torch.zeros(8, dtype=torch.int32)
+cell.gluon_grouped(x(4096, 1024), x(8, 512, 1024), ends)
+cell.gluon_grouped(x(37, 136, dtype=torch.float16), x(8, 72, 136, dtype=torch.float16), ends)
+""",
     ("fp8_gemm", "triton_fp8_gemm"): """
 fp8 = torch.float8_e4m3fn
 for tokens in (1, 1024):

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Callable
 from dataclasses import replace
 from types import ModuleType
 
 import pytest
 import torch
-from implementations import assert_correct, code_of
+from implementations import assert_correct, module_of
 from torch import Tensor
 
 from kernels_bench_tools import Unsupported
@@ -24,15 +23,7 @@ HALF = torch.bfloat16
 
 @pytest.fixture(scope="module")
 def cell(tmp_path_factory: pytest.TempPathFactory) -> ModuleType:
-    """The notebook's code, from a file: Gluon reads the source of its functions."""
-    path = tmp_path_factory.mktemp("gluon") / "cell.py"
-    path.write_text(code_of("flash_attn", "gluon_attention"), encoding="utf-8")
-    spec = importlib.util.spec_from_file_location("cell", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return module_of("flash_attn", "gluon_attention", tmp_path_factory.mktemp("gluon"))
 
 
 def tokens(*shape: int, dtype: torch.dtype = HALF) -> Tensor:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import importlib.util
 import linecache
 import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import torch
@@ -30,6 +32,18 @@ def code_of(operator: str, name: str) -> str:
     cells = re.findall(r"^```python id=benchmark outputs=\w+\.jsonl.*?\n(.*?)\n```$", text, re.S | re.M)
     assert len(cells) == 1
     return str(cells[0])
+
+
+def module_of(operator: str, name: str, folder: Path) -> ModuleType:
+    """Return the notebook's code as a module, from a file: Gluon reads the source of its functions."""
+    path = folder / f"{name}.py"
+    path.write_text(code_of(operator, name), encoding="utf-8")
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 def run_cell(operator: str, name: str) -> dict[str, Any]:

@@ -1,0 +1,65 @@
+"""The grouped product in Gluon, which nothing interprets: what a CPU can show of it, and on a Hopper GPU whether it is right."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from types import ModuleType
+
+import pytest
+import torch
+from implementations import assert_correct, module_of
+
+from kernels_bench_tools import Unsupported
+from kernels_bench_tools.measure.correctness.check import check
+from kernels_bench_tools.measure.operator import Operator, find_operator
+
+pytest.importorskip("triton.experimental.gluon")
+
+OPERATOR: Operator = find_operator("grouped_gemm")
+
+
+@pytest.fixture(scope="module")
+def cell(tmp_path_factory: pytest.TempPathFactory) -> ModuleType:
+    return module_of("grouped_gemm", "gluon_grouped", tmp_path_factory.mktemp("gluon"))
+
+
+@pytest.mark.parametrize(("columns", "dtype"), [(64, torch.float32), (60, torch.bfloat16)])
+def test_unsupported_inputs_are_refused_with_the_reason(
+    cell: ModuleType, columns: int, dtype: torch.dtype
+) -> None:
+    x, weight = torch.zeros(4, columns, dtype=dtype), torch.zeros(2, 8, columns, dtype=dtype)
+
+    with pytest.raises(Unsupported, match="bfloat16, and for columns"):
+        cell.gluon_grouped(x, weight, torch.tensor([2, 4], dtype=torch.int32))
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(
+    not torch.cuda.is_available() or torch.cuda.get_device_capability()[0] != 9, reason="needs a Hopper GPU"
+)
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+@pytest.mark.parametrize(
+    ("rows", "experts", "columns", "features", "skewed"),
+    [
+        (4096, 8, 1024, 1536, False),
+        (4096, 8, 1024, 1536, True),
+        (1, 8, 512, 768, False),
+        (129, 1, 200, 264, False),
+        (300, 128, 512, 520, True),
+        (37, 8, 136, 72, False),
+        (5000, 3, 64, 300, True),
+    ],
+)
+def test_it_is_correct_and_deterministic_on_a_hopper_gpu(
+    cell: ModuleType, rows: int, experts: int, columns: int, features: int, skewed: bool, dtype: str
+) -> None:
+    axes = dict(zip(OPERATOR.axes, (rows, experts, columns, features, skewed), strict=True))
+    workload = replace(OPERATOR.workloads("smoke")[0], axes=axes, dtype=dtype)
+    inputs = OPERATOR.inputs(workload, "cuda", 0)
+
+    verdict = check(OPERATOR, workload, cell.gluon_grouped, inputs)
+
+    assert_correct(verdict)
+    assert "refused" not in verdict.corr
+    once = cell.gluon_grouped(*inputs)
+    assert all(torch.equal(cell.gluon_grouped(*inputs), once) for _ in range(20))
