@@ -385,7 +385,10 @@ class _Phase:
             **({} if busy_row else first),
         )
         if self._cuda and self.forward.decodes:
-            samples = without_drift(self._rounds(lambda _: self._graph(), MODEL_SECONDS))
+            pool = (
+                torch.cuda.graph_pool_handle()
+            )  # shared, so that all sides use the same addresses
+            samples = without_drift(self._rounds(lambda _: self._graph(pool), MODEL_SECONDS))
             yield self._model_row("CUDA graph", samples, saved_ms, Timer.MONOTONIC)
 
     def _model_row(
@@ -426,15 +429,15 @@ class _Phase:
             torch.cuda.synchronize()
         return int(torch.cuda.max_memory_allocated() - before)
 
-    def _graph(self) -> Sample:
-        """Return a timer of the forward pass as a CUDA graph."""
+    def _graph(self, pool: Any) -> Sample:
+        """Return a timer of the forward pass as a CUDA graph with its memory in a pool."""
         stream = torch.cuda.Stream()
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream):
             self.forward()
         torch.cuda.current_stream().wait_stream(stream)
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
+        with torch.cuda.graph(graph, pool=pool):
             self.forward()
         return lambda: _wall_ms(graph.replay, self._device)
 
