@@ -385,9 +385,7 @@ class _Phase:
             **({} if busy_row else first),
         )
         if self._cuda and self.forward.decodes:
-            pool = (
-                torch.cuda.graph_pool_handle()
-            )  # shared, so that all sides use the same addresses
+            pool = torch.cuda.graph_pool_handle()  # shared, so that all sides use the same addresses
             samples = without_drift(self._rounds(lambda _: self._graph(pool), MODEL_SECONDS))
             yield self._model_row("CUDA graph", samples, saved_ms, Timer.MONOTONIC)
 
