@@ -305,10 +305,12 @@ def test_kernels_that_the_profiler_slows_down_are_timed_without_it() -> None:
     weight, bias = torch.randn(2, 4096, device="cuda", dtype=torch.bfloat16)
     with torch.no_grad():
         compiled(x, weight, bias)
-        found = measure(compiled, [(x, weight, bias)], "cuda")
-        timer = CudaTimer(compiled, (x, weight, bias), "cuda")
-        alone = median(call.ms for call in timer.by_events(60))
+        ratios = []
+        for _ in range(3):
+            found = measure(compiled, [(x, weight, bias)], "cuda")
+            assert (Flag.PROFILER_SLOWED in found.flags) == (found.latency.timer is Timer.EVENTS)
+            timer = CudaTimer(compiled, (x, weight, bias), "cuda")
+            ratios.append(found.latency.p50 / median(call.ms for call in timer.by_events(60)))
 
-    # The profiler would add 4 to 6 %; the GPU's own clocks move by up to 1 % from one series to the next.
-    assert found.latency.p50 == pytest.approx(alone, rel=0.02), (found.note, found.events_ms, found.flags)
-    assert (Flag.PROFILER_SLOWED in found.flags) == (found.latency.timer is Timer.EVENTS)
+    # The profiler would add 4 to 6 % each time. The GPU's own clocks move as much once in a while, not three times.
+    assert any(ratio == pytest.approx(1, rel=0.02) for ratio in ratios), ratios
