@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 import torch
@@ -22,6 +23,16 @@ def grouped() -> Operator:
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_torch_s_implementations_are_correct(grouped: Operator, name: str, dtype: str) -> None:
     assert_correct(judge(grouped, "", dtype, function_of("grouped_gemm", name)), edge_cases=5)
+
+
+def test_all_rows_are_multiplied_in_the_edge_cases_of_a_single_expert(grouped: Operator) -> None:
+    (workload,) = grouped.workloads("smoke")
+    one = replace(workload, axes={**workload.axes, "experts": 1})
+
+    cases = list(grouped.edge_cases(one, grouped.inputs(one, "cpu", 0)))
+
+    assert cases
+    assert all(ends[-1] == len(x) for _, (x, _, ends) in cases)
 
 
 WRONG: dict[str, Callable[..., Tensor]] = {
