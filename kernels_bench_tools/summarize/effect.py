@@ -110,6 +110,12 @@ def _cause(row: EffectRow, phase: Sequence[EffectRow]) -> str:
                 return f"slower alone, too: {', '.join(slower)}"
             predicted = row.predicted is not None and row.predicted < 1
             return (_host_cause(kernels) if predicted else "") or "the kernels alone are not slower"
+        case EffectVerdict.REGRESSED if not kernels:
+            device = next((one for one in phase if one.effect.module == "device"), row)
+            if device.verdict is not EffectVerdict.REGRESSED:
+                before, after = device.effect.baseline_launches or 0, device.effect.launches or 0
+                launches = f": it issues {after:,} kernels instead of {before:,}" if after > before else ""
+                return f"the kernels take no longer, the host does{launches}"
     return ""
 
 
