@@ -20,13 +20,13 @@ SLICE_ELEMENTS = 1 << 24
 
 def make_workloads(
     axes: Sequence[str],
-    name: str,
+    name: Callable[..., str],
     dtype: str,
     prefix: str,
     sizes: Sequence[Sequence[Any]],
     groups: Mapping[str, str] | None = None,
 ) -> list[Workload]:
-    """Return a workload for each size, which has the values of all axes; its name is a format of them, after a prefix.
+    """Return a workload for each size, which has the values of all axes; ``name`` gets them by name.
 
     With ``groups``, those of an operator's functions, each function has all sizes, and is the first axis.
     """
@@ -34,7 +34,7 @@ def make_workloads(
     for function, group in (groups or {"": ""}).items():
         for size in sizes:
             values = dict(zip(axes, (function, *size) if groups else size, strict=True))
-            made.append(Workload(name=prefix + name.format(**values), axes=values, dtype=dtype, group=group))
+            made.append(Workload(name=prefix + name(**values), axes=values, dtype=dtype, group=group))
     return made
 
 

@@ -16,8 +16,8 @@ from torch import Tensor
 from kernels_bench_tools.errors import OperatorError, Unsupported
 from kernels_bench_tools.measure.project_operators import project_operators, shown
 from kernels_bench_tools.schema.hub import LEFT_OUT
-from kernels_bench_tools.schema.model import DERIVED, Phase, model_keys, read_model_tasks
-from kernels_bench_tools.schema.model_workloads import called_workload
+from kernels_bench_tools.schema.model import DERIVED, model_keys, read_model_tasks
+from kernels_bench_tools.schema.model_workloads import operator_calls
 from kernels_bench_tools.schema.record import Failure, Flag, Status, Work
 from kernels_bench_tools.text import did_you_mean
 
@@ -308,37 +308,23 @@ class Operator:
         )
 
 
-def model_sets(workloads: Callable[[str, Phase], Iterable[Workload]]) -> dict[str, list[Workload]]:
-    """Return a workload set for each model, with what ``workloads`` yields for a prefix of names and each phase.
-
-    Models in whose phases it finds nothing are left out.
-    """
+def model_sets(operator: str, axes: Sequence[str], name: Callable[..., str]) -> dict[str, list[Workload]]:
+    """Return a workload set for each model that calls an operator; ``name`` gets the axes of a workload by name."""
     sets = {}
     for model in model_keys(DERIVED):
-        phases = read_model_tasks(model).phases
-        found = [one for phase in phases for one in workloads(f"{model}_{phase.name}_", phase)]
+        found = [
+            Workload(
+                name=f"{model}_{phase.name}_{name(**called.axes)}",
+                axes={axis: called.axes[axis] for axis in axes},
+                dtype=called.dtype,
+                group=called.group,
+            )
+            for phase in read_model_tasks(model).phases
+            for called in operator_calls(operator, phase)
+        ]
         if found:
             sets[model] = found
     return sets
-
-
-def calls_of(
-    module: str,
-    axes: Sequence[str],
-    make: Callable[[str, str, Sequence[tuple[Any, ...]]], Iterable[Workload]],
-) -> Callable[[str, Phase], Iterator[Workload]]:
-    """Return what yields the workloads of a module's calls, for :func:`model_sets`.
-
-    ``make`` gets their dtype, the prefix of their names, and the values of the axes of each.
-    """
-
-    def of_phase(prefix: str, phase: Phase) -> Iterator[Workload]:
-        for task in phase.kernels(module):
-            called = called_workload(phase, task)
-            assert called, f"no operator computes {module}"
-            yield from make(called.dtype, prefix, [tuple(called.axes[axis] for axis in axes)])
-
-    return of_phase
 
 
 def tensors_of(output: Any) -> tuple[Any, ...]:

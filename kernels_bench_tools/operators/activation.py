@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import partial
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -20,8 +19,8 @@ from kernels_bench_tools.measure.operator import (
     dtype_tolerance,
     model_sets,
 )
-from kernels_bench_tools.schema.model import Phase
 
+AXES = ("function", "tokens", "hidden_dim")
 GROUPS = {"swiglu": "SwiGLU", "gelu_tanh": "GELU (tanh)", "gelu": "GELU (erf)"}
 APPROXIMATE = {"swiglu": "", "gelu_tanh": "tanh", "gelu": "none"}
 """The ``approximate`` argument of ``torch.nn.functional.gelu``."""
@@ -100,27 +99,22 @@ def count_flops(inputs: Inputs) -> int:
     return FLOPS_PER_OUTPUT[rest[0] if rest else ""] * x.numel() // (1 if rest else 2)
 
 
+def _name(function: str, tokens: int, hidden_dim: int) -> str:
+    return f"{GROUPS[function].replace(' (', '_').rstrip(')')}_T{tokens}_D{hidden_dim}"
+
+
 def _workloads(swiglu: Sizes, gelu: Sizes, dtype: str, prefix: str = "") -> list[Workload]:
-    made: list[Workload] = []
-    for function, sizes in (("swiglu", swiglu), ("gelu_tanh", gelu), ("gelu", gelu)):
-        for tokens, hidden_dim in sizes:
-            axes: dict[str, Any] = {"function": function, "tokens": tokens, "hidden_dim": hidden_dim}
-            kind = GROUPS[function].replace(" (", "_").rstrip(")")
-            name = f"{prefix}{kind}_T{tokens}_D{hidden_dim}"
-            made.append(Workload(name=name, axes=axes, dtype=dtype, group=GROUPS[function]))
-    return made
-
-
-def _of_phase(prefix: str, phase: Phase) -> Iterator[Workload]:
-    for task in phase.kernels("SiluAndMul"):
-        tokens, columns = task.shapes["x"]
-        yield from _workloads(((tokens, columns // 2),), (), task.dtype("x"), prefix)
+    return [
+        one
+        for function, sizes in (("swiglu", swiglu), ("gelu_tanh", gelu), ("gelu", gelu))
+        for one in helpers.make_workloads(AXES, _name, dtype, prefix, sizes, {function: GROUPS[function]})
+    ]
 
 
 OPERATOR = Operator(
     name="activation",
     title="Activation Functions",
-    axes=("function", "tokens", "hidden_dim"),
+    axes=AXES,
     workload_sets={
         # The SwiGLU sizes are those of huggingface/kernels-benchmarks.
         "default": _workloads(PEER, PEER, "bfloat16"),
@@ -135,7 +129,7 @@ OPERATOR = Operator(
         "cpu": _workloads(CPU, CPU, "float32", "cpu_"),
         "cpu_bfloat16": _workloads(CPU, CPU, "bfloat16", "cpu_bf16_"),
         "smoke": _workloads(SMOKE, SMOKE, "float32", "smoke_"),
-        **model_sets(_of_phase),
+        **model_sets("activation", AXES, _name),
     },
     inputs=make_inputs,
     reference=reference,

@@ -21,7 +21,6 @@ from kernels_bench_tools.measure.operator import (
     Output,
     Tolerance,
     Workload,
-    calls_of,
     model_sets,
     size_in_bytes,
 )
@@ -32,7 +31,6 @@ from kernels_bench_tools.operators.decoder_layer import (
     batch_of,
     large_after_the_end,
 )
-from kernels_bench_tools.schema.model import read_model_tasks
 from kernels_bench_tools.tasks.baseline.build import build_model
 from kernels_bench_tools.tasks.baseline.forward_context import plan_batch, set_forward_context
 from kernels_bench_tools.tasks.baseline.L4.causal_lm import CausalLM
@@ -253,20 +251,11 @@ def tolerance(dtype: torch.dtype) -> Tolerance:
     return Tolerance(rtol=0.0, atol=24 * eps, mean=1.5) if half else Tolerance(rtol=0.0, atol=128 * eps)
 
 
-_workloads = partial(
-    helpers.make_workloads,
-    AXES,
+_name = (
     "{kind}_B{sequences}_T{tokens}_KV{context}_L{layers}_D{hidden_dim}_H{heads}_{kv_heads}_"
-    "I{intermediate_dim}_V{vocabulary}",
-)
-_of_phase = calls_of("LlamaForCausalLM", AXES, _workloads)
-
-
-def _default() -> Iterator[Workload]:
-    for model in ("llama-3.2-1b", "llama-3.1-8b"):
-        for phase in read_model_tasks(model).phases:
-            (found,) = _of_phase("", phase)
-            yield replace(found, name=f"{model}_{phase.name}")
+    "I{intermediate_dim}_V{vocabulary}"
+).format
+_workloads = partial(helpers.make_workloads, AXES, _name)
 
 
 OPERATOR = Operator(
@@ -274,7 +263,11 @@ OPERATOR = Operator(
     title="Causal Language Models",
     axes=AXES,
     workload_sets={
-        "default": [*_default()],
+        "default": [
+            replace(one, name="_".join(one.name.split("_")[:2]))  # model and phase
+            for model in ("llama-3.2-1b", "llama-3.1-8b")
+            for one in model_sets("causal_lm", AXES, _name)[model]
+        ],
         "cpu": _workloads(
             "float32",
             "cpu_",
@@ -291,7 +284,7 @@ OPERATOR = Operator(
                 ("qwen3", 2, 3, 1, 20, 64, 4, 2, 16, 96, 256, 8),
             ),
         ),
-        **model_sets(_of_phase),
+        **model_sets("causal_lm", AXES, _name),
     },
     inputs=make_inputs,
     reference=reference,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import cache, partial
 from typing import Any, Literal, cast
 
@@ -17,7 +17,6 @@ from kernels_bench_tools.measure.operator import (
     Operator,
     Output,
     Workload,
-    calls_of,
     model_sets,
     size_in_bytes,
 )
@@ -239,17 +238,12 @@ def bytes_of_tokens(inputs: Inputs) -> dict[int, int]:
     return {2: 2 * earlier * size_in_bytes(kv_cache[0, 0, 0]), 7: new * size_in_bytes(cos_sin[0])}
 
 
-def _workloads(dtype: str, prefix: str, sizes: Iterable[tuple[Any, ...]]) -> list[Workload]:
-    found = []
-    for values in sizes:
-        axes = dict(zip(AXES, values, strict=True))
-        shape = "B{sequences}_T{tokens}_KV{context}_D{hidden_dim}_H{heads}_{kv_heads}_I{intermediate_dim}"
-        first = "" if axes["residual"] else "_first"
-        found.append(
-            Workload(name=f"{prefix}{axes['kind']}_{shape.format(**axes)}{first}", axes=axes, dtype=dtype)
-        )
-    return found
+def _name(residual: bool, **sizes: Any) -> str:
+    shape = "{kind}_B{sequences}_T{tokens}_KV{context}_D{hidden_dim}_H{heads}_{kv_heads}_I{intermediate_dim}"
+    return shape.format(**sizes) + ("" if residual else "_first")
 
+
+_workloads = partial(helpers.make_workloads, AXES, _name)
 
 _PHASES = ((1, 2048, 2048), (1, 1, 1024), (32, 1, 1024))
 _LLAMA, _QWEN = (4096, 32, 8, 128, 14336, 16), (4096, 32, 8, 128, 12288, 16)
@@ -285,7 +279,7 @@ OPERATOR = Operator(
                 ("qwen3", False, 3, 1, 20, 64, 4, 2, 16, 96, 8),
             ),
         ),
-        **model_sets(calls_of("LlamaDecoderLayer", AXES, _workloads)),
+        **model_sets("decoder_layer", AXES, _name),
     },
     inputs=make_inputs,
     reference=reference,

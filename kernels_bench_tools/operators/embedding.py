@@ -17,7 +17,6 @@ from kernels_bench_tools.measure.operator import (
     Operator,
     Output,
     Workload,
-    calls_of,
     copy_tolerance,
     model_sets,
 )
@@ -78,7 +77,8 @@ def bytes_of_rows(inputs: Inputs) -> dict[int, int]:
     return {0: ids.unique().numel() * weight.shape[1] * weight.element_size()}
 
 
-_workloads = partial(helpers.make_workloads, AXES, "T{tokens}_V{vocabulary}_D{hidden_dim}")
+_name = "T{tokens}_V{vocabulary}_D{hidden_dim}".format
+_workloads = partial(helpers.make_workloads, AXES, _name)
 
 OPERATOR = Operator(
     name="embedding",
@@ -91,7 +91,7 @@ OPERATOR = Operator(
         "decode": _workloads("bfloat16", "", tuple((tokens, 128256, 4096) for tokens in (1, 8, 64))),
         "cpu": _workloads("float32", "cpu_", ((512, 8192, 512), (2048, 8192, 512))),
         "smoke": _workloads("float32", "smoke_", ((16, 100, 64),)),
-        **model_sets(calls_of("Embedding", AXES, _workloads)),
+        **model_sets("embedding", AXES, _name),
     },
     inputs=make_inputs,
     reference=reference,

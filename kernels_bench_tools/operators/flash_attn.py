@@ -17,7 +17,6 @@ from kernels_bench_tools.measure.operator import (
     dtype_tolerance,
     model_sets,
 )
-from kernels_bench_tools.schema.model import Phase
 
 AXES = ("batch", "seq_len", "kv_len", "heads", "kv_heads", "head_dim", "causal")
 SCORES_AT_ONCE = 2**25
@@ -189,20 +188,8 @@ def _workload(
     return Workload(name=name, axes=axes, dtype=dtype)
 
 
-def _of_phase(prefix: str, phase: Phase) -> Iterator[Workload]:
-    for module, causal in (("FlashAttnPrefill", True), ("FlashAttnDecode", False)):
-        for task in phase.kernels(module):
-            (_, heads, head_dim), kv_heads = task.shapes["query"], task.shapes["key_cache"][-2]
-            yield _workload(
-                f"{prefix}Q{phase.tokens}_KV{phase.context}_H{heads}_D{head_dim}",
-                phase.tokens,
-                keys=phase.context,
-                batch=phase.sequences,
-                heads=(heads, kv_heads),
-                head_dim=head_dim,
-                causal=causal,
-                dtype=task.dtype("query"),
-            )
+def _name(seq_len: int, kv_len: int, heads: int, head_dim: int, **_: Any) -> str:
+    return f"Q{seq_len}_KV{kv_len}_H{heads}_D{head_dim}"
 
 
 _SMALL: dict[str, Any] = {"heads": (4, 4), "head_dim": 64, "dtype": "float32"}
@@ -245,7 +232,7 @@ OPERATOR = Operator(
             for length in (256, 1024)
         ],
         "smoke": [_workload("smoke_S64", 64, heads=(2, 2), head_dim=64)],
-        **model_sets(_of_phase),
+        **model_sets("flash_attn", AXES, _name),
     },
     inputs=make_inputs,
     reference=reference,

@@ -108,7 +108,7 @@ def slices(inputs: Inputs) -> Iterator[tuple[Any, Inputs]]:
 _workloads = partial(
     helpers.make_workloads,
     AXES,
-    "FP8Linear_{function}_T{tokens}_K{in_features}_N{out_features}",
+    "FP8Linear_{function}_T{tokens}_K{in_features}_N{out_features}".format,
     "float8_e4m3fn",
     groups=GROUPS,
 )

@@ -75,7 +75,9 @@ def tolerance(dtype: torch.dtype) -> Tolerance:
     return Tolerance(rtol=8 * torch.finfo(torch.float32).eps, atol=SMALLEST)
 
 
-_workloads = partial(helpers.make_workloads, AXES, "FP8_{function}_T{tokens}_D{hidden_dim}", groups=GROUPS)
+_workloads = partial(
+    helpers.make_workloads, AXES, "FP8_{function}_T{tokens}_D{hidden_dim}".format, groups=GROUPS
+)
 
 OPERATOR = Operator(
     name="fp8_quant",

@@ -12,15 +12,12 @@ from torch import Tensor
 
 from kernels_bench_tools.measure import inputs as helpers
 from kernels_bench_tools.measure.operator import Inputs, Operator, Output, Workload, model_sets, size_in_bytes
-from kernels_bench_tools.schema.model import Phase
 
 AXES = ("rows", "experts", "in_features", "out_features", "skewed")
 WEIGHTS_AT_ONCE = 1 << 27
 """Elements of the weights that the reference converts at a time: 1 GB in float64."""
 SKEW = 1.0
 """Exponent of Zipf's law: the first expert gets about four times the average of eight."""
-
-Sizes = tuple[tuple[int, int, int, int], ...]
 
 
 def reference(x: Tensor, weight: Tensor, ends: Tensor) -> Tensor:
@@ -86,22 +83,11 @@ def slices(inputs: Inputs) -> Iterator[tuple[Any, Inputs]]:
         yield (..., part), (x, weight[:, part], ends)
 
 
-def _workloads(dtype: str, prefix: str, sizes: Sizes, *, skewed: bool = False) -> list[Workload]:
-    return [
-        Workload(
-            name=f"{prefix}{'Skewed' if skewed else 'Even'}_R{rows}_E{experts}_K{columns}_N{features}",
-            axes=dict(zip(AXES, (rows, experts, columns, features, skewed), strict=True)),
-            dtype=dtype,
-        )
-        for rows, experts, columns, features in sizes
-    ]
+def _name(rows: int, experts: int, in_features: int, out_features: int, skewed: bool) -> str:
+    return f"{'Skewed' if skewed else 'Even'}_R{rows}_E{experts}_K{in_features}_N{out_features}"
 
 
-def _of_phase(prefix: str, phase: Phase) -> Iterator[Workload]:
-    for task in phase.kernels("MoEGroupedGemm"):
-        experts, features, columns = task.shapes["weight"]
-        yield from _workloads(task.dtype("x"), prefix, ((task.shapes["x"][0], experts, columns, features),))
-
+_workloads = partial(helpers.make_workloads, AXES, _name)
 
 # Both products of Mixtral-8x7B's experts, and the first of Qwen3-30B-A3B's.
 _MIXTRAL = ((4096, 8, 4096, 28672), (4096, 8, 14336, 4096))
@@ -112,17 +98,28 @@ OPERATOR = Operator(
     title="Grouped Matrix Products",
     axes=AXES,
     workload_sets={
-        "default": [
-            *_workloads("bfloat16", "", (*_MIXTRAL, _QWEN3)),
-            *_workloads("bfloat16", "", (*_MIXTRAL[:1], _QWEN3), skewed=True),
-        ],
-        "large": _workloads("bfloat16", "", ((32768, 8, 4096, 28672), (131072, 128, 2048, 1536))),
-        "decode": _workloads(
-            "bfloat16", "", ((2, 8, 4096, 28672), (64, 8, 4096, 28672), (256, 128, 2048, 1536))
+        "default": _workloads(
+            "bfloat16",
+            "",
+            (
+                *((*sizes, False) for sizes in (*_MIXTRAL, _QWEN3)),
+                *((*sizes, True) for sizes in (_MIXTRAL[0], _QWEN3)),
+            ),
         ),
-        "cpu": _workloads("float32", "cpu_", ((64, 8, 256, 512),)),
-        "smoke": _workloads("float32", "smoke_", ((24, 3, 128, 64),), skewed=True),
-        **model_sets(_of_phase),
+        "large": _workloads(
+            "bfloat16", "", ((32768, 8, 4096, 28672, False), (131072, 128, 2048, 1536, False))
+        ),
+        "decode": _workloads(
+            "bfloat16",
+            "",
+            (
+                *((rows, 8, 4096, 28672, False) for rows in (2, 64)),
+                (256, 128, 2048, 1536, False),
+            ),
+        ),
+        "cpu": _workloads("float32", "cpu_", ((64, 8, 256, 512, False),)),
+        "smoke": _workloads("float32", "smoke_", ((24, 3, 128, 64, True),)),
+        **model_sets("grouped_gemm", AXES, _name),
     },
     inputs=make_inputs,
     reference=reference,

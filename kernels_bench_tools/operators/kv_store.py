@@ -15,7 +15,6 @@ from kernels_bench_tools.measure.operator import (
     Operator,
     Output,
     Workload,
-    calls_of,
     copy_tolerance,
     model_sets,
     size_in_bytes,
@@ -97,9 +96,8 @@ def head_slices(inputs: Inputs) -> Iterator[tuple[Any, Inputs]]:
         yield index, (*(one[index] for one in tensors), slots)
 
 
-_workloads = partial(
-    helpers.make_workloads, AXES, "T{tokens}_B{sequences}_KV{kv_heads}_D{head_dim}_{blocks}x{block_size}"
-)
+_name = "T{tokens}_B{sequences}_KV{kv_heads}_D{head_dim}_{blocks}x{block_size}".format
+_workloads = partial(helpers.make_workloads, AXES, _name)
 
 OPERATOR = Operator(
     name="kv_store",
@@ -114,7 +112,7 @@ OPERATOR = Operator(
         ),
         "cpu": _workloads("float32", "cpu_", ((512, 1, 4, 64, 64, 16), (32, 32, 4, 64, 64, 16))),
         "smoke": _workloads("float32", "smoke_", ((12, 3, 2, 32, 9, 4),)),
-        **model_sets(calls_of("StoreKVCache", AXES, _workloads)),
+        **model_sets("kv_store", AXES, _name),
     },
     inputs=make_inputs,
     reference=reference,

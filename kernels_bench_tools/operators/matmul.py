@@ -12,7 +12,6 @@ from torch.nn import functional
 
 from kernels_bench_tools.measure import inputs as helpers
 from kernels_bench_tools.measure.operator import Inputs, Operator, Output, Workload, model_sets
-from kernels_bench_tools.schema.model import Phase
 
 AXES = ("function", "tokens", "in_features", "out_features")
 GROUPS = {"linear": "Linear", "linear_bias": "Linear with bias"}
@@ -60,25 +59,16 @@ def slices(inputs: Inputs) -> Iterator[tuple[Any, Inputs]]:
         yield (..., part), (x, weight[part], *(value[part] for value in bias))
 
 
+def _name(function: str, tokens: int, in_features: int, out_features: int) -> str:
+    return f"{PREFIXES[function]}_T{tokens}_K{in_features}_N{out_features}"
+
+
 def _workloads(dtype: str, prefix: str, plain: Sizes, biased: Sizes = ()) -> list[Workload]:
     return [
-        Workload(
-            name=f"{prefix}{PREFIXES[function]}_T{tokens}_K{columns}_N{rows}",
-            axes=dict(zip(AXES, (function, tokens, columns, rows), strict=True)),
-            dtype=dtype,
-            group=GROUPS[function],
-        )
+        one
         for function, sizes in (("linear", plain), ("linear_bias", biased))
-        for tokens, columns, rows in sizes
+        for one in helpers.make_workloads(AXES, _name, dtype, prefix, sizes, {function: GROUPS[function]})
     ]
-
-
-def _of_phase(prefix: str, phase: Phase) -> Iterator[Workload]:
-    for task in phase.kernels("Linear"):
-        shapes = task.shapes
-        sizes: Sizes = ((*shapes["x"], shapes["weight"][0]),)  # type: ignore[assignment]
-        plain, biased = ((), sizes) if "bias" in shapes else (sizes, ())
-        yield from _workloads(task.dtype("x"), prefix, plain, biased)
 
 
 OPERATOR = Operator(
@@ -104,7 +94,7 @@ OPERATOR = Operator(
         ),
         "cpu": _workloads("float32", "cpu_", ((16, 1024, 1024), (128, 1024, 1024)), ((128, 1024, 1024),)),
         "smoke": _workloads("float32", "smoke_", ((16, 128, 192),), ((16, 128, 192),)),
-        **model_sets(_of_phase),
+        **model_sets("matmul", AXES, _name),
     },
     inputs=make_inputs,
     reference=reference,

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from kernels_bench_tools.measure import inputs as helpers
-from kernels_bench_tools.measure.operator import Inputs, Operator, Workload, calls_of, model_sets
+from kernels_bench_tools.measure.operator import Inputs, Operator, Workload, model_sets
 
 AXES = ("tokens", "hidden_dim", "intermediate_dim")
 INTERMEDIATE_AT_ONCE = 1 << 27
@@ -65,7 +65,8 @@ def slices(inputs: Inputs) -> Iterator[tuple[Any, Inputs]]:
         yield part, (x[part], gate_up, down)
 
 
-_workloads = partial(helpers.make_workloads, AXES, "T{tokens}_D{hidden_dim}_I{intermediate_dim}")
+_name = "T{tokens}_D{hidden_dim}_I{intermediate_dim}".format
+_workloads = partial(helpers.make_workloads, AXES, _name)
 
 _LLAMA, _QWEN = (4096, 14336), (4096, 12288)
 """Of Llama-3.1-8B and of Qwen3-8B."""
@@ -80,7 +81,7 @@ OPERATOR = Operator(
         ),
         "cpu": _workloads("float32", "cpu_", ((1, 512, 1536), (64, 512, 1536))),
         "smoke": _workloads("float32", "smoke_", ((16, 64, 96),)),
-        **model_sets(calls_of("LlamaMLP", AXES, _workloads)),
+        **model_sets("mlp", AXES, _name),
     },
     inputs=make_inputs,
     reference=reference,

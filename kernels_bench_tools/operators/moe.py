@@ -14,7 +14,6 @@ from kernels_bench_tools.measure.operator import (
     Inputs,
     Operator,
     Workload,
-    calls_of,
     model_sets,
     size_in_bytes,
 )
@@ -106,9 +105,8 @@ def bytes_of_chosen_experts(inputs: Inputs) -> dict[int, int]:
     return {2: count * size_in_bytes(w13[0]), 3: count * size_in_bytes(w2[0])}
 
 
-_workloads = partial(
-    helpers.make_workloads, AXES, "T{tokens}_E{experts}_K{top_k}_D{hidden_dim}_I{intermediate_dim}"
-)
+_name = "T{tokens}_E{experts}_K{top_k}_D{hidden_dim}_I{intermediate_dim}".format
+_workloads = partial(helpers.make_workloads, AXES, _name)
 
 _MIXTRAL, _QWEN = (8, 2, 4096, 14336), (128, 8, 2048, 768)
 """Of Mixtral-8x7B and of Qwen3-30B-A3B."""
@@ -123,7 +121,7 @@ OPERATOR = Operator(
         ),
         "cpu": _workloads("float32", "cpu_", ((1, 8, 2, 256, 512), (32, 8, 2, 256, 512))),
         "smoke": _workloads("float32", "smoke_", ((12, 6, 2, 64, 48),)),
-        **model_sets(calls_of("FusedMoE", AXES, _workloads)),
+        **model_sets("moe", AXES, _name),
     },
     inputs=make_inputs,
     reference=reference,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
@@ -15,7 +15,6 @@ from kernels_bench_tools.measure.operator import (
     Inputs,
     Operator,
     Workload,
-    calls_of,
     model_sets,
     size_in_bytes,
 )
@@ -122,16 +121,12 @@ def bytes_of_tokens(inputs: Inputs) -> dict[int, int]:
     return of_caches | {3: blocks * tables.element_size()}
 
 
-def _workloads(dtype: str, prefix: str, sizes: Iterable[tuple[Any, ...]]) -> list[Workload]:
-    return [
-        Workload(
-            name=f"{prefix}{'' if even else 'Uneven_'}B{sequences}_KV{context}_H{heads}_{kv_heads}_D{head_dim}_P{size}",
-            axes=dict(zip(AXES, (sequences, context, heads, kv_heads, head_dim, size, even), strict=True)),
-            dtype=dtype,
-        )
-        for sequences, context, heads, kv_heads, head_dim, size, even in sizes
-    ]
+def _name(even: bool, **sizes: int) -> str:
+    shape = "B{sequences}_KV{context}_H{heads}_{kv_heads}_D{head_dim}_P{block_size}"
+    return ("" if even else "Uneven_") + shape.format(**sizes)
 
+
+_workloads = partial(helpers.make_workloads, AXES, _name)
 
 _LLAMA = (32, 8, 128, 16)
 """Heads, heads of the cache and their size in Llama 3 8B; tokens in a block."""
@@ -147,7 +142,7 @@ OPERATOR = Operator(
         "large": _workloads("bfloat16", "", ((1, 131072, *_LLAMA, True), (128, 4096, *_LLAMA, False))),
         "cpu": _workloads("float32", "cpu_", ((1, 1024, 8, 2, 64, 16, True), (8, 512, 8, 2, 64, 16, False))),
         "smoke": _workloads("float32", "smoke_", ((3, 40, 4, 2, 32, 8, False),)),
-        **model_sets(calls_of("FlashAttnDecode", AXES, _workloads)),
+        **model_sets("paged_attention", AXES, _name),
     },
     inputs=make_inputs,
     reference=reference,

@@ -10,7 +10,6 @@ from torch import Tensor
 
 from kernels_bench_tools.measure import inputs as helpers
 from kernels_bench_tools.measure.operator import Inputs, Operator, Output, Outputs, Workload, model_sets
-from kernels_bench_tools.schema.model import Phase
 
 AXES = ("function", "batch", "seq_len", "hidden_dim")
 GROUPS = {"rms_norm": "RMSNorm", "add_rms_norm": "RMSNorm with residual"}
@@ -75,28 +74,16 @@ def count_flops(inputs: Inputs) -> int:
     return int(x.numel() * (FLOPS_PER_ELEMENT + (residual is not None)))
 
 
+def _name(function: str, batch: int, seq_len: int, hidden_dim: int) -> str:
+    return f"{PREFIXES[function]}_B{batch}_S{seq_len}_D{hidden_dim}"
+
+
 def _workloads(dtype: str, prefix: str, alone: Sizes, added: Sizes) -> list[Workload]:
     return [
-        Workload(
-            name=f"{prefix}{PREFIXES[function]}_B{batch}_S{seq_len}_D{hidden_dim}",
-            axes=dict(zip(AXES, (function, batch, seq_len, hidden_dim), strict=True)),
-            dtype=dtype,
-            group=GROUPS[function],
-        )
+        one
         for function, sizes in (("rms_norm", alone), ("add_rms_norm", added))
-        for batch, seq_len, hidden_dim in sizes
+        for one in helpers.make_workloads(AXES, _name, dtype, prefix, sizes, {function: GROUPS[function]})
     ]
-
-
-def _of_phase(prefix: str, phase: Phase) -> Iterator[Workload]:
-    for task in phase.kernels("RMSNorm"):
-        *rows, columns = task.shapes["x"]
-        batch, seq_len = (
-            rows if len(rows) == 2 else (1, *rows)
-        )  # heads that are normalized are rows of a token
-        sizes: Sizes = ((batch, seq_len, columns),)
-        alone, added = ((), sizes) if "residual" in task.shapes else (sizes, ())
-        yield from _workloads(task.dtype("x"), prefix, alone, added)
 
 
 # The sizes of layer_norm's default set, for comparison.
@@ -119,7 +106,7 @@ OPERATOR = Operator(
         "cpu": _workloads("float32", "cpu_", _CPU, _CPU),
         "cpu_bfloat16": _workloads("bfloat16", "cpu_bf16_", _CPU, _CPU),
         "smoke": _workloads("float32", "smoke_", ((2, 32, 256),), ((2, 32, 256),)),
-        **model_sets(_of_phase),
+        **model_sets("rms_norm", AXES, _name),
     },
     inputs=make_inputs,
     reference=reference,

@@ -12,13 +12,14 @@ from torch import Tensor
 
 from kernels_bench_tools.measure.inputs import (
     limit_axes,
+    make_workloads,
     odd_shapes,
     padded_rows,
     parts,
     spikes,
     transposed,
 )
-from kernels_bench_tools.measure.operator import Inputs, Operator, Output, Workload, calls_of, model_sets
+from kernels_bench_tools.measure.operator import Inputs, Operator, Output, Workload, model_sets
 
 AXES = ("batch", "seq_len", "heads", "kv_heads", "head_dim")
 FLOPS_PER_ELEMENT = 3
@@ -74,12 +75,12 @@ def token_slices(inputs: Inputs) -> Iterator[tuple[Any, Inputs]]:
         yield (slice(None), part), (q[:, part], k[:, part], cos[part], sin[part], *rest)
 
 
-def _workload(dtype: str, prefix: str, *extents: int) -> Workload:
-    batch, seq_len, heads, kv_heads, head_dim = extents
+def _name(batch: int, seq_len: int, heads: int, kv_heads: int, head_dim: int) -> str:
     grouped = f"_KV{kv_heads}" if kv_heads != heads else ""
-    name = f"{prefix}B{batch}_S{seq_len}_H{heads}{grouped}_D{head_dim}"
-    return Workload(name=name, axes=dict(zip(AXES, extents, strict=True)), dtype=dtype)
+    return f"B{batch}_S{seq_len}_H{heads}{grouped}_D{head_dim}"
 
+
+_workloads = partial(make_workloads, AXES, _name)
 
 OPERATOR = Operator(
     name="rotary",
@@ -87,31 +88,36 @@ OPERATOR = Operator(
     axes=AXES,
     workload_sets={
         # Sizes and dtype of huggingface/kernels-benchmarks.
-        "default": [
-            _workload("float32", "", batch, seq_len, heads, heads, head_dim)
-            for batch in (1, 2)
-            for seq_len in (128, 512, 2048)
-            for heads in (8, 32)
-            for head_dim in (64, 128)
-        ],
-        "large": [
-            *(_workload("bfloat16", "", 1, seq_len, 32, 32, 128) for seq_len in (4096, 8192, 16384)),
-            _workload("bfloat16", "", 4, 8192, 32, 32, 128),
-            _workload("bfloat16", "", 4, 8192, 32, 8, 128),
-        ],
-        "decode": [_workload("bfloat16", "decode_", tokens, 1, 32, 8, 128) for tokens in (1, 8, 64)],
-        # Sizes and dtype of TrainScale.
-        "trainscale": [
-            _workload("float16", "trainscale_", 1, seq_len, 32, 32, 128) for seq_len in (4096, 8192, 16384)
-        ],
-        "cpu": [_workload("float32", "cpu_", 1, seq_len, 8, 8, 64) for seq_len in (128, 512, 1024)],
-        "cpu_bfloat16": [_workload("bfloat16", "cpu_bf16_", 1, seq_len, 8, 8, 64) for seq_len in (128, 1024)],
-        "smoke": [_workload("float32", "smoke_", 2, 16, 4, 2, 32)],
-        **model_sets(
-            calls_of(
-                "RotaryEmbedding", AXES, lambda dtype, prefix, sizes: [_workload(dtype, prefix, *sizes[0])]
-            )
+        "default": _workloads(
+            "float32",
+            "",
+            [
+                (batch, seq_len, heads, heads, head_dim)
+                for batch in (1, 2)
+                for seq_len in (128, 512, 2048)
+                for heads in (8, 32)
+                for head_dim in (64, 128)
+            ],
         ),
+        "large": _workloads(
+            "bfloat16",
+            "",
+            (
+                *((1, seq_len, 32, 32, 128) for seq_len in (4096, 8192, 16384)),
+                *((4, 8192, 32, 32, 128), (4, 8192, 32, 8, 128)),
+            ),
+        ),
+        "decode": _workloads("bfloat16", "decode_", [(tokens, 1, 32, 8, 128) for tokens in (1, 8, 64)]),
+        # Sizes and dtype of TrainScale.
+        "trainscale": _workloads(
+            "float16", "trainscale_", [(1, seq_len, 32, 32, 128) for seq_len in (4096, 8192, 16384)]
+        ),
+        "cpu": _workloads("float32", "cpu_", [(1, seq_len, 8, 8, 64) for seq_len in (128, 512, 1024)]),
+        "cpu_bfloat16": _workloads(
+            "bfloat16", "cpu_bf16_", [(1, seq_len, 8, 8, 64) for seq_len in (128, 1024)]
+        ),
+        "smoke": _workloads("float32", "smoke_", ((2, 16, 4, 2, 32),)),
+        **model_sets("rotary", AXES, _name),
     },
     inputs=make_inputs,
     reference=reference,

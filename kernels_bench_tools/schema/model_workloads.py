@@ -1,6 +1,6 @@
 """The workloads of operators that the kernels and blocks of a model are, found without torch.
 
-The operators' own modules make most workload sets of models of them, and the others from the same tasks; a test compares.
+The operators' own modules make their workload sets of models of them.
 """
 
 from __future__ import annotations
@@ -40,7 +40,19 @@ def called_workload(phase: Phase, task: ModelTask) -> WorkloadSummary | None:
     """Return what a task is as a workload of its operator, without a name; None if there is no operator."""
     if task.module not in _KERNELS:
         return None
-    kernel = _KERNELS[task.module]
+    return _workload(_KERNELS[task.module], phase, task)
+
+
+def operator_calls(operator: str, phase: Phase) -> list[WorkloadSummary]:
+    """Return the calls that an operator computes, as workloads without names; for flash_attn also those that decode."""
+    also = {"FlashAttnDecode": _ATTENTION} if operator == _ATTENTION.operator else {}
+    found = ((task, also.get(task.module) or _KERNELS.get(task.module)) for task in phase.tasks)
+    return [
+        _workload(kernel, phase, task) for task, kernel in found if kernel and kernel.operator == operator
+    ]
+
+
+def _workload(kernel: Kernel, phase: Phase, task: ModelTask) -> WorkloadSummary:
     group, axes = kernel.axes(phase, task.shapes)
     typed = task if kernel.argument else phase.kernels("Embedding")[0]
     return WorkloadSummary(name="", dtype=typed.dtype(kernel.argument or "weight"), group=group, axes=axes)
@@ -169,11 +181,12 @@ def _moe(phase: Phase, shapes: Mapping[str, tuple[int, ...]]) -> tuple[str, _Axe
     return "", {**sizes, "hidden_dim": columns, "intermediate_dim": inside // 2}
 
 
+_ATTENTION = Kernel("flash_attn", "query", _attention)
 _KERNELS = {
     "RMSNorm": Kernel("rms_norm", "x", _rms_norm),
     "SiluAndMul": Kernel("activation", "x", _swiglu),
     "RotaryEmbedding": Kernel("rotary", "query", _rotary),
-    "FlashAttnPrefill": Kernel("flash_attn", "query", _attention),
+    "FlashAttnPrefill": _ATTENTION,
     "FlashAttnDecode": Kernel("paged_attention", "query", _paged),
     "Embedding": Kernel("embedding", "weight", _embedding),
     "StoreKVCache": Kernel("kv_store", "key", _store),

@@ -8,8 +8,8 @@ import pytest
 
 from kernels_bench_tools import operators
 from kernels_bench_tools.measure.operator import find_operator, model_sets
-from kernels_bench_tools.schema.model import DERIVED, Phase, model_keys, read_model_tasks
-from kernels_bench_tools.schema.model_workloads import REPLACEABLE, called_workload, operator_of_module
+from kernels_bench_tools.schema.model import DERIVED, model_keys, read_model_tasks
+from kernels_bench_tools.schema.model_workloads import REPLACEABLE
 from kernels_bench_tools.tasks.replacement import BINDINGS
 
 KERNELS = {
@@ -123,27 +123,7 @@ def test_workloads_of_all_sets_have_unique_names_and_every_axis(name: str) -> No
 
 
 def test_models_without_calls_of_a_kernel_have_no_set() -> None:
-    def none(prefix: str, phase: Phase) -> list[object]:
-        return []
-
-    assert model_sets(none) == {}
-
-
-@pytest.mark.parametrize("model", MODELS)
-def test_the_command_knows_the_workload_of_every_kernel_without_torch(model: str) -> None:
-    for phase in read_model_tasks(model).phases:
-        called = [(task.module, called_workload(phase, task)) for task in phase.tasks]
-        for name in KERNELS:
-            modules = [module for module in KERNELS[name] if operator_of_module(module) == name]
-            found = [(one.group, one.dtype, one.axes) for module, one in called if one and module in modules]
-            workloads = find_operator(name).workload_sets.get(model, ())
-            expected = [
-                (one.group, one.dtype, dict(one.axes))
-                for one in workloads
-                if one.name.startswith(f"{model}_{phase.name}_") and any(map(phase.kernels, modules))
-            ]
-            assert found == expected
-        assert {module for module, one in called if one is None}.isdisjoint(sum(KERNELS.values(), ()))
+    assert model_sets("layer_norm", (), str) == {}
 
 
 def test_the_command_knows_which_modules_an_effect_can_be_measured_of() -> None:

@@ -310,7 +310,9 @@ def test_a_report_without_operators_of_models_has_no_page_of_them(sample_site):
     assert json.loads((sample_site / "report.json").read_text())["models"] == []
 
 
-@pytest.mark.parametrize(("code", "shown"), [("", False), ("sets = model_sets(_of_phase)", True)])
+@pytest.mark.parametrize(
+    ("code", "shown"), [("", False), ('sets = model_sets("rms_norm", AXES, name)', True)]
+)
 def test_a_projects_own_operator_has_models_only_if_it_has_their_workloads(tmp_path, code, shown):
     (tmp_path / "pyproject.toml").write_text('[tool.kbt]\noperators = "ops"\n')
     (tmp_path / "ops").mkdir()
