@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from math import inf
 from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
-from torch.nn.modules.module import register_module_forward_hook
 
 from kernels_bench_tools.errors import Unsupported
 from kernels_bench_tools.tasks.baseline.L1.topk_softmax import TopKSoftmax
@@ -28,7 +28,7 @@ RMSNorm), and one that is missing differs by its whole norm. The loss is a mean 
 TIE_EPS = 2
 """Logits that differ by less, relative to the largest, are tied."""
 
-Hook = Callable[[Any, Any, Any], Any]
+Hook = Callable[[str, Any, Any, Any], Any]
 Result = TypeVar("Result")
 
 
@@ -43,30 +43,25 @@ class Agreement:
 
 
 def compare_with_same_experts(
-    model: nn.Module,
+    models: Sequence[nn.Module],
     expected: Callable[[], Result],
     found: Callable[[], Result],
     compare: Callable[[Result, Result, float], Agreement],
 ) -> Agreement:
-    """Compare the results of two passes of a model by ``compare(found, expected, factor)``, where a factor raises the limits.
+    """Compare the results of two passes by ``compare(found, expected, factor)``, where a factor raises the limits.
 
     The second pass uses the experts of the first: rounding decides between two experts that are almost equally likely,
     and another expert changes a token more than all roundings do. How often it would choose the same is in the result.
+    ``models`` are the model, and a changed copy of it if that is what the second pass calls.
     """
-    if not any(map(_is_router, model.modules())):
-        wanted = expected()
-        return compare(found(), wanted, 1)
-    choices: list[Tensor] = []
+    choices: dict[str, Tensor] = {}
     same: list[Tensor] = []
 
-    def note(module: nn.Module, _: Any, output: Any) -> None:
-        if _is_router(module):
-            choices.append(output[-1].clone())
-
-    def use(module: nn.Module, inputs: tuple[Any, ...], output: Any) -> Any:
-        if not _is_router(module) or len(same) == len(choices):
+    def use(path: str, module: nn.Module, inputs: tuple[Any, ...], output: Any) -> Any:
+        if path not in choices:
+            choices[path] = output[-1].clone()
             return None
-        experts = choices[len(same)]
+        experts = choices[path]
         same.append((output[-1].sort(-1).values == experts.sort(-1).values).float().mean())
         logits = inputs[0] if isinstance(module, TopKSoftmax) else output[0]
         weights = logits.softmax(-1, dtype=torch.float32).gather(-1, experts)
@@ -74,34 +69,27 @@ def compare_with_same_experts(
             weights = weights / weights.sum(-1, keepdim=True)
         return (*output[:-2], weights.to(output[-2].dtype), experts)
 
-    with _hook(note):
+    with _hooked_routers(models, use):
         wanted = expected()
-    with _hook(use):
-        differs = compare(found(), wanted, EXPERTS_FACTOR)
+        differs = compare(found(), wanted, EXPERTS_FACTOR if choices else 1)
     if not same:
         return differs
     return replace(differs, data={**differs.data, "experts": float(torch.stack(same).mean())})
 
 
 @contextmanager
-def keep_experts(model: nn.Module, forward: Callable[[], object]) -> Iterator[None]:
-    """Make each router of a model return what it returned first in ``forward()``, after computing it again.
+def keep_experts(models: Sequence[nn.Module], forward: Callable[[], object]) -> Iterator[None]:
+    """Make each router of models return what it returned first in ``forward()``, after computing it again.
 
     Otherwise roundings of an implementation change the experts of some tokens, and so the sizes of the experts' products.
     """
-    kept: dict[nn.Module, Any] = {}
-
-    def keep(module: nn.Module, _: Any, output: Any) -> Any:
-        return kept.setdefault(module, output)
-
-    handles = [one.register_forward_hook(keep) for one in model.modules() if _is_router(one)]
-    try:
-        if handles:
+    kept: dict[str, Any] = {}
+    with _hooked_routers(
+        models, lambda path, _module, _inputs, output: kept.setdefault(path, output)
+    ) as any_router:
+        if any_router:
             forward()
         yield
-    finally:
-        for handle in handles:
-            handle.remove()
 
 
 def compare_logits(found: Tensor, expected: Tensor, factor: float = 1) -> Agreement:
@@ -179,16 +167,22 @@ def _limit(computed: Tensor) -> float:
     return LIMIT if torch.finfo(computed.dtype).bits < 32 else LIMIT_FLOAT
 
 
-def _is_router(module: nn.Module) -> bool:
-    """Return whether a module chooses experts; its output ends with their weights and numbers, also in transformers."""
-    return isinstance(module, TopKSoftmax) or type(module).__name__.endswith("TopKRouter")
-
-
 @contextmanager
-def _hook(hook: Hook) -> Iterator[None]:
-    """Call a hook after each module's forward pass, also in a copy of the model."""
-    handle = register_module_forward_hook(hook)
+def _hooked_routers(models: Sequence[nn.Module], hook: Hook) -> Iterator[bool]:
+    """Call ``hook(path, router, inputs, output)`` after each forward pass of a router; yield whether there is one.
+
+    A router chooses experts; its output ends with their weights and numbers, also in transformers. What a hook returns
+    replaces it.
+    """
+    routers = {
+        module: path
+        for model in models
+        for path, module in model.named_modules()
+        if isinstance(module, TopKSoftmax) or type(module).__name__.endswith("TopKRouter")
+    }
+    handles = [one.register_forward_hook(partial(hook, path)) for one, path in routers.items()]
     try:
-        yield
+        yield bool(routers)
     finally:
-        handle.remove()
+        for handle in handles:
+            handle.remove()

@@ -53,7 +53,7 @@ class ChangedModel:
             raise EffectError(
                 "the change converts or overwrites weights, which the model without it has, too"
             )
-        self._changed = copied if changed is None else changed
+        self.copy, self._changed = copied, copied if changed is None else changed
         functions = {
             name: one
             for name, one in _functions(model).items()

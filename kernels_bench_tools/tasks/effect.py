@@ -252,6 +252,7 @@ class _Phase:
         forward: ForwardPass,
     ) -> None:
         self._model, self._replacement, self._name, self._device = model, replacement, name, device
+        self._models = (model, replacement.copy) if isinstance(replacement, ChangedModel) else (model,)
         self._cuda = device.startswith("cuda")
         self.forward = forward
 
@@ -292,7 +293,7 @@ class _Phase:
         if self.forward.trains:
             yield from self._whole(agreement, None, None)
             return
-        with keep_experts(self._model, self.forward):
+        with keep_experts(self._models, self.forward):
             yield from self._timed(blocks, replaced.keys(), agreement)
 
     def _timed(
@@ -507,7 +508,7 @@ class _Phase:
 
         run, compare = (trained, compare_gradients) if self.forward.trains else (logits, compare_logits)
         found = compare_with_same_experts(
-            self._model, partial(run, "baseline"), partial(run, "candidate"), compare
+            self._models, partial(run, "baseline"), partial(run, "candidate"), compare
         )
         if found.beyond:
             raise EffectError(f"the model computes something else with it: {found.beyond}")
