@@ -1,8 +1,4 @@
-"""Implementations of layer_norm that cheat, or err as honest ones do; each factory makes a fresh one.
-
-pytest's importlib mode does not put this folder on the path: load this file by ``importlib.util``, as
-test_integrity.py does.
-"""
+"""Implementations of layer_norm that cheat, or err as honest ones do; each factory makes a fresh one."""
 
 from __future__ import annotations
 
@@ -117,19 +113,6 @@ def cached_by_call(honest_calls: int = 3) -> Function:
     return function
 
 
-class TwoFaced:
-    """Right until ``timing`` is set, then a replay of its last result."""
-
-    def __init__(self) -> None:
-        self.timing = False
-        self.last: Tensor | None = None
-
-    def __call__(self, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-        if not self.timing or self.last is None:
-            self.last = right(x, weight, bias)
-        return self.last.clone()
-
-
 def same_buffer() -> Function:
     buffers: dict[Any, Tensor] = {}
 
@@ -199,16 +182,6 @@ def half_accumulation() -> Function:
         centred = x.float() - mean
         variance = ((centred * centred).half().cumsum(-1)[..., -1:] / x.shape[-1]).float()
         return (centred * (variance + 1e-5).rsqrt() * weight + bias).to(x.dtype)
-
-    return function
-
-
-def intermediate_roundings() -> Function:
-    """Round every intermediate to the output's type, as unfused operators do."""
-
-    def function(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-        centred = x - x.mean(-1, keepdim=True)
-        return centred * (centred * centred).mean(-1, keepdim=True).add(1e-5).rsqrt() * weight + bias
 
     return function
 
@@ -321,17 +294,6 @@ def slow_host(seconds: float = 1e-3) -> Function:
     return function
 
 
-def side_stream() -> Function:
-    """Launch on a stream of its own and return without waiting; CUDA only."""
-    stream = torch.cuda.Stream()
-
-    def function(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-        with torch.cuda.stream(stream):
-            return right(x, weight, bias)
-
-    return function
-
-
 def alternating(factor: int = 2) -> Function:
     """Do the work once and ``factor`` times in turn: two groups of samples."""
     calls: list[int] = []
@@ -341,18 +303,6 @@ def alternating(factor: int = 2) -> Function:
         for _ in range(factor if len(calls) % 2 else 1):
             output = right(x, weight, bias)
         return output
-
-    return function
-
-
-def slowing_down(step: float = 1e-5) -> Function:
-    """Sleep longer at each call: a drift, on the CPU."""
-    calls: list[int] = []
-
-    def function(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-        calls.append(1)
-        time.sleep(step * len(calls))
-        return right(x, weight, bias)
 
     return function
 

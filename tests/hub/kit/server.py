@@ -9,8 +9,6 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-MODES = ("up", "silent", "silent-downloads", "500", "429", "nonsense")
-
 
 @dataclass
 class Repository:
