@@ -31,16 +31,6 @@ def workers(
             show_default=False,
         ),
     ] = 0,
-    threads: Annotated[
-        int,
-        typer.Option(
-            "--threads",
-            min=0,
-            metavar="N",
-            help="Non-measuring cells to run in parallel on each worker. [default: its share of the cores]",
-            show_default=False,
-        ),
-    ] = 0,
     host: Annotated[
         str,
         typer.Option("--host", help="Address to listen on; it must be reachable from the other machines."),
@@ -65,7 +55,7 @@ def workers(
     from kernels_bench_tools.cluster.start import WorkerOptions, run_workers, visible_gpus
 
     gpus = visible_gpus()
-    run_workers(WorkerOptions(scheduler, host, port, count, threads, gpus), partial(_announce, gpus))
+    run_workers(WorkerOptions(scheduler, host, port, count, gpus), partial(_announce, gpus))
 
 
 def _announce(gpus: list[str], address: str, count: int) -> None:

@@ -35,8 +35,6 @@ class WorkerOptions:
     port: int
     count: int
     """How many workers; 0 for one per visible GPU, or one where there is none."""
-    threads: int
-    """How many cells that do not measure run at once on each worker; 0 for its share of the processors."""
     gpus: list[str]
     """What ``CUDA_VISIBLE_DEVICES`` is on each worker; empty on a machine without GPUs."""
 
@@ -115,7 +113,7 @@ def nanny_arguments(options: WorkerOptions) -> list[dict[str, Any]]:
             own["preload"] = [f"import os; os.sched_setaffinity(0, {list(share)})"]
         arguments.append(
             {
-                "nthreads": options.threads or len(share),
+                "nthreads": len(share),
                 "resources": {DEVICE: 1},
                 "host": options.host,
                 "name": f"{os.uname().nodename}-{number}",
