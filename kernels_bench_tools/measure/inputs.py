@@ -23,16 +23,19 @@ def make_workloads(
     name: Callable[..., str],
     dtype: str,
     prefix: str,
-    sizes: Sequence[Sequence[Any]],
+    *sizes: Sequence[Sequence[Any]],
     groups: Mapping[str, str] | None = None,
 ) -> list[Workload]:
     """Return a workload for each size, which has the values of all axes; ``name`` gets them by name.
 
-    With ``groups``, those of an operator's functions, each function has all sizes, and is the first axis.
+    With ``groups``, those of an operator's functions, the function is the first axis, and has the ``sizes`` in its place,
+    or all that are given if these are one sequence.
     """
     made = []
-    for function, group in (groups or {"": ""}).items():
-        for size in sizes:
+    functions = groups or {"": ""}
+    of_each = sizes * len(functions) if len(sizes) == 1 else sizes
+    for (function, group), some in zip(functions.items(), of_each, strict=True):
+        for size in some:
             values = dict(zip(axes, (function, *size) if groups else size, strict=True))
             made.append(Workload(name=prefix + name(**values), axes=values, dtype=dtype, group=group))
     return made

@@ -104,11 +104,7 @@ def _name(function: str, tokens: int, hidden_dim: int) -> str:
 
 
 def _workloads(swiglu: Sizes, gelu: Sizes, dtype: str, prefix: str = "") -> list[Workload]:
-    return [
-        one
-        for function, sizes in (("swiglu", swiglu), ("gelu_tanh", gelu), ("gelu", gelu))
-        for one in helpers.make_workloads(AXES, _name, dtype, prefix, sizes, {function: GROUPS[function]})
-    ]
+    return helpers.make_workloads(AXES, _name, dtype, prefix, swiglu, gelu, gelu, groups=GROUPS)
 
 
 OPERATOR = Operator(

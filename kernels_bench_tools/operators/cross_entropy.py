@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import partial
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -31,8 +30,6 @@ FLOAT32_TOLERANCE = dtype_tolerance(torch.float32)
 FORWARD_FLOPS, GRADIENT_FLOPS = 4, 3
 """Per logit: maximum, difference, exponential, sum; for the gradient: difference, exponential, target."""
 ODD_SIZES = ((5, 1000), (3, 32771), (1, 2305))
-
-Sizes = tuple[tuple[int, int], ...]
 
 
 def losses(logits: Tensor, target: Tensor) -> Tensor:
@@ -104,14 +101,11 @@ def gradient_tolerance(dtype: torch.dtype) -> Tolerance:
     )
 
 
-def _workloads(dtype: str, prefix: str, sizes: Sizes) -> list[Workload]:
-    made = []
-    for function, group in GROUPS.items():
-        for tokens, vocabulary in sizes:
-            axes: dict[str, Any] = dict(zip(AXES, (function, tokens, vocabulary), strict=True))
-            name = f"{prefix}{PREFIXES[function]}_T{tokens}_V{vocabulary}"
-            made.append(Workload(name=name, axes=axes, dtype=dtype, group=group))
-    return made
+def _name(function: str, tokens: int, vocabulary: int) -> str:
+    return f"{PREFIXES[function]}_T{tokens}_V{vocabulary}"
+
+
+_workloads = partial(helpers.make_workloads, AXES, _name, groups=GROUPS)
 
 
 _LOSS = Output("loss", "float32", loss_tolerance, lambda inputs: inputs[1].shape)

@@ -20,8 +20,6 @@ WEIGHTS_AT_ONCE = 1 << 27
 """Elements of the weight that the reference converts at a time: 1 GB in float64."""
 ODD_SHAPES = ((3, 769, 130), (65, 40, 200), (1, 128, 67))
 
-Sizes = tuple[tuple[int, int, int], ...]
-
 
 def reference(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """Return ``x @ weight.T + bias``: (..., n) of (..., k), (n, k) and (n,)."""
@@ -63,13 +61,7 @@ def _name(function: str, tokens: int, in_features: int, out_features: int) -> st
     return f"{PREFIXES[function]}_T{tokens}_K{in_features}_N{out_features}"
 
 
-def _workloads(dtype: str, prefix: str, plain: Sizes, biased: Sizes = ()) -> list[Workload]:
-    return [
-        one
-        for function, sizes in (("linear", plain), ("linear_bias", biased))
-        for one in helpers.make_workloads(AXES, _name, dtype, prefix, sizes, {function: GROUPS[function]})
-    ]
-
+_workloads = partial(helpers.make_workloads, AXES, _name, groups=GROUPS)
 
 OPERATOR = Operator(
     name="matmul",

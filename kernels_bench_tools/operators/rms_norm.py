@@ -21,8 +21,6 @@ FLOPS_PER_ELEMENT = 4
 """Square, sum, scale and weight; a residual adds one."""
 ODD_SHAPES = ((3, 5, 1000), (2, 3, 769))
 
-Sizes = tuple[tuple[int, int, int], ...]
-
 
 def reference(x: Tensor, weight: Tensor, residual: Tensor | None = None, eps: float = EPSILON) -> Outputs:
     """Return ``h / sqrt(mean(h²) + eps) * weight`` of ``h = x``; with a residual, of ``h = x + residual``, and ``h``."""
@@ -78,13 +76,7 @@ def _name(function: str, batch: int, seq_len: int, hidden_dim: int) -> str:
     return f"{PREFIXES[function]}_B{batch}_S{seq_len}_D{hidden_dim}"
 
 
-def _workloads(dtype: str, prefix: str, alone: Sizes, added: Sizes) -> list[Workload]:
-    return [
-        one
-        for function, sizes in (("rms_norm", alone), ("add_rms_norm", added))
-        for one in helpers.make_workloads(AXES, _name, dtype, prefix, sizes, {function: GROUPS[function]})
-    ]
-
+_workloads = partial(helpers.make_workloads, AXES, _name, groups=GROUPS)
 
 # The sizes of layer_norm's default set, for comparison.
 _DEFAULT = tuple((16, seq_len, hidden_dim) for seq_len in (2048, 4096) for hidden_dim in (4096, 8192))
