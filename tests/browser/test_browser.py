@@ -19,6 +19,12 @@ PAGES = [
     "layer_norm/impls/hf_kernels_layer_norm.html",
     COMBINED,
     "selfcheck.html",
+    "devices/index.html",
+    "devices/nvidia-h200.html",
+    "method.html",
+    "status.html",
+    "layer_norm/matrix.html",
+    "404.html",
 ]
 SERIES = ".series--triton-layer-norm--nvidia-h200"
 LABEL = ".legend-label--triton-layer-norm--nvidia-h200"
@@ -43,7 +49,7 @@ def test_a_page_fits_a_phone_logs_nothing_and_requests_files_only(open_site, pat
     page.wait_for_load_state("networkidle")
     assert page.evaluate("document.documentElement.scrollWidth") <= 360
     assert opened.messages == []
-    assert len(opened.requests) >= 4
+    assert opened.requests
     assert [url for url in opened.requests if not url.startswith(("file:", "data:"))] == []
 
 
