@@ -151,42 +151,18 @@ def _measured(
     start: Callable[[EffectRequest], _Start],
     print: Callable[[str], object],  # noqa: A002
 ) -> list[Record]:
-    file = RecordFile(Path(task.file))
-    make = _Records(task, context)
+    records = _Records(task, context, print)
     try:
         if failure:
-            make.fail(file, failure.status, failure.failure)
+            records.fail(failure.status, failure.failure)
         else:
             assert context.effect
-            _measure(
-                *start(context.effect),
-                task.device,
-                context.effect,
-                lambda rows: _keep(rows, make, file, print),
-            )
+            _measure(*start(context.effect), task.device, context.effect, records.keep)
     except EffectError as error:
-        make.fail(
-            file, Status.ERROR, Failure(type=type(error).__name__.removesuffix("Error"), msg=str(error))
-        )
+        records.fail(Status.ERROR, Failure(type=type(error).__name__.removesuffix("Error"), msg=str(error)))
     except Exception as error:
-        make.fail(file, failed_status(error), failure_of(error))
-    return file.records
-
-
-def _keep(
-    rows: Iterator[Row],
-    make: Callable[[Row], Record],
-    file: RecordFile,
-    print: Callable[[str], object],  # noqa: A002
-) -> bool:
-    """Print the rows of a phase as they are measured, and append their records after the last; return whether there are any."""
-    made = []
-    for row in rows:
-        made.append(make(row))
-        print(_line(made[-1]))
-    for record in made:
-        file.append(record)
-    return bool(made)
+        records.fail(failed_status(error), failure_of(error))
+    return records.file.records
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -208,10 +184,6 @@ class Row:
     parts: Sequence[Part] = ()
     reached: Mapping[str, Any]
     """The fields of :class:`Effect` that say how many instances were replaced."""
-
-    def median(self, side: str) -> float:
-        """Return a side's median in milliseconds."""
-        return median(self.samples[side])
 
 
 def _measure(
@@ -308,7 +280,7 @@ class _Phase:
         for key, block in sorted(blocks.items()):
             row = self._block(block, saved)
             if key in replaced:
-                saved[key] = row.median("baseline") - row.median("candidate")
+                saved[key] = median(row.samples["baseline"]) - median(row.samples["candidate"])
                 host[key] = row.host_ms["baseline"] - row.host_ms["candidate"] if row.host_ms else saved[key]
             yield row
         calls = {key: blocks[key].count - blocks[key].nested for key in replaced}
@@ -356,7 +328,7 @@ class _Phase:
     ) -> Iterator[Row]:
         """Yield the rows of the whole model; the first has what is known of it without the others."""
         first: dict[str, Any] = {"agreement": agreement, "parts": self._parts()}
-        busy, busy_row = 0.0, None
+        busy = 0.0
         limited = self._cuda and not self.forward.decodes
         fewest, idle = (MIN_LIMITED_ROUNDS, IDLE_PASSES) if limited else (MIN_ROUNDS, 0)
         if self._cuda:
@@ -370,21 +342,16 @@ class _Phase:
 
             rounds = self._rounds(lambda side: lambda: busy_ms(side), MODEL_SECONDS, fewest, idle)
             samples = fastest(rounds) if limited else without_drift(rounds)
-            busy_row = self._model_row("device", samples, saved_ms, Timer.CUPTI, launches=launches, **first)
-            busy = busy_row.median("baseline")
-            yield busy_row
+            busy = median(samples["baseline"])
+            yield self._model_row("device", samples, saved_ms, Timer.CUPTI, launches=launches, **first)
+            first = {}
         rounds = self._rounds(
             lambda _: lambda: _wall_ms(self.forward, self._device), MODEL_SECONDS, fewest, idle
         )
         samples = without_drift(rounds)
         waits = self._cuda and median(samples["baseline"]) > HOST_BOUND * busy
-        yield self._model_row(
-            "eager",
-            samples,
-            host_saved_ms if waits else saved_ms,
-            Timer.MONOTONIC,
-            **({} if busy_row else first),
-        )
+        saved = host_saved_ms if waits else saved_ms
+        yield self._model_row("eager", samples, saved, Timer.MONOTONIC, **first)
         if self._cuda and self.forward.decodes:
             pool = torch.cuda.graph_pool_handle()  # shared, so that all sides use the same addresses
             samples = without_drift(self._rounds(lambda _: self._graph(pool), MODEL_SECONDS))
@@ -580,9 +547,10 @@ def _host_ms(call: Callable[[], Any]) -> float:
 
 
 class _Records:
-    """Makes the records of a run."""
+    """Makes the records of a run, and writes them into the task's file."""
 
-    def __init__(self, task: Task, context: CellContext) -> None:
+    def __init__(self, task: Task, context: CellContext, print: Callable[[str], object]) -> None:  # noqa: A002
+        self.file = RecordFile(Path(task.file))
         self._common: dict[str, Any] = {
             "schema": SCHEMA,
             "run": uuid.uuid4().hex,
@@ -592,10 +560,23 @@ class _Records:
             "device": describe_device(task.device),
             "process": context.process,
         }
-        self._context, self._task = context, task
+        self._context, self._task, self._print = context, task, print
 
-    def __call__(self, row: Row) -> Record:
-        """Return the record of a row."""
+    def keep(self, rows: Iterator[Row]) -> bool:
+        """Print the rows of a phase as they are measured, and append their records after the last; return whether there are any."""
+        made = []
+        for row in rows:
+            made.append(self._of(row))
+            self._print(_line(made[-1]))
+        for record in made:
+            self.file.append(record)
+        return bool(made)
+
+    def fail(self, status: Status, failure: Failure) -> None:
+        """Append a record that says why there are no others."""
+        self.file.append(self._record(status=status, err=failure))
+
+    def _of(self, row: Row) -> Record:
         request = self._context.effect
         assert request
         latencies = {side: _latency(samples, row.timer) for side, samples in row.samples.items()}
@@ -628,10 +609,6 @@ class _Records:
             peak_bytes=row.peak_bytes.get("candidate"),
             effect=effect,
         )
-
-    def fail(self, file: RecordFile, status: Status, failure: Failure) -> None:
-        """Append a record that says why there are no others."""
-        file.append(self._record(status=status, err=failure))
 
     def _record(self, **fields: Any) -> Record:
         packages = imported_packages()
