@@ -29,7 +29,7 @@ _STATUS = {
     Status.ABSENT: ("○", "muted"),
 }
 """Glyph and class of each status; a cross for all others."""
-_VERDICT = {
+VERDICTS = {
     Verdict.BASELINE: Label("●", "baseline", "muted"),
     Verdict.FASTER: Label("▲", "faster", "good"),
     Verdict.SLOWER: Label("▼", "slower", "bad"),
@@ -39,8 +39,7 @@ _VERDICT = {
     Verdict.FEW_PROCESSES: Label("·", "no verdict", "muted"),
     Verdict.NONE: Label("–", "not comparable", "muted"),
 }
-
-_EFFECT = {
+EFFECTS = {
     EffectVerdict.CONFIRMED: Label("▲", "faster, as predicted", "good"),
     EffectVerdict.SHORT: Label("▲", "faster, less than predicted", "good"),
     EffectVerdict.OVER: Label("▲", "faster, more than predicted", "good"),
@@ -49,6 +48,8 @@ _EFFECT = {
     EffectVerdict.REGRESSED: Label("▼", "slower", "bad"),
     EffectVerdict.NONE: Label("·", "no verdict", "muted"),
 }
+CHECKS = {True: Label("✓", "passed", "good"), False: Label("✗", "failed", "bad")}
+"""By whether a check passed."""
 
 
 def status_label(status: Status | None) -> Label:
@@ -63,21 +64,6 @@ def cell_label(cell: CellRun) -> Label:
     """Return the label of a cell's status; one that its notebook expects is not marked as bad."""
     label = status_label(cell.status)
     return Label(label.glyph, f"{label.word}, as expected", "muted") if cell.expected else label
-
-
-def check_label(passed: bool) -> Label:
-    """Return the label of a check's result."""
-    return Label("✓", "passed", "good") if passed else Label("✗", "failed", "bad")
-
-
-def verdict_label(verdict: Verdict) -> Label:
-    """Return the label of a verdict."""
-    return _VERDICT[verdict]
-
-
-def effect_label(verdict: EffectVerdict) -> Label:
-    """Return the label of the verdict on an effect."""
-    return _EFFECT[verdict]
 
 
 def peak_name(name: str) -> str:

@@ -11,7 +11,7 @@ import pytest
 from jsonschema import Draft202012Validator
 from markup import text_of
 
-from kernels_bench_tools.report.labels import status_label, verdict_label
+from kernels_bench_tools.report.labels import VERDICTS, status_label
 from kernels_bench_tools.report.site import publish
 from kernels_bench_tools.schema.build import FrontMatter, NotebookRun, Prose
 from kernels_bench_tools.schema.record import Flag, Regime, Status
@@ -46,7 +46,7 @@ def test_a_device_links_to_its_self_check_if_there_is_one(pages):
     [
         ("Statuses", [f"{status_label(status).glyph} {status_label(status).word}" for status in Status]),
         ("Regimes", [regime.label for regime in Regime]),
-        ("Verdicts", [verdict_label(it).word for it in Verdict if it is not Verdict.BASELINE]),
+        ("Verdicts", [VERDICTS[it].word for it in Verdict if it is not Verdict.BASELINE]),
     ],
 )
 def test_the_method_page_explains_exactly_the_terms_that_tables_use(pages, caption, words):
