@@ -19,7 +19,7 @@ from kernels_bench_tools.run.cell_outputs import Collected
 from kernels_bench_tools.run.cell_records import add_failure, check_records, read_outcome
 from kernels_bench_tools.run.environment.base import Prepared
 from kernels_bench_tools.run.log_text import failure_from_log, is_disk_full, is_out_of_memory, last_line
-from kernels_bench_tools.run.process.judge import Gate
+from kernels_bench_tools.run.process.judge import JudgedProcess
 from kernels_bench_tools.run.process.run import LOG_LIMIT, Exit, Stop
 from kernels_bench_tools.schema.build import (
     CONTEXT_VARIABLE,
@@ -154,7 +154,9 @@ def calls_harness(cell: Cell) -> bool:
     return cell.measures and "kernels_bench_tools" in cell.code and _RUN in cell.code
 
 
-def run_judged(run: Callable[..., Exit], gate: Gate, task: CellTask) -> tuple[Exit, dict[str, str], bool]:
+def run_judged(
+    run: Callable[..., Exit], process: JudgedProcess, task: CellTask
+) -> tuple[Exit, dict[str, str], bool]:
     """Run a cell; after a crash again, for the workloads that are left.
 
     Return its end, the judge's record files, and whether a signal of ``_FROM_OUTSIDE`` ended one of its processes.
@@ -167,7 +169,7 @@ def run_judged(run: Callable[..., Exit], gate: Gate, task: CellTask) -> tuple[Ex
         if end.code or end.stop:
             status, failure = failed_status(task, end)
             ended = Ended(status=status, failure=failure, crashed=end.code < 0 and end.stop is None)
-        verdict = gate.end(ended)
+        verdict = process.end(ended)
         if verdict is None or not verdict.more:
             return end, verdict.files if verdict else {}, killed
         end = run(append=True)

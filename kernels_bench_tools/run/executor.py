@@ -38,7 +38,7 @@ from kernels_bench_tools.run.environment.variables import (
 )
 from kernels_bench_tools.run.locks import device_lock
 from kernels_bench_tools.run.log_text import hide_paths, without_paths
-from kernels_bench_tools.run.process.judge import Gate, Judge, Turn, judge_paths
+from kernels_bench_tools.run.process.judge import Judge, JudgedProcess, Turn, judge_paths
 from kernels_bench_tools.run.process.logs import Tail
 from kernels_bench_tools.run.process.reaper import reaper
 from kernels_bench_tools.run.process.run import Exit, InterruptedBuildError, Processes, wait_for
@@ -250,16 +250,16 @@ class LocalExecutor:
             if python in self._with_vectors:
                 own = {vectors.VARIABLE: "1", **own}
             variables = {**own, **compiler_caches(os.environ, compiled), **passed, **inputs}
-            gate = Gate(turn, judge, Job(context=task.context, device=self._torch_device))
+            process = JudgedProcess(turn, judge, Job(context=task.context, device=self._torch_device))
 
             def watched() -> None:
-                gate.look()
+                process.look()
                 watch()
 
             def run(*, append: bool = False) -> Exit:
-                with gate.opened() as stdin:
+                with process.opened() as stdin:
                     return self._processes.run(
-                        [python, *gate.start, str(task.node.notebook.script_path(task.cell))],
+                        [python, *process.start, str(task.node.notebook.script_path(task.cell))],
                         folder=work,
                         variables=variables,
                         stdout=task.draft.stdout,
@@ -270,10 +270,10 @@ class LocalExecutor:
                         memory_limit=task.policy.memory_limit,
                         append=append,
                         stdin=stdin,
-                        waiting=gate.waits,
+                        waiting=process.waits,
                     )
 
-            end, files, transient = run_judged(run, gate, task)
+            end, files, transient = run_judged(run, process, task)
             try:
                 collected = collect_outputs(
                     work_fd, task.cell.outputs, task.draft.artifacts, task.policy.artifact_limit, files

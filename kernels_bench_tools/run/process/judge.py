@@ -128,8 +128,8 @@ class Judge:
         return OSError(f"the process that judges cells failed: {lines[-1]}. Run this cell again")
 
 
-class Gate:
-    """Lets a process of a cell, which has imported meanwhile, begin when it is its turn."""
+class JudgedProcess:
+    """A process of a cell that has imported when it is its turn, begins then, and is judged if there is a ``judge``."""
 
     def __init__(self, turn: Turn | None, judge: Judge | None, job: Job) -> None:
         self._turn, self._judge, self._job = turn, judge, job
