@@ -43,10 +43,6 @@ def affected(workspace, revision="HEAD", *targets, environment="uv"):
     return {f"{one.notebook}:{cell}": what for one in found for cell, what in one.changed.items()}
 
 
-def test_nothing_changed_affects_nothing(operator):
-    assert affected(operator) == {}
-
-
 def test_an_edited_cell_affects_its_notebook_and_its_dependents(operator):
     operator.cell("op/impls/x.md", HEADER + WRITE + "pass", MEASURING, "title: X")
     expected = {X: ["code"], C: [f"upstream {X}"]}

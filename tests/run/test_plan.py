@@ -82,12 +82,6 @@ def test_changed_code_header_and_outputs_are_named(operator):
     assert plan(operator) == {X: run("outputs"), C: may(X)}
 
 
-def test_prose_changes_nothing(operator):
-    operator.cell("op/impls/x.md", SOURCES + WRITE, MEASURING, "title: X", prose="Other words.")
-
-    assert plan(operator) == {}
-
-
 def test_comments_and_empty_lines_change_nothing(operator):
     header = SOURCES.replace("# ///\n", "# # with a comment\n# ///\n")
     operator.cell("op/impls/x.md", f"{header}\n# more\n{WRITE.rstrip()}  # and more", MEASURING, "title: X")
