@@ -329,7 +329,12 @@ def test_components_for_other_gpus_and_files_that_do_not_match_are_left_out(tmp_
 @pytest.mark.parametrize(
     ("text", "options", "message"),
     [
-        (CUDA, {"backend": "cpu"}, "no back end 'cpu' .* its back ends: cuda, metal"),
+        (CUDA, {"backend": "cpu"}, "no back end 'cpu' .* back ends: cuda, metal. Expected: --backend cuda"),
+        (
+            BUILD,
+            {"backend": "cpu", "only": ["*.cu"]},
+            "nothing to compile: scale_cpu: 2 of 2 files, by --only",
+        ),
         (CUDA, {"backend": "metal"}, "no back end 'metal' that can be built here"),
         (CUDA, {"backend": "cuda"}, r"scale\.cu: is missing, but \[kernel\.all\]"),
         (
@@ -397,20 +402,13 @@ def test_the_command_builds_into_the_projects_folder(place: Place) -> None:
         "1",
     ]
     kept = {name: value for name, value in os.environ.items() if not name.startswith("KBT_")}
+    options: Any = {"cwd": place.folder, "env": kept, "capture_output": True, "text": True, "timeout": 120}
 
-    done = subprocess.run(
-        command, cwd=place.folder, env=kept, capture_output=True, text=True, timeout=120, check=False
-    )
-    mistake = subprocess.run(
-        [*command, "no-such"],
-        cwd=place.folder,
-        env=kept,
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
+    done = subprocess.run(command, check=False, **options)
+    mistake = subprocess.run([*command, "no-such"], check=False, **options)
+    ignored = subprocess.run([*command, "--arch", "9.0"], check=False, **options)
 
     assert (done.returncode, place.load(SCALE).value) == (0, 2)
     assert mistake.returncode == 2
     assert "no-such: is not a folder" in mistake.stderr
+    assert ignored.stderr == "kbt: --arch 9.0: these builds are for CPUs. Expected: --backend cuda.\n"

@@ -64,10 +64,16 @@ def main(request: BuildRequest) -> int:
     output.mkdir(parents=True, exist_ok=True)
     with (output / ".lock").open("w") as lock:
         # Two builds at once would write the same objects.
-        fcntl.flock(lock, fcntl.LOCK_EX)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            print(f"another kbt hub build writes to {output}; waiting until it ends", flush=True)
+            fcntl.flock(lock, fcntl.LOCK_EX)
         sources = [find_source(text, output / ".sources") for text in request.sources]
         compilers = find_compilers(request.archs)
         plans = [make_plan(source, request, compilers) for source in sources]
+        if request.archs and all(plan.backend != "cuda" for plan in plans):
+            raise KbtError(f"--arch {request.archs[0]}", "these builds are for CPUs", "--backend cuda")
         failures = _compile(plans, output, compilers, request.jobs)
         for plan in plans:
             reason = failures.get(plan.folder) or _finish(plan, request, compilers)
@@ -92,6 +98,10 @@ def _compile(plans: Sequence[Plan], output: Path, compilers: Compilers, jobs: in
     failed: dict[str, list[str]] = {}
     log, target = output / "build.log", ""
     command = [compilers.ninja, "-k", "0", "-j", str(jobs)]
+    # Ninja prints a file when it is compiled, which can take minutes.
+    print(
+        f"compiling {plural(sum(len(plan.objects) for plan in plans), 'file')}, {jobs} at a time", flush=True
+    )
     environment = {**os.environ, "NINJA_STATUS": "[%f/%t %es] "}
     pipes: Any = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True, "errors": "replace"}
     with log.open("w") as kept, subprocess.Popen(command, cwd=output, env=environment, **pipes) as process:

@@ -45,7 +45,9 @@ def make_plan(source: KernelSource, request: BuildRequest, compilers: Compilers)
     backend = request.backend or ("cuda" if compilers.cuda and "cuda" in general.backends else "cpu")
     if backend not in general.backends or backend not in BACKENDS:
         what = f"has no back end {backend!r} that can be built here; its back ends: {', '.join(general.backends)}"
-        raise KbtError(str(source.folder), what, f"--backend with one of {', '.join(BACKENDS)}")
+        possible = [f"--backend {one}" for one in BACKENDS if one in general.backends]
+        expected = " or ".join(possible) or f"A kernel with one of {', '.join(BACKENDS)}"
+        raise KbtError(str(source.folder), what, expected)
     if source.file.torch is None:
         return _named(source, backend, f"torch-{backend}", request)
     abi = source.file.torch.stable_abi
@@ -64,10 +66,15 @@ def make_plan(source: KernelSource, request: BuildRequest, compilers: Compilers)
     )
     for name, component in wanted.items():
         _add_component(plan, name, component, request, compilers)
-    if backend == "cuda" and not any(path.suffix == ".cu" for path, _ in plan.objects.values()):
-        raise KbtError(
-            str(source.folder), f"has nothing to compile: {'; '.join(plan.left_out) or 'no CUDA file'}"
-        )
+    kernels = [
+        path
+        for path, name in plan.objects.values()
+        if (path.suffix == ".cu" if backend == "cuda" else name != "torch")
+    ]
+    # A kernel for CPUs may be a single file with its bindings.
+    if not kernels and (backend == "cuda" or plan.left_out):
+        what = f"has nothing to compile: {'; '.join(plan.left_out) or 'no CUDA file'}"
+        raise KbtError(str(source.folder), what)
     return plan
 
 
