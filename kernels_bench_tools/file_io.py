@@ -9,6 +9,7 @@ import os
 import stat
 import tempfile
 import uuid
+from contextlib import suppress
 from io import BufferedReader
 from pathlib import Path
 from typing import TypeVar
@@ -68,7 +69,8 @@ def write_atomically(path: Path, data: bytes, *, sync: bool = True) -> None:
     except BaseException as error:
         if isinstance(error, OSError):
             error.filename = str(path)  # not the temporary file
-        temporary.unlink(missing_ok=True)
+        with suppress(OSError):  # of a read-only file system, which would hide the first error
+            temporary.unlink()
         raise
 
 

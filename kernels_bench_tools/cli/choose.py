@@ -323,7 +323,7 @@ def _predictions(found: PhaseChoice) -> Iterator[str]:
 
 def _notes(choice: Choice) -> Iterator[str]:
     if choice.ties:
-        yield f"not shown to be faster than {', '.join(choice.ties)}"
+        yield f"may be as fast: {', '.join(choice.ties)}"
     if choice.faster:
         yield "not chosen: " + ", ".join(f"{name} ({why})" for name, why in choice.faster.items())
 

@@ -157,7 +157,7 @@ class LocalExecutor:
         try:
             prepared = self._environment.prepare(script, self._project.state, log, self._processes)
         except OSError as error:
-            prepared = Prepared(reason=f"its environment cannot be made: {error}")
+            prepared = Prepared(reason=f"its environment cannot be made: {error.strerror or error}")
         hide_paths(log, self._hidden)
         return replace(prepared, reason=without_paths(prepared.reason.encode(), self._hidden).decode())
 
