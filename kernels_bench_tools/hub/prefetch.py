@@ -39,6 +39,8 @@ def fetch(request: KernelRequest, lock: KernelsLock) -> Iterator[FetchedKernel]:
     name = str(request.reference)
     try:
         chosen, options = prepare(request.reference, request.version, request.revision, request.trust)
+        if chosen.folder:
+            print(f"note: {name}: a folder of this machine, which no lock can contain", file=sys.stderr)
         queue, seen = [chosen], set[str]()
         while queue:
             reference = queue.pop(0)

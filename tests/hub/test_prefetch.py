@@ -173,6 +173,13 @@ def test_a_bad_reference_is_the_user_s_mistake(place: Place) -> None:
     ]
 
 
+def test_a_folder_is_named_as_not_locked(place: Place) -> None:
+    done = run_kbt(place, "./mine")
+
+    assert done.returncode == 0
+    assert "note: ./mine: a folder of this machine, which no lock can contain\n" in done.stderr
+
+
 def test_an_unavailable_kernel_is_a_line_with_its_status(place: Place) -> None:
     place.hub.close()
 
