@@ -14,6 +14,7 @@ from rich.table import Table
 from kernels_bench_tools.cli.options import Json
 from kernels_bench_tools.cli.output import (
     last_build,
+    note_problem,
     note_unused,
     notebook_records,
     print_json,
@@ -28,7 +29,7 @@ from kernels_bench_tools.schema.device import Device, current_device
 from kernels_bench_tools.schema.model import Phase, read_model_tasks
 from kernels_bench_tools.schema.model_workloads import operator_of_module
 from kernels_bench_tools.schema.record import Record, Status, device_of
-from kernels_bench_tools.schema.record_io import ignore, read_committed, record_files
+from kernels_bench_tools.schema.record_io import read_committed, record_files
 from kernels_bench_tools.schema.summary import FEWEST_PROCESSES, Summary, Verdict
 from kernels_bench_tools.summarize.choose import (
     NO_OPERATOR,
@@ -174,7 +175,7 @@ def _summaries(project: Project, names: Iterable[str]) -> dict[str, Summary]:
 def _records(project: Project, notebook: Notebook, build: BuildRun | None) -> list[Record]:
     """Return the records of an implementation; of each workload on a device, those of the source with the newest."""
     committed = record_files(notebook.path.parents[1], notebook.implementation)
-    sources = [read_committed(path, notebook.operator, on_problem=ignore) for path in committed]
+    sources = [read_committed(path, notebook.operator, on_problem=note_problem) for path in committed]
     if build is not None:
         sources.append(notebook_records(project, build, notebook.name))
     found: dict[tuple[str, str], dict[int, list[Record]]] = {}

@@ -11,7 +11,7 @@ import msgspec
 import typer
 
 from kernels_bench_tools.cli.options import Json, Paths
-from kernels_bench_tools.cli.output import note_unused, print_json
+from kernels_bench_tools.cli.output import note_problem, note_unused, print_json
 from kernels_bench_tools.cli.tables import count_processes, new_table, table_console
 from kernels_bench_tools.errors import ProjectError
 from kernels_bench_tools.notebooks.document import Notebook, read_notebook
@@ -19,7 +19,7 @@ from kernels_bench_tools.notebooks.project import find_project_of, operators
 from kernels_bench_tools.schema.build import FORWARD, has_other_code
 from kernels_bench_tools.schema.model import ModelTasks, read_model_tasks
 from kernels_bench_tools.schema.record import Record, Status
-from kernels_bench_tools.schema.record_io import ignore, read_committed, record_files
+from kernels_bench_tools.schema.record_io import read_committed, record_files
 from kernels_bench_tools.summarize.merge import by_workload, merge
 from kernels_bench_tools.summarize.views import view_of
 from kernels_bench_tools.text import did_you_mean, plural, title_from_name, visible
@@ -129,7 +129,7 @@ def find_coverage(notebooks: Iterable[Notebook]) -> Iterator[Coverage]:
         if folder not in recorded:
             recorded[folder] = defaultdict(lambda: defaultdict(list))
             for path in record_files(folder):
-                for entry in read_committed(path, notebook.operator, on_problem=ignore):
+                for entry in read_committed(path, notebook.operator, on_problem=note_problem):
                     view = view_of(entry.wl)
                     slug = entry.device.slug if entry.device else ""
                     selection = Selection(slug, view.mode or FORWARD, view.set)

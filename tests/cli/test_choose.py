@@ -94,6 +94,15 @@ def test_a_model_s_kernels_have_choice_share_prediction_and_the_command_for_the_
     assert max(map(len, out.splitlines())) <= 80
 
 
+def test_lines_that_are_no_records_are_named(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = next(project.glob("rms_norm/results/records/*/torch.jsonl"))
+    file.write_text("<<<<<<< HEAD\n" + file.read_text())
+
+    for command in (["choose", "rms_norm"], ["list", "--records"]):
+        assert run(find_app(command), command) == 0
+        assert "/torch.jsonl:1: is not a record" in capsys.readouterr().err
+
+
 @pytest.mark.usefixtures("project")
 def test_a_long_name_is_wrapped_at_an_underscore(capsys: pytest.CaptureFixture[str]) -> None:
     assert "\n  mine_with_a_name_that_is_ " in printed(capsys, "rms_norm")
