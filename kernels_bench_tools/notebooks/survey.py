@@ -16,6 +16,7 @@ from kernels_bench_tools.notebooks.graph import CellName, Graph, build_graph, un
 from kernels_bench_tools.notebooks.header import has_undated_packages, header_problems
 from kernels_bench_tools.notebooks.kernel_calls import find_kernel_calls
 from kernels_bench_tools.notebooks.project import Project
+from kernels_bench_tools.schema.build import IMPLEMENTATIONS
 from kernels_bench_tools.schema.settings import operator_modules, shared_files
 from kernels_bench_tools.text import plural
 
@@ -197,6 +198,9 @@ def _advice(notebook: Notebook) -> Iterator[tuple[str, str]]:
             f"{notebook.name}:{line}",
             "this fence is an example, not a cell. Write ```python if it should run.",
         )
+    is_implementation = notebook.path.parent.name == IMPLEMENTATIONS
+    if is_implementation and not notebook.active_cells and not notebook.problems:
+        yield notebook.name, "has no cell with code, so nothing of this implementation is measured."
     for cell in notebook.active_cells:
         if not cell.named:
             what = "a python fence without `id=` runs as a cell."

@@ -258,7 +258,7 @@ def _replace(model: nn.Module, one: Substitute) -> Replacement:
                 instances[path], forwards[path] = module, partial(binding.forward, module, call)
     if not instances:
         names = " or ".join(dict.fromkeys(binding.name for binding in BINDINGS[operator.name]))
-        raise ReplacementError(f"the model has no {names}")
+        raise ReplacementError(f"the model has no module {names}")
     return Replacement(instances, forwards)
 
 

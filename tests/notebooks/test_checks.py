@@ -283,6 +283,15 @@ def test_a_cell_that_measures_without_an_output_is_noted(workspace):
     assert advice.startswith("n.md:3: the cell calls run_benchmark, but has no `outputs=`")
 
 
+def test_an_implementation_without_code_is_noted(workspace):
+    workspace.write("softmax/impls/mine.md", "```python id=benchmark outputs=softmax.jsonl\n```\n")
+    workspace.write("softmax/index.md", "Only text.\n")
+
+    assert survey_project(workspace.project).advice() == [
+        "softmax/impls/mine.md: has no cell with code, so nothing of this implementation is measured."
+    ]
+
+
 def test_what_is_the_same_in_several_places_is_noted_once(workspace):
     code = header('dependencies = ["numpy"]')
     for name in "abc":

@@ -471,7 +471,7 @@ def test_implementations_train_transformers_models_with_equal_gradients(
 @pytest.mark.parametrize(
     ("operator", "function", "message"),
     [
-        ("rotary", rotary.reference, "the model has no RotaryEmbedding"),
+        ("rotary", rotary.reference, "the model has no module RotaryEmbedding"),
         ("rms_norm", lambda *inputs: rms_norm(*inputs[:3], 1e-6), "computes something else with it"),
     ],
 )
