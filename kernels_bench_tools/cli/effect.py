@@ -261,7 +261,7 @@ def _table(rows: list[EffectRow], width: int) -> Table:
     wide = width >= _WIDE
     for title in ("without\nms", *(["with\nms"] if wide else []), "predicted", "measured [95 %]"):
         table.add_column(title, justify="right", no_wrap=True)
-    table.add_column("verdict", max_width=None if wide else len("regressed"))
+    table.add_column("verdict", max_width=None if wide else len("below noise"))
     for row in rows:
         effect = row.effect
         calls = f"\n  {plural(effect.calls, 'call')}" if effect.level < MODEL_LEVEL else ""
