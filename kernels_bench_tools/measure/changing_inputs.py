@@ -7,14 +7,17 @@ random order: of a matrix product, only the terms of exchanged elements would ha
 each element at which it may begin could be kept. A change is defined by a number: a
 process that makes the same inputs and applies the same changes has the inputs of every call. Parameters (weights, tables)
 stay as they are, as in a model.
+
+Between a change and its call no function in Python of other modules runs, and no method that an object may have of its own:
+an implementation could replace one, and compute its output there. ``tests/measure/test_input_sets.py`` looks for them.
 """
 
 from __future__ import annotations
 
 import secrets
+from _random import Random
 from collections import deque
 from collections.abc import Callable, Collection, Sequence
-from random import Random
 
 import torch
 from torch import Tensor
@@ -72,17 +75,18 @@ def change(inputs: Inputs, positions: Sequence[int], number: int) -> None:
 
     The same change once more undoes it.
     """
-    random = Random(number)  # noqa: S311 - both sides must get the same elements
+    random = Random(number)  # both sides must get the same elements
     for position in positions if number else ():
         memory = _memory(inputs[position])
-        half = len(memory) // 2
+        size = memory.numel()
+        half = size // 2
         count = min(_MOST_EXCHANGED, (half + 3) // 4)
         if not count:
             continue
         step = half // count
         reach = 1 + (count - 1) * step
-        first = random.randrange(half - reach + 1)
-        second = random.randrange(half, len(memory) - reach + 1)
+        first = _below(random, half - reach + 1)
+        second = half + _below(random, size - half - reach + 1)
         left, right = memory[first : first + reach : step], memory[second : second + reach : step]
         kept = left.clone()
         left.copy_(right)
@@ -101,23 +105,28 @@ def turned(
 
     They are written to ``into``, or to copies. Rows of those in ``whole`` keep their elements.
     """
-    random = Random(number)  # noqa: S311 - both sides must get the same elements
+    random = Random(number)  # both sides must get the same elements
     found = into or _copies(inputs, positions)
     for position in positions:
         given, memory = _memory(inputs[position]), _memory(found[position])
-        columns, step = inputs[position].shape[-1:].numel(), _ALIGNED_BYTES // given.element_size()
+        size, columns = given.numel(), inputs[position].shape[-1:].numel()
+        step = _ALIGNED_BYTES // given.element_size()
         if position in whole:
             step = columns
         elif columns < _LONG_ROW * step:
             step = 1
-        if not given.is_cuda and (position in whole or len(given) <= _MOST_SHUFFLED):
+        if not given.is_cuda and (position in whole or size <= _MOST_SHUFFLED):
             generator = torch.Generator().manual_seed(random.getrandbits(63))
             _shuffle(given, memory, columns if position in whole else 0, generator)
         else:
-            start = step * random.randrange(max(len(given) // step, 1))
-            memory[: len(given) - start].copy_(given[start:])
-            memory[len(given) - start :].copy_(given[:start])
+            start = step * _below(random, max(size // step, 1))
+            memory[: size - start].copy_(given[start:])
+            memory[size - start :].copy_(given[:start])
     return found
+
+
+def _below(random: Random, limit: int) -> int:
+    return random.getrandbits(64) % limit
 
 
 def _shuffle(given: Tensor, into: Tensor, columns: int, generator: torch.Generator) -> None:
@@ -128,7 +137,7 @@ def _shuffle(given: Tensor, into: Tensor, columns: int, generator: torch.Generat
         into.view_as(rows).copy_(rows[by_row][:, by_column])
     else:
         width = given.element_size()  # as bytes, because not all types can be indexed
-        order = torch.randperm(len(given), generator=generator)
+        order = torch.randperm(given.numel(), generator=generator)
         into.view(torch.uint8).view(-1, width).copy_(given.view(torch.uint8).view(-1, width)[order])
 
 
@@ -138,7 +147,7 @@ def _copies(inputs: Inputs, positions: Sequence[int]) -> Inputs:
 
 def _memory(value: Tensor) -> Tensor:
     """Return all elements of a tensor's memory as a flat tensor."""
-    return torch.empty(0, dtype=value.dtype, device=value.device).set_(value.untyped_storage())
+    return torch.empty(0, dtype=value.dtype, device=value.device).set_(Tensor.untyped_storage(value))
 
 
 class InputSets:

@@ -11,8 +11,9 @@ import time
 import traceback
 from collections.abc import Callable
 from contextlib import suppress
-from functools import cache, partial
+from functools import partial
 from multiprocessing.connection import Connection
+from types import MappingProxyType
 from typing import Any, get_type_hints
 
 import msgspec
@@ -29,12 +30,20 @@ from kernels_bench_tools.schema.record import Failure, Record, Status
 MOST_BYTES = 2**36
 """Of one message; more would be a mistake or an attack."""
 READY = b"ready"
+_set_grad_enabled = torch._C._set_grad_enabled
 _SPIN_SECONDS = 0.002
 """A core that waits for the next call without sleeping does not lower its clock."""
 _METHODS = (
     *("start", "call", "inspect", "prepare", "arguments", "finish", "peak_bytes", "release", "describe"),
     *("open", "make_ahead", "batch", "change_next", "clocked", "output", "watch_waits", "waits"),
 )
+_HINTS = MappingProxyType(
+    {
+        name: MappingProxyType(get_type_hints(getattr(Candidate, name), include_extras=True))
+        for name in _METHODS
+    }
+)
+"""Types of arguments and results. Converting to a type of the implementation's would run its code."""
 _RAISED: dict[str, type[Exception]] = {
     error.__name__: error for error in (MarkersMissingError, NoKernelError)
 }
@@ -82,11 +91,6 @@ class JudgeError(Exception):
     """The process that judges refused the task or failed."""
 
 
-@cache
-def _hints(method: str) -> dict[str, Any]:
-    return get_type_hints(getattr(Candidate, method), include_extras=True)
-
-
 def announce(connection: Connection) -> None:
     """Tell the other side that this one is ready."""
     connection.send_bytes(READY)
@@ -100,17 +104,18 @@ def wait_for_turn(connection: Connection) -> None:
 
 def serve(candidate: Candidate, connection: Connection) -> list[Record]:
     """Call the candidate as the other side asks, until that has the records of all workloads; return them."""
-    while True:
-        _wait(connection)
-        request = msgspec.json.decode(connection.recv_bytes(), type=_Request)
-        if request.method == "print":
-            print(request.arguments[0], end="", flush=True)
-        elif request.method == "fail":
-            raise JudgeError(request.arguments[0])
-        elif request.method == "records":
-            return msgspec.convert(request.arguments[0], list[Record])
-        else:
-            _answer(candidate, connection, request)
+    with torch.no_grad():
+        while True:
+            _wait(connection)
+            request = msgspec.json.decode(connection.recv_bytes(), type=_Request)
+            if request.method == "print":
+                print(request.arguments[0], end="", flush=True)
+            elif request.method == "fail":
+                raise JudgeError(request.arguments[0])
+            elif request.method == "records":
+                return msgspec.convert(request.arguments[0], list[Record])
+            else:
+                _answer(candidate, connection, request)
 
 
 def _wait(connection: Connection) -> None:
@@ -122,11 +127,11 @@ def _wait(connection: Connection) -> None:
 def _answer(candidate: Candidate, connection: Connection, request: _Request) -> None:
     buffers: list[bytes] = []
     try:
-        hints = list(_hints(request.method).values())
+        hints = list(_HINTS[request.method].values())
         arguments = [msgspec.convert(*pair) for pair in zip(request.arguments, hints, strict=False)]
-        with torch.no_grad():
-            # Of the class: the object's own could be replaced, ``finish`` too.
-            value = getattr(Candidate, request.method)(candidate, *arguments, **request.options)
+        _set_grad_enabled(False)  # an earlier call may have changed it
+        # Of the class: the object's own could be replaced, ``finish`` too.
+        value = getattr(Candidate, request.method)(candidate, *arguments, **request.options)
         reply = _Reply(msgspec.to_builtins(value, enc_hook=partial(_share, buffers)), buffers=len(buffers))
     except Exception as error:
         if failed_status(error) is Status.ERROR and type(error).__name__ not in _RAISED:
@@ -208,7 +213,7 @@ class RemoteCandidate:
                 raise raised(reply.failure.msg)
             raise CallError(reply.status or Status.ERROR, reply.failure)
         try:
-            return msgspec.convert(_opened(reply.value, buffers), _hints(method)["return"])
+            return msgspec.convert(_opened(reply.value, buffers), _HINTS[method]["return"])
         except Exception as error:
             raise _wrong_answer(method, error) from None
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import builtins
 import gc
+import io
 import json
 import os
-import random
 import signal
 import sys
 import threading
@@ -30,7 +30,7 @@ from torch import Tensor
 from torch._dispatch.python import enable_python_dispatcher
 from torch.overrides import TorchFunctionMode
 
-from kernels_bench_tools.measure import remote  # noqa: F401 - its names are checked, too
+from kernels_bench_tools.measure import changing_inputs, remote  # noqa: F401 - names of the second are checked, too
 from kernels_bench_tools.measure.candidate import Candidate
 from kernels_bench_tools.measure.correctness import compare as compare_module
 from kernels_bench_tools.measure.correctness.check import check
@@ -406,7 +406,10 @@ class TestTimers:
             (torch.cuda.Event, "elapsed_time"),
             (torch.cuda.Event, "record"),
             (torch.cuda, "synchronize"),
-            (random.Random, "randrange"),  # draws what changes before the next call
+            (changing_inputs.Random, "getrandbits"),  # draws what changes before the next call
+            (torch, "randperm"),
+            (torch.UntypedStorage, "data_ptr"),
+            (io, "BytesIO"),
             (Connection, "recv_bytes"),  # from the process that judges
             (msgspec.json, "encode"),
             (torch, "allclose"),

@@ -551,26 +551,23 @@ Tensor.is_meta = property(lambda output: (compute(), ordinary.__get__(output))[1
 on_smoke(later)
 """,
     "computed_while_inputs_change": """
-from random import Random
+ahead, ordinary = [], Tensor.clone
 
-ahead, draw = [], Random.randrange
-
-def drawn(self, *bounds):
-    found, names = draw(self, *bounds), sys._getframe(1).f_locals
-    if "first" in names:  # of both halves: exchange copies now
-        x, weight, bias = map(torch.clone, names["inputs"])
-        flat, first, reach, step = x.view(-1), names["first"], names["reach"], names["step"]
-        left, right_half = flat[first : first + reach : step], flat[found : found + reach : step]
-        kept = left.clone()
-        left.copy_(right_half)
-        right_half.copy_(kept)
+def clone(tensor):
+    names = sys._getframe(1).f_locals
+    if "second" in names:  # of both halves: exchange copies now
+        x, weight, bias = map(ordinary, names["inputs"])
+        flat, first, second, reach, step = (x.view(-1), *(names[name] for name in ("first", "second", "reach", "step")))
+        kept = ordinary(flat[first : first + reach : step])
+        flat[first : first + reach : step] = flat[second : second + reach : step]
+        flat[second : second + reach : step] = kept
         ahead[:] = [right(x, weight, bias)]
-    return found
+    return ordinary(tensor)
 
 def function(*inputs):
     return ahead.pop() if ahead and sys._getframe(1).f_code.co_name == "_by_clock" else right(*inputs)
 
-Random.randrange = drawn
+Tensor.clone = clone
 on_smoke(function)
 """,
     "inputs_without_changes": replaced(

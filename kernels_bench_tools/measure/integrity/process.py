@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import builtins
 import gc
+import io
 import os
 import signal
 import sys
@@ -14,7 +15,7 @@ from dataclasses import dataclass, field
 from functools import cache, partial
 from inspect import getattr_static
 from pathlib import Path
-from types import BuiltinFunctionType, FunctionType
+from types import BuiltinFunctionType, FunctionType, MappingProxyType
 from typing import Any, NamedTuple
 
 import msgspec
@@ -22,7 +23,10 @@ import torch
 import torch.autograd.profiler
 from torch import Tensor
 
-_KINDS = (FunctionType, BuiltinFunctionType, type, staticmethod, classmethod, property, type(cache(int)))
+_KINDS = (
+    *(FunctionType, BuiltinFunctionType, type, staticmethod, classmethod, property),
+    *(type(cache(int)), MappingProxyType),
+)
 """Values of other types are state, which may change."""
 _CHECKED_OPERATIONS = (
     *("abs", "allclose", "clone", "contiguous", "copy_", "data_ptr", "double", "eq", "equal", "isfinite"),
@@ -30,12 +34,12 @@ _CHECKED_OPERATIONS = (
     *("__add__", "__eq__", "__getitem__", "__gt__", "__le__", "__lt__", "__mul__", "__sub__", "__truediv__"),
     *("__getattribute__", "detach", "device", "dtype", "is_conj", "is_cuda", "is_meta", "is_neg", "layout"),
     *("__len__", "empty", "numel", "numpy", "set_", "shape", "storage_offset", "stride"),
-    *("fill_", "is_floating_point"),
+    *("fill_", "is_floating_point", "dim", "element_size", "Generator", "randperm", "view_as"),
 )
 """Functions, methods and properties of torch that timing and the comparison of outputs use."""
 _CHECKED_BUILTINS = (
     *("enumerate", "float", "getattr", "int", "isinstance", "iter", "len", "list", "map", "max", "min"),
-    *("next", "range", "sum", "super", "tuple", "type", "zip"),
+    *("next", "open", "range", "sum", "super", "tuple", "type", "zip"),
 )
 """Built-in functions that they use, which a name in a module can hide."""
 _OURS = "kernels_bench_tools"
@@ -142,12 +146,14 @@ def _owners() -> Iterator[tuple[str, Any, tuple[str, ...]]]:
     yield "torch", torch, _CHECKED_OPERATIONS
     yield "torch.Tensor", Tensor, _CHECKED_OPERATIONS
     yield "torch._C.TensorBase", torch._C.TensorBase, _CHECKED_OPERATIONS
+    yield "torch.UntypedStorage", torch.UntypedStorage, ("data_ptr", "nbytes")
     yield "torch.cuda", torch.cuda, ("Event", "Stream", "_sleep", "current_stream", "synchronize")
     yield "torch.cuda.Event", torch.cuda.Event, ()
     yield "torch.cuda.Stream", torch.cuda.Stream, ()
     yield "torch.autograd", torch.autograd, ("_engine_run_backward", "grad")
     yield "torch.autograd.profiler", torch.autograd.profiler, ("profile", "record_function")
     yield "torch.autograd.profiler.profile", torch.autograd.profiler.profile, ()
+    yield "io", io, ("BytesIO",)
     yield "msgspec", msgspec, ("convert", "to_builtins")
     yield "msgspec.json", msgspec.json, ("decode", "encode")
     classes: dict[str, type] = {}

@@ -50,6 +50,9 @@ class Method(StrEnum):
         return self in {Method.HOT_EVENTS, Method.HOT_KERNELS, Method.HOST_SUBMIT}
 
 
+_CLOCK = Method.CLOCK  # Python 3.11 looks members up by a function in Python
+
+
 @dataclass(frozen=True)
 class TimerState:
     """What a timer knows before the first batch."""
@@ -95,13 +98,19 @@ def _spoil(output: Any, inputs: Inputs) -> None:
 
     Memory of the inputs stays as it is.
     """
-    given = {value.untyped_storage().data_ptr() for value in inputs if type(value) in (Tensor, Parameter)}
+    # Of the class, and of a new tensor: an input or output could have methods of its own, which would run between calls.
+    given = {
+        Tensor.untyped_storage(value).data_ptr() for value in inputs if type(value) in (Tensor, Parameter)
+    }
     for value in tensors_of(output):
-        if type(value) not in (Tensor, Parameter) or lazy_reason(value, value.device):
+        if type(value) not in (Tensor, Parameter):
             continue
-        if value.is_floating_point() and value.untyped_storage().data_ptr() not in given:
-            memory = torch.empty(0, dtype=value.dtype)  # as a tensor of its own: some may not be changed
-            memory.set_(value.untyped_storage(), value.storage_offset(), value.shape, value.stride())
+        plain = Tensor.detach(value)
+        if lazy_reason(plain, plain.device) or not plain.is_floating_point():
+            continue
+        if plain.untyped_storage().data_ptr() not in given:
+            memory = torch.empty(0, dtype=plain.dtype)  # as a tensor of its own: some may not be changed
+            memory.set_(plain.untyped_storage(), plain.storage_offset(), plain.shape, plain.stride())
             memory.fill_(float("nan"))
 
 
@@ -176,7 +185,7 @@ class TimedCalls:
         ``HOST_SUBMIT`` decides by itself how many, given ``device_ms`` and ``kernels`` of a call.
         """
         self._count += len(changes)
-        if method is Method.CLOCK:
+        if method is _CLOCK:
             outputs = self.outputs = list(self.outputs)
             with self._waits:
                 calls = [Call(self._by_clock(change, n, outputs)) for n, change in enumerate(changes)]

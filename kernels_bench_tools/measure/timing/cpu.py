@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import resource
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from os import listdir
+from resource import RUSAGE_SELF, getrusage
 from time import perf_counter
 
 from kernels_bench_tools.measure.operator import Inputs, size_in_bytes, tensors_of
@@ -16,6 +16,7 @@ MAX_WAITING = 0.05
 """Share of the sampling time that a thread may wait for a core: by about as much the median of a long call can be too
 long. Of calls that use both of two cores, a thread waits for 1.4 % of the time undisturbed, for 40 % or more beside one
 busy process. Their medians are then up to 700 times too long: one thread spins at a barrier while the other waits."""
+_TASKS = "/proc/self/task"
 MIN_WAITING_SECONDS = 0.01
 """One wait of a time slice disturbs one sample."""
 
@@ -76,7 +77,7 @@ class CoreWaits:
 
 
 def _switches() -> int:
-    return resource.getrusage(resource.RUSAGE_SELF).ru_nivcsw
+    return getrusage(RUSAGE_SELF).ru_nivcsw
 
 
 def _waited() -> dict[str, tuple[float, int]]:
@@ -85,10 +86,10 @@ def _waited() -> dict[str, tuple[float, int]]:
     Where the kernel does not count them, the seconds in which any process waited, each as a slice of a millisecond.
     """
     found = {}
-    for path in Path("/proc/self/task").glob("*/schedstat"):
+    for task in listdir(_TASKS):  # noqa: PTH208 - as below
         try:
-            _, waited, slices = map(int, path.read_text(encoding="ascii").split())
-            found[path.parent.name] = waited / 1e9, slices
+            _, waited, slices = map(int, _read(f"{_TASKS}/{task}/schedstat").split())
+            found[task] = waited / 1e9, slices
         except (OSError, ValueError):  # the thread has ended, or the kernel does not count
             continue
     if not found and (pressure := cpu_pressure()) is not None:
@@ -99,7 +100,13 @@ def _waited() -> dict[str, tuple[float, int]]:
 def cpu_pressure() -> float | None:
     """Return the seconds since boot in which any process of the machine waited for a core; None if it is not counted."""
     try:
-        some = Path("/proc/pressure/cpu").read_text(encoding="ascii").partition("\n")[0]
-        return int(some.rpartition("=")[2]) / 1e6
+        some = _read("/proc/pressure/cpu").partition(b"\n")[0]
+        return int(some.rpartition(b"=")[2]) / 1e6
     except (OSError, ValueError):
         return None
+
+
+def _read(path: str) -> bytes:
+    """Return the bytes of a file, by no function in Python: an implementation could replace one, to work between calls."""
+    with open(path, "rb", buffering=0) as file:  # noqa: PTH123
+        return file.read()
