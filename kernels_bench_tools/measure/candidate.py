@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import gc
 import sys
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from time import perf_counter_ns
@@ -22,16 +23,21 @@ from kernels_bench_tools.measure.device.environment import describe_environment,
 from kernels_bench_tools.measure.integrity.guard import Guard
 from kernels_bench_tools.measure.integrity.memory import copied, poison_memory
 from kernels_bench_tools.measure.integrity.process import replaced_methods
-from kernels_bench_tools.measure.modes import changing, in_mode, timed_function
+from kernels_bench_tools.measure.modes import TimedFunction, changing, in_mode, timed_function
 from kernels_bench_tools.measure.operator import Inputs, Operator, Workload
 from kernels_bench_tools.measure.timing.caches import make_input_sets
 from kernels_bench_tools.measure.timing.calls import TimedCalls
+from kernels_bench_tools.measure.timing.cpu import CoreWaits
 from kernels_bench_tools.schema.build import FORWARD
 from kernels_bench_tools.schema.record import Environment, Flag, HubKernel, Milliseconds
 
 PROCESS_SEEDS = 1000
 """Distance between the seeds of two processes, so that each measures with other values."""
 RECOMPILE_LIMIT = 64
+_IMMUTABLE_TYPE = 1 << 8
+"""Flag of built-in types in CPython."""
+_OF_IMPLEMENTATION = ("_function", "_implementation", "_prepare", "_last", "_edge_cases")
+"""State that may be of any type; it is used untimed, or within a call's time."""
 
 
 @dataclass(frozen=True)
@@ -121,7 +127,9 @@ class Candidate(TimedCalls):
         """Make this many sets of inputs for the timed calls, and compile for them."""
         workload, device = self._workload, self._device
         rotated = make_input_sets(
-            lambda number: self._operator.inputs(workload, device, workload.seed + number), sets, device
+            lambda number: tuple(self._operator.inputs(workload, device, workload.seed + number)),
+            sets,
+            device,
         )
         # Odd shapes among the edge cases may have left code compiled for any shape: compile again for this one.
         if _reset_compiler():
@@ -151,6 +159,7 @@ class Candidate(TimedCalls):
         """Look for replaced functions and background work after the timed calls; return flags with their reasons."""
         objects = ((self, self._kind), (self.sets, InputSets), (self._guard, Guard))
         changed = [name for one, kind in objects for name in replaced_methods(one, kind)]
+        changed += _foreign_state(self) + _foreign_state(self.sets, inside=True)
         Guard.finish(self._guard, changed, self._count)
         return dict(self._guard.reasons)
 
@@ -176,6 +185,25 @@ class Candidate(TimedCalls):
         gc.collect()
         if self._device.startswith("cuda"):
             torch.cuda.empty_cache()
+
+
+def _foreign_state(one: Any, *, inside: bool = False) -> list[str]:
+    """Return the names of an object's state of a type that may run code of the implementation, such as its own list.
+
+    ``inside``: also if one of the elements of a list is.
+    """
+    return [
+        f"{type(one).__name__}.{name}"
+        for name, value in vars(one).items()
+        if name not in _OF_IMPLEMENTATION
+        and not all(map(_is_plain, [value, *(value if inside and type(value) in (list, deque) else ())]))
+    ]
+
+
+def _is_plain(value: Any) -> bool:
+    kind = type(value)
+    harness = (CoreWaits, Guard, InputSets, Operator, TimedFunction, Workload)
+    return kind in harness or (type(kind) is type and bool(kind.__flags__ & _IMMUTABLE_TYPE))
 
 
 def _reset_compiler() -> bool:

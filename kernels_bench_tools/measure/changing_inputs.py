@@ -77,7 +77,7 @@ def change(inputs: Inputs, positions: Sequence[int], number: int) -> None:
     """
     random = Random(number)  # both sides must get the same elements
     for position in positions if number else ():
-        memory = _memory(inputs[position])
+        memory = _memory(inputs, position)
         size = memory.numel()
         half = size // 2
         count = min(_MOST_EXCHANGED, (half + 3) // 4)
@@ -108,8 +108,8 @@ def turned(
     random = Random(number)  # both sides must get the same elements
     found = into or _copies(inputs, positions)
     for position in positions:
-        given, memory = _memory(inputs[position]), _memory(found[position])
-        size, columns = given.numel(), inputs[position].shape[-1:].numel()
+        given, memory = _memory(inputs, position), _memory(found, position)
+        size, columns = given.numel(), _tensor(inputs, position).shape[-1:].numel()
         step = _ALIGNED_BYTES // given.element_size()
         if position in whole:
             step = columns
@@ -145,8 +145,17 @@ def _copies(inputs: Inputs, positions: Sequence[int]) -> Inputs:
     return tuple(copied(value) if n in positions else value for n, value in enumerate(inputs))
 
 
-def _memory(value: Tensor) -> Tensor:
+def _tensor(inputs: Inputs, position: int) -> Tensor:
+    """Return a plain tensor among a plain tuple."""
+    value = tuple.__getitem__(inputs, position)
+    if type(value) is not Tensor:
+        raise TypeError(f"input {position} is a {type(value).__name__}")
+    return value
+
+
+def _memory(inputs: Inputs, position: int) -> Tensor:
     """Return all elements of a tensor's memory as a flat tensor."""
+    value = _tensor(inputs, position)
     return torch.empty(0, dtype=value.dtype, device=value.device).set_(Tensor.untyped_storage(value))
 
 

@@ -249,7 +249,7 @@ def judge_timed_calls(
     reasons: dict[Flag, str] = {}
     picked = sorted(batches.picked, key=lambda one: (one.which, one.changes))
     for which, group in groupby(picked, key=lambda one: one.which):
-        inputs, done = given(seed + which), 0
+        inputs, done = tuple(given(seed + which)), 0
         original, changes = inputs, batches.changes[which]
         turn, whole = turns(operator, inputs), operator.whole_rows
         for one in group:

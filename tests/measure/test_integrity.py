@@ -399,6 +399,14 @@ class TestTimers:
 
         assert name in candidate.finish()[Flag.TIMER_TAMPER]
 
+    @pytest.mark.parametrize("name", ["_prepared", "_turn", "_ahead"])
+    def test_state_with_code_of_its_own_is_detected(self, layer_norm: Operator, name: str) -> None:
+        candidate = Candidate(layer_norm, [SMALL], cheats.right, DEVICE)
+        before = getattr(candidate.sets, name)
+        setattr(candidate.sets, name, type("Own", (type(before),), {})(before))
+
+        assert f"InputSets.{name}" in candidate.finish()[Flag.TIMER_TAMPER]
+
     @pytest.mark.parametrize(
         ("owner", "name"),
         [

@@ -570,6 +570,26 @@ def function(*inputs):
 Tensor.clone = clone
 on_smoke(function)
 """,
+    "computed_by_a_list_of_inputs": """
+ahead = []
+
+class Ahead(list):
+    def __getitem__(self, which):
+        inputs = super().__getitem__(which)
+        ahead[:] = [right(*inputs)]
+        return inputs
+
+def function(*inputs):
+    frame = sys._getframe(1)
+    if frame.f_code.co_name not in ("_by_clock", "clocked"):
+        return right(*inputs)
+    sets = frame.f_locals["self"].sets
+    if type(sets._prepared) is list:
+        sets._prepared = Ahead(sets._prepared)
+    return ahead.pop() if ahead else right(*inputs)
+
+on_smoke(function)
+""",
     "inputs_without_changes": replaced(
         "from kernels_bench_tools.measure.changing_inputs import InputSets\n"
         "InputSets.following = lambda self, number: self.first\n"
@@ -899,6 +919,7 @@ ONE_OF_EACH_KIND = {
         "reference_in_load",
         "clock_of_harness",
         "method_of_an_object",
+        "computed_by_a_list_of_inputs",
         "computed_after_the_call",
     ),
     *(
