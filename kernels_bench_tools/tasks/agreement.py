@@ -77,6 +77,11 @@ def compare_with_same_experts(
     return replace(differs, data={**differs.data, "experts": float(torch.stack(same).mean())})
 
 
+def has_experts(model: nn.Module) -> bool:
+    """Return whether a model is a mixture of experts."""
+    return bool(_routers([model]))
+
+
 @contextmanager
 def keep_experts(models: Sequence[nn.Module], forward: Callable[[], object]) -> Iterator[None]:
     """Make each router of models return what it returned first in ``forward()``, after computing it again.
@@ -171,18 +176,22 @@ def _limit(computed: Tensor) -> float:
 def _hooked_routers(models: Sequence[nn.Module], hook: Hook) -> Iterator[bool]:
     """Call ``hook(path, router, inputs, output)`` after each forward pass of a router; yield whether there is one.
 
-    A router chooses experts; its output ends with their weights and numbers, also in transformers. What a hook returns
-    replaces it.
+    What a hook returns replaces the output.
     """
-    routers = {
-        module: path
-        for model in models
-        for path, module in model.named_modules()
-        if isinstance(module, TopKSoftmax) or type(module).__name__.endswith("TopKRouter")
-    }
+    routers = _routers(models)
     handles = [one.register_forward_hook(partial(hook, path)) for one, path in routers.items()]
     try:
         yield bool(routers)
     finally:
         for handle in handles:
             handle.remove()
+
+
+def _routers(models: Sequence[nn.Module]) -> dict[nn.Module, str]:
+    """Return the modules that choose experts, with their paths; their outputs end with weights and numbers of experts."""
+    return {
+        module: path
+        for model in models
+        for path, module in model.named_modules()
+        if isinstance(module, TopKSoftmax) or type(module).__name__.endswith("TopKRouter")
+    }

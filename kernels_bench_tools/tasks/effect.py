@@ -5,6 +5,7 @@ All is measured in one process on one set of weights, by replacing ``forward`` o
 
 from __future__ import annotations
 
+import secrets
 import uuid
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -52,6 +53,7 @@ from kernels_bench_tools.tasks.agreement import (
     compare_gradients,
     compare_logits,
     compare_with_same_experts,
+    has_experts,
     keep_experts,
 )
 from kernels_bench_tools.tasks.baseline.L4.causal_lm import CausalLM
@@ -227,11 +229,14 @@ class _Phase:
         self._models = (model, replacement.copy) if isinstance(replacement, ChangedModel) else (model,)
         self._cuda = device.startswith("cuda")
         self.forward = forward
+        self._logits: dict[str, Tensor] | None = None
+        """Of timed passes, by side, while they are kept."""
 
     def rows(self) -> Iterator[Row]:
         """Yield the rows of levels 1 to 4, of a changed model only of 4; none if the model calls nothing that is replaced.
 
-        After the last, results are compared again, for other tokens: none of the rows counts if this fails.
+        Logits of a timed pass of each way to run the model are compared, and after the last row those for other tokens: none
+        of the rows counts if one differs.
         """
         found = False
         for row in self._rows():
@@ -336,7 +341,7 @@ class _Phase:
             first["peak_bytes"] = {side: self._peak_bytes(side) for side in SIDES[:2]}
 
             def busy_ms(side: str) -> float:
-                activities = record_activities(self.forward)
+                activities = record_activities(partial(self._pass, side))
                 launches[side] = len(activities)
                 return sum(one.duration_ns for one in activities) / 1e6
 
@@ -346,7 +351,10 @@ class _Phase:
             yield self._model_row("device", samples, saved_ms, Timer.CUPTI, launches=launches, **first)
             first = {}
         rounds = self._rounds(
-            lambda _: lambda: _wall_ms(self.forward, self._device), MODEL_SECONDS, fewest, idle
+            lambda side: lambda: _wall_ms(partial(self._pass, side), self._device),
+            MODEL_SECONDS,
+            fewest,
+            idle,
         )
         samples = without_drift(rounds)
         waits = self._cuda and median(samples["baseline"]) > HOST_BOUND * busy
@@ -376,6 +384,11 @@ class _Phase:
             reached=self._reached,
             **details,
         )
+
+    def _pass(self, side: str) -> None:
+        logits = self.forward()
+        if self._logits is not None:
+            self._logits[side] = logits
 
     def _parts(self) -> list[Part]:
         """Return the time of each kernel; nothing for transformers' models, whose kernels are no modules."""
@@ -423,19 +436,30 @@ class _Phase:
                 timers[side] = timer(side)
         rounds: list[Round] = []
         start, number = perf_counter(), -WARM_ROUNDS
+        # Not of a mixture of experts: an implementation may choose other experts than the first pass, which the others have.
+        comparable = not self.forward.trains and not has_experts(self._model)
+        compared = secrets.randbelow(fewest), secrets.choice((SIDES, SIDES[::-1]))
         while number < fewest or (number < MAX_ROUNDS and perf_counter() - start < seconds):
             found = []
             for sides in (SIDES, SIDES[::-1]):
                 self.forward.change()  # nothing can be kept of what a side computed before
+                self._logits = {} if comparable and (number, sides) == compared else None
                 for side in sides:
                     with self._side(side):
                         found.append((side, ms := timers[side]()))
                     sleep(idle * ms / 1000)
+                self._require_alike()
             if number >= 0:
                 rounds.append(found)
             number += 1
             start = perf_counter() if number == 0 else start
         return rounds
+
+    def _require_alike(self) -> None:
+        """Raise ``EffectError`` unless the logits of timed passes that were kept agree."""
+        kept, self._logits = self._logits, None
+        if kept and (beyond := compare_logits(kept["candidate"], kept["baseline"]).beyond):
+            raise EffectError(f"the model computes something else with it in a timed pass: {beyond}")
 
     def _require_same(self, name: str, level: int, call: ModuleCall, changed: ModuleCall) -> None:
         """Raise ``EffectError`` unless a module computes the same with the implementation."""

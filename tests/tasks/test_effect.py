@@ -331,6 +331,30 @@ def test_a_result_that_is_wrong_only_later_is_found_before_anything_is_timed() -
     assert "the model computes something else with it: logits differ by" in record.err.msg
 
 
+def test_a_result_that_is_right_before_and_after_it_is_timed_is_compared_in_a_timed_pass(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    timing: list[bool] = []
+    wall_ms = effect._wall_ms
+
+    def noting(*given: Any) -> float:
+        timing.append(True)
+        try:
+            return wall_ms(*given)
+        finally:
+            timing.pop()
+
+    def wrong_when_timed(x: Tensor, *rest: Any) -> Any:
+        found = rms_norm(x, *rest)
+        return found if not timing else x if isinstance(found, Tensor) else (x, found[1])
+
+    monkeypatch.setattr(effect, "_wall_ms", noting)
+    (record,) = measured("rms_norm", wrong_when_timed, "prefill-8")
+
+    assert record.status is Status.ERROR
+    assert "the model computes something else with it in a timed pass: logits differ by" in reason_of(record)
+
+
 def test_a_result_that_is_wrong_only_when_it_is_timed_is_found() -> None:
     calls: list[int] = []
 
