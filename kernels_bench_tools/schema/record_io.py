@@ -34,6 +34,7 @@ from kernels_bench_tools.schema.record import (
     Status,
     device_of,
 )
+from kernels_bench_tools.stats import HALF_TICK_MS
 from kernels_bench_tools.text import is_file_name, is_unicode
 
 _FIELDS = Record.__struct_fields__
@@ -487,7 +488,7 @@ def _require_consistent(record: Record) -> None:
     times = record.lat_ms
     if times is None:
         return
-    tick = times.tick_ms or 0.0  # the median interpolates between ticks
+    tick = min(times.tick_ms or 0.0, 2 * HALF_TICK_MS)  # the median interpolates between ticks
     complete = len(times.raw_times) == times.reps  # few of them may all be on one side of the median
     samples = (min(times.raw_times), max(times.raw_times)) if complete else (None, None)
     for name, (low, high) in (

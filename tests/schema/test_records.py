@@ -96,6 +96,7 @@ def test_a_record_with_inconsistent_fields_is_an_error(changes: dict[str, object
     ("changes", "said"),
     [
         ({"p50": 0.5}, "p50 is not from p10 to p90"),
+        ({"p50": 0.5, "tick_ms": 1.0}, "p50 is not from p10 to p90"),
         ({"p10": 2.0, "p90": 0.5}, "p50 is not from p10 to p90"),
         ({"ci_low": 1.5, "ci_high": 1.6}, "p50 is not from ci_low to ci_high"),
         ({"raw_times": [0.5] * 20, "reps": 20}, "p50 is not among raw_times"),
