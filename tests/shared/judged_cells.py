@@ -39,7 +39,7 @@ def batch_around(frame):
 
 
 def output_ahead(sets, turn, change):
-    inputs = [value.clone() for value in sets._sets[turn % len(sets._sets)]]
+    inputs = tuple(value.clone() for value in sets._sets[turn % len(sets._sets)])
     kernels_bench_tools.measure.changing_inputs.change(inputs, [0], change)
     return right(*inputs)
 
