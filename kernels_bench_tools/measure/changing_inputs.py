@@ -21,6 +21,7 @@ from collections.abc import Callable, Collection, Sequence
 
 import torch
 from torch import Tensor
+from torch.nn import Parameter
 
 from kernels_bench_tools.measure.integrity.memory import copied
 from kernels_bench_tools.measure.operator import Inputs, Operator
@@ -148,7 +149,7 @@ def _copies(inputs: Inputs, positions: Sequence[int]) -> Inputs:
 def _tensor(inputs: Inputs, position: int) -> Tensor:
     """Return a plain tensor among a plain tuple."""
     value = tuple.__getitem__(inputs, position)
-    if type(value) is not Tensor:
+    if type(value) not in (Tensor, Parameter):
         raise TypeError(f"input {position} is a {type(value).__name__}")
     return value
 
