@@ -209,7 +209,7 @@ class Flag(_Labelled):
     DISTURBED = (
         "disturbed",
         "busy machine",
-        "a thread of the call waited for a CPU core for over 5 % of the time, even when repeated: it has no rank",
+        "threads waited for a CPU core for over 5 % of the time, or some calls took much longer than others: it has no rank",
     )
     NEIGHBOUR = "neighbour", "shared device", "another process used the device"
     SENTINEL = (

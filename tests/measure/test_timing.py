@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import count
 from typing import Any
@@ -18,7 +18,7 @@ from kernels_bench_tools.measure.timing import calls, cpu
 from kernels_bench_tools.measure.timing import measure as measuring
 from kernels_bench_tools.measure.timing.batches import PICKED, Batches
 from kernels_bench_tools.measure.timing.caches import input_set_count
-from kernels_bench_tools.measure.timing.calls import Method, TimedCalls, TimerState
+from kernels_bench_tools.measure.timing.calls import Method, Timed, TimedCalls, TimerState
 from kernels_bench_tools.measure.timing.cpu import Waiting
 from kernels_bench_tools.measure.timing.measure import (
     measure,
@@ -264,6 +264,20 @@ def test_slow_calls_of_a_machine_that_became_busy_are_disturbed_and_not_rejected
 
     assert Flag.DISTURBED in found.flags
     assert Flag.STREAM_ESCAPE not in found.flags
+
+
+@pytest.mark.parametrize(("mean", "flag"), [(1.6, Flag.DISTURBED), (3.0, Flag.STREAM_ESCAPE)])
+def test_on_a_cpu_calls_of_different_length_have_no_rank(mean: float, flag: Flag) -> None:
+    class Uneven(TimedCalls):
+        def batch(self, method: Method, changes: Sequence[int], *rest: Any) -> Timed:
+            timed = super().batch(method, changes, *rest)
+            calls = [Call(1 + 4 * (mean - 1) * (number % 4 == 3)) for number in range(len(timed.calls))]
+            return replace(timed, calls=calls)
+
+    found = measure_calls(Batches(Uneven(torch.clone, InputSets([(torch.ones(64),)]), "cpu"), 1), "cpu")
+
+    assert {Flag.DISTURBED, Flag.STREAM_ESCAPE} & set(found.flags) == {flag}
+    assert "others: their mean is" in found.note
 
 
 def test_on_a_gpu_calls_that_do_the_work_of_others_are_noticed() -> None:
