@@ -274,6 +274,9 @@ def test_on_a_cpu_calls_of_different_length_have_no_rank(mean: float, flag: Flag
             calls = [Call(1 + 4 * (mean - 1) * (number % 4 == 3)) for number in range(len(timed.calls))]
             return replace(timed, calls=calls)
 
+        def waits(self, samples: int) -> Waiting:
+            return Waiting(0.0, disturbed=False, switches=0)
+
     found = measure_calls(Batches(Uneven(torch.clone, InputSets([(torch.ones(64),)]), "cpu"), 1), "cpu")
 
     assert {Flag.DISTURBED, Flag.STREAM_ESCAPE} & set(found.flags) == {flag}
