@@ -127,9 +127,7 @@ class Candidate(TimedCalls):
         """Make this many sets of inputs for the timed calls, and compile for them."""
         workload, device = self._workload, self._device
         rotated = make_input_sets(
-            lambda number: tuple(self._operator.inputs(workload, device, workload.seed + number)),
-            sets,
-            device,
+            lambda number: self._operator.made_inputs(workload, device, workload.seed + number), sets, device
         )
         # Odd shapes among the edge cases may have left code compiled for any shape: compile again for this one.
         if _reset_compiler():

@@ -205,7 +205,7 @@ def _run(
     )
     trial.add(found.flags)
     late = _exceeds_clock(found, batches) if session.separate else {}
-    given = partial(operator.inputs, workload, device)
+    given = partial(operator.made_inputs, workload, device)
     timed = judge_timed_calls(operator, candidate, batches, given, trial.seed, changed, like)
     if Flag.ALIASED_OUTPUT in reasons:  # later calls have overwritten its outputs
         timed.pop(Flag.STALE_OUTPUT, None)
@@ -249,7 +249,7 @@ def judge_timed_calls(
     reasons: dict[Flag, str] = {}
     picked = sorted(batches.picked, key=lambda one: (one.which, one.changes))
     for which, group in groupby(picked, key=lambda one: one.which):
-        inputs, done = tuple(given(seed + which)), 0
+        inputs, done = given(seed + which), 0
         original, changes = inputs, batches.changes[which]
         turn, whole = turns(operator, inputs), operator.whole_rows
         for one in group:
