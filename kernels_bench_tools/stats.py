@@ -15,14 +15,15 @@ from math import comb, exp, hypot, inf, log, sqrt
 import numpy as np
 from numpy.typing import NDArray
 
+from kernels_bench_tools.schema.record import TICK_MS
 from kernels_bench_tools.schema.summary import SMALLEST_EFFECT, Estimate, Verdict
 
 _Array = NDArray[np.float64]
 
 CONFIDENCE = 0.95
 """Coverage of all intervals in the report."""
-HALF_TICK_MS = 16e-6
-"""NVIDIA GPUs count time in ticks of 32 ns: no interval is narrower than half a tick to either side."""
+HALF_TICK_MS = TICK_MS / 2
+"""No interval of a GPU's times is narrower than this to either side."""
 CPU_STRETCH = 6.9646 / 4.3027
 """On a CPU, *faster* and *slower* need an interval of 98 % from three processes, so that noise that is not normally
 distributed gives at most 5 % false verdicts."""

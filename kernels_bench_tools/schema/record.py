@@ -16,6 +16,8 @@ from kernels_bench_tools.text import slugify
 
 SCHEMA = 1
 """Version of the record format that this package writes; it reads this version and all older ones."""
+TICK_MS = 32e-6
+"""NVIDIA GPUs count time in ticks of 32 ns; the clocks of other devices are finer than their samples."""
 
 Milliseconds: TypeAlias = Annotated[float, msgspec.Meta(ge=0, le=1e9)]
 """A time. The bounds of this and the next types are checked where records are read, not where they are made."""

@@ -25,6 +25,7 @@ from kernels_bench_tools.schema.device import Device, cpu_device
 from kernels_bench_tools.schema.record import (
     REJECTING,
     SCHEMA,
+    TICK_MS,
     Environment,
     Latency,
     Milliseconds,
@@ -55,8 +56,6 @@ NAME_TAG = "impl"
 """Tag of a record of another harness with its own name of the implementation."""
 _MIN_SAMPLES, _MAX_SAMPLES = 8, 20
 """Samples of a committed record: one fewer for each kernel that a call launches."""
-_LONGEST_TICK_MS = 32e-6
-"""Of the timers whose records have ``tick_ms``."""
 _LEAST_MS = 1e-9
 """Shorter times are no times: intervals of their ratios could not be computed."""
 _LEAST_DIFFERENT = 3
@@ -489,7 +488,7 @@ def _require_consistent(record: Record) -> None:
     times = record.lat_ms
     if times is None:
         return
-    tick = min(times.tick_ms or 0.0, _LONGEST_TICK_MS)  # the median interpolates between ticks
+    tick = min(times.tick_ms or 0.0, TICK_MS)  # the median interpolates between ticks
     complete = len(times.raw_times) == times.reps  # few of them may all be on one side of the median
     samples = (min(times.raw_times), max(times.raw_times)) if complete else (None, None)
     for name, (low, high) in (

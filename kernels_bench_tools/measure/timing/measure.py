@@ -32,10 +32,19 @@ from kernels_bench_tools.measure.timing.sampling import (
     timing,
     warm_up,
 )
-from kernels_bench_tools.schema.record import CacheState, Clocks, Flag, Kernel, Latency, Quantities, Timer
+from kernels_bench_tools.schema.record import (
+    TICK_MS,
+    CacheState,
+    Clocks,
+    Flag,
+    Kernel,
+    Latency,
+    Quantities,
+    Timer,
+)
 
 # Most medians converge within 0.2 s.
-CUDA_LIMITS = SamplingLimits(warmup_seconds=0.3, min_warmup_seconds=0.1, sample_seconds=2.0, tick_ms=32e-6)
+CUDA_LIMITS = SamplingLimits(warmup_seconds=0.3, min_warmup_seconds=0.1, sample_seconds=2.0, tick_ms=TICK_MS)
 # The CPU workloads must end within seconds, and their noise does not converge further.
 CPU_LIMITS = SamplingLimits(warmup_seconds=0.2, sample_seconds=0.5, precision=0.01)
 CPU_ATTEMPTS, CPU_PAUSE_SECONDS = 3, 0.5
