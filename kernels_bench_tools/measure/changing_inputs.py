@@ -111,15 +111,13 @@ def turned(
     for position in positions:
         given, memory = _memory(inputs, position), _memory(found, position)
         size, columns = given.numel(), _tensor(inputs, position).shape[-1:].numel()
-        step = _ALIGNED_BYTES // given.element_size()
-        if position in whole:
-            step = columns
-        elif columns < _LONG_ROW * step:
-            step = 1
-        if not given.is_cuda and (position in whole or size <= _MOST_SHUFFLED):
+        row = columns if position in whole else 0
+        if not given.is_cuda and (row or size <= _MOST_SHUFFLED):
             generator = torch.Generator().manual_seed(random.getrandbits(63))
-            _shuffle(given, memory, columns if position in whole else 0, generator)
+            _shuffle(given, memory, row, generator)
         else:
+            aligned = _ALIGNED_BYTES // given.element_size()
+            step = row or (aligned if columns >= _LONG_ROW * aligned else 1)
             start = step * _below(random, max(size // step, 1))
             memory[: size - start].copy_(given[start:])
             memory[size - start :].copy_(given[:start])
@@ -163,11 +161,12 @@ def _memory(inputs: Inputs, position: int) -> Tensor:
 class InputSets:
     """Sets of inputs that calls rotate through, and change before each call.
 
-    ``turn`` is what :func:`turns` returns, ``whole`` is for :func:`turned`. ``overwritten`` are positions of inputs that calls may overwrite. Each call
-    then gets copies of its own, and what ``prepare`` makes of them, such as a forward pass. That is code of the
-    implementation, which must not know what the call will get: it runs in :meth:`make_ahead`, before the change is known,
-    and its copies are filled afterwards. Tensors that begin elsewhere are copied right before the call, which fills the
-    cache. Without them, the copies of a set are made some calls before its turn, so that they have left the cache by then.
+    ``turn`` is what :func:`turns` returns, ``whole`` is for :func:`turned`. ``overwritten`` are positions of inputs
+    that calls may overwrite. Each call then gets copies of its own, and what ``prepare`` makes of them, such as a
+    forward pass. That is code of the implementation, which must not know what the call will get: it runs in
+    :meth:`make_ahead`, before the change is known, and its copies are filled afterwards. Tensors that begin elsewhere
+    are copied right before the call, which fills the cache. Without them, the copies of a set are made some calls
+    before its turn, so that they have left the cache by then.
     """
 
     def __init__(
