@@ -229,6 +229,8 @@ class _Phase:
         self._models = (model, replacement.copy) if isinstance(replacement, ChangedModel) else (model,)
         self._cuda = device.startswith("cuda")
         self.forward = forward
+        # Not of a mixture of experts: an implementation may choose other experts than the first pass, which the others have.
+        self._comparable = not forward.trains and not has_experts(model)
         self._logits: dict[str, Tensor] | None = None
         """Of timed passes, by side, while they are kept."""
 
@@ -436,14 +438,12 @@ class _Phase:
                 timers[side] = timer(side)
         rounds: list[Round] = []
         start, number = perf_counter(), -WARM_ROUNDS
-        # Not of a mixture of experts: an implementation may choose other experts than the first pass, which the others have.
-        comparable = not self.forward.trains and not has_experts(self._model)
         compared = secrets.randbelow(fewest), secrets.choice((SIDES, SIDES[::-1]))
         while number < fewest or (number < MAX_ROUNDS and perf_counter() - start < seconds):
             found = []
             for sides in (SIDES, SIDES[::-1]):
                 self.forward.change()  # nothing can be kept of what a side computed before
-                self._logits = {} if comparable and (number, sides) == compared else None
+                self._logits = {} if self._comparable and (number, sides) == compared else None
                 for side in sides:
                     with self._side(side):
                         found.append((side, ms := timers[side]()))
