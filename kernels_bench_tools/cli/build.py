@@ -124,15 +124,14 @@ def build_report(
             effects = Effects(effect_files(project.root), read_effect, draw_effect, effects_csv)
             return publish(project.root, results, site, previous, missing, unfinished, effects)
 
-        committed = any(record_files(project.root / operator) for operator in operators(project))
-        beside = " and the committed records" if committed else ""
-
         with make_progress(verbose=verbose) as progress:
 
             def show(results: BuildRun, unfinished: Mapping[str, Unfinished]) -> None:
                 published = publish_results(results, unfinished)
                 done = unfinished.get("", Unfinished(done=0, total=0))
                 index = short_path(published.index)
+                committed = any(record_files(project.root / operator) for operator in operators(project))
+                beside = " and the committed records" if committed else ""
                 progress.note(f"{index} has the results of {done.done} of {done.total} cells{beside}")
                 on_published()
 
