@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from types import ModuleType
 
 import pytest
 import torch
-from implementations import assert_correct, module_of
+from implementations import HOPPER, assert_right_on_a_gpu, module_of
 from torch import Tensor
 
 from kernels_bench_tools import Unsupported
-from kernels_bench_tools.measure.correctness.check import check
 from kernels_bench_tools.measure.operator import Operator, find_operator
 
 pytest.importorskip("triton.experimental.gluon")
@@ -81,9 +79,7 @@ def test_unsupported_inputs_are_refused_with_the_reason(
 
 
 @pytest.mark.gpu
-@pytest.mark.skipif(
-    not torch.cuda.is_available() or torch.cuda.get_device_capability()[0] != 9, reason="needs a Hopper GPU"
-)
+@HOPPER
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
 @pytest.mark.parametrize("head_dim", [64, 128])
 @pytest.mark.parametrize(
@@ -113,13 +109,5 @@ def test_it_is_correct_and_deterministic_on_a_hopper_gpu(
     dtype: str,
 ) -> None:
     extents = batch, queries, keys, heads, kv_heads, head_dim, causal
-    axes = dict(zip(OPERATOR.axes, extents, strict=True))
-    workload = replace(OPERATOR.workloads("smoke")[0], axes=axes, dtype=dtype)
-    inputs = OPERATOR.inputs(workload, "cuda", 0)
 
-    verdict = check(OPERATOR, workload, cell.gluon_attention, inputs)
-
-    assert_correct(verdict)
-    assert "refused" not in verdict.corr
-    once = cell.gluon_attention(*inputs)
-    assert all(torch.equal(cell.gluon_attention(*inputs), once) for _ in range(20))
+    assert_right_on_a_gpu(OPERATOR, extents, dtype, cell.gluon_attention)

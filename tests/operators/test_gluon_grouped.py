@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from types import ModuleType
 
 import pytest
 import torch
-from implementations import assert_correct, module_of
+from implementations import HOPPER, assert_right_on_a_gpu, module_of
 
 from kernels_bench_tools import Unsupported
-from kernels_bench_tools.measure.correctness.check import check
 from kernels_bench_tools.measure.operator import Operator, find_operator
 
 pytest.importorskip("triton.experimental.gluon")
@@ -34,9 +32,7 @@ def test_unsupported_inputs_are_refused_with_the_reason(
 
 
 @pytest.mark.gpu
-@pytest.mark.skipif(
-    not torch.cuda.is_available() or torch.cuda.get_device_capability()[0] != 9, reason="needs a Hopper GPU"
-)
+@HOPPER
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
 @pytest.mark.parametrize(
     ("rows", "experts", "columns", "features", "skewed"),
@@ -53,13 +49,6 @@ def test_unsupported_inputs_are_refused_with_the_reason(
 def test_it_is_correct_and_deterministic_on_a_hopper_gpu(
     cell: ModuleType, rows: int, experts: int, columns: int, features: int, skewed: bool, dtype: str
 ) -> None:
-    axes = dict(zip(OPERATOR.axes, (rows, experts, columns, features, skewed), strict=True))
-    workload = replace(OPERATOR.workloads("smoke")[0], axes=axes, dtype=dtype)
-    inputs = OPERATOR.inputs(workload, "cuda", 0)
+    extents = rows, experts, columns, features, skewed
 
-    verdict = check(OPERATOR, workload, cell.gluon_grouped, inputs)
-
-    assert_correct(verdict)
-    assert "refused" not in verdict.corr
-    once = cell.gluon_grouped(*inputs)
-    assert all(torch.equal(cell.gluon_grouped(*inputs), once) for _ in range(20))
+    assert_right_on_a_gpu(OPERATOR, extents, dtype, cell.gluon_grouped)

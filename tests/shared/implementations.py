@@ -5,18 +5,22 @@ from __future__ import annotations
 import importlib.util
 import linecache
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import pytest
 import torch
 
 from kernels_bench_tools.measure.correctness.check import Correctness, check
 from kernels_bench_tools.measure.operator import Inputs, Operator, Workload, tensors_of
 
 ROOT = Path(__file__).resolve().parents[2]
+HOPPER = pytest.mark.skipif(
+    not torch.cuda.is_available() or torch.cuda.get_device_capability()[0] != 9, reason="needs a Hopper GPU"
+)
 IN_HALF = """
 operator = find_operator(sys.argv[1])
 with torch.no_grad():
@@ -81,6 +85,22 @@ def assert_correct(verdict: Correctness, edge_cases: int | None = None) -> None:
     if edge_cases is not None:
         assert verdict.corr["cases"] == 3 + edge_cases  # the workload and two more seeds
         assert "refused" not in verdict.corr
+
+
+def assert_right_on_a_gpu(
+    operator: Operator, extents: Sequence[Any], dtype: str, function: Callable[..., torch.Tensor]
+) -> None:
+    """Assert that results for a workload with these axes are right on a GPU, edge cases too, and that 20 more calls return the same."""
+    axes = dict(zip(operator.axes, extents, strict=True))
+    workload = replace(operator.workloads("smoke")[0], axes=axes, dtype=dtype)
+    inputs = operator.inputs(workload, "cuda", 0)
+
+    verdict = check(operator, workload, function, inputs)
+
+    assert_correct(verdict)
+    assert "refused" not in verdict.corr
+    once = function(*inputs)
+    assert all(torch.equal(function(*inputs), once) for _ in range(20))
 
 
 def count_slices(operator: Operator, inputs: Inputs) -> int:
