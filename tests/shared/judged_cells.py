@@ -32,6 +32,20 @@ def gradients_of_right(saved, gradient):
         return torch.autograd.grad(right(*leaves), leaves, gradient)
 
 
+def with_backward(forward, backward):
+    class Function(torch.autograd.Function):
+        @staticmethod
+        def forward(context, *inputs):
+            context.save_for_backward(*inputs)
+            return forward(*inputs)
+
+        @staticmethod
+        def backward(context, gradient):
+            return backward(context.saved_tensors, gradient)
+
+    return Function.apply
+
+
 def batch_around(frame):
     while frame and "changes" not in frame.f_locals:
         frame = frame.f_back
@@ -82,23 +96,16 @@ on_smoke(keeping)
 """
 
 KEEPING_BACKWARD = """
-class Keeping(torch.autograd.Function):
-    kept, held = {}, []
+kept, held = {}, []
 
-    @staticmethod
-    def forward(context, x, weight, bias):
-        context.save_for_backward(x, weight, bias)
-        return right(x, weight, bias)
+def keeping(saved, gradient):
+    key = KEY
+    if key not in kept:
+        held.append(gradient)
+        kept[key] = gradients_of_right(saved, gradient)
+    return tuple(value.clone() for value in kept[key])
 
-    @staticmethod
-    def backward(context, gradient):
-        key = KEY
-        if key not in Keeping.kept:
-            Keeping.held.append(gradient)
-            Keeping.kept[key] = gradients_of_right(context.saved_tensors, gradient)
-        return tuple(value.clone() for value in Keeping.kept[key])
-
-on_smoke(Keeping.apply, mode="MODE")
+on_smoke(with_backward(right, keeping), mode="MODE")
 """
 
 TIMED_ONLY = """
@@ -748,19 +755,7 @@ def function(*inputs):
 
 on_smoke(function)
 """,
-    "wrong_forward_pass": """
-class Wrong(torch.autograd.Function):
-    @staticmethod
-    def forward(context, x, weight, bias):
-        context.save_for_backward(x, weight, bias)
-        return garbage(x, weight, bias)
-
-    @staticmethod
-    def backward(context, gradient):
-        return gradients_of_right(context.saved_tensors, gradient)
-
-on_smoke(Wrong.apply, mode="bwd")
-""",
+    "wrong_forward_pass": 'on_smoke(with_backward(garbage, gradients_of_right), mode="bwd")',
     "grad_replaced": """
 grad = torch.autograd.grad
 torch.autograd.grad = lambda *given, **options: grad(*given, **options)
