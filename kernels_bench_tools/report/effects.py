@@ -70,7 +70,7 @@ class Candidate:
     """Title and URL of each, the URL empty without a page."""
     is_stale: bool
     ladders: dict[str, Markup]
-    """Charts by phase; none if they could not be drawn."""
+    """Charts by phase for which something was predicted; none if they could not be drawn."""
 
     @property
     def framework(self) -> str:
@@ -135,7 +135,7 @@ def _candidate(
         if operator and number == 0:  # of the others the records have no digest
             is_stale = operator.has_changed(implementation, summary.provenance)
     ladders = {}
-    if summary.rows and (drawn := effects.draw(summary)):
+    if summary.predicted_phases and (drawn := effects.draw(summary)):
         panels, _ = inline_chart(drawn, "", page.unique_id, lambda _: titles[0][1] or None)
         ladders = {panel.view.removeprefix(f"{summary.device.slug}-"): panel.figure for panel in panels}
     return Candidate(summary, titles, is_stale, ladders)

@@ -146,3 +146,8 @@ class EffectSummary(msgspec.Struct, kw_only=True):
         for row in self.rows:
             found.setdefault(row.effect.phase, []).append(row)
         return found
+
+    @property
+    def predicted_phases(self) -> dict[str, list[EffectRow]]:
+        """The rows of each phase of which anything was predicted; of the others only the whole model was measured."""
+        return {phase: rows for phase, rows in self.phases.items() if any(row.predicted for row in rows)}

@@ -151,14 +151,18 @@ def test_the_ladder_has_both_lines_from_the_kernel_to_the_model(site, read_page)
     assert [one["data-workload"] for one in predicted] == ["L3 LlamaDecoderLayer", "L4 device", "L4 eager"]
 
 
-def test_the_ladder_has_no_line_of_predictions_where_nothing_was_predicted(tmp_path):
-    path = effect_file(tmp_path, MODEL, effect_record(), ())
-    write(tmp_path, [effect_record(number, predicted_ms=None) for number in range(3)])
-    summary = read_effect(path)
+def test_a_phase_of_which_nothing_was_predicted_has_a_table_and_no_ladder(tmp_path, read_page):
+    unpredicted = [effect_record(number, impl="fast", phase="train-2048") for number in range(3)]
+    write(tmp_path, [*records(), *unpredicted])
 
-    assert summary
-    assert b"measured" in draw_effect(summary)
-    assert b"predicted" not in draw_effect(summary)
+    published(tmp_path)
+
+    page = read_page(tmp_path / "site", LLAMA)
+    assert table(page, "Effects on train-2048, NVIDIA H200")
+    ladders = {it.get("aria-label") for it in page.elements("div")}
+    assert "Chart decode-1 on NVIDIA H200" in ladders
+    assert "Chart train-2048 on NVIDIA H200" not in ladders
+    assert "Ladders were not drawn" not in page.text
 
 
 def test_without_matplotlib_the_page_says_that_ladders_were_not_drawn(tmp_path, monkeypatch, read_page):

@@ -13,9 +13,9 @@ from kernels_bench_tools.text import series_slug, slugify
 
 
 def ladder_svg(summary: EffectSummary) -> bytes:
-    """Return the ladder as SVG with a panel for each phase; see :func:`~summarize.chart.figure.chart_svg`."""
+    """Return the ladder as SVG with a panel for each predicted phase; see :func:`~summarize.chart.figure.chart_svg`."""
     title = " + ".join(name.rpartition("/")[2] for name in summary.implementations)
-    views = [_view(summary, phase, rows) for phase, rows in summary.phases.items()]
+    views = [_view(summary, phase, rows) for phase, rows in summary.predicted_phases.items()]
     name = slugify(" ".join([summary.model, *summary.implementations]))
     drawn = Summary(operator=name, title=f"{title} in {summary.model}", devices=views)
     # The page of the first implementation replaces the link.
@@ -40,8 +40,6 @@ def _view(summary: EffectSummary, phase: str, rows: Sequence[EffectRow]) -> Devi
         for name, row in zip(names, rows, strict=True)
     ]
     where = f"{summary.device.slug} {phase}"
-    # A line without points would be an invalid path on the page.
-    lines = {"measured": measured} | ({"predicted": predicted} if any(row.predicted for row in rows) else {})
     return DeviceSummary(
         device=summary.device,
         view=phase,
@@ -50,7 +48,7 @@ def _view(summary: EffectSummary, phase: str, rows: Sequence[EffectRow]) -> Devi
             WorkloadSummary(name=name, axes={"level": label})
             for name, label in zip(names, _labels(rows), strict=True)
         ],
-        rows=[_row(name, where, points) for name, points in lines.items()],
+        rows=[_row("measured", where, measured), _row("predicted", where, predicted)],
     )
 
 
