@@ -78,7 +78,7 @@ def compare_with_same_experts(
 
 
 def has_experts(model: nn.Module) -> bool:
-    """Return whether a model is a mixture of experts."""
+    """Return whether a model, or a part of it, chooses experts."""
     return bool(_routers([model]))
 
 

@@ -229,8 +229,10 @@ class _Phase:
         self._models = (model, replacement.copy) if isinstance(replacement, ChangedModel) else (model,)
         self._cuda = device.startswith("cuda")
         self.forward = forward
-        # Not of a mixture of experts: an implementation may choose other experts than the first pass, which the others have.
-        self._comparable = not forward.trains and not has_experts(model)
+        # All sides have the same experts while they are timed, unless what chooses them is replaced.
+        self._comparable = not forward.trains and not (
+            has_experts(model) and any(map(has_experts, replacement.instances.values()))
+        )
         self._logits: dict[str, Tensor] | None = None
         """Of timed passes, by side, while they are kept."""
 
@@ -364,7 +366,7 @@ class _Phase:
         yield self._model_row("eager", samples, saved, Timer.MONOTONIC, **first)
         if self._cuda and self.forward.decodes:
             pool = torch.cuda.graph_pool_handle()  # shared, so that all sides use the same addresses
-            samples = without_drift(self._rounds(lambda _: self._graph(pool), MODEL_SECONDS))
+            samples = without_drift(self._rounds(lambda side: self._graph(side, pool), MODEL_SECONDS))
             yield self._model_row("CUDA graph", samples, saved_ms, Timer.MONOTONIC)
 
     def _model_row(
@@ -410,8 +412,12 @@ class _Phase:
             torch.cuda.synchronize()
         return int(torch.cuda.max_memory_allocated() - before)
 
-    def _graph(self, pool: Any) -> Sample:
-        """Return a timer of the forward pass as a CUDA graph with its memory in a pool."""
+    def _graph(self, side: str, pool: Any) -> Sample:
+        """Return a timer of the forward pass as a CUDA graph with its memory in a pool.
+
+        Raises:
+            EffectError: The graph computes other logits than the pass, for other tokens than those it was captured with.
+        """
         stream = torch.cuda.Stream()
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream):
@@ -419,7 +425,11 @@ class _Phase:
         torch.cuda.current_stream().wait_stream(stream)
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph, pool=pool):
-            self.forward()
+            logits = self.forward()
+        self.forward.change()
+        graph.replay()
+        if beyond := compare_logits(logits.clone(), self.forward()).beyond:
+            raise EffectError(f"the CUDA graph of the {side} computes something else than a pass: {beyond}")
         return lambda: _wall_ms(graph.replay, self._device)
 
     def _side(self, side: str) -> Side:

@@ -331,8 +331,9 @@ def test_a_result_that_is_wrong_only_later_is_found_before_anything_is_timed() -
     assert "the model computes something else with it: logits differ by" in record.err.msg
 
 
+@pytest.mark.parametrize("kind", ["llama", "mixtral"])
 def test_a_result_that_is_right_before_and_after_it_is_timed_is_compared_in_a_timed_pass(
-    monkeypatch: pytest.MonkeyPatch,
+    kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     timing: list[bool] = []
     wall_ms = effect._wall_ms
@@ -349,7 +350,7 @@ def test_a_result_that_is_right_before_and_after_it_is_timed_is_compared_in_a_ti
         return found if not timing else x if isinstance(found, Tensor) else (x, found[1])
 
     monkeypatch.setattr(effect, "_wall_ms", noting)
-    (record,) = measured("rms_norm", wrong_when_timed, "prefill-8")
+    (record,) = measured("rms_norm", wrong_when_timed, "prefill-8", kind=kind)
 
     assert record.status is Status.ERROR
     assert "the model computes something else with it in a timed pass: logits differ by" in reason_of(record)
@@ -694,6 +695,24 @@ def test_a_fused_kernel_saves_launches_and_a_slower_one_is_found_with_the_predic
     assert found.effect.predicted_ms is not None
     lost = found.lat_ms.p50 - found.effect.baseline.p50
     assert found.effect.predicted_ms - found.effect.baseline.p50 == pytest.approx(lost, rel=0.1)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("kind", ["llama", "mixtral"])
+def test_a_kernel_that_a_cuda_graph_does_not_capture_is_found(kind: str) -> None:
+    baseline = find_operator("rms_norm").baseline
+
+    def kept_in_graphs(*inputs: Any) -> Any:
+        found = baseline(*inputs)
+        if not torch.cuda.is_current_stream_capturing():
+            return found
+        zeros = torch.zeros_like(inputs[0])
+        return zeros if isinstance(found, Tensor) else (zeros, found[1])
+
+    (record,) = measured("rms_norm", kept_in_graphs, "decode-2", kind=kind, device="cuda", dtype="bfloat16")
+
+    assert record.status is Status.ERROR
+    assert "the CUDA graph of the candidate computes something else than a pass" in reason_of(record)
 
 
 def test_a_clock_that_falls_while_sides_take_turns_changes_no_ratio() -> None:
