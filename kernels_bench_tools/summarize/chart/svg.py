@@ -7,7 +7,7 @@ links are plain ``href``: an HTML parser does not know the prefix that ElementTr
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 from xml.etree import ElementTree as ET
 
@@ -215,7 +215,8 @@ def _shortened(number: re.Match[str]) -> str:
 
 
 def _shorten(panel: ET.Element) -> None:
-    """Round coordinates to a tenth of a point, and drop what the figure states once for all texts."""
+    """Round coordinates to a tenth of a point, and drop what the figure states once for all texts, and a marker for its uses."""
+    markers = {element.get("id"): element for element in panel.iter("path") if "id" in element.attrib}
     for element in panel.iter():
         element.tail = None
         if element.tag != "text" and element.text and not element.text.strip():
@@ -226,9 +227,10 @@ def _shorten(panel: ET.Element) -> None:
         if element.get("transform", "").startswith("rotate(-0 "):
             del element.attrib["transform"]
         parts = [part.strip().replace(": ", ":") for part in element.attrib.pop("style", "").split(";")]
-        style = ";".join(
-            part for part in parts if part and not (element.tag == "text" and part in _TEXT_STYLE)
-        )
+        stated: Collection[str] = _TEXT_STYLE if element.tag == "text" else ()
+        if element.tag == "use":  # after the marker that it draws
+            stated = markers[element.get("href", "").removeprefix("#")].get("style", "").split(";")
+        style = ";".join(part for part in parts if part and part not in stated)
         if style:
             element.set("style", style)
         for name, value in element.attrib.items():
