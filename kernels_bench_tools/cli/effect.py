@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Iterator
 from contextlib import redirect_stdout
@@ -42,15 +43,18 @@ from kernels_bench_tools.schema.effect import (
     model_of_framework,
 )
 from kernels_bench_tools.schema.model import CONFIGS, find_model, phase_sizes
+from kernels_bench_tools.schema.model_workloads import REPLACEABLE_OPERATORS
 from kernels_bench_tools.schema.outcome import reason_of
 from kernels_bench_tools.schema.record import Record
 from kernels_bench_tools.schema.record_io import effect_file
 from kernels_bench_tools.summarize.effect import effect_rows
 from kernels_bench_tools.summarize.metrics import speedup_with_interval
-from kernels_bench_tools.tasks.config import config_from_huggingface
+from kernels_bench_tools.tasks.config import config_digest, config_from_huggingface
 from kernels_bench_tools.text import few, is_file_name, milliseconds, plural, visible
 
 _PHASES = "prefill-2048,decode-1,decode-32"
+_CALLS = re.compile(r"""\brun_benchmark\(\s*["'](\w+)["']""")
+"""The operator of a cell's call."""
 _WIDE = 100
 """Columns from which a table has both times."""
 
@@ -139,6 +143,13 @@ def effect(
         expected = "OPERATOR/IMPLEMENTATION of `kbt list`, with a cell whose `outputs=` is a JSONL file"
         raise NotebookError(", ".join(implementations), "measures no implementation", expected)
     request = _request(model, phase, layers or 0, framework)
+    for name in names:
+        called = {found for cell in _measuring_cells(project, name) for found in _CALLS.findall(cell.code)}
+        if called and not called & REPLACEABLE_OPERATORS:
+            expected = f"An implementation of {', '.join(sorted(REPLACEABLE_OPERATORS))}"
+            raise NotebookError(
+                name, f"computes {', '.join(sorted(called))}, which cannot be replaced in a model", expected
+            )
     if together:
         others = [cell for name in names[1:] for cell in _measuring_cells(project, name)]
         names, request = names[:1], msgspec.structs.replace(request, others=others)
@@ -231,7 +242,9 @@ def _request(model: str, phase: str, layers: int, framework: str) -> EffectReque
         raise ModelError(
             where, f"{stem!r} cannot be a name", "Text that does not begin with a dot", "Rename it"
         )
-    name = model_of_framework(stem, framework)
+    # Two files of one name must not share records.
+    unique = stem if known.is_file() else f"{stem}-{config_digest(found)}"
+    name = model_of_framework(unique, framework)
     return EffectRequest(model=name, config=config, phases=phases, layers=layers, framework=framework)
 
 

@@ -197,5 +197,7 @@ _KERNELS = {
     "LlamaDecoderLayer": Kernel("decoder_layer", "hidden_states", _layer),
     "LlamaForCausalLM": Kernel("causal_lm", "", _whole_model),
 }
+REPLACEABLE_OPERATORS = {_KERNELS[name].operator for name in (*REPLACEABLE, "LlamaMLP", "FusedMoE")}
+"""Operators whose implementations ``kbt effect`` can measure in a model."""
 OPERATORS = {kernel.operator for kernel in _KERNELS.values()}
 """The operators of this package that compute a kernel, a block or the whole of a model."""

@@ -7,6 +7,7 @@ the command can read it, this module needs no torch.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from hashlib import sha256
 from typing import Annotated, Any, Literal, get_args
 
 import msgspec
@@ -188,6 +189,12 @@ def config_from_huggingface(data: Mapping[str, Any], name: str) -> ModelConfig:
         return msgspec.convert(fields, ModelConfig)
     except msgspec.ValidationError as error:
         raise ModelError(name, str(error), "The values of Hugging Face's config.json") from error
+
+
+def config_digest(config: ModelConfig) -> str:
+    """Return six digits that differ between models, whatever their names."""
+    facts = msgspec.structs.replace(config, name="", source="")
+    return sha256(msgspec.json.encode(facts)).hexdigest()[:6]
 
 
 def check_tensor_parallel(config: ModelConfig, size: int) -> None:

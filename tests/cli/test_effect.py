@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from projects import run_kbt
 from tiny_configs import HUGGINGFACE
@@ -17,6 +18,7 @@ from kernels_bench_tools.schema.build import BuildRun, FrontMatter, NotebookRun,
 from kernels_bench_tools.schema.record import Record
 from kernels_bench_tools.schema.record_io import effect_files, read_effects, read_records
 from kernels_bench_tools.summarize.effect_files import draw_effect, effects_csv, read_effect
+from kernels_bench_tools.tasks.config import config_digest, config_from_huggingface
 
 NOTEBOOK = """\
 ---
@@ -81,7 +83,10 @@ def test_an_implementation_is_measured_at_every_level_of_a_model_and_recorded_on
     assert first.returncode == 0, first.stderr
     assert not found
     assert "note: --record keeps these results in effects/" in first.stderr
-    assert first.stdout.startswith("rms_norm/mine in tiny with 2 layers, prefill-16, on")
+    name = (
+        f"tiny-{config_digest(config_from_huggingface(json.loads((project / 'tiny.json').read_text()), ''))}"
+    )
+    assert first.stdout.startswith(f"rms_norm/mine in {name} with 2 layers, prefill-16,")
     assert "eager: no verdict, because a verdict needs 3 processes" in first.stdout
     assert re.search(r"^L1 RMSNorm with residual .*\n  4 calls ", first.stdout, re.M)
     assert "L4 eager" in first.stdout
@@ -94,7 +99,7 @@ def test_an_implementation_is_measured_at_every_level_of_a_model_and_recorded_on
     assert {row["verdict"] for row in rows} == {"no verdict"}
     assert {row["cause"] for row in rows} == {"a verdict needs 3 processes"}
     assert not (project / ".kbt" / "build.json").exists()
-    (file,) = project.glob("effects/*/tiny/*.jsonl")
+    (file,) = project.glob(f"effects/*/{name}/*.jsonl")
     assert file.name == "rms_norm--mine.jsonl"
     (measured,) = project.glob(".kbt/**/artifacts/**/rms_norm.jsonl")
     assert without_samples(read_effects(file)) == without_samples(read_records(measured))
@@ -106,7 +111,7 @@ def assert_shown(project: Path, file: Path) -> None:
     shown = file.parents[1] / "llama-3.2-1b" / file.name
     shown.parent.mkdir()
     other = file.read_text().splitlines()[0].replace('"impl":"mine"', '"impl":"other"')
-    shown.write_text(f"{file.read_text()}{other}\n{{\n".replace('"model":"tiny"', '"model":"llama-3.2-1b"'))
+    shown.write_text(f"{file.read_text()}{other}\n{{\n".replace(file.parent.name, "llama-3.2-1b"))
     done = run_kbt(project, "check")
     assert done.returncode == 1
     assert done.stderr.count("llama-3.2-1b/rms_norm--mine.jsonl:") == 2
@@ -155,7 +160,7 @@ def test_several_implementations_replace_kernels_of_one_model_together(project: 
     assert all(row["effect"]["others"] == ["activation/other"] for row in rows)
     assert {row["effect"]["called"] for row in rows} == {7}
     (file,) = project.glob("effects/*/*/*.jsonl")
-    assert file.parent.name == "snapshot"
+    assert re.fullmatch("snapshot-[0-9a-f]{6}", file.parent.name)
     assert file.name == "rms_norm--mine+activation--other.jsonl"
     assert len(read_effects(file)) == len(rows)
 
@@ -231,10 +236,37 @@ def test_a_configuration_that_only_transformers_can_refuse_is_no_failure_of_the_
     assert not {*project.glob("effects")}
 
 
-def test_a_notebook_without_an_implementation_is_refused_and_no_other_runs(project: Path) -> None:
-    (project / "other.md").write_text("```python id=other\nprint(1)\n```\n")
-    done = run_kbt(project, "effect", "other.md", "--model", "tiny.json", "--phase", "prefill-16")
+def test_models_of_one_name_with_other_shapes_have_records_of_their_own() -> None:
+    names = ("one", "two")
+    same = [config_from_huggingface({**HUGGINGFACE["llama"], "model_type": "llama"}, name) for name in names]
+    layers = HUGGINGFACE["llama"]["num_hidden_layers"] + 1
+    other = msgspec.structs.replace(same[0], num_hidden_layers=layers)
+
+    assert config_digest(same[0]) == config_digest(same[1]) != config_digest(other)
+
+
+@pytest.mark.parametrize(
+    ("notebook", "operator", "message"),
+    [
+        ("other.md", "", "measures no implementation. Expected: OPERATOR/"),
+        (
+            "rms_norm/impls/norm.md",
+            "layer_norm",
+            "computes layer_norm, which cannot be replaced in a model. Expected: An implementation of activation, ",
+        ),
+    ],
+)
+def test_a_notebook_without_a_kernel_of_models_is_refused_and_no_other_runs(
+    project: Path, notebook: str, operator: str, message: str
+) -> None:
+    cell = (
+        NOTEBOOK.replace('"rms_norm"', f'"{operator}"') if operator else "```python id=one\nprint(1)\n```\n"
+    )
+    (project / notebook).write_text(cell)
+    names = ("rms_norm/mine", notebook) if operator else (notebook,)
+    done = run_kbt(project, "effect", *names, "--model", "tiny.json", "--phase", "prefill-16")
 
     assert done.returncode == 2
-    assert done.stderr.startswith("kbt: other.md: measures no implementation. Expected: OPERATOR/")
+    assert done.stderr.startswith(f"kbt: {notebook}: {message}")
     assert done.stderr.count("\n") == 1
+    assert not (project / ".kbt").exists()

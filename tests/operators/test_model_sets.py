@@ -9,7 +9,7 @@ import pytest
 from kernels_bench_tools import operators
 from kernels_bench_tools.measure.operator import find_operator, model_sets
 from kernels_bench_tools.schema.model import DERIVED, model_keys, read_model_tasks
-from kernels_bench_tools.schema.model_workloads import REPLACEABLE
+from kernels_bench_tools.schema.model_workloads import REPLACEABLE, REPLACEABLE_OPERATORS
 from kernels_bench_tools.tasks.replacement import BINDINGS
 
 KERNELS = {
@@ -132,3 +132,4 @@ def test_the_command_knows_which_modules_an_effect_can_be_measured_of() -> None:
     bound = {one.__name__ for one in classes if ".L1." in one.__module__}
 
     assert set(REPLACEABLE) == bound
+    assert set(BINDINGS) == REPLACEABLE_OPERATORS
