@@ -144,7 +144,8 @@ def test_integers_must_be_equal() -> None:
     largest = operator(lambda x, y: x.argmax(dim=-1), Output("largest", "int64"))
 
     assert judge(largest, lambda x, y: x.argmax(dim=-1)).ok
-    assert not judge(largest, lambda x, y: x.argmax(dim=-1) + 1).ok
+    wrong = judge(largest, lambda x, y: x.argmax(dim=-1) + 1)
+    assert wrong.reason.endswith(" elements beyond the tolerance")
 
 
 def test_a_reference_with_another_number_of_outputs_is_the_operators_mistake() -> None:

@@ -144,7 +144,9 @@ def test_a_process_that_was_copied_is_one_process(tmp_path: Path) -> None:
         (False, {"type": "E", "msg": "m"}, Status.ERROR),
     ],
 )
-def test_a_line_of_kernels_benchmarks_loads(ok: bool, error: object, expected: Status) -> None:
+def test_a_line_of_kernels_benchmarks_loads(
+    ok: bool, error: object, expected: Status, tmp_path: Path
+) -> None:
     times = None if error else {"p10": 1, "p50": 2, "p90": 3, "mean": 2, "iqr": 1, "raw_times": [1, 2, 3]}
     line = {
         "ts": "2025-12-01T00:00:00Z",
@@ -157,15 +159,16 @@ def test_a_line_of_kernels_benchmarks_loads(ok: bool, error: object, expected: S
         "compile_ms": None if error else 1.5,
         "peak_bytes": None,
         "ok": ok,
-        "absmax": None,
-        "corr": {},
+        "absmax": float("inf"),
+        "corr": {"mse": float("nan")},
         "err": error,
     }
 
-    loaded = msgspec.json.decode(json.dumps(line), type=Record)
+    (tmp_path / "a.jsonl").write_text(json.dumps(line))  # with NaN and Infinity, as Python writes them
+    (loaded,) = read_records(tmp_path / "a.jsonl", on_problem=pytest.fail)
 
     assert loaded.outcome is expected
-    assert loaded.schema == 0
+    assert (loaded.schema, loaded.absmax, loaded.corr) == (0, None, {"mse": None})
 
 
 @pytest.mark.parametrize("stem", PUBLISHED)

@@ -37,6 +37,9 @@ errors of millions of sums of many rounded products reach 5.5 times their mean."
 _FLOOR = 0.125
 """Mean errors below this many eps never count as imprecise: half of the mean error of perfect rounding."""
 
+_NO_TOLERANCE = 1e30
+"""Ratios of integers, which must be equal, are larger: the factor says nothing."""
+
 
 class WrongResultError(Exception):
     """The output is wrong or cannot be compared; the message gives the reason."""
@@ -138,9 +141,10 @@ class OutputErrors:
         limit = 1.0 + (BASELINE_FACTOR * self.baseline.ratio if self.baseline else 0.0)
         if not found.ratio <= min(limit, HARD_CAP) or found.matched < MATCHED:
             factor = f"{found.ratio:,.0f}" if 100 <= found.ratio < 1e6 else f"{found.ratio:.3g}"
+            worst = f", the worst by a factor of {factor}" if found.ratio < _NO_TOLERANCE else ""
             raise WrongResultError(
                 f"{which}off by up to {found.absmax:.3g}; {found.beyond:,} of {found.elements:,} elements beyond the "
-                f"tolerance, the worst by a factor of {factor}"
+                f"tolerance{worst}"
             )
         if mean and self.precision is not None and self.precision > self.most:
             raise WrongResultError(
