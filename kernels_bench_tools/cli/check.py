@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import PurePosixPath
 
 from kernels_bench_tools.cli import FAILURE
 from kernels_bench_tools.cli.options import Json, Paths
@@ -35,6 +36,7 @@ def check(paths: Paths = None, json: Json = False) -> int:
     chosen = project.find_notebooks(paths or [])
     names = [project.relative(path) for path in chosen]
     problems: list[KbtError] = [*survey.problems(names), *survey.cell_problems(names)]
+    advice = [] if names else ["no notebook was found: links, hidden folders and other projects are skipped"]
     for operator, notebooks in operators(project).items():
         if not {*notebooks} & {*chosen}:
             continue
@@ -43,12 +45,17 @@ def check(paths: Paths = None, json: Json = False) -> int:
             for path in record_files(notebooks[0].parents[1])
         }
         problems += _copies(files)
+        stems = {path.stem for path in notebooks}
+        gone = [name for name, rows in files.items() if rows and PurePosixPath(name).stem not in stems]
+        advice += [
+            f"{name}: no notebook has this name, and its rows are still shown. Remove it." for name in gone
+        ]
     if not paths:  # these belong to several notebooks
         problems += module_problems(project)
         for path in effect_files(project.root):
             read_effects(path, project.relative(path), problems.append)
         problems += read_selfchecks(project.root).problems
-    advice = survey.advice(names) + harness_advice(project, survey)
+    advice += survey.advice(names) + harness_advice(project, survey)
     prose = (
         (name, block) for name in names for block in survey.notebooks[name].blocks if isinstance(block, str)
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
+from math import inf
 from pathlib import Path
 from typing import Annotated
 
@@ -59,7 +60,7 @@ def record(
     Writes OPERATOR/results/records/DEVICE/IMPLEMENTATION.jsonl, with the rows of all processes. Only rows of
     workloads that were measured again are replaced. Rows that were measured before are kept if they are missing or
     failed now, or were measured in fewer processes with the same code, unless --force is given. Those of `kbt effect`
-    go to effects/DEVICE/MODEL/, and are replaced by phase.
+    go to effects/DEVICE/MODEL/, and are replaced by phase, unless it was measured with fewer layers.
     """
     project = find_project(Path.cwd())
     # A build would replace what is read, and of two commands that change a file one would lose its rows.
@@ -98,18 +99,21 @@ def keep_records(
                 unreadable = USER_MISTAKE
                 continue
             before = []
-        fewer = set() if force else _fewer_processes(before, records)
-        kept, taken = _merged([] if force else before, _counted(before, records), fewer)
+        less = set() if force else _measured_less(before, records)
+        kept, taken = _merged([] if force else before, _counted(before, records), less)
+        effect = any(entry.effect for entry in records)
+        than = f"measured {'with fewer layers or ' if effect else ''}in fewer processes than before"
         if not taken:
-            why = "measured in fewer processes than before" if fewer else "nothing was measured again"
-            print(f"kept {project.relative(path)}: {why} (`kbt record --force` replaces it)")
+            why = than if less else "nothing was measured again"
+            how = "remove the file to replace it" if effect else "`kbt record --force` replaces it"
+            print(f"kept {project.relative(path)}: {why} ({how})")
             continue
         write_records(path, share_fields(kept + (taken if full else list(map(thin_record, taken)))))
         named = {_part(entry) for entry in taken} - {""} or {""}
-        what = "phases" if any(entry.effect for entry in taken) else "workloads"
+        what = "phases" if effect else "workloads"
         measured = f"{len(_measured(taken))} of {len(named)} {what} measured{processes_suffix(taken)}"
         others = len({_part(entry) for entry in kept})
-        why = f" ({len(fewer)} measured in fewer processes than before)" if fewer else ""
+        why = f" ({len(less)} {than})" if less else ""
         print(f"{project.relative(path)}: {measured}{f', {others} kept{why}' if others else ''}")
     return unreadable
 
@@ -174,23 +178,28 @@ def _destinations(project: Project, sources: Iterable[SourceFile]) -> Destinatio
     return found
 
 
-def _fewer_processes(before: Iterable[Record], now: Iterable[Record]) -> set[str]:
-    """Return the workloads, or phases, that fewer processes measured now than before, with the same code."""
-    earlier, again = _processes(before), _processes(now)
-    return {part for (part, code), count in again.items() if count < earlier[part, code]}
+def _measured_less(before: Iterable[Record], now: Iterable[Record]) -> set[str]:
+    """Return the workloads, or phases, measured now with fewer layers or in fewer processes, with the same code."""
+    earlier, again = _extents(before), _extents(now)
+    return {part for (part, code), extent in again.items() if extent < earlier.get((part, code), (0, 0))}
 
 
-def _processes(records: Iterable[Record]) -> Counter[tuple[str, str]]:
-    """Return the number of processes that measured each workload, or phase, with each code."""
-    ran = (entry for entry in records if entry.outcome.ran)
+def _extents(records: Iterable[Record]) -> dict[tuple[str, str], tuple[float, int]]:
+    """Return how many layers, and processes, measured each workload, or phase, with each code."""
+    ran = [entry for entry in records if entry.outcome.ran]
     found = {(_part(entry), entry.provenance.code_digest, entry.run, entry.process) for entry in ran}
-    return Counter((part, code) for part, code, *_ in found)
+    processes = Counter((part, code) for part, code, *_ in found)
+    return {
+        key: (entry.effect.layers or inf if entry.effect else 0, processes[key])
+        for entry in ran
+        if (key := (_part(entry), entry.provenance.code_digest))
+    }
 
 
-def _merged(before: list[Record], now: list[Record], fewer: set[str]) -> tuple[list[Record], list[Record]]:
-    """Return the earlier rows that are kept, also of workloads that ``fewer`` processes measured, and the new ones."""
-    earlier, again = _measured(before), _measured(now) - fewer
-    named = {_part(entry) for entry in now} - fewer
+def _merged(before: list[Record], now: list[Record], less: set[str]) -> tuple[list[Record], list[Record]]:
+    """Return the earlier rows that are kept, also of workloads of ``less``, and the new ones."""
+    earlier, again = _measured(before), _measured(now) - less
+    named = {_part(entry) for entry in now} - less
     kept = [
         entry
         for entry in before

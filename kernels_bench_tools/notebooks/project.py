@@ -31,7 +31,7 @@ _SETTINGS: dict[str, tuple[Any, str]] = {
     "title": (str, "A string"),
     "repository": (str, "A URL that begins with https:// or http://"),
     "harness": (str | dict[str, Any], HARNESSES),
-    "notebooks": (list[_GLOB], "A list of globs"),
+    "notebooks": (list[_GLOB], "A list of globs below the project's root"),
     "raw_html": (bool, "true or false"),
     "cache_size": (str, "A string"),
     "memory_limit": (str | int, "A number of bytes, such as 16GB"),
@@ -314,6 +314,9 @@ def _project(root: Path, settings: dict[str, Any]) -> Project:
     modules = join_path("", settings.get("operators", OPERATORS))
     if modules is None or modules == ".":
         raise ProjectError(where, "operators is wrong", _SETTINGS["operators"][1])
+    patterns = [join_path("", pattern) for pattern in settings.get("notebooks", ())]
+    if None in patterns:
+        raise ProjectError(where, "notebooks is wrong", _SETTINGS["notebooks"][1])
     repository = settings.get("repository", "").rstrip("/")
     if repository and not repository.startswith(("https://", "http://")):
         raise ProjectError(where, "repository is wrong", _SETTINGS["repository"][1])
@@ -321,7 +324,7 @@ def _project(root: Path, settings: dict[str, Any]) -> Project:
         root=root,
         title=settings.get("title") or title_from_name(root.name),
         repository=repository,
-        patterns=tuple(settings.get("notebooks", ())),
+        patterns=tuple(filter(None, patterns)),
         raw_html=settings.get("raw_html"),
         cache_size=limits.pop("cache_size"),
         policy=CellPolicy(**limits, pass_env=variables),

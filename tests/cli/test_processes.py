@@ -265,6 +265,18 @@ def test_rows_of_more_processes_are_kept_unless_the_code_changed(operator: Path,
     assert kept() == {0}
 
 
+def test_committed_records_without_a_notebook_are_noted(operator: Path, kbt_in: Kbt) -> None:
+    kbt_in(operator, "build", "--env", "current", "--processes", "1")
+    kbt_in(operator, "record")
+    (operator / "softmax" / "impls" / "plain.md").rename(operator / "softmax" / "impls" / "renamed.md")
+    done = kbt_in(operator, "check")
+
+    where = recorded(operator).relative_to(operator)
+    assert (
+        f"note: {where}: no notebook has this name, and its rows are still shown. Remove it.\n" in done.stderr
+    )
+
+
 def test_rows_that_are_kept_share_the_fields_of_their_run(operator: Path, kbt_in: Kbt) -> None:
     kbt_in(operator, "build", "--env", "current", "--processes", "1")
     kbt_in(operator, "record")

@@ -80,6 +80,7 @@ def test_a_folder_without_settings_and_cells_is_no_project(tmp_path, text):
     [
         ("titel = 'x'", "Did you mean 'title'?"),
         ("notebooks = 'x.md'", "A list of globs"),
+        ("notebooks = ['../other/*.md']", "A list of globs below the project's root"),
         ("title = 3", "A string"),
         ("title = ", "cannot be read"),
         (f"title = {'[' * 50_000}", "cannot be read"),

@@ -109,6 +109,22 @@ def test_phases_that_were_measured_again_are_replaced_and_others_kept(file: Path
     ]
 
 
+def test_a_phase_of_more_layers_is_kept_until_its_file_is_removed(
+    file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    project = find_project(tmp_path)
+    for layers in (2, 1, 0, 2):
+        keep_records(project, {file: [with_effect(layers=layers)]})
+
+    measured, fewer, replaced, again = capsys.readouterr().out.splitlines()
+    assert "1 of 1 phases measured" in measured
+    assert "1 of 1 phases measured" in replaced
+    why = ": measured with fewer layers or in fewer processes than before (remove the file to replace it)"
+    assert fewer.endswith(why)
+    assert again.endswith(why)
+    assert [one.effect.layers for one in read_effects(file) if one.effect] == [0]
+
+
 def test_a_recorded_effect_has_few_samples_of_each_side(file: Path, tmp_path: Path) -> None:
     times = [1.0 + number / 1e4 for number in range(500)]
     assert GOOD.effect
