@@ -18,6 +18,7 @@ from kernels_bench_tools.schema.device import Device
 from kernels_bench_tools.schema.outcome import Outcome, outcome_of
 from kernels_bench_tools.schema.record import SCHEMA, Environment, Failure, Judged, Record, Status
 from kernels_bench_tools.schema.record_io import (
+    finite_json,
     ignore,
     is_plain,
     read_heads,
@@ -63,8 +64,11 @@ def mark_unjudged(folder: Path, except_for: Collection[str], process: int) -> No
 def _marked(line: bytes, process: int) -> bytes:
     try:
         found = msgspec.json.decode(line, type=dict[str, msgspec.Raw])
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):  # named where the records are checked
-        return line
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        try:
+            found = msgspec.json.decode(finite_json(line), type=dict[str, msgspec.Raw])
+        except (msgspec.DecodeError, ValueError, RecursionError):  # named where the records are checked
+            return line
     known = {} if "schema" in found else {"process": process}
     return msgspec.json.encode({**known, **found, "judged": Judged.NOT.value})
 

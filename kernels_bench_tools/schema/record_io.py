@@ -12,7 +12,6 @@ import json
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import suppress
-from math import isfinite
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
@@ -147,7 +146,8 @@ def effect_name(record: Record, others: Iterable[str]) -> str:
 def cell_owner(notebook: str, device: Device) -> Owner:
     """Return what the records of a notebook's cells have to be of; they may measure the CPU beside the device."""
     name = PurePosixPath(notebook).stem
-    return Owner(operator_of(notebook), name, [device.slug, cpu_device().slug], device)
+    devices = [*dict.fromkeys((device.slug, cpu_device().slug))]
+    return Owner(operator_of(notebook), name, devices, device)
 
 
 def read_records(
@@ -511,21 +511,23 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
+def finite_json(line: bytes) -> bytes:
+    """Return a line with null for NaN and Infinity, which Python's json writes; raise ``ValueError`` if that is no JSON either."""
+    try:
+        return msgspec.json.encode(json.loads(line))
+    except OverflowError as error:
+        raise ValueError(str(error)) from error
+
+
 def _decode_fields(line: bytes) -> Record:
     try:
         return _RECORD.decode(line)
     except msgspec.DecodeError:
-        # Other harnesses write with Python's json, which has NaN and Infinity.
-        data = json.loads(line, parse_float=_finite, parse_constant=_finite, parse_int=_integer)
+        data = msgspec.json.decode(finite_json(line))
         if not isinstance(data, dict) or data.get("schema"):
             raise
         # Of another harness: what it adds stays in the file.
         return msgspec.convert({name: data[name] for name in _FIELDS if name in data}, Record)
-
-
-def _finite(digits: str) -> float | None:
-    value = float(digits)
-    return value if isfinite(value) else None
 
 
 def _integer(digits: str) -> int:

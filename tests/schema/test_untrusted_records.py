@@ -10,7 +10,9 @@ import msgspec
 import pytest
 
 from kernels_bench_tools.errors import RecordError
+from kernels_bench_tools.run.cell_records import mark_unjudged
 from kernels_bench_tools.schema.device import Device
+from kernels_bench_tools.schema.record import Judged
 from kernels_bench_tools.schema.record_io import read_committed, read_records, valid_lines
 
 CPU = {"kind": "cpu", "name": "AMD EPYC, 2 cores", "slug": "amd-epyc-2-cores"}
@@ -169,3 +171,14 @@ def test_records_of_a_process_whose_first_line_is_lost_keep_their_device(tmp_pat
 def test_a_device_has_a_slug_that_can_be_a_path(slug: str) -> None:
     with pytest.raises(ValueError, match="slug"):
         Device(kind="cpu", name="x", slug=slug)
+
+
+@pytest.mark.parametrize("error", [0.0, float("nan")])
+def test_a_record_that_a_cell_wrote_by_itself_is_not_judged(error: float, tmp_path: Path) -> None:
+    fields = {name: value for name, value in GOOD.items() if name not in {"schema", "status"}}
+    line = json.dumps(fields | {"judged": "separately", "absmax": error})
+    (tmp_path / "a.jsonl").write_text(f"{line}\n")
+    mark_unjudged(tmp_path, (), 1)
+    (record,) = read_records(tmp_path / "a.jsonl")
+
+    assert (record.judged, record.process) == (Judged.NOT, 1)
