@@ -603,6 +603,8 @@ def test_logits_are_compared_without_ties() -> None:
     assert (same.data, same.beyond) == ({"relative_error": 0.0, "kl": 0.0, "top1": 1.0, "untied": 2}, "")
     assert compare_logits(found, expected).data["top1"] == 0.5
     assert compare_logits(found, expected).data["kl"] > 0
+    rounded = [torch.randn(1, 256, generator=torch.Generator().manual_seed(seed)) for seed in range(64)]
+    assert min(compare_logits(one * (1 + 1e-7), one).data["kl"] for one in rounded) == 0
     assert compare_logits(found, expected).beyond.startswith("logits differ by")
     assert not compare_logits(expected * 1.002, expected, 3).beyond
 
