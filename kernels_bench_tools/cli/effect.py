@@ -143,6 +143,7 @@ def effect(
         expected = "OPERATOR/IMPLEMENTATION of `kbt list`, with a cell whose `outputs=` is a JSONL file"
         raise NotebookError(", ".join(implementations), "measures no implementation", expected)
     request = _request(model, phase, layers or 0, framework)
+    computed: set[str] = set()
     for name in names:
         called = {found for cell in _measuring_cells(project, name) for found in _CALLS.findall(cell.code)}
         if called and not called & REPLACEABLE_OPERATORS:
@@ -150,6 +151,10 @@ def effect(
             raise NotebookError(
                 name, f"computes {', '.join(sorted(called))}, which cannot be replaced in a model", expected
             )
+        if together and (twice := called & computed):
+            expected = "One implementation of each operator"
+            raise NotebookError(name, f"computes {min(twice)}, as another one does", expected)
+        computed |= called
     if together:
         others = [cell for name in names[1:] for cell in _measuring_cells(project, name)]
         names, request = names[:1], msgspec.structs.replace(request, others=others)

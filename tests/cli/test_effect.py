@@ -248,6 +248,7 @@ def test_models_of_one_name_with_other_shapes_have_records_of_their_own() -> Non
 @pytest.mark.parametrize(
     ("notebook", "operator", "message"),
     [
+        ("rms_norm/impls/twice.md", "rms_norm", "computes rms_norm, as another one does. Expected: One "),
         ("other.md", "", "measures no implementation. Expected: OPERATOR/"),
         (
             "rms_norm/impls/norm.md",
@@ -256,7 +257,7 @@ def test_models_of_one_name_with_other_shapes_have_records_of_their_own() -> Non
         ),
     ],
 )
-def test_a_notebook_without_a_kernel_of_models_is_refused_and_no_other_runs(
+def test_a_notebook_that_cannot_be_measured_is_refused_and_no_other_runs(
     project: Path, notebook: str, operator: str, message: str
 ) -> None:
     cell = (
@@ -264,7 +265,7 @@ def test_a_notebook_without_a_kernel_of_models_is_refused_and_no_other_runs(
     )
     (project / notebook).write_text(cell)
     names = ("rms_norm/mine", notebook) if operator else (notebook,)
-    done = run_kbt(project, "effect", *names, "--model", "tiny.json", "--phase", "prefill-16")
+    done = run_kbt(project, "effect", *names, "--together", "--model", "tiny.json", "--phase", "prefill-16")
 
     assert done.returncode == 2
     assert done.stderr.startswith(f"kbt: {notebook}: {message}")
