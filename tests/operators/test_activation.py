@@ -10,14 +10,15 @@ from pathlib import Path
 
 import pytest
 import torch
-from implementations import assert_correct, code_of, count_slices, function_of, judge, smoke_workload
+from implementations import assert_correct, code_of, function_of, judge, smoke_workload
 from projects import run_kbt
 from torch import Tensor
 from torch.nn import functional
 
-from kernels_bench_tools.measure.modes import in_mode
 from kernels_bench_tools.measure.operator import Operator, find_operator
 from kernels_bench_tools.schema.model import DERIVED, model_keys
+
+OPERATOR: Operator = find_operator("activation")
 
 ROOT = Path(__file__).resolve().parents[2]
 IMPLS = ROOT / "activation" / "impls"
@@ -45,11 +46,6 @@ print(*sorted(groups), sep=", ")
 """
 
 
-@pytest.fixture(scope="module")
-def activation() -> Operator:
-    return find_operator("activation")
-
-
 def right(x: Tensor, approximate: str = "") -> Tensor:
     """The formulas written out, computed in float32 and rounded once."""
     f = x.float()
@@ -65,25 +61,23 @@ def right(x: Tensor, approximate: str = "") -> Tensor:
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("group", GROUPS)
-def test_the_formula_is_correct_in_every_dtype_and_edge_case(
-    activation: Operator, group: str, dtype: str
-) -> None:
-    assert_correct(judge(activation, group, dtype, right), edge_cases=7)
+def test_the_formula_is_correct_in_every_dtype_and_edge_case(group: str, dtype: str) -> None:
+    assert_correct(judge(OPERATOR, group, dtype, right), edge_cases=7)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize(
     ("name", "group"), [("torch_swiglu", "SwiGLU"), *(("torch_gelu", g) for g in GROUPS[1:])]
 )
-def test_the_baselines_are_correct(activation: Operator, name: str, group: str, dtype: str) -> None:
-    assert_correct(judge(activation, group, dtype, function_of("activation", name)))
+def test_the_baselines_are_correct(name: str, group: str, dtype: str) -> None:
+    assert_correct(judge(OPERATOR, group, dtype, function_of("activation", name)))
 
 
 @pytest.mark.parametrize(
     ("name", "group"), [("torch_compiled_swiglu", "SwiGLU"), ("torch_compiled_gelu", "GELU (tanh)")]
 )
-def test_the_compiled_functions_are_correct(activation: Operator, name: str, group: str) -> None:
-    assert judge(activation, group, "float32", function_of("activation", name)).ok
+def test_the_compiled_functions_are_correct(name: str, group: str) -> None:
+    assert judge(OPERATOR, group, "float32", function_of("activation", name)).ok
 
 
 def broken_tail(out: Tensor) -> Tensor:
@@ -112,32 +106,32 @@ WRONG_GELU: dict[str, Callable[[Tensor, str], Tensor]] = {
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("wrong", WRONG_SWIGLU)
-def test_a_wrong_swiglu_is_incorrect(activation: Operator, wrong: str, dtype: str) -> None:
-    assert not judge(activation, "SwiGLU", dtype, WRONG_SWIGLU[wrong]).ok
+def test_a_wrong_swiglu_is_incorrect(wrong: str, dtype: str) -> None:
+    assert not judge(OPERATOR, "SwiGLU", dtype, WRONG_SWIGLU[wrong]).ok
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("group", GROUPS[1:])
 @pytest.mark.parametrize("wrong", WRONG_GELU)
-def test_a_wrong_gelu_is_incorrect(activation: Operator, wrong: str, group: str, dtype: str) -> None:
-    assert not judge(activation, group, dtype, WRONG_GELU[wrong]).ok
+def test_a_wrong_gelu_is_incorrect(wrong: str, group: str, dtype: str) -> None:
+    assert not judge(OPERATOR, group, dtype, WRONG_GELU[wrong]).ok
 
 
-def test_an_overflowing_exponential_is_incorrect(activation: Operator) -> None:
+def test_an_overflowing_exponential_is_incorrect() -> None:
     def careless(x: Tensor) -> Tensor:
         gate, up = x.float().chunk(2, dim=-1)
         return (gate * gate.exp() / (1 + gate.exp()) * up).to(x.dtype)
 
-    verdict = judge(activation, "SwiGLU", "float32", careless)
+    verdict = judge(OPERATOR, "SwiGLU", "float32", careless)
 
     assert not verdict.ok
     assert "large values" in verdict.reason
 
 
-def test_bytes_and_operations_are_counted_from_the_tensors(activation: Operator) -> None:
+def test_bytes_and_operations_are_counted_from_the_tensors() -> None:
     def work(group: str) -> tuple[int, int, int]:
-        inputs = activation.inputs(smoke_workload(activation, group, "bfloat16"), "cpu", 0)
-        counted = activation.work(inputs, torch.empty(16, 256, dtype=torch.bfloat16))
+        inputs = OPERATOR.inputs(smoke_workload(OPERATOR, group, "bfloat16"), "cpu", 0)
+        counted = OPERATOR.work(inputs, torch.empty(16, 256, dtype=torch.bfloat16))
         return counted.bytes_read, counted.bytes_written, counted.flops
 
     assert work("SwiGLU") == (16 * 512 * 2, 16 * 256 * 2, 16 * 256 * 5)
@@ -145,37 +139,25 @@ def test_bytes_and_operations_are_counted_from_the_tensors(activation: Operator)
     assert work("GELU (erf)") == (16 * 256 * 2, 16 * 256 * 2, 16 * 256 * 5)
 
 
-def test_the_workloads_are_those_of_kernels_benchmarks(activation: Operator) -> None:
-    peers = activation.workloads("default", {"function": "swiglu"})
+def test_the_workloads_are_those_of_kernels_benchmarks() -> None:
+    peers = OPERATOR.workloads("default", {"function": "swiglu"})
 
     assert {(one.axes["tokens"], one.axes["hidden_dim"]) for one in peers} == {
         (tokens, hidden_dim) for tokens in (128, 256, 512) for hidden_dim in (768, 1024, 2048)
     }
     assert {workload.dtype for workload in peers} == {"bfloat16"}
-    for name in activation.workload_sets:
+    for name in OPERATOR.workload_sets:
         expected = ("SwiGLU",) if name in MODELS else GROUPS
-        assert tuple(dict.fromkeys(workload.group for workload in activation.workloads(name))) == expected
+        assert tuple(dict.fromkeys(workload.group for workload in OPERATOR.workloads(name))) == expected
 
 
-@pytest.mark.parametrize("group", GROUPS)
-@pytest.mark.parametrize("mode", ["fwd", "bwd"])
-def test_the_slices_cover_the_outputs(
-    activation: Operator, group: str, mode: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("kernels_bench_tools.measure.inputs.SLICE_ELEMENTS", 4000)
-    operator = in_mode(activation, mode)
-    inputs = operator.inputs(smoke_workload(operator, group, "float32"), "cpu", 0)
-
-    assert count_slices(operator, inputs) > 1
-
-
-def test_layouts_do_not_exceed_torch_compile_s_limit(activation: Operator) -> None:
+def test_layouts_do_not_exceed_torch_compile_s_limit() -> None:
     """Beyond its limit it would run eagerly, and its row would show another implementation."""
-    for workload in activation.workloads("default,decode"):
-        smaller = activation.smaller(workload)
-        inputs = activation.inputs(smaller, "cpu", 0)
-        met = [activation.inputs(workload, "cpu", 0), inputs]
-        met += [case for _, case in activation.edge_cases(smaller, inputs)]
+    for workload in OPERATOR.workloads("default,decode"):
+        smaller = OPERATOR.smaller(workload)
+        inputs = OPERATOR.inputs(smaller, "cpu", 0)
+        met = [OPERATOR.inputs(workload, "cpu", 0), inputs]
+        met += [case for _, case in OPERATOR.edge_cases(smaller, inputs)]
         layouts = {(x.shape, x.stride()) for x, *_ in met}
         assert len(layouts) <= torch._dynamo.config.recompile_limit
 

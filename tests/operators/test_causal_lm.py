@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import copy
 from collections.abc import Callable
 from dataclasses import replace
@@ -22,6 +21,8 @@ from kernels_bench_tools.tasks.baseline.L1.rms_norm import RMSNorm
 from kernels_bench_tools.tasks.baseline.L1.rotary_emb import RotaryEmbedding
 from kernels_bench_tools.tasks.baseline.L3.llama_decoder import LlamaDecoderLayer
 
+OPERATOR: Operator = find_operator("causal_lm").adapted(in_place=True)
+
 INTERPRETED = """
 from kernels_bench_tools.measure.correctness.compare import compare
 
@@ -36,24 +37,19 @@ PREFILL, DECODE = 0, 1
 DEPTH = 32
 
 
-@pytest.fixture(scope="module")
-def models() -> Operator:
-    return find_operator("causal_lm").adapted(in_place=True)
-
-
-def smoke(models: Operator, number: int, dtype: str = "bfloat16", **axes: Any) -> Workload:
-    found = models.workloads("smoke")[number]
+def smoke(number: int, dtype: str = "bfloat16", **axes: Any) -> Workload:
+    found = OPERATOR.workloads("smoke")[number]
     return replace(found, dtype=dtype, axes={**found.axes, **axes})
 
 
 # The second is a formula of its own, without the modules of the models.
 @pytest.mark.parametrize("name", ["torch_model", "torch_compiled_model"])
 @pytest.mark.parametrize("number", [PREFILL, DECODE])
-def test_torch_s_implementations_are_correct(models: Operator, name: str, number: int) -> None:
-    workload = smoke(models, number)
+def test_torch_s_implementations_are_correct(name: str, number: int) -> None:
+    workload = smoke(number)
     with torch.no_grad():
-        inputs = models.inputs(workload, "cpu", 0)
-        assert_correct(check(models, workload, function_of("causal_lm", name), inputs), edge_cases=2)
+        inputs = OPERATOR.inputs(workload, "cpu", 0)
+        assert_correct(check(OPERATOR, workload, function_of("causal_lm", name), inputs), edge_cases=2)
 
 
 def in_one_layer(kind: type[nn.Module], wrong: Callable[..., Any], last: bool = False) -> Callable[..., Any]:
@@ -98,9 +94,9 @@ WRONG: dict[str, Callable[..., Any]] = {
 
 
 @pytest.fixture(scope="module", params=[PREFILL, DECODE], ids=["prefill", "decode"])
-def deep(request: pytest.FixtureRequest, models: Operator) -> Inputs:
+def deep(request: pytest.FixtureRequest) -> Inputs:
     """As deep as a large model, where rounding errors have added up."""
-    return models.inputs(smoke(models, request.param, layers=DEPTH), "cpu", 0)
+    return OPERATOR.inputs(smoke(request.param, layers=DEPTH), "cpu", 0)
 
 
 def of_copy(inputs: Inputs, function: Callable[..., Any]) -> Any:
@@ -108,21 +104,21 @@ def of_copy(inputs: Inputs, function: Callable[..., Any]) -> Any:
         return function(inputs[0].clone(), *inputs[1:])
 
 
-def test_rounding_in_a_deep_model_is_within_the_tolerance(models: Operator, deep: Inputs) -> None:
-    compare(of_copy(deep, model_with()), models, deep).require_correct()
+def test_rounding_in_a_deep_model_is_within_the_tolerance(deep: Inputs) -> None:
+    compare(of_copy(deep, model_with()), OPERATOR, deep).require_correct()
 
 
 @pytest.mark.parametrize("wrong", WRONG)
-def test_a_deep_model_with_one_wrong_module_is_incorrect(models: Operator, deep: Inputs, wrong: str) -> None:
+def test_a_deep_model_with_one_wrong_module_is_incorrect(deep: Inputs, wrong: str) -> None:
     output = of_copy(deep, WRONG[wrong])
 
     with pytest.raises(WrongResultError):
-        compare(output, models, deep).require_correct()
+        compare(output, OPERATOR, deep).require_correct()
 
 
 @pytest.mark.parametrize("part", ["proj", "mlp"])
-def test_weights_of_8_bits_are_too_imprecise(models: Operator, part: str) -> None:
-    inputs = models.inputs(smoke(models, PREFILL, layers=DEPTH, hidden_dim=128), "cpu", 0)
+def test_weights_of_8_bits_are_too_imprecise(part: str) -> None:
+    inputs = OPERATOR.inputs(smoke(PREFILL, layers=DEPTH, hidden_dim=128), "cpu", 0)
     rounded = copy.deepcopy(inputs[6])
     for name, weight in rounded.named_parameters():
         if part in name:
@@ -132,41 +128,41 @@ def test_weights_of_8_bits_are_too_imprecise(models: Operator, part: str) -> Non
 
     for required in (lambda *given: compare(*given).require_correct(), require_correct):
         with pytest.raises(WrongResultError, match="mean error of its output 'logits' is"):
-            required((logits, cache), models, inputs, {0})
+            required((logits, cache), OPERATOR, inputs, {0})
 
 
-def test_a_cache_that_is_not_written_is_incorrect(models: Operator, deep: Inputs) -> None:
+def test_a_cache_that_is_not_written_is_incorrect(deep: Inputs) -> None:
     logits, _ = of_copy(deep, model_with())
 
     with pytest.raises(WrongResultError, match="kv_cache"):
-        compare((logits, deep[0]), models, deep).require_correct()
+        compare((logits, deep[0]), OPERATOR, deep).require_correct()
 
 
-def test_sequences_are_compared_some_at_a_time(models: Operator, monkeypatch: pytest.MonkeyPatch) -> None:
-    inputs = models.inputs(smoke(models, DECODE, "float32"), "cpu", 0)
-    logits, cache = models.reference(*inputs)
+def test_sequences_are_compared_some_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    inputs = OPERATOR.inputs(smoke(DECODE, "float32"), "cpu", 0)
+    logits, cache = OPERATOR.reference(*inputs)
     monkeypatch.setattr(causal_lm, "CACHE_AT_ONCE", 1)
 
-    parts = list(models.slices(inputs))
+    parts = list(OPERATOR.slices(inputs))
     for (rows, blocks), own in parts:
-        own_logits, own_cache = models.reference(*own)
+        own_logits, own_cache = OPERATOR.reference(*own)
         torch.testing.assert_close(own_logits, logits[rows])
         torch.testing.assert_close(own_cache, cache[blocks])
     assert len(parts) == 3
-    compare((logits, cache), models, inputs).require_correct()
+    compare((logits, cache), OPERATOR, inputs).require_correct()
     logits[1] += 1
     with pytest.raises(WrongResultError, match="logits"):
-        compare((logits, cache), models, inputs).require_correct()
+        compare((logits, cache), OPERATOR, inputs).require_correct()
 
 
-def test_a_kernel_replaces_all_modules_of_its_class_in_a_copy(models: Operator) -> None:
+def test_a_kernel_replaces_all_modules_of_its_class_in_a_copy() -> None:
     called = []
 
     def norm(module: RMSNorm, x: Any, residual: Any = None) -> Any:
         called.append(module.weight.shape[0])
         return RMSNorm.forward(module, x, residual)
 
-    inputs = models.inputs(smoke(models, DECODE), "cpu", 0)
+    inputs = OPERATOR.inputs(smoke(DECODE), "cpu", 0)
     function = model_with({RMSNorm: norm})
     of_copy(inputs, function)
     of_copy(inputs, model_with())
@@ -174,9 +170,9 @@ def test_a_kernel_replaces_all_modules_of_its_class_in_a_copy(models: Operator) 
     assert called == [*[64, 16, 16, 64] * 2, 64]
 
 
-def test_bytes_and_operations_are_counted_from_the_tensors(models: Operator) -> None:
-    inputs = models.inputs(smoke(models, DECODE), "cpu", 0)
-    counted = models.work(inputs, models.reference(*inputs))
+def test_bytes_and_operations_are_counted_from_the_tensors() -> None:
+    inputs = OPERATOR.inputs(smoke(DECODE), "cpu", 0)
+    counted = OPERATOR.work(inputs, OPERATOR.reference(*inputs))
 
     layer, vectors = 128 * 64 + 64 * 64 + 3 * 96 * 64, 2 * 64 + 2 * 16
     matrices, earlier, token = 2 * layer + 256 * 64, 3 * 19, 2 * 2 * 2 * 16
@@ -190,27 +186,3 @@ def test_bytes_and_operations_are_counted_from_the_tensors(models: Operator) -> 
 
 def test_our_kernels_are_correct_in_the_model_in_the_interpreter(interpret: Callable[..., str]) -> None:
     interpret(code_of("causal_lm", "triton_model"), INTERPRETED)
-
-
-@pytest.mark.parametrize(
-    ("name", "operator", "original"),
-    [
-        ("torch_compiled_model", "decoder_layer", "torch_compiled_layer"),
-        ("triton_model", "decoder_layer", "triton_layer"),
-        ("triton_model", "paged_attention", "triton_paged_attention"),
-    ],
-)
-def test_the_model_has_the_functions_of_the_layer_and_of_attention(
-    name: str, operator: str, original: str
-) -> None:
-    """A notebook is complete in itself, so they are copies, and have to stay copies."""
-    own, others = (
-        {
-            node.name: ast.unparse(node)
-            for node in ast.parse(code).body
-            if isinstance(node, ast.FunctionDef) and node.name != "load"
-        }
-        for code in (code_of("causal_lm", name), code_of(operator, original))
-    )
-
-    assert own.items() >= others.items()

@@ -18,6 +18,8 @@ from kernels_bench_tools.measure.modes import in_mode, timed_function
 from kernels_bench_tools.measure.operator import Operator, find_operator
 from kernels_bench_tools.schema.record import Flag
 
+OPERATOR: Operator = find_operator("cross_entropy")
+
 DTYPES = ("float32", "bfloat16", "float16")
 GROUPS = ("Forward", "Forward with gradients")
 
@@ -60,11 +62,6 @@ torch.testing.assert_close(found, torch.nn.functional.cross_entropy(masked, targ
 """
 
 
-@pytest.fixture(scope="module")
-def cross_entropy() -> Operator:
-    return find_operator("cross_entropy")
-
-
 def right(logits: Tensor, target: Tensor, gradients: bool = False) -> Any:
     """The formulas written out, computed in float32."""
     counted = target != -100
@@ -78,10 +75,8 @@ def right(logits: Tensor, target: Tensor, gradients: bool = False) -> Any:
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("group", GROUPS)
-def test_the_formula_is_correct_in_every_dtype_and_edge_case(
-    cross_entropy: Operator, group: str, dtype: str
-) -> None:
-    assert_correct(judge(cross_entropy, group, dtype, right), edge_cases=12)
+def test_the_formula_is_correct_in_every_dtype_and_edge_case(group: str, dtype: str) -> None:
+    assert_correct(judge(OPERATOR, group, dtype, right), edge_cases=12)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -89,10 +84,8 @@ def test_the_formula_is_correct_in_every_dtype_and_edge_case(
 @pytest.mark.parametrize(
     "name", ["torch_cross_entropy", "torch_eager_cross_entropy", "torch_compiled_cross_entropy"]
 )
-def test_torch_s_implementations_are_correct(
-    cross_entropy: Operator, name: str, group: str, dtype: str
-) -> None:
-    verdict = judge(cross_entropy, group, dtype, function_of("cross_entropy", name))
+def test_torch_s_implementations_are_correct(name: str, group: str, dtype: str) -> None:
+    verdict = judge(OPERATOR, group, dtype, function_of("cross_entropy", name))
     rounds_log_probabilities = name == "torch_cross_entropy" and dtype != "float32"
 
     assert verdict.ok, verdict.reason
@@ -121,19 +114,19 @@ WRONG: dict[str, Callable[..., Any]] = {
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("wrong", WRONG)
-def test_a_wrong_loss_is_incorrect(cross_entropy: Operator, wrong: str, dtype: str) -> None:
-    assert not judge(cross_entropy, "Forward", dtype, WRONG[wrong]).ok
+def test_a_wrong_loss_is_incorrect(wrong: str, dtype: str) -> None:
+    assert not judge(OPERATOR, "Forward", dtype, WRONG[wrong]).ok
 
 
-def test_a_sum_of_exponentials_of_half_of_the_logits_is_incorrect(cross_entropy: Operator) -> None:
-    (workload,) = cross_entropy.workloads("smoke", {"function": "forward"})
+def test_a_sum_of_exponentials_of_half_of_the_logits_is_incorrect() -> None:
+    (workload,) = OPERATOR.workloads("smoke", {"function": "forward"})
     workload = replace(workload, axes={**workload.axes, "tokens": 64, "vocabulary": 32000}, dtype="bfloat16")
-    logits, target = cross_entropy.inputs(workload, "cpu", 0)
+    logits, target = OPERATOR.inputs(workload, "cpu", 0)
     some = logits[:, ::2].float().exp().sum(-1) * 2
 
     half_read = some.log() - logits[torch.arange(64), target].float()
     with pytest.raises(WrongResultError, match="beyond the tolerance"):
-        compare(half_read, cross_entropy, (logits, target)).require_correct()
+        compare(half_read, OPERATOR, (logits, target)).require_correct()
 
 
 WRONG_GRADIENTS: dict[str, Callable[[Tensor, Tensor, Tensor], Tensor]] = {
@@ -148,29 +141,29 @@ WRONG_GRADIENTS: dict[str, Callable[[Tensor, Tensor, Tensor], Tensor]] = {
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("wrong", WRONG_GRADIENTS)
-def test_a_wrong_gradient_is_incorrect(cross_entropy: Operator, wrong: str, dtype: str) -> None:
+def test_a_wrong_gradient_is_incorrect(wrong: str, dtype: str) -> None:
     def function(logits: Tensor, target: Tensor, _: bool) -> Any:
         loss, gradient = right(logits, target, True)
         return loss, WRONG_GRADIENTS[wrong](gradient, logits, target)
 
-    assert not judge(cross_entropy, "Forward with gradients", dtype, function).ok
+    assert not judge(OPERATOR, "Forward with gradients", dtype, function).ok
 
 
-def test_gradients_may_overwrite_the_logits_if_that_is_declared(cross_entropy: Operator) -> None:
+def test_gradients_may_overwrite_the_logits_if_that_is_declared() -> None:
     def in_place(logits: Tensor, target: Tensor, gradients: bool = False) -> Any:
         loss, gradient = right(logits, target, True)
         logits.copy_(gradient)
         return (loss, logits) if gradients else loss
 
-    declared = cross_entropy.adapted(in_place=True)
+    declared = OPERATOR.adapted(in_place=True)
     assert judge(declared, "Forward with gradients", "bfloat16", in_place).flags == []
-    assert judge(cross_entropy, "Forward with gradients", "bfloat16", in_place).flags == [Flag.INPUT_MUTATED]
+    assert judge(OPERATOR, "Forward with gradients", "bfloat16", in_place).flags == [Flag.INPUT_MUTATED]
 
 
-def test_bytes_and_operations_are_counted_from_the_tensors(cross_entropy: Operator) -> None:
+def test_bytes_and_operations_are_counted_from_the_tensors() -> None:
     def work(group: str) -> tuple[int, int, int]:
-        workload = smoke_workload(cross_entropy, group, "bfloat16")
-        form = cross_entropy.for_workload(workload)
+        workload = smoke_workload(OPERATOR, group, "bfloat16")
+        form = OPERATOR.for_workload(workload)
         inputs = form.inputs(workload, "cpu", 0)
         counted = form.work(inputs, right(*inputs))
         return counted.bytes_read, counted.bytes_written, counted.flops
@@ -181,42 +174,18 @@ def test_bytes_and_operations_are_counted_from_the_tensors(cross_entropy: Operat
     assert work("Forward with gradients") == (read, tokens * 4 + logits * 2, logits * 7)
 
 
-def test_a_backward_pass_reads_the_logits_and_writes_their_gradient(cross_entropy: Operator) -> None:
-    backward = in_mode(cross_entropy, "bwd")
+def test_a_backward_pass_reads_the_logits_and_writes_their_gradient() -> None:
+    backward = in_mode(OPERATOR, "bwd")
     (workload,) = backward.workloads("smoke")
     inputs = backward.inputs(workload, "cpu", 0)
     with torch.no_grad():
-        call = timed_function(cross_entropy, right, "bwd").call
+        call = timed_function(OPERATOR, right, "bwd").call
         counted = backward.work(inputs, call(*inputs))
         assert check(backward, workload, call, inputs).ok
 
     assert workload.group == "Forward"
     assert counted.bytes_read == 8 * 1000 * 4 + 8 * 8 + 8 * 4
     assert (counted.bytes_written, counted.flops) == (8 * 1000 * 4, 8 * 1000 * 3)
-
-
-def test_trainscale_has_its_suite_s_shapes_and_is_not_a_default_set(
-    cross_entropy: Operator,
-) -> None:
-    assert {
-        (one.axes["tokens"], one.axes["vocabulary"]) for one in cross_entropy.workloads("trainscale")
-    } == {
-        (4096, 128000),
-        (16384, 128000),
-    }
-    assert "trainscale" not in cross_entropy.default_sets("cuda")
-
-
-@pytest.mark.parametrize("group", GROUPS)
-def test_the_slices_cover_the_outputs(
-    cross_entropy: Operator, group: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("kernels_bench_tools.measure.inputs.SLICE_ELEMENTS", 3000)
-    verdict = judge(cross_entropy, group, "float32", right)
-
-    assert verdict.ok, verdict.reason
-    inputs = cross_entropy.inputs(smoke_workload(cross_entropy, group, "float32"), "cpu", 0)
-    assert len(list(cross_entropy.slices(inputs))) == 3
 
 
 def test_our_kernels_are_correct_in_the_interpreter(interpret: Callable[..., str]) -> None:

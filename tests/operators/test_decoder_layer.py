@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -18,6 +17,8 @@ from kernels_bench_tools.operators.decoder_layer import layer_with, torch_layer
 from kernels_bench_tools.tasks.baseline.L1.rms_norm import RMSNorm
 from kernels_bench_tools.tasks.baseline.L1.rotary_emb import RotaryEmbedding
 
+OPERATOR: Operator = find_operator("decoder_layer").adapted(in_place=True)
+
 INTERPRETED = """
 operator = find_operator("decoder_layer").adapted(in_place=True)
 with torch.no_grad():
@@ -29,41 +30,36 @@ PREFILL, DECODE = 0, 1
 """Numbers of the workloads of the smoke set."""
 
 
-@pytest.fixture(scope="module")
-def layers() -> Operator:
-    return find_operator("decoder_layer").adapted(in_place=True)
+def smoke(number: int, dtype: str = "bfloat16") -> Workload:
+    return replace(OPERATOR.workloads("smoke")[number], dtype=dtype)
 
 
-def smoke(layers: Operator, number: int, dtype: str = "bfloat16") -> Workload:
-    return replace(layers.workloads("smoke")[number], dtype=dtype)
-
-
-def judge(layers: Operator, workload: Workload, function: Callable[..., Any]) -> Correctness:
+def judge(workload: Workload, function: Callable[..., Any]) -> Correctness:
     with torch.no_grad():
-        return check(layers, workload, function, layers.inputs(workload, "cpu", 0))
+        return check(OPERATOR, workload, function, OPERATOR.inputs(workload, "cpu", 0))
 
 
 # The second is a formula of its own, without the modules of the models.
 @pytest.mark.parametrize("name", ["torch_layer", "torch_compiled_layer"])
 @pytest.mark.parametrize("number", [PREFILL, DECODE])
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_torch_s_implementations_are_correct(layers: Operator, name: str, number: int, dtype: str) -> None:
-    verdict = judge(layers, smoke(layers, number, dtype), function_of("decoder_layer", name))
+def test_torch_s_implementations_are_correct(name: str, number: int, dtype: str) -> None:
+    verdict = judge(smoke(number, dtype), function_of("decoder_layer", name))
 
     assert_correct(verdict, edge_cases=4)
 
 
-def test_a_layer_of_qwen2_has_a_bias(layers: Operator) -> None:
-    workload = smoke(layers, PREFILL)
+def test_a_layer_of_qwen2_has_a_bias() -> None:
+    workload = smoke(PREFILL)
     workload = replace(workload, axes={**workload.axes, "kind": "qwen2"})
 
-    assert judge(layers, workload, function_of("decoder_layer", "torch_compiled_layer")).ok
-    assert not judge(layers, workload, lambda *given: torch_layer(*given[:10], None, *given[11:])).ok
+    assert judge(workload, function_of("decoder_layer", "torch_compiled_layer")).ok
+    assert not judge(workload, lambda *given: torch_layer(*given[:10], None, *given[11:])).ok
 
 
-def test_only_slots_of_new_tokens_change_in_the_cache(layers: Operator) -> None:
-    inputs = layers.inputs(smoke(layers, DECODE, "float32"), "cpu", 0)
-    _, _, cache = layers.reference(*inputs)
+def test_only_slots_of_new_tokens_change_in_the_cache() -> None:
+    inputs = OPERATOR.inputs(smoke(DECODE, "float32"), "cpu", 0)
+    _, _, cache = OPERATOR.reference(*inputs)
 
     changed = (cache != inputs[2]).flatten(3).any(-1).flatten(1)
     assert changed.nonzero()[:, 1].tolist() == 2 * sorted(inputs[4].tolist())
@@ -98,26 +94,26 @@ def layer_on_copy(hidden: Tensor, residual: Tensor | None, cache: Tensor, *rest:
 
 
 @pytest.mark.parametrize(("wrong", "number"), [(name, one) for name in WRONG for one in WRONG[name][1]])
-def test_a_wrong_layer_is_incorrect(layers: Operator, wrong: str, number: int) -> None:
-    assert not judge(layers, smoke(layers, number), WRONG[wrong][0]).ok
+def test_a_wrong_layer_is_incorrect(wrong: str, number: int) -> None:
+    assert not judge(smoke(number), WRONG[wrong][0]).ok
 
 
-def test_a_kernel_replaces_all_modules_of_its_class(layers: Operator) -> None:
+def test_a_kernel_replaces_all_modules_of_its_class() -> None:
     called = []
 
     def norm(module: RMSNorm, x: Tensor, residual: Tensor | None = None) -> Any:
         called.append(module.weight.shape)
         return RMSNorm.forward(module, x, residual)
 
-    inputs = layers.inputs(smoke(layers, DECODE), "cpu", 0)
+    inputs = OPERATOR.inputs(smoke(DECODE), "cpu", 0)
     layer_with({RMSNorm: norm})(*inputs)
 
     assert called == [(64,), (16,), (16,), (64,)]
 
 
-def test_bytes_and_operations_are_counted_from_the_tensors(layers: Operator) -> None:
-    inputs = layers.inputs(smoke(layers, DECODE), "cpu", 0)
-    counted = layers.work(inputs, layers.reference(*inputs))
+def test_bytes_and_operations_are_counted_from_the_tensors() -> None:
+    inputs = OPERATOR.inputs(smoke(DECODE), "cpu", 0)
+    counted = OPERATOR.work(inputs, OPERATOR.reference(*inputs))
 
     matrices, vectors = 128 * 64 + 64 * 64 + 3 * 96 * 64, 2 * 64 + 2 * 16
     earlier, token = 3 * 19, 2 * 2 * 16
@@ -129,28 +125,3 @@ def test_bytes_and_operations_are_counted_from_the_tensors(layers: Operator) -> 
 
 def test_our_kernels_are_correct_in_the_layer_in_the_interpreter(interpret: Callable[..., str]) -> None:
     interpret(code_of("decoder_layer", "triton_layer"), INTERPRETED)
-
-
-@pytest.mark.parametrize(
-    ("operator", "name", "kernels"),
-    [
-        ("rms_norm", "triton_rms_norm", ("_load", "_load_once_more", "_store", "_rms_norm")),
-        ("activation", "triton_swiglu", ("_silu_times_up",)),
-        ("rotary", "triton_rotary", ("_offsets", "_inside", "_store_rotated", "_rotary")),
-    ],
-)
-def test_the_layer_has_the_kernels_of_the_operators(
-    operator: str, name: str, kernels: tuple[str, ...]
-) -> None:
-    """A notebook is complete in itself, so they are copies, and have to stay copies."""
-    own, original = (
-        {
-            node.name: (ast.unparse(node.args), [*map(ast.unparse, node.body)])
-            for node in ast.parse(code).body
-            if isinstance(node, ast.FunctionDef)
-        }
-        for code in (code_of("decoder_layer", "triton_layer"), code_of(operator, name))
-    )
-
-    for kernel in kernels:
-        assert own[kernel] == original[kernel]

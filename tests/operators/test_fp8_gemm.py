@@ -152,20 +152,5 @@ def test_slices_of_whole_blocks_cover_the_result(group: str, monkeypatch: pytest
     assert count_slices(OPERATOR, inputs) > 1
 
 
-@pytest.mark.parametrize("name", ["triton_fp8_gemm", "hf_kernels_fp8_gemm", "torch_scaled_mm"])
-def test_a_device_without_e4m3_is_unsupported(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("triton")
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: (7, 5))
-    names: dict[str, Any] = {"__name__": "cell"}
-    code = code_of("fp8_gemm", name).split("@triton.jit")[0]
-    if "def load" not in code:
-        code += "\n\n\ndef load" + code_of("fp8_gemm", name).split("def load")[1]
-    exec(compile(code, f"{name}.md", "exec"), names)
-
-    with pytest.raises(Unsupported, match=r"compute capability 8\.9"):
-        names["load"]()
-
-
 def test_our_kernel_is_correct_in_the_interpreter(interpret: Callable[..., str]) -> None:
     interpret(code_of("fp8_gemm", "triton_fp8_gemm"), INTERPRETED)

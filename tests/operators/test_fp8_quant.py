@@ -8,13 +8,15 @@ from typing import Any
 
 import pytest
 import torch
-from implementations import assert_correct, code_of, function_of, smoke_workload
+from implementations import assert_correct, code_of, function_of, run_cell, smoke_workload
 from torch import Tensor
 
 from kernels_bench_tools.errors import OperatorError, Unsupported
 from kernels_bench_tools.measure.correctness.check import Correctness, check
 from kernels_bench_tools.measure.modes import in_mode
 from kernels_bench_tools.measure.operator import Operator, Workload, find_operator
+
+OPERATOR: Operator = find_operator("fp8_quant")
 
 DTYPES = ("float32", "bfloat16", "float16")
 GROUPS = ("Row-wise", "Blocks of 1x128", "Blocks of 128x128")
@@ -52,19 +54,14 @@ for workload in operator.workloads("smoke"):
 """
 
 
-@pytest.fixture(scope="module")
-def fp8_quant() -> Operator:
-    return find_operator("fp8_quant")
-
-
-def workload_of(operator: Operator, group: str, dtype: str) -> Workload:
-    found = smoke_workload(operator, group, dtype)
+def workload_of(group: str, dtype: str) -> Workload:
+    found = smoke_workload(OPERATOR, group, dtype)
     return replace(found, axes={**found.axes, "tokens": 130, "hidden_dim": 520})
 
 
-def judge(operator: Operator, group: str, dtype: str, function: Callable[..., Any]) -> Correctness:
-    workload = workload_of(operator, group, dtype)
-    return check(operator, workload, function, operator.inputs(workload, "cpu", 0))
+def judge(group: str, dtype: str, function: Callable[..., Any]) -> Correctness:
+    workload = workload_of(group, dtype)
+    return check(OPERATOR, workload, function, OPERATOR.inputs(workload, "cpu", 0))
 
 
 def spread(scale: Tensor, x: Tensor, height: int, width: int) -> Tensor:
@@ -86,17 +83,15 @@ def right(x: Tensor, height: int, width: int) -> tuple[Tensor, Tensor]:
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("group", GROUPS)
-def test_the_formula_is_correct_in_every_dtype_and_edge_case(
-    fp8_quant: Operator, group: str, dtype: str
-) -> None:
-    assert_correct(judge(fp8_quant, group, dtype, right), edge_cases=10)
+def test_the_formula_is_correct_in_every_dtype_and_edge_case(group: str, dtype: str) -> None:
+    assert_correct(judge(group, dtype, right), edge_cases=10)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("group", GROUPS)
 @pytest.mark.parametrize("name", ["torch_fp8_quant", "torch_compiled_fp8_quant"])
-def test_torch_s_implementations_are_correct(fp8_quant: Operator, name: str, group: str, dtype: str) -> None:
-    verdict = judge(fp8_quant, group, dtype, function_of("fp8_quant", name))
+def test_torch_s_implementations_are_correct(name: str, group: str, dtype: str) -> None:
+    verdict = judge(group, dtype, function_of("fp8_quant", name))
 
     assert_correct(verdict)
     assert "refused" not in verdict.corr
@@ -138,24 +133,24 @@ WRONG: dict[str, Callable[..., Any]] = {
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("group", GROUPS)
 @pytest.mark.parametrize("wrong", WRONG)
-def test_a_wrong_quantization_is_incorrect(fp8_quant: Operator, wrong: str, group: str, dtype: str) -> None:
-    assert not judge(fp8_quant, group, dtype, WRONG[wrong]).ok
+def test_a_wrong_quantization_is_incorrect(wrong: str, group: str, dtype: str) -> None:
+    assert not judge(group, dtype, WRONG[wrong]).ok
 
 
-def test_both_neighbours_of_a_tie_are_correct(fp8_quant: Operator) -> None:
+def test_both_neighbours_of_a_tie_are_correct() -> None:
     x = torch.tensor([[448.0, 17.0, -17.0, 19.0]])  # 17 and 19 lie between 16, 18 and 20
     for values in ([448, 16, -16, 20], [448, 18, -18, 18]):
         found = torch.tensor([values], dtype=torch.float32).to(FP8), torch.ones(1, 1)
-        of = replace(fp8_quant, edge_cases=lambda *_: (), smaller=lambda workload: workload)
-        workload = workload_of(fp8_quant, "Row-wise", "float32")
+        of = replace(OPERATOR, edge_cases=lambda *_: (), smaller=lambda workload: workload)
+        workload = workload_of("Row-wise", "float32")
         of = replace(of, inputs=lambda *_: (x, 1, 4))
         assert check(of, workload, lambda *_, found=found: tuple(map(torch.clone, found)), (x, 1, 4)).ok
 
 
-def test_bytes_and_operations_are_counted_from_the_tensors(fp8_quant: Operator) -> None:
+def test_bytes_and_operations_are_counted_from_the_tensors() -> None:
     def work(group: str) -> tuple[int, int, int]:
-        inputs = fp8_quant.inputs(workload_of(fp8_quant, group, "bfloat16"), "cpu", 0)
-        counted = fp8_quant.work(inputs, right(*inputs))
+        inputs = OPERATOR.inputs(workload_of(group, "bfloat16"), "cpu", 0)
+        counted = OPERATOR.work(inputs, right(*inputs))
         return counted.bytes_read, counted.bytes_written, counted.flops
 
     numbers = 130 * 520  # of one byte, when they are written
@@ -164,34 +159,29 @@ def test_bytes_and_operations_are_counted_from_the_tensors(fp8_quant: Operator) 
     assert work("Blocks of 128x128") == (numbers * 2, numbers + 2 * 5 * 4, numbers * 4)
 
 
-def test_trainscale_has_its_suite_s_shapes_and_is_not_a_default_set(fp8_quant: Operator) -> None:
-    found = fp8_quant.workloads("trainscale")
-
-    assert {(one.group, one.axes["tokens"], one.axes["hidden_dim"]) for one in found} == {
-        (group, tokens, 4096) for group in GROUPS for tokens in (4096, 16384)
-    }
-    assert {workload.dtype for workload in found} == {"float32"}
-    assert "trainscale" not in fp8_quant.default_sets("cuda")
-
-
-def test_there_is_no_backward_mode(fp8_quant: Operator) -> None:
+def test_there_is_no_backward_mode() -> None:
     with pytest.raises(OperatorError, match="has no bwd mode"):
-        in_mode(fp8_quant, "bwd")
-
-
-@pytest.mark.parametrize("name", ["triton_fp8_quant", "hf_kernels_fp8_row", "hf_kernels_fp8_block"])
-def test_a_device_without_e4m3_is_unsupported(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("triton")
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: (7, 5))
-    source = code_of("fp8_quant", name).split("@triton.jit")[0]
-    source += "\n\n\ndef load" + code_of("fp8_quant", name).split("def load")[1].split("if __name__")[0]
-    names: dict[str, Any] = {"__name__": "cell"}
-    exec(compile(source, f"{name}.md", "exec"), names)
-
-    with pytest.raises(Unsupported, match=r"compute capability 8\.9"):
-        names["load"]()
+        in_mode(OPERATOR, "bwd")
 
 
 def test_our_kernels_are_correct_in_the_interpreter(interpret: Callable[..., str]) -> None:
     interpret(code_of("fp8_quant", "triton_fp8_quant"), INTERPRETED)
+
+
+@pytest.mark.parametrize(
+    ("operator", "name"),
+    [
+        *(("fp8_quant", name) for name in ("triton_fp8_quant", "hf_kernels_fp8_row", "hf_kernels_fp8_block")),
+        *(("fp8_gemm", name) for name in ("triton_fp8_gemm", "hf_kernels_fp8_gemm", "torch_scaled_mm")),
+    ],
+)
+def test_a_device_without_e4m3_is_unsupported(
+    operator: str, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("triton")
+    load = run_cell(operator, name)["load"]
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: (7, 5))
+
+    with pytest.raises(Unsupported, match=r"compute capability 8\.9"):
+        load()

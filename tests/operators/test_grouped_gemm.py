@@ -7,29 +7,26 @@ from dataclasses import replace
 
 import pytest
 import torch
-from implementations import IN_HALF, assert_correct, code_of, count_slices, function_of, judge, smoke_workload
+from implementations import IN_HALF, assert_correct, code_of, function_of, judge, smoke_workload
 from torch import Tensor
 
 from kernels_bench_tools.measure.operator import Operator, Workload, find_operator
 from kernels_bench_tools.operators.grouped_gemm import reference
 
-
-@pytest.fixture(scope="module")
-def grouped() -> Operator:
-    return find_operator("grouped_gemm")
+OPERATOR: Operator = find_operator("grouped_gemm")
 
 
 @pytest.mark.parametrize("name", ["torch_grouped_mm", "torch_loop"])
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_torch_s_implementations_are_correct(grouped: Operator, name: str, dtype: str) -> None:
-    assert_correct(judge(grouped, "", dtype, function_of("grouped_gemm", name)), edge_cases=5)
+def test_torch_s_implementations_are_correct(name: str, dtype: str) -> None:
+    assert_correct(judge(OPERATOR, "", dtype, function_of("grouped_gemm", name)), edge_cases=5)
 
 
-def test_all_rows_are_multiplied_in_the_edge_cases_of_a_single_expert(grouped: Operator) -> None:
-    (workload,) = grouped.workloads("smoke")
+def test_all_rows_are_multiplied_in_the_edge_cases_of_a_single_expert() -> None:
+    (workload,) = OPERATOR.workloads("smoke")
     one = replace(workload, axes={**workload.axes, "experts": 1})
 
-    cases = list(grouped.edge_cases(one, grouped.inputs(one, "cpu", 0)))
+    cases = list(OPERATOR.edge_cases(one, OPERATOR.inputs(one, "cpu", 0)))
 
     assert cases
     assert all(ends[-1] == len(x) for _, (x, _, ends) in cases)
@@ -46,41 +43,34 @@ WRONG: dict[str, Callable[..., Tensor]] = {
 
 
 @pytest.mark.parametrize("wrong", WRONG)
-def test_a_wrong_product_is_incorrect(grouped: Operator, wrong: str) -> None:
-    assert not judge(grouped, "", "bfloat16", WRONG[wrong]).ok
+def test_a_wrong_product_is_incorrect(wrong: str) -> None:
+    assert not judge(OPERATOR, "", "bfloat16", WRONG[wrong]).ok
 
 
-def test_skewed_rows_belong_mostly_to_the_first_expert(grouped: Operator) -> None:
-    (workload,) = grouped.workloads("smoke")
-    _, _, ends = grouped.inputs(workload, "cpu", 0)
+def test_skewed_rows_belong_mostly_to_the_first_expert() -> None:
+    (workload,) = OPERATOR.workloads("smoke")
+    _, _, ends = OPERATOR.inputs(workload, "cpu", 0)
 
     counts = torch.diff(ends, prepend=ends.new_zeros(1))
     assert ends[-1] == workload.axes["rows"]
     assert counts.argmax() == 0
 
 
-def test_bytes_and_operations_are_counted_from_the_tensors(grouped: Operator) -> None:
-    inputs = grouped.inputs(smoke_workload(grouped, "", "bfloat16"), "cpu", 0)
-    counted = grouped.work(inputs, reference(*inputs))
+def test_bytes_and_operations_are_counted_from_the_tensors() -> None:
+    inputs = OPERATOR.inputs(smoke_workload(OPERATOR, "", "bfloat16"), "cpu", 0)
+    counted = OPERATOR.work(inputs, reference(*inputs))
 
     assert counted.bytes_read == 2 * (24 * 128 + 3 * 64 * 128) + 4 * 3
     assert counted.bytes_written == 2 * 24 * 64
     assert counted.flops == 2 * 24 * 128 * 64
 
 
-def test_only_weights_of_experts_with_rows_are_counted(grouped: Operator) -> None:
+def test_only_weights_of_experts_with_rows_are_counted() -> None:
     axes = {"rows": 2, "experts": 8, "in_features": 16, "out_features": 4, "skewed": False}
-    inputs = grouped.inputs(Workload(name="w", axes=axes, dtype="float32"), "cpu", 0)
-    counted = grouped.work(inputs, reference(*inputs))
+    inputs = OPERATOR.inputs(Workload(name="w", axes=axes, dtype="float32"), "cpu", 0)
+    counted = OPERATOR.work(inputs, reference(*inputs))
 
     assert counted.bytes_read == 4 * (2 * 16 + 2 * 4 * 16) + 4 * 8
-
-
-def test_slices_cover_the_result(grouped: Operator, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kernels_bench_tools.operators.grouped_gemm.WEIGHTS_AT_ONCE", 5 * 3 * 128)
-    inputs = grouped.inputs(smoke_workload(grouped, "", "float32"), "cpu", 0)
-
-    assert count_slices(grouped, inputs) > 1
 
 
 def test_our_kernel_is_correct_in_the_interpreter(interpret: Callable[..., str]) -> None:

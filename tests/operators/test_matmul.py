@@ -6,12 +6,14 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from implementations import assert_correct, code_of, count_slices, function_of, judge, smoke_workload
+from implementations import assert_correct, code_of, function_of, judge, smoke_workload
 from torch import Tensor
 
 from kernels_bench_tools.measure.correctness.check import check
 from kernels_bench_tools.measure.modes import in_mode, timed_function
 from kernels_bench_tools.measure.operator import Operator, find_operator
+
+OPERATOR: Operator = find_operator("matmul")
 
 GROUPS = ("Linear", "Linear with bias")
 DTYPES = ("float32", "bfloat16", "float16")
@@ -34,15 +36,10 @@ with torch.no_grad():
 """
 
 
-@pytest.fixture(scope="module")
-def matmul() -> Operator:
-    return find_operator("matmul")
-
-
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("group", GROUPS)
-def test_the_baseline_is_correct_in_every_dtype(matmul: Operator, group: str, dtype: str) -> None:
-    assert_correct(judge(matmul, group, dtype, function_of("matmul", "torch_matmul")), edge_cases=8)
+def test_the_baseline_is_correct_in_every_dtype(group: str, dtype: str) -> None:
+    assert_correct(judge(OPERATOR, group, dtype, function_of("matmul", "torch_matmul")), edge_cases=8)
 
 
 WRONG: dict[str, Callable[..., Tensor]] = {
@@ -57,31 +54,24 @@ WRONG: dict[str, Callable[..., Tensor]] = {
 
 
 @pytest.mark.parametrize("wrong", WRONG)
-def test_a_wrong_product_is_incorrect(matmul: Operator, wrong: str) -> None:
-    assert not judge(matmul, "Linear with bias", "bfloat16", WRONG[wrong]).ok
+def test_a_wrong_product_is_incorrect(wrong: str) -> None:
+    assert not judge(OPERATOR, "Linear with bias", "bfloat16", WRONG[wrong]).ok
 
 
-def test_bytes_and_operations_are_counted_from_the_tensors(matmul: Operator) -> None:
-    inputs = matmul.inputs(smoke_workload(matmul, "Linear with bias", "bfloat16"), "cpu", 0)
-    counted = matmul.work(inputs, matmul.reference(*inputs))
+def test_bytes_and_operations_are_counted_from_the_tensors() -> None:
+    inputs = OPERATOR.inputs(smoke_workload(OPERATOR, "Linear with bias", "bfloat16"), "cpu", 0)
+    counted = OPERATOR.work(inputs, OPERATOR.reference(*inputs))
 
     assert counted.bytes_read == 2 * (16 * 128 + 192 * 128 + 192)
     assert counted.bytes_written == 2 * 16 * 192
     assert counted.flops == 2 * 16 * 128 * 192
 
 
-def test_slices_cover_the_result(matmul: Operator, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kernels_bench_tools.operators.matmul.WEIGHTS_AT_ONCE", 7 * 128)
-    inputs = matmul.inputs(smoke_workload(matmul, "Linear with bias", "float32"), "cpu", 0)
-
-    assert count_slices(matmul, inputs) > 1
-
-
 @pytest.mark.parametrize("group", GROUPS)
-def test_gradients_of_torch_are_correct(matmul: Operator, group: str) -> None:
-    backward = in_mode(matmul, "bwd")
+def test_gradients_of_torch_are_correct(group: str) -> None:
+    backward = in_mode(OPERATOR, "bwd")
     (workload,) = (one for one in backward.workloads("smoke") if one.group == group)
-    function = timed_function(matmul.for_workload(workload), matmul.reference, "bwd").call
+    function = timed_function(OPERATOR.for_workload(workload), OPERATOR.reference, "bwd").call
 
     assert check(backward, workload, function, backward.for_workload(workload).inputs(workload, "cpu", 0)).ok
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Callable
 
 import pytest
 import torch
-from implementations import IN_HALF, assert_correct, code_of, count_slices, function_of, judge, smoke_workload
+from implementations import IN_HALF, assert_correct, code_of, function_of, judge, smoke_workload
 from torch import Tensor
 from torch.func import functional_call
 from torch.nn import functional
@@ -16,19 +15,16 @@ from kernels_bench_tools.measure.operator import Operator, find_operator
 from kernels_bench_tools.operators.mlp import reference
 from kernels_bench_tools.tasks.baseline.L2.llama_mlp import LlamaMLP
 
-
-@pytest.fixture(scope="module")
-def mlp() -> Operator:
-    return find_operator("mlp")
+OPERATOR: Operator = find_operator("mlp")
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_torch_is_correct(mlp: Operator, dtype: str) -> None:
-    assert_correct(judge(mlp, "", dtype, function_of("mlp", "torch_mlp")), edge_cases=10)
+def test_torch_is_correct(dtype: str) -> None:
+    assert_correct(judge(OPERATOR, "", dtype, function_of("mlp", "torch_mlp")), edge_cases=10)
 
 
-def test_the_block_of_the_models_computes_the_same(mlp: Operator) -> None:
-    x, gate_up, down = mlp.inputs(smoke_workload(mlp, "", "float32"), "cpu", 0)
+def test_the_block_of_the_models_computes_the_same() -> None:
+    x, gate_up, down = OPERATOR.inputs(smoke_workload(OPERATOR, "", "float32"), "cpu", 0)
     block = LlamaMLP(64, 96)
     weights = {"gate_up_proj.weight": gate_up, "down_proj.weight": down}
 
@@ -59,36 +55,18 @@ WRONG: dict[str, Callable[..., Tensor]] = {
 
 
 @pytest.mark.parametrize("wrong", WRONG)
-def test_a_wrong_block_is_incorrect(mlp: Operator, wrong: str) -> None:
-    assert not judge(mlp, "", "bfloat16", WRONG[wrong]).ok
+def test_a_wrong_block_is_incorrect(wrong: str) -> None:
+    assert not judge(OPERATOR, "", "bfloat16", WRONG[wrong]).ok
 
 
-def test_bytes_and_operations_are_counted_from_the_tensors(mlp: Operator) -> None:
-    inputs = mlp.inputs(smoke_workload(mlp, "", "bfloat16"), "cpu", 0)
-    counted = mlp.work(inputs, reference(*inputs))
+def test_bytes_and_operations_are_counted_from_the_tensors() -> None:
+    inputs = OPERATOR.inputs(smoke_workload(OPERATOR, "", "bfloat16"), "cpu", 0)
+    counted = OPERATOR.work(inputs, reference(*inputs))
 
     assert counted.bytes_read == 2 * (16 * 64 + 3 * 64 * 96)
     assert counted.bytes_written == 2 * 16 * 64
     assert counted.flops == 6 * 16 * 64 * 96
 
 
-def test_slices_cover_the_result(mlp: Operator, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kernels_bench_tools.operators.mlp.INTERMEDIATE_AT_ONCE", 5 * 2 * 96)
-    inputs = mlp.inputs(smoke_workload(mlp, "", "float32"), "cpu", 0)
-
-    assert count_slices(mlp, inputs) > 1
-
-
 def test_our_kernel_is_correct_in_the_block_in_the_interpreter(interpret: Callable[..., str]) -> None:
     interpret(code_of("mlp", "triton_swiglu_mlp"), IN_HALF, "mlp", "triton_swiglu_mlp")
-
-
-def test_the_block_has_the_kernel_of_the_activation() -> None:
-    """A notebook is complete in itself, so the kernel is a copy, and has to stay one."""
-    own, original = (
-        {node.name: ast.unparse(node) for node in ast.parse(code).body if isinstance(node, ast.FunctionDef)}
-        for code in (code_of("mlp", "triton_swiglu_mlp"), code_of("activation", "triton_swiglu"))
-    )
-
-    for name in ("tile_of", "_silu_times_up", "_forward"):
-        assert own[name] == original[name]

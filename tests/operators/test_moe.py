@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Callable
 
 import pytest
@@ -18,20 +17,17 @@ from kernels_bench_tools.measure.operator import Operator, find_operator
 from kernels_bench_tools.operators.moe import reference
 from kernels_bench_tools.tasks.baseline.L2.fused_moe import FusedMoE
 
-
-@pytest.fixture(scope="module")
-def moe() -> Operator:
-    return find_operator("moe")
+OPERATOR: Operator = find_operator("moe")
 
 
 @pytest.mark.parametrize("name", ["torch_moe", "torch_compiled_moe"])
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_torch_is_correct(moe: Operator, name: str, dtype: str) -> None:
-    assert_correct(judge(moe, "", dtype, function_of("moe", name)), edge_cases=9)
+def test_torch_is_correct(name: str, dtype: str) -> None:
+    assert_correct(judge(OPERATOR, "", dtype, function_of("moe", name)), edge_cases=9)
 
 
-def test_the_block_of_the_models_computes_the_same(moe: Operator) -> None:
-    x, logits, w13, w2, top_k = moe.inputs(smoke_workload(moe, "", "float32"), "cpu", 0)
+def test_the_block_of_the_models_computes_the_same() -> None:
+    x, logits, w13, w2, top_k = OPERATOR.inputs(smoke_workload(OPERATOR, "", "float32"), "cpu", 0)
     block = FusedMoE(6, top_k, 64, 48)
 
     found = functional_call(block, {"w13_weight": w13, "w2_weight": w2}, (x, logits))
@@ -39,10 +35,10 @@ def test_the_block_of_the_models_computes_the_same(moe: Operator) -> None:
 
 
 @pytest.mark.parametrize("experts", [5, 8, 128])
-def test_the_logits_of_a_token_are_different_after_rounding(moe: Operator, experts: int) -> None:
-    workload = smoke_workload(moe, "", "bfloat16")
+def test_the_logits_of_a_token_are_different_after_rounding(experts: int) -> None:
+    workload = smoke_workload(OPERATOR, "", "bfloat16")
     axes = {**workload.axes, "tokens": 500, "experts": experts}
-    logits = moe.inputs(type(workload)(name="", axes=axes, dtype="bfloat16"), "cpu", 0)[1]
+    logits = OPERATOR.inputs(type(workload)(name="", axes=axes, dtype="bfloat16"), "cpu", 0)[1]
 
     assert (logits.sort(dim=-1).values.diff() > 0).all()
 
@@ -66,14 +62,14 @@ WRONG: dict[str, Callable[..., Tensor]] = {
 
 
 @pytest.mark.parametrize("wrong", WRONG)
-def test_a_wrong_mixture_is_incorrect(moe: Operator, wrong: str) -> None:
-    assert not judge(moe, "", "bfloat16", WRONG[wrong]).ok
+def test_a_wrong_mixture_is_incorrect(wrong: str) -> None:
+    assert not judge(OPERATOR, "", "bfloat16", WRONG[wrong]).ok
 
 
-def test_only_weights_of_chosen_experts_are_counted(moe: Operator) -> None:
-    x, logits, *rest = moe.inputs(smoke_workload(moe, "", "bfloat16"), "cpu", 0)
+def test_only_weights_of_chosen_experts_are_counted() -> None:
+    x, logits, *rest = OPERATOR.inputs(smoke_workload(OPERATOR, "", "bfloat16"), "cpu", 0)
     inputs = x, logits[:1].expand_as(logits).contiguous(), *rest
-    counted = moe.work(inputs, reference(*inputs))
+    counted = OPERATOR.work(inputs, reference(*inputs))
 
     assert counted.bytes_read == 2 * (12 * 64 + 12 * 6 + 2 * 3 * 48 * 64)
     assert counted.bytes_written == 2 * 12 * 64
@@ -84,45 +80,25 @@ def test_our_kernels_are_correct_in_the_block_in_the_interpreter(interpret: Call
     interpret(code_of("moe", "triton_moe"), IN_HALF, "moe", "triton_moe")
 
 
-@pytest.mark.parametrize(
-    ("operator", "name", "functions"),
-    [
-        ("grouped_gemm", "triton_grouped", ("_grouped", "_tile", "triton_grouped")),
-        ("activation", "triton_swiglu", ("tile_of", "_silu_times_up", "_forward")),
-    ],
-)
-def test_the_block_has_the_kernels_of_the_operators(
-    operator: str, name: str, functions: tuple[str, ...]
-) -> None:
-    """A notebook is complete in itself, so they are copies, and have to stay copies."""
-    own, original = (
-        {node.name: ast.unparse(node) for node in ast.parse(code).body if isinstance(node, ast.FunctionDef)}
-        for code in (code_of("moe", "triton_moe"), code_of(operator, name))
-    )
-
-    for function in functions:
-        assert own[function] == original[function]
-
-
-def test_nothing_is_prepared_of_the_logits_of_a_router(moe: Operator) -> None:
-    inputs = moe.inputs(smoke_workload(moe, "", "float32"), "cpu", 0)
+def test_nothing_is_prepared_of_the_logits_of_a_router() -> None:
+    inputs = OPERATOR.inputs(smoke_workload(OPERATOR, "", "float32"), "cpu", 0)
     given: list[Tensor] = []
 
     def prepare(*parameters: Tensor) -> tuple[Tensor, ...]:
         given.extend(parameters)
         return parameters
 
-    Prepared(moe, prepare)(*inputs)
+    Prepared(OPERATOR, prepare)(*inputs)
 
     assert [one.shape for one in given] == [inputs[2].shape, inputs[3].shape]
 
 
-def test_the_logits_of_a_token_stay_different_when_they_change(moe: Operator) -> None:
-    inputs = moe.inputs(smoke_workload(moe, "", "bfloat16"), "cpu", 0)
-    positions = changing(moe, "fwd")(inputs)
+def test_the_logits_of_a_token_stay_different_when_they_change() -> None:
+    inputs = OPERATOR.inputs(smoke_workload(OPERATOR, "", "bfloat16"), "cpu", 0)
+    positions = changing(OPERATOR, "fwd")(inputs)
     assert list(positions) == [0, 1]
 
-    logits = after(inputs, positions, [1], turn=turns(moe, inputs), whole=moe.whole_rows)[1]
+    logits = after(inputs, positions, [1], turn=turns(OPERATOR, inputs), whole=OPERATOR.whole_rows)[1]
 
     assert (logits.sort(dim=-1).values.diff() > 0).all()
     assert torch.equal(*(one.sort(dim=-1).values.sort(dim=0).values for one in (logits, inputs[1])))

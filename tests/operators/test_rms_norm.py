@@ -17,6 +17,8 @@ from kernels_bench_tools.measure.correctness.compare import WrongResultError, co
 from kernels_bench_tools.measure.modes import in_mode, timed_function
 from kernels_bench_tools.measure.operator import Operator, find_operator
 
+OPERATOR: Operator = find_operator("rms_norm")
+
 DTYPES = ("float32", "bfloat16", "float16")
 GROUPS = ("RMSNorm", "RMSNorm with residual")
 
@@ -63,11 +65,6 @@ for shape in ((4, 769), (9, 2100)):  # with a residual, whose own gradient joins
 """
 
 
-@pytest.fixture(scope="module")
-def rms_norm() -> Operator:
-    return find_operator("rms_norm")
-
-
 def right(x: Tensor, weight: Tensor, residual: Tensor | None = None, eps: float = 1e-6) -> Any:
     """The formula written out, computed in float32 and rounded once."""
     hidden = x.float() if residual is None else x.float() + residual.float()
@@ -77,17 +74,15 @@ def right(x: Tensor, weight: Tensor, residual: Tensor | None = None, eps: float 
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("group", GROUPS)
-def test_the_formula_is_correct_in_every_dtype_and_edge_case(
-    rms_norm: Operator, group: str, dtype: str
-) -> None:
-    assert_correct(judge(rms_norm, group, dtype, right), edge_cases=11)
+def test_the_formula_is_correct_in_every_dtype_and_edge_case(group: str, dtype: str) -> None:
+    assert_correct(judge(OPERATOR, group, dtype, right), edge_cases=11)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("group", GROUPS)
 @pytest.mark.parametrize("name", ["torch_rms_norm", "torch_eager_rms_norm", "torch_compiled_rms_norm"])
-def test_torch_s_implementations_are_correct(rms_norm: Operator, name: str, group: str, dtype: str) -> None:
-    assert_correct(judge(rms_norm, group, dtype, function_of("rms_norm", name)))
+def test_torch_s_implementations_are_correct(name: str, group: str, dtype: str) -> None:
+    assert_correct(judge(OPERATOR, group, dtype, function_of("rms_norm", name)))
 
 
 WRONG: dict[str, Callable[..., Tensor]] = {
@@ -108,17 +103,17 @@ WRONG: dict[str, Callable[..., Tensor]] = {
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("wrong", WRONG)
-def test_a_wrong_norm_is_incorrect(rms_norm: Operator, wrong: str, dtype: str) -> None:
-    assert not judge(rms_norm, "RMSNorm", dtype, WRONG[wrong]).ok
+def test_a_wrong_norm_is_incorrect(wrong: str, dtype: str) -> None:
+    assert not judge(OPERATOR, "RMSNorm", dtype, WRONG[wrong]).ok
 
 
-def test_long_rows_without_a_mean_square_are_incorrect_in_half_precision(rms_norm: Operator) -> None:
-    workload = rms_norm.workloads("smoke", {"function": "rms_norm"})[0]
+def test_long_rows_without_a_mean_square_are_incorrect_in_half_precision() -> None:
+    workload = OPERATOR.workloads("smoke", {"function": "rms_norm"})[0]
     axes = {**workload.axes, "seq_len": 64, "hidden_dim": 16384}
-    inputs = rms_norm.inputs(replace(workload, axes=axes, dtype="bfloat16"), "cpu", 0)
+    inputs = OPERATOR.inputs(replace(workload, axes=axes, dtype="bfloat16"), "cpu", 0)
 
     with pytest.raises(WrongResultError, match="beyond the tolerance"):
-        compare(inputs[0] * inputs[1], rms_norm, inputs).require_correct()
+        compare(inputs[0] * inputs[1], OPERATOR, inputs).require_correct()
 
 
 @pytest.mark.parametrize(
@@ -132,15 +127,15 @@ def test_long_rows_without_a_mean_square_are_incorrect_in_half_precision(rms_nor
     ],
     ids=["one output", "the residual left out", "the old residual", "Qwen's eps always", "all zero"],
 )
-def test_a_wrong_sum_is_incorrect(rms_norm: Operator, wrong: Callable[..., Any]) -> None:
-    assert not judge(rms_norm, "RMSNorm with residual", "bfloat16", wrong).ok
+def test_a_wrong_sum_is_incorrect(wrong: Callable[..., Any]) -> None:
+    assert not judge(OPERATOR, "RMSNorm with residual", "bfloat16", wrong).ok
 
 
-def test_bytes_and_operations_are_counted_from_the_tensors(rms_norm: Operator) -> None:
+def test_bytes_and_operations_are_counted_from_the_tensors() -> None:
     def work(group: str) -> tuple[int, int, int]:
-        workload = smoke_workload(rms_norm, group, "bfloat16")
-        inputs = rms_norm.inputs(workload, "cpu", 0)
-        counted = rms_norm.for_workload(workload).work(inputs, right(*inputs))
+        workload = smoke_workload(OPERATOR, group, "bfloat16")
+        inputs = OPERATOR.inputs(workload, "cpu", 0)
+        counted = OPERATOR.for_workload(workload).work(inputs, right(*inputs))
         return counted.bytes_read, counted.bytes_written, counted.flops
 
     numbers = 2 * 32 * 256
@@ -148,35 +143,25 @@ def test_bytes_and_operations_are_counted_from_the_tensors(rms_norm: Operator) -
     assert work("RMSNorm with residual") == (numbers * 4 + 256 * 2, numbers * 4, numbers * 5)
 
 
-def test_trainscale_has_its_suite_s_shapes_and_is_not_a_default_set(rms_norm: Operator) -> None:
-    found = rms_norm.workloads("trainscale")
-
-    assert {(one.axes["batch"], one.axes["seq_len"], one.axes["hidden_dim"]) for one in found} == {
-        (batch, seq_len, dim) for batch in (4, 32) for seq_len in (2048, 4096) for dim in (4096, 8192)
-    }
-    assert {workload.dtype for workload in found} == {"float16"}
-    assert "trainscale" not in rms_norm.default_sets("cuda")
-
-
 @pytest.mark.parametrize("mode", ["bwd", "fwd_bwd"])
-def test_a_backward_mode_has_the_function_without_a_residual_only(rms_norm: Operator, mode: str) -> None:
-    backward = in_mode(rms_norm, mode)
+def test_a_backward_mode_has_the_function_without_a_residual_only(mode: str) -> None:
+    backward = in_mode(OPERATOR, mode)
 
     assert {workload.group for workload in backward.workloads("default,smoke")} == {"RMSNorm"}
     for workload in backward.workloads("smoke"):
         inputs = backward.inputs(workload, "cpu", 0)
         with torch.no_grad():
-            assert check(backward, workload, timed_function(rms_norm, right, mode).call, inputs).ok
+            assert check(backward, workload, timed_function(OPERATOR, right, mode).call, inputs).ok
     with pytest.raises(OperatorError):
-        in_mode(rms_norm.for_workload(smoke_workload(rms_norm, GROUPS[1], "float32")), mode)
+        in_mode(OPERATOR.for_workload(smoke_workload(OPERATOR, GROUPS[1], "float32")), mode)
 
 
-def test_layouts_do_not_exceed_torch_compile_s_limit(rms_norm: Operator) -> None:
-    for workload in rms_norm.workloads("smoke"):
-        smaller = rms_norm.smaller(workload)
-        inputs = rms_norm.inputs(smaller, "cpu", 0)
-        met = [rms_norm.inputs(workload, "cpu", 0), inputs]
-        met += [case for _, case in rms_norm.edge_cases(smaller, inputs)]
+def test_layouts_do_not_exceed_torch_compile_s_limit() -> None:
+    for workload in OPERATOR.workloads("smoke"):
+        smaller = OPERATOR.smaller(workload)
+        inputs = OPERATOR.inputs(smaller, "cpu", 0)
+        met = [OPERATOR.inputs(workload, "cpu", 0), inputs]
+        met += [case for _, case in OPERATOR.edge_cases(smaller, inputs)]
         layouts = {tuple((x.shape, x.stride()) if isinstance(x, Tensor) else x for x in case) for case in met}
         # The workload itself and the smaller one are the same here.
         assert len(layouts) + 1 <= torch._dynamo.config.recompile_limit

@@ -26,3 +26,11 @@ def test_the_suite_has_every_workload_of_its_set() -> None:
     assert set(rows) == known
     assert len(rows) == len(known)
     assert len({kernel.name for kernel in SUITE.kernel}) == len(rows)
+
+
+def test_only_a_suite_measures_its_workloads_in_the_type_that_it_names() -> None:
+    types = {"fp8_quant": "float32"}
+    for operator in map(find_operator, SUITE.operators):
+        found = {workload.dtype for workload in operator.workloads(SUITE.workloads)}
+        assert found == {types.get(operator.name, "float16")}
+        assert SUITE.workloads not in operator.default_sets("cuda")

@@ -1,0 +1,47 @@
+"""The references of slices together are the reference of the whole, in every output."""
+
+from __future__ import annotations
+
+import pytest
+from implementations import count_slices, smoke_workload
+
+from kernels_bench_tools.measure.modes import in_mode
+from kernels_bench_tools.measure.operator import find_operator
+
+ELEMENTS = "measure.inputs.SLICE_ELEMENTS"
+
+
+@pytest.mark.parametrize(
+    ("name", "group", "mode", "limit", "most", "count"),
+    [
+        *(
+            ("activation", group, mode, ELEMENTS, 4000, None)
+            for group in ("SwiGLU", "GELU (tanh)", "GELU (erf)")
+            for mode in ("fwd", "bwd")
+        ),
+        ("causal_conv1d", "", "fwd", ELEMENTS, 2 * 32 * 3, 3),
+        ("cross_entropy", "Forward", "fwd", ELEMENTS, 3000, 3),
+        ("cross_entropy", "Forward with gradients", "fwd", ELEMENTS, 3000, 3),
+        ("grouped_gemm", "", "fwd", "operators.grouped_gemm.WEIGHTS_AT_ONCE", 5 * 3 * 128, None),
+        ("kv_store", "", "fwd", ELEMENTS, 1, None),
+        ("layer_norm", "", "fwd", ELEMENTS, 3000, None),
+        ("matmul", "Linear with bias", "fwd", "operators.matmul.WEIGHTS_AT_ONCE", 7 * 128, None),
+        ("mlp", "", "fwd", "operators.mlp.INTERMEDIATE_AT_ONCE", 5 * 2 * 96, None),
+        ("paged_attention", "", "fwd", ELEMENTS, 2**24, 3),
+    ],
+)
+def test_slices_cover_the_outputs(
+    monkeypatch: pytest.MonkeyPatch,
+    name: str,
+    group: str,
+    mode: str,
+    limit: str,
+    most: int,
+    count: int | None,
+) -> None:
+    monkeypatch.setattr(f"kernels_bench_tools.{limit}", most)
+    operator = in_mode(find_operator(name), mode)
+    workload = smoke_workload(operator, group, "float32")
+    form = operator.for_workload(workload)
+    found = count_slices(form, form.inputs(workload, "cpu", 0))
+    assert found == count if count else found > 1
