@@ -85,33 +85,6 @@ def test_a_removed_site_is_made_again_with_its_gitignore(project: Path, build: B
     assert (project / "site" / ".gitignore").read_text() == "*\n"
 
 
-def test_an_edited_implementation_reruns_alone_with_its_combine(project: Path, build: Build) -> None:
-    path = project / "layer_norm" / "impls" / "torch_layer_norm.md"
-    path.write_text(path.read_text().replace("run_benchmark(", "edited = True\nrun_benchmark(", 1))
-    before = {path: path.read_bytes() for path in (project / "site").rglob("*.html")}
-
-    done = build("--json")
-
-    assert ran(done) == {
-        "layer_norm/impls/torch_layer_norm.md:benchmark",
-        "layer_norm/results/combined_results.md:combine",
-    }
-    changed = {
-        str(page.relative_to(project / "site")) for page, old in before.items() if page.read_bytes() != old
-    }
-    assert "layer_norm/impls/torch_layer_norm.html" in changed
-    assert "layer_norm/impls/liger_layer_norm.html" not in changed or len(changed) == len(before)
-
-
-def test_edited_prose_reruns_nothing(project: Path, build: Build) -> None:
-    path = project / "layer_norm" / "impls" / "torch_layer_norm.md"
-    path.write_text(path.read_text() + "\nOne more sentence.\n")
-
-    assert ran(build("--json")) == set()
-    page = project / "site" / "layer_norm" / "impls" / "torch_layer_norm.html"
-    assert "One more sentence." in page.read_text()
-
-
 def test_a_new_implementation_is_one_new_file(project: Path, build: Build, kbt: Build) -> None:
     before = {path: path.read_bytes() for path in (project / "layer_norm").rglob("*.md")}
 

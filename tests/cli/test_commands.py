@@ -88,25 +88,6 @@ def test_a_user_mistake_is_a_one_line_error_with_a_remedy(
     assert_one_line(kbt(*arguments), *parts)
 
 
-def test_an_unknown_workload_set_is_reported_in_the_row(kbt: Kbt) -> None:
-    done = kbt("run", "layer_norm/torch_layer_norm", "--env", "current", "--workloads", "smok")
-
-    assert "smok" in done.stdout + done.stderr
-    assert "smoke" in done.stdout + done.stderr
-    assert "Traceback" not in done.stdout + done.stderr
-
-
-def test_malformed_front_matter_stops_the_build_before_anything_runs(project: Path, build: Kbt) -> None:
-    path = project / "layer_norm" / "impls" / "broken.md"
-    path.write_text("---\ntitle: [unclosed\n---\n\n```python id=benchmark\n```\n")
-    site = {page: page.stat().st_mtime_ns for page in (project / "site").rglob("*.html")}
-
-    done = build()
-
-    assert_one_line(done, "layer_norm/impls/broken.md:")
-    assert {page: page.stat().st_mtime_ns for page in (project / "site").rglob("*.html")} == site
-
-
 def test_check_names_every_problem_with_file_and_line(project: Path, kbt: Kbt) -> None:
     impls = project / "layer_norm" / "impls"
     (impls / "a.md").write_text("---\ntitel: x\n---\n")
@@ -119,13 +100,6 @@ def test_check_names_every_problem_with_file_and_line(project: Path, kbt: Kbt) -
     assert "title" in done.stderr
     assert "layer_norm/impls/b.md:1: " in done.stderr
     assert "a.md" not in kbt("check", "layer_norm/impls/b.md").stderr
-
-
-def test_the_notebooks_of_this_project_pass_the_check(kbt: Kbt) -> None:
-    done = kbt("check")
-
-    assert done.returncode == 0, done.stderr
-    assert " 0 problems, 0 notes" in done.stdout
 
 
 def test_list_names_the_implementations(kbt: Kbt) -> None:
@@ -188,12 +162,6 @@ def test_clean_removes_the_report_and_keeps_the_results(project: Path, kbt: Kbt,
     done = build("--json")
     assert all(cell["cached"] or cell["exit_code"] is None for cell in json.loads(done.stdout)["cells"])
     assert (project / "site" / "index.html").exists()
-
-
-def test_clean_all_forgets_the_results(project: Path, kbt: Kbt) -> None:
-    assert kbt("clean", "--all").returncode == 0
-
-    assert not (project / ".kbt").exists()
 
 
 def test_a_project_without_a_report_cannot_be_served(bare: Path, kbt_in: Kbt) -> None:

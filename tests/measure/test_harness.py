@@ -206,11 +206,6 @@ def test_the_call_style_of_kernels_benchmarks_works(
     assert "ignored: reps, warmup" in capsys.readouterr().out
 
 
-def test_an_unknown_operator_is_an_error(torch_layer_norm: Implementation) -> None:
-    with pytest.raises(OperatorError, match="Did you mean 'layer_norm'"):
-        run_benchmark("layer_nrm", torch_layer_norm)
-
-
 def test_an_unknown_workload_set_leaves_no_file(torch_layer_norm: Implementation) -> None:
     with pytest.raises(OperatorError, match="has no workload set 'huge'"):
         run_benchmark("layer_norm", torch_layer_norm, workloads="huge", device="cpu")
@@ -241,18 +236,6 @@ def test_two_calls_append_to_one_file_with_different_runs(torch_layer_norm: Impl
 
     assert len(read_records(Path("layer_norm.jsonl"))) == 2
     assert first.run != second.run
-
-
-def test_an_unwritten_output_is_incorrect(
-    torch_layer_norm: Implementation,
-) -> None:
-    calls = []
-
-    def first_call_only(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-        calls.append(1)
-        return torch_layer_norm(x, weight, bias) if len(calls) == 1 else torch.empty_like(x)
-
-    assert smoke(first_call_only).status is Status.INCORRECT
 
 
 def test_calls_run_without_gradients(torch_layer_norm: Implementation) -> None:
@@ -301,7 +284,8 @@ def test_each_process_has_other_inputs(
             seen.append(float(x[0, 0, 0]))
             return torch_layer_norm(x, weight, bias)  # type: ignore[no-any-return]
 
-        smoke(watching)
+        record = smoke(watching)
+        assert record.status is Status.OK, record.err
         first_values.append(seen[0])
 
     assert first_values[0] != first_values[1]
@@ -319,19 +303,6 @@ def test_timed_calls_rotate_through_different_values(torch_layer_norm: Implement
 
     assert record.lat_ms is not None
     assert len(set(seen)) >= min(record.lat_ms.input_sets, record.lat_ms.reps) > 10
-
-
-def test_a_call_that_changes_its_inputs_is_rejected_with_a_latency() -> None:
-    def mutating(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-        output = torch.nn.functional.layer_norm(x, x.shape[-1:], weight, bias)
-        x.zero_()
-        return output
-
-    record = smoke(mutating)
-
-    assert not record.ok
-    assert Flag.INPUT_MUTATED in record.flags
-    assert record.lat_ms is not None
 
 
 def test_outputs_that_share_memory_are_rejected() -> None:

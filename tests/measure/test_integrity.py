@@ -205,13 +205,6 @@ def test_few_wrong_elements_of_a_timed_call_are_detected(timed: Callable[..., Tr
     assert timed(damaging).status is Status.REJECTED
 
 
-def test_a_wrong_implementation_is_incorrect_not_stale(layer_norm: Operator) -> None:
-    trial, found = examine(layer_norm, lambda x, w, b: torch.zeros_like(x))
-
-    assert trial.status is Status.INCORRECT
-    assert not found
-
-
 def test_inputs_changed_by_a_timed_call_are_detected(timed: Callable[..., Trial]) -> None:
     def changing(timing: bool, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
         output = cheats.right(x, weight, bias)

@@ -17,7 +17,7 @@ from kernels_bench_tools import operators
 from kernels_bench_tools.errors import Unsupported
 from kernels_bench_tools.measure import candidate as candidate_module
 from kernels_bench_tools.measure import trial as trial_module
-from kernels_bench_tools.measure.candidate import PROCESS_SEEDS, Candidate
+from kernels_bench_tools.measure.candidate import Candidate
 from kernels_bench_tools.measure.device.clocks import ClockSampler
 from kernels_bench_tools.measure.operator import Inputs, Operator, Workload, find_operator
 from kernels_bench_tools.measure.session import BenchmarkSession
@@ -93,37 +93,6 @@ def test_a_refusal_of_a_size_that_was_accepted_before_is_an_error(
     assert trial.status is Status.ERROR
     assert trial.failure is not None
     assert trial.failure.msg == "refused other values of a size that it accepts: enough"
-
-
-def test_each_process_has_other_seeds(
-    layer_norm: Operator, torch_layer_norm: Callable[..., Any], session: BenchmarkSession
-) -> None:
-    (workload,) = layer_norm.workloads("smoke")
-
-    trial = attempt(layer_norm, workload, torch_layer_norm, session, process=1)
-
-    assert trial.status is Status.OK, trial.failure
-    assert trial.seed == PROCESS_SEEDS
-
-
-def test_a_wrong_result_of_timed_calls_is_rejected(
-    layer_norm: Operator, torch_layer_norm: Callable[..., Any], session: BenchmarkSession
-) -> None:
-    calls = []
-
-    def tiring(*inputs: Any) -> Any:
-        calls.append(1)
-        output = torch_layer_norm(*inputs)
-        # Checks make some tens of calls; warm-up and sampling far more.
-        return output if len(calls) < 70 else output * 0
-
-    (workload,) = layer_norm.workloads("smoke")
-
-    trial = attempt(layer_norm, workload, tiring, session)
-
-    assert trial.status is Status.REJECTED
-    assert trial.failure is not None
-    assert "timed call" in trial.failure.msg
 
 
 @pytest.fixture

@@ -40,27 +40,6 @@ def kbt(folder, monkeypatch, capfd, *arguments):
     return ended.value.code, said.err
 
 
-PACKAGE = """# /// script
-# requires-python = ">=3.11"
-# dependencies = ["{name}"]
-# [tool.uv.sources]
-# {name} = {{ path = "../../{name}" }}
-# ///
-"""
-
-
-def test_cells_with_the_same_id_do_not_share_packages(workspace):
-    project = '[project]\nname = "{}"\nversion = "1"\n[tool.uv]\npackage = false\n'
-    for name in ("one", "two"):
-        workspace.write(f"{name}/pyproject.toml", project.format(name))
-    workspace.cell("a.md", "import sys; print(sys.prefix)")
-    workspace.cell("b.md", PACKAGE.format(name="one") + "import sys; print(sys.prefix)")
-    workspace.build(environment="uv")
-
-    assert [workspace.result(name).status for name in ("a.md", "b.md")] == ["ok", "ok"]
-    assert output(workspace, "a.md") != output(workspace, "b.md")
-
-
 def test_files_written_outside_the_cells_folder_are_removed(workspace, tmp_path):
     code = "from pathlib import Path\nPath('../x.txt').write_text('')\nprint(Path('../x.txt').resolve())"
     workspace.cell("n.md", code)

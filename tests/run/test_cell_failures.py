@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 from projects import PYTHON
 
-from kernels_bench_tools.report.site import publish
 from kernels_bench_tools.run.process import run as processes
 from kernels_bench_tools.run.process.logs import HEAD_BYTES, TAIL_BYTES
 from kernels_bench_tools.run.process.reaper import reaper
@@ -50,6 +49,15 @@ os.abort()""",
         "killed by SIGABRT; last: terminate called .*'std::bad_alloc'",
     ),
     "an exit code": ("import sys; print('no licence'); sys.exit(3)", "error", "exit code 3: no licence"),
+    "an exception of two lines": ("raise ValueError('two\\nlines')", "error", "ValueError: two"),
+    "an exception after another": (
+        "try:\n    1 / 0\nexcept Exception:\n    raise KeyError('k')",
+        "error",
+        "KeyError: 'k'",
+    ),
+    "no Python": ("this is no python", "error", "SyntaxError: invalid syntax"),
+    "an exit code with stderr": ("import sys; sys.exit('why')", "error", "exit code 1: why"),
+    "the exit code of a killed shell": ("exit(137)", "crashed", r"killed by SIGKILL \(out of memory\?\)"),
     "an exit code without a word": ("import os; os._exit(3)", "error", "exit code 3"),
     "a hang": (
         "import time; print('waiting for a lock', flush=True); time.sleep(600)",
@@ -86,6 +94,9 @@ os.abort()""",
 }
 
 
+EXIT_CODES = {"a segmentation fault": -11, "a SIGKILL": -9, "no Python": 1, "an exit code": 3, "a daemon": 0}
+
+
 @pytest.fixture(autouse=True)
 def _short_grace(monkeypatch):
     monkeypatch.setattr(processes, "_GRACE_SECONDS", 0.2)
@@ -104,6 +115,7 @@ def test_each_failure_is_a_status_with_the_last_line_and_the_next_cell_runs(work
     assert re.fullmatch(reason, run.reason), run.reason
     assert workspace.text(workspace.result("n.md", "b").stdout) == "alive\n"
     assert set(run.artifacts) <= {"x"}
+    assert run.exit_code == EXIT_CODES.get(failure, run.exit_code)
 
 
 def test_a_crash_leaves_no_folder_or_core_file(workspace):
@@ -146,18 +158,6 @@ def test_the_middle_of_a_long_log_is_replaced_by_its_size(workspace):
     assert (lines[0], lines[-1]) == ("line 0000000", "line 0099999")
     missing = 100_000 * 13 - 13 * (len(lines) - 1)
     assert notice == f"--- {missing:,} bytes are missing here: the log was too long ---"
-
-
-def test_a_shortened_log_is_marked_on_the_page(workspace):
-    workspace.cell("n.md", "for n in range(100_000): print(f'line {n:07}')")
-    workspace.build()
-    publish(workspace.root, workspace.run, workspace.root / "site")
-
-    page = workspace.text("site/n.html")
-
-    assert "bytes are missing here: the log was too long" in page
-    assert "line 0000000" in page
-    assert "line 0099999" in page
 
 
 def test_a_log_of_one_long_line_is_cut_as_well(workspace):

@@ -32,6 +32,9 @@ def test_only_regular_files_are_kept(collect, tmp_path):
     folder: Path = collect.folder
     (tmp_path / "secret").write_text("s")
     (folder / "fine.txt").write_text("f")
+    (folder / "d").mkdir()
+    (folder / "d" / "b.txt").write_text("b")
+    (folder / ".hidden").write_text("h")
     (folder / "link").symlink_to(tmp_path / "secret")
     (folder / "folder").symlink_to(tmp_path)
     os.mkfifo(folder / "fifo")
@@ -44,7 +47,7 @@ def test_only_regular_files_are_kept(collect, tmp_path):
 
     collected = collect()
 
-    assert collected.kept == ["fine.txt"]
+    assert collected.kept == ["d/b.txt", "fine.txt"]
     assert collected.refused == {
         "'link'": "it is a symbolic link",
         "'folder'": "it is a symbolic link",
@@ -52,7 +55,8 @@ def test_only_regular_files_are_kept(collect, tmp_path):
         "'hard'": "it is a hard link to a file elsewhere",
         "'socket'": "it is not a regular file",
     }
-    assert [path.name for path in collect.artifacts.iterdir()] == ["fine.txt"]
+    assert (collect.artifacts / "d" / "b.txt").read_text() == "b"
+    assert sorted(path.name for path in collect.artifacts.iterdir()) == ["d", "fine.txt"]
 
 
 def test_hard_links_within_the_folder_are_kept(collect):

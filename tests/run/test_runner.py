@@ -34,54 +34,22 @@ def survivors(word):
     return found
 
 
-@pytest.mark.parametrize(
-    ("code", "status", "reason", "exit_code"),
-    [
-        ("1", "ok", "", 0),
-        ("raise ValueError('two\\nlines')", "error", "ValueError: two", 1),
-        ("try:\n    1 / 0\nexcept Exception:\n    raise KeyError('k')", "error", "KeyError: 'k'", 1),
-        ("import sys; print('why', file=sys.stderr); sys.exit(3)", "error", "exit code 3: why", 3),
-        (
-            "import os; os.kill(os.getpid(), 11)",
-            "crashed",
-            'killed by SIGSEGV; last: File ".kbt/cells/n__a.py", line 1 in <module>',
-            -11,
-        ),
-        ("import os; os.kill(os.getpid(), 9)", "crashed", "killed by SIGKILL (out of memory?)", -9),
-        ("import sys; sys.exit(137)", "crashed", "killed by SIGKILL (out of memory?)", 137),
-        ("this is no python", "error", "SyntaxError: invalid syntax", 1),
-    ],
-)
-def test_status_and_reason_of_each_kind_of_failure(workspace, code, status, reason, exit_code):
-    workspace.cell("n.md", code)
+def test_a_timeout_kills_everything_that_the_cell_started(workspace):
+    seconds = f"3{os.getpid()}.1"
+    code = f"""import subprocess, time
+subprocess.Popen(['sleep', '{seconds}'])
+subprocess.Popen(['sleep', '{seconds}'], start_new_session=True)
+subprocess.Popen(['sh', '-c', 'trap "" TERM; (setsid sleep {seconds} &); sleep {seconds}'])
+print('begun')
+time.sleep(60)"""
+    workspace.cell("n.md", code, "id=a timeout=2")
     workspace.build()
 
     run = workspace.result("n.md")
 
-    assert (run.status, run.reason, run.exit_code) == (status, reason, exit_code)
-
-
-@pytest.mark.parametrize(
-    "start",
-    [
-        "subprocess.Popen(['sleep', '{0}'])",
-        "subprocess.Popen(['sleep', '{0}'], start_new_session=True)",
-        "subprocess.Popen(['sh', '-c', 'trap \"\" TERM; (setsid sleep {0} &); sleep {0}'])",
-    ],
-)
-def test_a_timeout_kills_everything_that_the_cell_started(workspace, start, tmp_path):
-    seconds = f"3{os.getpid()}.{abs(hash(start)) % 1000}"
-    code = f"import subprocess, time\n{start.format(seconds)}\nprint('begun')\ntime.sleep(60)"
-    workspace.cell("n.md", code, "id=a timeout=3")
-    began = time.monotonic()
-    workspace.build()
-
-    run = workspace.result("n.md")
-
-    assert (run.status, run.reason) == ("timeout", "did not end within 3 s; last: begun")
+    assert (run.status, run.reason) == ("timeout", "did not end within 2 s; last: begun")
     assert workspace.text(run.stdout) == "begun\n"
     assert survivors(seconds) == []
-    assert time.monotonic() - began < 30
 
 
 def test_processes_that_a_cell_leaves_behind_are_killed(workspace):
@@ -160,28 +128,6 @@ def test_logs_and_records_contain_no_home_folders(workspace, monkeypatch, tmp_pa
 
     for file in (run.stdout, run.artifacts["op.jsonl"]):
         assert "~/.cache/uv/a.py ~/b.py ~/c.py ~/.cache/uv/d.py" in workspace.text(file)
-
-
-def test_only_regular_files_of_the_cells_own_folder_are_kept(workspace, tmp_path):
-    secret = tmp_path / "secret.txt"
-    secret.write_text("s")
-    code = f"""
-from pathlib import Path
-Path("a.txt").write_text("a")
-Path("d").mkdir()
-Path("d/b.txt").write_text("b")
-Path(".hidden").write_text("")
-Path("link.txt").symlink_to({str(secret)!r})
-Path("linked").symlink_to({str(tmp_path)!r})
-Path("../outside.txt").write_text("")
-"""
-    workspace.cell("n.md", code)
-    workspace.build()
-
-    run = workspace.result("n.md")
-
-    assert list(run.artifacts) == ["a.txt", "d/b.txt"]
-    assert workspace.text(run.artifacts["d/b.txt"]) == "b"
 
 
 def test_outputs_are_selected_by_name_and_glob(workspace):

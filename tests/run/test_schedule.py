@@ -1,13 +1,11 @@
 """Which cells run, in which order, in parallel with which others, and how a build is interrupted."""
 
-import os
 import signal
 import subprocess
 import threading
 import time
 from collections import Counter
 
-import psutil
 import pytest
 from projects import PYTHON, git
 from workspace import MEASURING, RECORD, WRITE
@@ -27,14 +25,6 @@ def span(workspace, notebook):
 
 def overlap(one, other):
     return one[0] < other[1] and other[0] < one[1]
-
-
-def test_one_failure_stops_nothing_else(workspace):
-    workspace.cell("a.md", "raise ValueError('no')")
-    workspace.cell("b.md", "print('fine')")
-    workspace.build()
-
-    assert [workspace.result(name).status for name in ("a.md", "b.md")] == ["error", "ok"]
 
 
 def test_a_failed_need_does_not_stop_combine(workspace):
@@ -272,30 +262,6 @@ def test_the_project_lock_returns_whether_it_had_to_wait(workspace):
         assert waited is False
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-def test_an_interrupted_build_leaves_no_process_and_keeps_finished_cells(workspace, number):
-    seconds = f"5{os.getpid()}.{int(number)}"
-    workspace.cell("a.md", "print('done')")
-    workspace.cell(
-        "b.md", f"import subprocess; subprocess.run(['sleep', '{seconds}'])", "id=a needs=./a.md:a"
-    )
-    build = start_build(workspace)
-    assert build.stdout is not None
-    for line in build.stdout:
-        if "b.md" in line:
-            break
-    time.sleep(0.3)
-    build.send_signal(number)
-    _, error = build.communicate(timeout=20)
-
-    assert "KeyboardInterrupt" in error
-    time.sleep(0.1)
-    assert not [one for one in psutil.process_iter(["cmdline"]) if seconds in (one.info["cmdline"] or [])]
-    workspace.cell("b.md", "1", "id=a needs=./a.md:a")
-    assert workspace.build().started == ["b.md:a"]
-    assert not list((workspace.root / ".kbt/cache").glob(".draft-*"))
-
-
 def test_an_interrupted_session_keeps_its_finished_cells(workspace):
     workspace.cell("op/impls/a.md", WRITE, MEASURING)
     workspace.cell("op/impls/b.md", WRITE + "import time; time.sleep(60)", MEASURING)
@@ -327,17 +293,6 @@ def test_a_signal_delivered_to_another_thread_ends_the_build(workspace):
     build = subprocess.run(command, capture_output=True, text=True, timeout=20, check=False)
 
     assert "KeyboardInterrupt" in build.stderr
-
-
-def test_a_build_of_ten_unchanged_notebooks_takes_half_a_second(workspace):
-    for number in range(10):
-        workspace.cell(f"op/impls/n{number}.md", WRITE, MEASURING, "title: X")
-    workspace.cell("op/results/c.md", "1", "id=c needs=../impls/*.md:a")
-    workspace.build()
-    began = time.process_time()
-    workspace.build()
-
-    assert time.process_time() - began < 0.5
 
 
 def test_an_interrupted_session_is_resumed(workspace):
