@@ -10,7 +10,7 @@ import signal
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import pytest
@@ -74,6 +74,8 @@ def pytest_collection_finish() -> None:
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
+
+    from kernels_bench_tools.report.site import Published
 
 ROOT = Path(__file__).parent.parent
 H200 = Device(kind="cuda", name="NVIDIA H200", slug="nvidia-h200", driver="580.95.05")
@@ -172,6 +174,28 @@ class SampleProject:
 
     root: Path
     build: BuildRun
+
+    @property
+    def site(self) -> Path:
+        return self.root / "site"
+
+    def publish(self, *rest: Any, **options: Any) -> Published:
+        """Publish it as it is now."""
+        from kernels_bench_tools.report.site import publish
+
+        return publish(self.root, self.build, self.site, *rest, **options)
+
+    def read_summary(self) -> Summary:
+        return msgspec.json.decode(self.artifact("summary.json").read_bytes(), type=Summary)
+
+    def write_summary(self, summary: Summary) -> None:
+        self.artifact("summary.json").write_bytes(msgspec.json.encode(summary))
+
+    def edit(self, old: str, new: str, count: int = -1) -> None:
+        """Replace text of the summary, where it is."""
+        file = self.artifact("summary.json")
+        assert old in file.read_text()
+        file.write_text(file.read_text().replace(old, new, count))
 
     def notebook(self, path: str) -> NotebookRun:
         return next(notebook for notebook in self.build.notebooks if notebook.path == path)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import posixpath
 import re
+from collections.abc import Callable
 from functools import cached_property
 from html.parser import HTMLParser
 from pathlib import Path
@@ -131,3 +132,14 @@ def read_page() -> type[ReadPage]:
 @pytest.fixture(scope="session")
 def find_dead_references():
     return dead_references
+
+
+@pytest.fixture
+def published(sample) -> Callable[[str], ReadPage]:
+    """Publish the sample project as it is now; return one of its pages."""
+
+    def read(path: str) -> ReadPage:
+        sample.publish()
+        return ReadPage(sample.site, path)
+
+    return read

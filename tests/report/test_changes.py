@@ -11,7 +11,6 @@ from markup import text_of
 
 from kernels_bench_tools.errors import ProjectError
 from kernels_bench_tools.report.changes import read_report
-from kernels_bench_tools.report.site import publish
 from kernels_bench_tools.schema.record import Status
 from kernels_bench_tools.schema.summary import DeviceSummary, Point, Report, Row
 
@@ -35,11 +34,11 @@ def changes(sample, read_page) -> Callable[[Edit], list[str]]:
     """Publish beside an earlier report, which is today's after ``edit``; return the lines of the front page."""
 
     def shown(edit: Edit) -> list[str]:
-        publish(sample.root, sample.build, sample.root / "site")
-        report = msgspec.json.decode((sample.root / "site" / "report.json").read_bytes(), type=Report)
+        sample.publish()
+        report = msgspec.json.decode((sample.site / "report.json").read_bytes(), type=Report)
         edit(report)
-        publish(sample.root, sample.build, sample.root / "site", report)
-        page = read_page(sample.root / "site", "index.html")
+        sample.publish(report)
+        page = read_page(sample.site, "index.html")
         (strip,) = (one for one in page.elements("section") if one.get("class") == "changes")
         lines = [strip.find("p"), *strip.iter("li")]
         return [text_of(line) for line in lines if line is not None]
@@ -146,10 +145,9 @@ def test_a_long_list_is_shortened(changes):
     assert lines[-1] == "and 8 more"
 
 
-def test_without_an_earlier_report_there_is_no_list_of_changes(sample, read_page):
-    publish(sample.root, sample.build, sample.root / "site")
+def test_without_an_earlier_report_there_is_no_list_of_changes(sample, published):
 
-    page = read_page(sample.root / "site", "index.html")
+    page = published("index.html")
     assert not [one for one in page.elements("section") if one.get("class") == "changes"]
 
 

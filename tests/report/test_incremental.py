@@ -32,26 +32,26 @@ def rendered(monkeypatch):
 
 
 def test_nothing_is_rendered_when_nothing_changed(sample, rendered):
-    publish(sample.root, sample.build, sample.root / "site")
+    sample.publish()
     assert set(rendered) >= {"front_page", "operator_page", "implementation_page", "device_page"}
     rendered.clear()
-    publish(sample.root, sample.build, sample.root / "site")
+    sample.publish()
     assert rendered == []
 
 
 def test_a_change_renders_no_page_of_another_operator(sample, rendered):
     front = FrontMatter(title="Other")
     sample.build.notebooks.append(NotebookRun(path="other/impls/x.md", digest="", front=front, blocks=[]))
-    publish(sample.root, sample.build, sample.root / "site")
+    sample.publish()
     rendered.clear()
     sample.notebook("other/impls/x.md").blocks.append(Prose(text="New.\n"))
-    published = publish(sample.root, sample.build, sample.root / "site")
+    published = sample.publish()
     assert published.written == ["other/impls/x.html"]
     assert rendered.count("implementation_page") == rendered.count("operator_page") == 1
 
 
 def test_a_build_that_is_not_finished_is_marked_on_the_front_page_and_on_its_operators(sample, rendered):
-    site = sample.root / "site"
+    site = sample.site
     unfinished = {"": Unfinished(done=3, total=39), "layer_norm": Unfinished(done=0, total=4)}
     publish(sample.root, sample.build, site, unfinished=unfinished)
     assert "Measuring: 3 of 39" in (site / "index.html").read_text()
@@ -63,11 +63,11 @@ def test_a_build_that_is_not_finished_is_marked_on_the_front_page_and_on_its_ope
 
 
 def test_a_change_of_an_implementation_renders_no_page_of_another_one(sample, rendered):
-    publish(sample.root, sample.build, sample.root / "site")
+    sample.publish()
     assert rendered.count("implementation_page") > 1
     rendered.clear()
     sample.notebook(TRITON).blocks.append(Prose(text="New.\n"))
-    publish(sample.root, sample.build, sample.root / "site")
+    sample.publish()
     assert rendered.count("implementation_page") == 1
 
 
@@ -75,7 +75,7 @@ def test_incremental_builds_give_the_same_site_as_a_full_build(sample):
     def contents(folder):
         return {path.relative_to(folder): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
-    site = sample.root / "site"
+    site = sample.site
     publish(sample.root, sample.build, site)
     summary = sample.artifact("summary.json")
     summary.write_text(summary.read_text().replace("1.62", "1.73"))
@@ -95,7 +95,7 @@ def test_incremental_builds_give_the_same_site_as_a_full_build(sample):
 
 def test_dead_links_are_reported_until_they_are_fixed(sample):
     sample.notebook(TRITON).blocks.insert(0, Prose(text="[read](../../README.md)\n"))
-    site = sample.root / "site"
+    site = sample.site
     for _ in range(2):
         assert publish(sample.root, sample.build, site).dead_links == ["layer_norm/impls: ../../README.md"]
     # Not part of the key of the page.
@@ -104,7 +104,7 @@ def test_dead_links_are_reported_until_they_are_fixed(sample):
 
 
 def test_a_damaged_page_is_rendered_again(sample):
-    site = sample.root / "site"
+    site = sample.site
     publish(sample.root, sample.build, site)
     (site / "method.html").write_text("cut")
     assert publish(sample.root, sample.build, site).written == ["method.html"]

@@ -7,7 +7,6 @@ import pytest
 
 from kernels_bench_tools.report.artifacts import MAX_TEXT
 from kernels_bench_tools.report.prose import render_markdown
-from kernels_bench_tools.report.site import publish
 
 COMBINED = "layer_norm/results/combined_results.md"
 
@@ -47,12 +46,12 @@ def leave(sample, text: str):
     file.write_text(text)
     notebook.cells[0].artifacts["report.md"] = str(file.relative_to(sample.root))
     notebook.blocks[0].text += "\n\n![artifact:report.md]\n"
-    publish(sample.root, sample.build, sample.root / "site")
+    sample.publish()
     return "layer_norm/results/combined_results.html"
 
 
 def test_a_notebook_shows_the_markdown_of_its_cell(sample, read_page) -> None:
-    page = read_page(sample.root / "site", leave(sample, "| kernel |\n| --- |\n| gelu |\n"))
+    page = read_page(sample.site, leave(sample, "| kernel |\n| --- |\n| gelu |\n"))
 
     (part,) = (one for one in page.elements("div") if one.get("class") == "artifact-preview text")
     assert "gelu" in "".join(part.itertext())
@@ -60,7 +59,7 @@ def test_a_notebook_shows_the_markdown_of_its_cell(sample, read_page) -> None:
 
 
 def test_markdown_that_is_too_long_is_linked_to(sample, read_page) -> None:
-    page = read_page(sample.root / "site", leave(sample, "x" * (MAX_TEXT + 1)))
+    page = read_page(sample.site, leave(sample, "x" * (MAX_TEXT + 1)))
 
     assert not [one for one in page.elements("div") if one.get("class") == "artifact-preview text"]
     assert any(url.endswith("report.md") for _, url in page.references())

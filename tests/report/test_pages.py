@@ -5,14 +5,12 @@ from __future__ import annotations
 import re
 from itertools import pairwise
 
-import msgspec
 import pytest
 from markup import text_of
 
-from kernels_bench_tools.report.site import publish
 from kernels_bench_tools.schema.build import code_digest
 from kernels_bench_tools.schema.record import Status
-from kernels_bench_tools.schema.summary import Summary, Verdict
+from kernels_bench_tools.schema.summary import Verdict
 
 OPERATOR = "layer_norm/index.html"
 TRITON = "layer_norm/impls/triton_layer_norm.html"
@@ -142,11 +140,10 @@ def test_the_overview_comes_before_ranking_and_medians(pages):
     assert html.index('class="glance"') < html.index('class="ranking"') < html.index('class="medians"')
 
 
-def test_a_chart_without_panels_is_shown_whole_and_once(sample, read_page):
+def test_a_chart_without_panels_is_shown_whole_and_once(sample, published):
     drawing = '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 9 9"><path d="M 0 0 L 9 9"/></svg>'
     sample.artifact("latency.svg").write_text(drawing, encoding="utf-8")
-    publish(sample.root, sample.build, sample.root / "site")
-    page = read_page(sample.root / "site", OPERATOR)
+    page = published(OPERATOR)
     assert page.html.count('class="artifact-preview chart"') == 1
 
 
@@ -178,36 +175,30 @@ def test_an_implementation_page_has_all_five_times_and_the_conditions(pages):
         assert told in page.text
 
 
-def test_an_implementation_page_shows_the_largest_kernel_of_a_call_of_several(sample, read_page):
-    file = sample.artifact("summary.json")
-    file.write_text(file.read_text().replace('"kernel_ms":null', '"kernel_ms":0.00125'))
-    publish(sample.root, sample.build, sample.root / "site")
-    page = read_page(sample.root / "site", "layer_norm/impls/triton_layer_norm.html")
+def test_an_implementation_page_shows_the_largest_kernel_of_a_call_of_several(sample, published):
+    sample.edit('"kernel_ms":null', '"kernel_ms":0.00125')
+    page = published("layer_norm/impls/triton_layer_norm.html")
     assert row_of(page, "quantities", "N2048_D4096").startswith("N2048_D4096 0.001726 0.001250 0.001398")
     assert "Largest kernel" in page.text
 
 
-def test_an_implementation_page_begins_with_the_devices_that_measured_it(sample, read_page):
-    file = sample.artifact("summary.json")
-    summary = msgspec.json.decode(file.read_bytes(), type=Summary)
+def test_an_implementation_page_begins_with_the_devices_that_measured_it(sample, published):
+    summary = sample.read_summary()
     first = summary.devices[0].device.slug
     for view in summary.devices:
         if view.device.slug == first:
             for row in view.rows:
                 row.status = Status.ABSENT if row.implementation == "triton_layer_norm" else row.status
-    file.write_bytes(msgspec.json.encode(summary))
-    publish(sample.root, sample.build, sample.root / "site")
-    page = read_page(sample.root / "site", TRITON)
+    sample.write_summary(summary)
+    page = published(TRITON)
     devices = [heading.get("id") for heading in page.elements("h3")]
     assert len({view.device.slug for view in summary.devices}) > 1
     assert devices.index(first) == len({view.device.slug for view in summary.devices}) - 1
 
 
-def test_a_time_above_the_roofline_is_labelled(sample, read_page):
-    file = sample.artifact("summary.json")
-    file.write_text(file.read_text().replace('"incorrect"', '"exceeds_physics"'))
-    publish(sample.root, sample.build, sample.root / "site")
-    row = row_of(read_page(sample.root / "site", OPERATOR), "ranking", "Wrong")
+def test_a_time_above_the_roofline_is_labelled(sample, published):
+    sample.edit('"incorrect"', '"exceeds_physics"')
+    row = row_of(published(OPERATOR), "ranking", "Wrong")
     assert row.startswith("– Wrong layer norm – ≫ above the roofline")
 
 
@@ -323,11 +314,9 @@ def test_the_contents_name_the_device_of_the_fastest(pages):
     ] == [said]
 
 
-def test_several_verdicts_are_glyphs_with_tooltips_and_hidden_words(sample, read_page):
-    file = sample.artifact("summary.json")
-    file.write_text(file.read_text().replace('"verdict":"faster"', '"verdict":"same"', 1))
-    publish(sample.root, sample.build, sample.root / "site")
-    page = read_page(sample.root / "site", OPERATOR)
+def test_several_verdicts_are_glyphs_with_tooltips_and_hidden_words(sample, published):
+    sample.edit('"verdict":"faster"', '"verdict":"same"', 1)
+    page = published(OPERATOR)
     assert "✓ ok 3 ▲ faster 1 = same" in row_of(page, "ranking", "1 Triton")
     shown = [mark for mark in page.elements("span") if mark.get("title") in {"3 faster", "1 same"}]
     assert [[inner.get("class") for inner in mark] for mark in shown] == [[None, "visually-hidden"]] * 2
@@ -340,10 +329,9 @@ def test_flags_of_a_row_are_folded_into_one_line(pages):
 
 
 def test_a_row_of_one_process_says_so_and_is_no_headline_figure(sample, read_page):
-    file = sample.artifact("summary.json")
-    file.write_text(file.read_text().replace('"processes":3', '"processes":1', 1))
-    publish(sample.root, sample.build, sample.root / "site")
-    site = sample.root / "site"
+    sample.edit('"processes":3', '"processes":1', 1)
+    sample.publish()
+    site = sample.site
 
     rows = [row_of(read_page(site, OPERATOR), "ranking", name) for name in ("1 Triton", "PyTorch")]
     assert "1 to 3 processes" in rows[0]
@@ -356,16 +344,14 @@ def test_a_row_of_one_process_says_so_and_is_no_headline_figure(sample, read_pag
 
 @pytest.mark.parametrize(("low", "shown"), [(None, ", measured separately"), (1.55, ", 1.62×")])
 def test_a_row_that_was_measured_separately_is_a_headline_figure_if_it_has_an_interval(
-    sample, read_page, low, shown
+    sample, published, low, shown
 ):
-    file = sample.artifact("summary.json")
-    report = msgspec.json.decode(file.read_bytes(), type=Summary)
+    report = sample.read_summary()
     row = next(row for row in report.devices[0].rows if row.implementation == "triton_layer_norm")
     row.points[-1].verdict, row.speedup_low = Verdict.SEPARATE, low
-    file.write_bytes(msgspec.json.encode(report))
-    publish(sample.root, sample.build, sample.root / "site")
+    sample.write_summary(report)
 
-    front = read_page(sample.root / "site", "index.html")
+    front = published("index.html")
     lines = [text_of(line) for line in front.elements("p") if "Triton layer norm" in text_of(line)]
     assert any(line.startswith(f"Triton layer norm{shown}") for line in lines), lines
 
@@ -375,45 +361,41 @@ def test_a_headline_figure_has_its_interval_as_a_tooltip(pages):
     assert figure.get("title") == "95 % interval [1.612, 1.626]"
 
 
-def test_a_limitation_is_in_the_ranking_and_on_the_page_of_the_implementation(sample, read_page):
-    file = sample.artifact("summary.json")
-    report = msgspec.json.decode(file.read_bytes(), type=Summary)
+def test_a_limitation_is_in_the_ranking_and_on_the_page_of_the_implementation(sample, read_page, published):
+    report = sample.read_summary()
     row = next(row for row in report.devices[0].rows if row.implementation == "triton_layer_norm")
     row.points[0].limitation, row.points[0].runs = "refuses odd <sizes> (ValueError: even only)", 6
-    file.write_bytes(msgspec.json.encode(report))
-    publish(sample.root, sample.build, sample.root / "site")
+    sample.write_summary(report)
 
-    page = read_page(sample.root / "site", OPERATOR)
+    page = published(OPERATOR)
     (mark,) = (one for one in page.elements("span") if text_of(one) == "with limitations")
     assert mark.get("title") == "refuses odd <sizes> (ValueError: even only)"
-    text = read_page(sample.root / "site", TRITON).text
+    text = read_page(sample.site, TRITON).text
     assert "limitation refuses odd <sizes> (ValueError: even only) (" in text
     assert "3 processes latest of 6 runs" in text
 
 
 @pytest.mark.parametrize(("origin", "shown"), [("source build", True), ("hub", False)])
-def test_only_a_row_of_a_source_build_is_marked_as_built_from_source(sample, read_page, origin, shown):
+def test_only_a_row_of_a_source_build_is_marked_as_built_from_source(sample, published, origin, shown):
     file = sample.artifact("summary.json")
     recorded = '"notebook":"layer_norm/impls/triton_layer_norm.md",'
     kernel = f'"hub":[{{"repo":"org/norm","origin":"{origin}","notes":["built with g++ 12"]}}],'
     file.write_text(file.read_text().replace(recorded, recorded + kernel))
-    publish(sample.root, sample.build, sample.root / "site")
 
-    row = row_of(read_page(sample.root / "site", OPERATOR), "ranking", "1 Triton")
+    row = row_of(published(OPERATOR), "ranking", "1 Triton")
     assert ("built from source" in row) == shown
 
 
 @pytest.mark.parametrize("code", ["f = 1", "f = 2", None])
-def test_only_a_row_whose_code_changed_is_marked_as_stale(sample, read_page, code):
+def test_only_a_row_whose_code_changed_is_marked_as_stale(sample, read_page, published, code):
     (cell,) = sample.notebook(TRITON.replace(".html", ".md")).cells
     cell.code = "# /// script\n# dependencies = []\n# ///\nf = 2"
     file = sample.artifact("summary.json")
     measured = f'"cell":"{cell.id}","code_digest":"{code_digest(code)}",' if code else ""
     recorded = '"notebook":"layer_norm/impls/triton_layer_norm.md",'
     file.write_text(file.read_text().replace(recorded, recorded + measured))
-    publish(sample.root, sample.build, sample.root / "site")
 
-    row = row_of(read_page(sample.root / "site", OPERATOR), "ranking", "1 Triton")
-    page = read_page(sample.root / "site", TRITON)
+    row = row_of(published(OPERATOR), "ranking", "1 Triton")
+    page = read_page(sample.site, TRITON)
     assert ("stale" in row) == (code == "f = 1")
     assert any("Stale" in text_of(line) for line in page.elements("p")) == (code == "f = 1")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from markup import text_of
 
-from kernels_bench_tools.report.site import publish
 from kernels_bench_tools.schema.build import FrontMatter, NotebookRun, Prose
 
 PAGE = "selfcheck.html"
@@ -43,25 +42,22 @@ def test_every_call_is_compared_with_nsight_compute_and_other_methods(pages):
     assert "at most 0.4 % difference from Nsight Compute" in pages[PAGE].text
 
 
-def test_without_a_self_check_the_page_shows_the_command(sample, read_page):
-    publish(sample.root, sample.build, sample.root / "site")
-    page = read_page(sample.root / "site", PAGE)
+def test_without_a_self_check_the_page_shows_the_command(sample, published):
+    page = published(PAGE)
     assert "kbt selfcheck" in page.text
     assert not page.elements("table")
 
 
-def test_an_invalid_self_check_is_named_on_the_page(sample, read_page):
+def test_an_invalid_self_check_is_named_on_the_page(sample, published):
     folder = sample.root / "selfcheck"
     folder.mkdir()
     (folder / "gpu.json").write_text("{}")
-    publish(sample.root, sample.build, sample.root / "site")
-    assert "selfcheck/gpu.json: is not a self-check" in read_page(sample.root / "site", PAGE).text
+    assert "selfcheck/gpu.json: is not a self-check" in published(PAGE).text
 
 
-def test_a_notebook_of_the_same_name_is_not_overwritten(sample, read_page):
+def test_a_notebook_of_the_same_name_is_not_overwritten(sample, published):
     notebook = NotebookRun(
         path="selfcheck.md", digest="", front=FrontMatter(title="Mine"), blocks=[Prose(text="My own words.")]
     )
     sample.build.notebooks.append(notebook)
-    publish(sample.root, sample.build, sample.root / "site")
-    assert "My own words." in read_page(sample.root / "site", PAGE).text
+    assert "My own words." in published(PAGE).text

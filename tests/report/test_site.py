@@ -28,7 +28,7 @@ def test_the_same_build_gives_the_same_bytes(sample):
 
 
 def test_files_that_did_not_change_are_not_written_again(sample):
-    site = sample.root / "site"
+    site = sample.site
     first = publish(sample.root, sample.build, site)
     times = {path: (site / path).stat().st_mtime_ns for path in first.written}
     second = publish(sample.root, sample.build, site)
@@ -37,22 +37,22 @@ def test_files_that_did_not_change_are_not_written_again(sample):
 
 
 def test_whether_a_result_came_from_the_cache_changes_no_page(sample):
-    publish(sample.root, sample.build, sample.root / "site")
+    sample.publish()
     for notebook in sample.build.notebooks:
         for cell in notebook.cells:
             cell.cached = True
-    assert publish(sample.root, sample.build, sample.root / "site").written == []
+    assert sample.publish().written == []
 
 
 def test_only_the_pages_that_show_a_change_are_written(sample):
-    publish(sample.root, sample.build, sample.root / "site")
+    sample.publish()
     sample.log(TRITON).write_text("another line\n")
-    changed = publish(sample.root, sample.build, sample.root / "site").written
+    changed = sample.publish().written
     assert changed == ["layer_norm/impls/triton_layer_norm.html"]
 
 
 def test_pages_of_deleted_notebooks_are_removed(sample, find_dead_references):
-    site = sample.root / "site"
+    site = sample.site
     publish(sample.root, sample.build, site)
     sample.build.notebooks.remove(sample.notebook(TRITON))
     published = publish(sample.root, sample.build, site)
@@ -62,14 +62,13 @@ def test_pages_of_deleted_notebooks_are_removed(sample, find_dead_references):
     assert find_dead_references(site) == []
 
 
-def test_an_implementation_without_a_notebook_keeps_its_row(sample, read_page):
+def test_an_implementation_without_a_notebook_keeps_its_row(sample, published):
     sample.build.notebooks.remove(sample.notebook(TRITON))
-    publish(sample.root, sample.build, sample.root / "site")
-    assert "Triton layer norm" in read_page(sample.root / "site", "layer_norm/index.html").text
+    assert "Triton layer norm" in published("layer_norm/index.html").text
 
 
 def test_files_that_no_build_wrote_are_left_alone(sample):
-    site = sample.root / "site"
+    site = sample.site
     publish(sample.root, sample.build, site)
     (site / "CNAME").write_text("example.org")
     publish(sample.root, sample.build, site)
@@ -78,7 +77,7 @@ def test_files_that_no_build_wrote_are_left_alone(sample):
 
 
 def test_nothing_is_written_or_removed_through_a_link_among_the_pages(sample, tmp_path):
-    site, outside = sample.root / "site", tmp_path / "outside"
+    site, outside = sample.site, tmp_path / "outside"
     publish(sample.root, sample.build, site)
     (site / "static").rename(outside)
     (site / "static").symlink_to(outside)
@@ -90,7 +89,7 @@ def test_nothing_is_written_or_removed_through_a_link_among_the_pages(sample, tm
 
 
 def test_a_folder_with_other_files_is_refused_and_not_touched(sample):
-    site = sample.root / "site"
+    site = sample.site
     site.mkdir()
     (site / "thesis.tex").write_text("mine")
     with pytest.raises(ProjectError, match=r"holds files that kbt did not write, such as thesis.tex"):
@@ -99,7 +98,7 @@ def test_a_folder_with_other_files_is_refused_and_not_touched(sample):
 
 
 def test_a_file_in_the_way_of_a_page_is_not_overwritten(sample):
-    site = sample.root / "site"
+    site = sample.site
     publish(sample.root, sample.build, site)
     (site / "new.html").write_text("mine")
     sample.build.notebooks.append(NotebookRun(path="new.md", digest="", front=FrontMatter(), blocks=[]))
@@ -109,13 +108,13 @@ def test_a_file_in_the_way_of_a_page_is_not_overwritten(sample):
 
 
 def test_a_file_given_as_output_is_refused(sample):
-    (sample.root / "site").write_text("")
+    (sample.site).write_text("")
     with pytest.raises(ProjectError, match="is not a folder"):
-        publish(sample.root, sample.build, sample.root / "site")
+        sample.publish()
 
 
 def test_a_manifest_cannot_make_us_remove_files_outside(sample):
-    site = sample.root / "site"
+    site = sample.site
     publish(sample.root, sample.build, site)
     precious = sample.root / "precious.txt"
     precious.write_text("mine")
@@ -125,7 +124,7 @@ def test_a_manifest_cannot_make_us_remove_files_outside(sample):
 
 
 def test_the_ignore_file_of_an_empty_site_is_kept(sample):
-    site = sample.root / "site"
+    site = sample.site
     site.mkdir()
     (site / ".gitignore").write_text("*\n")
     publish(sample.root, sample.build, site)
@@ -136,7 +135,7 @@ def test_the_ignore_file_of_an_empty_site_is_kept(sample):
 def test_pages_state_why_there_is_no_summary(sample, read_page, find_dead_references):
     cell = sample.notebook(COMBINED).cells[0]
     cell.status, cell.reason, cell.exit_code, cell.artifacts = Status.ERROR, "ValueError: no <records>", 1, {}
-    site = sample.root / "site"
+    site = sample.site
     publish(sample.root, sample.build, site)
     for path in ("index.html", "layer_norm/index.html", "layer_norm/results/combined_results.html"):
         assert "cell combine failed (error): ValueError: no <records>" in read_page(site, path).text, path
@@ -148,22 +147,20 @@ def test_pages_state_why_there_is_no_summary(sample, read_page, find_dead_refere
 
 
 @pytest.mark.parametrize("damage", [b"", b"{}", b"\xff\xfe", b'{"schema": 1'])
-def test_a_damaged_summary_is_reported_on_the_page(sample, read_page, damage):
+def test_a_damaged_summary_is_reported_on_the_page(sample, published, damage):
     sample.artifact("summary.json").write_bytes(damage)
-    publish(sample.root, sample.build, sample.root / "site")
-    assert "summary.json is not a summary" in read_page(sample.root / "site", "layer_norm/index.html").text
+    assert "summary.json is not a summary" in published("layer_norm/index.html").text
 
 
-def test_missing_artifacts_are_named_not_linked(sample, read_page, find_dead_references):
+def test_missing_artifacts_are_named_not_linked(sample, published, find_dead_references):
     sample.artifact("latency.svg").unlink()
     sample.artifact("latency.csv").unlink()
-    publish(sample.root, sample.build, sample.root / "site")
-    page = read_page(sample.root / "site", "layer_norm/results/combined_results.html")
+    page = published("layer_norm/results/combined_results.html")
     assert "latency.svg is missing" in page.text
-    assert find_dead_references(sample.root / "site") == []
+    assert find_dead_references(sample.site) == []
 
 
-def test_an_operator_without_implementations_or_records_has_a_page(sample, read_page, find_dead_references):
+def test_an_operator_without_implementations_or_records_has_a_page(sample, published, find_dead_references):
     sample.build.notebooks = [
         sample.notebook("index.md"),
         sample.notebook("layer_norm/index.md"),
@@ -171,89 +168,82 @@ def test_an_operator_without_implementations_or_records_has_a_page(sample, read_
     ]
     cell = sample.notebook(COMBINED).cells[0]
     cell.status, cell.artifacts = None, {}
-    publish(sample.root, sample.build, sample.root / "site")
-    text = read_page(sample.root / "site", "layer_norm/index.html").text
+    text = published("layer_norm/index.html").text
     assert "its combine notebook has not run" in text
     assert "No implementations yet." in text
-    assert find_dead_references(sample.root / "site") == []
+    assert find_dead_references(sample.site) == []
 
 
-def test_an_operator_without_a_result_needs_no_combine_notebook(sample, read_page):
+def test_an_operator_without_a_result_needs_no_combine_notebook(sample, read_page, published):
     sample.build.notebooks = [one for one in sample.build.notebooks if one.path != COMBINED]
     for one in sample.build.notebooks:
         for cell in one.cells:
             cell.status, cell.artifacts = None, {}
-    publish(sample.root, sample.build, sample.root / "site")
+    sample.publish()
     for page in ("status.html", "layer_norm/index.html"):
-        assert "o summary" not in read_page(sample.root / "site", page).text
+        assert "o summary" not in read_page(sample.site, page).text
 
     sample.notebook("layer_norm/impls/triton_layer_norm.md").cells[0].status = Status.OK
-    publish(sample.root, sample.build, sample.root / "site")
-    text = read_page(sample.root / "site", "status.html").text
+    text = published("status.html").text
     assert "has no summary: there is no combine notebook" in text
 
 
 def test_a_project_without_notebooks_has_a_front_page(sample, read_page):
     sample.build.notebooks = []
-    published = publish(sample.root, sample.build, sample.root / "site")
+    published = sample.publish()
     assert "No operators yet." in read_page(published.index.parent, "index.html").text
 
 
-def test_any_other_notebook_has_a_page_too(sample, read_page):
+def test_any_other_notebook_has_a_page_too(sample, published):
     text = "# Notes\n\n# More\n\nPlain ~~text~~.\n\n![artifact:nothing.svg] and ![operators] in a sentence.\n"
     sample.build.notebooks.append(
         NotebookRun(path="notes/why.md", digest="", front=FrontMatter(), blocks=[Prose(text=text)])
     )
-    publish(sample.root, sample.build, sample.root / "site")
-    page = read_page(sample.root / "site", "notes/why.html")
+    page = published("notes/why.html")
     assert [heading.text for heading in page.elements("h1")] == ["Notes"]
     assert [heading.text for heading in page.elements("h2")] == ["More"]
     assert "![operators] in a sentence" in page.text
 
 
-def test_html_in_prose_is_text_unless_the_project_allows_it(sample, read_page):
+def test_html_in_prose_is_text_unless_the_project_allows_it(sample, published):
     sample.notebook(TRITON).blocks.insert(
         0, Prose(text='<img src="x" onerror="alert(1)">\n\nA <b>word</b>.\n')
     )
-    publish(sample.root, sample.build, sample.root / "site")
-    page = read_page(sample.root / "site", "layer_norm/impls/triton_layer_norm.html")
+    page = published("layer_norm/impls/triton_layer_norm.html")
     assert not page.elements("img")
     assert '<img src="x" onerror="alert(1)">' in page.text
 
     sample.build.project.raw_html = True
-    publish(sample.root, sample.build, sample.root / "site")
-    page = read_page(sample.root / "site", "layer_norm/impls/triton_layer_norm.html")
+    page = published("layer_norm/impls/triton_layer_norm.html")
     assert len(page.elements("img")) == 1
 
 
-def test_raw_html_of_an_author_keeps_its_ids(sample, read_page):
+def test_raw_html_of_an_author_keeps_its_ids(sample, published):
     sample.build.project.raw_html = True
     sample.notebook(TRITON).blocks.insert(
         0, Prose(text='<div id="mine"><button>x</button></div>\n\n## mine\n')
     )
-    publish(sample.root, sample.build, sample.root / "site")
-    page = read_page(sample.root / "site", "layer_norm/impls/triton_layer_norm.html")
+    page = published("layer_norm/impls/triton_layer_norm.html")
     assert page.elements("button")[-1].text == "x"
     assert {"mine", "mine-1"} <= set(page.ids())
 
 
 def test_dead_links_are_reported(sample):
     sample.notebook(TRITON).blocks.insert(0, Prose(text="[gone](../gone.md), [site](https://example.org)\n"))
-    published = publish(sample.root, sample.build, sample.root / "site")
+    published = sample.publish()
     assert published.dead_links == ["layer_norm/impls: ../gone.md"]
 
 
-def test_links_to_files_of_the_project_lead_to_the_repository(sample, read_page):
+def test_links_to_files_of_the_project_lead_to_the_repository(sample, published):
     (sample.root / "README.md").write_text("read me")
     sample.notebook(TRITON).blocks.insert(0, Prose(text="[read](../../README.md#use)\n"))
-    publish(sample.root, sample.build, sample.root / "site")
-    page = read_page(sample.root / "site", "layer_norm/impls/triton_layer_norm.html")
+    page = published("layer_norm/impls/triton_layer_norm.html")
     assert ("a", "https://example.org/kernels/blob/HEAD/README.md#use") in list(page.references())
 
 
 def test_long_output_is_shortened_and_kept_as_a_file(sample, read_page, find_dead_references):
     sample.log(TRITON).write_text("first\n" + "x" * 3_000_000 + "\nlast\n")
-    site = sample.root / "site"
+    site = sample.site
     publish(sample.root, sample.build, site)
     page = read_page(site, "layer_norm/impls/triton_layer_norm.html")
     assert len(page.html) < 100_000
@@ -264,67 +254,61 @@ def test_long_output_is_shortened_and_kept_as_a_file(sample, read_page, find_dea
     assert find_dead_references(site) == []
 
 
-def test_a_page_that_inlines_the_same_figure_twice_has_no_id_twice(sample, read_page):
+def test_a_page_that_inlines_the_same_figure_twice_has_no_id_twice(sample, published):
     blocks = sample.notebook(COMBINED).blocks
     blocks.append(Prose(text="![artifact:latency.svg]\n![artifact:latency.svg]\n"))
-    publish(sample.root, sample.build, sample.root / "site")
-    page = read_page(sample.root / "site", "layer_norm/results/combined_results.html")
+    page = published("layer_norm/results/combined_results.html")
     assert len(page.elements("svg")) == 3 * PANELS
     assert len(page.ids()) == len(set(page.ids()))
     assert all(use.get("href", "")[1:] in page.ids() for use in page.elements("use"))
 
 
-def test_every_figure_of_an_operator_is_on_its_page(sample, read_page):
+def test_every_figure_of_an_operator_is_on_its_page(sample, published):
     artifacts = sample.notebook(COMBINED).cells[0].artifacts
     artifacts["speedup.svg"] = artifacts["latency.svg"]
-    publish(sample.root, sample.build, sample.root / "site")
-    page = read_page(sample.root / "site", "layer_norm/index.html")
+    page = published("layer_norm/index.html")
     assert len(page.elements("svg")) == PANELS
     assert ("img", "results/artifacts/combine/speedup.svg") in list(page.references())
 
 
 def test_an_interrupted_build_can_be_published_again(sample):
-    site = sample.root / "site"
+    site = sample.site
     publish(sample.root, sample.build, site)
     # What a writer leaves that was ended before its last step: some files, and the list made before them.
     (site / "layer_norm/index.html").unlink()
     assert publish(sample.root, sample.build, site).written == ["layer_norm/index.html"]
 
 
-def test_uvnotes_own_combined_notebook_keeps_its_script_and_style(sample, read_page):
+def test_uvnotes_own_combined_notebook_keeps_its_script_and_style(sample, published):
     sample.build.project.raw_html = True
     notebook = sample.notebook(COMBINED)
     notebook.front.custom_css = ".series:hover path { stroke-width: 3; }"
     notebook.blocks.append(
         Prose(text="<script>\nconst seriesConfig = {'series--x': {url: '../impls/x.html'}};\n</script>\n")
     )
-    publish(sample.root, sample.build, sample.root / "site")
-    page = read_page(sample.root / "site", "layer_norm/results/combined_results.html")
+    page = published("layer_norm/results/combined_results.html")
     assert "const seriesConfig = {'series--x'" in page.html
     assert ".series:hover path { stroke-width: 3; }" in page.html
 
 
-def test_missing_logs_are_left_out_of_the_page(sample, read_page):
+def test_missing_logs_are_left_out_of_the_page(sample, published):
     sample.log(TRITON).unlink()
-    publish(sample.root, sample.build, sample.root / "site")
-    page = read_page(sample.root / "site", "layer_norm/impls/triton_layer_norm.html")
+    page = published("layer_norm/impls/triton_layer_norm.html")
     assert "a warning" in page.text
     assert "stdout" not in page.text
 
 
-def test_formulas_are_set_as_mathml_and_money_stays_money(sample, read_page):
+def test_formulas_are_set_as_mathml_and_money_stays_money(sample, published):
     text = "A row $x_i$ for $5 or $6:\n\n$$\n\\frac{x_i - \\mu}{\\sqrt{\\sigma^2 + \\varepsilon}}\n$$\n"
     sample.notebook(TRITON).blocks.insert(0, Prose(text=text))
-    publish(sample.root, sample.build, sample.root / "site")
-    page = read_page(sample.root / "site", "layer_norm/impls/triton_layer_norm.html")
+    page = published("layer_norm/impls/triton_layer_norm.html")
     assert [formula.get("display") for formula in page.elements("math")] == ["inline", "block"]
     assert "for $5 or $6" in page.text
 
 
-def test_a_formula_that_cannot_be_set_is_shown_as_written(sample, read_page):
+def test_a_formula_that_cannot_be_set_is_shown_as_written(sample, published):
     sample.notebook(TRITON).blocks.insert(0, Prose(text="$$\nx^1^2 <b>\n$$\n"))
-    publish(sample.root, sample.build, sample.root / "site")
-    page = read_page(sample.root / "site", "layer_norm/impls/triton_layer_norm.html")
+    page = published("layer_norm/impls/triton_layer_norm.html")
     assert "x^1^2 <b>" in page.text
     assert not page.elements("b")
 
@@ -339,8 +323,8 @@ def test_the_folder_of_an_operator_may_have_slashes(sample, read_page, find_dead
     committed = sample.root / "models/v1/layer_norm/results/records/nvidia-h200/triton_layer_norm.jsonl"
     committed.parent.mkdir(parents=True)
     committed.write_text("")
-    published = publish(sample.root, build, sample.root / "site")
-    site = sample.root / "site"
+    published = publish(sample.root, build, sample.site)
+    site = sample.site
     assert published.dead_links == []
     assert find_dead_references(site) == []
     assert "1.62×" in read_page(site, "models/v1/layer_norm/index.html").text

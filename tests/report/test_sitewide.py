@@ -6,16 +6,14 @@ import json
 import re
 from pathlib import Path
 
-import msgspec
 import pytest
 from jsonschema import Draft202012Validator
 from markup import text_of
 
 from kernels_bench_tools.report.labels import VERDICTS, status_label
-from kernels_bench_tools.report.site import publish
 from kernels_bench_tools.schema.build import FrontMatter, NotebookRun, Prose
 from kernels_bench_tools.schema.record import Flag, Regime, Status
-from kernels_bench_tools.schema.summary import Summary, Verdict
+from kernels_bench_tools.schema.summary import Verdict
 
 ROOT = Path(__file__).parents[2]
 H200 = "devices/nvidia-h200.html"
@@ -83,14 +81,13 @@ def test_failures_are_grouped_by_reason_over_devices(pages):
     assert "12 of 24 results" in page.text
 
 
-def test_reasons_that_differ_only_in_numbers_are_one_group(sample, read_page):
+def test_reasons_that_differ_only_in_numbers_are_one_group(sample, published):
     file = sample.artifact("summary.json")
     summary = json.loads(file.read_text())
     for number, point in enumerate(summary["devices"][0]["rows"][3]["points"]):
         point["reason"] = f"needs {number} GiB"
     file.write_text(json.dumps(summary))
-    publish(sample.root, sample.build, sample.root / "site")
-    text = read_page(sample.root / "site", "status.html").text
+    text = published("status.html").text
     assert "4 workloads of 1 row · 3 similar messages" in text
 
 
@@ -114,11 +111,9 @@ def test_every_page_shows_the_origin_of_its_numbers(pages):
         assert "commit c0ffeec0ffee" in footer, path
 
 
-def test_uncommitted_changes_are_shown_beside_the_commit(sample, read_page):
-    file = sample.artifact("summary.json")
-    file.write_text(file.read_text().replace('"dirty":false', '"dirty":true'))
-    publish(sample.root, sample.build, sample.root / "site")
-    footer = text_of(read_page(sample.root / "site", "index.html").elements("footer")[0])
+def test_uncommitted_changes_are_shown_beside_the_commit(sample, published):
+    sample.edit('"dirty":false', '"dirty":true')
+    footer = text_of(published("index.html").elements("footer")[0])
     assert "c0ffeec0ffee with uncommitted changes" in footer
 
 
@@ -129,7 +124,7 @@ def test_the_data_follow_the_published_schema(sample_site):
     assert report["measured"] == "2026-11-18T10:00:00Z"
 
 
-def test_operators_are_in_the_order_of_the_front_page_then_by_title(sample, read_page):
+def test_operators_are_in_the_order_of_the_front_page_then_by_title(sample, published):
     for folder, title in (("b", "Beta"), ("a", "Zeta"), ("c", "Alpha")):
         front = FrontMatter(title=title)
         sample.build.notebooks += [
@@ -138,8 +133,7 @@ def test_operators_are_in_the_order_of_the_front_page_then_by_title(sample, read
         ]
     text = "![contents]\n\n![operators: a, layer_norm]\n"
     sample.notebook("index.md").blocks = [Prose(text=text)]
-    publish(sample.root, sample.build, sample.root / "site")
-    page = read_page(sample.root / "site", "index.html")
+    page = published("index.html")
     assert [text_of(heading) for heading in page.elements("h2")] == [
         "Zeta",
         "Layer Normalization",
@@ -148,13 +142,12 @@ def test_operators_are_in_the_order_of_the_front_page_then_by_title(sample, read
     ]
 
 
-def test_the_front_page_can_show_one_family_over_all_operators(sample, read_page):
+def test_the_front_page_can_show_one_family_over_all_operators(sample, published):
     for notebook in sample.build.notebooks:
         if notebook.path.endswith("/hf_kernels_layer_norm.md"):
             notebook.front.family = "hf-kernels"
     sample.notebook("index.md").blocks = [Prose(text="![family: hf-kernels]\n\n![operators]\n")]
-    publish(sample.root, sample.build, sample.root / "site")
-    table = read_page(sample.root / "site", "index.html").elements("table")[0]
+    table = published("index.html").elements("table")[0]
     rows = [text_of(row) for row in table.iter("tr")]
     assert len(rows) == 2
     assert "HF Kernels layer norm" in rows[1]
@@ -166,7 +159,7 @@ def test_all_records_of_an_operator_are_one_download(sample, find_dead_reference
     committed.mkdir(parents=True)
     (committed / "triton_layer_norm.jsonl").write_text('{"impl": "triton_layer_norm", "old": 1}\n')
     (committed / "gone_layer_norm.jsonl").write_text('{"impl": "gone_layer_norm"}')
-    publish(sample.root, sample.build, sample.root / "site")
+    sample.publish()
     lines = (sample.root / "site/layer_norm/results/records.jsonl").read_text().splitlines()
     names = [json.loads(line)["impl"] for line in lines]
     # Records of this build replace committed ones of the same implementation and device.
@@ -179,7 +172,7 @@ def test_all_records_of_an_operator_are_one_download(sample, find_dead_reference
             "wrong_layer_norm",
         ]
     )
-    assert find_dead_references(sample.root / "site") == []
+    assert find_dead_references(sample.site) == []
 
 
 def test_the_data_of_a_figure_are_linked_below_it(pages):
@@ -187,24 +180,21 @@ def test_the_data_of_a_figure_are_linked_below_it(pages):
     assert re.search(r"latency\.svg .* latency\.csv .* summary\.json .* records\.jsonl", captions[0])
 
 
-def test_a_notebook_replaces_a_generated_page_of_the_same_path(sample, read_page):
+def test_a_notebook_replaces_a_generated_page_of_the_same_path(sample, published):
     sample.build.notebooks.append(
         NotebookRun(
             path="method.md", digest="", front=FrontMatter(title="Mine"), blocks=[Prose(text="My words.\n")]
         )
     )
-    publish(sample.root, sample.build, sample.root / "site")
-    assert "My words." in read_page(sample.root / "site", "method.html").text
+    assert "My words." in published("method.html").text
 
 
-def test_a_device_without_times_has_a_sentence_instead_of_a_matrix(sample, read_page):
-    file = sample.artifact("summary.json")
-    summary = msgspec.json.decode(file.read_bytes(), type=Summary)
+def test_a_device_without_times_has_a_sentence_instead_of_a_matrix(sample, published):
+    summary = sample.read_summary()
     for row in summary.devices[1].rows:
         for point in row.points:
             point.p50_ms, point.status = None, Status.UNSUPPORTED
-    file.write_bytes(msgspec.json.encode(summary))
-    publish(sample.root, sample.build, sample.root / "site")
-    page = read_page(sample.root / "site", "layer_norm/matrix.html")
+    sample.write_summary(summary)
+    page = published("layer_norm/matrix.html")
     assert len(page.elements("table")) == 1
     assert "No times in this view." in page.text

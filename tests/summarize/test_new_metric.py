@@ -6,13 +6,9 @@ import csv
 import io
 from xml.etree import ElementTree as ET
 
-import msgspec
 import pytest
 
-from kernels_bench_tools.file_io import write_struct
 from kernels_bench_tools.report.rows import charts
-from kernels_bench_tools.report.site import publish
-from kernels_bench_tools.schema.summary import Summary
 from kernels_bench_tools.summarize import metrics
 from kernels_bench_tools.summarize.chart.figure import chart_svg
 from kernels_bench_tools.summarize.export import latency_csv, text_table
@@ -59,18 +55,17 @@ def test_it_is_a_chart(summary):
 def test_pages_have_a_column_and_a_switch(summary, sample):
     (shown,) = summary.devices
     (info,) = (metric for metric in shown.metrics if metric.name == "calls_per_s")
-    file = sample.artifact("summary.json")
-    published = msgspec.json.decode(file.read_bytes(), type=Summary)
+    published = sample.read_summary()
     for view in published.devices:
         view.metrics.append(info)
         for point in (point for row in view.rows for point in row.points):
             point.more = {"calls_per_s": 2_500}
-    write_struct(file, published)
+    sample.write_summary(published)
 
-    publish(sample.root, sample.build, sample.root / "site")
+    sample.publish()
 
     for page in ("index.html", "impls/triton_layer_norm.html"):
-        text = (sample.root / "site" / "layer_norm" / page).read_text(encoding="utf-8")
+        text = (sample.site / "layer_norm" / page).read_text(encoding="utf-8")
         assert 'Calls<span class="unit">1/s' in text
         assert ">2,500</td>" in text
     assert charts(summary.devices)["calls"][0] == "Calls"
