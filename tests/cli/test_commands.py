@@ -83,9 +83,9 @@ def test_run_as_json_has_the_records(kbt: Kbt) -> None:
     ],
 )
 def test_a_user_mistake_is_a_one_line_error_with_a_remedy(
-    kbt: Kbt, arguments: tuple[str, ...], parts: tuple[str, ...]
+    built: Path, kbt_in: Kbt, arguments: tuple[str, ...], parts: tuple[str, ...]
 ) -> None:
-    assert_one_line(kbt(*arguments), *parts)
+    assert_one_line(kbt_in(built, *arguments), *parts)
 
 
 def test_check_names_every_problem_with_file_and_line(project: Path, kbt: Kbt) -> None:
@@ -102,13 +102,13 @@ def test_check_names_every_problem_with_file_and_line(project: Path, kbt: Kbt) -
     assert "a.md" not in kbt("check", "layer_norm/impls/b.md").stderr
 
 
-def test_list_names_the_implementations(kbt: Kbt) -> None:
-    listed = json.loads(kbt("list", "--json").stdout)["implementations"]
+def test_list_names_the_implementations(built: Path, kbt_in: Kbt) -> None:
+    listed = json.loads(kbt_in(built, "list", "--json").stdout)["implementations"]
 
     by_name = {entry["implementation"]: entry for entry in listed}
     assert by_name["torch_layer_norm"]["baseline"]
     assert by_name["triton_layer_norm"]["requires"] == ["cuda"]
-    assert "triton_layer_norm" in kbt("list").stdout
+    assert "triton_layer_norm" in kbt_in(built, "list").stdout
 
 
 def test_record_keeps_measured_rows_and_does_not_trade_them_for_failures(project: Path, kbt: Kbt) -> None:

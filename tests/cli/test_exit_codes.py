@@ -19,9 +19,7 @@ RECORDS = {
     "ok": {},
     "incorrect": WRONG,
     "rejected": {"status": "rejected", "ok": False, "flags": ["stale_output"]},
-    "exceeds_physics": {"status": "exceeds_physics", "ok": False},
     "error": FAILED | {"status": "error"},
-    "oom": FAILED | {"status": "oom"},
     "unsupported": FAILED | {"status": "unsupported"},
 }
 
@@ -72,6 +70,7 @@ def test_the_last_line_names_what_needs_a_look_and_the_page_of_failures_lists_it
     assert "3 NaN" in page
     cell = (bare / "site" / "softmax" / "impls" / "mine.html").read_text()
     assert "<span>2 of 2 workloads</span>" in cell
+    assert (bare / "site" / ".gitignore").read_text() == "*\n"
 
 
 def test_a_run_names_the_log_with_the_traceback_of_a_kernel_that_raised(bare: Path, kbt_in: Kbt) -> None:

@@ -48,14 +48,6 @@ def test_processes_of_several_cells_are_interleaved(operator: Path, kbt_in: Kbt)
     assert names == ["mine1", "plain1", "plain2", "mine2", "mine3", "plain3"]
 
 
-def test_the_number_of_processes_is_an_option(operator: Path, kbt_in: Kbt) -> None:
-    done = kbt_in(operator, "build", "--env", "current", "--processes", "2")
-
-    assert "process 2 of 2" in done.stderr
-    quick = kbt_in(operator, "build", "--env", "current", "--workloads", "smoke")
-    assert "running, process" not in quick.stderr
-
-
 def test_run_says_that_results_are_stored_and_what_a_verdict_needs(operator: Path, kbt_in: Kbt) -> None:
     first = kbt_in(operator, "run", "softmax/mine", "--env", "current")
     again = kbt_in(operator, "run", "softmax/mine", "--env", "current")
@@ -198,18 +190,6 @@ def test_a_row_above_the_roofline_is_published_and_fails_the_build(operator: Pat
     again = kbt_in(operator, "build", "--env", "current", "--processes", "2", "--json")
     assert again.returncode == 1
     assert all(cell["cached"] for cell in json.loads(again.stdout)["cells"])
-
-
-def test_run_fails_only_for_its_own_rows_above_the_roofline(operator: Path, kbt_in: Kbt) -> None:
-    write_implementation(operator, "magic", **IMPOSSIBLE)
-
-    done = kbt_in(operator, "run", "softmax/magic", "--env", "current")
-
-    assert done.returncode == 1
-    assert "magic.md (above the roofline: 2 of 2 workloads)" in done.stderr
-    assert "above the roofline" in done.stdout
-    assert "9000 GB/s of 4800" in " ".join(done.stdout.split())
-    assert kbt_in(operator, "run", "softmax/mine", "--env", "current").returncode == 0
 
 
 def test_records_are_committed_thin_with_all_processes_and_whole_on_request(

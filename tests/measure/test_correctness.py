@@ -49,21 +49,8 @@ def test_torch_is_correct_in_every_dtype_and_edge_case(layer_norm: Operator, dty
     assert verdict.absmax
 
 
-def test_rounding_the_input_to_half_precision_is_wrong(layer_norm: Operator) -> None:
-    assert not judge(layer_norm, lambda x, w, b: right(x.bfloat16().float(), w, b)).ok
-
-
 def test_a_forgotten_bias_is_wrong(layer_norm: Operator) -> None:
     assert not judge(layer_norm, lambda x, w, b: right(x, w, torch.zeros_like(b)), "bfloat16").ok
-
-
-def test_a_forgotten_last_row_is_wrong(layer_norm: Operator) -> None:
-    def lazy(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-        out = right(x, weight, bias)
-        out[-1, -1] = 0
-        return out
-
-    assert not judge(layer_norm, lazy, "bfloat16").ok
 
 
 def test_another_epsilon_fails_on_tiny_values(layer_norm: Operator) -> None:
@@ -199,18 +186,6 @@ def test_a_smaller_size_that_is_refused_whole_is_noted_and_its_values_are_checke
     assert judge(operator, remembering).reason.startswith("on seed 1:")
 
 
-def test_all_refused_edge_cases_are_noted(layer_norm: Operator) -> None:
-    def plain_only(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-        if x.shape != (2, 16, 256) or not 1 < x.abs().max() < 9 or not x.is_contiguous():
-            raise ValueError("no")
-        return right(x, weight, bias)
-
-    verdict = judge(layer_norm, plain_only)
-
-    assert verdict.ok, verdict.reason
-    assert len(verdict.corr["refused"]) > 4
-
-
 def test_a_too_short_output_of_an_edge_case_is_incorrect(layer_norm: Operator) -> None:
     verdict = judge(layer_norm, lambda x, w, b: right(x, w, b)[: 2 if x.shape[-1] == 256 else 1])
 
@@ -294,17 +269,6 @@ def test_lost_digits_within_the_tolerance_are_flagged(layer_norm: Operator) -> N
     assert verdict.ok, verdict.reason
     assert verdict.flags == [Flag.PRECISION]
     assert verdict.corr["error_over_baseline"] > 2
-
-
-def test_other_seeds_are_checked(layer_norm: Operator) -> None:
-    inputs = layer_norm.inputs(
-        Workload(name="w", axes={"batch": 2, "seq_len": 16, "hidden_dim": 256}, dtype="float32"), "cpu", 0
-    )
-
-    def remembered(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-        return right(*inputs) if x.shape == inputs[0].shape else right(x, weight, bias)
-
-    assert judge(layer_norm, remembered).reason.startswith("on seed 1:")
 
 
 @pytest.mark.parametrize("case", ["transposed", "padded rows"])

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import sys
 import tomllib
@@ -9,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from implementations import code_of
+from projects import copy_project
 
 from kernels_bench_tools.schema.record import Status
 from kernels_bench_tools.schema.record_io import read_records
@@ -77,15 +77,7 @@ def test_compiling_without_a_compiler_is_unsupported(tmp_path: Path) -> None:
 
 @pytest.mark.network
 def test_stock_uvnote_builds_the_baseline(tmp_path: Path) -> None:
-    project = tmp_path / "project"
-    project.mkdir()
-    for name in ("pyproject.toml", "README.md", "LICENSE", "kernels_bench_tools", "templates", "layer_norm"):
-        source = ROOT / name
-        if source.is_dir():
-            ignored = shutil.ignore_patterns(".kbt", ".uvnote", "__pycache__")
-            shutil.copytree(source, project / name, ignore=ignored)
-        else:
-            shutil.copy(source, project)
+    project = copy_project(tmp_path / "project")
     environment = dict(os.environ)
     if "PIP_FIND_LINKS" in environment:
         environment.setdefault("UV_FIND_LINKS", environment["PIP_FIND_LINKS"])

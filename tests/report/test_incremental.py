@@ -62,15 +62,6 @@ def test_a_build_that_is_not_finished_is_marked_on_the_front_page_and_on_its_ope
     assert not any("Measuring:" in page.read_text() for page in site.rglob("*.html"))
 
 
-def test_a_change_of_an_implementation_renders_no_page_of_another_one(sample, rendered):
-    sample.publish()
-    assert rendered.count("implementation_page") > 1
-    rendered.clear()
-    sample.notebook(TRITON).blocks.append(Prose(text="New.\n"))
-    sample.publish()
-    assert rendered.count("implementation_page") == 1
-
-
 def test_incremental_builds_give_the_same_site_as_a_full_build(sample):
     def contents(folder):
         return {path.relative_to(folder): path.read_bytes() for path in folder.rglob("*") if path.is_file()}

@@ -57,9 +57,7 @@ def test_every_page_has_one_h1_a_content_policy_and_a_skip_link(pages):
 
 def test_headings_never_skip_a_level(pages):
     for page in pages.values():
-        levels = [
-            int(element.tag[1]) for element in page.root.iter() if re.fullmatch("h[1-6]", str(element.tag))
-        ]
+        levels = page.heading_levels
         assert all(after <= before + 1 for before, after in pairwise(levels)), page.path
 
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from markup import text_of
 
-from kernels_bench_tools.schema.build import FrontMatter, NotebookRun, Prose
-
 PAGE = "selfcheck.html"
 
 
@@ -53,11 +51,3 @@ def test_an_invalid_self_check_is_named_on_the_page(sample, published):
     folder.mkdir()
     (folder / "gpu.json").write_text("{}")
     assert "selfcheck/gpu.json: is not a self-check" in published(PAGE).text
-
-
-def test_a_notebook_of_the_same_name_is_not_overwritten(sample, published):
-    notebook = NotebookRun(
-        path="selfcheck.md", digest="", front=FrontMatter(title="Mine"), blocks=[Prose(text="My own words.")]
-    )
-    sample.build.notebooks.append(notebook)
-    assert "My own words." in published(PAGE).text

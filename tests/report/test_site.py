@@ -228,12 +228,6 @@ def test_raw_html_of_an_author_keeps_its_ids(sample, published):
     assert {"mine", "mine-1"} <= set(page.ids())
 
 
-def test_dead_links_are_reported(sample):
-    sample.notebook(TRITON).blocks.insert(0, Prose(text="[gone](../gone.md), [site](https://example.org)\n"))
-    published = sample.publish()
-    assert published.dead_links == ["layer_norm/impls: ../gone.md"]
-
-
 def test_links_to_files_of_the_project_lead_to_the_repository(sample, published):
     (sample.root / "README.md").write_text("read me")
     sample.notebook(TRITON).blocks.insert(0, Prose(text="[read](../../README.md#use)\n"))
@@ -269,14 +263,6 @@ def test_every_figure_of_an_operator_is_on_its_page(sample, published):
     page = published("layer_norm/index.html")
     assert len(page.elements("svg")) == PANELS
     assert ("img", "results/artifacts/combine/speedup.svg") in list(page.references())
-
-
-def test_an_interrupted_build_can_be_published_again(sample):
-    site = sample.site
-    publish(sample.root, sample.build, site)
-    # What a writer leaves that was ended before its last step: some files, and the list made before them.
-    (site / "layer_norm/index.html").unlink()
-    assert publish(sample.root, sample.build, site).written == ["layer_norm/index.html"]
 
 
 def test_uvnotes_own_combined_notebook_keeps_its_script_and_style(sample, published):

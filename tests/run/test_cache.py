@@ -102,14 +102,6 @@ def test_an_edited_data_file_runs_the_dependent(operator):
     assert operator.build().started == []
 
 
-def test_a_moved_checkout_runs_nothing(operator, tmp_path):
-    moved = tmp_path / "elsewhere"
-    operator.root.rename(moved)
-    operator.root = moved
-
-    assert operator.build().started == []
-
-
 def test_other_workloads_run_only_cells_that_measure(operator):
     operator.cell("z.md", "1")
     operator.build()

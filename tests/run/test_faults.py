@@ -11,7 +11,7 @@ Ctrl-C, TERM, HUP               test_schedule, test_orphans
 a full disk                     here, whole builds; test_cell_failures, a cell's; test_cache_entries, an entry
 several builds at once          here; test_schedule, one project and one device
 bits flipped in the cache       here, on the pages; test_cache_entries, every bit
-a checkout moved or cloned      here, copied; test_cache, moved and cloned
+a cloned checkout               test_cache
 segmentation fault, abort,      test_cell_failures
 SIGKILL, memory, exit code,
 hang, no text, own folder gone
@@ -286,14 +286,3 @@ def flip_a_bit(folder, generator):
     data[generator.randrange(len(data))] ^= 1 << generator.randrange(8)
     path.write_bytes(data)
     return path
-
-
-def test_a_copied_checkout_with_its_cache_runs_no_cell_and_has_the_same_site(undisturbed, expected, tmp_path):
-    root = tmp_path / "deep" / "er"
-    root.parent.mkdir()
-    subprocess.run(["cp", "-r", undisturbed, root], check=True)  # the times of all files are new
-    tree = Tree(root, tmp_path / "elsewhere")
-    result = tree.build()
-
-    assert result.ran == set()
-    assert tree.pages() == expected

@@ -207,26 +207,22 @@ def test_the_device_is_held_from_the_first_process_to_the_last(workspace):
 @pytest.mark.parametrize(
     ("options", "expected"),
     [
-        ({}, DEFAULT_PROCESSES["cpu"]),
-        ({"workloads": "smoke"}, 1),
-        ({"quick": True}, 1),
-        ({"quick": True, "processes": 2}, 2),
-        ({"workloads": "smoke", "processes": 5}, 5),
+        ({}, DEFAULT_PROCESSES),
+        ({"workloads": "smoke"}, {"cuda": 1, "cpu": 1}),
+        ({"quick": True}, {"cuda": 1, "cpu": 1}),
+        ({"quick": True, "processes": 2}, {"cuda": 2, "cpu": 2}),
+        ({"workloads": "smoke", "processes": 5}, {"cuda": 5, "cpu": 5}),
     ],
 )
-def test_the_number_of_processes_depends_on_options_and_device(workspace, options, expected):
+def test_the_number_of_processes_depends_on_options_and_device(options, expected):
+    assert {kind: BuildOptions(**options).process_count(kind) for kind in DEFAULT_PROCESSES} == expected
+
+
+def test_a_build_has_the_number_of_processes_of_its_device(workspace):
     workspace.cell(X, WRITE + "write()", MEASURING)
-    workspace.build(**{"processes": 0} | options)
+    workspace.build(processes=0)
 
-    assert len(measured(workspace)) == expected
-
-
-@pytest.mark.parametrize(
-    ("options", "expected"),
-    [({}, 3), ({"workloads": "smoke"}, 1), ({"quick": True}, 1), ({"quick": True, "processes": 2}, 2)],
-)
-def test_three_processes_on_a_gpu_unless_the_run_is_quick(options, expected):
-    assert BuildOptions(**options).process_count("cuda") == expected
+    assert len(measured(workspace)) == DEFAULT_PROCESSES["cpu"]
 
 
 def test_a_quick_run_uses_the_results_of_a_build_unless_rerun_is_set(workspace):
