@@ -2,31 +2,18 @@
 
 import json
 import re
-import subprocess
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import typer
+from projects import Kbt, assert_one_line
 from typer.core import TyperArgument
 
 from kernels_bench_tools.cli.app import VERBS, find_app
 from kernels_bench_tools.schema.device import current_device
 from kernels_bench_tools.schema.record_io import read_records
 
-Kbt = Callable[..., subprocess.CompletedProcess[str]]
 SMOKE = ("--env", "current", "--workloads", "smoke")
-
-
-def assert_one_line(done: subprocess.CompletedProcess[str], *parts: str) -> None:
-    """A user's mistake: exit code 1, one line on stderr that names the parts, nothing on stdout."""
-    assert done.returncode == 2, done.stderr
-    assert done.stdout == ""
-    assert "Traceback" not in done.stderr
-    lines = done.stderr.strip().splitlines()
-    assert len(lines) == 1, done.stderr
-    for part in parts:
-        assert part in lines[0]
 
 
 def test_run_prints_median_interval_baseline_and_verdict(kbt: Kbt, monkeypatch: pytest.MonkeyPatch) -> None:

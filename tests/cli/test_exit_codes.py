@@ -2,15 +2,13 @@
 
 import json
 import subprocess
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from projects import Kbt
 from written_records import write_implementation
 
 from kernels_bench_tools.schema.device import current_device
-
-Kbt = Callable[..., subprocess.CompletedProcess[str]]
 
 BUILD = ("build", "--env", "current")
 FAILED = {"lat_ms": None, "ok": False, "err": {"type": "RuntimeError", "msg": "bad shape"}}

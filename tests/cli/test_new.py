@@ -1,17 +1,15 @@
 """``kbt new``: which files it writes, and that nothing else has to be edited. They are run in ``test_own_operators.py``."""
 
 import json
-import subprocess
 import tomllib
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from projects import Kbt, assert_one_line
 
 from kernels_bench_tools.cli.new import built_in_operators
 
 ROOT = Path(__file__).parents[2]
-Kbt = Callable[..., subprocess.CompletedProcess[str]]
 NEW_FILES = {
     "kernels_bench_tools/operators/softmax.py",
     "softmax/index.md",
@@ -30,14 +28,6 @@ def files(project: Path) -> dict[str, bytes]:
         for name, path in names.items()
         if not any(part in hidden for part in Path(name).parts)
     }
-
-
-def assert_one_line(done: subprocess.CompletedProcess[str], *parts: str) -> None:
-    assert done.returncode == 2, done.stderr
-    assert done.stdout == ""
-    assert len(done.stderr.strip().splitlines()) == 1, done.stderr
-    for part in parts:
-        assert part in done.stderr
 
 
 def test_a_new_operator_is_one_module_and_one_folder(project: Path, kbt: Kbt) -> None:

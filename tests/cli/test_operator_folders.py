@@ -1,16 +1,14 @@
 """The id of an operator may have folders, such as ``models/llama-3.1-8b``."""
 
 import json
-import subprocess
-from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
 import pytest
+from projects import Kbt
 
 from kernels_bench_tools.schema.device import current_device
 
-Kbt = Callable[..., subprocess.CompletedProcess[str]]
 OPERATOR = "models/tiny-1.0"
 RECORD = {"ts": "t", "run": "r", "impl": "eager", "wl": {"name": "w"}, "status": "unsupported", "schema": 1}
 DEVICE = msgspec.structs.asdict(current_device())

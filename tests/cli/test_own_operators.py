@@ -1,19 +1,16 @@
 """A project with an operator of its own: what ``kbt new`` wrote runs as it is, and rows are judged by its module."""
 
 import json
-import subprocess
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from projects import once_per_run, run_kbt
+from projects import Kbt, once_per_run, run_kbt
 
 from kernels_bench_tools.file_io import read_struct
 from kernels_bench_tools.schema.record import Judged, Record, Status
 from kernels_bench_tools.schema.record_io import read_records
 from kernels_bench_tools.schema.summary import Summary
 
-Kbt = Callable[..., subprocess.CompletedProcess[str]]
 SMOKE = ("--env", "current", "--workloads", "smoke")
 HEAD = """
 import json, os

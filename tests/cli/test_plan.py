@@ -1,14 +1,11 @@
 """``kbt plan``, ``kbt cache`` and ``kbt upgrade`` as users run them."""
 
 import json
-import subprocess
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from projects import git
+from projects import Kbt, git
 
-Kbt = Callable[..., subprocess.CompletedProcess[str]]
 CURRENT = ("--env", "current")
 CELL = "softmax/impls/plain.md:benchmark"
 NEEDING = "---\ntitle: All\n---\n\n```python id=combine needs=../impls/*.md:benchmark\nprint('all')\n```\n"

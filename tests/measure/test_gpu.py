@@ -2,24 +2,36 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Callable
-from pathlib import Path
+from itertools import cycle
 from statistics import median
 from typing import Any
 
 import pytest
 import torch
-from implementations import code_of
+from implementations import function_of
 from torch import Tensor
 
 from kernels_bench_tools import run_benchmark
+from kernels_bench_tools.measure.changing_inputs import InputSets, after
+from kernels_bench_tools.measure.correctness.check import check
+from kernels_bench_tools.measure.device.clocks import ClockSampler
+from kernels_bench_tools.measure.device.environment import gpu_uuid
 from kernels_bench_tools.measure.operator import Operator, Workload
+from kernels_bench_tools.measure.timing.batches import PICKED, Batches
+from kernels_bench_tools.measure.timing.caches import (
+    CUDA_INPUT_SETS,
+    CUDA_MOST_INPUT_SETS,
+    cache_bytes,
+    input_set_count,
+    make_input_sets,
+)
+from kernels_bench_tools.measure.timing.calls import TimedCalls
 from kernels_bench_tools.measure.timing.cuda import CudaTimer
 from kernels_bench_tools.measure.timing.cupti import NoKernelError
-from kernels_bench_tools.measure.timing.measure import TimingResult, measure
-from kernels_bench_tools.schema.record import CacheState, Status, Timer
+from kernels_bench_tools.measure.timing.measure import TimingResult, measure, measure_calls
+from kernels_bench_tools.schema.record import REJECTING, CacheState, Flag, Record, Status, Timer
 
 pytestmark = [pytest.mark.gpu, pytest.mark.filterwarnings("default")]
 
@@ -71,17 +83,6 @@ def test_a_cold_call_is_not_faster_than_memory() -> None:
     ms = timed(lambda x: x.clone(), x).latency.p50
 
     assert 2 * x.numel() * 2 / ms / 1e6 < 10_000  # GB/s: twice what any current GPU has
-
-
-def test_a_small_input_is_slower_cold_than_hot() -> None:
-    inputs = (random(2048, 2048),)  # 8 MB, and as much again for the result: both stay in the cache
-    cold, hot = (
-        median(call.ms for call in CudaTimer(lambda x: x.clone(), inputs, "cuda", cold=cold).by_kernels(60))
-        for cold in (True, False)
-    )
-
-    # 1.5 on an H200, whose cache is about twice as fast as its memory for a copy of this size.
-    assert cold > 1.25 * hot
 
 
 def test_host_time_between_kernels_is_not_in_the_span() -> None:
@@ -161,15 +162,9 @@ def test_a_record_of_a_gpu_is_complete(torch_layer_norm: Callable[..., Any]) -> 
     assert float(record.tags["events_over_cupti"]) > 0.9
 
 
-def test_the_triton_notebook_is_correct_on_every_default_workload(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_triton_notebook_is_correct_on_every_default_workload() -> None:
     pytest.importorskip("triton")
-    (tmp_path / "triton_cell.py").write_text(code_of("layer_norm", "triton_layer_norm"), encoding="utf-8")
-    monkeypatch.syspath_prepend(tmp_path)
-    from triton_cell import triton_layer_norm  # type: ignore[import-not-found]
-
-    sys.modules.pop("triton_cell")
+    triton_layer_norm = function_of("layer_norm", "triton_layer_norm")
     records = run_benchmark("layer_norm", triton_layer_norm)
 
     assert records[0].workload == "LN_B16_S2048_D4096"
@@ -181,23 +176,289 @@ def test_the_triton_notebook_is_correct_on_every_default_workload(
 @pytest.mark.parametrize("columns", [64, 769, 16384, 16385, 65536])
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float32"])
 def test_the_triton_notebook_is_correct_for_any_row_length(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
     layer_norm: Operator,
     columns: int,
     dtype: str,
 ) -> None:
-    from kernels_bench_tools.measure.correctness.check import check
-
     pytest.importorskip("triton")
-    (tmp_path / "triton_cell.py").write_text(code_of("layer_norm", "triton_layer_norm"), encoding="utf-8")
-    monkeypatch.syspath_prepend(tmp_path)
-    from triton_cell import triton_layer_norm
-
-    sys.modules.pop("triton_cell")
+    triton_layer_norm = function_of("layer_norm", "triton_layer_norm")
     workload = Workload(name="w", axes={"batch": 2, "seq_len": 5, "hidden_dim": columns}, dtype=dtype)
 
     verdict = check(layer_norm, workload, triton_layer_norm, layer_norm.inputs(workload, "cuda", 0))
 
     assert verdict.ok, verdict.reason
     assert "refused" not in verdict.corr
+
+
+def typical_ms(timer: CudaTimer, calls: int = 60) -> float:
+    return median(call.ms for call in timer.by_kernels(calls))
+
+
+@pytest.fixture
+def smoke(torch_layer_norm: Callable[..., Any]) -> Callable[..., Record]:
+    def smoke(function: Callable[..., Any] = torch_layer_norm, **options: Any) -> Record:
+        (record,) = run_benchmark("layer_norm", function, workloads="smoke", **options)
+        return record
+
+    return smoke
+
+
+def test_flushed_and_rotated_calls_are_equally_cold_and_hot_ones_faster() -> None:
+    size = 2048  # 8 MiB each, and as much for the result
+    count = 4 * cache_bytes("cuda") // (2 * 2 * size * size) + 1
+    sets = [(random(size, size),) for _ in range(count)]
+
+    def clone(x: Tensor) -> Tensor:
+        return x.clone()
+
+    flushed = typical_ms(CudaTimer(clone, sets[0], "cuda", following=cycle(sets).__next__))
+    rotated = typical_ms(CudaTimer(clone, sets[0], "cuda", cold=False, following=cycle(sets).__next__))
+    hot = typical_ms(CudaTimer(clone, sets[0], "cuda", cold=False))
+
+    assert flushed > 1.25 * hot
+    assert rotated > 1.1 * hot
+    # Earlier outputs leave dirty lines, which rotated calls have to write back.
+    assert rotated == pytest.approx(flushed, rel=0.3)
+
+
+def test_a_sum_of_cached_data_is_far_faster_hot() -> None:
+    x = random(4096, 4096)  # 32 MiB: the read alone, so nothing hides that it comes from the cache
+    cold, hot = (typical_ms(CudaTimer(lambda x: x.sum(), (x,), "cuda", cold=cold)) for cold in (True, False))
+
+    assert cold > 1.2 * hot
+
+
+@pytest.mark.parametrize(
+    ("size", "expected"), [(2**20, CUDA_MOST_INPUT_SETS), (2**30, CUDA_INPUT_SETS)], ids=["small", "large"]
+)
+def test_timed_calls_rotate_through_input_sets(size: int, expected: int) -> None:
+    seen: set[int] = set()
+    count = input_set_count(size, "cuda")
+    sets = [(random(64, 64),) for _ in range(count)]
+
+    def watching(x: Tensor) -> Tensor:
+        seen.add(x.data_ptr())
+        return x * 2
+
+    found = measure(watching, sets, "cuda")
+
+    assert found.latency.input_sets == len(seen) == count == expected
+
+
+def test_sets_of_small_inputs_lie_in_memory_segments_of_their_own() -> None:
+    sets = make_input_sets(lambda number: (random(8, 8),), 4, "cuda")
+    segments = [
+        one
+        for one in torch.cuda.memory_snapshot()
+        if any(one["address"] <= value.data_ptr() < one["address"] + one["total_size"] for (value,) in sets)
+    ]
+
+    assert len(segments) == 4
+
+
+def test_intermediate_results_of_successive_short_calls_have_different_addresses() -> None:
+    seen: list[int] = []
+
+    def watching(x: Tensor) -> Tensor:
+        between = x * 2
+        seen.append(between.data_ptr())
+        return between + 1
+
+    timer = CudaTimer(watching, (random(64, 64),), "cuda", keep=True)
+    seen.clear()
+    timer.by_kernels(20)
+
+    assert len(set(seen)) == 20
+
+
+def test_the_quantities_of_a_large_kernel_are_in_their_order() -> None:
+    found = timed(lambda x: x * 2, random(8192, 8192))
+
+    assert found.quantities is not None
+    hot, submit, e2e = (
+        found.quantities.device_hot,
+        found.quantities.host_submit,
+        found.quantities.e2e,
+    )
+    assert hot is not None
+    assert submit is not None
+    assert e2e is not None
+    assert hot.reps == submit.reps == e2e.reps == 30
+    assert submit.p50 < found.latency.p50 < e2e.p50
+    assert hot.p50 == pytest.approx(found.latency.p50, rel=0.1)
+    assert Flag.HOST_BOUND not in found.flags
+
+
+def test_a_slow_host_affects_host_times_only() -> None:
+    def slow_host(x: Tensor) -> Tensor:
+        time.sleep(0.001)
+        return x * 2
+
+    found = timed(slow_host, random(256, 256))
+
+    assert found.latency.p50 < 0.02
+    assert Flag.HOST_BOUND in found.flags
+    assert found.quantities is not None
+    assert found.quantities.host_submit is not None
+    assert 1.0 < found.quantities.host_submit.p50 < 2.0
+    assert found.quantities.e2e is not None
+    assert found.quantities.e2e.p50 > 1.0
+
+
+def test_a_synchronizing_function_does_not_hang() -> None:
+    found = timed(lambda x: float((x * 2).sum()), random(256, 256))
+
+    assert found.latency.p50 > 0
+    assert Flag.STREAM_ESCAPE not in found.flags
+
+
+def test_more_kernels_than_the_launch_queue_do_not_hang() -> None:
+    def many(x: Tensor) -> Tensor:
+        for _ in range(1500):
+            x = x + 1
+        return x
+
+    found = timed(many, random(32, 32))
+
+    assert sum(kernel.count for kernel in found.kernels) == 1500
+    assert found.quantities is not None
+    assert found.quantities.host_submit is not None
+    assert Flag.STREAM_ESCAPE not in found.flags
+
+
+def test_unsynchronized_work_on_a_side_stream_escapes() -> None:
+    side = torch.cuda.Stream()
+    a = random(2048, 2048)
+
+    def escaping(x: Tensor) -> Tensor:
+        with torch.cuda.stream(side):
+            torch.mm(a, a)
+        return x * 2
+
+    assert Flag.STREAM_ESCAPE in timed(escaping, random(256, 256)).flags
+
+
+def test_work_that_the_stream_does_not_wait_for_escapes() -> None:
+    side = torch.cuda.Stream()
+    a = random(4096, 4096)
+
+    def escaping(x: Tensor) -> Tensor:
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            torch.mm(a, a)
+        return x * 2
+
+    assert Flag.STREAM_ESCAPE in timed(escaping, random(256, 256)).flags
+
+
+def test_a_forked_and_joined_side_stream_does_not_escape() -> None:
+    side = torch.cuda.Stream()
+
+    def joined(x: Tensor) -> Tensor:
+        main = torch.cuda.current_stream()
+        side.wait_stream(main)
+        with torch.cuda.stream(side):
+            y = x * 2
+        main.wait_stream(side)
+        return y + 1
+
+    found = timed(joined, random(1024, 1024))
+
+    assert Flag.STREAM_ESCAPE not in found.flags, found.note
+
+
+@pytest.mark.parametrize("rows", [64, 4096])
+def test_an_ordinary_operator_has_no_flag_that_costs_its_rank(
+    layer_norm: Operator, torch_layer_norm: Callable[..., Any], rows: int
+) -> None:
+    workload = Workload(name="w", axes={"batch": 1, "seq_len": rows, "hidden_dim": 4096}, dtype="bfloat16")
+    sets = [layer_norm.inputs(workload, "cuda", seed) for seed in range(3)]
+
+    with torch.no_grad():
+        found = measure(torch_layer_norm, sets, "cuda")
+
+    assert not REJECTING.intersection(found.flags), found.note
+
+
+def test_outputs_of_timed_calls_belong_to_their_inputs() -> None:
+    sets, again = ([(torch.arange(1000.0, device="cuda") + number,) for number in range(3)] for _ in range(2))
+    batches = Batches(TimedCalls(lambda x: x + 1, InputSets(sets, (0,), turn=True), "cuda"), len(sets))
+
+    found = measure_calls(batches, "cuda")
+
+    assert len(batches.picked) > PICKED  # hot calls, and those that are timed alone, too
+    assert Flag.STREAM_ESCAPE not in found.flags, found.note
+    for one in batches.picked:
+        (x,) = after(again[one.which], (0,), batches.changes[one.which][: one.changes], turn=True)
+        assert torch.equal(one.output, x + 1)
+
+
+def test_the_sampled_clock_agrees_with_the_in_band_clock() -> None:
+    timed = TimedCalls(lambda x: x * 2, InputSets([(random(8192, 8192),)]), "cuda")
+    with ClockSampler(gpu_uuid("cuda")) as clocks, torch.no_grad():
+        found = measure_calls(Batches(timed, 1), "cuda", clocks=clocks).clocks
+
+    assert found is not None
+    assert found.samples > 0
+    assert found.sm_mhz > 200
+    assert found.memory_mhz > 200
+    assert 20 < found.power_w < 2000
+    assert 10 < found.temperature_c < 100
+    assert found.other_processes == 0
+    assert found.in_band_mhz == pytest.approx(found.sm_mhz, rel=0.1)
+
+
+def test_a_record_of_a_gpu_has_sentinels_before_and_after(smoke: Callable[..., Record]) -> None:
+    record = smoke()
+
+    assert set(record.sentinels) == {"copy", "matmul", "null"}
+    assert all(len(times) == 2 for times in record.sentinels.values())
+    assert record.regime is not None
+    assert Flag.NEAR_FLOOR in record.flags
+    assert record.quantities is not None
+    assert record.clocks is not None
+    assert record.first_call is not None
+    assert record.trust
+
+
+def test_a_declared_kernel_that_is_not_launched_costs_the_rank(smoke: Callable[..., Record]) -> None:
+    assert smoke(kernels="layer_norm").status is Status.OK
+
+    record = smoke(kernels="my_very_own_kernel")
+
+    assert record.status is Status.REJECTED
+    assert Flag.FALLBACK in record.flags
+    assert record.err is not None
+    assert "no kernel matches 'my_very_own_kernel'" in record.err.msg
+
+
+def test_only_calls_of_at_least_50_us_on_the_device_wait_for_the_gpu_to_rest() -> None:
+    with torch.no_grad():
+        small, large = random(32, 32), random(8192, 8192)
+        short = CudaTimer(
+            lambda: [small + 1 for _ in range(5)][-1], (), "cuda"
+        )  # the host takes longer than the GPU
+        long = CudaTimer(lambda: large + 1, (), "cuda")
+
+    assert short.idle_seconds == 0
+    assert long.idle_seconds > 0
+
+
+def test_kernels_that_the_profiler_slows_down_are_timed_without_it() -> None:
+    def layer_norm(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
+        return torch.nn.functional.layer_norm(x, x.shape[-1:], weight, bias, 1e-5)
+
+    compiled = torch.compile(layer_norm, dynamic=False)
+    x = torch.randn(65536, 4096, device="cuda", dtype=torch.bfloat16)
+    weight, bias = torch.randn(2, 4096, device="cuda", dtype=torch.bfloat16)
+    with torch.no_grad():
+        compiled(x, weight, bias)
+        ratios = []
+        for _ in range(3):
+            found = measure(compiled, [(x, weight, bias)], "cuda")
+            assert (Flag.PROFILER_SLOWED in found.flags) == (found.latency.timer is Timer.EVENTS)
+            timer = CudaTimer(compiled, (x, weight, bias), "cuda")
+            ratios.append(found.latency.p50 / median(call.ms for call in timer.by_events(60)))
+
+    # The profiler would add 4 to 6 % each time. The GPU's own clocks move as much once in a while, not three times.
+    assert any(ratio == pytest.approx(1, rel=0.02) for ratio in ratios), ratios

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import importlib.util
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import fixtures_integrity as cheats
 import pytest
 import torch
-from implementations import code_of
+from implementations import function_of
 from torch import Tensor
 
 from kernels_bench_tools.measure.correctness.check import check
@@ -69,18 +67,9 @@ def test_compiled_code_gets_no_flag(layer_norm: Operator, dtype: str) -> None:
     assert not found
 
 
-def test_triton_code_gets_no_flag(layer_norm: Operator, tmp_path: Path) -> None:
-    source = tmp_path / "triton_kernel.py"  # Triton reads its kernels' source from a file
-    source.write_text(code_of("layer_norm", "triton_layer_norm"), encoding="utf-8")
-    spec = importlib.util.spec_from_file_location("triton_kernel", source)
-    assert spec
-    assert spec.loader
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-
-    trial, found = cheats.examine(
-        layer_norm, module.triton_layer_norm, replace(WORKLOAD, dtype="bfloat16"), "cuda"
-    )
+def test_triton_code_gets_no_flag(layer_norm: Operator) -> None:
+    function = function_of("layer_norm", "triton_layer_norm")
+    trial, found = cheats.examine(layer_norm, function, replace(WORKLOAD, dtype="bfloat16"), "cuda")
 
     assert trial.status is Status.OK, trial.failure
     assert not found

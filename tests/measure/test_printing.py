@@ -34,20 +34,7 @@ def test_a_line_has_every_figure_and_the_flags() -> None:
 
     head = heading()
     assert line.split() == (
-        [
-            "0.2000",
-            "ms",
-            "0.5",
-            "%",
-            "60",
-            "4000.0",
-            "94%",
-            "copy",
-            "0.01230",
-            "0.2345",
-            "ok",
-            "[drift]",
-        ]
+        ["0.2000", "ms", "0.5", "%", "60", "4000.0", "94%", "copy", "0.01230", "0.2345", "ok", "[drift]"]
     )
     assert head.index("of peak") + len("of peak") == line.index("94% copy") + len("94% copy")
 

@@ -7,7 +7,6 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -233,10 +232,3 @@ def read_folder(folder: Path) -> dict[str, bytes]:
     """Return the bytes of a site's files, without its manifest, which depends on the order of builds, and .gitignore."""
     paths = [path for path in folder.rglob("[!.]*") if path.is_file()]
     return {path.relative_to(folder).as_posix(): path.read_bytes() for path in paths}
-
-
-def wait_until(condition: Callable[[], bool], seconds: float = 20.0, interval: float = 0.05) -> bool:
-    deadline = time.monotonic() + seconds
-    while not condition() and time.monotonic() < deadline:
-        time.sleep(interval)
-    return condition()

@@ -250,20 +250,6 @@ def test_the_memory_limit_is_a_setting_of_the_project(workspace):
     assert workspace.result("n.md").status == "oom"
 
 
-@pytest.fixture
-def small_disk(tmp_path):
-    """A folder on a disk of 2 MB."""
-    folder = tmp_path / "small"
-    folder.mkdir()
-    done = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", str(folder)], capture_output=True
-    )
-    if done.returncode:
-        pytest.skip("a small disk can be mounted by root only")
-    yield folder
-    subprocess.run(["umount", "-l", str(folder)], check=True)
-
-
 def run_build(root: Path, **variables: str) -> list[list[str]]:
     """Build in a process of its own; return status and reason of each cell."""
     program = """
@@ -291,7 +277,7 @@ def test_a_cell_that_fills_the_disk_fails_and_the_next_has_space(workspace, smal
     workspace.cell("a.md", "open('big', 'wb').write(bytes(8 << 20))")
     workspace.cell("b.md", "open('fits', 'wb').write(bytes(1 << 20))")
 
-    first, second = run_build(workspace.root, TMPDIR=str(small_disk))
+    first, second = run_build(workspace.root, TMPDIR=str(small_disk(2000)))
 
     assert first == ["error", "OSError: [Errno 28] No space left on device"]
     assert second == ["ok", ""]

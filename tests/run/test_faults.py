@@ -26,7 +26,6 @@ import os
 import random
 import shutil
 import signal
-import subprocess
 import sys
 from contextlib import suppress
 from functools import partial
@@ -34,11 +33,11 @@ from pathlib import Path
 
 import pytest
 from filelock import FileLock, Timeout
-from projects import once_per_run
+from projects import once_per_run, wait_until
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from breaking import DIED, DONE, Tree, read_folder, wait_until
+from breaking import DIED, DONE, Tree, read_folder
 
 KILLS = int(os.environ.get("KBT_FAULT_KILLS", "2"))
 MAX_KILLS_IN_A_ROW = 4
@@ -73,23 +72,6 @@ def built_tree(undisturbed, tmp_path):
     """A copy of the undisturbed tree."""
     root = shutil.copytree(undisturbed, tmp_path / "tree", symlinks=True)
     return Tree(root, tmp_path / "elsewhere")
-
-
-@pytest.fixture
-def small_disk(tmp_path):
-    """Make a disk of so many kilobytes, and let it grow."""
-    folder = tmp_path / "small"
-    folder.mkdir()
-
-    def mount(kilobytes, *options):
-        command = ["mount", "-t", "tmpfs", "-o", ",".join([*options, f"size={kilobytes}k"]), "tmpfs"]
-        if subprocess.run([*command, str(folder)], capture_output=True).returncode:
-            pytest.skip("a small disk can be mounted by root only")
-        return folder
-
-    yield mount
-    while folder.is_mount():
-        subprocess.run(["umount", "-l", str(folder)], check=True)
 
 
 @pytest.mark.timeout(0 if KILLS > 50 else 300)

@@ -11,13 +11,10 @@ from pathlib import Path
 
 import pytest
 from projects import PYTHON, copy_project
+from workspace import MEASURED, MEASURING
 
-MEASURING = "id=a outputs=op.jsonl"
 A, B = "op/impls/a.md", "op/impls/b.md"
-LATENCY = {"p10": 1.0, "p50": 1.0, "p90": 1.0, "mean": 1.0, "iqr": 0.0, "reps": 1}
-RECORD = {"ts": "t", "run": "r", "impl": "x", "wl": {"name": "w"}, "status": "ok", "ok": True, "schema": 1}
-RECORD |= {"lat_ms": LATENCY}
-WRITE = f"open('op.jsonl', 'a').write({json.dumps(RECORD)!r} + chr(10))\n"
+WRITE = f"open('op.jsonl', 'a').write({json.dumps(MEASURED)!r} + chr(10))\n"
 HEADER = """# /// script
 # requires-python = ">=3.11"
 # dependencies = ["tiny"]

@@ -3,12 +3,11 @@
 import os
 import signal
 import subprocess
-import time
 from pathlib import Path
 
 import psutil
 import pytest
-from projects import PYTHON
+from projects import PYTHON, wait_until
 
 from kernels_bench_tools.run.process.reaper import is_abandoned, kill_processes, owner_name, reaper
 
@@ -38,13 +37,6 @@ def sleeping(seconds: str) -> list[int]:
         for one in psutil.process_iter(["cmdline", "status"])
         if seconds in (one.info["cmdline"] or []) and one.info["status"] != psutil.STATUS_ZOMBIE
     ]
-
-
-def wait_until(met, seconds: float = 20.0) -> bool:
-    deadline = time.monotonic() + seconds
-    while not met() and time.monotonic() < deadline:
-        time.sleep(0.05)
-    return bool(met())
 
 
 def start_build(workspace, seconds: str, folder: Path) -> subprocess.Popen[bytes]:

@@ -2,6 +2,7 @@
 
 import pytest
 from filelock import FileLock, Timeout
+from workspace import MEASURED, MEASURING
 
 from kernels_bench_tools.run.build import DEFAULT_PROCESSES, BuildOptions, build
 from kernels_bench_tools.run.environment.variables import user_cache
@@ -12,17 +13,14 @@ from kernels_bench_tools.schema.record import Flag
 from kernels_bench_tools.schema.record_io import read_records
 from kernels_bench_tools.text import slugify
 
-MEASURING = "id=a outputs=op.jsonl"
 X, Y = "op/impls/x.md", "op/impls/y.md"
 
-LATENCY = {"p10": 1.0, "p50": 1.0, "p90": 1.0, "mean": 1.0, "iqr": 0.0, "reps": 1}
-RECORD = {"ts": "t", "impl": "x", "wl": {"name": "w"}, "status": "ok", "ok": True, "schema": 1}
 WRITE = f"""
 import json, os, pathlib, uuid
 context = json.load(open(os.environ["KBT_CONTEXT"]))
 process, processes = context["process"], context["processes"]
 def write(**more):
-    record = {RECORD | {"lat_ms": LATENCY}!r} | {{"process": process, "run": uuid.uuid4().hex}} | more
+    record = {MEASURED!r} | {{"process": process, "run": uuid.uuid4().hex}} | more
     with open("op.jsonl", "a") as file:
         file.write(json.dumps(record) + chr(10))
 """

@@ -7,6 +7,7 @@ import shutil
 import site
 import subprocess
 import tempfile
+import time
 import venv
 from collections.abc import Callable
 from functools import cache
@@ -102,6 +103,25 @@ def run_kbt(
         check=False,
         timeout=timeout,
     )
+
+
+def assert_one_line(done: subprocess.CompletedProcess[str], *parts: str) -> None:
+    """Assert that a mistake is exit code 2, one line on stderr that names the parts, and nothing on stdout."""
+    assert done.returncode == 2, done.stderr
+    assert done.stdout == ""
+    assert "Traceback" not in done.stderr
+    lines = done.stderr.strip().splitlines()
+    assert len(lines) == 1, done.stderr
+    for part in parts:
+        assert part in lines[0]
+
+
+def wait_until(condition: Callable[[], object], seconds: float = 20.0, interval: float = 0.05) -> bool:
+    """Return whether a condition is met within this time."""
+    deadline = time.monotonic() + seconds
+    while not condition() and time.monotonic() < deadline:
+        time.sleep(interval)
+    return bool(condition())
 
 
 def git(folder: Path, *arguments: str) -> str:

@@ -19,6 +19,9 @@ from kernels_bench_tools.schema.build import BuildRun, CellRun
 RECORD = {"ts": "t", "run": "r", "impl": "x", "wl": {"name": "w"}, "status": "unsupported", "schema": 1}
 WRITE = f"open('op.jsonl', 'a').write({json.dumps(RECORD)!r} + chr(10))\n"
 """Code of a cell that writes this record; its attributes are ``MEASURING``."""
+LATENCY = {"p10": 1.0, "p50": 1.0, "p90": 1.0, "mean": 1.0, "iqr": 0.0, "reps": 1}
+MEASURED = RECORD | {"status": "ok", "ok": True, "lat_ms": LATENCY}
+"""A record with a time."""
 MEASURING = "id=a outputs=op.jsonl"
 
 
