@@ -525,3 +525,19 @@ def sample_site(tmp_path_factory: pytest.TempPathFactory) -> Path:
         publish(folder, make_build(folder), folder / "site")
 
     return once_per_run(tmp_path_factory, "sample", make) / "site"
+
+
+@pytest.fixture(scope="session")
+def many_site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The site of an operator with many views and implementations."""
+    from many_views import many_views_site
+
+    return many_views_site(tmp_path_factory)
+
+
+@pytest.fixture(scope="session")
+def real_site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The report of this repository, of committed records alone."""
+    from committed import committed_site
+
+    return committed_site(tmp_path_factory)

@@ -7,8 +7,6 @@ from pathlib import Path
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
-from committed import committed_site
-from many_views import many_views_site
 from playwright.sync_api import Browser, BrowserContext, Page
 
 COLOUR_RULES = ["color-contrast", "link-in-text-block"]
@@ -29,18 +27,6 @@ class Opened:
     def goto(self, path: str) -> Page:
         self.page.goto((self.site / path).as_uri())
         return self.page
-
-
-@pytest.fixture(scope="session")
-def many_site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The site of an operator with many views and implementations."""
-    return many_views_site(tmp_path_factory)
-
-
-@pytest.fixture(scope="session")
-def real_site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The report of this repository, of committed records alone."""
-    return committed_site(tmp_path_factory)
 
 
 @pytest.fixture

@@ -279,6 +279,8 @@ def test_a_state_that_is_a_file_is_one_line(committed, tmp_path):
         (("--output", "first.jsonl/x"), "first.jsonl/x: cannot be written (Not a directory)"),
         (("--output", "op"), "op: holds files that kbt did not write"),
         (("--memory-limit", "10"), "--memory-limit: '10' is 10 B, with which no cell can start"),
+        (("--memory-limit", "lots"), "kbt: --memory-limit: 'lots' is not a size"),
+        (("--pass-env", "A=B"), "kbt: --pass-env: 'A=B' is not a variable's name"),
         (("--workloads", "smoke,larg"), "--workloads larg: is a workload set of none of the operators"),
         (("",), "'': is no notebook"),
     ],

@@ -5,7 +5,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from projects import run_kbt
+from projects import assert_one_line, run_kbt
 
 
 def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -45,7 +45,4 @@ def test_one_phase_is_listed_with_its_blocks_and_layers(tmp_path: Path) -> None:
 def test_an_unknown_name_is_told_with_those_that_there_are(
     tmp_path: Path, arguments: list[str], message: str
 ) -> None:
-    done = run(tmp_path, *arguments)
-
-    assert done.returncode == 2
-    assert done.stderr.startswith(message)
+    assert_one_line(run(tmp_path, *arguments), message)

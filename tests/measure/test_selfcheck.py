@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -256,7 +257,5 @@ def test_an_interpreter_without_torch_is_a_one_line_error(tmp_path: Path) -> Non
 
 
 def test_end_to_end_time_includes_the_call_s_work() -> None:
-    x = torch.zeros(100_000)
-
-    assert end_to_end_us(lambda: x.exp(), "cpu", 5) > 0
-    assert median(make_draw(torch.exp, (x,), "cpu")(5)) > 0
+    assert end_to_end_us(lambda: time.sleep(0.002), "cpu", 5) >= 2000
+    assert median(make_draw(lambda _: time.sleep(0.002), (torch.zeros(1),), "cpu")(5)) >= 2000

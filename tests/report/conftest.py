@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import posixpath
 import re
+from collections import Counter
 from collections.abc import Callable
 from functools import cached_property
 from html.parser import HTMLParser
+from itertools import pairwise
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 from xml.etree import ElementTree as ET
 
 import html5lib
 import pytest
-from many_views import many_views_site
 from markup import text_of
 
 REFERENCES = {"href", "src", "xlink:href"}
@@ -83,12 +84,15 @@ def read_pages(site: Path) -> dict[str, ReadPage]:
     return {path: ReadPage(site, path) for path in paths}
 
 
-def dead_references(site: Path, pages: dict[str, ReadPage] | None = None) -> list[str]:
-    """Return every link, source or fragment of the site's pages that leads nowhere."""
+def flaws(site: Path, pages: dict[str, ReadPage] | None = None) -> list[str]:
+    """Return what leads nowhere, ids that a page has twice, and headings that skip a level."""
     read = read_pages(site) if pages is None else pages
     known = {path: frozenset(page.ids()) for path, page in read.items()}
-    dead = []
+    found_flaws = []
     for path, page in read.items():
+        found_flaws += [f"{path}: #{one} twice" for one, times in Counter(page.ids()).items() if times > 1]
+        levels = pairwise([0, *page.heading_levels])
+        found_flaws += [f"{path}: h{below} after h{above}" for above, below in levels if below > above + 1]
         for _, url in page.references():
             parts = urlsplit(url)
             if parts.scheme or parts.netloc:
@@ -102,20 +106,14 @@ def dead_references(site: Path, pages: dict[str, ReadPage] | None = None) -> lis
             if found and parts.fragment and target in read:
                 found = unquote(parts.fragment) in known[target]
             if not found:
-                dead.append(f"{path}: {url}")
-    return dead
+                found_flaws.append(f"{path}: {url}")
+    return found_flaws
 
 
 @pytest.fixture(scope="session")
 def pages(sample_site: Path) -> dict[str, ReadPage]:
     """Every page of the sample site by its path."""
     return read_pages(sample_site)
-
-
-@pytest.fixture(scope="session")
-def many_site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The site of a project with many views and implementations."""
-    return many_views_site(tmp_path_factory)
 
 
 @pytest.fixture(scope="session")
@@ -130,8 +128,8 @@ def read_page() -> type[ReadPage]:
 
 
 @pytest.fixture(scope="session")
-def find_dead_references():
-    return dead_references
+def find_flaws():
+    return flaws
 
 
 @pytest.fixture

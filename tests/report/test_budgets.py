@@ -4,18 +4,8 @@ from __future__ import annotations
 
 import gzip
 import re
-from pathlib import Path
-
-import pytest
-from committed import committed_site
 
 KB = 1000
-
-
-@pytest.fixture(scope="module")
-def real_site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The report of this repository, of committed records alone."""
-    return committed_site(tmp_path_factory)
 
 
 def operator_pages(site):
@@ -68,8 +58,8 @@ def test_no_page_shows_markup_that_was_meant_to_be_read_by_a_browser(real_site):
     assert {name: found for name, found in shown.items() if found} == {}
 
 
-def test_every_link_of_the_real_report_resolves(real_site, find_dead_references):
-    assert find_dead_references(real_site) == []
+def test_every_link_of_the_real_report_resolves(real_site, find_flaws):
+    assert find_flaws(real_site) == []
 
 
 def test_the_front_page_follows_the_order_of_its_own_text(real_site, read_page):

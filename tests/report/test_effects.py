@@ -180,8 +180,8 @@ def test_without_matplotlib_the_page_says_that_ladders_were_not_drawn(tmp_path, 
     assert table(read_page(tmp_path / "site", LLAMA), "Effects on decode-1, NVIDIA H200")
 
 
-def test_pages_link_to_each_other_and_other_models_have_no_effects(site, read_page, find_dead_references):
-    assert find_dead_references(site) == []
+def test_pages_link_to_each_other_and_other_models_have_no_effects(site, read_page, find_flaws):
+    assert find_flaws(site) == []
     links = {url for _, url in read_page(site, "rms_norm/impls/fast.html").references()}
     assert "../../models/llama-3.2-1b.html#effects" in links
     assert "whole models" not in read_page(site, "rms_norm/impls/base.html").text

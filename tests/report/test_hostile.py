@@ -89,14 +89,14 @@ def test_csv_cells_are_text(sample, published):
     assert harmless(published("layer_norm/results/combined_results.html"))
 
 
-def test_file_names_with_special_characters_are_quoted_in_links(sample, find_dead_references):
+def test_file_names_with_special_characters_are_quoted_in_links(sample, find_flaws):
     cell = sample.notebook(f"{TRITON}.md").cells[0]
     cell.artifacts = {'a b#c?d%20"e.jsonl': cell.artifacts["layer_norm.jsonl"]}
     sample.publish()
     assert (
         sample.root / 'site/layer_norm/impls/artifacts/triton_layer_norm/benchmark/a b#c?d%20"e.jsonl'
     ).is_file()
-    assert find_dead_references(sample.site) == []
+    assert find_flaws(sample.site) == []
 
 
 def test_names_cannot_lead_out_of_the_site(sample):

@@ -51,7 +51,7 @@ def test_only_the_pages_that_show_a_change_are_written(sample):
     assert changed == ["layer_norm/impls/triton_layer_norm.html"]
 
 
-def test_pages_of_deleted_notebooks_are_removed(sample, find_dead_references):
+def test_pages_of_deleted_notebooks_are_removed(sample, find_flaws):
     site = sample.site
     publish(sample.root, sample.build, site)
     sample.build.notebooks.remove(sample.notebook(TRITON))
@@ -59,7 +59,7 @@ def test_pages_of_deleted_notebooks_are_removed(sample, find_dead_references):
     assert "layer_norm/impls/triton_layer_norm.html" in published.removed
     assert not (site / "layer_norm/impls/artifacts/triton_layer_norm").exists()
     assert published.dead_links == []
-    assert find_dead_references(site) == []
+    assert find_flaws(site) == []
 
 
 def test_an_implementation_without_a_notebook_keeps_its_row(sample, published):
@@ -132,7 +132,7 @@ def test_the_ignore_file_of_an_empty_site_is_kept(sample):
     assert list(contents(site)) == [".gitignore"]
 
 
-def test_pages_state_why_there_is_no_summary(sample, read_page, find_dead_references):
+def test_pages_state_why_there_is_no_summary(sample, read_page, find_flaws):
     cell = sample.notebook(COMBINED).cells[0]
     cell.status, cell.reason, cell.exit_code, cell.artifacts = Status.ERROR, "ValueError: no <records>", 1, {}
     site = sample.site
@@ -143,7 +143,7 @@ def test_pages_state_why_there_is_no_summary(sample, read_page, find_dead_refere
     assert "No summary:" in implementation
     assert "N2048_D4096" in implementation
     assert "PyTorch layer norm" in read_page(site, "index.html").text
-    assert find_dead_references(site) == []
+    assert find_flaws(site) == []
 
 
 @pytest.mark.parametrize("damage", [b"", b"{}", b"\xff\xfe", b'{"schema": 1'])
@@ -152,15 +152,15 @@ def test_a_damaged_summary_is_reported_on_the_page(sample, published, damage):
     assert "summary.json is not a summary" in published("layer_norm/index.html").text
 
 
-def test_missing_artifacts_are_named_not_linked(sample, published, find_dead_references):
+def test_missing_artifacts_are_named_not_linked(sample, published, find_flaws):
     sample.artifact("latency.svg").unlink()
     sample.artifact("latency.csv").unlink()
     page = published("layer_norm/results/combined_results.html")
     assert "latency.svg is missing" in page.text
-    assert find_dead_references(sample.site) == []
+    assert find_flaws(sample.site) == []
 
 
-def test_an_operator_without_implementations_or_records_has_a_page(sample, published, find_dead_references):
+def test_an_operator_without_implementations_or_records_has_a_page(sample, published, find_flaws):
     sample.build.notebooks = [
         sample.notebook("index.md"),
         sample.notebook("layer_norm/index.md"),
@@ -171,7 +171,7 @@ def test_an_operator_without_implementations_or_records_has_a_page(sample, publi
     text = published("layer_norm/index.html").text
     assert "its combine notebook has not run" in text
     assert "No implementations yet." in text
-    assert find_dead_references(sample.site) == []
+    assert find_flaws(sample.site) == []
 
 
 def test_an_operator_without_a_result_needs_no_combine_notebook(sample, read_page, published):
@@ -235,7 +235,7 @@ def test_links_to_files_of_the_project_lead_to_the_repository(sample, published)
     assert ("a", "https://example.org/kernels/blob/HEAD/README.md#use") in list(page.references())
 
 
-def test_long_output_is_shortened_and_kept_as_a_file(sample, read_page, find_dead_references):
+def test_long_output_is_shortened_and_kept_as_a_file(sample, read_page, find_flaws):
     sample.log(TRITON).write_text("first\n" + "x" * 3_000_000 + "\nlast\n")
     site = sample.site
     publish(sample.root, sample.build, site)
@@ -245,7 +245,7 @@ def test_long_output_is_shortened_and_kept_as_a_file(sample, read_page, find_dea
     assert "last" in page.text
     assert "omitted:" in page.text
     assert (site / "layer_norm/impls/cells/triton_layer_norm/benchmark.stdout.txt").stat().st_size > 3_000_000
-    assert find_dead_references(site) == []
+    assert find_flaws(site) == []
 
 
 def test_a_page_that_inlines_the_same_figure_twice_has_no_id_twice(sample, published):
@@ -299,7 +299,7 @@ def test_a_formula_that_cannot_be_set_is_shown_as_written(sample, published):
     assert not page.elements("b")
 
 
-def test_the_folder_of_an_operator_may_have_slashes(sample, read_page, find_dead_references):
+def test_the_folder_of_an_operator_may_have_slashes(sample, read_page, find_flaws):
     def moved(text: str) -> str:
         return text.replace('"path":"layer_norm/', '"path":"models/v1/layer_norm/').replace(
             "../index.md#", "../../../index.md#"
@@ -312,7 +312,7 @@ def test_the_folder_of_an_operator_may_have_slashes(sample, read_page, find_dead
     published = publish(sample.root, build, sample.site)
     site = sample.site
     assert published.dead_links == []
-    assert find_dead_references(site) == []
+    assert find_flaws(site) == []
     assert "1.62×" in read_page(site, "models/v1/layer_norm/index.html").text
     assert ("a", "models/v1/layer_norm/index.html") in list(read_page(site, "index.html").references())
     crumbs = read_page(site, "models/v1/layer_norm/impls/triton_layer_norm.html").elements("ol")[0]

@@ -154,7 +154,7 @@ def test_the_front_page_can_show_one_family_over_all_operators(sample, published
     assert "Layer Normalization" in rows[1]
 
 
-def test_all_records_of_an_operator_are_one_download(sample, find_dead_references):
+def test_all_records_of_an_operator_are_one_download(sample, find_flaws):
     committed = sample.root / "layer_norm/results/records/nvidia-h200"
     committed.mkdir(parents=True)
     (committed / "triton_layer_norm.jsonl").write_text('{"impl": "triton_layer_norm", "old": 1}\n')
@@ -172,7 +172,7 @@ def test_all_records_of_an_operator_are_one_download(sample, find_dead_reference
             "wrong_layer_norm",
         ]
     )
-    assert find_dead_references(sample.site) == []
+    assert find_flaws(sample.site) == []
 
 
 def test_the_data_of_a_figure_are_linked_below_it(pages):

@@ -4,14 +4,13 @@ import os
 
 import pytest
 from projects import git
+from workspace import MEASURING, WRITE, with_this_package
 
 from kernels_bench_tools.errors import KbtError, ProjectError
 from kernels_bench_tools.run.affected import find_affected
 
-WRITE = "open('op.jsonl', 'a')\n"
-MEASURING = "id=a outputs=op.jsonl"
 X, Y, C = "op/impls/x.md:a", "op/impls/y.md:a", "op/results/c.md:combine"
-HEADER = "# /// script\n# dependencies = []\n# [tool.uv.sources]\n# kernels-bench-tools = { path = '../../../..' }\n# ///\n"
+HEADER = with_this_package("../../../..")
 
 
 def commit(workspace) -> None:

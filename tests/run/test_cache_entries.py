@@ -67,6 +67,28 @@ def test_every_truncation_of_a_file_is_found(tmp_path):
         path.write_bytes(whole)
 
 
+@pytest.mark.parametrize(
+    ("damage", "flaw"),
+    [
+        (lambda entry: (entry / "result.json").write_bytes(b"\xff"), "result.json was changed"),
+        (lambda entry: (entry / "result.json").unlink(), "result.json is missing"),
+        (lambda entry: (entry / "artifacts/more.txt").touch(), "artifacts/more.txt was added"),
+        (lambda entry: (entry / "artifacts/link").symlink_to("deep"), "artifacts/link was added"),
+        (lambda entry: shutil.rmtree(entry / "artifacts"), "artifacts is missing"),
+        (lambda entry: (entry / "stdout.txt").unlink(), "stdout.txt is missing"),
+        (lambda entry: (entry / "environment.txt").write_text("x"), "environment.txt was"),
+        (lambda entry: (entry / "digests.txt").unlink(), "digests.txt is missing"),
+        (lambda entry: (entry / "digests.txt").write_text(""), "was added"),
+    ],
+)
+def test_a_flaw_is_named(tmp_path, damage, flaw):
+    entry = store(tmp_path)
+    damage(entry)
+
+    with pytest.raises(DamagedEntryError, match=flaw):
+        read_entry(entry)
+
+
 def test_an_entry_of_another_version_is_absent_not_damaged(tmp_path):
     entry = store(tmp_path)
     (entry / "result.json").write_text('{"format": 1, "cell": "n.md:a", "status": "ok", "old": true}')

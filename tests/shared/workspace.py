@@ -25,6 +25,12 @@ MEASURED = RECORD | {"status": "ok", "ok": True, "lat_ms": LATENCY}
 MEASURING = "id=a outputs=op.jsonl"
 
 
+def with_this_package(path: str, extras: str = "") -> str:
+    """Return the header of a cell that needs this package, which is at a path from its script."""
+    dependencies = f"# dependencies = ['kernels-bench-tools{extras}']\n"
+    return f"# /// script\n{dependencies}# [tool.uv.sources]\n# kernels-bench-tools = {{ path = '{path}' }}\n# ///\n"
+
+
 @dataclass
 class Recorder(Progress):
     """Records the steps of a build."""

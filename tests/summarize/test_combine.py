@@ -113,6 +113,7 @@ def test_a_failed_cell_keeps_its_earlier_records(cell, source):
     row = rows_of(cell.run())["partial"]
 
     assert [point.status for point in row.points] == [Status.OK, Status.CRASHED]
+    assert (row.status, row.reason, row.passed) == (Status.CRASHED, "ended by SIGSEGV", 1)
 
 
 def test_an_unreadable_file_is_reported_and_the_others_are_summarized(cell, source, capsys):

@@ -1,8 +1,5 @@
 from __future__ import annotations
 
-import json
-from pathlib import Path
-
 import msgspec
 import pytest
 
@@ -12,12 +9,12 @@ from kernels_bench_tools.schema.record import (
     Flag,
     HubKernel,
     Judged,
+    Kernel,
     Provenance,
     Status,
     Work,
     device_of,
 )
-from kernels_bench_tools.schema.record_io import read_records
 from kernels_bench_tools.schema.summary import Verdict
 from kernels_bench_tools.summarize.rows import NO_RECORD, Source
 from kernels_bench_tools.summarize.summary import summarize
@@ -94,6 +91,34 @@ def test_self_reported_rows_are_ranked_only_if_another_harness_wrote_them(source
         record.provenance = Provenance(harness=harness)
 
     assert [row.rank for row in summarize("op", "Op", sources).devices[0].rows] == ranks
+
+
+def test_approximate_rows_are_ranked_among_themselves_after_exact_ones(source):
+    times = {"int8": 0.3, "torch": 0.9, "fp8": 0.2, "triton": 0.4}
+    sources = [
+        source(
+            name, [ms], front={"baseline": name == "torch"}, flags=[Flag.APPROXIMATE] if "8" in name else []
+        )
+        for name, ms in times.items()
+    ]
+
+    rows = summarize("op", "Op", sources).devices[0].rows
+
+    assert [(row.implementation, row.rank) for row in rows] == [
+        ("triton", 1),
+        ("torch", 2),
+        ("fp8", 3),
+        ("int8", 4),
+    ]
+
+
+def test_a_call_of_several_kernels_has_the_time_of_the_largest(source):
+    several = [Kernel(name=f"k{ms}", count=1, ms=ms) for ms in (0.01, 0.3, 0.09)]
+    sources = [source("converts", [0.4], kernels=several), source("fused", [0.3], kernels=several[1:2])]
+
+    rows = rows_of(summarize("op", "Op", sources))
+
+    assert [rows[name].points[0].kernel_ms for name in ("converts", "fused")] == [0.3, None]
 
 
 def test_a_failed_baseline_gives_no_speedups(source):
@@ -256,16 +281,6 @@ def test_every_row_has_a_point_for_every_workload_of_its_device(field):
             assert row.total == len(names)
 
 
-def test_a_crash_keeps_the_finished_workloads_and_lists_the_others(source):
-    crashed = source("ours", status=Status.CRASHED, reason="ended by SIGSEGV").records
-    partial = Source(records=[*source("ours", [0.1]).records, *crashed], measured_now=True)
-
-    row = rows_of(summarize("op", "Op", [source("base", [0.1, 0.2], front=BASELINE), partial]))["ours"]
-
-    assert [point.status for point in row.points] == [Status.OK, Status.CRASHED]
-    assert (row.status, row.reason, row.passed) == (Status.CRASHED, "ended by SIGSEGV", 1)
-
-
 def test_a_missing_workload_is_a_point_with_a_reason(source):
     row = rows_of(summarize("op", "Op", [source("base", [0.1, 0.2]), source("ours", [0.1])]))["ours"]
 
@@ -348,36 +363,12 @@ def test_what_tools_write_without_a_gpu_is_no_name_of_one(record, gpu):
     assert device_of(old).kind == "cpu"
 
 
-def test_the_device_of_a_kernels_benchmarks_file_is_read_from_its_environment(tmp_path: Path):
-    record = {
-        "ts": "2025-12-19T19:44:50Z",
-        "run": "0123",
-        "impl": "torch_eager",
-        "tags": {"family": "torch-ln", "backend": "eager"},
-        "wl": {"name": "LN_B16_S2048_D4096", "batch": 16, "seq_len": 2048, "dtype": "bfloat16"},
-        "env": {"torch": "2.8", "cuda": "12.8", "gpu": "NVIDIA L40S", "sm": "8.9", "py": "3.11", "plat": "L"},
-        "lat_ms": {
-            "p10": 0.80,
-            "p50": 0.82,
-            "p90": 0.84,
-            "mean": 0.82,
-            "iqr": 0.01,
-            "raw_times": [0.80, 0.81, 0.82, 0.83, 0.84],
-            "has_warnings": False,
-            "reps": 5,
-            "warmup": 2,
-        },
-        "compile_ms": 3.5,
-        "peak_bytes": 1024,
-        "ok": True,
-        "absmax": 0.0,
-        "corr": {},
-        "err": None,
-    }
-    path = tmp_path / "layer_norm.jsonl"
-    path.write_text(json.dumps(record) + "\n", encoding="utf-8")
+def test_a_record_of_kernels_benchmarks_has_device_and_family_from_environment_and_tags(record):
+    shape = {"name": "LN_B16_S2048_D4096", "batch": 16, "seq_len": 2048, "dtype": "bfloat16"}
+    fields = {"env": Environment(gpu="NVIDIA L40S"), "tags": {"family": "torch-ln"}, "wl": shape}
+    old = record("torch_eager", 0.82, half_width=None, device=None, **fields)
 
-    device = summarize("layer_norm", "Layer Norm", [Source(records=read_records(path))]).devices[0]
+    device = summarize("layer_norm", "Layer Norm", [Source(records=[old])]).devices[0]
 
     assert device.device.slug == "nvidia-l40s"
     row = device.rows[0]

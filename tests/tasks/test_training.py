@@ -61,9 +61,10 @@ def test_loss_and_gradients_are_equal_with_layers_of_the_hub_which_are_counted_i
     assert [one.phase for one in effects] == ["prefill-16", "decode-2", "train-16"]
     for one in effects:
         assert (one.level, one.module, one.replaced, one.called) == (4, "eager", norms, norms)
+        assert (one.missing, one.predicted_ms) == ([], None)
         assert one.kept == {"SiLU": LAYERS} | ROTARY
-    prefill, _, trained = (one.corr for one in records)
-    assert prefill["relative_error"] < 1e-5
+    prefill, decode, trained = (one.corr for one in records)
+    assert max(prefill["relative_error"], decode["relative_error"]) < 1e-5
     assert max(trained["loss"], trained["gradients"], trained["worst_gradient"]) < 1e-5
     assert ("experts" in trained) is (kind == "mixtral")
 
