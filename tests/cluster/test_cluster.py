@@ -14,20 +14,18 @@ from unittest import mock
 import psutil
 import pytest
 from msgspec.structs import replace
-from projects import PYTHON
+from projects import PYTHON, survivors, wait_until
+from workspace import MEASURED, MEASURING
 
 from kernels_bench_tools.cluster.executor import ClusterExecutor
 from kernels_bench_tools.errors import ProjectError
 from kernels_bench_tools.report.site import publish
 from kernels_bench_tools.schema.build import CellRun
 
-LATENCY = {"p10": 1.0, "p50": 1.0, "p90": 1.0, "mean": 1.0, "iqr": 0.0, "reps": 1}
-RECORD = {"ts": "t", "run": "r", "impl": "x", "wl": {"name": "w"}, "status": "ok", "ok": True, "schema": 1}
-MEASURING = "id=a outputs=op.jsonl"
 WRITE = f"""
 import json, os, time
 process = json.load(open(os.environ["KBT_CONTEXT"]))["process"]
-record = {RECORD | {"lat_ms": LATENCY}!r} | {{"process": process}}
+record = {MEASURED!r} | {{"process": process}}
 def write(**more):
     with open("op.jsonl", "a") as file:
         file.write(json.dumps(record | more) + chr(10))
@@ -69,23 +67,9 @@ def cluster(caches):
             yield cluster
 
 
-def wait_until(condition, seconds=60.0):
-    deadline = time.monotonic() + seconds
-    while not (found := condition()):
-        assert time.monotonic() < deadline, "it did not come about"
-        time.sleep(0.05)
-    return found
-
-
 def scale(cluster, count):
     cluster.scale(count)
-    wait_until(lambda: len(cluster.scheduler_info["workers"]) == count)
-
-
-def survivors(word):
-    found = psutil.process_iter(["cmdline", "status"])
-    found = [one for one in found if word in (one.info["cmdline"] or [])]
-    return [one for one in found if one.info["status"] != psutil.STATUS_ZOMBIE]
+    assert wait_until(lambda: len(cluster.scheduler_info["workers"]) == count, 60)
 
 
 def start(*arguments, **variables):
@@ -203,7 +187,7 @@ def test_a_cell_whose_worker_is_lost_runs_on_another_worker(workspace, cluster):
         "was lost while n.md:a ran; trying again on another worker (1 of 3)" in note
         for note in recorder.notes
     )
-    wait_until(lambda: not survivors(seconds), 5)
+    assert wait_until(lambda: not survivors(seconds), 5)
 
 
 def test_a_cell_that_kills_three_workers_has_crashed(workspace, cluster):
@@ -290,12 +274,12 @@ def test_path_sources_of_a_script_are_sent_to_the_worker(workspace, cluster):
 def test_cells_end_when_their_build_is_interrupted_or_killed(workspace, cluster, number):
     seconds = sleeper(workspace)
     build = start_build(workspace, cluster.scheduler_address)
-    wait_until(lambda: survivors(seconds))
+    assert wait_until(lambda: survivors(seconds), 60)
     began = time.monotonic()
     build.send_signal(number)
     build.communicate(timeout=60)
 
-    wait_until(lambda: not survivors(seconds), 10)
+    assert wait_until(lambda: not survivors(seconds), 10)
     assert time.monotonic() - began < 15
     assert build.returncode == (130 if number == signal.SIGINT else -signal.SIGKILL)
     workspace.cell("n.md", "print('fine')")
@@ -354,7 +338,7 @@ def test_a_lost_scheduler_is_one_error_and_ends_all_cells(workspace, stand_in_gp
     host, address = stand_in_gpus
     seconds = sleeper(workspace)
     build = start_build(workspace, address)
-    wait_until(lambda: survivors(seconds))
+    assert wait_until(lambda: survivors(seconds), 60)
     children = psutil.Process(host.pid).children(recursive=True)
     host.kill()
     began = time.monotonic()
@@ -366,8 +350,8 @@ def test_a_lost_scheduler_is_one_error_and_ends_all_cells(workspace, stand_in_gp
     assert len(message) == 1
     assert f"cluster {address}: the scheduler is gone" in message[0]
     assert "Traceback" not in error
-    wait_until(lambda: not survivors(seconds), 20)
-    wait_until(lambda: not [one for one in children if one.is_running()], 30)
+    assert wait_until(lambda: not survivors(seconds), 20)
+    assert wait_until(lambda: not [one for one in children if one.is_running()], 30)
 
 
 def test_an_unreachable_scheduler_is_an_error_within_ten_seconds(workspace):
@@ -400,7 +384,7 @@ def test_workers_with_different_devices_are_an_error(workspace, cluster):
     assert host.returncode == 0
     assert "its workers have different devices" in str(caught.value)
     assert ", 1 core" in str(caught.value)
-    wait_until(lambda: len(cluster.scheduler_info["workers"]) == 2)
+    assert wait_until(lambda: len(cluster.scheduler_info["workers"]) == 2, 60)
 
 
 def test_help_warns_that_a_cluster_runs_code():

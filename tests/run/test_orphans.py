@@ -7,7 +7,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from projects import PYTHON, wait_until
+from projects import PYTHON, survivors, wait_until
 
 from kernels_bench_tools.run.process.reaper import is_abandoned, kill_processes, owner_name, reaper
 
@@ -31,14 +31,6 @@ if os.fork() == 0:
 """A child, one in another session, one that ignores signals, and a daemon that forked twice."""
 
 
-def sleeping(seconds: str) -> list[int]:
-    return [
-        one.pid
-        for one in psutil.process_iter(["cmdline", "status"])
-        if seconds in (one.info["cmdline"] or []) and one.info["status"] != psutil.STATUS_ZOMBIE
-    ]
-
-
 def start_build(workspace, seconds: str, folder: Path) -> subprocess.Popen[bytes]:
     """Start a build whose cell starts four sleeping processes, and wait for them."""
     code = f"import os, subprocess, time\nsleep = ['sleep', '{seconds}']\n{ESCAPES}\ntime.sleep(900)"
@@ -46,7 +38,7 @@ def start_build(workspace, seconds: str, folder: Path) -> subprocess.Popen[bytes
     build = subprocess.Popen(
         [PYTHON, "-c", BUILD, str(workspace.root)], env=os.environ | {"TMPDIR": str(folder)}
     )
-    assert wait_until(lambda: len(sleeping(seconds)) == 4)
+    assert wait_until(lambda: len(survivors(seconds)) == 4)
     return build
 
 
@@ -72,7 +64,7 @@ def test_no_process_outlives_a_build(workspace, tmp_path, number):
     build.send_signal(number)
     build.wait()
 
-    assert wait_until(lambda: not sleeping(seconds))
+    assert wait_until(lambda: not survivors(seconds))
     assert wait_until(lambda: not scripts_of(workspace))
     assert wait_until(lambda: not list(folder.glob("kbt-*")))
 
@@ -85,7 +77,7 @@ def test_the_next_build_cleans_up_after_a_killed_reaper(workspace, tmp_path):
     reaper_of(build).kill()
     build.kill()
     build.wait()
-    assert sleeping(seconds)
+    assert survivors(seconds)
     assert list(folder.glob("kbt-*"))
 
     workspace.cell("n.md", "print('fine')")
@@ -95,7 +87,7 @@ def test_the_next_build_cleans_up_after_a_killed_reaper(workspace, tmp_path):
         check=True,
     )
 
-    assert not sleeping(seconds)
+    assert not survivors(seconds)
     assert not list(folder.glob("kbt-*"))
 
 
@@ -110,12 +102,12 @@ def test_a_new_build_does_not_kill_processes_of_a_running_one(workspace, tmp_pat
     subprocess.run([PYTHON, "-c", BUILD, str(other)], env=os.environ | {"TMPDIR": str(folder)}, check=True)
 
     try:
-        assert sleeping(seconds)
+        assert survivors(seconds)
         assert list(folder.glob("kbt-*/*/work"))
     finally:
         build.kill()
         build.wait()
-    assert wait_until(lambda: not sleeping(seconds))
+    assert wait_until(lambda: not survivors(seconds))
 
 
 def test_only_the_processes_of_the_owner_are_killed():

@@ -1,12 +1,11 @@
 """The status, logs and outputs of a cell."""
 
 import os
-import time
 from pathlib import Path
 
 import msgspec
-import psutil
 import pytest
+from projects import survivors, wait_until
 from workspace import MEASURING, WRITE
 
 from kernels_bench_tools.run.log_text import without_paths
@@ -20,18 +19,6 @@ def measure(workspace, code, attributes=MEASURING, **options):
     workspace.cell("op/impls/x.md", code, attributes, front=options.pop("front", "family: f"))
     workspace.build(**options)
     return workspace.result("op/impls/x.md")
-
-
-def survivors(word):
-    """Return the processes whose command line holds ``word``; they are given a moment to be reaped."""
-    for _ in range(20):
-        found = [
-            one for one in psutil.process_iter(["cmdline", "status"]) if word in (one.info["cmdline"] or [])
-        ]
-        if not [one for one in found if one.info["status"] != psutil.STATUS_ZOMBIE]:
-            return []
-        time.sleep(0.05)
-    return found
 
 
 def test_a_timeout_kills_everything_that_the_cell_started(workspace):
@@ -49,29 +36,20 @@ time.sleep(60)"""
 
     assert (run.status, run.reason) == ("timeout", "did not end within 2 s; last: begun")
     assert workspace.text(run.stdout) == "begun\n"
-    assert survivors(seconds) == []
+    assert wait_until(lambda: not survivors(seconds), 1)
 
 
-def test_processes_that_a_cell_leaves_behind_are_killed(workspace):
-    seconds = f"4{os.getpid()}"
-    workspace.cell(
-        "n.md", f"import subprocess\nsubprocess.Popen(['sleep', '{seconds}'], start_new_session=True)"
-    )
+@pytest.mark.parametrize(
+    ("command", "options"),
+    [(["sleep"], "start_new_session=True"), (["env", "-i", "sleep"], "process_group=0")],
+)
+def test_processes_that_a_cell_leaves_behind_are_killed(workspace, command, options):
+    seconds = f"4{os.getpid()}.{len(command)}"
+    workspace.cell("n.md", f"import subprocess\nsubprocess.Popen({[*command, seconds]}, {options})")
     workspace.build()
 
     assert workspace.result("n.md").status == "ok"
-    assert survivors(seconds) == []
-
-
-def test_a_job_without_variables_is_killed_with_its_session(workspace):
-    seconds = f"5{os.getpid()}.3"
-    workspace.cell(
-        "n.md", f"import subprocess\nsubprocess.Popen(['env', '-i', 'sleep', '{seconds}'], process_group=0)"
-    )
-    workspace.build()
-
-    assert workspace.result("n.md").status == "ok"
-    assert survivors(seconds) == []
+    assert wait_until(lambda: not survivors(seconds), 1)
 
 
 def test_output_is_kept_as_bytes(workspace):

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 
+import psutil
 import pytest
 from filelock import FileLock
 
@@ -122,6 +123,12 @@ def wait_until(condition: Callable[[], object], seconds: float = 20.0, interval:
     while not condition() and time.monotonic() < deadline:
         time.sleep(interval)
     return bool(condition())
+
+
+def survivors(word: str) -> list[psutil.Process]:
+    """Return the processes with this word in their command line."""
+    found = [one for one in psutil.process_iter(["cmdline", "status"]) if word in (one.info["cmdline"] or [])]
+    return [one for one in found if one.info["status"] != psutil.STATUS_ZOMBIE]
 
 
 def git(folder: Path, *arguments: str) -> str:
