@@ -302,8 +302,11 @@ class TestThreads:
 
         assert flags == [Flag.THREAD_INJECTION]
 
-    def test_a_worker_from_before_the_first_call_is_detected(self, layer_norm: Operator) -> None:
-        function, flags = self.inspected(layer_norm, cheats.worker_thread)
+    @pytest.mark.parametrize("hidden", [False, True], ids=["", "threading does not list it"])
+    def test_a_worker_from_before_the_first_call_is_detected(
+        self, layer_norm: Operator, hidden: bool
+    ) -> None:
+        function, flags = self.inspected(layer_norm, partial(cheats.worker_thread, hidden=hidden))
         function.stop()
 
         assert flags == [Flag.THREAD_INJECTION]
@@ -465,14 +468,21 @@ class TestTimers:
 
         assert guard.finish() == [Flag.TIMER_TAMPER]
 
-    def test_a_kernel_in_python_for_an_operation_of_torch_is_detected(self) -> None:
+    @pytest.mark.parametrize("name", ["clone", "slice.Tensor"])
+    def test_a_kernel_in_python_for_an_operation_of_torch_is_detected(self, name: str) -> None:
         guard = Guard(DEVICE)
         library = torch.library.Library("aten", "IMPL")
-        library.impl("clone", lambda x, **_: x, "AutogradCPU")
+        library.impl(name, lambda x, *_, **__: x, "AutogradCPU")
         flags = guard.finish(), dict(guard.reasons)
         library._destroy()
 
-        assert flags == ([Flag.TIMER_TAMPER], {Flag.TIMER_TAMPER: "replaced: aten::clone"})
+        assert flags == ([Flag.TIMER_TAMPER], {Flag.TIMER_TAMPER: f"replaced: aten::{name}"})
+
+    def test_kernels_that_torch_registers_for_vmap_are_none_of_the_implementation(self) -> None:
+        guard = Guard(DEVICE)
+        torch.vmap(torch.sum)(torch.ones(2, 3))
+
+        assert guard.finish() == []
 
     def test_exchanged_code_of_a_function_is_detected(self, layer_norm: Operator) -> None:
         guard = Guard(DEVICE)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _thread
 import gc
 import subprocess
 import sys
@@ -245,8 +246,8 @@ def lingering_thread() -> Function:
     return function
 
 
-def worker_thread() -> Function:
-    """Hand the work to a thread that was started when the implementation was loaded."""
+def worker_thread(*, hidden: bool = False) -> Function:
+    """Hand the work to a thread that was started when the implementation was loaded, maybe not by ``threading``."""
     jobs: Queue[Any] = Queue()
     done: Queue[Tensor] = Queue()
 
@@ -254,7 +255,11 @@ def worker_thread() -> Function:
         while (job := jobs.get()) is not None:
             done.put(right(*job))
 
-    threading.Thread(target=work, daemon=True).start()
+    if hidden:
+        _thread.start_new_thread(work, ())
+        time.sleep(0.1)  # until it runs
+    else:
+        threading.Thread(target=work, daemon=True).start()
 
     def function(*inputs: Tensor) -> Tensor:
         jobs.put(inputs)

@@ -43,6 +43,8 @@ _CHECKED_BUILTINS = (
 )
 """Built-in functions that they use, which a name in a module can hide."""
 _OURS = "kernels_bench_tools"
+_OF_WRAPPERS = ("Meta:", "FuncTorchBatched:")
+"""Kinds of tensors for which torch registers kernels in Python, also later, such as for ``torch.vmap``."""
 _MONITORING_TOOLS, _SIGNALS = 6, sorted(signal.valid_signals())
 _OF_COMPILER = ("__compiled_fn_", "__resume_at_")
 """Names that torch.compile adds to the module of a function, and removes when it is reset."""
@@ -93,20 +95,19 @@ class Bindings:
 
 
 def _kernels() -> set[tuple[str, str]]:
-    """Return the kernels in Python of the operations that timing uses, by name; for meta tensors torch has some itself."""
+    """Return the kernels in Python of torch's operations, by name; for tensors that wrap others torch has some itself."""
     return {
         (operation, kernel)
         for operation in _dispatched()
         for kernel in torch._C._dispatch_dump(operation).splitlines()
-        if "registered at" in kernel and ".cpp:" not in kernel and not kernel.startswith("Meta:")
+        if "registered at" in kernel and ".cpp:" not in kernel and not kernel.startswith(_OF_WRAPPERS)
     }
 
 
 @cache
 def _dispatched() -> list[str]:
     found: list[str] = torch._C._dispatch_get_all_op_names()
-    of_aten = [name for name in found if name.startswith("aten::")]
-    return [name for name in of_aten if name[len("aten::") :].partition(".")[0] in _CHECKED_OPERATIONS]
+    return [name for name in found if name.startswith("aten::")]
 
 
 def replaced_methods(one: Any, kind: type) -> list[str]:
@@ -192,6 +193,8 @@ class ThreadSnapshot:
     """Process ids."""
     timeslices: dict[int, int] = field(default_factory=dict)
     """Python thread to the number of timeslices it has run; empty where the system does not count them."""
+    hidden: frozenset[int] = frozenset()
+    """Those of the threads that ``threading`` does not list, whose timeslices are not known."""
 
 
 def take_snapshot() -> ThreadSnapshot:
@@ -201,8 +204,9 @@ def take_snapshot() -> ThreadSnapshot:
         for thread in _enumerate()
         if thread.ident and thread.native_id
     }
+    threads = frozenset(_current_frames())
     return ThreadSnapshot(
-        frozenset(_current_frames()), _children(), {key: n for key, n in counts.items() if n}
+        threads, _children(), {key: n for key, n in counts.items() if n}, threads - counts.keys()
     )
 
 
@@ -226,6 +230,8 @@ def find_background_work(call: Callable[[], Any], calls: int) -> str:
 def thread_that_ran(before: ThreadSnapshot, after: ThreadSnapshot, times: int) -> str:
     """Return which other thread ran at least this many times, and how often; empty if none did."""
     for ident in (before.threads & after.threads) - {threading.get_ident()}:
+        if ident in after.hidden:
+            return f"thread {ident}, which threading.enumerate() does not list, was there"
         ran = after.timeslices.get(ident, 0) - before.timeslices.get(ident, 0)
         if ran >= times:
             return f"thread {_name(ident)} ran {ran} times"
