@@ -111,21 +111,28 @@ class ChangedModel:
             called = _note(forward, {path: one for path, one in self.instances.items() if path != _WHOLE})
         return called.keys() | {_WHOLE} & self.instances.keys()
 
-    def first_calls(self, forward: Callable[[], Any]) -> list[tuple[ModuleCall, ModuleCall]]:
-        """Return the first call of each changed class in a forward pass: of the model, and the same of the changed one."""
+    def first_calls(self, forward: Callable[[], Any]) -> Iterator[tuple[ModuleCall, ModuleCall]]:
+        """Yield a call of each changed module: of the model, and the same of the changed one.
+
+        They are the first of each class in a forward pass; other modules of the class with weights of the same shapes get its
+        inputs, because a kernel may be right with the weights of one only.
+        """
         modules = dict(self._plain.named_modules()) | _functions(self._plain)
-        paths = {type(one): path for path, one in reversed(self.instances.items()) if path in modules}
-        plain = _note(forward, {path: modules[path] for path in paths.values()})
+        of_kind: dict[object, list[str]] = {}
+        for path, one in self.instances.items():
+            if path in modules:
+                shapes = () if _is_attention(one) else tuple(weight.shape for weight in one.parameters())
+                of_kind.setdefault((type(one), shapes), []).append(path)
+        paths = {same[0]: same for same in of_kind.values()}
+        plain = _note(forward, {path: modules[path] for path in paths})
         with self.active():
-            changed = _note(forward, {path: self.instances[path] for path in paths.values()})
-        return [
-            # The inputs of another attention have another mask.
-            (
-                call,
-                changed[path] if _is_attention(call.module) else replace(call, module=self.instances[path]),
-            )
-            for path, call in plain.items()
-        ]
+            changed = _note(forward, {path: self.instances[path] for path in paths})
+        for path, call in plain.items():
+            if _is_attention(call.module):  # the inputs of another attention have another mask
+                yield call, changed[path]
+            else:
+                for same in paths[path]:
+                    yield replace(call, module=modules[same]), replace(call, module=self.instances[same])
 
 
 def _weights(model: nn.Module) -> list[tuple[int, torch.dtype, int]]:

@@ -33,6 +33,20 @@ class WrongNorm(nn.Module):
         return nn.functional.rms_norm(hidden_states, hidden_states.shape[-1:], None, self.variance_epsilon)
 
 
+KEPT: list[Tensor] = []
+
+
+class KeepingNorm(nn.Module):
+    """One that keeps the first weight that it gets."""
+
+    variance_epsilon: float
+    weight: Tensor
+
+    def forward(self, hidden_states: Tensor) -> Tensor:
+        KEPT.append(self.weight)
+        return nn.functional.rms_norm(hidden_states, KEPT[0].shape, KEPT[0], self.variance_epsilon)
+
+
 class HubRotary(nn.Module):
     """A rotary embedding that rotates by the opposite of the opposite angle."""
 
@@ -52,8 +66,9 @@ def functions_of(model: nn.Module) -> set[nn.Module]:
     return {one for module in model.modules() for one in getattr(module, "_kernel_funcs", {}).values()}
 
 
-def test_a_layer_that_computes_something_else_is_an_error_by_name() -> None:
-    (record,) = measured(with_kernels(RMSNorm=WrongNorm), "prefill-16")
+@pytest.mark.parametrize("norm", [WrongNorm, KeepingNorm])
+def test_a_layer_that_computes_something_else_is_an_error_by_name(norm: type[nn.Module]) -> None:
+    (record,) = measured(with_kernels(RMSNorm=norm), "prefill-16")
 
     assert record.outcome is Status.ERROR
     assert record.err is not None
