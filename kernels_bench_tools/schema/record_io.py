@@ -275,7 +275,7 @@ def _remove_foreign(records: dict[int, Record], owner: Owner) -> dict[int, str]:
 
 def own_samples(record: Record) -> tuple[str, tuple[float, ...]] | None:
     """Return a workload and samples that no other measurement has; None if there are too few different ones."""
-    times = tuple(record.lat_ms.raw_times) if record.lat_ms and record.effect is None else ()
+    times = tuple(record.lat_ms.raw_times) if record.lat_ms else ()
     return (record.workload, times) if len({*times}) >= _LEAST_DIFFERENT else None
 
 
@@ -486,21 +486,32 @@ def _require_consistent(record: Record) -> None:
         raise ValueError(
             f"status 'ok' and {f'the flag {flags[0]!r}' if flags else 'err'} contradict each other"
         )
-    times = record.lat_ms
-    if times is None:
-        return
+    if record.outcome is Status.OK and "reason" in record.corr:
+        raise ValueError("status 'ok' and corr.reason contradict each other")
+    measured = {"lat_ms": record.lat_ms}
+    if record.effect is not None:
+        measured |= {"effect.baseline": record.effect.baseline, "effect.again": record.effect.again}
+    for name, times in measured.items():
+        if times is not None:
+            _require_quantiles(name, times)
+
+
+def _require_quantiles(name: str, times: Latency) -> None:
+    """Raise a ``ValueError`` if quantiles, interval and samples are not of one measurement."""
+    samples = times.raw_times
+    if not min(times.reps, _MIN_SAMPLES) <= len(samples) <= times.reps:
+        raise ValueError(f"{name} has {len(samples)} raw_times of {times.reps} reps")
     tick = min(times.tick_ms or 0.0, TICK_MS)  # the median interpolates between ticks
-    complete = len(times.raw_times) == times.reps  # few of them may all be on one side of the median
-    samples = (min(times.raw_times), max(times.raw_times)) if complete else (None, None)
-    for name, (low, high) in (
-        ("from p10 to p90", (times.p10, times.p90)),
-        ("from ci_low to ci_high", (times.ci_low, times.ci_high)),
-        ("among raw_times", samples),
+    for what, low, high in (
+        ("p10 to p90", times.p10, times.p90),
+        ("ci_low to ci_high", times.ci_low, times.ci_high),
     ):
         if low is not None and high is not None and not low - tick <= times.p50 <= high + tick:
-            raise ValueError(f"lat_ms.p50 is not {name}")
-    if len(times.raw_times) > times.reps:
-        raise ValueError("lat_ms has more raw_times than reps")
+            raise ValueError(f"{name}.p50 is not from {what}")
+    # A few of many may all be on one side of the median, but hardly all beyond the same tenth.
+    low, high = (times.p10, times.p90) if len(samples) < times.reps else (times.p50, times.p50)
+    if samples and not (min(samples) <= (high or 0.0) + tick and max(samples) >= (low or 0.0) - tick):
+        raise ValueError(f"{name}.p50 is not among raw_times")
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

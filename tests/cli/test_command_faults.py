@@ -31,7 +31,7 @@ ROWS = 40
 
 
 def rows(*names: str) -> list[Record]:
-    latency = Latency(p10=1.0, p50=1.0, p90=1.0, mean=1.0, iqr=0.0, reps=1)
+    latency = Latency(p10=1.0, p50=1.0, p90=1.0, mean=1.0, iqr=0.0, raw_times=[1.0], reps=1)
     device = current_device()
     return [
         Record(

@@ -49,6 +49,8 @@ def file(tmp_path: Path) -> Path:
         (with_effect(level=5), "Expected `int` <= 4"),
         (with_effect(baseline=latency(0.0)), "it has an effect, and a p50 is 0"),
         (with_effect(again=latency(1e-300)), "it has a time of less than 1e-09 ms"),
+        (with_effect(baseline=replace(latency(4.0), p50=8.0)), "effect.baseline.p50 is not from p10 to p90"),
+        (replace(GOOD, process=1, run="r1"), "has the samples of line 1, which is of another process"),
         (with_effect(others=["../../x"]), "effect.others is not a name"),
         (replace(GOOD, effect=None), "is not of `kbt effect`"),
     ],
@@ -126,7 +128,7 @@ def test_a_phase_of_more_layers_is_kept_until_its_file_is_removed(
 
 
 def test_a_recorded_effect_has_few_samples_of_each_side(file: Path, tmp_path: Path) -> None:
-    times = [1.0 + number / 1e4 for number in range(500)]
+    times = [2.0 + number / 1e4 for number in range(500)]
     assert GOOD.effect
     assert GOOD.lat_ms
     many = replace(GOOD.lat_ms, raw_times=times, reps=len(times))

@@ -100,7 +100,9 @@ def test_a_record_with_inconsistent_fields_is_an_error(changes: dict[str, object
         ({"p10": 2.0, "p90": 0.5}, "p50 is not from p10 to p90"),
         ({"ci_low": 1.5, "ci_high": 1.6}, "p50 is not from ci_low to ci_high"),
         ({"raw_times": [0.5] * 20, "reps": 20}, "p50 is not among raw_times"),
-        ({"raw_times": [1.0] * 2}, "more raw_times than reps"),
+        ({"raw_times": [0.5] * 20, "reps": 90}, "p50 is not among raw_times"),
+        ({"raw_times": [1.0] * 2}, "2 raw_times of 1 reps"),
+        ({"raw_times": [], "reps": 90}, "0 raw_times of 90 reps"),
     ],
 )
 def test_a_median_that_was_edited_alone_is_an_error(
@@ -113,7 +115,13 @@ def test_a_median_that_was_edited_alone_is_an_error(
 
 
 @pytest.mark.parametrize(
-    "changes", [{"flags": [Flag.STALE_OUTPUT]}, {"err": Failure(type="E", msg="m")}, {"earlier_runs": -1}]
+    "changes",
+    [
+        {"flags": [Flag.STALE_OUTPUT]},
+        {"err": Failure(type="E", msg="m")},
+        {"corr": {"reason": "wrong"}},
+        {"earlier_runs": -1},
+    ],
 )
 def test_a_correct_record_has_no_reason_not_to_be(changes: dict[str, object], tmp_path: Path) -> None:
     write_records(tmp_path / "a.jsonl", [record(**changes)])

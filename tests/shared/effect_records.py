@@ -33,14 +33,14 @@ def effect_record(
         wl={"name": "_".join(str(about[name]) for name in ("model", "phase", "level", "module"))},
         status=Status.OK,
         ok=True,
-        lat_ms=latency(candidate_ms),
+        lat_ms=latency(candidate_ms, number),
         process=number,
         peak_bytes=peak_bytes,
         effect=effect,
     )
 
 
-def latency(ms: float) -> Latency:
-    """Return samples around a median."""
-    samples = [ms * (1 + 0.0001 * number) for number in range(-5, 6)]
+def latency(ms: float, process: int = 0) -> Latency:
+    """Return samples around a median, which differ between processes."""
+    samples = [ms * (1 + 0.0001 * number + 1e-9 * process) for number in range(-5, 6)]
     return Latency(p10=ms, p50=ms, p90=ms, mean=ms, iqr=0.0, reps=len(samples), raw_times=samples)
