@@ -312,6 +312,31 @@ def test_an_output_that_could_be_completed_after_its_call_is_not_taken() -> None
     assert torch.equal(of_own_methods.output(0), torch.zeros(4))
 
 
+def test_an_output_that_a_thread_of_torch_completes_after_its_call_is_noticed() -> None:
+    """Such threads run no Python, so that they cannot be told from those of an honest call."""
+
+    @torch.jit.script
+    def complete(output: torch.Tensor, work: torch.Tensor) -> torch.Tensor:
+        return output.copy_(work @ work)
+
+    @torch.jit.script
+    def begin(output: torch.Tensor, work: torch.Tensor):  # type: ignore[no-untyped-def]
+        return torch.jit.fork(complete, output, work)
+
+    waiting: list[Any] = []
+    large, work = torch.ones(2**24), torch.ones(200, 200)  # the first is copied while the other is computed
+
+    def later(_: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        output = torch.empty_like(work)
+        waiting[:] = [begin(output, work)]
+        return large, output
+
+    found = measure(later, [(torch.zeros(1),)], "cpu", limits=QUICK)
+
+    assert Flag.STREAM_ESCAPE in found.flags
+    assert found.note == "work goes on after a call: an output that changed after its call"
+
+
 def test_calls_with_large_outputs_are_timed_one_at_a_time() -> None:
     timed = TimedCalls(lambda x: torch.empty(2**50, device="meta"), InputSets([(torch.zeros(1),)]), "cpu")
 

@@ -35,11 +35,25 @@ _CHECKED_OPERATIONS = (
     *("__getattribute__", "detach", "device", "dtype", "is_conj", "is_cuda", "is_meta", "is_neg", "layout"),
     *("__len__", "empty", "numel", "numpy", "set_", "shape", "storage_offset", "stride"),
     *("fill_", "is_floating_point", "dim", "element_size", "Generator", "randperm", "view_as"),
+    *("is_complex", "resolve_conj", "resolve_neg"),
 )
 """Functions, methods and properties of torch that timing and the comparison of outputs use."""
 _CHECKED_BUILTINS = (
-    *("enumerate", "float", "getattr", "int", "isinstance", "iter", "len", "list", "map", "max", "min"),
-    *("next", "open", "range", "sum", "super", "tuple", "type", "zip"),
+    *(
+        "all",
+        "enumerate",
+        "float",
+        "getattr",
+        "int",
+        "isinstance",
+        "iter",
+        "len",
+        "list",
+        "map",
+        "max",
+        "min",
+    ),
+    *("next", "open", "range", "reversed", "sum", "super", "tuple", "type", "zip"),
 )
 """Built-in functions that they use, which a name in a module can hide."""
 _OURS = "kernels_bench_tools"
@@ -60,6 +74,8 @@ _EXTENDED = ("builtins", "torch")
 """Packages whose classes other packages may extend; of torch, those above are checked."""
 _current_frames = sys._current_frames
 _enumerate = threading.enumerate
+_EARLIER_THREADS = frozenset(_current_frames())
+"""Those from before an implementation is loaded."""
 
 
 class Binding(NamedTuple):
@@ -107,7 +123,7 @@ def _kernels() -> set[tuple[str, str]]:
 @cache
 def _dispatched() -> list[str]:
     found: list[str] = torch._C._dispatch_get_all_op_names()
-    return [name for name in found if name.startswith("aten::")]
+    return [name for name in found if name.startswith("aten::") and not name.endswith("out")]
 
 
 def replaced_methods(one: Any, kind: type) -> list[str]:
@@ -194,7 +210,7 @@ class ThreadSnapshot:
     timeslices: dict[int, int] = field(default_factory=dict)
     """Python thread to the number of timeslices it has run; empty where the system does not count them."""
     hidden: frozenset[int] = frozenset()
-    """Those of the threads that ``threading`` does not list, whose timeslices are not known."""
+    """Those of an implementation that ``threading`` does not list, so that their timeslices are not known."""
 
 
 def take_snapshot() -> ThreadSnapshot:
@@ -206,7 +222,10 @@ def take_snapshot() -> ThreadSnapshot:
     }
     threads = frozenset(_current_frames())
     return ThreadSnapshot(
-        threads, _children(), {key: n for key, n in counts.items() if n}, threads - counts.keys()
+        threads,
+        _children(),
+        {key: n for key, n in counts.items() if n},
+        threads - counts.keys() - _EARLIER_THREADS,
     )
 
 

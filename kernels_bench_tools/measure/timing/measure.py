@@ -281,6 +281,9 @@ def _measure_cpu(batches: Batches, limits: SamplingLimits) -> TimingResult:
         draw(count)
         waiting = batches.calls.waits(count)  # the machine may have become busy
     flags = sample_flags(latency)
+    if batches.escaped:
+        note = f"work goes on after a call: {batches.escaped[0]}"
+        return TimingResult(latency, note=note, flags=[Flag.STREAM_ESCAPE, *flags])
     if waiting.disturbed:
         return TimingResult(latency, note=str(waiting), flags=[Flag.DISTURBED, *flags])
     if found:
