@@ -61,7 +61,9 @@ def edge_cases(workload: Workload, inputs: Inputs) -> Iterator[tuple[str, Inputs
     yield "large values", (x * 1e4, weight, residual, eps)  # their squares overflow float16
     yield "spikes", (helpers.spikes(x), weight, residual, eps)
     yield "transposed", changed(helpers.transposed)
-    yield "padded rows", changed(helpers.padded_rows)
+    # With other strides than those of x.
+    padded = None if residual is None else helpers.padded_rows(residual, 16)
+    yield "padded rows", (helpers.padded_rows(x), weight, padded, eps)
     shapes = (*ODD_SHAPES, (1, 1, x.shape[-1]))
     yield from helpers.odd_shapes(workload, AXES[1:], shapes, make_inputs, x.device)
 

@@ -149,6 +149,10 @@ WRONG: dict[str, tuple[Callable[..., Any], Workload]] = {
         lambda q, k, v, c: right(q, k.repeat(1, 1, 2, 1), v.repeat(1, 1, 2, 1), c),
         attention(64, 64, 4, 2),
     ),
+    "values with the strides of keys": (
+        lambda q, k, v, c: right(q, k, v.as_strided(v.shape, k.stride()), c),
+        attention(64, 64, 2, 2),
+    ),
     "last key forgotten": (lambda q, k, v, c: right(q, k[:, :-1], v[:, :-1], c), attention(64, 64, 2, 2)),
     "mask aligned to the first key": (
         lambda q, k, v, c: right(q, k[:, : q.shape[1]], v[:, : q.shape[1]], c),

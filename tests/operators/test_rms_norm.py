@@ -124,8 +124,12 @@ def test_long_rows_without_a_mean_square_are_incorrect_in_half_precision() -> No
         lambda x, weight, residual, eps: (right(x + residual, weight, eps=eps), residual.clone()),
         lambda x, weight, residual, _: right(x, weight, residual, 1e-6),
         lambda x, *_: tuple(torch.zeros_like(x) for _ in range(2)),
+        lambda x, weight, residual, eps: right(x, weight, residual.as_strided(x.shape, x.stride()), eps),
     ],
-    ids=["one output", "the residual left out", "the old residual", "Qwen's eps always", "all zero"],
+    ids=[
+        *("one output", "the residual left out", "the old residual", "Qwen's eps always", "all zero"),
+        "a residual with the strides of x",
+    ],
 )
 def test_a_wrong_sum_is_incorrect(wrong: Callable[..., Any]) -> None:
     assert not judge(OPERATOR, "RMSNorm with residual", "bfloat16", wrong).ok
