@@ -39,21 +39,8 @@ _CHECKED_OPERATIONS = (
 )
 """Functions, methods and properties of torch that timing and the comparison of outputs use."""
 _CHECKED_BUILTINS = (
-    *(
-        "all",
-        "enumerate",
-        "float",
-        "getattr",
-        "int",
-        "isinstance",
-        "iter",
-        "len",
-        "list",
-        "map",
-        "max",
-        "min",
-    ),
-    *("next", "open", "range", "reversed", "sum", "super", "tuple", "type", "zip"),
+    *("all", "enumerate", "float", "getattr", "int", "isinstance", "iter", "len", "list", "map", "max"),
+    *("min", "next", "open", "range", "reversed", "sum", "super", "tuple", "type", "zip"),
 )
 """Built-in functions that they use, which a name in a module can hide."""
 _OURS = "kernels_bench_tools"
