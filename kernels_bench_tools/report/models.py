@@ -35,7 +35,7 @@ from kernels_bench_tools.schema.model_workloads import (
 )
 from kernels_bench_tools.schema.settings import OPERATORS as OWN_OPERATORS
 from kernels_bench_tools.schema.settings import find_settings, operator_modules
-from kernels_bench_tools.schema.summary import DeviceSummary, Point, Row, WorkloadSummary, obstacle
+from kernels_bench_tools.schema.summary import DeviceSummary, Point, Row, WorkloadSummary
 
 _ABOUT = ("ranks", "phase", "kernel", "paths", "inputs", "calls", "operator")
 _RESULT = (
@@ -336,12 +336,8 @@ def _fastest(
     """Return the fastest result by device, preferably of a workload with equal axes; None if none can be chosen."""
     found: dict[str, Result | None] = {}
     for view, number in sorted(places, key=lambda one: one[0].workloads[one[1]].axes != wanted.axes):
-        workload = view.workloads[number]
-        points = [
-            (row, point) for row in view.rows for point in row.points if point.workload == workload.name
-        ]
-        results = [Result(view, workload, *one) for one in points if one[1].p50_ms and not obstacle(*one)]
-        best = min(results, key=lambda result: result.p50_ms, default=None)
+        fastest = next(iter(view.eligible(number)), None)
+        best = Result(view, view.workloads[number], *fastest) if fastest else None
         found[view.device.slug] = found.get(view.device.slug) or best
     return found
 

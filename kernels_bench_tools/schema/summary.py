@@ -236,6 +236,12 @@ class DeviceSummary(msgspec.Struct, kw_only=True):
     rows: list[Row]
     """Ranked rows, then other rows that ran, then rows that did not run."""
 
+    def eligible(self, number: int) -> list[tuple[Row, Point]]:
+        """Return the implementations that can be chosen for a workload, by its index, the fastest first."""
+        points = [(row, row.points[number]) for row in self.rows]
+        able = [one for one in points if one[1].p50_ms and not obstacle(*one)]
+        return sorted(able, key=lambda one: one[1].p50_ms or inf)
+
 
 class Summary(msgspec.Struct, kw_only=True):
     """One operator on every device."""

@@ -216,8 +216,7 @@ def choose(found: Measured) -> Choice | None:
     """Return the fastest implementation of a workload; None if none is correct and ranked."""
     view, number = found.view, found.number
     points = [(row, row.points[number]) for row in view.rows]
-    able = {row.implementation: point for row, point in points if not obstacle(row, point)}
-    able = dict(sorted(able.items(), key=lambda item: item[1].p50_ms or inf))
+    able = {row.implementation: point for row, point in view.eligible(number)}
     if not able:
         return None
     name, best = next(iter(able.items()))
