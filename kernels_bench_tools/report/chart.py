@@ -22,9 +22,9 @@ def _words(text: str) -> frozenset[str]:
 _SVG = "{http://www.w3.org/2000/svg}"
 _XLINK_HREF = "{http://www.w3.org/1999/xlink}href"
 _SHAPES = "path rect circle ellipse line polyline polygon text tspan textPath use symbol marker"
-_STRUCTURE = "svg g a title desc defs clipPath mask linearGradient radialGradient stop pattern style"
+_STRUCTURE = "svg g a title desc defs clipPath mask linearGradient radialGradient stop pattern"
 _DRAWING = frozenset(_SVG + name for name in f"{_SHAPES} {_STRUCTURE}".split())
-_TEXTS = frozenset(_SVG + name for name in ("title", "desc", "style"))
+_TEXTS = frozenset(_SVG + name for name in ("title", "desc"))
 _PROPERTIES = _words(
     """
     alignment-baseline baseline-shift clip-path clip-rule color color-interpolation direction display
@@ -50,9 +50,6 @@ _NOT_OF_THE_ROOT = ("width", "height", "overflow", "tabindex", "transform")
 """The root is a box of the page: these would make it larger than its place, or move it."""
 _FUNCTION = re.compile(r"([\w-]*)\s*\(")
 _FUNCTIONS = _words("url rgb rgba hsl hsla var calc")
-_MEDIA = re.compile(r"@media[\w\s():,.-]*")
-_SELECTOR = re.compile(r"[\w.#*][\w\s.#*>-]*(?::hover)?")
-"""With such a selector, a rule that is nested in one for the figure applies to its parts only."""
 _MOST_COPIES = 100_000
 """Elements that all ``<use>`` of a figure may show; each copy takes the browser time."""
 _FOREIGN_URL = re.compile(r"url\(\s*['\"]?(?!#)", re.IGNORECASE)
@@ -84,9 +81,11 @@ def inline_chart(
     of the page for a link of the file, or None for one without a target.
 
     Raises:
-        ValueError: It is not SVG, or declares entities.
+        ValueError: It is not SVG, declares entities, or is a figure without panels that has a style sheet.
     """
-    root = _sanitized(data)
+    root = _parsed(data)
+    styled = next(root.iter(f"{_SVG}style"), None) is not None
+    _keep_drawing(root)
     title = root.find(f"{_SVG}title")
     if title is not None:
         label = (title.text or "").strip() or label
@@ -94,6 +93,8 @@ def inline_chart(
         root.remove(title)
     found = [(child, size) for child in root if (size := _panel_size(child))]
     if not found:
+        if styled:
+            raise ValueError("has a style sheet, which would apply to the whole page")
         return [], _inlined(root, label, unique_id, relink)
     panels = []
     for group, size in found:
@@ -113,8 +114,7 @@ def _panel_size(element: ET.Element) -> str:
     return size if re.fullmatch(r"[\d.]+ [\d.]+", size) else ""
 
 
-def _sanitized(data: bytes) -> ET.Element:
-    """Return the file's root with only what draws."""
+def _parsed(data: bytes) -> ET.Element:
     if b"<!ENTITY" in data:
         raise ValueError("declares entities")
     try:
@@ -123,7 +123,6 @@ def _sanitized(data: bytes) -> ET.Element:
         raise ValueError(f"is not XML: {error}") from error
     if root.tag != f"{_SVG}svg":
         raise ValueError("has no <svg> at its root")
-    _keep_drawing(root)
     return root
 
 
@@ -184,7 +183,6 @@ def _inlined(
     root.attrib |= {"role": "group", "aria-label": label}
     _relink(root, relink)
     _rename_ids(root, unique_id)
-    _scope_styles(root, unique_id)
     for element in root.iter():
         element.tag = element.tag.removeprefix(_SVG)
     # An empty element of a figure ends with a slash in HTML too.
@@ -240,38 +238,3 @@ def _rename_ids(root: ET.Element, unique_id: Callable[[str], str]) -> None:
                 element.set(name, " ".join(renamed.get(word, word) for word in value.split()))
             elif "url(" in value:
                 element.set(name, _LOCAL_URL.sub(lambda m: f"url(#{renamed.get(m[1], m[1])})", value))
-
-
-def _scope_styles(root: ET.Element, unique_id: Callable[[str], str]) -> None:
-    """Nest the rules of each style sheet in a rule for the figure; drop those that could apply outside of it."""
-    for parent in list(root.iter()):
-        for style in parent.findall(f"{_SVG}style"):
-            css = style.text or ""
-            rules = "" if "/*" in css or "\\" in css else _scoped_rules(css)
-            if not rules:
-                parent.remove(style)
-                continue
-            if "id" not in root.attrib:
-                root.set("id", unique_id("figure"))
-            quoted = root.attrib["id"].replace("\\", "\\\\").replace('"', '\\"')
-            style.text = f'[id="{quoted}"] {{ {rules} }}'
-
-
-def _scoped_rules(css: str) -> str:
-    rules: list[str] = []
-    opened: list[str] = []
-    pieces = re.split(r"([{}])", css)
-    for text, bracket in zip(pieces[::2], pieces[1::2], strict=False):
-        if bracket == "{":
-            opened.append(text.rpartition(";")[2].strip())
-        elif opened:
-            selector = opened.pop()
-            painting = _painting(text)
-            if not painting or not all(_SELECTOR.fullmatch(one.strip()) for one in selector.split(",")):
-                continue
-            rule = f"{selector} {{{painting}}}"
-            if not opened:
-                rules.append(rule)
-            elif len(opened) == 1 and _MEDIA.fullmatch(opened[0]):
-                rules.append(f"{opened[0]} {{ {rule} }}")
-    return " ".join(rules)
