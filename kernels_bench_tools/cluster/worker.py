@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import shutil
 import threading
-from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -43,8 +42,6 @@ from kernels_bench_tools.run.schedule import Execution
 from kernels_bench_tools.schema.device import Device, current_device
 
 _POLL_SECONDS = 0.05
-_LINES, _LINE_LENGTH = 20, 500
-"""How many lines of output are sent at each poll, and how much of each; logs have all of it."""
 _ALIVE = {WorkerStatus.running, WorkerStatus.paused, WorkerStatus.init, WorkerStatus.starting}
 _RUNNER = runner_digest()
 """Of the code that this process has loaded, even if the files change later."""
@@ -79,23 +76,15 @@ def describe_worker(environment: str, dask_worker: Worker) -> WorkerInfo:
 def run_shipment(shipment: Shipment, topic: str) -> dict[str, PackedEntry]:
     """Run cells on this worker, and return their results and files; each step is sent as an event of ``topic``.
 
-    If the task is released, or the worker closes, an ``InterruptedBuildError`` is raised.
+    Lines that cells print are only in their logs. If the task is released, or the worker closes, an ``InterruptedBuildError`` is raised.
     """
     worker = get_worker()
-    lines: deque[tuple[str, str]] = deque(maxlen=_LINES)
 
     def send(step: str, *arguments: Any) -> None:
         worker.log_event(topic, {"attempt": shipment.attempt, "step": step, "arguments": arguments})
 
-    def send_lines() -> None:
-        while lines:
-            send("cell_output", *lines.popleft())
-
     def receive(step: str, *arguments: Any) -> None:
-        if step == "cell_output":
-            name, line = arguments
-            lines.append((name, line[:_LINE_LENGTH]))
-        elif step != "cell_finished":  # the client reports that itself
+        if step not in {"cell_output", "cell_finished"}:  # the client reports the latter itself
             send(step, *arguments)
 
     send("assigned", worker.address)
@@ -104,7 +93,7 @@ def run_shipment(shipment: Shipment, topic: str) -> dict[str, PackedEntry]:
     state = project.state / "builds" / shipment.attempt
     try:
         execution = _execution(shipment, project, tree, state, ForwardedProgress(receive))
-        with _interrupted_with_task(worker, execution, send_lines):
+        with _interrupted_with_task(worker, execution):
             execution.run(shipment.cells, set(shipment.cells))
         return {str(name): pack_entry(execution.results[name]) for name in shipment.cells}
     finally:
@@ -189,15 +178,12 @@ def _moved(node: Node, tree: Path) -> Node:
 
 
 @contextmanager
-def _interrupted_with_task(
-    worker: Worker, execution: Execution, send_lines: Callable[[], None]
-) -> Iterator[None]:
-    """Interrupt an execution when the current task is released; meanwhile send the output of its cells."""
+def _interrupted_with_task(worker: Worker, execution: Execution) -> Iterator[None]:
+    """Interrupt an execution when the current task is released."""
     key, over = worker.get_current_task(), threading.Event()
 
     def watch() -> None:
         while not over.wait(_POLL_SECONDS):
-            send_lines()
             task = worker.state.tasks.get(key)
             if task is None or task.state == "cancelled" or worker.status not in _ALIVE:
                 execution.executor.interrupt()
@@ -210,4 +196,3 @@ def _interrupted_with_task(
     finally:
         over.set()
         thread.join()
-        send_lines()
