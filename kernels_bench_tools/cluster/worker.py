@@ -148,7 +148,7 @@ def _execution(
         wait_progress=Progress(),
     )
     checkout = Checkout(project.root)
-    checkout.commit, checkout.dirty = context.commit, context.dirty  # the client's, known in advance
+    checkout.commit, checkout.dirty = context.origin.commit, context.origin.dirty  # the client's
     graph = Graph({node.name: _moved(node, tree) for node in shipment.nodes})
     return Execution(
         executor=executor,

@@ -134,7 +134,7 @@ def _check_task(task: Task, job: Job) -> Operator:
     Raises ``KbtError`` if the operator, the kind of device or the file is not one that the cell may name.
     """
     operator = find_operator(task.operator, job.context.operators)
-    where = f"{job.context.notebook}: run_benchmark({task.operator!r})"
+    where = f"{job.context.origin.notebook}: run_benchmark({task.operator!r})"
     expected = job.context.operator.rpartition("/")[2]
     if expected and operator.name != expected:
         raise KbtError(

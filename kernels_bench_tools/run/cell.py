@@ -210,7 +210,7 @@ def _status(task: CellTask, end: Exit, collected: Collected) -> tuple[Status, Fa
     if end.code or end.stop:
         return failed_status(task, end)
     plain = _RUN not in task.cell.code
-    empty = plain and PurePosixPath(task.context.notebook).parent.name != IMPLEMENTATIONS
+    empty = plain and PurePosixPath(task.context.origin.notebook).parent.name != IMPLEMENTATIONS
     wrong = check_records(task.draft.artifacts, task.cell.outputs, plain=plain, empty=empty)
     if wrong.startswith("wrote no ") and collected.others:
         wrong += f", but {collected.others[0]}, which outputs= does not name"

@@ -36,7 +36,7 @@ from kernels_bench_tools.run.process.run import wait_for
 from kernels_bench_tools.run.progress import Progress
 from kernels_bench_tools.run.session import Session
 from kernels_bench_tools.schema.build import FORWARD, CellContext, code_digest
-from kernels_bench_tools.schema.record import Failure, Status
+from kernels_bench_tools.schema.record import Failure, Provenance, Status
 
 LONG_SECONDS = 15.0
 """Results of a build that is expected to take at least this long are published while it runs."""
@@ -321,13 +321,15 @@ class Execution:
         context = CellContext(
             operator=notebook.operator,
             implementation=notebook.implementation,
-            notebook=notebook.name,
-            notebook_digest=notebook.digest,
-            cell=cell.id,
-            code_digest=code_digest(cell.code),
-            commit=self.checkout.commit,
-            dirty=self.checkout.dirty,
-            environment=self.executor.environment,
+            origin=Provenance(
+                notebook=notebook.name,
+                notebook_digest=notebook.digest,
+                cell=cell.id,
+                code_digest=code_digest(cell.code),
+                commit=self.checkout.commit,
+                dirty=self.checkout.dirty,
+                environment=self.executor.environment,
+            ),
             workloads=self.fingerprints.workloads if cell.measures else "",
             mode=self.fingerprints.mode if cell.measures else FORWARD,
             family=notebook.front.family,

@@ -132,13 +132,8 @@ class CellContext(msgspec.Struct, kw_only=True):
     operator: str = ""
     implementation: str = ""
     """Id of the implementation: the notebook's file name without its suffix."""
-    notebook: str = ""
-    notebook_digest: str = ""
-    cell: str = ""
-    code_digest: str = ""
-    commit: str = ""
-    dirty: bool | None = None
-    environment: str = ""
+    origin: Provenance = msgspec.field(default_factory=Provenance)
+    """The provenance of the cell's records, as far as the runner knows it."""
     workloads: str = ""
     """Names of workload sets, comma-separated; empty for the device's default."""
     mode: str = FORWARD
@@ -171,16 +166,7 @@ class CellContext(msgspec.Struct, kw_only=True):
             harness = version("kernels-bench-tools")
         except PackageNotFoundError:  # run from a checkout that is not installed
             harness = ""
-        return Provenance(
-            notebook=self.notebook,
-            notebook_digest=self.notebook_digest,
-            cell=self.cell,
-            code_digest=self.code_digest,
-            commit=self.commit,
-            dirty=self.dirty,
-            environment=self.environment,
-            harness=harness,
-        )
+        return msgspec.structs.replace(self.origin, harness=harness)
 
 
 class Job(msgspec.Struct, kw_only=True):

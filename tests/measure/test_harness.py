@@ -14,7 +14,7 @@ from kernels_bench_tools import run_benchmark
 from kernels_bench_tools.errors import KbtError, OperatorError, Unsupported
 from kernels_bench_tools.file_io import write_struct
 from kernels_bench_tools.schema.build import CellContext
-from kernels_bench_tools.schema.record import Flag, Record, Status
+from kernels_bench_tools.schema.record import Flag, Provenance, Record, Status
 from kernels_bench_tools.schema.record_io import read_records
 
 pytestmark = pytest.mark.usefixtures("few_input_sets", "few_samples")
@@ -27,13 +27,15 @@ def context(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> CellContext:
     given = CellContext(
         operator="layer_norm",
         implementation="mine",
-        notebook="layer_norm/impls/mine.md",
-        notebook_digest="abc",
-        cell="benchmark",
-        code_digest="def",
-        commit="123",
-        dirty=True,
-        environment="uv",
+        origin=Provenance(
+            notebook="layer_norm/impls/mine.md",
+            notebook_digest="abc",
+            cell="benchmark",
+            code_digest="def",
+            commit="123",
+            dirty=True,
+            environment="uv",
+        ),
         workloads="smoke",
         family="ours",
     )

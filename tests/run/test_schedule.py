@@ -182,7 +182,9 @@ def test_the_result_has_prose_and_cells_in_order(workspace):
 
 
 def test_the_context_has_the_commit_and_the_dirty_flag(workspace):
-    code = "from kernels_bench_tools.schema.build import CellContext as C\nprint(C.load().commit, C.load().dirty)"
+    code = """from kernels_bench_tools.schema.build import CellContext
+origin = CellContext.load().origin
+print(origin.commit, origin.dirty)"""
     workspace.cell("n.md", code)
     git(workspace.root, "init", "-q")
     git(workspace.root, "add", ".")
