@@ -20,7 +20,11 @@ from kernels_bench_tools.measure.operator import (
     model_sets,
     size_in_bytes,
 )
-from kernels_bench_tools.tasks.baseline.forward_context import AttentionMetadata, set_forward_context
+from kernels_bench_tools.tasks.baseline.forward_context import (
+    AttentionMetadata,
+    plan_batch,
+    set_forward_context,
+)
 from kernels_bench_tools.tasks.baseline.L1.rotary_emb import RotaryEmbedding
 from kernels_bench_tools.tasks.baseline.L3.llama_decoder import LlamaDecoderLayer
 from kernels_bench_tools.tasks.config import ModelConfig
@@ -174,10 +178,9 @@ def make_inputs(workload: Workload, device: str | torch.device, seed: int) -> In
     left_out = {"llama": (2, 3, 4), "qwen2": (3, 4), "qwen3": (2,)}[str(kind)]
     generator = torch.Generator().manual_seed(seed)
     tables = torch.randperm(sequences * each, generator=generator).view(sequences, each)
-    position = torch.arange(context - tokens, context).repeat(sequences, 1)
-    slots = tables.gather(1, position // block_size) * block_size + position % block_size
+    positions, batch = plan_batch((tokens,) * sequences, (context,) * sequences, tables, block_size)
     angle = torch.rand((context, head_dim // 2), generator=generator) * (2 * math.pi)
-    indices = (position.flatten(), slots.flatten(), tables, torch.full((sequences,), context))
+    indices = (positions, batch.slot_mapping, tables, batch.seq_lens)
     return (
         hidden,
         residual if workload.axes["residual"] else None,
