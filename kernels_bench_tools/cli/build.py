@@ -21,7 +21,6 @@ from kernels_bench_tools.cli.output import (
 from kernels_bench_tools.cli.progress import PlainProgress, make_progress
 from kernels_bench_tools.cluster import cluster_executor
 from kernels_bench_tools.notebooks.project import Project, find_project_of, operators
-from kernels_bench_tools.notebooks.survey import html_advice
 from kernels_bench_tools.report.changes import read_report
 from kernels_bench_tools.report.effects import Effects
 from kernels_bench_tools.report.output.folder import OutputFolder, Published
@@ -31,7 +30,7 @@ from kernels_bench_tools.run.build import BuildOptions
 from kernels_bench_tools.run.build import build as run_notebooks
 from kernels_bench_tools.run.environment.base import ignore_folder
 from kernels_bench_tools.run.locks import project_lock
-from kernels_bench_tools.schema.build import BuildRun, Prose, Unfinished
+from kernels_bench_tools.schema.build import BuildRun, Unfinished
 from kernels_bench_tools.schema.record_io import effect_files, record_files
 from kernels_bench_tools.schema.summary import Report
 from kernels_bench_tools.summarize.effect_files import draw_effect, effects_csv, read_effect
@@ -137,10 +136,6 @@ def build_report(
 
             result = run_notebooks(project, targets, options, progress, show)
         published = publish_results(result)
-    notebooks = [(one.path, block) for one in result.notebooks for block in one.blocks]
-    prose = ((path, block.text) for path, block in notebooks if isinstance(block, Prose))
-    for text in html_advice(project, prose):
-        note(text)
     return result, published
 
 
