@@ -38,8 +38,7 @@ def reference(x: Tensor, approximate: str = "") -> Tensor:
     """Return SwiGLU of ``x`` (tokens, 2 * hidden_dim), gate first; with ``approximate``, GELU of (tokens, hidden_dim)."""
     if approximate:
         return functional.gelu(x, approximate=approximate)
-    gate, up = x.chunk(2, dim=-1)
-    return functional.silu(gate) * up
+    return gated(*x.chunk(2, dim=-1))
 
 
 def make_inputs(workload: Workload, device: str | torch.device, seed: int) -> Inputs:
