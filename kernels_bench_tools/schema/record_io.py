@@ -27,6 +27,7 @@ from kernels_bench_tools.schema.record import (
     SCHEMA,
     TICK_MS,
     Environment,
+    Judged,
     Latency,
     Milliseconds,
     Provenance,
@@ -491,15 +492,17 @@ def _require_consistent(record: Record) -> None:
     measured = {"lat_ms": record.lat_ms}
     if record.effect is not None:
         measured |= {"effect.baseline": record.effect.baseline, "effect.again": record.effect.again}
+    # Of these nobody else checked a sample.
+    fewest = _MIN_SAMPLES if record.effect or record.judged is Judged.SEPARATELY else 0
     for name, times in measured.items():
         if times is not None:
-            _require_quantiles(name, times)
+            _require_quantiles(name, times, fewest)
 
 
-def _require_quantiles(name: str, times: Latency) -> None:
+def _require_quantiles(name: str, times: Latency, fewest: int) -> None:
     """Raise a ``ValueError`` if quantiles, interval and samples are not of one measurement."""
     samples = times.raw_times
-    if not min(times.reps, _MIN_SAMPLES) <= len(samples) <= times.reps:
+    if not min(times.reps, fewest) <= len(samples) <= times.reps:
         raise ValueError(f"{name} has {len(samples)} raw_times of {times.reps} reps")
     tick = min(times.tick_ms or 0.0, TICK_MS)  # the median interpolates between ticks
     for what, low, high in (

@@ -7,7 +7,7 @@ import pytest
 
 from kernels_bench_tools.errors import RecordError
 from kernels_bench_tools.schema.json_schema import PUBLISHED, schema_text
-from kernels_bench_tools.schema.record import Failure, Flag, Kernel, Latency, Record, Status
+from kernels_bench_tools.schema.record import Failure, Flag, Judged, Kernel, Latency, Record, Status
 from kernels_bench_tools.schema.record_io import (
     append_record,
     effect_files,
@@ -108,7 +108,8 @@ def test_a_record_with_inconsistent_fields_is_an_error(changes: dict[str, object
 def test_a_median_that_was_edited_alone_is_an_error(
     changes: dict[str, object], said: str, tmp_path: Path
 ) -> None:
-    write_records(tmp_path / "a.jsonl", [record(lat_ms=msgspec.structs.replace(latency(), **changes))])
+    edited = msgspec.structs.replace(latency(), **changes)
+    write_records(tmp_path / "a.jsonl", [record(lat_ms=edited, judged=Judged.SEPARATELY)])
 
     with pytest.raises(RecordError, match=said):
         read_records(tmp_path / "a.jsonl")

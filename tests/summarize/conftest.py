@@ -65,7 +65,6 @@ def _record(
             mean=p50 * 1.001,
             iqr=p50 * 0.01,
             reps=120,
-            raw_times=[p50] * 8,
             ci_low=None if reach is None else p50 - reach,
             ci_high=None if reach is None else p50 + reach,
             confidence=0.95,
