@@ -49,6 +49,7 @@ def direct_imports(imports: ImportGraph, modules: Mapping[str, Module]) -> dict[
 @cache
 def imports_of_models() -> Mapping[Module, Sequence[Module]]:
     """Return the modules that each module of the models imports itself."""
+    # Read once: the threads that grimp starts do not exist in forked processes, which would wait for them forever.
     return direct_imports(*read_imports())
 
 

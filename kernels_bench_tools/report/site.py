@@ -17,7 +17,7 @@ from kernels_bench_tools.report.effects import Effects
 from kernels_bench_tools.report.layout import Site
 from kernels_bench_tools.report.models import calls_csv, find_models
 from kernels_bench_tools.report.operators import OperatorReport, find_operators, implementation_id
-from kernels_bench_tools.report.output.folder import Content, OutputFolder, Published, RenderedFile
+from kernels_bench_tools.report.output.folder import Content, OutputFolder, Published
 from kernels_bench_tools.report.output.keys import (
     digest,
     files_key,
@@ -25,6 +25,7 @@ from kernels_bench_tools.report.output.keys import (
     operator_keys,
     program_key,
 )
+from kernels_bench_tools.report.output.parallel import RenderedFile
 from kernels_bench_tools.report.page import Links
 from kernels_bench_tools.report.paths import (
     DEVICES,

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import csv
 import json
+import multiprocessing
 import shutil
+from concurrent.futures import ProcessPoolExecutor
 from itertools import pairwise
 from pathlib import Path
 from xml.etree import ElementTree as ET
@@ -13,6 +15,7 @@ import pytest
 from markup import text_of
 
 from kernels_bench_tools.report import models
+from kernels_bench_tools.report.imports import imports_of_models
 from kernels_bench_tools.report.operators import find_operators
 from kernels_bench_tools.report.output import keys
 from kernels_bench_tools.report.paths import SitePaths
@@ -340,3 +343,10 @@ def test_a_change_of_calls_or_configuration_renders_the_pages_again(tmp_path, mo
 
     assert "1,235,814,401 parameters" in after
     assert "<dd>131073</dd>" in after
+
+
+def test_processes_forked_after_the_imports_were_read_have_them() -> None:
+    expected = imports_of_models()
+
+    with ProcessPoolExecutor(1, multiprocessing.get_context("fork")) as pool:
+        assert pool.submit(imports_of_models).result(timeout=30) == expected

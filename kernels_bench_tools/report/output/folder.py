@@ -6,25 +6,16 @@ import filecmp
 import os
 import shutil
 import stat
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from functools import partial
 from pathlib import Path, PurePosixPath
 
 import msgspec
 
 from kernels_bench_tools.errors import ProjectError
 from kernels_bench_tools.file_io import check_writable, read_file
+from kernels_bench_tools.report.output.parallel import RenderedFile, render_files
 from kernels_bench_tools.report.paths import FRONT, stays_inside
-
-
-@dataclass(frozen=True)
-class RenderedFile:
-    """A file of the site that is rendered."""
-
-    key: str
-    """Digest of everything that it is made from."""
-    render: Callable[[], bytes]
-
 
 Content = bytes | Path | RenderedFile
 """A file's bytes, the file to copy, or how to render it."""
@@ -107,6 +98,7 @@ class OutputFolder:
         result = Published(index=self.root / FRONT, removed=sorted(self._ours - files.keys()))
         self._remove(result.removed)
         entries: dict[str, ManifestEntry] = {}
+        outdated: dict[str, RenderedFile] = {}
         for path, content in files.items():
             if not isinstance(content, RenderedFile):
                 if _write_file(self.root, path, content):
@@ -114,11 +106,11 @@ class OutputFolder:
             elif entry := self._valid_entry(path, content):
                 entries[path] = entry
             else:
-                dead_links.clear()
-                data = content.render()
-                if _write_file(self.root, path, data):
-                    result.written.append(path)
-                entries[path] = ManifestEntry(key=content.key, size=len(data), dead=sorted(dead_links))
+                outdated[path] = content
+        for path, size, changed, dead in render_files(outdated, partial(_write_file, self.root), dead_links):
+            if changed:
+                result.written.append(path)
+            entries[path] = ManifestEntry(key=outdated[path].key, size=size, dead=dead)
         result.written.sort()
         result.dead_links = sorted({link for entry in entries.values() for link in entry.dead})
         self._write_manifest(files.keys(), entries)
