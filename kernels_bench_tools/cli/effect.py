@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import redirect_stdout
 from itertools import groupby
 from pathlib import Path, PurePosixPath
@@ -132,31 +132,21 @@ def effect(
     With --record, the phases that were measured replace those that were recorded before, and others are kept.
     """
     project = find_project_of(implementations)
-    names = [
-        name
+    measuring = [
+        (name, cells)
         for one in implementations
         for path in project.find_notebooks([one])
         if PurePosixPath(name := project.relative(path)).parent.name == IMPLEMENTATIONS
-        and any(_measuring_cells(project, name))
+        and (cells := [*_measuring_cells(project, name)])
     ]
-    if not names:
+    if not measuring:
         expected = "OPERATOR/IMPLEMENTATION of `kbt list`, with a cell whose `outputs=` is a JSONL file"
         raise NotebookError(", ".join(implementations), "measures no implementation", expected)
     request = _request(model, phase, layers or 0, framework)
-    computed: set[str] = set()
-    for name in names:
-        called = {found for cell in _measuring_cells(project, name) for found in _CALLS.findall(cell.code)}
-        if called and not called & REPLACEABLE_OPERATORS:
-            expected = f"An implementation of {', '.join(sorted(REPLACEABLE_OPERATORS))}"
-            raise NotebookError(
-                name, f"computes {', '.join(sorted(called))}, which cannot be replaced in a model", expected
-            )
-        if together and (twice := called & computed):
-            expected = "One implementation of each operator"
-            raise NotebookError(name, f"computes {min(twice)}, as another one does", expected)
-        computed |= called
+    _require_replaceable(measuring, together)
+    names = [name for name, _ in measuring]
     if together:
-        others = [cell for name in names[1:] for cell in _measuring_cells(project, name)]
+        others = [cell for _, cells in measuring[1:] for cell in cells]
         names, request = names[:1], msgspec.structs.replace(request, others=others)
     options = BuildOptions(
         environment=env,
@@ -204,6 +194,22 @@ def _measuring_cells(project: Project, name: str) -> Iterator[OtherCell]:
     for cell in notebook.cells:
         if cell.measures:
             yield OtherCell(f"{notebook.operator}/{notebook.implementation}", split_header(cell.code)[0])
+
+
+def _require_replaceable(measuring: Sequence[tuple[str, Sequence[OtherCell]]], together: bool) -> None:
+    """Raise ``NotebookError`` if a notebook computes what no model calls, or two that are replaced together the same."""
+    computed: set[str] = set()
+    for name, cells in measuring:
+        called = {found for cell in cells for found in _CALLS.findall(cell.code)}
+        if called and not called & REPLACEABLE_OPERATORS:
+            expected = f"An implementation of {', '.join(sorted(REPLACEABLE_OPERATORS))}"
+            raise NotebookError(
+                name, f"computes {', '.join(sorted(called))}, which cannot be replaced in a model", expected
+            )
+        if together and (twice := called & computed):
+            expected = "One implementation of each operator"
+            raise NotebookError(name, f"computes {min(twice)}, as another one does", expected)
+        computed |= called
 
 
 def _request(model: str, phase: str, layers: int, framework: str) -> EffectRequest:
