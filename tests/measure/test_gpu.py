@@ -326,24 +326,14 @@ def test_more_kernels_than_the_launch_queue_do_not_hang() -> None:
     assert Flag.STREAM_ESCAPE not in found.flags
 
 
-def test_unsynchronized_work_on_a_side_stream_escapes() -> None:
+@pytest.mark.parametrize(("size", "waits"), [(2048, False), (4096, True)])
+def test_work_on_a_side_stream_that_the_stream_does_not_wait_for_escapes(size: int, waits: bool) -> None:
     side = torch.cuda.Stream()
-    a = random(2048, 2048)
+    a = random(size, size)
 
     def escaping(x: Tensor) -> Tensor:
-        with torch.cuda.stream(side):
-            torch.mm(a, a)
-        return x * 2
-
-    assert Flag.STREAM_ESCAPE in timed(escaping, random(256, 256)).flags
-
-
-def test_work_that_the_stream_does_not_wait_for_escapes() -> None:
-    side = torch.cuda.Stream()
-    a = random(4096, 4096)
-
-    def escaping(x: Tensor) -> Tensor:
-        side.wait_stream(torch.cuda.current_stream())
+        if waits:
+            side.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(side):
             torch.mm(a, a)
         return x * 2

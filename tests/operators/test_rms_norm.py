@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from implementations import assert_correct, code_of, function_of, judge, smoke_workload
+from implementations import assert_correct, code_of, function_of, inputs_of_a_process, judge, smoke_workload
 from torch import Tensor
 
 from kernels_bench_tools.errors import OperatorError
@@ -162,11 +162,10 @@ def test_a_backward_mode_has_the_function_without_a_residual_only(mode: str) -> 
 
 def test_layouts_do_not_exceed_torch_compile_s_limit() -> None:
     for workload in OPERATOR.workloads("smoke"):
-        smaller = OPERATOR.smaller(workload)
-        inputs = OPERATOR.inputs(smaller, "cpu", 0)
-        met = [OPERATOR.inputs(workload, "cpu", 0), inputs]
-        met += [case for _, case in OPERATOR.edge_cases(smaller, inputs)]
-        layouts = {tuple((x.shape, x.stride()) if isinstance(x, Tensor) else x for x in case) for case in met}
+        layouts = {
+            tuple((x.shape, x.stride()) if isinstance(x, Tensor) else x for x in case)
+            for case in inputs_of_a_process(OPERATOR, workload)
+        }
         # The workload itself and the smaller one are the same here.
         assert len(layouts) + 1 <= torch._dynamo.config.recompile_limit
 
