@@ -79,6 +79,11 @@ def padded_rows(x: Tensor, columns: int = 8) -> Tensor:
     return wide[..., : x.shape[-1]]
 
 
+def padded_differently(*tensors: Tensor) -> tuple[Tensor, ...]:
+    """Return each tensor with padded rows, and with strides that no other one of its shape has."""
+    return tuple(padded_rows(x, 8 * number) for number, x in enumerate(tensors, start=1))
+
+
 def with_axes(workload: Workload, **axes: int | bool | str) -> Workload:
     """Return the workload with other values of these axes."""
     return replace(workload, axes={**workload.axes, **axes})

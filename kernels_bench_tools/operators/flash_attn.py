@@ -114,8 +114,7 @@ def edge_cases(workload: Workload, inputs: Inputs) -> Iterator[tuple[str, Inputs
     yield "equal keys", (q, k[:, :1].expand_as(k).contiguous(), v, causal)  # the plain mean of v
     yield "equal values", (q, k, helpers.constant_rows(v), causal)  # weights sum to 1
     yield "heads first in memory", (*(helpers.transposed(value, 1) for value in (q, k, v)), causal)
-    padded = (helpers.padded_rows(value, 8 * n) for n, value in enumerate((q, k, v), start=1))
-    yield "padded heads", (*padded, causal)  # with other strides each
+    yield "padded heads", (*helpers.padded_differently(q, k, v), causal)
     for number, (batch, queries) in enumerate(((2, ODD_LENGTH), (1, FEW_QUERIES))):
         case = _random(workload, batch, queries, ODD_LENGTH, q.device, workload.seed + 1000 + number)
         yield f"batch {batch}, {queries} queries, {ODD_LENGTH} keys", case

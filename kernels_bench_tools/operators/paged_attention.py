@@ -86,8 +86,7 @@ def edge_cases(workload: Workload, inputs: Inputs) -> Iterator[tuple[str, Inputs
         "a shared first block",
         (query, keys, values, torch.cat((tables[:1, :1].expand(len(tables), 1), tables[:, 1:]), 1), lengths),
     )
-    padded = (helpers.padded_rows(value, 8 * n) for n, value in enumerate((query, keys, values), start=1))
-    yield "padded heads", (*padded, *rest)  # with other strides each
+    yield "padded heads", (*helpers.padded_differently(query, keys, values), *rest)
     yield "heads first in memory", (query, helpers.transposed(keys, 1), helpers.transposed(values, 1), *rest)
     pairs = torch.stack((keys, values), 1)
     yield "a block's keys and values side by side", (query, pairs[:, 0], pairs[:, 1], *rest)
