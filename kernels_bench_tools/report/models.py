@@ -201,9 +201,12 @@ class ModelReport:
 
     @cached_property
     def devices(self) -> list[Device]:
-        """The devices on which any of its calls was measured: GPUs first, then by slug."""
+        """The devices on which any of its calls was measured: GPUs first, then by number of kernels and slug."""
         found = {result.view.device.slug: result.view.device for result in self.results}
-        return sorted(found.values(), key=lambda device: (device.kind == "cpu", device.slug))
+        order = {
+            slug: (device.kind == "cpu", -self.measured_on(slug), slug) for slug, device in found.items()
+        }
+        return [found[slug] for slug in sorted(found, key=lambda slug: order[slug])]
 
     @property
     def kernels(self) -> int:

@@ -213,22 +213,29 @@ def test_ranks_are_shown_with_their_own_shapes(site, read_page):
     assert [it.get("value") for it in seven.elements("input") if it.get("name") == "ranks"] == ["1", "2", "4"]
 
 
-def test_each_device_has_its_own_results_and_a_switch(tmp_path, read_page):
+def test_each_device_has_its_own_results_and_a_switch_beginning_with_most_results(tmp_path, read_page):
     cpu = Device(kind="cpu", name="Some CPU", slug="some-cpu")
+    other = Device(kind="cuda", name="NVIDIA A100", slug="nvidia-a100")
     views = [
         view("cpu", [ADD], row("base", 1, {ADD: 0.004}), device=cpu),
         view("add", [ADD], row("fast", 1, {ADD: 0.002})),
+        view("alone", [ALONE], row("base", 1, {ALONE: 0.004})),
+        view("add", [ADD], row("base", 1, {ADD: 0.003}), device=other),
     ]
     summary = Summary(operator="rms_norm", title="RMS norm", devices=views)
     publish(tmp_path, build(), tmp_path / "site", summaries={"rms_norm": summary})
     page = read_page(tmp_path / "site", LLAMA)
 
     [added] = [line for line in rows_of(page, "decode-1") if line[-2].endswith("residual bfloat16[1, 2048]")]
-    assert [cell.split(" ms ")[0] for cell in added[2:4]] == ["Fast 0.002000", "Base 0.004000"]
+    assert [cell.split(" ms ")[0] for cell in added[2:5]] == [
+        "Fast 0.002000",
+        "Base 0.003000",
+        "Base 0.004000",
+    ]
     switch = next(it for it in page.elements("fieldset") if "".join(it.itertext()).startswith("Device"))
-    assert "".join(switch.itertext()).split("\n")[1:3] == ["NVIDIA H200", "Some CPU"]
+    assert "".join(switch.itertext()).split("\n")[1:4] == ["NVIDIA H200", "NVIDIA A100", "Some CPU"]
     values = {it.get("value") for it in switch.iter("input")}
-    assert {it.get("data-device") for it in page.elements("td")} - {None} == values == {"1", "2"}
+    assert {it.get("data-device") for it in page.elements("td")} - {None} == values == {"1", "2", "3"}
 
 
 def test_the_list_of_models_counts_the_kernels_with_a_result(site, read_page):
