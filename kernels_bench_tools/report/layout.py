@@ -104,6 +104,7 @@ def render(
         # It can hide a verdict or load from other hosts. "</" in a string or comment would end the style element.
         "custom_css": notebook.front.custom_css.replace("</", "<\\/") if project.raw_html else "",
         "title": title,
+        "crumb": title.removeprefix(f"{owner.title}: ") if owner else title,
         "parts": body.parts,
         "heading": body.title or notebook.front.title or title,
         "heading_id": body.title_id or page.heading_id("top"),

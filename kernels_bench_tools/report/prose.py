@@ -207,18 +207,26 @@ def _standing_alone(tokens: Sequence[Token], index: int) -> list[str]:
 
 
 def _formula(tex: str, options: dict[str, Any]) -> Markup:
-    """Return a formula as MathML, or as code if it cannot be converted."""
+    r"""Return a formula as MathML, or as code if it cannot be converted.
+
+    A displayed formula is divided at each ``\\qquad``, so that its parts can be put below one another on a phone.
+    """
     from latex2mathml.converter import convert_to_element  # slow to import, and few pages have formulas
 
     display = "block" if options.get("display_mode") else "inline"
     try:
-        math = convert_to_element(tex, display=display)
-        for element in math.iter():
+        parts = tex.split(r"\qquad") if display == "block" else [tex]
+        pairs = (("{", "}"), (r"\begin", r"\end"), (r"\left", r"\right"))
+        if any(part.count(start) != part.count(end) for part in parts for start, end in pairs):
+            parts = [tex]
+        found = [convert_to_element(part, display=display) for part in parts]
+        for element in (element for math in found for element in math.iter()):
             # The converter writes symbols as references and leaves other text, such as a tag, as it is.
             element.text = unescape(element.text or "") or None
             for name in ("class", "href", "style"):
                 element.attrib.pop(name, None)
-        return Markup(ElementTree.tostring(math, encoding="unicode"))  # noqa: S704 - escaped by ElementTree
+        # Escaped by ElementTree.
+        return Markup("".join(ElementTree.tostring(math, encoding="unicode") for math in found))  # noqa: S704
     except Exception:  # its errors have no common base class
         return Markup("<code>{}</code>").format(" ".join(tex.split()))
 

@@ -40,12 +40,13 @@ def test_attention_has_no_serious_barrier(open_committed, serious_barriers, sche
     assert serious_barriers(page) == []
 
 
-def test_the_page_of_a_model_fits_a_phone_and_has_no_serious_barrier(open_committed, serious_barriers):
+@pytest.mark.parametrize("path", ["models/qwen3-30b-a3b.html", "causal_lm/impls/triton_model.html"])
+def test_a_long_page_fits_a_phone_and_has_no_serious_barrier(open_committed, serious_barriers, path):
     for scheme in ("dark", "light"):
         opened = open_committed(
             color_scheme=scheme, viewport={"width": 390, "height": 800}, reduced_motion="reduce"
         )
-        page = opened.goto("models/qwen3-30b-a3b.html")
+        page = opened.goto(path)
         page.evaluate("document.querySelectorAll('details').forEach(it => { it.open = true; })")
 
         assert page.evaluate("document.documentElement.scrollWidth") <= 390

@@ -285,10 +285,11 @@ def test_missing_logs_are_left_out_of_the_page(sample, published):
 
 
 def test_formulas_are_set_as_mathml_and_money_stays_money(sample, published):
-    text = "A row $x_i$ for $5 or $6:\n\n$$\n\\frac{x_i - \\mu}{\\sqrt{\\sigma^2 + \\varepsilon}}\n$$\n"
+    text = "A row $x_i$ for $5 or $6:\n\n$$\na = {b \\qquad c}\n$$\n\n$$\n\\frac{x_i - \\mu}{\\sigma}, \\qquad y\n$$\n"
     sample.notebook(TRITON).blocks.insert(0, Prose(text=text))
     page = published("layer_norm/impls/triton_layer_norm.html")
-    assert [formula.get("display") for formula in page.elements("math")] == ["inline", "block"]
+    # The last one is divided; braces keep the one before together.
+    assert [formula.get("display") for formula in page.elements("math")] == ["inline", *3 * ["block"]]
     assert "for $5 or $6" in page.text
 
 
