@@ -56,6 +56,7 @@ _FOREIGN_URL = re.compile(r"url\(\s*['\"]?(?!#)", re.IGNORECASE)
 _LOCAL_URL = re.compile(r"url\(\s*['\"]?#([^'\")\s]+)['\"]?\s*\)", re.IGNORECASE)
 _SCHEME = re.compile(r"^[\s\x00-\x20]*([a-z][a-z0-9+.\-\s]*):", re.IGNORECASE)
 _ID_LISTS = ("aria-labelledby", "aria-describedby")
+_QUOTED = re.compile(r"""="([^"']*&quot;[^"']*)\"""")
 
 
 @dataclass(frozen=True)
@@ -187,6 +188,8 @@ def _inlined(
         element.tag = element.tag.removeprefix(_SVG)
     # An empty element of a figure ends with a slash in HTML too.
     text = ET.tostring(root, encoding="unicode").replace(" />", "/>")
+    # Single quotes around JSON are shorter than an entity for each of its double quotes, which only attributes have.
+    text = _QUOTED.sub(lambda found: "='" + found[1].replace("&quot;", '"') + "'", text)
     return Markup(text)  # noqa: S704 - nothing but drawing elements is left
 
 
