@@ -168,9 +168,13 @@ def times_interval(low: float | None, high: float | None) -> str:
 
     >>> times_interval(1.2449, 1.2611), times_interval(0.07261, 0.07284)
     ('[1.245, 1.261]', '[0.0726, 0.0728]')
+    >>> times_interval(0.4571, 124.32)
+    '[0.457, 124]'
     """
     if low is None or high is None:
         return ""
+    if high > 2 * low:
+        return f"[{low:,.{decimals(low, 3)}f}, {high:,.{decimals(high, 3)}f}]"
     places = max(3 if low < 10 else 2, decimals(low, 3))
     return f"[{low:,.{places}f}, {high:,.{places}f}]"
 

@@ -16,7 +16,7 @@ class Details:
     """First calls and conditions of one implementation on one device."""
 
     first_calls: dict[str, FirstCall] = field(default_factory=dict)
-    """First calls by workload, each of the first process."""
+    """First calls by workload, each of the process whose first call took the median time."""
     conditions: Sequence[tuple[str, str]] = ()
     """Clocks, power, temperature and sentinels, as name and text."""
 
@@ -42,10 +42,14 @@ def _by_device(files: Iterable[Path]) -> dict[str, list[Record]]:
 
 
 def _details(records: Sequence[Record]) -> Details:
-    first: dict[str, FirstCall] = {}
+    calls: dict[str, list[FirstCall]] = {}
     for record in records:
         if record.first_call is not None:
-            first.setdefault(record.workload, record.first_call)
+            calls.setdefault(record.workload, []).append(record.first_call)
+    first = {
+        workload: sorted(found, key=lambda call: call.first_ms or 0.0)[len(found) // 2]
+        for workload, found in calls.items()
+    }
     clocks = [record.clocks for record in records if record.clocks is not None]
     conditions = [*_clock_conditions(clocks), *_sentinel_conditions(records)]
     return Details(first_calls=first, conditions=[(name, value) for name, value in conditions if value])

@@ -97,7 +97,7 @@ def environment_facts(device: Device, environments: Iterable[Environment]) -> li
         for name, value in facts.items():
             if value:
                 found.setdefault(name, set()).add(value)
-    return [(name, ", ".join(sorted(values))) for name, values in found.items()]
+    return [(name, "; ".join(sorted(values, key=lambda it: (len(it), it)))) for name, values in found.items()]
 
 
 def read_readings(files: Iterable[Path]) -> dict[str, list[RecordHead]]:

@@ -44,7 +44,8 @@ def made(root: Path, *records: Record) -> Artifact:
 
 def test_committed_records_are_used_for_devices_without_records_of_this_build(tmp_path):
     commit(tmp_path, record(OTHER, first_call=FirstCall(first_ms=5)))
-    artifact = made(tmp_path, record(GPU, first_call=FirstCall(first_ms=7)))
+    calls = [FirstCall(first_ms=ms) for ms in (900, 5, 7)]
+    artifact = made(tmp_path, *(record(GPU, number, first_call=call) for number, call in enumerate(calls)))
 
     found = device_details(committed(tmp_path), [artifact])
 
