@@ -5,6 +5,7 @@ from __future__ import annotations
 import posixpath
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import replace
+from functools import partial
 from itertools import zip_longest
 
 from kernels_bench_tools.report import artifacts, devices, paths
@@ -21,6 +22,7 @@ from kernels_bench_tools.report.operators import OperatorReport, implementation_
 from kernels_bench_tools.report.page import Page
 from kernels_bench_tools.report.rows import MATRIX_STEPS, origins, rows_by_device, view_origins, view_slug
 from kernels_bench_tools.schema.build import NotebookRun
+from kernels_bench_tools.schema.effect import model_and_framework
 from kernels_bench_tools.schema.record import REJECTING, Flag, Status
 from kernels_bench_tools.schema.record_io import EFFECTS
 
@@ -44,6 +46,7 @@ def front_page(site: Site) -> str:
         devices=list(
             {view.device.slug: view.device for one in site.operators for view in one.views}.values()
         ),
+        measured_in=partial(_measured_in, site, page),
         contents=_contents(body.parts, sections),
         changes=changes_since(site.previous, site.operators, page) if site.previous else None,
         commit=site.build.project.commit,
@@ -111,6 +114,7 @@ def _operator_page(
         cell_views=views,
         operator=shown,
         urls=operator.urls(page),
+        measured_in=partial(_measured_in, site, page),
         latency=chart,
         charts=charts,
         other_panels=[panel for panel in chart.panels if panel.view not in operator.anchors] if chart else [],
@@ -164,7 +168,18 @@ def matrix_page(site: Site, operator: OperatorReport) -> str:
 def implementation_page(site: Site, operator: OperatorReport, notebook: NotebookRun) -> str:
     """Return an implementation's page: its results, how to reproduce them, and its notebook."""
     page, views, body = _open(site, notebook, operator.anchors)
-    rows = operator.rows_of(notebook)
+    rows, name = operator.rows_of(notebook), implementation_id(notebook)
+    command = f"kbt run {notebook.path}"
+    if not rows and (files := site.effects.files_with(operator.folder, name)):
+        model, framework = model_and_framework(files[0].parent.name)
+        command = f"kbt effect {operator.folder}/{name} --model {model}"
+        command += f" --framework {framework}" if framework else ""
+    devices, absent = [], []
+    for device, found in rows_by_device(rows):
+        if all(row.status is Status.ABSENT for _, row in found):
+            absent.append(device.name)
+        else:
+            devices.append((device, found))
     return render(
         site,
         "implementation.html.j2",
@@ -174,18 +189,24 @@ def implementation_page(site: Site, operator: OperatorReport, notebook: Notebook
         owner=operator,
         origins=origins(rows),
         cell_views=views,
-        # Those on which it was not measured last; the order is otherwise kept.
-        devices=sorted(
-            rows_by_device(rows), key=lambda one: all(row.status is Status.ABSENT for _, row in one[1])
-        ),
+        devices=devices,
+        absent=absent,
         titles={row.implementation: row.title for view in operator.views for row in view.rows},
         details=device_details(operator.records_of(notebook), views.artifacts),
-        effects=[
-            (key, f"{page.url(paths.model_file(key))}#{EFFECTS}")
-            for key in site.effects.models_with(operator.folder, implementation_id(notebook))
-            if key in site.models.keys
-        ],
+        effects=_measured_in(site, page, operator, name),
+        command=command,
     )
+
+
+def _measured_in(
+    site: Site, page: Page, operator: OperatorReport, implementation: str
+) -> list[tuple[str, str]]:
+    """Return name and URL of each model in which an implementation was measured."""
+    return [
+        (key, f"{page.url(paths.model_file(key))}#{EFFECTS}")
+        for key in site.effects.models_with(operator.folder, implementation)
+        if key in site.models.keys
+    ]
 
 
 def notebook_page(site: Site, notebook: NotebookRun) -> str:

@@ -106,9 +106,9 @@ def fastest(view: DeviceSummary) -> Row | None:
     return next((row for row in view.rows if row.rank == 1), None)
 
 
-def passed_rows(view: DeviceSummary) -> int:
-    """Return how many implementations passed every workload."""
-    return sum(row.status is Status.OK for row in view.rows)
+def ranked_rows(view: DeviceSummary) -> int:
+    """Return how many implementations have a rank."""
+    return sum(row.rank is not None for row in view.rows)
 
 
 def baseline_title(view: DeviceSummary) -> str:

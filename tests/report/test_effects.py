@@ -185,6 +185,10 @@ def test_pages_link_to_each_other_and_other_models_have_no_effects(site, read_pa
     links = {url for _, url in read_page(site, "rms_norm/impls/fast.html").references()}
     assert "../../models/llama-3.2-1b.html#effects" in links
     assert "whole models" not in read_page(site, "rms_norm/impls/base.html").text
+    # Without records of the operator's own.
+    assert "kbt effect rms_norm/fast --model llama-3.2-1b" in read_page(site, "rms_norm/impls/fast.html").text
+    for path in ("rms_norm/index.html", "index.html"):
+        assert "Fast measured in llama-3.2-1b Odd" in " ".join(read_page(site, path).text.split())
     assert "../rms_norm/impls/fast.html" in {url for _, url in read_page(site, LLAMA).references()}
     ids = read_page(site, LLAMA).ids()
     assert len(ids) == len(set(ids))

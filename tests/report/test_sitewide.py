@@ -26,7 +26,7 @@ def test_the_page_of_a_device_shows_environment_peaks_and_operators(pages):
         "2.13.0",
         "60 MiB",
         "Triton layer norm, 1.62× over PyTorch layer norm",
-        "2 of 4 passed",
+        "2 of 4 ranked",
         "bfloat16 matmul",
         "copy: median 0.503",
     ):

@@ -51,8 +51,8 @@ def test_the_first_view_of_a_device_is_open_and_the_others_are_folded(operator):
     found = folds(operator)
     assert ["open" in fold.attrib for fold in found] == [True, *[False] * 5, True, False]
     assert [summary_of(fold) for fold in found[:2]] == [
-        "SwiGLU · default Triton activation 1.79×, 12 of 13 passed",
-        "SwiGLU · large Triton activation 1.79×, 11 of 13 passed",
+        "SwiGLU · default Triton activation 1.79×, 12 of 13 ranked",
+        "SwiGLU · large Triton activation 1.79×, 11 of 13 ranked",
     ]
 
 
@@ -112,8 +112,8 @@ def test_the_front_page_shows_the_fastest_of_each_device_and_function(many_site,
     lines = [text_of(item) for item in page.root.iter("li") if text_of(item).startswith(("NVIDIA", "AMD"))]
     assert lines[0] == (
         "NVIDIA H200 measured 2026-11-20, 6 views"
-        " Triton activation, 1.79× over Torch activation SwiGLU · default, 12 of 13 passed"
-        " Triton activation, 1.79× over Torch activation GELU · default, 12 of 13 passed"
+        " Triton activation, 1.79× over Torch activation SwiGLU · default, 12 of 13 ranked"
+        " Triton activation, 1.79× over Torch activation GELU · default, 12 of 13 ranked"
     )
     assert lines[1].startswith("AMD EPYC, 2 cores measured 2026-11-20 Triton activation")
     assert ("a", "activation/index.html#nvidia-h200-gelu-default") in list(page.references())
