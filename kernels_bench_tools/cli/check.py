@@ -28,8 +28,8 @@ from kernels_bench_tools.text import plural
 def check(paths: Paths = None, json: Json = False) -> int:
     """Check notebooks and committed records without running anything.
 
-    Checks front matter, cells, attributes, needs, headers, the syntax of the code, of operators' modules too, and each
-    line of records, and the files of self-checks. Exits with 1 if there are problems.
+    Checks front matter, cells, attributes, needs, headers, the syntax of cells and operators' modules, each line of
+    the records, and the files of self-checks. Exits with 1 if there are problems.
     """
     project = find_project_of(paths or ())
     survey = survey_project(project)

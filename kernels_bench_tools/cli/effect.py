@@ -76,8 +76,9 @@ def effect(
         typer.Option(
             "--phase",
             metavar="PHASES",
-            help="Comma-separated passes: `prefill-2048` (tokens of one sequence), `decode-32` (sequences of "
-            "1024 tokens that get one more) or, of transformers, `train-2048` (forward and backward), or with other numbers.",
+            help="Comma-separated passes: `prefill-2048` (one sequence of 2048 tokens), `decode-32` (the next "
+            "token of 32 sequences of 1024) or, with `--framework transformers`, `train-2048` (forward and backward). "
+            "Other numbers are possible.",
         ),
     ] = _PHASES,
     layers: Annotated[

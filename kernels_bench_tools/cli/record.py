@@ -58,9 +58,9 @@ def record(
     """Copy measured records into the project, to be committed.
 
     Writes OPERATOR/results/records/DEVICE/IMPLEMENTATION.jsonl, with the rows of all processes. Only rows of
-    workloads that were measured again are replaced. Rows that were measured before are kept if they are missing or
-    failed now, or were measured in fewer processes with the same code, unless --force is given. Those of `kbt effect`
-    go to effects/DEVICE/MODEL/, and are replaced by phase, unless it was measured with fewer layers.
+    workloads that were measured again are replaced. An earlier row is kept if the new one is missing, has failed, or
+    was measured in fewer processes with the same code, unless --force is given. Records of `kbt effect` go to
+    effects/DEVICE/MODEL/: a new phase replaces an earlier one, unless it was measured with fewer layers.
     """
     project = find_project(Path.cwd())
     # A build would replace what is read, and of two commands that change a file one would lose its rows.

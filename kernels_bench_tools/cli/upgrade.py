@@ -33,8 +33,8 @@ def upgrade(
         typer.Option(
             "--harness",
             help="Change instead where all cells get this package from: a version, a path or a git URL, such as "
-            "`--harness kernels-bench-tools==0.1.0`. It is written to pyproject.toml. Without one, make all headers as "
-            "pyproject.toml says.",
+            "`--harness kernels-bench-tools==0.1.0`. It is written to pyproject.toml. Without a value, change all headers "
+            "to what pyproject.toml says.",
         ),
     ] = False,
     dry_run: Annotated[
