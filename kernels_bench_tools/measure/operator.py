@@ -356,7 +356,7 @@ def find_operator(name: str, folder: str = "") -> Operator:
         raise OperatorError(f"operator {name!r}", "is not built in", "", remedy)
     raise OperatorError(
         f"operator {name!r}",
-        f"is not known: it is no module in {' or '.join([*places, 'kernels_bench_tools/operators'])}",
+        f"is not known: there is no such module in {' or '.join([*places, 'kernels_bench_tools/operators'])}",
         "" if hint else f"One of {', '.join(known)}",
         hint or f"`kbt new operator {name}` adds it",
     )

@@ -61,7 +61,7 @@ class ProjectOperators(MetaPathFinder):
         place = self.folder.joinpath(*names)
         if names and not names[0].startswith("_") and names[0] not in self._loaded:
             what = f"a module of an operator may not import {shown(place)}.py"
-            raise ImportError(f"{what}. What modules share belongs into one whose name begins with _")
+            raise ImportError(f"{what}. Code that modules share belongs in a module whose name begins with _")
         for file in (place / "__init__.py", place.with_suffix(".py")) if names else ():
             if file in self._sources:
                 places = [str(place)] if file.stem == "__init__" else None

@@ -161,7 +161,7 @@ class Project:
 
     def _find(self, target: str, known: Sequence[Path]) -> list[Path]:
         if not target.strip():
-            raise ProjectError("''", "is no notebook", _TARGET, "Leave it out to select all")
+            raise ProjectError("''", "is not a notebook", _TARGET, "Leave it out to select all")
         here = Path.cwd() / target
         for path in (here, self.root / target, real_path(here)):
             path = Path(os.path.normpath(path))
@@ -222,7 +222,7 @@ def find_project(start: Path) -> Project:
     if not any(_CELL.search(_text(path)) for path in project.notebook_paths()):
         inside = [one.parent for one in project.root.glob("*/pyproject.toml") if is_root(one.parent)]
         remedy = f"Run it in {min(inside).name}, which is one" if inside else "`kbt init` makes one"
-        raise ProjectError(str(project.root), "is no project", "[tool.kbt] in pyproject.toml", remedy)
+        raise ProjectError(str(project.root), "is not a project", "[tool.kbt] in pyproject.toml", remedy)
     return project
 
 

@@ -469,7 +469,9 @@ class _Phase:
         """Raise ``EffectError`` unless the logits of timed passes that were kept agree."""
         kept, self._logits = self._logits, None
         if kept and (beyond := compare_logits(kept["candidate"], kept["baseline"]).beyond):
-            raise EffectError(f"the model computes something else with it in a timed pass: {beyond}")
+            raise EffectError(
+                f"the model computes something else with the implementation in a timed pass: {beyond}"
+            )
 
     def _compare_instances(self, blocks: Mapping[Key, ModuleCalls]) -> None:
         """Compare each replaced module by itself, after its first call: a kernel may be right with the weights of one only."""
@@ -511,7 +513,7 @@ class _Phase:
             error = float((one.float() - other.float()).norm() / other.float().norm().clamp_min(1e-30))
             if not error <= limit * (1 if level == 1 else BLOCK_FACTOR):
                 raise EffectError(
-                    f"{name} computes something else with it: output {number} differs by {error:.2g} of its norm"
+                    f"{name} computes something else with the implementation: output {number} differs by {error:.2g} of its norm"
                 )
 
     def _agreement(self) -> dict[str, float]:
@@ -532,7 +534,7 @@ class _Phase:
             self._models, partial(run, "baseline"), partial(run, "candidate"), compare
         )
         if found.beyond:
-            raise EffectError(f"the model computes something else with it: {found.beyond}")
+            raise EffectError(f"the model computes something else with the implementation: {found.beyond}")
         return dict(found.data)
 
 

@@ -282,7 +282,7 @@ def test_a_state_that_is_a_file_is_one_line(committed, tmp_path):
         (("--memory-limit", "lots"), "kbt: --memory-limit: 'lots' is not a size"),
         (("--pass-env", "A=B"), "kbt: --pass-env: 'A=B' is not a variable's name"),
         (("--workloads", "smoke,larg"), "--workloads larg: is a workload set of none of the operators"),
-        (("",), "'': is no notebook"),
+        (("",), "'': is not a notebook"),
     ],
 )
 def test_a_wrong_option_is_one_line_before_anything_runs(committed, tmp_path, options, said):

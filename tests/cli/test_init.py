@@ -250,7 +250,7 @@ def test_a_folder_that_is_no_project_is_one_line_that_names_init(folder, capsys,
     told = capsys.readouterr().err
     assert (
         told
-        == f"kbt: {folder}: is no project. Expected: [tool.kbt] in pyproject.toml. `kbt init` makes one.\n"
+        == f"kbt: {folder}: is not a project. Expected: [tool.kbt] in pyproject.toml. `kbt init` makes one.\n"
     )
     assert files(folder) == {}
     assert not list(folder.iterdir())

@@ -152,7 +152,7 @@ def test_an_unknown_operator_names_where_modules_are_looked_for(
     with pytest.raises(OperatorError) as caught:
         find_operator("minne", folder)
 
-    assert "it is no module in operators or kernels_bench_tools/operators" in str(caught.value)
+    assert "there is no such module in operators or kernels_bench_tools/operators" in str(caught.value)
     assert "Did you mean 'mine'" in str(caught.value)
     with pytest.raises(OperatorError, match="matmul, mine, mlp, moe, paged_attention, rms_norm"):
         find_operator("sigmoid", folder)

@@ -37,7 +37,7 @@ def test_a_folder_whose_name_is_not_utf_8_is_an_error_in_one_line(tmp_path):
 def test_settings_whose_tool_is_no_table_have_no_project(tmp_path):
     (tmp_path / "pyproject.toml").write_text("tool = 3\n")
 
-    with pytest.raises(ProjectError, match="is no project"):
+    with pytest.raises(ProjectError, match="is not a project"):
         find_project(tmp_path)
 
 
@@ -71,7 +71,7 @@ def test_a_folder_without_settings_and_cells_is_no_project(tmp_path, text):
     touch(tmp_path, ".git/HEAD")
     (tmp_path / "notes.md").write_text(text)
 
-    with pytest.raises(ProjectError, match=r"is no project.* `kbt init` makes one"):
+    with pytest.raises(ProjectError, match=r"is not a project.* `kbt init` makes one"):
         find_project(tmp_path)
 
 
@@ -249,5 +249,5 @@ def test_an_implementation_is_found_by_its_name_alone_where_one_operator_has_it(
 def test_an_empty_target_selects_nothing(tmp_path):
     two_projects(tmp_path)
 
-    with pytest.raises(ProjectError, match="'': is no notebook"):
+    with pytest.raises(ProjectError, match="'': is not a notebook"):
         find_project(tmp_path / "one").find_notebooks([""])

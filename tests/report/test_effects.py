@@ -82,7 +82,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     write(root, [*records(), *records(phase="decode-32", layers=2)], bad=foreign + b"{\n")
     write(root, records(others=["activation/gone"], missing=["lm_head.embedding"]))
     write(root, records(model=f"{MODEL}-transformers", phase="prefill-2048", kept={"SiLU": 16}, parts=[]))
-    failure = Failure(type="EffectError", msg="RMSNorm computes something else with it")
+    failure = Failure(type="EffectError", msg="RMSNorm computes something else with the implementation")
     failed = {"status": Status.ERROR, "ok": False, "lat_ms": None, "effect": None, "err": failure}
     write(root, [replace(effect_record(impl="odd"), **failed)])
     published(root)
@@ -131,7 +131,9 @@ def test_layers_and_failures_are_named(site, read_page):
     page = read_page(site, LLAMA)
 
     assert table(page, "Effects on decode-32, NVIDIA H200")[1][0].endswith("· 2 layers only")
-    assert "Not measured: Odd: EffectError: RMSNorm computes something else with it" in page.text
+    assert (
+        "Not measured: Odd: EffectError: RMSNorm computes something else with the implementation" in page.text
+    )
 
 
 def test_the_ladder_has_both_lines_from_the_kernel_to_the_model(site, read_page):

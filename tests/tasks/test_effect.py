@@ -328,7 +328,7 @@ def test_a_kernel_that_keeps_the_weight_of_the_first_module_is_found_where_logit
     assert record.err is not None
     assert (
         record.err.msg
-        == "RMSNorm with residual computes something else with it: output 0 differs by 0.03 of its norm"
+        == "RMSNorm with residual computes something else with the implementation: output 0 differs by 0.03 of its norm"
     )
 
 
@@ -354,7 +354,10 @@ def test_a_result_that_is_right_before_and_after_it_is_timed_is_compared_in_a_ti
     (record,) = measured("rms_norm", wrong_when_timed, "prefill-8", kind=kind)
 
     assert record.status is Status.ERROR
-    assert "the model computes something else with it in a timed pass: logits differ by" in reason_of(record)
+    assert (
+        "the model computes something else with the implementation in a timed pass: logits differ by"
+        in reason_of(record)
+    )
 
 
 def test_a_result_that_is_wrong_only_when_it_is_timed_is_found() -> None:
@@ -370,7 +373,7 @@ def test_a_result_that_is_wrong_only_when_it_is_timed_is_found() -> None:
     (record,) = measured("rms_norm", right_for_some_calls, "prefill-4")
 
     assert record.status is Status.ERROR
-    assert "the model computes something else with it" in reason_of(record)
+    assert "the model computes something else with the implementation" in reason_of(record)
     assert len(calls) > 10 * NORMS
 
 
@@ -396,7 +399,7 @@ def test_passes_are_timed_with_other_tokens_each() -> None:
             "rms_norm",
             lambda *inputs: rms_norm(*inputs[:3], 1e-6),  # its own eps, which is 0.01 in the model
             "decode-2",
-            "RMSNorm computes something else with it: output 0 differs by",
+            "RMSNorm computes something else with the implementation: output 0 differs by",
         ),
     ],
 )
@@ -498,7 +501,11 @@ def test_implementations_train_transformers_models_with_equal_gradients(
     ("operator", "function", "message"),
     [
         ("rotary", rotary.reference, "the model has no module RotaryEmbedding"),
-        ("rms_norm", lambda *inputs: rms_norm(*inputs[:3], 1e-6), "computes something else with it"),
+        (
+            "rms_norm",
+            lambda *inputs: rms_norm(*inputs[:3], 1e-6),
+            "computes something else with the implementation",
+        ),
     ],
 )
 def test_what_transformers_does_not_call_or_computes_otherwise_is_named(
