@@ -276,11 +276,13 @@ def _operator(
     artifacts = [found for notebook in combined for found in notebook_artifacts(root, paths, notebook)]
     cells = [cell for notebook in combined for cell in notebook.cells]
     summary, problem = _summary(artifacts, cells)
-    if summary is None and of_records is not None:
+    # Without a workload it has only the reasons of cells that did not run, which the implementations show.
+    if summary is None and of_records is not None and any(view.workloads for view in of_records.devices):
         failed = any(cell.status not in {None, Status.OK, Status.UNSUPPORTED} for cell in cells)
         summary, problem = of_records, problem if failed else ""
     implementations = by_folder.get(posixpath.join(folder, IMPLEMENTATIONS), ())
-    if not combined and all(cell.status is None for one in implementations for cell in one.cells):
+    not_run = {None, Status.UNSUPPORTED}
+    if not combined and all(cell.status in not_run for one in implementations for cell in one.cells):
         problem = ""  # there is nothing to combine yet
     committed = record_files(root / folder)
     refused = [file for file in committed if is_linked(file) or not file.is_file()]
