@@ -174,12 +174,8 @@ def implementation_page(site: Site, operator: OperatorReport, notebook: Notebook
         model, framework = model_and_framework(files[0].parent.name)
         command = f"kbt effect {operator.folder}/{name} --model {model}"
         command += f" --framework {framework}" if framework else ""
-    devices, absent = [], []
-    for device, found in rows_by_device(rows):
-        if all(row.status is Status.ABSENT for _, row in found):
-            absent.append(device.name)
-        else:
-            devices.append((device, found))
+    found = rows_by_device(rows)
+    measured = [one for one in found if any(row.status is not Status.ABSENT for _, row in one[1])]
     return render(
         site,
         "implementation.html.j2",
@@ -189,8 +185,8 @@ def implementation_page(site: Site, operator: OperatorReport, notebook: Notebook
         owner=operator,
         origins=origins(rows),
         cell_views=views,
-        devices=devices,
-        absent=absent,
+        devices=measured,
+        absent=[one[0].name for one in found if one not in measured],
         titles={row.implementation: row.title for view in operator.views for row in view.rows},
         details=device_details(operator.records_of(notebook), views.artifacts),
         effects=_measured_in(site, page, operator, name),
