@@ -121,7 +121,7 @@ def _operator_page(
         figures=[artifacts.link(figure, page) for figure in operator.figures if figure is not operator.chart],
         downloads=[
             *(artifacts.link(artifact, page) for artifact in operator.artifacts),
-            _records(operator, page),
+            *([_records(operator, page)] if operator.views or operator.record_files else []),
         ],
         combined=[(notebook_title(one), page.url(paths.page_path(one.path))) for one in operator.combined],
         models=[
