@@ -172,8 +172,8 @@ def implementation_page(site: Site, operator: OperatorReport, notebook: Notebook
     command = f"kbt run {notebook.path}"
     if not rows and (files := site.effects.files_with(operator.folder, name)):
         model, framework = model_and_framework(files[0].parent.name)
-        command = f"kbt effect {operator.folder}/{name} --model {model}"
-        command += f" --framework {framework}" if framework else ""
+        option = f" --framework {framework}" if framework else ""
+        command = f"kbt effect {operator.folder}/{name} --model {model}{option}"
     found = rows_by_device(rows)
     measured = [one for one in found if any(row.status is not Status.ABSENT for _, row in one[1])]
     return render(

@@ -186,17 +186,15 @@ def _renderers(site: Site) -> dict[str, tuple[str, _Renderer]]:
         add(digest(measuring, files_key(site.root, site.effects.files_of(key))), _model_pages(site, key))
     for operator in site.operators:
         keys = operators[operator.folder]
-        effects = []
+        # Without results, the implementations' effects are listed.
+        listed = files_key(site.root, () if operator.views else site.effects.files)
+        key = digest(keys.operator, _unfinished_key(site, operator.folder), listed)
+        add(key, _operator_pages(site, operator))
         for notebook in operator.implementations:
             page = partial(pages.implementation_page, site, operator, notebook)
-            files = site.effects.files_with(operator.folder, implementation_id(notebook))
-            effects.append(files_key(site.root, files))
-            add(
-                digest(keys.implementations[notebook.path], effects[-1]),
-                [(site.paths.pages[notebook.path], page)],
-            )
-        key = digest(keys.operator, _unfinished_key(site, operator.folder), *effects)
-        add(key, _operator_pages(site, operator))
+            effects = site.effects.files_with(operator.folder, implementation_id(notebook))
+            key = digest(keys.implementations[notebook.path], files_key(site.root, effects))
+            add(key, [(site.paths.pages[notebook.path], page)])
     for artifact in site.artifacts:
         if artifact.exists and (artifact.suffix == "svg" or artifact.suffix in _TEXTS):
             svg = artifact.suffix == "svg"

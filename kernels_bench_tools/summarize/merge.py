@@ -252,4 +252,6 @@ def limitation_of(records: Iterable[Record]) -> str:
     if not names:
         return ""
     why = next((str(corr["refusal"]) for corr in found if corr.get("refusal")), "")
-    return one_line(f"refuses {', '.join(names)}" + (f" ({why.removesuffix(': ')})" if why else ""))
+    # Earlier records have this package's own exception there.
+    why = why.removeprefix("CallError: ").removesuffix(": ")
+    return one_line(f"refuses {', '.join(names)}" + (f" ({why})" if why else ""))

@@ -31,11 +31,11 @@ def test_the_columns_of_the_first_reports_are_there_in_order(field):
 
 
 def test_limitation_and_number_of_runs_have_columns(source):
-    limited = source("a", [0.1], corr={"refused": ["odd sizes"], "refusal": "ValueError: even only"})
+    limited = source("a", [0.1], corr={"refused": ["odd sizes"], "refusal": "CallError: even only"})
 
     _, (line,) = table([limited])
 
-    assert (line["Limitation"], line["Runs"]) == ("refuses odd sizes (ValueError: even only)", "1")
+    assert (line["Limitation"], line["Runs"]) == ("refuses odd sizes (even only)", "1")
 
 
 def test_every_metric_has_a_column(field):

@@ -254,7 +254,7 @@ def changed_inputs(operator: Operator, after: Sequence[Any], before: Inputs) -> 
 
 def _note_refused(corr: dict[str, Any], name: str, error: Exception) -> None:
     corr.setdefault("refused", []).append(name)
-    corr.setdefault("refusal", _first_line(error)[:60])
+    corr.setdefault("refusal", _first_line(error)[:200])
 
 
 def _refused_values(error: Exception) -> WrongResultError:
