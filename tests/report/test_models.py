@@ -238,6 +238,13 @@ def test_each_device_has_its_own_results_and_a_switch_beginning_with_most_result
     assert {it.get("data-device") for it in page.elements("td")} - {None} == values == {"1", "2", "3"}
 
 
+def test_an_operators_page_without_a_chart_has_no_switches_of_charts(site, read_page):
+    names = {it.get("name") for it in read_page(site, "rms_norm/index.html").elements("input")}
+
+    assert names.isdisjoint({"metric", "scale"})
+    assert "q" in names
+
+
 def test_the_list_of_models_counts_the_kernels_with_a_result(site, read_page):
     [table] = read_page(site, "models/index.html").elements("table")
     lines = [[text_of(cell) for cell in line] for line in table.iter("tr")][1:]
