@@ -15,6 +15,7 @@ import msgspec
 
 from kernels_bench_tools.errors import ProjectError
 from kernels_bench_tools.file_io import read_file, real_path
+from kernels_bench_tools.grouping import grouped
 from kernels_bench_tools.notebooks.harness import EXPECTED as HARNESSES
 from kernels_bench_tools.notebooks.harness import Harness, read_harness
 from kernels_bench_tools.schema.build import IMPLEMENTATIONS, operator_of
@@ -254,10 +255,9 @@ def _repository(folder: Path) -> Path | None:
 
 def operators(project: Project) -> dict[str, list[Path]]:
     """Return the implementations of each operator, by its id: the notebooks in ``<operator>/impls/``."""
-    found: dict[str, list[Path]] = {}
-    for path in project.notebook_paths():
-        if path.parent.name == IMPLEMENTATIONS and (operator := operator_of(project.relative(path))):
-            found.setdefault(operator, []).append(path)
+    paths = (path for path in project.notebook_paths() if path.parent.name == IMPLEMENTATIONS)
+    found = grouped((operator_of(project.relative(path)), path) for path in paths)
+    found.pop("", None)
     return found
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from kernels_bench_tools.errors import NotebookError, ProjectError
 from kernels_bench_tools.file_io import read_file
+from kernels_bench_tools.grouping import grouped
 from kernels_bench_tools.notebooks.cell import Cell
 from kernels_bench_tools.notebooks.document import Notebook, survey_notebook
 from kernels_bench_tools.notebooks.graph import CellName, Graph, build_graph, unknown_cell_hint
@@ -65,10 +66,8 @@ class Survey:
 
         What is the same in several places is told once, with the first of them.
         """
-        places: dict[str, list[str]] = {}
-        for name in self.notebooks if names is None else names:
-            for where, what in _advice(self.notebooks[name]):
-                places.setdefault(what, []).append(where)
+        names = self.notebooks if names is None else names
+        places = grouped((what, where) for name in names for where, what in _advice(self.notebooks[name]))
         return [_told_once(what, found) for what, found in places.items()]
 
 

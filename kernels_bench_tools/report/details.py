@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from kernels_bench_tools.grouping import grouped
 from kernels_bench_tools.report.artifacts import Artifact
 from kernels_bench_tools.schema.record import Clocks, FirstCall, Record
 from kernels_bench_tools.schema.record_io import ignore, read_records
@@ -32,13 +33,13 @@ def device_details(committed: Iterable[Path], artifacts: Iterable[Artifact]) -> 
 
 
 def _by_device(files: Iterable[Path]) -> dict[str, list[Record]]:
-    found: dict[str, list[Record]] = {}
-    for file in files:
-        for record in read_records(file, on_problem=ignore):
-            # Records without a device are of an older format, which has none of the details.
-            if record.lat_ms is not None and record.device is not None:
-                found.setdefault(record.device.slug, []).append(record)
-    return found
+    # Records without a device are of an older format, which has none of the details.
+    return grouped(
+        (record.device.slug, record)
+        for file in files
+        for record in read_records(file, on_problem=ignore)
+        if record.lat_ms is not None and record.device is not None
+    )
 
 
 def _details(records: Sequence[Record]) -> Details:
@@ -71,10 +72,9 @@ def _clock_conditions(clocks: Sequence[Clocks]) -> list[tuple[str, str]]:
 
 
 def _sentinel_conditions(records: Sequence[Record]) -> list[tuple[str, str]]:
-    times: dict[str, list[float]] = {}
-    for record in records:
-        for name, ms in record.sentinels.items():
-            times.setdefault(name, []).extend(ms)
+    times = grouped(
+        (name, ms) for record in records for name, found in record.sentinels.items() for ms in found
+    )
     return [(f"Sentinel {name}", _span(sorted(ms), "ms")) for name, ms in times.items()]
 
 

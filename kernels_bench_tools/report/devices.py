@@ -9,6 +9,7 @@ from statistics import median
 
 from markupsafe import Markup
 
+from kernels_bench_tools.grouping import grouped
 from kernels_bench_tools.report.operators import OperatorReport
 from kernels_bench_tools.report.paths import device_page
 from kernels_bench_tools.report.rows import DeviceResults
@@ -58,20 +59,16 @@ class ReportDevice:
 
 def find_devices(operators: Iterable[OperatorReport]) -> list[ReportDevice]:
     """Return the devices of all operators: GPUs first, then by slug."""
-    found: dict[str, list[tuple[OperatorReport, DeviceResults]]] = {}
-    for operator in operators:
-        for device in operator.devices:
-            found.setdefault(device.device.slug, []).append((operator, device))
+    found = grouped(
+        (device.device.slug, (operator, device)) for operator in operators for device in operator.devices
+    )
     devices = [ReportDevice(pairs[0][1].device, device_page(slug), pairs) for slug, pairs in found.items()]
     return sorted(devices, key=lambda one: (one.device.kind == "cpu", one.device.slug))
 
 
 def measured_peaks(device: ReportDevice) -> list[tuple[str, float, float, float]]:
     """Return name, median, minimum and maximum of each measured peak of a device over all operators."""
-    values: dict[str, list[float]] = {}
-    for view in device.views:
-        for name, value in view.ceilings.items():
-            values.setdefault(name, []).append(value)
+    values = grouped(peak for view in device.views for peak in view.ceilings.items())
     return [(name, median(them), min(them), max(them)) for name, them in sorted(values.items())]
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from markupsafe import Markup
 
+from kernels_bench_tools.grouping import grouped
 from kernels_bench_tools.report.chart import inline_chart
 from kernels_bench_tools.report.operators import OperatorReport, notebook_title
 from kernels_bench_tools.report.page import Page
@@ -88,11 +89,11 @@ class DeviceEffects:
     @property
     def phases(self) -> dict[str, list[tuple[Candidate, list[EffectRow]]]]:
         """The rows of each candidate by phase."""
-        found: dict[str, list[tuple[Candidate, list[EffectRow]]]] = {}
-        for candidate in self.candidates:
-            for phase, rows in candidate.summary.phases.items():
-                found.setdefault(phase, []).append((candidate, rows))
-        return found
+        return grouped(
+            (phase, (candidate, rows))
+            for candidate in self.candidates
+            for phase, rows in candidate.summary.phases.items()
+        )
 
     @cached_property
     def breakdowns(self) -> dict[str, Breakdown]:
@@ -116,9 +117,9 @@ def device_effects(
 ) -> list[DeviceEffects]:
     """Return what a model's page shows of effects, by device."""
     by_name = {operator.folder.rpartition("/")[2]: operator for operator in operators}
-    found: dict[str, list[Candidate]] = {}
-    for summary in effects.of(model):
-        found.setdefault(summary.device.slug, []).append(_candidate(effects, summary, by_name, page))
+    found = grouped(
+        (summary.device.slug, _candidate(effects, summary, by_name, page)) for summary in effects.of(model)
+    )
     return [DeviceEffects(candidates[0].summary.device, candidates) for candidates in found.values()]
 
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kernels_bench_tools.errors import RecordError
+from kernels_bench_tools.grouping import grouped
 from kernels_bench_tools.report.artifacts import Artifact
 from kernels_bench_tools.report.labels import Label, status_label
 from kernels_bench_tools.report.operators import OperatorReport
@@ -69,9 +70,7 @@ class FailureGroup:
 
 def failure_groups(operators: Iterable[OperatorReport], page: Page) -> list[FailureGroup]:
     """Return the failures by reason: in the order of their status, then of their number of workloads."""
-    found: dict[tuple[Status, str], list[FailedResult]] = {}
-    for failure in _failures(operators):
-        found.setdefault((failure.point.status, _kind(failure)), []).append(failure)
+    found = grouped(((failure.point.status, _kind(failure)), failure) for failure in _failures(operators))
     ordered = sorted(found.items(), key=lambda item: (_place(item[0][0]), -len(item[1]), item[0][1]))
     return [_group(status, failures, page) for (status, _), failures in ordered]
 
@@ -133,10 +132,9 @@ def _failures(operators: Iterable[OperatorReport]) -> Iterable[FailedResult]:
 
 def _group(status: Status, failures: Sequence[FailedResult], page: Page) -> FailureGroup:
     reasons = Counter(failure.point.reason or failure.row.reason for failure in failures)
-    by_row: dict[tuple[str, str, str], list[FailedResult]] = {}
-    for one in failures:
-        key = (one.operator.folder, one.row.implementation, one.view.device.slug)
-        by_row.setdefault(key, []).append(one)
+    by_row = grouped(
+        ((one.operator.folder, one.row.implementation, one.view.device.slug), one) for one in failures
+    )
     return FailureGroup(
         id=page.heading_id(f"{status.value}-{reasons.most_common(1)[0][0][:40]}".replace("_", "-")),
         label=status_label(status),

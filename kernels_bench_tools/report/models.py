@@ -12,6 +12,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from kernels_bench_tools.grouping import grouped
 from kernels_bench_tools.report.imports import Module, imports_of_models
 from kernels_bench_tools.report.operators import OperatorReport
 from kernels_bench_tools.schema.device import Device
@@ -320,12 +321,12 @@ def find_models(root: Path, operators: Iterable[OperatorReport]) -> Models:
 
 def _places(operator: OperatorReport) -> _Places:
     """Return the forward workloads of an operator by what is compared with the kernels of models."""
-    found: dict[_Key, list[tuple[DeviceSummary, int]]] = {}
-    for view in operator.views:
-        for number, workload in enumerate(view.workloads):
-            if not workload.mode:
-                found.setdefault(_key(workload), []).append((view, number))
-    return found
+    return grouped(
+        (_key(workload), (view, number))
+        for view in operator.views
+        for number, workload in enumerate(view.workloads)
+        if not workload.mode
+    )
 
 
 def _key(workload: WorkloadSummary) -> _Key:

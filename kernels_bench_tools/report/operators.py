@@ -12,6 +12,7 @@ from pathlib import Path
 import msgspec
 
 from kernels_bench_tools.file_io import read_struct
+from kernels_bench_tools.grouping import grouped
 from kernels_bench_tools.report.artifacts import Artifact, notebook_artifacts
 from kernels_bench_tools.report.labels import Label, cell_label, status_label
 from kernels_bench_tools.report.page import Page
@@ -237,9 +238,8 @@ def find_operators(
     by title.
     """
     summaries = summaries or {}
-    by_folder: dict[str, list[NotebookRun]] = {}
-    for notebook in sorted(notebooks, key=lambda notebook: notebook.path):
-        by_folder.setdefault(posixpath.dirname(notebook.path), []).append(notebook)
+    ordered = sorted(notebooks, key=lambda notebook: notebook.path)
+    by_folder = grouped((posixpath.dirname(notebook.path), notebook) for notebook in ordered)
     folders = {
         posixpath.dirname(folder) for folder in by_folder if operator_of(posixpath.join(folder, "x.md"))
     }

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import inf
 
+from kernels_bench_tools.grouping import grouped
 from kernels_bench_tools.schema.device import Device
 from kernels_bench_tools.schema.model import CONFIGS, model_keys
 from kernels_bench_tools.schema.record import Flag, Status
@@ -59,17 +60,13 @@ class DeviceResults:
 
 def by_device(summaries: Iterable[DeviceSummary]) -> list[DeviceResults]:
     """Return the devices in their order, each with its views."""
-    found: dict[str, list[DeviceSummary]] = {}
-    for summary in summaries:
-        found.setdefault(summary.device.slug, []).append(summary)
+    found = grouped((summary.device.slug, summary) for summary in summaries)
     return [DeviceResults(views[0].device, views) for views in found.values()]
 
 
 def rows_by_device(rows: Iterable[ViewRow]) -> list[tuple[Device, list[ViewRow]]]:
     """Return the devices in the order of the rows, each with its rows."""
-    found: dict[str, list[ViewRow]] = {}
-    for view, row in rows:
-        found.setdefault(view.device.slug, []).append((view, row))
+    found = grouped((view.device.slug, (view, row)) for view, row in rows)
     return [(pairs[0][0].device, pairs) for pairs in found.values()]
 
 
@@ -189,20 +186,12 @@ def charts(views: Iterable[DeviceSummary]) -> dict[str, tuple[str, str]]:
 
 def row_flags(row: Row) -> Mapping[Flag, list[str]]:
     """Return the flags of a row's points, each with the workloads that have it."""
-    found: dict[Flag, list[str]] = {}
-    for point in row.points:
-        for flag in point.flags:
-            found.setdefault(flag, []).append(point.workload)
-    return found
+    return grouped((flag, point.workload) for point in row.points for flag in point.flags)
 
 
 def limitations(row: Row) -> dict[str, list[str]]:
     """Return which edge cases a row refuses, each text with the workloads that have it."""
-    found: dict[str, list[str]] = {}
-    for point in row.points:
-        if point.limitation:
-            found.setdefault(point.limitation, []).append(point.workload)
-    return found
+    return grouped((point.limitation, point.workload) for point in row.points if point.limitation)
 
 
 def all_flags(rows: Iterable[Row]) -> list[Flag]:

@@ -12,6 +12,7 @@ import msgspec
 
 from kernels_bench_tools.errors import ProjectError
 from kernels_bench_tools.file_io import find_struct, read_file, remove_unfinished, write_struct
+from kernels_bench_tools.grouping import grouped
 from kernels_bench_tools.notebooks.cell import Cell
 from kernels_bench_tools.notebooks.document import Notebook
 from kernels_bench_tools.notebooks.graph import CellName, Node
@@ -231,10 +232,8 @@ def _build(
 
 def _unfinished(execution: Execution) -> dict[str, Unfinished]:
     """Return how far the build is, for each operator and, as ``""``, in all."""
-    groups: dict[str, list[CellName]] = {"": [*execution.expected]}
-    for name in execution.expected:
-        if operator := operator_of(name.notebook):
-            groups.setdefault(operator, []).append(name)
+    groups = grouped((operator_of(name.notebook), name) for name in execution.expected)
+    groups[""] = [*execution.expected]
     found = {
         group: Unfinished(done=sum(name in execution.results for name in names), total=len(names))
         for group, names in groups.items()

@@ -6,12 +6,12 @@ them. Where sentinels deviate, the measurement between them may deviate as well.
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
+from kernels_bench_tools.grouping import grouped
 from kernels_bench_tools.schema.record import Flag, Record
 from kernels_bench_tools.schema.record_io import ignore, read_records, write_records
 
@@ -53,10 +53,7 @@ def read_times(folder: Path) -> dict[str, list[float]]:
                 # A record written while its process still runs has the first of the two values only.
                 if len(times) > len(known):
                     longest[record.run, name] = times
-    found: dict[str, list[float]] = defaultdict(list)
-    for (_, name), times in longest.items():
-        found[name] += [time for time in times if time > 0]
-    return dict(found)
+    return grouped((name, time) for (_, name), times in longest.items() for time in times if time > 0)
 
 
 def find_deviations(session: Sequence[Times], limit: float) -> list[Deviation | None]:

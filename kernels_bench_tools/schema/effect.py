@@ -7,6 +7,7 @@ from enum import StrEnum
 
 import msgspec
 
+from kernels_bench_tools.grouping import grouped
 from kernels_bench_tools.schema.build import TRANSFORMERS
 from kernels_bench_tools.schema.device import Device
 from kernels_bench_tools.schema.model import phase_sizes
@@ -142,10 +143,7 @@ class EffectSummary(msgspec.Struct, kw_only=True):
     @property
     def phases(self) -> dict[str, list[EffectRow]]:
         """The rows of each phase."""
-        found: dict[str, list[EffectRow]] = {}
-        for row in self.rows:
-            found.setdefault(row.effect.phase, []).append(row)
-        return found
+        return grouped((row.effect.phase, row) for row in self.rows)
 
     @property
     def predicted_phases(self) -> dict[str, list[EffectRow]]:

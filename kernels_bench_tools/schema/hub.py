@@ -7,6 +7,7 @@ from pathlib import Path
 
 import msgspec
 
+from kernels_bench_tools.grouping import grouped
 from kernels_bench_tools.schema.settings import find_settings
 
 LOCK_FILE = "kernels.lock"
@@ -103,7 +104,5 @@ def builds_folder(start: Path) -> Path:
 
 def described_builds(folder: Path) -> dict[str, list[Path]]:
     """Return the metadata of the finished builds in a folder of source builds, by the name of the kernel."""
-    found: dict[str, list[Path]] = {}
-    for path in sorted(folder.glob("*/*/build/*/metadata.json")):
-        found.setdefault("/".join(path.parts[-5:-3]), []).append(path)
-    return found
+    paths = sorted(folder.glob("*/*/build/*/metadata.json"))
+    return grouped(("/".join(path.parts[-5:-3]), path) for path in paths)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from math import log
 from statistics import median
 
 import msgspec
 
+from kernels_bench_tools.grouping import grouped
 from kernels_bench_tools.schema.effect import MODEL_LEVEL, EffectRow, EffectVerdict
 from kernels_bench_tools.schema.record import Effect, Part, Record
 from kernels_bench_tools.schema.summary import FEWEST_PROCESSES
@@ -21,10 +21,8 @@ PREDICTION_SHARE = 0.1
 
 def effect_rows(records: Iterable[Record]) -> list[EffectRow]:
     """Return a row for each level, module and phase of one implementation's records, in their order."""
-    found: dict[str, list[Record]] = defaultdict(list)
-    for record in records:
-        if record.effect is not None and record.lat_ms is not None:
-            found[record.workload].append(record)
+    timed = (record for record in records if record.effect is not None and record.lat_ms is not None)
+    found = grouped((record.workload, record) for record in timed)
     rows = [_row(processes) for processes in found.values()]
     for row in rows:
         row.cause = _cause(row, [one for one in rows if one.effect.phase == row.effect.phase])
@@ -61,9 +59,7 @@ def _row(records: Sequence[Record]) -> EffectRow:
 
 def _parts(effects: Sequence[Effect]) -> list[Part]:
     """Return the parts with the medians of all processes."""
-    found: dict[tuple[str, int], list[Part]] = {}
-    for part in (part for effect in effects for part in effect.parts):
-        found.setdefault((part.module, part.calls), []).append(part)
+    found = grouped(((part.module, part.calls), part) for effect in effects for part in effect.parts)
     return [
         msgspec.structs.replace(
             some[0],

@@ -10,6 +10,7 @@ from typing import Literal, NamedTuple
 
 import msgspec
 
+from kernels_bench_tools.grouping import grouped
 from kernels_bench_tools.schema.record import Record, Regime, Status, Timing
 from kernels_bench_tools.schema.suite import SuiteRow
 from kernels_bench_tools.schema.summary import DeviceSummary, Estimate, MetricInfo, Point, Verdict
@@ -113,9 +114,7 @@ def set_metrics(point: Point, record: Record) -> None:
 def shown_metrics(points: Iterable[Point]) -> list[Metric]:
     """Return the metrics that a view with these points shows: one for each chart, and those without a chart."""
     known = list(points)
-    groups: dict[str, list[Metric]] = {}
-    for metric in METRICS:
-        groups.setdefault(metric.chart or metric.name, []).append(metric)
+    groups = grouped((metric.chart or metric.name, metric) for metric in METRICS)
     return [max(group, key=lambda it: sum(map(it.applies, known))) for group in groups.values()]
 
 

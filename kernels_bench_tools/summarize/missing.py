@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from kernels_bench_tools.grouping import grouped
 from kernels_bench_tools.schema.build import (
     IMPLEMENTATIONS,
     RESULTS,
@@ -23,10 +24,8 @@ from kernels_bench_tools.text import title_from_name
 
 def missing_summaries(root: Path, build: BuildRun) -> dict[str, Summary]:
     """Return a summary, by folder, of each operator of a project without one whose cells or committed files have records."""
-    by_operator: dict[str, list[NotebookRun]] = {}
-    for notebook in build.notebooks:
-        if operator := operator_of(notebook.path):
-            by_operator.setdefault(operator, []).append(notebook)
+    by_operator = grouped((operator_of(notebook.path), notebook) for notebook in build.notebooks)
+    by_operator.pop("", None)
     found = {}
     for operator, notebooks in by_operator.items():
         if not any("summary.json" in cell.artifacts for one in notebooks for cell in one.cells):

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from itertools import groupby
 
 import msgspec
 
+from kernels_bench_tools.grouping import grouped
 from kernels_bench_tools.schema.build import FrontMatter
 from kernels_bench_tools.schema.record import Flag, Judged, Status
 from kernels_bench_tools.schema.summary import DeviceSummary, Row, Summary, WorkloadSummary, geometric_mean
@@ -85,10 +85,9 @@ def _view(
 
 def _workloads(found: Sequence[ViewRecords]) -> list[WorkloadSummary]:
     """Return the workloads of all records; of each what most implementations recorded."""
-    recorded: dict[str, list[WorkloadSummary]] = defaultdict(list)
-    for one in found:
-        for name, record in one.records.items():
-            recorded[name].append(workload_summary(record.wl))
+    recorded = grouped(
+        (name, workload_summary(record.wl)) for one in found for name, record in one.records.items()
+    )
     return in_order([max(alike, key=alike.count) for alike in recorded.values()])
 
 

@@ -22,6 +22,7 @@ import msgspec
 import torch
 from torch import Tensor, nn
 
+from kernels_bench_tools.grouping import grouped
 from kernels_bench_tools.hub import loaded_kernels
 from kernels_bench_tools.hub.layer import use_in_transformers
 from kernels_bench_tools.measure.device.environment import (
@@ -540,9 +541,7 @@ class _Phase:
 
 def fastest(rounds: Sequence[Round]) -> dict[str, list[float]]:
     """Return ``FASTEST`` samples of each side, or fewer: each is the fastest of as many successive times."""
-    samples: dict[str, list[float]] = {}
-    for side, ms in chain.from_iterable(rounds):
-        samples.setdefault(side, []).append(ms)
+    samples = grouped(chain.from_iterable(rounds))
     size = max(len(samples[SIDES[0]]) // FASTEST, 1)
     return {
         side: [min(times[first : first + size]) for first in range(0, len(times) - size + 1, size)]
@@ -557,11 +556,8 @@ def without_drift(rounds: Sequence[Round]) -> dict[str, list[float]]:
     """
     levels = [median(ms for _, ms in found) for found in rounds]
     common = median(levels)
-    samples: dict[str, list[float]] = {}
-    for level, found in zip(levels, rounds, strict=True):
-        for side, ms in found:
-            samples.setdefault(side, []).append(ms * common / level)
-    return samples
+    leveled = zip(levels, rounds, strict=True)
+    return grouped((side, ms * common / level) for level, found in leveled for side, ms in found)
 
 
 def _kind(value: Any) -> str:
