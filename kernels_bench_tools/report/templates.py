@@ -5,6 +5,7 @@ from __future__ import annotations
 from base64 import b64encode
 from functools import cache
 from hashlib import sha256
+from inspect import isfunction
 
 from jinja2 import Environment, FileSystemBytecodeCache, FileSystemLoader, StrictUndefined
 
@@ -34,7 +35,7 @@ def _csp_hash(script: str) -> str:
 def environment() -> Environment:
     """Return the environment that renders pages: all text is escaped, and an undefined name is an error.
 
-    Every function of ``rows`` is a filter.
+    Every function of ``text``, ``labels`` and ``rows`` is a filter.
     """
     found = Environment(
         loader=FileSystemLoader(template_folder()),
@@ -46,33 +47,20 @@ def environment() -> Environment:
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
+    for module in (text, labels, rows):
+        own = ((name, one) for name, one in vars(module).items() if isfunction(one))
+        found.filters.update((name, one) for name, one in own if one.__module__ == module.__name__)
     found.filters.update(
         ms=text.milliseconds,
-        interval=text.interval,
-        times=text.times,
-        times_interval=text.times_interval,
-        percent=text.percent,
-        deviation=text.deviation,
-        quantity=text.quantity,
-        number=text.number,
-        plural=text.plural,
-        size=text.size,
-        sortable=text.sortable,
         terminal=cells.plain_text,
         csp_hash=_csp_hash,
         status=labels.status_label,
-        cell_label=labels.cell_label,
         passed=labels.CHECKS.__getitem__,
         verdict=labels.VERDICTS.__getitem__,
         effect=labels.EFFECTS.__getitem__,
         peak=labels.peak_name,
-        peak_unit=labels.peak_unit,
-        sorted_peaks=labels.sorted_peaks,
         environment_facts=devices.environment_facts,
         sparkline=sparklines.latency_sparkline,
     )
-    functions = vars(rows).items()
-    found.filters.update(
-        (name, one) for name, one in functions if getattr(one, "__module__", "") == rows.__name__
-    )
+
     return found
