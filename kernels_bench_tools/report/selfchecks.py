@@ -18,26 +18,25 @@ _METHODS = {"timer": "Timer of 5", "do_bench_cudagraph": "…_cudagraph"}
 
 
 @dataclass(frozen=True)
-class CallComparison:
-    """A call in the table of a device."""
-
-    agreement: KernelAgreement
-    difference: float | None
-    """Our time over ncu's without its own cost, minus 1."""
-    methods: Sequence[float | None]
-    """Each method's time divided by the reference."""
-
-
-@dataclass(frozen=True)
 class SelfCheckSection:
     """A device's self-check."""
 
     check: SelfCheck
-    methods: Sequence[str]
-    """Column headers of the other methods."""
-    reference: str
-    """Name of the time that theirs are divided by."""
-    kernels: Sequence[CallComparison]
+
+    @property
+    def methods(self) -> dict[str, str]:
+        """Column headers of the other methods, by their names in the file."""
+        return {name: _METHODS.get(name, name) for kernel in self.check.kernels for name in kernel.methods}
+
+    @property
+    def reference(self) -> str:
+        """Name of the time that theirs are divided by."""
+        return "ncu" if any(kernel.ncu_us is not None for kernel in self.check.kernels) else "ours"
+
+    def factor(self, kernel: KernelAgreement, method: str) -> float | None:
+        """Return a method's time of a call divided by the reference."""
+        truth = kernel.truth_us if self.reference == "ncu" else kernel.ours_us
+        return kernel.methods[method] / truth if truth and method in kernel.methods else None
 
     @property
     def passed(self) -> int:
@@ -47,13 +46,13 @@ class SelfCheckSection:
     @property
     def worst(self) -> float | None:
         """The largest relative difference from ncu, unsigned."""
-        known = [abs(kernel.difference) for kernel in self.kernels if kernel.difference is not None]
-        return max(known, default=None)
+        differences = [kernel.difference for kernel in self.check.kernels]
+        return max((abs(one) for one in differences if one is not None), default=None)
 
     @property
     def varies(self) -> bool:
         """Whether calls were timed in several processes."""
-        return any(kernel.agreement.variation is not None for kernel in self.kernels)
+        return any(kernel.variation is not None for kernel in self.check.kernels)
 
 
 @dataclass(frozen=True)
@@ -75,7 +74,7 @@ def read_selfchecks(root: Path) -> SelfChecks:
     sections, problems = [], list[ProjectError]()
     for file in find_selfchecks(root):
         try:
-            sections.append(_section(read_struct(file, SelfCheck)))
+            sections.append(SelfCheckSection(read_struct(file, SelfCheck)))
             continue
         except OSError as error:
             what = f"cannot be read ({error.strerror})"
@@ -84,24 +83,3 @@ def read_selfchecks(root: Path) -> SelfChecks:
         problems.append(ProjectError(f"{_FOLDER}/{file.name}", what, "A file of `kbt selfcheck`"))
     sections.sort(key=lambda section: (section.check.device.kind == "cpu", section.check.device.slug))
     return SelfChecks(sections, problems)
-
-
-def _section(check: SelfCheck) -> SelfCheckSection:
-    names = list(dict.fromkeys(name for kernel in check.kernels for name in kernel.methods))
-    has_ncu = any(kernel.ncu_us is not None for kernel in check.kernels)
-    return SelfCheckSection(
-        check=check,
-        methods=[_METHODS.get(name, name) for name in names],
-        reference="ncu" if has_ncu else "ours",
-        kernels=[_kernel(kernel, names, has_ncu) for kernel in check.kernels],
-    )
-
-
-def _kernel(kernel: KernelAgreement, methods: Sequence[str], has_ncu: bool) -> CallComparison:
-    truth = kernel.truth_us if has_ncu else kernel.ours_us
-    times = [kernel.methods.get(name) for name in methods]
-    return CallComparison(
-        agreement=kernel,
-        difference=kernel.ours_us / kernel.truth_us - 1 if kernel.truth_us else None,
-        methods=[time / truth if time is not None and truth else None for time in times],
-    )

@@ -48,6 +48,11 @@ class KernelAgreement(msgspec.Struct, kw_only=True):
         """The time by ``ncu`` without its overhead; None if it is not available."""
         return None if self.ncu_us is None else self.ncu_us - self.ncu_overhead_us
 
+    @property
+    def difference(self) -> float | None:
+        """Our time over that by ``ncu`` without its overhead, minus 1."""
+        return self.ours_us / self.truth_us - 1 if self.truth_us else None
+
 
 class SelfCheck(msgspec.Struct, kw_only=True):
     """All checks on one device."""
