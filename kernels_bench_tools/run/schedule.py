@@ -52,18 +52,18 @@ def is_baseline(graph: Graph, name: CellName) -> bool:
 
 
 class ReadyQueue:
-    """Those of ``cells`` that can start, the one first that took the longest in earlier builds; baselines are the last.
+    """Those of ``cells`` that can start, the one first that will take the longest; baselines are the last.
 
-    ``cells`` are in a possible order, and what else they need has ended. Cells without known ``seconds`` count as
-    the mean of the others; equal ones come in the order of ``cells``.
+    ``cells`` are in a possible order, and what else they need has ended. Of those with equal ``seconds``, or without any,
+    the order is that of ``cells``.
     """
 
     def __init__(self, graph: Graph, cells: Sequence[CellName], seconds: Mapping[CellName, float]) -> None:
         position = {name: number for number, name in enumerate(cells)}
         needs = {name: [need for need in graph.nodes[name].needs if need in position] for name in cells}
-        mean = sum(seconds.values()) / (len(seconds) or 1)
+
         last = {name: is_baseline(graph, name) for name in cells}
-        self._priority = {name: (last[name], -seconds.get(name, mean), position[name]) for name in cells}
+        self._priority = {name: (last[name], -seconds.get(name, 0.0), position[name]) for name in cells}
         self._sorter = TopologicalSorter(needs)
         self._sorter.prepare()
         self._ready: list[tuple[tuple[bool, float, int], CellName]] = []
@@ -227,9 +227,7 @@ class Execution:
         self._showing = None
 
     def _run_all(self, stale: Sequence[CellName], pool: ThreadPoolExecutor) -> None:
-        last = ((name, self.cache.last(name)) for name in stale)
-        seconds = {name: one.result.seconds for name, one in last if one and one.result.exit_code is not None}
-        queue = ReadyQueue(self.graph, stale, seconds)
+        queue = ReadyQueue(self.graph, stale, self.expected)
         measuring: list[CellName] = []
         while True:
             while len(self._running) < self.executor.jobs and (name := queue.pop()) is not None:

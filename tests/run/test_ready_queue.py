@@ -57,10 +57,6 @@ def test_without_a_history_cells_start_in_the_order_of_the_notebooks():
     assert order({"a": [], "b": [], "c": ["b"], "d": ["c"]}, {}) == ["a", "b", "c", "d"]
 
 
-def test_a_cell_that_never_ran_is_assumed_to_take_the_mean_time():
-    assert order({"a": [], "b": [], "new": []}, {"a": 1, "b": 9}) == ["b", "new", "a"]
-
-
 def test_a_need_that_is_not_in_the_queue_has_ended():
     graph = graph_of({"a": [], "b": ["a"]})
 
