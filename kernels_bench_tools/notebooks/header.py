@@ -7,7 +7,7 @@ import json
 import os
 import re
 import tomllib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -84,21 +84,13 @@ def header_problems(code: str, deps: Sequence[str], folder: Path) -> Iterator[He
     yield from (_wrong_requirement(0, one) for one in deps if not parse_requirement(one))
     block = _BLOCK.search(code + "\n")
     if block is None:
-        meant = (mark for mark in _MARK.finditer(code) if did_you_mean(mark["word"].lower(), ["script"]))
-        if mark := next(meant, None):
-            line, what = mark[0].strip(), "does not begin a header, so no packages are installed"
-            if line == _FIRST:
-                what = "begins a header that is not closed, so no packages are installed"
-        elif mark := _LAST.search(code):
-            line, what = mark[0].strip(), "ends a header that is not begun, so no packages are installed"
-        if mark:
-            expected = f"`{_FIRST}`, lines that begin with `# `, and `# ///`"
-            yield HeaderProblem(code.count("\n", 0, mark.start()) + 1, f"`{line}` {what}", expected)
+        yield from _unread_header(code)
         return
     try:
         header = read_header(code) or {}
     except ValueError:  # told where the cell is read
         return
+    uv = uv_settings(header)
     first = code.count("\n", 0, block.start("content"))
     lines = block["content"].splitlines()
 
@@ -110,14 +102,14 @@ def header_problems(code: str, deps: Sequence[str], folder: Path) -> Iterator[He
     for key in header.keys() - set(_KEYS):
         hint = did_you_mean(key, _KEYS, f"Known are {', '.join(_KEYS)}")
         yield HeaderProblem(number(key), f"unknown key {key!r} in the header", "", hint)
-    for key in uv_settings(header).keys() - set(_UV_KEYS):
+    for key in uv.keys() - set(_UV_KEYS):
         if hint := did_you_mean(key, _UV_KEYS):  # uv may have others
             yield HeaderProblem(number(key), f"unknown key {key!r} in [tool.uv] of the header", "", hint)
-    date = uv_settings(header).get(EXCLUDE_NEWER, False)
-    if date is not False and not (isinstance(date, str) and _DATE.fullmatch(date)):
-        what = f"{EXCLUDE_NEWER} is {date!r}"
-        yield HeaderProblem(number(EXCLUDE_NEWER), what, 'A date such as "2026-11-20T00:00:00Z"')
-    sources = uv_settings(header).get("sources", {})
+    for key, (is_valid, expected) in _VALUES.items():
+        values = uv if key in _UV_KEYS else header
+        if key in values and not is_valid(values[key]):
+            yield HeaderProblem(number(key), f"{key} is {values[key]!r}", expected)
+    sources = uv.get("sources", {})
     for name, source in sources.items() if isinstance(sources, dict) else ():
         for one in source if isinstance(source, list) else [source]:
             if not isinstance(one, dict) or not one.keys() & {*_ORIGINS}:
@@ -127,19 +119,24 @@ def header_problems(code: str, deps: Sequence[str], folder: Path) -> Iterator[He
         if not Path(os.path.normpath(folder / path)).exists():
             what = f"the source of {name} is {path!r}, which does not exist"
             yield HeaderProblem(number(name), what, f"A path that is absolute or counts from {folder}")
-    python = header.get("requires-python", ">=3")
-    if not isinstance(python, str) or not _is_specifier(python):
-        what = f"requires-python is {python!r}"
-        yield HeaderProblem(number("requires-python"), what, 'Versions such as ">=3.11"')
-    packages = header.get("dependencies", [])
-    if not isinstance(packages, list) or not all(isinstance(one, str) for one in packages):
-        what = f"dependencies is {packages!r}"
-        yield HeaderProblem(number("dependencies"), what, 'A list of texts such as ["numpy", "torch==2.8.0"]')
-        return
-    for one in packages:
+    packages: Any = header.get("dependencies")
+    for one in packages if _is_texts(packages) else ():
         if not parse_requirement(one):
             at = next((at for at, line in enumerate(lines, 1) if one in line), 0)
             yield _wrong_requirement(first + at, one)
+
+
+def _unread_header(code: str) -> Iterator[HeaderProblem]:
+    """Yield what is wrong with the first or last line of a header that is none."""
+    meant = (mark for mark in _MARK.finditer(code) if did_you_mean(mark["word"].lower(), ["script"]))
+    begin = next(meant, None)
+    if mark := begin or _LAST.search(code):
+        line = mark[0].strip()
+        what = "does not begin a header" if begin else "ends a header that is not begun"
+        what = "begins a header that is not closed" if line == _FIRST else what
+        expected = f"`{_FIRST}`, lines that begin with `# `, and `# ///`"
+        at = code.count("\n", 0, mark.start()) + 1
+        yield HeaderProblem(at, f"`{line}` {what}, so no packages are installed", expected)
 
 
 def parse_requirement(text: str) -> Requirement | None:
@@ -152,14 +149,30 @@ def parse_requirement(text: str) -> Requirement | None:
         return None
 
 
-def _is_specifier(text: str) -> bool:
+def _is_date(value: Any) -> bool:
+    return isinstance(value, str) and _DATE.fullmatch(value) is not None
+
+
+def _is_specifier(value: Any) -> bool:
     from packaging.specifiers import InvalidSpecifier, SpecifierSet
 
     try:
-        SpecifierSet(text)
-    except InvalidSpecifier:
+        SpecifierSet(value)
+    except (InvalidSpecifier, TypeError, AttributeError):
         return False
-    return True
+    return isinstance(value, str)
+
+
+def _is_texts(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(one, str) for one in value)
+
+
+_VALUES: dict[str, tuple[Callable[[Any], bool], str]] = {
+    EXCLUDE_NEWER: (_is_date, 'A date such as "2026-11-20T00:00:00Z"'),
+    "requires-python": (_is_specifier, 'Versions such as ">=3.11"'),
+    "dependencies": (_is_texts, 'A list of texts such as ["numpy", "torch==2.8.0"]'),
+}
+"""Which values a key may have."""
 
 
 def _wrong_requirement(line: int, text: str) -> HeaderProblem:
