@@ -167,38 +167,34 @@ class Project:
         for path in (here, self.root / target, real_path(here)):
             path = Path(os.path.normpath(path))
             found = [one for one in known if one == path or path in one.parents]
-            if found or path.is_file():
+            if found:
+                return found
+            if path.is_file():
                 break
+        short = {
+            self.relative(path).replace(f"/{IMPLEMENTATIONS}/", "/").removesuffix(".md"): path
+            for path in known
+            if path.parent.name == IMPLEMENTATIONS
+        }
+        if "/" in target.rstrip("/"):
+            called = {os.path.relpath(folder / target, self.root) for folder in (self.root, Path.cwd())}
+            found = [short[name] for name in called & short.keys()]
+        else:
+            names = [name for name, path in short.items() if path.stem == target.rstrip("/")]
+            if len(names) > 1:
+                raise ProjectError(target, "is an implementation of several operators", " or ".join(names))
+            found = [short[name] for name in names]
         if not found:
-            operator, _, implementation = target.rstrip("/").rpartition("/")
-            inside = Path(operator, IMPLEMENTATIONS, f"{implementation}.md")
-            short = {Path(os.path.normpath(folder / inside)) for folder in (self.root, Path.cwd())}
-            found = [one for one in known if operator and one in short]
-            if not operator and len(found := self._called(implementation, known)) > 1:
-                names = " or ".join(self._short(one) for one in found)
-                raise ProjectError(target, "is an implementation of several operators", names)
-        if not found:
-            raise self._not_found(target, known)
+            raise self._not_found(target, known, list(short))
         return found
 
-    def _called(self, name: str, known: Sequence[Path]) -> list[Path]:
-        """Return the implementations of this name, of any operator."""
-        return [one for one in known if one.stem == name and one.parent.name == IMPLEMENTATIONS]
-
-    def _short(self, path: Path) -> str:
-        """Return a notebook's path as ``OPERATOR/IMPLEMENTATION`` if it is an implementation."""
-        return self.relative(path).replace(f"/{IMPLEMENTATIONS}/", "/").removesuffix(".md")
-
-    def _not_found(self, target: str, known: Sequence[Path]) -> ProjectError:
+    def _not_found(self, target: str, known: Sequence[Path], short: Sequence[str]) -> ProjectError:
         names = [self.relative(path) for path in known]
-        short = [self._short(path) for path in known if path.parent.name == IMPLEMENTATIONS]
         folders = {name.split("/")[0] for name in names if "/" in name} | set(map(operator_of, names))
-        stems = [name.rpartition("/")[2] for name in short]
-        siblings = [name for name in short if name.rpartition("/")[0] == target.rpartition("/")[0] != ""]
+        siblings = [name for name in short if posixpath.dirname(name) == posixpath.dirname(target) != ""]
+        stems = [posixpath.basename(name) for name in siblings or short]
         if siblings:  # the operator is right, so nothing else is suggested
-            hint = did_you_mean(
-                target, siblings, f"It has {', '.join(name.rpartition('/')[2] for name in siblings)}"
-            )
+            hint = did_you_mean(target, siblings, f"It has {', '.join(stems)}")
         else:
             hint = did_you_mean(target, [*names, *short, *stems, *folders], "`kbt list` shows them")
         if (Path.cwd() / target).exists() or (self.root / target).exists():
