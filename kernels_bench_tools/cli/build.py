@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from kernels_bench_tools.cli import options as opt
+from kernels_bench_tools.cli.build_options import takes_build_options
 from kernels_bench_tools.cli.output import (
     cell_data,
     finish,
@@ -19,7 +20,6 @@ from kernels_bench_tools.cli.output import (
     summarize_build,
 )
 from kernels_bench_tools.cli.progress import PlainProgress, make_progress
-from kernels_bench_tools.cluster import cluster_executor
 from kernels_bench_tools.notebooks.project import Project, find_project_of, operators
 from kernels_bench_tools.report.changes import read_report
 from kernels_bench_tools.report.effects import Effects
@@ -40,18 +40,11 @@ SITE = "site"
 """The report's folder in a project; made with a ``.gitignore``, so that its files do not make the checkout dirty."""
 
 
+@takes_build_options()
 def build(
     paths: opt.Paths = None,
-    env: opt.Env = "uv",
-    rerun: opt.Rerun = False,
-    retry_failed: opt.RetryFailed = False,
-    workloads: opt.Workloads = "",
-    mode: opt.Mode = "fwd",
-    jobs: opt.Jobs = 0,
-    processes: opt.Processes = 0,
-    cluster: opt.Cluster = "",
-    memory_limit: opt.MemoryLimit = "",
-    pass_env: opt.PassEnv = None,
+    *,
+    options: BuildOptions,
     strict: opt.Strict = False,
     output: opt.Output = None,
     previous: Annotated[
@@ -76,16 +69,6 @@ def build(
     """
     project = find_project_of(paths or ())
     earlier = read_report(previous) if previous else None  # before cells run, because it may be invalid
-    options = BuildOptions(
-        environment=env,
-        rerun=rerun,
-        retry_failed=retry_failed,
-        workloads=workloads,
-        mode=mode,
-        processes=processes,
-        executor=cluster_executor(cluster),
-        **opt.checked_limits(jobs, memory_limit, pass_env),
-    )
     result, published = build_report(project, paths or [], options, output, earlier, verbose=verbose)
     if json:
         print_json(_as_data(result, published))

@@ -6,6 +6,7 @@ import re
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import redirect_stdout
+from dataclasses import replace
 from itertools import groupby
 from pathlib import Path, PurePosixPath
 from typing import Annotated
@@ -16,6 +17,7 @@ from rich.table import Table
 
 from kernels_bench_tools.cli import options as opt
 from kernels_bench_tools.cli.build import run_cells
+from kernels_bench_tools.cli.build_options import takes_build_options
 from kernels_bench_tools.cli.output import (
     finish,
     note,
@@ -26,7 +28,6 @@ from kernels_bench_tools.cli.output import (
 from kernels_bench_tools.cli.progress import PlainProgress
 from kernels_bench_tools.cli.record import keep_records
 from kernels_bench_tools.cli.tables import new_table, table_console
-from kernels_bench_tools.cluster import cluster_executor
 from kernels_bench_tools.errors import ModelError, NotebookError
 from kernels_bench_tools.file_io import read_file
 from kernels_bench_tools.notebooks.document import read_notebook
@@ -59,6 +60,7 @@ _WIDE = 100
 """Columns from which a table has both times."""
 
 
+@takes_build_options("env", "rerun", "cluster", "memory_limit")
 def effect(
     implementations: Annotated[
         list[str], typer.Argument(metavar="OPERATOR/IMPLEMENTATION", help="Notebooks of implementations.")
@@ -112,10 +114,8 @@ def effect(
         int,
         typer.Option("--processes", min=1, metavar="N", help="Number of new processes for each notebook."),
     ] = DEFAULT_PROCESSES["cuda"],
-    env: opt.Env = "uv",
-    rerun: opt.Rerun = False,
-    cluster: opt.Cluster = "",
-    memory_limit: opt.MemoryLimit = "",
+    *,
+    options: BuildOptions,
     record: Annotated[
         bool,
         typer.Option(
@@ -149,15 +149,7 @@ def effect(
     if together:
         others = [cell for _, cells in measuring[1:] for cell in cells]
         names, request = names[:1], msgspec.structs.replace(request, others=others)
-    options = BuildOptions(
-        environment=env,
-        rerun=rerun,
-        processes=processes,
-        executor=cluster_executor(cluster),
-        effect=request,
-        **opt.checked_limits(0, memory_limit, None),
-    )
-    result = run_cells(project, names, options)
+    result = run_cells(project, names, replace(options, processes=processes, effect=request))
     found = {name: notebook_records(project, result, name) for name in sorted(names)}
     if json:
         print_json({path: effect_rows(records) for path, records in found.items()})

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from kernels_bench_tools.cli import options as opt
+from kernels_bench_tools.cli.build_options import takes_build_options
 from kernels_bench_tools.cli.output import note_unused, print_json
 from kernels_bench_tools.notebooks.project import find_project_of
 from kernels_bench_tools.run.affected import AffectedNotebook, find_affected
@@ -18,6 +19,7 @@ from kernels_bench_tools.schema.build import FORWARD
 from kernels_bench_tools.text import few, plural, visible
 
 
+@takes_build_options("env", "workloads", "mode", "retry_failed", "processes")
 def plan(
     paths: opt.Paths = None,
     since: Annotated[
@@ -29,11 +31,8 @@ def plan(
             "As JSON, a list for `strategy.matrix.include` of a GitHub workflow.",
         ),
     ] = "",
-    env: opt.Env = "uv",
-    workloads: opt.Workloads = "",
-    mode: opt.Mode = "fwd",
-    retry_failed: opt.RetryFailed = False,
-    processes: opt.Processes = 0,
+    *,
+    options: BuildOptions,
     json: opt.Json = False,
 ) -> None:
     """Show which cells a build would run, and why.
@@ -43,17 +42,18 @@ def plan(
     """
     project = find_project_of(paths or ())
     if since:
-        unused = {"--workloads": workloads, "--mode": mode != FORWARD, "--processes": processes}
+        unused = {
+            "--workloads": options.workloads,
+            "--mode": options.mode != FORWARD,
+            "--processes": options.processes,
+        }
         note_unused(unused, "with --since, which does not look at results")
-        affected = find_affected(project, paths or [], since, env)
+        affected = find_affected(project, paths or [], since, options.environment)
         if json:
             print_json(affected)
         else:
             print(visible(_describe_affected(affected)))
         return
-    options = BuildOptions(
-        environment=env, workloads=workloads, mode=mode, processes=processes, retry_failed=retry_failed
-    )
     cells = plan_build(project, paths or [], options)
     if json:
         counts = {action.value: 0 for action in PlannedAction} | Counter(cell.action.value for cell in cells)

@@ -13,6 +13,7 @@ import typer
 
 from kernels_bench_tools.cli import options as opt
 from kernels_bench_tools.cli.build import run_cells
+from kernels_bench_tools.cli.build_options import takes_build_options
 from kernels_bench_tools.cli.output import (
     cell_data,
     cell_records,
@@ -24,7 +25,6 @@ from kernels_bench_tools.cli.output import (
     terminal_width,
 )
 from kernels_bench_tools.cli.tables import comparison_table, count_processes, processes_suffix, table_console
-from kernels_bench_tools.cluster import cluster_executor
 from kernels_bench_tools.file_io import read_file
 from kernels_bench_tools.notebooks.document import Notebook, read_notebook
 from kernels_bench_tools.notebooks.project import Project, find_project_of, operators
@@ -51,18 +51,11 @@ _MISSING_MODULE = re.compile(r"ModuleNotFoundError: No module named '(\w+)")
 _NOTEBOOK_HELP = "A path, OPERATOR/IMPLEMENTATION, or OPERATOR for all its implementations."
 
 
+@takes_build_options()
 def run_notebook(
     notebook: Annotated[str, typer.Argument(metavar="NOTEBOOK[:CELL]", help=_NOTEBOOK_HELP)],
-    env: opt.Env = "uv",
-    rerun: opt.Rerun = False,
-    retry_failed: opt.RetryFailed = False,
-    workloads: opt.Workloads = "",
-    mode: opt.Mode = "fwd",
-    jobs: opt.Jobs = 0,
-    processes: opt.Processes = 0,
-    cluster: opt.Cluster = "",
-    memory_limit: opt.MemoryLimit = "",
-    pass_env: opt.PassEnv = None,
+    *,
+    options: BuildOptions,
     strict: opt.Strict = False,
     json: opt.Json = False,
     verbose: opt.Verbose = False,
@@ -82,20 +75,10 @@ def run_notebook(
     targets = [f"{name}:{cell_id}" if cell_id else name for name in names]
     baselines_of = {name: _baselines_of(project, name) for name in names}
     baselines = {path for paths in baselines_of.values() for path in paths} - set(names)
-    options = BuildOptions(
-        environment=env,
-        rerun=tuple(targets) if rerun else False,
-        retry_failed=retry_failed,
-        workloads=workloads,
-        mode=mode,
-        processes=processes,
-        executor=cluster_executor(cluster),
-        **opt.checked_limits(jobs, memory_limit, pass_env),
-        quick=True,
-    )
+    options = replace(options, rerun=tuple(targets) if options.rerun else False, quick=True)
     shown = names if len(names) == 1 else ()
     # A cluster's device is not known before its cells ran.
-    known = {} if cluster else committed_baselines(project, baselines, current_device())
+    known = {} if options.executor else committed_baselines(project, baselines, current_device())
 
     def run(options: BuildOptions) -> tuple[BuildRun, list[_CellResult]]:
         to_run = [*targets, *sorted(baselines - known.keys())]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -10,7 +11,8 @@ import typer
 
 from kernels_bench_tools.cli import INTERRUPTED
 from kernels_bench_tools.cli.build import SITE, build_report, finish_build
-from kernels_bench_tools.cli.options import Env, Paths, Workloads
+from kernels_bench_tools.cli.build_options import takes_build_options
+from kernels_bench_tools.cli.options import Paths
 from kernels_bench_tools.cli.output import note_unused, summarize_build
 from kernels_bench_tools.errors import KbtError, ProjectError
 from kernels_bench_tools.notebooks.project import find_project, find_project_of
@@ -22,13 +24,14 @@ from kernels_bench_tools.serve.watch import Watcher
 from kernels_bench_tools.text import few
 
 
+@takes_build_options("env", "workloads")
 def serve(
     paths: Paths = None,
     port: Annotated[
         int, typer.Option("--port", "-p", min=0, max=65535, help="Port to listen on; 0 for any free port.")
     ] = 8000,
-    env: Env = "uv",
-    workloads: Workloads = "",
+    *,
+    options: BuildOptions,
     no_build: Annotated[
         bool, typer.Option("--no-build", help="Run nothing; show site/ as other commands write it.")
     ] = False,
@@ -47,9 +50,9 @@ def serve(
     if no_build and not (site / "index.html").is_file():
         raise ProjectError(str(site), "has no report", "A built site", "Run `kbt build` first")
     if no_build:
-        unused = {"PATH": paths, "--env": env != "uv", "--workloads": workloads}
+        unused = {"PATH": paths, "--env": options.environment != "uv", "--workloads": options.workloads}
         note_unused(unused, "with --no-build, which runs nothing")
-    options = BuildOptions(environment=env, workloads=workloads, quick=True)
+    options = replace(options, quick=True)
     try:
         with signals_as_interrupt(), serving(port, site) as server:
             print(server.url, flush=True)

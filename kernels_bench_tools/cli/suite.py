@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -12,6 +13,7 @@ import typer
 
 from kernels_bench_tools.cli import options as opt
 from kernels_bench_tools.cli.build import build_report, finish_build
+from kernels_bench_tools.cli.build_options import takes_build_options
 from kernels_bench_tools.cli.output import (
     note_unused,
     print_json,
@@ -19,7 +21,6 @@ from kernels_bench_tools.cli.output import (
     summarize_build,
     terminal_width,
 )
-from kernels_bench_tools.cluster import cluster_executor
 from kernels_bench_tools.errors import ProjectError, SuiteError
 from kernels_bench_tools.notebooks.project import Project, find_project
 from kernels_bench_tools.run.build import BuildOptions
@@ -33,6 +34,9 @@ FOLDER = "suites"
 REPORT = "suite.json"
 
 
+@takes_build_options(
+    *("env", "rerun", "retry_failed", "jobs", "processes", "cluster", "memory_limit", "pass_env")
+)
 def suite(
     name: Annotated[
         str, typer.Argument(metavar="SUITE", help="Name of a file in suites/, such as `trainscale`.")
@@ -46,14 +50,8 @@ def suite(
     full: Annotated[
         bool, typer.Option("--full", help="Use the full shapes on a CPU too, which takes hours.")
     ] = False,
-    env: opt.Env = "uv",
-    rerun: opt.Rerun = False,
-    retry_failed: opt.RetryFailed = False,
-    jobs: opt.Jobs = 0,
-    processes: opt.Processes = 0,
-    cluster: opt.Cluster = "",
-    memory_limit: opt.MemoryLimit = "",
-    pass_env: opt.PassEnv = None,
+    *,
+    options: BuildOptions,
     strict: opt.Strict = False,
     output: opt.Output = None,
     json: opt.Json = False,
@@ -68,21 +66,14 @@ def suite(
     project = find_project(Path.cwd())
     chosen = _find(project, name)
     if device is not None:
-        _use(device, cluster)
-    kind = "cuda" if cluster else current_device().kind
+        _use(device, on_cluster=options.executor is not None)
+    kind = "cuda" if options.executor else current_device().kind
     if full and kind != "cpu":
         note_unused({"--full": True}, "on a GPU, where the full shapes are measured anyway")
     elif full and not chosen.small:
         note_unused({"--full": True}, "with this suite, which has no smaller shapes")
-    options = BuildOptions(
-        environment=env,
-        rerun=rerun,
-        retry_failed=retry_failed,
-        workloads=chosen.workloads if full else chosen.rows_by_set(kind)[0][0],
-        processes=processes,
-        executor=cluster_executor(cluster),
-        **opt.checked_limits(jobs, memory_limit, pass_env),
-    )
+    workloads = chosen.workloads if full else chosen.rows_by_set(kind)[0][0]
+    options = replace(options, workloads=workloads)
     notebook = f"{FOLDER}/{name}.md"
     targets = [*(f"{operator}/impls" for operator in chosen.operators), notebook]
     result, published = build_report(project, targets, options, output, verbose=verbose)
@@ -122,10 +113,10 @@ def _find(project: Project, name: str) -> Suite:
     return found
 
 
-def _use(device: str, cluster: str) -> None:
+def _use(device: str, *, on_cluster: bool) -> None:
     """Make this process and its children use only such a device."""
     where = f"--device {device}"
-    if cluster:
+    if on_cluster:
         raise ProjectError(where, "cannot be used with --cluster", "", "The workers' devices are used")
     if device == "cpu":
         os.environ["CUDA_VISIBLE_DEVICES"] = ""

@@ -1,0 +1,135 @@
+"""The options of the verbs that run cells, which become :class:`BuildOptions`."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from functools import wraps
+from inspect import Parameter, signature
+from typing import Annotated, Any, Literal, TypeVar
+
+import typer
+
+from kernels_bench_tools.cluster import cluster_executor
+from kernels_bench_tools.notebooks.project import check_variable_names, read_memory_limit
+from kernels_bench_tools.run.build import BuildOptions
+
+T = TypeVar("T")
+
+
+def takes_build_options(*names: str) -> Callable[[Callable[..., T]], Callable[..., T]]:
+    """Give a verb the options of this module, or only those of these names; it gets them as its argument ``options``."""
+    known = signature(_read, eval_str=True).parameters
+    chosen = [known[name].replace(kind=Parameter.KEYWORD_ONLY) for name in names or known]
+
+    def decorate(verb: Callable[..., T]) -> Callable[..., T]:
+        @wraps(verb)
+        def run(**values: Any) -> T:
+            given = {one.name: values.pop(one.name) for one in chosen}
+            return verb(**values, options=_read(**given))
+
+        own = signature(verb, eval_str=True)
+        all_of = [chosen if one.name == "options" else [one] for one in own.parameters.values()]
+        vars(run)["__signature__"] = own.replace(parameters=[one for some in all_of for one in some])
+        return run
+
+    return decorate
+
+
+def _read(
+    env: Annotated[
+        Literal["uv", "current"],
+        typer.Option(
+            "--env",
+            help="Environment of cells. `uv`: a separate one for each cell, from its header. `current`: this Python "
+            "interpreter, for machines whose torch must not be replaced.",
+        ),
+    ] = "uv",
+    rerun: Annotated[
+        bool, typer.Option("--rerun", help="Run the selected cells even if their inputs did not change.")
+    ] = False,
+    retry_failed: Annotated[
+        bool,
+        typer.Option(
+            "--retry-failed",
+            help="Run failed cells, and cells with wrong kernels, again even if nothing about them has changed.",
+        ),
+    ] = False,
+    workloads: Annotated[
+        str,
+        typer.Option(
+            "--workloads",
+            metavar="SETS",
+            help="Workload sets to measure, such as `smoke` or `default,decode`. "
+            "[default: `default,large,decode` on a GPU, `cpu` on a CPU]",
+        ),
+    ] = "",
+    mode: Annotated[
+        Literal["fwd", "bwd", "fwd_bwd"],
+        typer.Option(
+            "--mode",
+            help="What to time. `fwd`: forward pass. `bwd`: backward pass only. `fwd_bwd`: both together.",
+        ),
+    ] = "fwd",
+    jobs: Annotated[
+        int,
+        typer.Option(
+            "--jobs",
+            "-j",
+            min=0,
+            metavar="N",
+            help="Maximum number of environments to prepare and of non-measuring cells to run in parallel; 0 means one "
+            "per core. Measuring cells always run alone.",
+        ),
+    ] = 0,
+    processes: Annotated[
+        int,
+        typer.Option(
+            "--processes",
+            min=0,
+            metavar="N",
+            help="Number of new processes for each measuring cell. Processes of one operator's cells are interleaved. "
+            "[default: 3 for `build` on a GPU; 1 on a CPU, for `run`, and for `--workloads smoke`]",
+            show_default=False,
+        ),
+    ] = 0,
+    cluster: Annotated[
+        str,
+        typer.Option(
+            "--cluster",
+            metavar="ADDRESS",
+            help="Run cells on the workers of a Dask scheduler, such as tcp://host:8786 (see `kbt workers`). Results are "
+            "stored in this project's cache.",
+        ),
+    ] = "",
+    memory_limit: Annotated[
+        str,
+        typer.Option(
+            "--memory-limit",
+            metavar="SIZE",
+            help="Memory limit for all processes of a cell, such as `16GB`. A cell over the limit is stopped with status "
+            "`oom`. [default: `memory_limit` of \\[tool.kbt], or 90 % of the machine's memory]",
+        ),
+    ] = "",
+    pass_env: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--pass-env",
+            metavar="NAME",
+            help="Pass this environment variable, such as `HF_TOKEN`, to cells. Repeatable. By default cells get only "
+            "variables that programs need (paths, CUDA, torch, threads, proxies, caches).",
+        ),
+    ] = None,
+) -> BuildOptions:
+    return BuildOptions(
+        environment=env,
+        rerun=rerun,
+        retry_failed=retry_failed,
+        workloads=workloads,
+        mode=mode,
+        jobs=jobs or os.cpu_count() or 1,
+        processes=processes,
+        executor=cluster_executor(cluster),
+        memory_limit=read_memory_limit("--memory-limit", memory_limit) if memory_limit else 0,
+        pass_env=check_variable_names("--pass-env", tuple(pass_env or ())),
+    )
