@@ -10,6 +10,7 @@ from statistics import median, median_low
 
 import msgspec
 
+from kernels_bench_tools.grouping import grouped
 from kernels_bench_tools.schema.build import FrontMatter
 from kernels_bench_tools.schema.device import Device
 from kernels_bench_tools.schema.hub import SOURCE_BUILD
@@ -42,6 +43,8 @@ from kernels_bench_tools.text import series_slug, title_from_name
 _NO_DEVICE = Device(kind="", name="", slug="none")
 _OUTLYING = 0.1
 """How far the mean may be above the median. Of committed rows 6 % on a shared CPU are further, and none on H200s."""
+_NULL, _CACHE = "null", "l2_bytes"
+"""Readings of a device that are no peaks."""
 NEVER_RUN = "not measured on this device"
 NO_RECORD = "no record of this workload"
 
@@ -159,25 +162,18 @@ def _reject_implausible(
     What a process recorded of the device and of the work counts only as far as those of the other implementations agree
     with it. The baseline is among those ``counted`` twice, so that it is right where there is only one other.
     """
-    medians: dict[str, list[float]] = defaultdict(list)
-    works: dict[str, Counter[tuple[Work, str]]] = defaultdict(Counter)
-    caches: list[int] = []
-    nulls: list[float] = []
-    for records in counted:
-        for name, value in median_peaks(records).items():
-            medians[name].append(value)
-        claims = {(it.workload, (it.work, str(it.wl.get("dtype", "")))) for it in records if it.work}
-        for workload, claim in claims:
-            works[workload][claim] += 1
-        caches += [max(sizes)] if (sizes := [it.env.l2_bytes for it in records if it.env.l2_bytes]) else []
-        empty = [it.sentinels["null"][0] for it in records if it.sentinels.get("null")]
-        nulls += [median(empty)] if empty else []
-    common = {name: median_low(values) for name, values in medians.items()}
+    readings = grouped(one for records in counted for one in _readings(records).items())
+    common = {name: median_low(values) for name, values in readings.items()}
+    works = grouped(
+        claim
+        for records in counted
+        for claim in {(it.workload, (it.work, str(it.wl.get("dtype", "")))) for it in records if it.work}
+    )
     agreed = {
-        workload: max(found, key=lambda it: (found[it], it[0].bytes_moved, it[0].flops))
+        workload: max(found, key=lambda it: (found.count(it), it[0].bytes_moved, it[0].flops))
         for workload, found in works.items()
     }
-    null_ms, cache_bytes = (median_low(found) if found else 0 for found in (nulls, caches))
+    null_ms, cache_bytes = common.get(_NULL, 0.0), int(common.get(_CACHE, 0))
     unknown: tuple[Work | None, str] = (None, "")
     margin = CPU_MARGIN if on_cpu else TRAFFIC_MARGIN
     for records in implementations:
@@ -188,11 +184,21 @@ def _reject_implausible(
             own = measured.get(record.run, {})
             peaks = common | {name: min(value, margin * common[name]) for name, value in own.items()}
             work, dtype = agreed.get(record.workload, unknown)
-            if why := implausible(record, work, dtype, Limits(peaks, null_ms, int(cache_bytes), margin)):
+            if why := implausible(record, work, dtype, Limits(peaks, null_ms, cache_bytes, margin)):
                 failure = Failure(type="ExceedsPhysics", msg=why)
                 records[number] = msgspec.structs.replace(
                     record, status=Status.EXCEEDS_PHYSICS, ok=False, err=failure
                 )
+
+
+def _readings(records: Sequence[Record]) -> dict[str, float]:
+    """Return what an implementation recorded of a device: peaks, an empty kernel's milliseconds, and bytes of the cache."""
+    found = median_peaks(records)
+    if empty := [it.sentinels["null"][0] for it in records if it.sentinels.get("null")]:
+        found[_NULL] = median(empty)
+    if sizes := [it.env.l2_bytes for it in records if it.env.l2_bytes]:
+        found[_CACHE] = max(sizes)
+    return found
 
 
 def median_peaks(records: Iterable[Record]) -> dict[str, float]:
