@@ -12,7 +12,7 @@ FORMS = (
     "org/repo@3 (or @v3), org/repo@>=1,<3, org/repo@BRANCH, @TAG or @COMMIT, or a folder ./path; "
     "each may end in :Layer or .function"
 )
-_SELECTOR = r"(?:(?P<kind>[:.])(?P<name>[A-Za-z_]\w*))?"
+_SELECTOR = r"(?::(?P<layer>[A-Za-z_]\w*)|\.(?P<function>[A-Za-z_]\w*))?"
 _HUB = re.compile(
     rf"(?P<repo>[A-Za-z0-9_][\w.-]*/[A-Za-z0-9_][\w.-]*?)(?:@(?P<pin>.*?))?{_SELECTOR}", re.DOTALL
 )
@@ -90,8 +90,7 @@ def parse_reference(
     match = (_FOLDER if is_folder else _HUB).fullmatch(text)
     if match is None:
         raise _mistake(text, "is not a reference to a kernel")
-    layer = match["name"] if match["kind"] == ":" else ""
-    function = match["name"] if match["kind"] == "." else ""
+    layer, function = match["layer"] or "", match["function"] or ""
     if is_folder:
         if version is not None or revision is not None:
             raise _mistake(text, "is a folder, which has no versions")
