@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import redirect_stdout
 from dataclasses import replace
 from itertools import groupby
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Annotated
 
 import msgspec
@@ -35,7 +35,13 @@ from kernels_bench_tools.notebooks.header import split_header
 from kernels_bench_tools.notebooks.project import Project, find_project_of
 from kernels_bench_tools.run.build import DEFAULT_PROCESSES, BuildOptions
 from kernels_bench_tools.run.locks import project_lock
-from kernels_bench_tools.schema.build import IMPLEMENTATIONS, TRANSFORMERS, EffectRequest, OtherCell
+from kernels_bench_tools.schema.build import (
+    IMPLEMENTATIONS,
+    TRANSFORMERS,
+    EffectRequest,
+    OtherCell,
+    is_implementation,
+)
 from kernels_bench_tools.schema.effect import (
     MODEL_LEVEL,
     Breakdown,
@@ -137,8 +143,7 @@ def effect(
         (name, cells)
         for one in implementations
         for path in project.find_notebooks([one])
-        if PurePosixPath(name := project.relative(path)).parent.name == IMPLEMENTATIONS
-        and (cells := [*_measuring_cells(project, name)])
+        if is_implementation(name := project.relative(path)) and (cells := [*_measuring_cells(project, name)])
     ]
     if not measuring:
         expected = "OPERATOR/IMPLEMENTATION of `kbt list`, with a cell whose `outputs=` is a JSONL file"

@@ -30,11 +30,11 @@ from kernels_bench_tools.notebooks.document import Notebook, read_notebook
 from kernels_bench_tools.notebooks.project import Project, find_project_of, operators
 from kernels_bench_tools.run.build import BuildOptions
 from kernels_bench_tools.schema.build import (
-    IMPLEMENTATIONS,
     BuildRun,
     CellRun,
     NotebookRun,
     code_digest,
+    is_implementation,
     operator_of,
 )
 from kernels_bench_tools.schema.device import Device, current_device
@@ -107,12 +107,8 @@ def run_notebook(
 
 def _without_combining(names: Sequence[str]) -> list[str]:
     """Return the notebooks without those that combine the records of others: they publish, and are no results."""
-    measured = {operator_of(name) for name in names if PurePosixPath(name).parent.name == IMPLEMENTATIONS}
-    return [
-        name
-        for name in names
-        if PurePosixPath(name).parent.name == IMPLEMENTATIONS or operator_of(name) not in measured - {""}
-    ]
+    measured = {operator_of(name) for name in names if is_implementation(name)}
+    return [name for name in names if is_implementation(name) or operator_of(name) not in measured - {""}]
 
 
 def _baselines_of(project: Project, name: str) -> list[str]:
@@ -176,8 +172,7 @@ class _CellResult:
     @property
     def operator(self) -> str:
         """The operator that the notebook implements, or empty."""
-        is_implementation = PurePosixPath(self.entry.path).parent.name == IMPLEMENTATIONS
-        return operator_of(self.entry.path) if is_implementation else ""
+        return operator_of(self.entry.path) if is_implementation(self.entry.path) else ""
 
     @cached_property
     def records(self) -> list[Record]:

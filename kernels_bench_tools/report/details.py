@@ -27,9 +27,8 @@ def device_details(committed: Iterable[Path], artifacts: Iterable[Artifact]) -> 
 
     On each device, records of this build replace committed ones, as in the summary. Lines that are no records are skipped.
     """
-    grouped = _by_device(committed)
-    grouped |= _by_device([artifact.file for artifact in artifacts if artifact.suffix == "jsonl"])
-    return {slug: _details(records) for slug, records in grouped.items()}
+    made = [artifact.file for artifact in artifacts if artifact.suffix == "jsonl"]
+    return {slug: _details(found) for slug, found in (_by_device(committed) | _by_device(made)).items()}
 
 
 def _by_device(files: Iterable[Path]) -> dict[str, list[Record]]:

@@ -20,14 +20,7 @@ from kernels_bench_tools.report.page import Links, Page
 from kernels_bench_tools.report.paths import SitePaths
 from kernels_bench_tools.report.rows import Origin
 from kernels_bench_tools.report.selfchecks import SelfChecks
-from kernels_bench_tools.schema.build import (
-    IMPLEMENTATIONS,
-    BuildRun,
-    FrontMatter,
-    NotebookRun,
-    Unfinished,
-    is_results,
-)
+from kernels_bench_tools.schema.build import BuildRun, FrontMatter, NotebookRun, Unfinished, operator_of
 from kernels_bench_tools.schema.record_io import RecordHead
 from kernels_bench_tools.schema.summary import Report
 
@@ -59,9 +52,7 @@ class Site:
 
     def operator_of(self, path: str) -> OperatorReport | None:
         """Return the operator that a notebook or a page belongs to."""
-        folder = posixpath.dirname(path)
-        if posixpath.basename(folder) == IMPLEMENTATIONS or is_results(posixpath.basename(folder)):
-            folder = posixpath.dirname(folder)
+        folder = operator_of(path) or posixpath.dirname(path)
         return next((operator for operator in self.operators if operator.folder == folder), None)
 
 

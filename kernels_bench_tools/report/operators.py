@@ -19,12 +19,11 @@ from kernels_bench_tools.report.page import Page
 from kernels_bench_tools.report.paths import SitePaths, page_path, results_page
 from kernels_bench_tools.report.rows import KINDS, DeviceResults, ViewRow, by_device, kind_of, view_slug
 from kernels_bench_tools.schema.build import (
-    IMPLEMENTATIONS,
     CellRun,
     NotebookRun,
     Prose,
     has_other_code,
-    is_results,
+    is_implementation,
     operator_of,
 )
 from kernels_bench_tools.schema.record import Provenance, Status
@@ -239,11 +238,14 @@ def find_operators(
     """
     summaries = summaries or {}
     ordered = sorted(notebooks, key=lambda notebook: notebook.path)
-    by_folder = grouped((posixpath.dirname(notebook.path), notebook) for notebook in ordered)
-    folders = {
-        posixpath.dirname(folder) for folder in by_folder if operator_of(posixpath.join(folder, "x.md"))
-    }
-    found = [_operator(root, paths, folder, by_folder, summaries.get(folder)) for folder in folders]
+    by_path = {notebook.path: notebook for notebook in ordered}
+    found = [
+        _operator(
+            root, paths, folder, by_path.get(posixpath.join(folder, "index.md")), own, summaries.get(folder)
+        )
+        for folder, own in grouped((operator_of(notebook.path), notebook) for notebook in ordered).items()
+        if folder
+    ]
     named = _named_first(notebooks)
     place = {folder: number for number, folder in reversed(list(enumerate(named)))}
     return sorted(found, key=lambda it: (place.get(it.folder, len(named)), it.title.casefold(), it.folder))
@@ -262,17 +264,12 @@ def _operator(
     root: Path,
     paths: SitePaths,
     folder: str,
-    by_folder: Mapping[str, Sequence[NotebookRun]],
+    index: NotebookRun | None,
+    notebooks: Sequence[NotebookRun],
     of_records: Summary | None,
 ) -> OperatorReport:
-    path = posixpath.join(folder, "index.md")
-    index = next((notebook for notebook in by_folder.get(folder, ()) if notebook.path == path), None)
-    combined = [
-        notebook
-        for path, notebooks in by_folder.items()
-        if posixpath.dirname(path) == folder and is_results(posixpath.basename(path))
-        for notebook in notebooks
-    ]
+    implementations = [one for one in notebooks if is_implementation(one.path)]
+    combined = [one for one in notebooks if one not in implementations]
     artifacts = [found for notebook in combined for found in notebook_artifacts(root, paths, notebook)]
     cells = [cell for notebook in combined for cell in notebook.cells]
     summary, problem = _summary(artifacts, cells)
@@ -280,7 +277,6 @@ def _operator(
     if summary is None and of_records is not None and any(view.workloads for view in of_records.devices):
         failed = any(cell.status not in {None, Status.OK, Status.UNSUPPORTED} for cell in cells)
         summary, problem = of_records, problem if failed else ""
-    implementations = by_folder.get(posixpath.join(folder, IMPLEMENTATIONS), ())
     not_run = {None, Status.UNSUPPORTED}
     if not combined and all(cell.status in not_run for one in implementations for cell in one.cells):
         problem = ""  # there is nothing to combine yet

@@ -6,7 +6,7 @@ import os
 import signal
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
 import msgspec
 
@@ -23,13 +23,13 @@ from kernels_bench_tools.run.process.judge import JudgedProcess
 from kernels_bench_tools.run.process.run import LOG_LIMIT, Exit, Stop
 from kernels_bench_tools.schema.build import (
     CONTEXT_VARIABLE,
-    IMPLEMENTATIONS,
     NEEDS_VARIABLE,
     CellContext,
     CellRun,
     Ended,
     Need,
     Needs,
+    is_implementation,
 )
 from kernels_bench_tools.schema.device import Device
 from kernels_bench_tools.schema.outcome import Outcome, cell_status
@@ -210,7 +210,7 @@ def _status(task: CellTask, end: Exit, collected: Collected) -> tuple[Status, Fa
     if end.code or end.stop:
         return failed_status(task, end)
     plain = _RUN not in task.cell.code
-    empty = plain and PurePosixPath(task.context.origin.notebook).parent.name != IMPLEMENTATIONS
+    empty = plain and not is_implementation(task.context.origin.notebook)
     wrong = check_records(task.draft.artifacts, task.cell.outputs, plain=plain, empty=empty)
     if wrong.startswith("wrote no ") and collected.others:
         wrong += f", but {collected.others[0]}, which outputs= does not name"

@@ -40,6 +40,11 @@ def operator_of(notebook: str) -> str:
     return "/".join(folders).strip("/") if kind == IMPLEMENTATIONS or is_results(kind) else ""
 
 
+def is_implementation(notebook: str) -> bool:
+    """Return whether a notebook measures an implementation: whether it is in ``impls/``."""
+    return notebook.split("/")[-2:-1] == [IMPLEMENTATIONS]
+
+
 def is_results(folder: str) -> bool:
     """Return whether a folder of this name holds combine notebooks: ``results``, or ``results_linux`` of one platform."""
     return folder == RESULTS or folder.startswith(f"{RESULTS}_")

@@ -7,13 +7,13 @@ from pathlib import Path
 
 from kernels_bench_tools.grouping import grouped
 from kernels_bench_tools.schema.build import (
-    IMPLEMENTATIONS,
     RESULTS,
     BuildRun,
     FrontMatter,
     Need,
     Needs,
     NotebookRun,
+    is_implementation,
     operator_of,
 )
 from kernels_bench_tools.schema.record import Status
@@ -30,14 +30,11 @@ def missing_summaries(root: Path, build: BuildRun) -> dict[str, Summary]:
     for operator, notebooks in by_operator.items():
         if not any("summary.json" in cell.artifacts for one in notebooks for cell in one.cells):
             needs = Needs(project=str(root), notebook=f"{operator}/{RESULTS}/", device=build.device)
-            summary = _summary(root, operator, needs, [one for one in notebooks if _measures(one)])
+            measuring = [one for one in notebooks if is_implementation(one.path)]
+            summary = _summary(root, operator, needs, measuring)
             if summary and summary.devices:
                 found[operator] = summary
     return found
-
-
-def _measures(notebook: NotebookRun) -> bool:
-    return f"/{IMPLEMENTATIONS}/" in f"/{notebook.path}"
 
 
 def _summary(root: Path, operator: str, needs: Needs, notebooks: Sequence[NotebookRun]) -> Summary | None:
