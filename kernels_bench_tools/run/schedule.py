@@ -15,8 +15,6 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
-from graphlib import TopologicalSorter
-from heapq import heappop, heappush
 from pathlib import Path
 
 from kernels_bench_tools.errors import ProjectError
@@ -59,28 +57,28 @@ class ReadyQueue:
     """
 
     def __init__(self, graph: Graph, cells: Sequence[CellName], seconds: Mapping[CellName, float]) -> None:
-        position = {name: number for number, name in enumerate(cells)}
-        needs = {name: [need for need in graph.nodes[name].needs if need in position] for name in cells}
-
-        last = {name: is_baseline(graph, name) for name in cells}
-        self._priority = {name: (last[name], -seconds.get(name, 0.0), position[name]) for name in cells}
-        self._sorter = TopologicalSorter(needs)
-        self._sorter.prepare()
-        self._ready: list[tuple[tuple[bool, float, int], CellName]] = []
+        order = sorted(cells, key=lambda name: (is_baseline(graph, name), -seconds.get(name, 0.0)))
+        self._needs = {name: graph.nodes[name].needs for name in order}
+        self._place = {name: place for place, name in enumerate(order)}
+        self._waiting = order
+        self._running: set[CellName] = set()
 
     def pop(self) -> CellName | None:
         """Remove and return the next cell whose needs have ended; None if there is none now."""
-        for name in self._sorter.get_ready():
-            heappush(self._ready, (self._priority[name], name))
-        return heappop(self._ready)[1] if self._ready else None
+        missing = self._running.union(self._waiting)
+        ready = next((name for name in self._waiting if missing.isdisjoint(self._needs[name])), None)
+        if ready is not None:
+            self._waiting.remove(ready)
+            self._running.add(ready)
+        return ready
 
     def done(self, name: CellName) -> None:
         """Note that a cell has ended, successfully or not."""
-        self._sorter.done(name)
+        self._running.remove(name)
 
     def sorted(self, names: Sequence[CellName]) -> list[CellName]:
         """Return cells in the order in which they are to start."""
-        return sorted(names, key=self._priority.__getitem__)
+        return sorted(names, key=self._place.__getitem__)
 
 
 @dataclass
