@@ -80,11 +80,6 @@ def read_outcome(folder: Path) -> Outcome:
     )
 
 
-def measured_nothing(folder: Path) -> bool:
-    """Return whether all records in the artifacts of a successful process are ``unsupported``."""
-    return read_outcome(folder).reasons.keys() <= {Status.UNSUPPORTED}
-
-
 def add_failure(
     folder: Path,
     outputs: Sequence[str],

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from datetime import datetime
 from statistics import fmean
 
+from kernels_bench_tools.grouping import grouped
 from kernels_bench_tools.notebooks.graph import CellName, Node
 from kernels_bench_tools.notebooks.project import Project
 from kernels_bench_tools.run.cache.entry import Entry
@@ -30,24 +31,21 @@ def expected_seconds(
 
     Other cells count as the mean of the known ones of their kind: those that compile, measure, or do neither.
     """
-    known: dict[float, dict[CellName, float]] = {}
+    known: dict[CellName, float] = {}
     for node in nodes:
         entry = last(node.name)
-        seconds = entry.result.seconds if entry and entry.result.exit_code is not None else None
-        if seconds is None and node.cell.measures:
-            seconds = _committed_seconds(node, project, device)
-            seconds = seconds and seconds * processes
-        if seconds is not None:
-            known.setdefault(_seconds_of_kind(node), {})[node.name] = seconds
+        if entry and entry.result.exit_code is not None:
+            known[node.name] = entry.result.seconds
+        elif node.cell.measures and (seconds := _committed_seconds(node, project, device)) is not None:
+            known[node.name] = seconds * processes
+    alike = grouped((_seconds_of_kind(node), known[node.name]) for node in nodes if node.name in known)
 
-    def expected(node: Node) -> float:
-        kind = _seconds_of_kind(node)
-        same = known.get(kind, {})
-        if node.name in same:
-            return same[node.name]
-        return fmean(same.values()) if same else kind * (processes if node.cell.measures else 1)
+    def guess(kind: float) -> float:
+        return fmean(alike[kind]) if kind in alike else kind * (1 if kind == OTHER_SECONDS else processes)
 
-    return {node.name: expected(node) for node in nodes}
+    return {
+        node.name: known[node.name] if node.name in known else guess(_seconds_of_kind(node)) for node in nodes
+    }
 
 
 def _seconds_of_kind(node: Node) -> float:

@@ -20,7 +20,7 @@ from kernels_bench_tools.notebooks.graph import CellName, Node
 from kernels_bench_tools.run.cache.entry import Draft, Entry, StoredResult
 from kernels_bench_tools.run.cache.store import CellCache, process_key
 from kernels_bench_tools.run.cell import CellTask
-from kernels_bench_tools.run.cell_records import measured_nothing, merge_processes
+from kernels_bench_tools.run.cell_records import merge_processes, read_outcome
 from kernels_bench_tools.run.process.judge import Turn
 from kernels_bench_tools.run.process.run import wait_for
 from kernels_bench_tools.run.progress import Progress
@@ -235,7 +235,8 @@ class Session:
     def _is_over(self, cell: CellName) -> bool:
         """Return whether a cell needs no more processes: one failed, or found that nothing is supported."""
         return any(
-            run.result.status is not Status.OK or measured_nothing(run.artifacts)
+            run.result.status is not Status.OK
+            or read_outcome(run.artifacts).reasons.keys() <= {Status.UNSUPPORTED}
             for run in self._runs[cell].values()
         )
 
