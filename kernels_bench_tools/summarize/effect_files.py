@@ -2,31 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from kernels_bench_tools.schema.effect import EffectSummary
+from kernels_bench_tools.schema.effect import EffectRow, EffectSummary
 from kernels_bench_tools.schema.outcome import reason_of
 from kernels_bench_tools.schema.record_io import ignore, read_effects
 
-_COLUMNS = (
-    *(
-        "device",
-        "model",
-        "phase",
-        "layers",
-        "implementations",
-        "level",
-        "module",
-        "calls",
-        "baseline_ms",
-        "candidate_ms",
-    ),
-    *("speedup", "speedup_low", "speedup_high", "predicted", "noise", "verdict", "cause"),
-    *("baseline_tokens_per_s", "tokens_per_s", "baseline_launches", "launches"),
-    *("baseline_peak_bytes", "peak_bytes"),
-    *("replaced", "called", "processes", "measured", "commit"),
-)
+_COLUMNS: dict[str, Callable[[EffectSummary, EffectRow], str | int | float | None]] = {
+    "device": lambda one, _: one.device.slug,
+    "model": lambda one, _: one.model,
+    "phase": lambda _, row: row.effect.phase,
+    "layers": lambda _, row: row.effect.layers or None,
+    "implementations": lambda one, _: " + ".join(one.implementations),
+    "level": lambda _, row: row.effect.level,
+    "module": lambda _, row: row.effect.module,
+    "calls": lambda _, row: row.effect.calls,
+    "baseline_ms": lambda _, row: row.baseline_ms,
+    "candidate_ms": lambda _, row: row.candidate_ms,
+    "speedup": lambda _, row: row.speedup,
+    "speedup_low": lambda _, row: row.low,
+    "speedup_high": lambda _, row: row.high,
+    "predicted": lambda _, row: row.predicted,
+    "noise": lambda _, row: row.noise,
+    "verdict": lambda _, row: row.verdict.value,
+    "cause": lambda _, row: row.cause,
+    "baseline_tokens_per_s": lambda _, row: row.tokens_per_s and row.tokens_per_s[0],
+    "tokens_per_s": lambda _, row: row.tokens_per_s and row.tokens_per_s[1],
+    "baseline_launches": lambda _, row: row.effect.baseline_launches,
+    "launches": lambda _, row: row.effect.launches,
+    "baseline_peak_bytes": lambda _, row: row.effect.baseline_peak_bytes,
+    "peak_bytes": lambda _, row: row.peak_bytes,
+    "replaced": lambda _, row: row.effect.replaced,
+    "called": lambda _, row: row.effect.called,
+    "processes": lambda _, row: row.processes,
+    "measured": lambda one, _: one.measured,
+    "commit": lambda one, _: one.provenance.commit,
+}
 
 
 def read_effect(path: Path) -> EffectSummary | None:
@@ -67,23 +79,6 @@ def effects_csv(summaries: Iterable[EffectSummary]) -> bytes:
     """Return a line for each row of effects; ``layers`` is empty where all of the model were measured."""
     from kernels_bench_tools.summarize.export import csv_text
 
-    lines = [
-        [
-            *(
-                one.device.slug,
-                one.model,
-                row.effect.phase,
-                row.effect.layers or None,
-                " + ".join(one.implementations),
-            ),
-            *(row.effect.level, row.effect.module, row.effect.calls, row.baseline_ms, row.candidate_ms),
-            *(row.speedup, row.low, row.high, row.predicted, row.noise, row.verdict.value, row.cause),
-            *(row.tokens_per_s or (None, None)),
-            *(row.effect.baseline_launches, row.effect.launches),
-            *(row.effect.baseline_peak_bytes, row.peak_bytes),
-            *(row.effect.replaced, row.effect.called, row.processes, one.measured, one.provenance.commit),
-        ]
-        for one in summaries
-        for row in one.rows
-    ]
-    return csv_text(_COLUMNS, lines).encode()
+    rows = ((one, row) for one in summaries for row in one.rows)
+    lines = ([value(one, row) for value in _COLUMNS.values()] for one, row in rows)
+    return csv_text(list(_COLUMNS), lines).encode()
