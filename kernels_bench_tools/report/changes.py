@@ -175,14 +175,14 @@ def _gone(previous: Report, operators: Sequence[OperatorReport], page: Page) -> 
         for row in view.rows
     }
     pages = {operator.folder: page.url(operator.page) for operator in operators}
-    found: dict[tuple[str, str, str], Change] = {}
-    for summary in previous.operators:
-        for view in summary.devices:
-            for row in view.rows:
-                key = (summary.operator, view.device.slug, row.implementation)
-                if row.passed and key not in now and key not in found:
-                    place = f"{summary.title}, {view.device.name}"
-                    found[key] = Change(
-                        ChangeKind.GONE, row.title, "", place, pages.get(summary.operator, "")
-                    )
-    yield from found.values()
+    before = {
+        (summary.operator, view.device.slug, row.implementation): (summary, view, row)
+        for summary in previous.operators
+        for view in summary.devices
+        for row in view.rows
+        if row.passed
+    }
+    for key in before.keys() - now:
+        summary, view, row = before[key]
+        place = f"{summary.title}, {view.device.name}"
+        yield Change(ChangeKind.GONE, row.title, "", place, pages.get(summary.operator, ""))
