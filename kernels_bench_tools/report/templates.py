@@ -11,19 +11,8 @@ from jinja2 import Environment, FileSystemBytecodeCache, FileSystemLoader, Stric
 
 from kernels_bench_tools import text
 from kernels_bench_tools.report import cells, devices, labels, rows, sparklines
-from kernels_bench_tools.report.output.keys import digest, program_key
+from kernels_bench_tools.report.output.keys import program_key
 from kernels_bench_tools.report.paths import template_folder
-
-
-class _CompiledTemplates(FileSystemBytecodeCache):
-    """Compiled templates in the user's temporary folder; compiling takes longer than rendering an operator's pages.
-
-    What a template compiles to depends on our settings and Jinja's version as well as on its text.
-    """
-
-    def get_source_checksum(self, source: str) -> str:
-        """Return the key of a template with the given source."""
-        return digest(program_key(), source)
 
 
 def _csp_hash(script: str) -> str:
@@ -39,7 +28,8 @@ def environment() -> Environment:
     """
     found = Environment(
         loader=FileSystemLoader(template_folder()),
-        bytecode_cache=_CompiledTemplates(),
+        # Compiling takes longer than rendering an operator's pages, and depends on our settings and Jinja's version, too.
+        bytecode_cache=FileSystemBytecodeCache(pattern=f"{program_key()}-%s.cache"),
         auto_reload=False,
         autoescape=True,
         undefined=StrictUndefined,
