@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -134,13 +134,11 @@ def _blocks(
     return [block for block in blocks if isinstance(block, Cell) or block.strip()]
 
 
-def _duplicates(name: str, blocks: Sequence[str | Cell]) -> list[NotebookError]:
+def _duplicates(name: str, blocks: Sequence[str | Cell]) -> Iterator[NotebookError]:
     first: dict[str, Cell] = {}
-    problems = []
     for cell in (block for block in blocks if isinstance(block, Cell) and not block.commented):
         earlier = first.setdefault(cell.id, cell)
         if earlier is not cell:
             what = f"the id {cell.id!r} is already that of the cell in line {earlier.file_line}"
             where = f"{name}:{cell.file_line}"
-            problems.append(NotebookError(where, what, "", "Give it an `id=` of its own"))
-    return problems
+            yield NotebookError(where, what, "", "Give it an `id=` of its own")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import platform
 import reprlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, get_type_hints
 
 import msgspec
@@ -63,7 +63,7 @@ def read_front_matter(where: str, lines: Sequence[str]) -> tuple[FrontMatter, in
     except NotebookError as error:
         return FrontMatter(), end + 1, [error]
     valid = {key: value for key, value in data.items() if key in _TYPES and _fits(value, _TYPES[key])}
-    return _front_matter(valid), end + 1, _check_keys(where, block, data)
+    return _front_matter(valid), end + 1, [*_check_keys(where, block, data)]
 
 
 def unmet_requirement(front: FrontMatter, device: Device) -> str:
@@ -118,34 +118,30 @@ def _check_size(where: str, text: str) -> None:
             raise NotebookError(at, f"the front matter is more than {_DEEPEST} levels deep", _EXAMPLE)
 
 
-def _check_keys(where: str, block: Sequence[str], data: dict[str, Any]) -> list[NotebookError]:
-    problems = []
+def _check_keys(where: str, block: Sequence[str], data: dict[str, Any]) -> Iterator[NotebookError]:
     for key, value in data.items():
         at = f"{where}:{_line_of(key, block)}"
         if key not in _TYPES:
             hint = did_you_mean(key, _TYPES, "Known keys are " + ", ".join(sorted(_TYPES)))
-            problems.append(NotebookError(at, f"unknown front matter key {key!r}", "", hint))
+            yield NotebookError(at, f"unknown front matter key {key!r}", "", hint)
         elif not _fits(value, _TYPES[key]):
             what = f"{key} is {reprlib.repr(value)}"
-            problems.append(NotebookError(at, what, _EXPECTED.get(_TYPES[key], "A word or a list")))
+            yield NotebookError(at, what, _EXPECTED.get(_TYPES[key], "A word or a list"))
     requires = data.get("requires")
     for kind in requires if isinstance(requires, list) else []:
         if isinstance(kind, str) and kind.lower() not in DEVICE_KINDS:
             at = f"{where}:{_line_of('requires', block)}"
             hint = did_you_mean(kind.lower(), DEVICE_KINDS, "Remove it")
-            problems.append(
-                NotebookError(at, f"requires {kind!r}", f"Device kinds are {', '.join(DEVICE_KINDS)}", hint)
-            )
+            yield NotebookError(at, f"requires {kind!r}", f"Device kinds are {', '.join(DEVICE_KINDS)}", hint)
     expect = data.get("expect")
     for status, reason in expect.items() if isinstance(expect, dict) else ():
         at = f"{where}:{_line_of('expect', block)}"
         if status not in EXPECTABLE:
             what, expected = f"expect has {status!r}", f"A status of workloads: {', '.join(EXPECTABLE)}"
-            problems.append(NotebookError(at, what, expected, did_you_mean(str(status), EXPECTABLE)))
+            yield NotebookError(at, what, expected, did_you_mean(str(status), EXPECTABLE))
         elif not isinstance(reason, str) or not reason.strip():
             what = f"expect has no reason for {status!r}"
-            problems.append(NotebookError(at, what, f'A sentence: `expect: {{ {status}: "why" }}`'))
-    return problems
+            yield NotebookError(at, what, f'A sentence: `expect: {{ {status}: "why" }}`')
 
 
 def _line_of(key: str, block: Sequence[str]) -> int:

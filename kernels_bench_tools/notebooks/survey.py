@@ -17,7 +17,7 @@ from kernels_bench_tools.notebooks.graph import CellName, Graph, build_graph, un
 from kernels_bench_tools.notebooks.header import has_undated_packages, header_problems
 from kernels_bench_tools.notebooks.kernel_calls import find_kernel_calls
 from kernels_bench_tools.notebooks.project import Project
-from kernels_bench_tools.schema.build import IMPLEMENTATIONS
+from kernels_bench_tools.schema.build import is_implementation
 from kernels_bench_tools.schema.settings import operator_modules, shared_files
 from kernels_bench_tools.text import plural
 
@@ -197,8 +197,7 @@ def _advice(notebook: Notebook) -> Iterator[tuple[str, str]]:
             f"{notebook.name}:{line}",
             "this fence is an example, not a cell. Write ```python if it should run.",
         )
-    is_implementation = notebook.path.parent.name == IMPLEMENTATIONS
-    if is_implementation and not notebook.active_cells and not notebook.problems:
+    if is_implementation(notebook.name) and not notebook.active_cells and not notebook.problems:
         yield notebook.name, "has no cell with code, so nothing of this implementation is measured."
     for cell in notebook.active_cells:
         if not cell.named:
@@ -217,15 +216,13 @@ def _advice(notebook: Notebook) -> Iterator[tuple[str, str]]:
             yield call.where, "get_kernel has no version: the kernel may change. Add one, such as @1."
 
 
-def _script_clashes(notebooks: Iterable[Notebook]) -> list[tuple[str, NotebookError]]:
-    """Return an error for cells whose scripts have the same path: ``a__b.md:c`` and ``a.md:b__c``."""
+def _script_clashes(notebooks: Iterable[Notebook]) -> Iterator[tuple[str, NotebookError]]:
+    """Yield an error for cells whose scripts have the same path: ``a__b.md:c`` and ``a.md:b__c``."""
     owners: dict[Path, str] = {}
-    clashes = []
     for notebook in notebooks:
         for cell in notebook.active_cells:
             owner = owners.setdefault(notebook.script_path(cell), notebook.name)
             if owner != notebook.name:
                 what = f"the id {cell.id!r} makes the same file name as a cell of {owner}"
                 where = f"{notebook.name}:{cell.file_line}"
-                clashes.append((notebook.name, NotebookError(where, what, "", "Give it another `id=`")))
-    return clashes
+                yield notebook.name, NotebookError(where, what, "", "Give it another `id=`")

@@ -287,11 +287,10 @@ class Models:
         """The modules that each module of the models imports."""
         return imports_of_models()
 
-    def used_by(self, operator: OperatorReport) -> list[tuple[ModelReport, list[tuple[str, Call]]]]:
-        """Return the models that call what an operator computes, each with the phases and calls on one GPU."""
+    def used_by(self, operator: OperatorReport) -> Iterator[tuple[ModelReport, list[tuple[str, Call]]]]:
+        """Yield the models that call what an operator computes, each with the phases and calls on one GPU."""
         if operator.folder not in {one.folder for one in self.operators.values()}:
-            return []
-        found = []
+            return
         for model in self.reports.values():
             calls = [
                 (phase.phase.name, call)
@@ -300,8 +299,7 @@ class Models:
             ]
             own = [one for one in calls if one[1].operator and one[1].operator.folder == operator.folder]
             if own:
-                found.append((model, own))
-        return found
+                yield model, own
 
 
 def find_models(root: Path, operators: Iterable[OperatorReport]) -> Models:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import inf
 
@@ -118,15 +118,13 @@ def measured_rows(view: DeviceSummary) -> list[Row]:
     return [row for row in view.rows if any(point.p50_ms is not None for point in row.points)]
 
 
-def by_workload(view: DeviceSummary) -> list[tuple[WorkloadSummary, list[Point | None], float | None]]:
-    """Return for each workload the points of :func:`measured_rows`, and the fastest correct time of them in ms."""
+def by_workload(view: DeviceSummary) -> Iterator[tuple[WorkloadSummary, list[Point | None], float | None]]:
+    """Yield for each workload the points of :func:`measured_rows`, and the fastest correct time of them in ms."""
     points = [{point.workload: point for point in row.points} for row in measured_rows(view)]
-    lines = []
     for workload in view.workloads:
         found = [of_row.get(workload.name) for of_row in points]
         times = [point.p50_ms for point in found if point and point.p50_ms and point.status is Status.OK]
-        lines.append((workload, found, min(times, default=None)))
-    return lines
+        yield workload, found, min(times, default=None)
 
 
 def typical(row: Row, name: str = "p50_ms") -> Estimate | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from kernels_bench_tools.grouping import grouped
@@ -56,12 +56,11 @@ def _summary(root: Path, operator: str, needs: Needs, notebooks: Sequence[Notebo
     return summarize(operator, title, [*cell_sources(needs, ignore), *sources])
 
 
-def _needs(root: Path, notebook: NotebookRun) -> list[Need]:
-    found = []
+def _needs(root: Path, notebook: NotebookRun) -> Iterator[Need]:
     for cell in notebook.cells:
         path = next((path for name, path in cell.artifacts.items() if name.endswith(".jsonl")), "")
         if path and cell.status is not None and not is_plain(root / path):
-            need = Need(
+            yield Need(
                 notebook=notebook.path,
                 cell=cell.id,
                 front=notebook.front,
@@ -70,5 +69,3 @@ def _needs(root: Path, notebook: NotebookRun) -> list[Need]:
                 reason="" if cell.workloads else cell.reason,
                 directory=str((root / path).parent),
             )
-            found.append(need)
-    return found

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path, PurePosixPath
 from typing import TypeAlias
 
@@ -72,18 +72,16 @@ def _definition(needs: Needs, definition: str) -> Path:
     return Path(os.path.normpath(Path(needs.project) / PurePosixPath(needs.notebook).parent / definition))
 
 
-def _summaries(needs: Needs) -> list[Summary]:
-    """Return the summaries of the needed cells; for one that cannot be read, print the reason."""
-    found = []
+def _summaries(needs: Needs) -> Iterator[Summary]:
+    """Yield the summaries of the needed cells; for one that cannot be read, print the reason."""
     for need in needs.cells:
         path = Path(need.directory) / SUMMARY
         try:
             summary = msgspec.json.decode(path.read_bytes(), type=Summary)
-            found.append(_without_deleted(summary, Path(needs.project), operator_of(need.notebook)))
+            yield _without_deleted(summary, Path(needs.project), operator_of(need.notebook))
         except (OSError, msgspec.DecodeError) as error:
             what = need.reason or f"its {SUMMARY} cannot be read: {error}"
             print(f"Skipped: {RecordError(f'{need.notebook}:{need.cell}', what)}")
-    return found
 
 
 def _without_deleted(summary: Summary, project: Path, operator: str) -> Summary:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from kernels_bench_tools.schema.effect import MODEL_LEVEL, EffectRow, EffectSummary
 from kernels_bench_tools.schema.record import Status
@@ -52,17 +52,15 @@ def _view(summary: EffectSummary, phase: str, rows: Sequence[EffectRow]) -> Devi
     )
 
 
-def _labels(rows: Sequence[EffectRow]) -> list[str]:
-    """Return the level of each row, with the class of its module where its level has several."""
-    found = []
+def _labels(rows: Sequence[EffectRow]) -> Iterator[str]:
+    """Yield the level of each row, with the class of its module where its level has several."""
     for row in rows:
         name, space, inputs = row.effect.module.partition(" ")
         classes = {
             one.effect.module.partition(" ")[0] for one in rows if one.effect.level == row.effect.level
         }
         shown = inputs if len(classes) == 1 and row.effect.level < MODEL_LEVEL else f"{name}{space}{inputs}"
-        found.append(f"L{row.effect.level} {shown}".rstrip())
-    return found
+        yield f"L{row.effect.level} {shown}".rstrip()
 
 
 def _row(name: str, where: str, points: list[Point]) -> Row:
