@@ -74,9 +74,8 @@ def measured_peaks(device: ReportDevice) -> list[tuple[str, float, float, float]
 
 def environment_facts(device: Device, environments: Iterable[Environment]) -> list[tuple[str, str]]:
     """Return what is known of environments of a device: every value, each once."""
-    found: dict[str, set[str]] = {}
-    for one in environments:
-        facts = {
+    facts = [
+        {
             "Driver": one.driver or device.driver,
             "CUDA": one.cuda,
             "Compute capability": one.sm,
@@ -91,10 +90,12 @@ def environment_facts(device: Device, environments: Iterable[Environment]) -> li
             "Python": one.py,
             "Platform": one.plat,
         }
-        for name, value in facts.items():
-            if value:
-                found.setdefault(name, set()).add(value)
-    return [(name, "; ".join(sorted(values, key=lambda it: (len(it), it)))) for name, values in found.items()]
+        for one in environments
+    ]
+    found = grouped((name, value) for one in facts for name, value in one.items() if value)
+    return [
+        (name, "; ".join(sorted(set(values), key=lambda it: (len(it), it)))) for name, values in found.items()
+    ]
 
 
 def read_readings(files: Iterable[Path]) -> dict[str, list[RecordHead]]:

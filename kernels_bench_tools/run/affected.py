@@ -9,6 +9,7 @@ from pathlib import Path
 import msgspec
 
 from kernels_bench_tools.errors import KbtError
+from kernels_bench_tools.grouping import grouped
 from kernels_bench_tools.notebooks.graph import CellName, Graph, Node
 from kernels_bench_tools.notebooks.project import Project, find_project
 from kernels_bench_tools.notebooks.survey import survey_project, survey_targets
@@ -127,17 +128,15 @@ def _is_tracked(project: Project, name: str, inputs: Mapping[str, Path], files: 
 
 
 def _by_notebook(graph: Graph, changed: Mapping[CellName, list[str]]) -> list[AffectedNotebook]:
-    affected = []
-    for name in sorted({cell.notebook for cell in changed}):
-        nodes = [graph.nodes[cell] for cell in changed if cell.notebook == name]
-        affected.append(
-            AffectedNotebook(
-                notebook=name,
-                operator=nodes[0].notebook.operator,
-                cells=[node.name.cell for node in nodes],
-                measures=any(node.cell.measures for node in nodes),
-                requires=nodes[0].notebook.front.requires,
-                changed={node.name.cell: changed[node.name] for node in nodes},
-            )
+    by_notebook = grouped((cell.notebook, graph.nodes[cell]) for cell in changed)
+    return [
+        AffectedNotebook(
+            notebook=name,
+            operator=nodes[0].notebook.operator,
+            cells=[node.name.cell for node in nodes],
+            measures=any(node.cell.measures for node in nodes),
+            requires=nodes[0].notebook.front.requires,
+            changed={node.name.cell: changed[node.name] for node in nodes},
         )
-    return affected
+        for name, nodes in sorted(by_notebook.items())
+    ]

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from kernels_bench_tools.errors import OperatorError
+from kernels_bench_tools.grouping import grouped
 from kernels_bench_tools.schema.model import ModelTask, Phase
 from kernels_bench_tools.schema.model_workloads import (
     REPLACEABLE,
@@ -153,10 +154,7 @@ class Measured(NamedTuple):
 def read_axes(operator: str, text: str, summary: Summary) -> dict[str, int | bool | str]:
     """Return the axes of ``hidden_dim=5120,dtype=bfloat16``; raise ``OperatorError`` for one that is not known."""
     workloads = [workload for view in summary.devices for workload in view.workloads]
-    known: dict[str, set[Any]] = {}
-    for workload in workloads:
-        for axis, value in axes_of(workload).items():
-            known.setdefault(axis, set()).add(value)
+    known = grouped(axis for workload in workloads for axis in axes_of(workload).items())
     found: dict[str, int | bool | str] = {}
     for part in filter(None, map(str.strip, text.split(","))):
         name, _, value = map(str.strip, part.partition("="))
