@@ -119,7 +119,7 @@ def run_benchmark(
     if own:
         print(f"{own.name} is defined by this cell and judged by it, so its rows get no rank.")
         print(f"For a rank, define it in the project's {OPERATORS}/{own.name}.py.")
-    function = function or impl_func
+    function = impl_func if function is None else function  # bool() of a compiled module fails
     if peer_options:
         print(f"ignored: {', '.join(peer_options)} (sampling stops when the median has converged)")
     load = load or _given(function, found)

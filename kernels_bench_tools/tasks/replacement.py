@@ -270,7 +270,7 @@ class _Caller:
     ) -> None:
         self.layout = layout
         self._operator, self._function = operator, function
-        self._prepare = Prepared(operator, prepare) if prepare else None
+        self._prepare = Prepared(operator, prepare) if prepare is not None else None
         self._given: Inputs = ()
         self._made: dict[int, Any] = {}
         self._kept: dict[str, Tensor] = {}

@@ -186,6 +186,19 @@ def test_load_is_called_once(torch_layer_norm: Implementation) -> None:
     assert record.impl == "torch_layer_norm"
 
 
+def test_a_compiled_module_whose_length_is_unknown_is_measured(torch_layer_norm: Implementation) -> None:
+    class LayerNorm(torch.nn.Module):
+        def forward(self, *inputs: Any) -> torch.Tensor:
+            output: torch.Tensor = torch_layer_norm(*inputs)
+            return output
+
+    compiled = torch.compile(LayerNorm(), backend="eager")
+
+    with pytest.raises(TypeError):
+        bool(compiled)
+    assert smoke(compiled).outcome is Status.OK
+
+
 def test_the_call_style_of_kernels_benchmarks_works(
     torch_layer_norm: Implementation, capsys: pytest.CaptureFixture[str]
 ) -> None:
