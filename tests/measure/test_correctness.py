@@ -41,7 +41,7 @@ def test_torch_is_correct_in_every_dtype_and_edge_case(layer_norm: Operator, dty
     verdict = judge(layer_norm, right, dtype)
 
     assert verdict.ok, verdict.reason
-    assert verdict.corr["cases"] == 15  # the workload, two more seeds, twelve edge cases
+    assert verdict.corr["cases"] == 16  # the workload, two more seeds, thirteen edge cases
     assert "refused" not in verdict.corr
     assert verdict.flags == []
     assert verdict.corr["error_over_baseline"] == 1
@@ -49,8 +49,31 @@ def test_torch_is_correct_in_every_dtype_and_edge_case(layer_norm: Operator, dty
     assert verdict.absmax
 
 
-def test_a_forgotten_bias_is_wrong(layer_norm: Operator) -> None:
-    assert not judge(layer_norm, lambda x, w, b: right(x, w, torch.zeros_like(b)), "bfloat16").ok
+def with_variance(x: Tensor, weight: Tensor, bias: Tensor, change: Callable[..., Tensor]) -> Tensor:
+    wide = x.float()
+    variance, mean = torch.var_mean(wide, -1, keepdim=True, correction=0)
+    changed = change(variance, mean, x.shape[-1])
+    return ((wide - mean) * (changed + 1e-5).rsqrt() * weight.float() + bias.float()).to(x.dtype)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        pytest.param(lambda x, w, b: right(x, w, torch.zeros_like(b)), id="no bias"),
+        pytest.param(
+            lambda *given: with_variance(*given, lambda variance, _, count: variance * count / (count - 1)),
+            id="over a column less",
+        ),
+        pytest.param(
+            lambda *given: with_variance(
+                *given, lambda variance, mean, count: variance + mean.square() * (-count % 256) / count
+            ),
+            id="of the masked columns, too",
+        ),
+    ],
+)
+def test_a_wrong_norm_is_incorrect_in_half_precision(layer_norm: Operator, wrong: Callable[..., Any]) -> None:
+    assert not judge(layer_norm, wrong, "bfloat16").ok
 
 
 def test_another_epsilon_fails_on_tiny_values(layer_norm: Operator) -> None:

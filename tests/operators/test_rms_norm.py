@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from implementations import assert_correct, code_of, function_of, inputs_of_a_process, judge, smoke_workload
+from implementations import assert_correct, code_of, function_of, judge, smoke_workload
 from torch import Tensor
 
 from kernels_bench_tools.errors import OperatorError
@@ -75,7 +75,7 @@ def right(x: Tensor, weight: Tensor, residual: Tensor | None = None, eps: float 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("group", GROUPS)
 def test_the_formula_is_correct_in_every_dtype_and_edge_case(group: str, dtype: str) -> None:
-    assert_correct(judge(OPERATOR, group, dtype, right), edge_cases=11)
+    assert_correct(judge(OPERATOR, group, dtype, right), edge_cases=12)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -95,6 +95,7 @@ WRONG: dict[str, Callable[..., Tensor]] = {
         x, x.shape[-1:], weight, None, eps
     ),
     "sum for mean": lambda x, *rest: right(x, *rest) / x.shape[-1] ** 0.5,
+    "a column less in the mean": lambda x, *rest: right(x, *rest) * (1 - 1 / x.shape[-1]) ** 0.5,
     "the last column": lambda x, *rest: torch.cat(
         (right(x, *rest)[..., :-1], torch.zeros_like(x[..., -1:])), -1
     ),
@@ -158,16 +159,6 @@ def test_a_backward_mode_has_the_function_without_a_residual_only(mode: str) -> 
             assert check(backward, workload, timed_function(OPERATOR, right, mode).call, inputs).ok
     with pytest.raises(OperatorError):
         in_mode(OPERATOR.for_workload(smoke_workload(OPERATOR, GROUPS[1], "float32")), mode)
-
-
-def test_layouts_do_not_exceed_torch_compile_s_limit() -> None:
-    for workload in OPERATOR.workloads("smoke"):
-        layouts = {
-            tuple((x.shape, x.stride()) if isinstance(x, Tensor) else x for x in case)
-            for case in inputs_of_a_process(OPERATOR, workload)
-        }
-        # The workload itself and the smaller one are the same here.
-        assert len(layouts) + 1 <= torch._dynamo.config.recompile_limit
 
 
 def test_our_kernels_are_correct_in_the_interpreter(interpret: Callable[..., str]) -> None:
