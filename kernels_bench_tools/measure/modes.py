@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -13,7 +13,8 @@ import torch._functorch.config as functorch
 from torch import Tensor
 
 from kernels_bench_tools.errors import OperatorError, Unsupported
-from kernels_bench_tools.measure.operator import Inputs, Operator, Output, Workload, no_edge_cases, tensors_of
+from kernels_bench_tools.measure.inputs import padded_rows
+from kernels_bench_tools.measure.operator import Inputs, Operator, Output, Workload, tensors_of
 from kernels_bench_tools.schema.build import FORWARD, MODES
 
 _grad = torch.autograd.grad  # bound before an implementation can replace it
@@ -86,8 +87,7 @@ def in_mode(operator: Operator, mode: str) -> Operator:
     """Return the operator whose outputs are those of this mode.
 
     Its inputs are followed by a random gradient for each output. Its reference and baseline are the forward ones
-    with autograd. Groups without gradients have no workloads. Edge cases are checked in forward mode only: a bound
-    for the gradient's error is not known where a forward result is extreme.
+    with autograd. Groups without gradients have no workloads.
     """
     if mode not in MODES:
         raise OperatorError(f"mode {mode!r}", "is not known", f"One of {', '.join(MODES)}")
@@ -129,7 +129,7 @@ def _fields_in_mode(operator: Operator, mode: str) -> dict[str, Any]:
         "baseline": _Passes(operator, operator.baseline).whole(both=both) if operator.baseline else None,
         "flops": partial(_flops, operator, both),
         "slices": operator.gradient_slices,
-        "edge_cases": no_edge_cases,
+        "edge_cases": partial(_edge_cases, operator),
         "unread": () if both else operator.backward_unread,
     }
 
@@ -215,8 +215,12 @@ class Prepared:
 
 
 def _inputs(operator: Operator, workload: Workload, device: str, seed: int) -> Inputs:
+    return _with_gradients(operator, operator.inputs(workload, device, seed), seed)
+
+
+def _with_gradients(operator: Operator, inputs: Inputs, seed: int) -> Inputs:
     """Return the operator's inputs and a random gradient for each output."""
-    inputs = operator.inputs(workload, device, seed)
+    device = inputs[0].device
     generator = torch.Generator(device=device).manual_seed(seed + _GRADIENT_SEED)
     return *inputs, *(
         torch.randn(
@@ -224,6 +228,25 @@ def _inputs(operator: Operator, workload: Workload, device: str, seed: int) -> I
         )
         for output in operator.outputs
     )
+
+
+def _edge_cases(operator: Operator, workload: Workload, inputs: Inputs) -> Iterator[tuple[str, Inputs]]:
+    """Yield gradients with gaps between elements, as those of a sum, and the forward edge cases with ordinary values.
+
+    These have other shapes, strides or integers. A bound for the gradient's error is not known where values are extreme.
+    """
+    given, gradients = inputs[: -len(operator.outputs)], inputs[-len(operator.outputs) :]
+    yield "gradients with gaps", (*given, *(padded_rows(one[..., None])[..., 0] for one in gradients))
+    for name, case in operator.edge_cases(workload, given):
+        if all(map(_is_ordinary, case, given)):
+            yield name, _with_gradients(operator, case, workload.seed)
+
+
+def _is_ordinary(value: Any, given: Any) -> bool:
+    """Return whether a value has the elements of a given one, or is random in another shape."""
+    if not isinstance(value, Tensor) or not value.is_floating_point():
+        return True
+    return value.shape != given.shape or torch.equal(value, given)
 
 
 def _flops(operator: Operator, both: bool, inputs: Inputs) -> int:

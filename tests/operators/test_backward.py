@@ -146,8 +146,8 @@ def rotary_gradients(
 
 
 def cross_entropy_gradient(logits: Tensor, target: Tensor, upstream: Tensor) -> Tensor:
-    one_hot = torch.zeros_like(logits).scatter(1, target[:, None], 1.0)
-    return (logits.softmax(-1) - one_hot) * upstream[:, None]
+    one_hot = torch.zeros_like(logits).scatter(1, target.clamp(min=0)[:, None], 1.0)
+    return (logits.softmax(-1) - one_hot) * torch.where(target < 0, 0, upstream)[:, None]
 
 
 FORMULAS: list[tuple[str, str, Callable[..., Any]]] = [
@@ -225,6 +225,31 @@ WRONG: dict[str, tuple[str, str, Callable[..., Any]]] = {
         "cross_entropy",
         "Forward",
         lambda x, target, g: cross_entropy_gradient(x, target, torch.ones_like(g)),
+    ),
+    "a gradient of ignored tokens": (
+        "cross_entropy",
+        "Forward",
+        lambda x, target, g: cross_entropy_gradient(x, target.clamp(min=0), g),
+    ),
+    "a gradient read as if it had no gaps": (
+        "cross_entropy",
+        "Forward",
+        lambda x, target, g: cross_entropy_gradient(x, target, g.as_strided(g.shape, (1,))),
+    ),
+    "columns after a multiple of 8": (
+        "layer_norm",
+        "",
+        layer_norm_with(
+            0,
+            lambda gradient: gradient.index_fill(
+                -1, torch.arange(gradient.shape[-1] // 8 * 8, gradient.shape[-1]), 0
+            ),
+        ),
+    ),
+    "rows read as if one followed the other": (
+        "activation",
+        "SwiGLU",
+        lambda x, g: swiglu_gradient(x.as_strided(x.shape, (x.shape[1], 1)), g),
     ),
     "no target": ("cross_entropy", "Forward", lambda x, _, g: x.softmax(-1) * g[:, None]),
 }
