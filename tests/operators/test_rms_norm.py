@@ -161,5 +161,13 @@ def test_a_backward_mode_has_the_function_without_a_residual_only(mode: str) -> 
         in_mode(OPERATOR.for_workload(smoke_workload(OPERATOR, GROUPS[1], "float32")), mode)
 
 
+def test_inputs_of_edge_cases_are_finite_in_half_precision() -> None:
+    workload = OPERATOR.smaller(OPERATOR.workloads("trainscale")[0])
+    assert workload.dtype == "float16"
+
+    for name, (x, *_) in OPERATOR.edge_cases(workload, OPERATOR.inputs(workload, "cpu", 0)):
+        assert x.isfinite().all(), name
+
+
 def test_our_kernels_are_correct_in_the_interpreter(interpret: Callable[..., str]) -> None:
     interpret(code_of("rms_norm", "triton_rms_norm"), INTERPRETED)
