@@ -13,6 +13,7 @@ from kernels_bench_tools.schema.effect import MODEL_LEVEL, EffectRow, EffectVerd
 from kernels_bench_tools.schema.record import Effect, Part, Record
 from kernels_bench_tools.schema.summary import FEWEST_PROCESSES
 from kernels_bench_tools.summarize.compare import Speedup, compare
+from kernels_bench_tools.summarize.merge import by_workload
 from kernels_bench_tools.text import milliseconds
 
 PREDICTION_SHARE = 0.1
@@ -22,7 +23,7 @@ PREDICTION_SHARE = 0.1
 def effect_rows(records: Iterable[Record]) -> list[EffectRow]:
     """Return a row for each level, module and phase of one implementation's records, in their order."""
     timed = (record for record in records if record.effect is not None and record.lat_ms is not None)
-    found = grouped((record.workload, record) for record in timed)
+    found, _ = by_workload(timed)
     rows = [_row(processes) for processes in found.values()]
     for row in rows:
         row.cause = _cause(row, [one for one in rows if one.effect.phase == row.effect.phase])

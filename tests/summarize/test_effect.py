@@ -40,6 +40,12 @@ def test_two_processes_give_no_verdict() -> None:
     assert found is EffectVerdict.NONE
 
 
+def test_the_record_of_a_process_counts_once() -> None:
+    (row,) = effect_rows([effect_record()] * 3)
+
+    assert (row.processes, row.verdict) == (1, EffectVerdict.NONE)
+
+
 def test_a_row_has_the_speed_up_over_all_processes_and_the_largest_noise() -> None:
     records = [
         effect_record(number, noise=noise, predicted_ms=3.0) for number, noise in enumerate((0.0, 0.05, 0.0))
