@@ -34,6 +34,7 @@ from kernels_bench_tools.measure.correctness.compare import (
     require_correct,
     some_slices,
 )
+from kernels_bench_tools.measure.integrity.guard import ELSEWHERE
 from kernels_bench_tools.measure.modes import changing, checked_mode, in_mode
 from kernels_bench_tools.measure.operator import (
     CallError,
@@ -209,9 +210,11 @@ def _run(
     timed = judge_timed_calls(operator, candidate, batches, given, trial.seed, changed, like)
     if Flag.ALIASED_OUTPUT in reasons:  # later calls have overwritten its outputs
         timed.pop(Flag.STALE_OUTPUT, None)
-    if trial.correctness.ok:  # else its outputs are known to be wrong
-        reasons |= timed
     reasons |= candidate.finish()
+    if trial.correctness.ok:  # else outputs of timed calls are known to be wrong
+        reasons = timed | reasons
+    elif reasons.get(Flag.STALE_OUTPUT) == ELSEWHERE:
+        del reasons[Flag.STALE_OUTPUT]
     if Flag.DISTURBED not in found.flags:
         reasons |= late
     trial.add(list(reasons))

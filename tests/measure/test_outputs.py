@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from typing import Any
 
@@ -115,6 +116,17 @@ def test_an_output_in_an_inputs_memory_is_detected() -> None:
         return left, torch.as_strided(x, x.shape, x.stride()).copy_(right)
 
     assert {Flag.ALIASED_OUTPUT, Flag.INPUT_MUTATED} <= set(inspect(aliasing))
+
+
+def test_an_output_in_the_memory_of_one_of_the_last_four_is_detected() -> None:
+    kept = deque(torch.empty(16, 64) for _ in range(4))
+
+    def rotating(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        kept.rotate()
+        left, right = turned(x, y)
+        return left, kept[0].copy_(right)
+
+    assert inspect(rotating) == [Flag.ALIASED_OUTPUT]
 
 
 def test_one_stale_output_is_detected() -> None:

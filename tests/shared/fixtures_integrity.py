@@ -124,6 +124,10 @@ def same_buffer() -> Function:
     return function
 
 
+def ignores_where_its_input_begins() -> Function:
+    return lambda x, w, b: right(x.as_strided(x.shape, x.stride(), 0), w, b)
+
+
 def view_of_input() -> Function:
     return lambda x, w, b: x.view(x.shape)
 
@@ -325,6 +329,7 @@ MATRIX: list[tuple[str, Callable[[], Function], bool, frozenset[str]]] = [
     ("cached_by_pointer", cached_by_pointer, False, frozenset({"stale_output"})),
     ("cached_by_shape", cached_by_shape, False, frozenset({"stale_output"})),
     ("same_buffer", same_buffer, True, frozenset({"aliased_output"})),
+    ("ignores_where_its_input_begins", ignores_where_its_input_begins, True, frozenset({"stale_output"})),
     ("view_of_input", view_of_input, False, frozenset({"aliased_output"})),
     ("unwritten", unwritten, False, NONE),
     ("unwritten_after_the_first_call", unwritten_after_the_first_call, False, NONE),

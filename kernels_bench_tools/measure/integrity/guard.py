@@ -27,7 +27,7 @@ from kernels_bench_tools.measure.integrity.process import (
     take_snapshot,
     thread_that_ran,
 )
-from kernels_bench_tools.measure.operator import Inputs, Operator, Workload, tensors_of
+from kernels_bench_tools.measure.operator import Inputs, Operator, Workload, size_in_bytes, tensors_of
 from kernels_bench_tools.schema.record import Flag
 
 TRUST = (
@@ -42,7 +42,12 @@ OBSERVED_CALLS = 5
 REPEATS = 3
 """Calls with the same inputs before the first refill: unwritten memory is not correct three times."""
 MIN_REFILLS, MAX_REFILLS = 2, 4
+NOT_REFILLED = "its output did not follow inputs that were refilled in place"
+ELSEWHERE = "its output is wrong for inputs at another address"
+"""Says nothing of an implementation that is wrong anyway."""
 _MODE_LEFT = "a mode that it left active intercepts torch's functions"
+_KEPT_BYTES = 2**28
+"""Of outputs, to find that one shares memory with any of them; at least two are kept."""
 _SLICES = 3
 """Slices of a large output that are compared after a refill."""
 
@@ -72,7 +77,6 @@ class Guard:
         self._bindings = EARLY_BINDINGS[0] if EARLY_BINDINGS else Bindings()
         self._inspected = take_snapshot()
         self._modes = active_modes()
-        self._correct = True
 
     def inspect(
         self, operator: Operator, workload: Workload, function: Callable[..., Any], inputs: Inputs
@@ -82,7 +86,7 @@ class Guard:
         Returns ``lazy_output``, ``thread_injection``, ``aliased_output``, ``input_mutated``, ``stale_output`` or
         ``timer_tamper``.
         """
-        self.reasons, self._correct = {}, True
+        self.reasons = {}
         # At new addresses, so that results cached by address are from here.
         working = tuple(copy_elsewhere(value) if isinstance(value, Tensor) else value for value in inputs)
         inspection = _Inspection(operator, workload, function, inputs, working)
@@ -140,17 +144,18 @@ class Guard:
                 source = inspection.operator.inputs(inspection.workload, str(source[0].device), seed)
             _refill(inspection.working, source)
             output = self._call(inspection, source)
-            # All of the first output: if it is wrong, later ones are incorrect rather than stale.
             only = None if number == -REPEATS else some_slices(inspection.operator, source, least=_SLICES)
             correct = is_plausible(output, inspection.operator, source, only)
             self._check_addresses(inspection, output, correct=correct and number >= 0)
-            if number < 0:
-                self._correct = self._correct and correct
-            elif self._correct and not correct:
-                self._add(Flag.STALE_OUTPUT, "its output did not follow inputs that were refilled in place")
+            if not correct:
+                self._add(Flag.STALE_OUTPUT, NOT_REFILLED if number >= 0 else ELSEWHERE)
                 return
-            if _addresses(output):
-                inspection.seen[:] = [*inspection.seen[-1:], (_addresses(output), output)]
+            if addresses := _addresses(output):
+                size = sum(map(size_in_bytes, tensors_of(output)))
+                inspection.seen[:] = [
+                    *inspection.seen[-max(1, _KEPT_BYTES // max(size, 1)) :],
+                    (addresses, output),
+                ]
 
     def _call(self, inspection: _Inspection, source: Inputs) -> Any:
         for like in tensors_of(inspection.seen[-1][1]) if inspection.seen else source[:1]:
