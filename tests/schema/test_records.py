@@ -122,6 +122,7 @@ def test_a_median_that_was_edited_alone_is_an_error(
         {"err": Failure(type="E", msg="m")},
         {"corr": {"reason": "wrong"}},
         {"earlier_runs": -1},
+        {"wl": {"batch": 16}},
     ],
 )
 def test_a_correct_record_has_no_reason_not_to_be(changes: dict[str, object], tmp_path: Path) -> None:
