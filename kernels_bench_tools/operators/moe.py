@@ -17,6 +17,7 @@ from kernels_bench_tools.measure.operator import (
     model_sets,
     size_in_bytes,
 )
+from kernels_bench_tools.operators import mlp
 
 AXES = ("tokens", "experts", "top_k", "hidden_dim", "intermediate_dim")
 LARGE, LARGE_LOGITS = 30.0, 100.0
@@ -127,6 +128,7 @@ OPERATOR = Operator(
     reference=reference,
     flops=flops,
     edge_cases=edge_cases,
+    tolerance=mlp.tolerance,
     baseline=torch_moe,
     smaller=partial(helpers.limit_axes, tokens=64, experts=16, hidden_dim=256, intermediate_dim=384),
     whole_rows=(1,),  # with logits of other rows, some of a row would be equal

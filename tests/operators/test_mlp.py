@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from implementations import IN_HALF, assert_correct, code_of, function_of, judge, smoke_workload
+from implementations import IN_HALF, assert_correct, code_of, function_of, in_8_bits, judge, smoke_workload
 from torch import Tensor
 from torch.func import functional_call
 from torch.nn import functional
@@ -51,6 +51,9 @@ WRONG: dict[str, Callable[..., Tensor]] = {
     ),
     "an exponential that overflows": _exponential,
     "strides ignored": _without_strides,
+    "the last weights in 8 bits": lambda x, gate_up, down: reference(
+        x.float(), gate_up.float(), in_8_bits(down)
+    ).to(x.dtype),
 }
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from implementations import IN_HALF, assert_correct, code_of, function_of, judge, smoke_workload
+from implementations import IN_HALF, assert_correct, code_of, function_of, in_8_bits, judge, smoke_workload
 from torch import Tensor
 from torch.func import functional_call
 from torch.nn import functional
@@ -58,6 +58,12 @@ WRONG: dict[str, Callable[..., Tensor]] = {
     ),
     "the last token left out": lambda x, *rest: functional.pad(reference(x, *rest)[:-1], (0, 0, 0, 1)),
     "an exponential that overflows": _overflowing,
+    "weights in 8 bits, in groups of 8": lambda x, logits, w13, w2, top_k: reference(
+        x.float(),
+        logits.float(),
+        *(in_8_bits(one.unflatten(-1, (-1, 8))).flatten(-2) for one in (w13, w2)),
+        top_k,
+    ).to(x.dtype),
 }
 
 

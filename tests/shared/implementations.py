@@ -111,6 +111,12 @@ def assert_right_on_a_gpu(
     assert all(torch.equal(function(*inputs), once) for _ in range(20))
 
 
+def in_8_bits(matrix: torch.Tensor) -> torch.Tensor:
+    """Return a matrix in float32 whose values were rounded to 8-bit integers, with a scale for each row."""
+    scale = matrix.float().abs().amax(-1, keepdim=True) / 127
+    return (matrix.float() / scale).round() * scale
+
+
 def count_slices(operator: Operator, inputs: Inputs) -> int:
     """Return the number of slices of inputs, and assert that their references together are that of the whole."""
     whole = tensors_of(operator.reference(*inputs))
