@@ -125,6 +125,8 @@ def _verdict(row: Comparison, most: int) -> str:
         few = row.processes < FEWEST_PROCESSES
         text = f"{plural(row.processes, 'process', 'es') if few else 'baseline in too few processes'}: {text}"
     notes = [flag.label for flag in row.flags if flag.label not in text]
+    if row.limitation:
+        notes.append(row.limitation)
     if row.p50_ms is not None and row.processes < most:
         notes.append(f"{row.processes} of {most} processes")
     return f"{text} ({', '.join(notes)})" if notes else text

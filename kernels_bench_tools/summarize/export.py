@@ -169,7 +169,7 @@ def _ranking_line(row: Row) -> list[str]:
 def _point_line(title: str, point: Point, *, narrow: bool) -> list[str]:
     """Return a row's result on one workload; if ``narrow``, only latency, speed-up and host times."""
     outcome = "" if point.status is Status.OK else _outcome(point.status, point.reason)
-    notes = "; ".join(filter(None, (outcome, flag_words(point.flags))))
+    notes = "; ".join(filter(None, (outcome, flag_words(point.flags), point.limitation)))
     if narrow:
         # The heading says that there are no verdicts.
         printed = SPEEDUP.print(point).removesuffix(f" {Verdict.FEW_PROCESSES.value}")

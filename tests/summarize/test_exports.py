@@ -7,7 +7,7 @@ from collections import Counter
 import pytest
 
 from kernels_bench_tools.schema.record import Flag, Quantities, Regime, Roofline, Status, Timing
-from kernels_bench_tools.summarize.export import latency_csv
+from kernels_bench_tools.summarize.export import latency_csv, text_table
 from kernels_bench_tools.summarize.metrics import METRICS
 from kernels_bench_tools.summarize.rows import Source
 from kernels_bench_tools.summarize.summary import summarize
@@ -36,6 +36,7 @@ def test_limitation_and_number_of_runs_have_columns(source):
     _, (line,) = table([limited])
 
     assert (line["Limitation"], line["Runs"]) == ("refuses odd sizes (even only)", "1")
+    assert line["Limitation"] in text_table(summarize("layer_norm", "Layer Norm", [limited]))
 
 
 def test_every_metric_has_a_column(field):
