@@ -56,7 +56,7 @@ def output_shape(inputs: Inputs) -> tuple[int, int]:
 
 
 def edge_cases(workload: Workload, inputs: Inputs) -> Iterator[tuple[str, Inputs]]:
-    """Yield edge cases; with the workload they have seven layouts (torch.compile keeps 8 kernels)."""
+    """Yield edge cases."""
     x, *rest = inputs
     stretch = torch.full_like(x[:1], 50.0)
     if not rest:

@@ -49,7 +49,7 @@ def make_inputs(workload: Workload, device: str | torch.device, seed: int) -> In
 
 
 def edge_cases(workload: Workload, inputs: Inputs) -> Iterator[tuple[str, Inputs]]:
-    """Yield edge cases; with the workload they have seven layouts (torch.compile keeps 8 kernels)."""
+    """Yield edge cases."""
     x, *block = inputs
     zeros = x.clone()
     zeros[0], zeros[:, :BLOCK] = 0, 0  # a whole row, and whole blocks

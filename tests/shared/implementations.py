@@ -72,14 +72,6 @@ def smoke_workload(operator: Operator, group: str, dtype: str) -> Workload:
     return replace(found, dtype=dtype)
 
 
-def inputs_of_a_process(operator: Operator, workload: Workload) -> list[Inputs]:
-    """Return all inputs that an implementation is called with for a workload, edge cases included."""
-    smaller = operator.smaller(workload)
-    inputs = operator.inputs(smaller, "cpu", 0)
-    cases = [case for _, case in operator.edge_cases(smaller, inputs)]
-    return [operator.inputs(workload, "cpu", 0), inputs, *cases]
-
-
 def judge(operator: Operator, group: str, dtype: str, function: Callable[..., Any]) -> Correctness:
     """Return whether a function is right on that workload."""
     workload = smoke_workload(operator, group, dtype)
