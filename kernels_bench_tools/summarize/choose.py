@@ -182,7 +182,7 @@ def nearest(summary: Summary, device: str, axes: Axes, group: str | None = None)
     """Return the measured forward workloads of a device that are nearest to a shape, all of the same distance.
 
     Sizes may differ; words such as ``function``, ``causal`` and ``dtype`` may not. Axes that are not named may have
-    any value. With ``group``, only workloads of it.
+    any value. With ``group``, only workloads of it. Of equal workloads in several sets, it is the one with most results.
     """
     found = [
         Measured(summary.operator, view, number, factors)
@@ -194,7 +194,9 @@ def nearest(summary: Summary, device: str, axes: Axes, group: str | None = None)
         if any(row.points[number].status is Status.OK for row in view.rows)
     ]
     least = min((one.distance for one in found), default=0.0)
-    return [one for one in found if isclose(one.distance, least, abs_tol=1e-9)]
+    closest = (one for one in found if isclose(one.distance, least, abs_tol=1e-9))
+    equal = grouped(((one.workload.group, *axes_of(one.workload).items()), one) for one in closest)
+    return [max(sets, key=lambda one: len(one.view.eligible(one.number))) for sets in equal.values()]
 
 
 def _factors(have: Mapping[str, Any], wanted: Axes) -> dict[str, float] | None:

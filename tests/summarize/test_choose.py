@@ -140,6 +140,21 @@ def test_the_nearest_sizes_are_found_in_powers_of_two_with_their_factor(
     assert one.near == "hidden_dim 4096, 0.8×; rows 64, 2×"
 
 
+def test_of_equal_workloads_the_one_with_most_results_is_found(record: MakeRecord) -> None:
+    few, many = rms(1, 4096, set="llama-3.1-8b", name="few"), rms(1, 4096, set="decode", name="many")
+    sets = {"torch": (few, many), "ours": (few, many), "theirs": (many,)}
+    sources = [
+        Source(
+            records=[record(name, 0.1, wl=workload, run="r0") for workload in workloads],
+            front=FrontMatter(baseline=name == "torch"),
+        )
+        for name, workloads in sets.items()
+    ]
+    summary = summarize("rms_norm", "RMS norm", sources)
+
+    assert chosen(summary, hidden_dim=4096).workload == "many"
+
+
 def test_words_and_types_are_never_near(summary_of: Callable[..., Summary]) -> None:
     shapes = (rms(64, 4096), rms(64, 4096, "add_rms_norm"), rms(64, 8192, dtype="float16", name="half"))
     summary = summary_of("rms_norm", *shapes, torch=0.4)
