@@ -11,10 +11,10 @@ from kernels_bench_tools.cli.new import built_in_operators
 
 ROOT = Path(__file__).parents[2]
 NEW_FILES = {
-    "kernels_bench_tools/operators/softmax.py",
-    "softmax/index.md",
-    "softmax/impls/torch_softmax.md",
-    "softmax/results/combined_results.md",
+    "kernels_bench_tools/operators/example_operator.py",
+    "example_operator/index.md",
+    "example_operator/impls/torch_example_operator.md",
+    "example_operator/results/combined_results.md",
 }
 
 
@@ -33,25 +33,25 @@ def files(project: Path) -> dict[str, bytes]:
 def test_a_new_operator_is_one_module_and_one_folder(project: Path, kbt: Kbt) -> None:
     before = files(project)
 
-    made = kbt("new", "operator", "softmax")
+    made = kbt("new", "operator", "example_operator")
     added = {name for name in files(project) if name not in before}
-    mine = kbt("new", "implementation", "softmax/mine")
+    mine = kbt("new", "implementation", "example_operator/mine")
     checked = kbt("check")
     listed = json.loads(kbt("list", "--json").stdout)["implementations"]
 
     assert made.returncode == mine.returncode == checked.returncode == 0, made.stderr + checked.stderr
     assert set(made.stdout.splitlines()[:-1]) == added == NEW_FILES
-    assert made.stdout.splitlines()[-1].endswith("kbt run softmax/torch_softmax")
+    assert made.stdout.splitlines()[-1].endswith("kbt run example_operator/torch_example_operator")
     assert {name: text for name, text in files(project).items() if name in before} == before  # no registry
     assert " 0 problems, 0 notes" in checked.stdout
-    assert {entry["implementation"] for entry in listed if entry["operator"] == "softmax"} == {
-        "torch_softmax",
+    assert {entry["implementation"] for entry in listed if entry["operator"] == "example_operator"} == {
+        "torch_example_operator",
         "mine",
     }
 
 
 def test_the_combined_results_of_a_new_operator_are_those_of_every_operator(project: Path, kbt: Kbt) -> None:
-    kbt("new", "operator", "softmax")
+    kbt("new", "operator", "example_operator")
 
     def cell(path: Path) -> list[str]:
         lines = path.read_text().splitlines()
@@ -60,7 +60,7 @@ def test_the_combined_results_of_a_new_operator_are_those_of_every_operator(proj
 
     name = Path("results") / "combined_results.md"
     # An operator whose title is its folder's name, as a new one's is; others say their title to combine().
-    assert cell(project / "softmax" / name) == cell(ROOT / "cross_entropy" / name)
+    assert cell(project / "example_operator" / name) == cell(ROOT / "cross_entropy" / name)
 
 
 @pytest.mark.parametrize(
