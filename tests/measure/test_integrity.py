@@ -573,5 +573,5 @@ def test_flags_and_reasons_fit_into_a_record(layer_norm: Operator) -> None:
 
     for function in (picky, lambda x, w, b: torch.zeros_like(x), cheats.half_accumulation()):
         verdict = check(layer_norm, WORKLOAD, function, layer_norm.inputs(WORKLOAD, DEVICE, 0))
-        assert len(json.dumps(verdict.corr)) < 600  # with the names of all refused cases
+        assert len(json.dumps(verdict.corr)) < 750  # with the names of all refused cases
     assert len(TRUST) < 220
