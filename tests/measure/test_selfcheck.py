@@ -149,13 +149,15 @@ def test_enough_calls_are_compared_on_a_gpu() -> None:
     assert sum(case.across_processes for case in cases) >= 8
 
 
-@torch.compiler.set_stance("force_eager")
 def test_every_gpu_case_runs_on_the_cpu() -> None:
-    for case in find_cases("cuda", quick=False):
-        small = tuple(tuple(min(extent, 128) for extent in shape) for shape in case.shapes)
-        output = case.function(*(torch.randn(shape, dtype=torch.float32) for shape in small))
-        for tensor in output if isinstance(output, tuple) else (output,):
-            assert tensor.isfinite().all(), case.name
+    with torch.compiler.set_stance(
+        "force_eager"
+    ):  # as a decorator it would import the compiler in each worker
+        for case in find_cases("cuda", quick=False):
+            small = tuple(tuple(min(extent, 128) for extent in shape) for shape in case.shapes)
+            output = case.function(*(torch.randn(shape, dtype=torch.float32) for shape in small))
+            for tensor in output if isinstance(output, tuple) else (output,):
+                assert tensor.isfinite().all(), case.name
 
 
 def test_the_same_seed_gives_the_same_inputs() -> None:
