@@ -173,7 +173,9 @@ def _destinations(project: Project, sources: Iterable[SourceFile]) -> Destinatio
             if entry.effect:
                 path = effect_file(project.root, entry.effect.model, entry, entry.effect.others)
             else:
-                path = record_file(folders[entry.op], entry.device.slug, entry.impl)
+                # Of a notebook, those of its own folder: several folders may have implementations of one operator.
+                name = owner.operator if owner and owner.operator in folders else entry.op
+                path = record_file(folders[name], entry.device.slug, entry.impl)
             found[path].append(entry)
     return found
 

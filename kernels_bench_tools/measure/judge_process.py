@@ -138,7 +138,10 @@ def _check_task(task: Task, job: Job) -> Operator:
     expected = job.context.operator.rpartition("/")[2]
     if expected and operator.name != expected:
         raise KbtError(
-            where, f"measures another operator than {expected!r}, in whose folder the notebook is", ""
+            where,
+            f"measures another operator than {expected!r}, in whose folder the notebook is",
+            "",
+            f"Move it to {operator.name}/impls/, or to such a folder elsewhere",
         )
     if task.device.partition(":")[0] != job.device.partition(":")[0]:
         raise KbtError(where, f"measures on {task.device!r}, and this build measures on {job.device!r}", "")

@@ -34,6 +34,11 @@ def combine(operator: str = "", *, title: str = "") -> Summary:
     from kernels_bench_tools.summarize.chart.figure import chart_svg
 
     needs = read_needs("combine")
+    notebooks = list(dict.fromkeys(one.notebook for one in needs.cells))
+    names = Counter(PurePosixPath(notebook).stem for notebook in notebooks)
+    if same := [notebook for notebook in notebooks if names[PurePosixPath(notebook).stem] > 1]:
+        what = f"needs notebooks of the same name: {', '.join(same)}"
+        raise KbtError("combine", what, "", "Rename them: a file's name is the implementation's id")
     operator = operator or _operator(needs.notebook)
     sources = cell_sources(needs, _print_skipped)
     folder = operator_of(needs.notebook)

@@ -1,6 +1,7 @@
 """The id of an operator may have folders, such as ``models/llama-3.1-8b``."""
 
 import json
+import shutil
 from pathlib import Path
 
 import msgspec
@@ -49,3 +50,16 @@ def test_a_new_implementation_is_run_recorded_and_published(models: Path, kbt_in
     assert (models / "site" / OPERATOR / "index.html").is_file()
     assert (models / "site" / OPERATOR / "impls" / "compiled.html").is_file()
     assert (models / OPERATOR / "results" / "records" / DEVICE["slug"] / "eager.jsonl").is_file()
+
+
+def test_records_go_to_the_folder_of_their_notebook(models: Path, kbt_in: Kbt) -> None:
+    shutil.copytree(models / OPERATOR, models / "tiny-1.0")
+    kbt_in(models, "build", OPERATOR, "tiny-1.0", "--env", "current", "--processes", "1")
+    recorded = kbt_in(models, "record")
+
+    assert recorded.returncode == 0, recorded.stderr
+    for folder in (OPERATOR, "tiny-1.0"):
+        assert (
+            f"{folder}/results/records/{DEVICE['slug']}/eager.jsonl: 0 of 1 workloads measured\n"
+            in recorded.stdout
+        )

@@ -217,6 +217,17 @@ def test_a_name_and_title_can_be_given(cell):
     assert (cell.work / "latency.svg").exists()
 
 
+def test_notebooks_of_the_same_name_in_two_folders_are_refused(cell):
+    cell.need("fast")
+    copy = msgspec.structs.replace(cell.needs.cells[0], notebook="contrib/layer_norm/impls/fast.md")
+    cell.needs.cells.append(copy)
+
+    with pytest.raises(
+        KbtError, match=r"same name: layer_norm/impls/fast.md, contrib/layer_norm/impls/fast.md"
+    ):
+        cell.run()
+
+
 def test_outside_of_kbt_the_error_names_the_command(monkeypatch):
     monkeypatch.delenv(NEEDS_VARIABLE, raising=False)
 
