@@ -83,6 +83,9 @@ def _from_notebooks(trust: Sequence[str]) -> list[KernelRequest]:
             if call.reference is None:
                 note(f"{call.where}: its reference is not a literal; skipped")
                 continue
+            if not call.is_pinned:  # as `kernels` allows
+                note(f"{call.where}: its reference has no version; skipped. Add one, such as @1.")
+                continue
             try:
                 wanted = msgspec.convert({**call.settings, "reference": call.reference}, KernelRequest)
             except msgspec.ValidationError as error:

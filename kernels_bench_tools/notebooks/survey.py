@@ -213,7 +213,8 @@ def _advice(notebook: Notebook) -> Iterator[tuple[str, str]]:
             yield f"{notebook.name}:{cell.file_line}", f"{what} {hint}"
     for call in find_kernel_calls(notebook):
         if not call.is_pinned:
-            yield call.where, "get_kernel has no version: the kernel may change. Add one, such as @1."
+            what = "get_kernel has no version. That of kernels_bench_tools refuses it; with others the kernel may change."
+            yield call.where, f"{what} Add one, such as @1."
 
 
 def _script_clashes(notebooks: Iterable[Notebook]) -> Iterator[tuple[str, NotebookError]]:

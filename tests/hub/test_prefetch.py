@@ -27,6 +27,7 @@ one = get_kernel("kernels-community/scale@1")
 two = get_kernel({"cuda": "kernels-community/none@1", "cpu": "kernels-community/scale@>=2"})
 three = get_kernel("some-org/scale", version=1, trust=["some-org"])
 four = get_kernel(input())
+five = get_kernel("kernels-community/scale")
 ```
 """
 
@@ -57,6 +58,7 @@ def test_prefetched_kernels_need_no_hub(place: Place) -> None:
     assert done.stdout.count("✓") == 3
     assert "3 locked in kernels.lock" in done.stdout
     assert "notebook.md:11: its reference is not a literal" in done.stderr
+    assert "notebook.md:12: its reference has no version; skipped. Add one, such as @1." in done.stderr
     place.hub.log.clear()
     allowed = {"reference": "some-org/scale@1", "trust": ["some-org"]}
     outcome = place.load(f"{place.repo}@1", f"{place.repo}@>=2", allowed)

@@ -333,7 +333,7 @@ def test_components_for_other_gpus_and_files_that_do_not_match_are_left_out(tmp_
         (
             BUILD,
             {"backend": "cpu", "only": ["*.cu"]},
-            "nothing to compile: scale_cpu: 2 of 2 files, by --only",
+            "nothing to compile: left out are scale_cpu: 2 of 2 files, by --only",
         ),
         (CUDA, {"backend": "metal"}, "no back end 'metal' that can be built here"),
         (CUDA, {"backend": "cuda"}, r"scale\.cu: is missing, but \[kernel\.all\]"),

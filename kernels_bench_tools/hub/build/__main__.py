@@ -99,9 +99,8 @@ def _compile(plans: Sequence[Plan], output: Path, compilers: Compilers, jobs: in
     log, target = output / "build.log", ""
     command = [compilers.ninja, "-k", "0", "-j", str(jobs)]
     # Ninja prints a file when it is compiled, which can take minutes.
-    print(
-        f"compiling {plural(sum(len(plan.objects) for plan in plans), 'file')}, {jobs} at a time", flush=True
-    )
+    files = plural(sum(len(plan.objects) for plan in plans), "file")
+    print(f"{files}, {jobs} at a time; those that have not changed are not compiled again", flush=True)
     environment = {**os.environ, "NINJA_STATUS": "[%f/%t %es] "}
     pipes: Any = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True, "errors": "replace"}
     with log.open("w") as kept, subprocess.Popen(command, cwd=output, env=environment, **pipes) as process:

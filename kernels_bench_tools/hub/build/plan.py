@@ -73,8 +73,8 @@ def make_plan(source: KernelSource, request: BuildRequest, compilers: Compilers)
     ]
     # A kernel for CPUs may be a single file with its bindings.
     if not kernels and (backend == "cuda" or plan.left_out):
-        what = f"has nothing to compile: {'; '.join(plan.left_out) or 'no CUDA file'}"
-        raise KbtError(str(source.folder), what)
+        why = f"left out are {'; '.join(plan.left_out)}" if plan.left_out else "no CUDA file"
+        raise KbtError(str(source.folder), f"has nothing to compile: {why}")
     return plan
 
 
