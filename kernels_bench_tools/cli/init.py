@@ -25,7 +25,8 @@ from kernels_bench_tools.cli.new import (
 from kernels_bench_tools.cli.output import note
 from kernels_bench_tools.errors import ProjectError
 from kernels_bench_tools.file_io import check_writable, read_file, real_path, write_atomically
-from kernels_bench_tools.notebooks.harness import PACKAGE, Harness
+from kernels_bench_tools.notebooks.harness import Harness
+from kernels_bench_tools.notebooks.header import PACKAGE
 from kernels_bench_tools.notebooks.project import Project
 from kernels_bench_tools.schema.build import IMPLEMENTATIONS, RESULTS
 from kernels_bench_tools.schema.settings import is_root

@@ -16,12 +16,11 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 from kernels_bench_tools.errors import ProjectError
-from kernels_bench_tools.notebooks.header import parse_requirement, uv_settings
+from kernels_bench_tools.notebooks.header import PACKAGE, parse_requirement, uv_settings
 
 if TYPE_CHECKING:
     from packaging.requirements import Requirement
 
-PACKAGE = "kernels-bench-tools"
 EXPECTED = f'"{PACKAGE}==0.1.0", {{ path = "." }} or {{ git = "https://…", rev = "…" }}'
 
 _NAME = r"kernels[-_.]bench[-_.]tools"

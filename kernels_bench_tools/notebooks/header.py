@@ -40,6 +40,9 @@ _ORIGINS = ("path", "git", "url", "index", "workspace")
 _BLOCK = re.compile(r"(?m)^# /// script[ \t]*$\n(?P<content>(?:^#(?:| .*)$\n)+?)^# ///[ \t]*$")
 
 
+PACKAGE = "kernels-bench-tools"
+
+
 class HeaderProblem(NamedTuple):
     """What is wrong in the header of a script."""
 
@@ -118,7 +121,10 @@ def header_problems(code: str, deps: Sequence[str], folder: Path) -> Iterator[He
     for name, path in path_sources(header).items():
         if not Path(os.path.normpath(folder / path)).exists():
             what = f"the source of {name} is {path!r}, which does not exist"
-            yield HeaderProblem(number(name), what, f"A path that is absolute or counts from {folder}")
+            remedy = "`kbt upgrade --harness SOURCE` changes all notebooks" if name == PACKAGE else ""
+            yield HeaderProblem(
+                number(name), what, f"A path that is absolute or counts from {folder}", remedy
+            )
     packages: Any = header.get("dependencies")
     for one in packages if _is_texts(packages) else ():
         if not parse_requirement(one):

@@ -222,6 +222,10 @@ def header(*lines):
             header("[tool.uv.sources]", 'six = { path = "no/such" }'),
             "n.md:4: the source of six is 'no/such', which does not exist",
         ),
+        (
+            header("[tool.uv.sources]", 'kernels-bench-tools = { path = "/no/such" }'),
+            "`kbt upgrade --harness SOURCE` changes all notebooks.",
+        ),
     ],
 )
 def test_what_would_make_a_cell_fail_is_found_without_running_it(workspace, code, said):

@@ -21,8 +21,7 @@ from pathlib import Path
 from kernels_bench_tools.errors import ProjectError
 from kernels_bench_tools.file_io import write_atomically
 from kernels_bench_tools.notebooks.cell import Cell
-from kernels_bench_tools.notebooks.harness import PACKAGE
-from kernels_bench_tools.notebooks.header import path_sources, read_header, with_header
+from kernels_bench_tools.notebooks.header import PACKAGE, path_sources, read_header, with_header
 from kernels_bench_tools.run.environment.installed import Installed
 from kernels_bench_tools.run.environment.shared import shared_script
 from kernels_bench_tools.run.environment.variables import cell_variables, uv_variables
