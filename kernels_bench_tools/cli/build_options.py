@@ -60,7 +60,7 @@ def _read(
         typer.Option(
             "--workloads",
             metavar="SETS",
-            help="Workload sets to measure, such as `smoke` or `default,decode`. "
+            help="Workload sets to measure, such as `smoke` or `default,decode`. An operator needs one of them. "
             "[default: `default,large,decode` on a GPU, `cpu` on a CPU]",
         ),
     ] = "",

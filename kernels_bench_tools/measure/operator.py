@@ -247,18 +247,21 @@ class Operator:
         return ",".join(name for name in wanted if name in self.workload_sets)
 
     def workloads(self, names: str, only: Mapping[str, Any] | None = None) -> list[Workload]:
-        """Return the workloads of sets, comma-separated, in order; of those, with these values of an axis only."""
+        """Return the workloads of sets, comma-separated, in order; of those, with these values of an axis only.
+
+        Sets that only other operators have are left out: a build gives the same names to all. One must be known.
+        """
         self._require_unique_names()
-        found = []
-        for name in dict.fromkeys(filter(None, map(str.strip, names.split(",")))):
-            if name not in self.workload_sets:
-                raise OperatorError(
-                    f"operator {self.name}",
-                    f"has no workload set {name!r}",
-                    f"One of {', '.join(self.workload_sets)}, or several with commas between them",
-                    did_you_mean(name, self.workload_sets),
-                )
-            found += [replace(workload, set=name) for workload in self.workload_sets[name]]
+        wanted = list(dict.fromkeys(filter(None, map(str.strip, names.split(",")))))
+        known = [name for name in wanted if name in self.workload_sets]
+        if wanted and not known:
+            raise OperatorError(
+                f"operator {self.name}",
+                f"has no workload set {wanted[0]!r}",
+                f"One of {', '.join(self.workload_sets)}, or several with commas between them",
+                did_you_mean(wanted[0], self.workload_sets),
+            )
+        found = [replace(workload, set=name) for name in known for workload in self.workload_sets[name]]
         conditions = []
         for axis, value in (only or {}).items():
             if axis not in self.axes:

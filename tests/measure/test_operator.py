@@ -29,6 +29,10 @@ def test_an_unknown_workload_set_lists_the_known_ones(layer_norm: Operator) -> N
         layer_norm.workloads("smok")
 
 
+def test_workload_sets_of_other_operators_are_left_out(layer_norm: Operator) -> None:
+    assert layer_norm.workloads("wide,smoke") == layer_norm.workloads("smoke")
+
+
 def test_workloads_of_one_name_are_refused(layer_norm: Operator, tiny: Workload) -> None:
     double = replace(layer_norm, workload_sets={"cpu": [tiny], "smoke": [tiny]})
 
