@@ -20,7 +20,6 @@ from kernels_bench_tools.schema.build import FORWARD, has_other_code
 from kernels_bench_tools.schema.model import ModelTasks, read_model_tasks
 from kernels_bench_tools.schema.record import Record, Status
 from kernels_bench_tools.schema.record_io import read_committed, record_files
-from kernels_bench_tools.summarize.merge import by_workload, merge
 from kernels_bench_tools.summarize.views import view_of
 from kernels_bench_tools.text import did_you_mean, plural, title_from_name, visible
 
@@ -152,6 +151,8 @@ def _cover(notebook: Notebook, recorded: Recorded) -> Iterator[Coverage]:
 
 
 def _fill(row: Coverage, entries: Sequence[Record], code: Mapping[str, str]) -> Coverage:
+    from kernels_bench_tools.summarize.merge import by_workload, merge  # and numpy
+
     processes, whole = by_workload(entries)
     merged = [merge(each) for each in processes.values()] or ([whole] if whole else [])
     row.rows = len(entries)
