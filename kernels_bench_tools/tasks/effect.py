@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
 from itertools import chain
+from math import inf
 from pathlib import Path
 from statistics import median
 from time import perf_counter, sleep
@@ -25,11 +26,13 @@ from torch import Tensor, nn
 from kernels_bench_tools.grouping import grouped
 from kernels_bench_tools.hub import loaded_kernels
 from kernels_bench_tools.hub.layer import use_in_transformers
+from kernels_bench_tools.measure.correctness.compare import HARD_CAP
 from kernels_bench_tools.measure.device.environment import (
     describe_device,
     describe_environment,
     imported_packages,
 )
+from kernels_bench_tools.measure.integrity.memory import fingerprint, same_bits
 from kernels_bench_tools.measure.operator import dtype_tolerance, failed_status, failure_of, tensors_of
 from kernels_bench_tools.measure.record import RecordFile
 from kernels_bench_tools.measure.task import LoadFailure, Task
@@ -54,8 +57,10 @@ from kernels_bench_tools.tasks.agreement import (
     compare_gradients,
     compare_logits,
     compare_with_same_experts,
+    error_of_parts,
     has_experts,
     keep_experts,
+    relative_error,
 )
 from kernels_bench_tools.tasks.baseline.L4.causal_lm import CausalLM
 from kernels_bench_tools.tasks.breakdown import break_down
@@ -241,8 +246,9 @@ class _Phase:
         """Yield the rows of levels 1 to 4, of a changed model only of 4; none if the model calls nothing that is replaced.
 
         Logits of a timed pass of each way to run the model are compared, and after the last row those for other tokens: none
-        of the rows counts if one differs.
+        of the rows counts if one differs, or a weight has changed.
         """
+        weights = self._fingerprints()
         found = False
         for row in self._rows():
             found = True
@@ -250,6 +256,12 @@ class _Phase:
         if found:
             self.forward.change()
             self._agreement()
+            after = self._fingerprints()
+            if changed := [name for name, one in weights.items() if after[name] != one]:
+                raise EffectError(f"the implementation changes weights of the model, such as {changed[0]}")
+
+    def _fingerprints(self) -> dict[str, int]:
+        return {name: fingerprint(weight) for name, weight in self._model.named_parameters()}
 
     def _rows(self) -> Iterator[Row]:
         changed, blocks = self._replacement, {}
@@ -496,25 +508,36 @@ class _Phase:
 
     def _require_same(self, name: str, level: int, call: ModuleCall, changed: ModuleCall) -> None:
         """Raise ``EffectError`` unless a module computes the same with the implementation."""
-        # It may overwrite its inputs.
-        args, named = _copied(changed.args), _copied(changed.named)
+        args, named = _copied(changed.args), _copied(changed.named)  # it may overwrite these
         with self.forward.context():
-            expected = [one.clone() for one in tensors_of(call()) if one is not None]
+            theirs = call()
+            expected = [one.clone() for one in tensors_of(theirs) if one is not None]
             with self._side("candidate"):
-                found = [one for one in tensors_of(changed.module(*args, **named)) if one is not None]
+                ours = changed.module(*args, **named)
+        found = [one for one in tensors_of(ours) if one is not None]
         if changed.module is not call.module:  # some attention of transformers returns its weights, too
             del found[len(expected) :], expected[len(found) :]
         kinds, wanted = ([_kind(one) for one in some] for some in (found, expected))
-        if kinds != wanted:
+        if kinds != wanted or isinstance(ours, tuple) is not isinstance(theirs, tuple):
+            a_tuple = "a tuple of " if isinstance(ours, tuple) and not isinstance(theirs, tuple) else ""
             raise EffectError(
-                f"{name} returns {', '.join(kinds) or 'nothing'} with it, not {', '.join(wanted)}"
+                f"{name} returns {a_tuple}{', '.join(kinds) or 'nothing'} with it, not {', '.join(wanted)}"
             )
         limit = max((dtype_tolerance(one.dtype).rtol for one in expected), default=0.0)
+        limit *= 1 if level == 1 else BLOCK_FACTOR
+        # Of experts that are tied either may be chosen, which changes a row.
+        of_part = inf if has_experts(call.module) else HARD_CAP * limit
         for number, (one, other) in enumerate(zip(found, expected, strict=True)):
-            error = float((one.float() - other.float()).norm() / other.float().norm().clamp_min(1e-30))
-            if not error <= limit * (1 if level == 1 else BLOCK_FACTOR):
+            differs = f"{name} computes something else with the implementation: output {number} differs by"
+            if not (error := relative_error(one, other)) <= limit:
+                raise EffectError(f"{differs} {error:.2g} of its norm")
+            if not (error := error_of_parts(one, other)) <= of_part:
+                raise EffectError(f"{differs} {error:.2g} of the norm of a row or column")
+        if isinstance(self._replacement, Replacement) and not self._replacement.in_place:
+            given = zip((*changed.args, *changed.named.values()), (*args, *named.values()), strict=True)
+            if not all(same_bits(one, other) for one, other in given if isinstance(one, Tensor)):
                 raise EffectError(
-                    f"{name} computes something else with the implementation: output {number} differs by {error:.2g} of its norm"
+                    f"{name} overwrites its input with the implementation, which does not declare in_place=True"
                 )
 
     def _agreement(self) -> dict[str, float]:

@@ -182,6 +182,8 @@ class Replacement:
     """Replaced modules, by path."""
     forwards: dict[str, Callable[..., Any]] = field(repr=False)
     """What replaces their ``forward``, by path."""
+    in_place: bool = False
+    """Whether one of the implementations may overwrite its inputs."""
 
     @property
     def classes(self) -> set[type[nn.Module]]:
@@ -224,13 +226,15 @@ def replace(model: nn.Module, substitutes: Iterable[Substitute]) -> Replacement:
     """
     instances: dict[str, nn.Module] = {}
     forwards: dict[str, Callable[..., Any]] = {}
+    in_place = False
     for one in substitutes:
         found = _replace(model, one)
         if both := sorted(instances.keys() & found.instances):
             raise ReplacementError(f"{one.operator.name} is replaced twice, for example in {both[0]}")
         instances |= found.instances
         forwards |= found.forwards
-    return Replacement(instances, forwards)
+        in_place |= one.task.in_place
+    return Replacement(instances, forwards, in_place)
 
 
 def _replace(model: nn.Module, one: Substitute) -> Replacement:
