@@ -26,7 +26,8 @@ APPROXIMATE = {"swiglu": "", "gelu_tanh": "tanh", "gelu": "none"}
 """The ``approximate`` argument of ``torch.nn.functional.gelu``."""
 FLOPS_PER_OUTPUT = {"": 5, "tanh": 9, "none": 5}
 """By ``approximate``; exponential, division, tanh and erf count as one operation each."""
-ODD_SIZES = ((5, 1000), (3, 769))
+ODD_SIZES = ((5, 1000), (3, 769), (2, 5000))
+"""Rows of 5000 columns are whole tiles and a rest, also for tiles of 2048 and 4096."""
 
 Sizes = tuple[tuple[int, int], ...]
 PEER: Sizes = tuple((tokens, hidden_dim) for tokens in (128, 256, 512) for hidden_dim in (768, 1024, 2048))

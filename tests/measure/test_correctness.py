@@ -41,7 +41,7 @@ def test_torch_is_correct_in_every_dtype_and_edge_case(layer_norm: Operator, dty
     verdict = judge(layer_norm, right, dtype)
 
     assert verdict.ok, verdict.reason
-    assert verdict.corr["cases"] == 16  # the workload, two more seeds, thirteen edge cases
+    assert verdict.corr["cases"] == 17  # the workload, two more seeds, fourteen edge cases
     assert "refused" not in verdict.corr
     assert verdict.flags == []
     assert verdict.corr["error_over_baseline"] == 1

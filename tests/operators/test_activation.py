@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from implementations import assert_correct, code_of, function_of, judge, smoke_workload
+from implementations import assert_correct, code_of, function_of, judge, smoke_workload, without_rest
 from projects import run_kbt
 from torch import Tensor
 from torch.nn import functional
@@ -62,7 +62,7 @@ def right(x: Tensor, approximate: str = "") -> Tensor:
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("group", GROUPS)
 def test_the_formula_is_correct_in_every_dtype_and_edge_case(group: str, dtype: str) -> None:
-    assert_correct(judge(OPERATOR, group, dtype, right), edge_cases=7)
+    assert_correct(judge(OPERATOR, group, dtype, right), edge_cases=8)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -93,6 +93,7 @@ WRONG_SWIGLU: dict[str, Callable[[Tensor], Tensor]] = {
     "no second half": lambda x: functional.silu(x.chunk(2, -1)[0]),
     "GELU for SiLU": lambda x: functional.gelu(x.chunk(2, -1)[0]) * x.chunk(2, -1)[1],
     "the last number": lambda x: broken_tail(right(x)),
+    "what follows whole tiles of 2048 columns": lambda x: without_rest(right(x), 2048),
 }
 WRONG_GELU: dict[str, Callable[[Tensor, str], Tensor]] = {
     "all zero": lambda x, _: torch.zeros_like(x),

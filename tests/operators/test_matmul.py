@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from implementations import assert_correct, code_of, function_of, judge, smoke_workload
+from implementations import assert_correct, code_of, function_of, judge, smoke_workload, without_rest
 from torch import Tensor
 
 from kernels_bench_tools.measure.correctness.check import check
@@ -39,13 +39,19 @@ with torch.no_grad():
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("group", GROUPS)
 def test_the_baseline_is_correct_in_every_dtype(group: str, dtype: str) -> None:
-    assert_correct(judge(OPERATOR, group, dtype, function_of("matmul", "torch_matmul")), edge_cases=8)
+    assert_correct(judge(OPERATOR, group, dtype, function_of("matmul", "torch_matmul")), edge_cases=9)
 
 
 WRONG: dict[str, Callable[..., Tensor]] = {
     "all zero": lambda x, weight, bias: x.new_zeros(x.shape[0], weight.shape[0]),
     "no bias": lambda x, weight, bias: x @ weight.t(),
     "a column left out": lambda x, weight, bias: x[:, :-1] @ weight[:, :-1].t() + bias,
+    "what follows whole tiles of 128 rows": lambda x, weight, bias: without_rest(
+        x @ weight.t() + bias, 128, axis=0
+    ),
+    "what follows whole groups of tiles": lambda x, weight, bias: without_rest(
+        x @ weight.t() + bias, 1024, axis=0
+    ),
     "rounded to FP8": lambda x, weight, bias: x.to(torch.float8_e4m3fn).to(x.dtype) @ weight.t() + bias,
     "memory read by rows": lambda x, weight, bias: (
         x @ weight.as_strided(weight.shape, (weight.shape[1], 1)).t() + bias

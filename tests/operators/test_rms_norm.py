@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from implementations import assert_correct, code_of, function_of, judge, smoke_workload
+from implementations import assert_correct, code_of, function_of, judge, smoke_workload, without_rest
 from torch import Tensor
 
 from kernels_bench_tools.errors import OperatorError
@@ -75,7 +75,7 @@ def right(x: Tensor, weight: Tensor, residual: Tensor | None = None, eps: float 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("group", GROUPS)
 def test_the_formula_is_correct_in_every_dtype_and_edge_case(group: str, dtype: str) -> None:
-    assert_correct(judge(OPERATOR, group, dtype, right), edge_cases=12)
+    assert_correct(judge(OPERATOR, group, dtype, right), edge_cases=13)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -99,6 +99,7 @@ WRONG: dict[str, Callable[..., Tensor]] = {
     "the last column": lambda x, *rest: torch.cat(
         (right(x, *rest)[..., :-1], torch.zeros_like(x[..., -1:])), -1
     ),
+    "what follows whole tiles of 2048 columns": lambda x, *rest: without_rest(right(x, *rest), 2048),
 }
 
 

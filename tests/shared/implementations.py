@@ -103,6 +103,14 @@ def assert_right_on_a_gpu(
     assert all(torch.equal(function(*inputs), once) for _ in range(20))
 
 
+def without_rest(output: torch.Tensor, tile: int, axis: int = -1) -> torch.Tensor:
+    """Return an output with zeros after its last whole tile along an axis, if there is one."""
+    size = output.shape[axis]
+    if size > tile:
+        output.narrow(axis, size - size % tile, size % tile).zero_()
+    return output
+
+
 def in_8_bits(matrix: torch.Tensor) -> torch.Tensor:
     """Return a matrix in float32 whose values were rounded to 8-bit integers, with a scale for each row."""
     scale = matrix.float().abs().amax(-1, keepdim=True) / 127
