@@ -28,7 +28,7 @@ LARGE = 30.0
 MOST_MEAN = 1.5
 """Allowed mean error in half precision, as a multiple of that of torch's operator: partial sums in half precision make it 1.4
 at most, weights rounded to 8 bits 1.8 to 2.3, also where those of one product are."""
-ODD_SHAPES = ((3, 130, 97), (65, 40, 200), (1, 67, 129))
+ODD_SHAPES = ((3, 130, 97), (1160, 40, 200), (1, 67, 129))
 
 
 def reference(x: Tensor, gate_up: Tensor, down: Tensor) -> Tensor:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from implementations import assert_correct, code_of, function_of, run_cell
+from implementations import assert_correct, code_of, function_of, run_cell, without_rest
 from torch import Tensor
 
 from kernels_bench_tools.measure.correctness.check import Correctness, check
@@ -67,6 +67,8 @@ WRONG: dict[str, Callable[..., Any]] = {
     "zeros": lambda weight, ids: torch.zeros(len(ids), weight.shape[1], dtype=weight.dtype),
     "the next row": lambda weight, ids: weight[(ids + 1) % len(weight)],
     "the last token forgotten": lambda weight, ids: torch.cat((weight[ids[:-1]], weight[:1])),
+    "tokens after whole tiles of 32": lambda weight, ids: without_rest(weight[ids], 32, axis=0),
+    "columns after whole tiles of 4096": lambda weight, ids: without_rest(weight[ids], 4096),
     "one rounding off": lambda weight, ids: torch.nextafter(weight[ids], torch.full((), torch.inf)),
     "a view of the weight's first rows": lambda weight, ids: weight[: len(ids)],
 }
