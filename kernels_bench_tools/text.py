@@ -1,12 +1,15 @@
-"""Names in files, ids and URLs, and numbers in tables, charts and pages: one way to write each."""
+"""Names in files, ids and URLs, numbers in tables, charts and pages, and groups of rows there: one way to make each."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
 from math import floor, log10
+from typing import TypeVar
 
 MISSING = "–"
+K = TypeVar("K")
+V = TypeVar("V")
 _NOT_ALPHANUMERIC = re.compile(r"[^a-z0-9]+")
 
 _UNSEEN = re.compile(
@@ -128,6 +131,18 @@ def few(names: Sequence[str]) -> str:
     """
     more = len(names) - 3
     return ", ".join(names[:3]) + (f" and {more} more" if more > 0 else "")
+
+
+def grouped(pairs: Iterable[tuple[K, V]]) -> dict[K, list[V]]:
+    """Return the values of each key, in their order.
+
+    >>> grouped((len(word), word) for word in ("norm", "mask", "rotary"))
+    {4: ['norm', 'mask'], 6: ['rotary']}
+    """
+    found: dict[K, list[V]] = {}
+    for key, value in pairs:
+        found.setdefault(key, []).append(value)
+    return found
 
 
 def decimals(value: float, significant: int = 4) -> int:

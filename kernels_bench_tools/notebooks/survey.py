@@ -10,7 +10,6 @@ from pathlib import Path
 
 from kernels_bench_tools.errors import NotebookError, ProjectError
 from kernels_bench_tools.file_io import read_file
-from kernels_bench_tools.grouping import grouped
 from kernels_bench_tools.notebooks.cell import Cell
 from kernels_bench_tools.notebooks.document import Notebook, survey_notebook
 from kernels_bench_tools.notebooks.graph import CellName, Graph, build_graph, unknown_cell_hint
@@ -19,7 +18,7 @@ from kernels_bench_tools.notebooks.kernel_calls import find_kernel_calls
 from kernels_bench_tools.notebooks.project import Project
 from kernels_bench_tools.schema.build import is_implementation
 from kernels_bench_tools.schema.settings import operator_modules, shared_files
-from kernels_bench_tools.text import plural
+from kernels_bench_tools.text import grouped, plural
 
 _HTML = re.compile(
     r"^ {0,3}</?(?:style|script|div|img|button|details|table|iframe|p|center|a|br|span)\b", re.M | re.I

@@ -6,10 +6,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from kernels_bench_tools.grouping import grouped
 from kernels_bench_tools.report.artifacts import Artifact
 from kernels_bench_tools.schema.record import Clocks, FirstCall, Record
 from kernels_bench_tools.schema.record_io import ignore, read_records
+from kernels_bench_tools.text import grouped
 
 
 @dataclass(frozen=True)

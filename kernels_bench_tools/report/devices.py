@@ -9,7 +9,6 @@ from statistics import median
 
 from markupsafe import Markup
 
-from kernels_bench_tools.grouping import grouped
 from kernels_bench_tools.report.operators import OperatorReport
 from kernels_bench_tools.report.paths import device_page
 from kernels_bench_tools.report.rows import DeviceResults
@@ -18,7 +17,7 @@ from kernels_bench_tools.schema.device import Device
 from kernels_bench_tools.schema.record import Environment
 from kernels_bench_tools.schema.record_io import RecordHead, read_heads
 from kernels_bench_tools.schema.summary import DeviceSummary
-from kernels_bench_tools.text import size
+from kernels_bench_tools.text import grouped, size
 
 _MAX_MARKS = 400
 """Of more readings, every n-th is drawn."""

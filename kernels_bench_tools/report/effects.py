@@ -9,7 +9,6 @@ from pathlib import Path
 
 from markupsafe import Markup
 
-from kernels_bench_tools.grouping import grouped
 from kernels_bench_tools.report.chart import inline_chart
 from kernels_bench_tools.report.operators import OperatorReport, notebook_title
 from kernels_bench_tools.report.page import Page
@@ -22,6 +21,7 @@ from kernels_bench_tools.schema.effect import (
     breakdown_of,
     model_and_framework,
 )
+from kernels_bench_tools.text import grouped
 
 
 def _nothing(_: object) -> bytes:

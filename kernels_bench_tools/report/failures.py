@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kernels_bench_tools.errors import RecordError
-from kernels_bench_tools.grouping import grouped
 from kernels_bench_tools.report.artifacts import Artifact
 from kernels_bench_tools.report.labels import Label, status_label
 from kernels_bench_tools.report.operators import OperatorReport
@@ -25,6 +24,7 @@ from kernels_bench_tools.schema.record_io import (
     read_records,
 )
 from kernels_bench_tools.schema.summary import DeviceSummary, Point, Row
+from kernels_bench_tools.text import grouped
 
 _NUMBER = re.compile(r"-?\d[\d.,]*")
 _CODE = re.compile(r"\[[a-z][a-z-]+\]$")

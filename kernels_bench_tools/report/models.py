@@ -12,7 +12,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from kernels_bench_tools.grouping import grouped
 from kernels_bench_tools.report.imports import Module, imports_of_models
 from kernels_bench_tools.report.operators import OperatorReport
 from kernels_bench_tools.schema.device import Device
@@ -37,6 +36,7 @@ from kernels_bench_tools.schema.model_workloads import (
 from kernels_bench_tools.schema.settings import OPERATORS as OWN_OPERATORS
 from kernels_bench_tools.schema.settings import find_settings, operator_modules
 from kernels_bench_tools.schema.summary import DeviceSummary, Point, Row, WorkloadSummary
+from kernels_bench_tools.text import grouped
 
 _ABOUT = ("ranks", "phase", "kernel", "paths", "inputs", "calls", "operator")
 _RESULT = (

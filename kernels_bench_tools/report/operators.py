@@ -12,7 +12,6 @@ from pathlib import Path
 import msgspec
 
 from kernels_bench_tools.file_io import read_struct
-from kernels_bench_tools.grouping import grouped
 from kernels_bench_tools.report.artifacts import Artifact, notebook_artifacts
 from kernels_bench_tools.report.labels import Label, cell_label, status_label
 from kernels_bench_tools.report.page import Page
@@ -29,7 +28,7 @@ from kernels_bench_tools.schema.build import (
 from kernels_bench_tools.schema.record import Provenance, Status
 from kernels_bench_tools.schema.record_io import is_linked, record_files
 from kernels_bench_tools.schema.summary import DeviceSummary, Row, Summary
-from kernels_bench_tools.text import title_from_name
+from kernels_bench_tools.text import grouped, title_from_name
 
 LATENCY = "latency.svg"
 _ORDER = re.compile(r"^!\[operators:([^\]\n]*)\]", re.MULTILINE)

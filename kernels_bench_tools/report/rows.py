@@ -8,7 +8,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import inf
 
-from kernels_bench_tools.grouping import grouped
 from kernels_bench_tools.schema.device import Device
 from kernels_bench_tools.schema.model import CONFIGS, model_keys
 from kernels_bench_tools.schema.record import Flag, Status
@@ -22,7 +21,7 @@ from kernels_bench_tools.schema.summary import (
     WorkloadSummary,
     geometric_mean_interval,
 )
-from kernels_bench_tools.text import decimals
+from kernels_bench_tools.text import decimals, grouped
 
 MATRIX_STEPS = (1.02, 1.1, 1.25, 1.5, 2.0, 4.0)
 """Upper bounds of the shades of a matrix, except the last one."""

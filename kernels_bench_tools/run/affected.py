@@ -9,7 +9,6 @@ from pathlib import Path
 import msgspec
 
 from kernels_bench_tools.errors import KbtError
-from kernels_bench_tools.grouping import grouped
 from kernels_bench_tools.notebooks.graph import CellName, Graph, Node
 from kernels_bench_tools.notebooks.project import Project, find_project
 from kernels_bench_tools.notebooks.survey import survey_project, survey_targets
@@ -18,6 +17,7 @@ from kernels_bench_tools.run.environment.base import PACKAGE_FOLDER, find_enviro
 from kernels_bench_tools.run.git import Repository
 from kernels_bench_tools.run.plan import ORDER, differences
 from kernels_bench_tools.schema.device import current_device
+from kernels_bench_tools.text import grouped
 
 
 class AffectedNotebook(msgspec.Struct, kw_only=True):

@@ -12,7 +12,6 @@ import msgspec
 
 from kernels_bench_tools.errors import ProjectError
 from kernels_bench_tools.file_io import find_struct, read_file, remove_unfinished, write_struct
-from kernels_bench_tools.grouping import grouped
 from kernels_bench_tools.notebooks.cell import Cell
 from kernels_bench_tools.notebooks.document import Notebook
 from kernels_bench_tools.notebooks.graph import CellName, Node
@@ -41,7 +40,7 @@ from kernels_bench_tools.schema.build import (
 from kernels_bench_tools.schema.device import current_device
 from kernels_bench_tools.schema.model import DERIVED, model_keys
 from kernels_bench_tools.schema.settings import OPERATORS, operator_modules
-from kernels_bench_tools.text import did_you_mean
+from kernels_bench_tools.text import did_you_mean, grouped
 
 DEFAULT_PROCESSES = {"cuda": 3, "cpu": 1}
 """Fresh processes for each cell that measures, by the kind of the device. Medians differ between processes by more

@@ -6,13 +6,13 @@ from collections.abc import Callable, Sequence
 from datetime import datetime
 from statistics import fmean
 
-from kernels_bench_tools.grouping import grouped
 from kernels_bench_tools.notebooks.graph import CellName, Node
 from kernels_bench_tools.notebooks.project import Project
 from kernels_bench_tools.run.cache.entry import Entry
 from kernels_bench_tools.run.environment.vectors import may_compile
 from kernels_bench_tools.schema.device import Device
 from kernels_bench_tools.schema.record_io import read_heads, record_file
+from kernels_bench_tools.text import grouped
 
 COMPILING_SECONDS, MEASURING_SECONDS, OTHER_SECONDS = 20.0, 6.0, 2.0
 """Of a process of a cell about which nothing is known, on two cores: it uses ``torch.compile``, imports torch, or draws charts."""

@@ -7,12 +7,11 @@ from enum import StrEnum
 
 import msgspec
 
-from kernels_bench_tools.grouping import grouped
 from kernels_bench_tools.schema.build import TRANSFORMERS
 from kernels_bench_tools.schema.device import Device
 from kernels_bench_tools.schema.model import phase_sizes
 from kernels_bench_tools.schema.record import Effect, Part, Provenance
-from kernels_bench_tools.text import size
+from kernels_bench_tools.text import grouped, size
 
 MODEL_LEVEL = 4
 """Level of a whole model."""

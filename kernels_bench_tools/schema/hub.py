@@ -7,8 +7,8 @@ from pathlib import Path
 
 import msgspec
 
-from kernels_bench_tools.grouping import grouped
 from kernels_bench_tools.schema.settings import find_settings
+from kernels_bench_tools.text import grouped
 
 LOCK_FILE = "kernels.lock"
 LOCK_VARIABLE = "KBT_KERNELS_LOCK"

@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 import msgspec
 
 from kernels_bench_tools.errors import OperatorError
-from kernels_bench_tools.grouping import grouped
 from kernels_bench_tools.schema.model import ModelTask, Phase
 from kernels_bench_tools.schema.model_workloads import (
     REPLACEABLE,
@@ -32,7 +31,7 @@ from kernels_bench_tools.schema.summary import (
 from kernels_bench_tools.schema.summary import WorkloadSummary as Workload
 from kernels_bench_tools.stats import CPU_STRETCH, ratio_of, verdict_of
 from kernels_bench_tools.summarize.compare import REPRODUCIBLE
-from kernels_bench_tools.text import did_you_mean
+from kernels_bench_tools.text import did_you_mean, grouped
 
 NO_OPERATOR = "no operator"
 _NOT_IN_PROPORTION = {"kv_heads", "experts", "vocabulary", "blocks", "block_size"}

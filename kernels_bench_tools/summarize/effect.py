@@ -8,13 +8,12 @@ from statistics import median
 
 import msgspec
 
-from kernels_bench_tools.grouping import grouped
 from kernels_bench_tools.schema.effect import MODEL_LEVEL, EffectRow, EffectVerdict
 from kernels_bench_tools.schema.record import Effect, Part, Record
 from kernels_bench_tools.schema.summary import FEWEST_PROCESSES
 from kernels_bench_tools.summarize.compare import Speedup, compare
 from kernels_bench_tools.summarize.merge import by_workload
-from kernels_bench_tools.text import milliseconds
+from kernels_bench_tools.text import grouped, milliseconds
 
 PREDICTION_SHARE = 0.1
 """A prediction is confirmed if the measured gain differs from it by at most this share, or by the noise."""

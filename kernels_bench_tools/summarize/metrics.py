@@ -10,11 +10,10 @@ from typing import Literal, NamedTuple
 
 import msgspec
 
-from kernels_bench_tools.grouping import grouped
 from kernels_bench_tools.schema.record import Record, Regime, Status, Timing
 from kernels_bench_tools.schema.suite import SuiteRow
 from kernels_bench_tools.schema.summary import DeviceSummary, Estimate, MetricInfo, Point, Verdict
-from kernels_bench_tools.text import percent, times, times_interval, with_unit
+from kernels_bench_tools.text import grouped, percent, times, times_interval, with_unit
 
 PLAIN_UNITS = frozenset({"", "fraction"})
 """Units that are not printed."""

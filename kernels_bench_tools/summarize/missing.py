@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from kernels_bench_tools.grouping import grouped
 from kernels_bench_tools.schema.build import (
     RESULTS,
     BuildRun,
@@ -19,7 +18,7 @@ from kernels_bench_tools.schema.build import (
 from kernels_bench_tools.schema.record import Status
 from kernels_bench_tools.schema.record_io import ignore, is_plain, read_committed, record_files
 from kernels_bench_tools.schema.summary import Summary
-from kernels_bench_tools.text import title_from_name
+from kernels_bench_tools.text import grouped, title_from_name
 
 
 def missing_summaries(root: Path, build: BuildRun) -> dict[str, Summary]:

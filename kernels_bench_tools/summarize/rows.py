@@ -10,7 +10,6 @@ from statistics import median, median_low
 
 import msgspec
 
-from kernels_bench_tools.grouping import grouped
 from kernels_bench_tools.schema.build import FrontMatter
 from kernels_bench_tools.schema.device import Device
 from kernels_bench_tools.schema.hub import SOURCE_BUILD
@@ -38,7 +37,7 @@ from kernels_bench_tools.summarize.merge import (
 )
 from kernels_bench_tools.summarize.metrics import set_metrics
 from kernels_bench_tools.summarize.views import View, group_order, in_view_order, view_of
-from kernels_bench_tools.text import series_slug, title_from_name
+from kernels_bench_tools.text import grouped, series_slug, title_from_name
 
 _NO_DEVICE = Device(kind="", name="", slug="none")
 _OUTLYING = 0.1

@@ -7,7 +7,6 @@ from itertools import groupby
 
 import msgspec
 
-from kernels_bench_tools.grouping import grouped
 from kernels_bench_tools.schema.build import FrontMatter
 from kernels_bench_tools.schema.record import Flag, Judged, Status
 from kernels_bench_tools.schema.summary import DeviceSummary, Row, Summary, WorkloadSummary, geometric_mean
@@ -21,6 +20,7 @@ from kernels_bench_tools.summarize.rows import (
     median_peaks,
 )
 from kernels_bench_tools.summarize.views import in_order, titles_and_keys, workload_summary
+from kernels_bench_tools.text import grouped
 
 
 def summarize(operator: str, title: str, sources: Sequence[Source]) -> Summary:

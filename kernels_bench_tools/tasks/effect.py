@@ -23,7 +23,6 @@ import msgspec
 import torch
 from torch import Tensor, nn
 
-from kernels_bench_tools.grouping import grouped
 from kernels_bench_tools.hub import loaded_kernels
 from kernels_bench_tools.hub.layer import use_in_transformers
 from kernels_bench_tools.measure.correctness.compare import HARD_CAP
@@ -69,7 +68,7 @@ from kernels_bench_tools.tasks.changed_model import ChangedModel
 from kernels_bench_tools.tasks.forward_pass import EffectError, ForwardPass, PagedPass, random_model
 from kernels_bench_tools.tasks.replacement import Replacement, Substitute, replace
 from kernels_bench_tools.tasks.transformers_model import TransformersPass, transformers_model
-from kernels_bench_tools.text import milliseconds
+from kernels_bench_tools.text import grouped, milliseconds
 
 SECONDS, MODEL_SECONDS = 1.0, 3.0
 """For the samples of one row, and of one of a whole model, unless the fewest rounds take longer."""
