@@ -31,6 +31,7 @@ from kernels_bench_tools.operators.decoder_layer import (
     batch_of,
     large_after_the_end,
 )
+from kernels_bench_tools.operators.mlp import MOST_MEAN
 from kernels_bench_tools.tasks.baseline.build import build_model
 from kernels_bench_tools.tasks.baseline.forward_context import plan_batch, set_forward_context
 from kernels_bench_tools.tasks.baseline.L4.causal_lm import CausalLM
@@ -248,7 +249,7 @@ def tolerance(dtype: torch.dtype) -> Tolerance:
     """
     eps = torch.finfo(dtype).eps
     half = torch.finfo(dtype).bits <= 16
-    return Tolerance(rtol=0.0, atol=24 * eps, mean=1.5) if half else Tolerance(rtol=0.0, atol=128 * eps)
+    return Tolerance(rtol=0.0, atol=24 * eps, mean=MOST_MEAN) if half else Tolerance(rtol=0.0, atol=128 * eps)
 
 
 _name = (

@@ -42,10 +42,9 @@ def _by_device(files: Iterable[Path]) -> dict[str, list[Record]]:
 
 
 def _details(records: Sequence[Record]) -> Details:
-    calls: dict[str, list[FirstCall]] = {}
-    for record in records:
-        if record.first_call is not None:
-            calls.setdefault(record.workload, []).append(record.first_call)
+    calls = grouped(
+        (record.workload, record.first_call) for record in records if record.first_call is not None
+    )
     first = {
         workload: sorted(found, key=lambda call: call.first_ms or 0.0)[len(found) // 2]
         for workload, found in calls.items()

@@ -204,10 +204,9 @@ class ModelReport:
     def devices(self) -> list[Device]:
         """The devices on which any of its calls was measured: GPUs first, then by number of kernels and slug."""
         found = {result.view.device.slug: result.view.device for result in self.results}
-        order = {
-            slug: (device.kind == "cpu", -self.measured_on(slug), slug) for slug, device in found.items()
-        }
-        return [found[slug] for slug in sorted(found, key=lambda slug: order[slug])]
+        return sorted(
+            found.values(), key=lambda one: (one.kind == "cpu", -self.measured_on(one.slug), one.slug)
+        )
 
     @property
     def kernels(self) -> int:

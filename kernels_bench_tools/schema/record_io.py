@@ -489,10 +489,8 @@ def _require_consistent(record: Record) -> None:
         )
     if record.outcome is Status.OK and "reason" in record.corr:
         raise ValueError("status 'ok' and corr.reason contradict each other")
-    if record.lat_ms is not None and not record.workload:
-        raise ValueError(
-            "lat_ms and no wl.name contradict each other"
-        )  # it would be the time of all workloads
+    if record.lat_ms is not None and not record.workload:  # it would be the time of all workloads
+        raise ValueError("lat_ms and no wl.name contradict each other")
     measured = {"lat_ms": record.lat_ms}
     if record.effect is not None:
         measured |= {"effect.baseline": record.effect.baseline, "effect.again": record.effect.again}
