@@ -20,7 +20,7 @@ INTERPRETED = """
 operator = find_operator("paged_attention")
 smoke = operator.workloads("smoke")[0]
 for dtype, per_split, step in (("float32", 256, 16), ("float16", 16, 16)):
-    cell.TOKENS_PER_SPLIT, cell.tiling = per_split, lambda *_: (99, step, 4)
+    cell.TOKENS_PER_SPLIT, cell.tiling = per_split, lambda *_: (99, step)
     workload = replace(smoke, dtype=dtype)
     assert not judge(operator, workload, cell.triton_paged_attention).flags
 """
