@@ -26,10 +26,11 @@ from kernels_bench_tools.notebooks.document import Notebook, survey_notebook
 from kernels_bench_tools.notebooks.project import Project, find_project, operators
 from kernels_bench_tools.schema.build import IMPLEMENTATIONS, BuildRun
 from kernels_bench_tools.schema.device import Device, current_device
+from kernels_bench_tools.schema.effect import MODEL_LEVEL, EffectRow
 from kernels_bench_tools.schema.model import Phase, read_model_tasks
 from kernels_bench_tools.schema.model_workloads import operator_of_module
 from kernels_bench_tools.schema.record import Record, Status, device_of
-from kernels_bench_tools.schema.record_io import read_committed, record_files
+from kernels_bench_tools.schema.record_io import EFFECTS, read_committed, record_files
 from kernels_bench_tools.schema.summary import FEWEST_PROCESSES, Summary, Verdict
 from kernels_bench_tools.summarize.choose import (
     NO_OPERATOR,
@@ -43,6 +44,7 @@ from kernels_bench_tools.summarize.choose import (
     unmeasured,
 )
 from kernels_bench_tools.summarize.choose import choose as choose_at
+from kernels_bench_tools.summarize.effect_files import read_effect
 from kernels_bench_tools.summarize.metrics import speedup_with_interval
 from kernels_bench_tools.summarize.rows import Source
 from kernels_bench_tools.summarize.summary import summarize
@@ -152,6 +154,8 @@ def _choose_for_model(project: Project, model: str, phase: str, device: str, jso
     summaries = _summaries(project, [one for one in called if one in operators(project)])
     chosen_device = _device(f"the kernels of {model}", summaries.values(), device)
     found = [choose_for_phase(one, summaries, chosen_device.slug) for one in phases]
+    for choice in found:
+        choice.measured_effect = _measured_effect(project, model, chosen_device, choice)
     if json:
         print_json({"model": model, "device": chosen_device, "phases": found})
         return
@@ -160,6 +164,24 @@ def _choose_for_model(project: Project, model: str, phase: str, device: str, jso
     if missing := unmeasured(found, summaries, chosen_device.slug):
         print("measure what is near or missing, on that device:")
         print(_command(["kbt build", *missing, f"--workloads {model}"]))
+
+
+def _measured_effect(project: Project, model: str, device: Device, found: PhaseChoice) -> list[EffectRow]:
+    """Return the rows of the whole model that ``kbt effect`` has recorded with exactly these implementations and their code."""
+    notebooks = {
+        f"{operator}/{path.stem}": path for operator, paths in operators(project).items() for path in paths
+    }
+    code = {
+        name: [cell.code for cell in survey_notebook(project, notebooks[name]).cells]
+        for name in found.effect
+        if name in notebooks
+    }
+    for path in (project.root / EFFECTS / device.slug / model).glob("*.jsonl"):
+        if set(path.stem.split("+")) == {name.replace("/", "--") for name in found.effect}:
+            effect = read_effect(path, found.phase)
+            if effect and not effect.has_other_code(code):
+                return [row for row in effect.rows if row.effect.level == MODEL_LEVEL]
+    return []
 
 
 def _summaries(project: Project, names: Iterable[str]) -> dict[str, Summary]:
@@ -252,7 +274,16 @@ def _print_phase(model: str, phase: Phase, found: PhaseChoice, device: Device) -
     if blocks.row_count:
         console.print(blocks)
         _print_notes(notes, console.width)
-    if found.effect:
+    if found.measured_effect:
+        layers = (
+            f" with {plural(count, 'layer')}" if (count := found.measured_effect[0].effect.layers) else ""
+        )
+        print(f"effect on the whole model{layers}, of one implementation for each operator:")
+        for row in found.measured_effect:
+            speedup = speedup_with_interval(row.speedup, row.low, row.high)
+            predicted = speedup_with_interval(row.predicted, None, None)
+            print(f"  {row.effect.module}: {speedup}, predicted {predicted}: {row.verdict.value}")
+    elif found.effect:
         together = ["--together"] if len(found.effect) > 1 else []
         print("effect on the whole model: not measured in these records; to measure it:")
         print(_command(["kbt effect", *found.effect, *together, f"--model {model}", f"--phase {phase.name}"]))

@@ -126,17 +126,20 @@ def device_effects(
 def _candidate(
     effects: Effects, summary: EffectSummary, operators: dict[str, OperatorReport], page: Page
 ) -> Candidate:
-    titles, is_stale = [], False
-    for number, name in enumerate(summary.implementations):
+    notebooks = {}
+    for name in summary.implementations:
         folder, _, implementation = name.rpartition("/")
         operator = operators.get(folder.rpartition("/")[2])
-        notebook = operator.notebook_of(implementation) if operator else None
-        title = notebook_title(notebook) if notebook else implementation
-        titles.append((title, page.url(page_path(notebook.path)) if notebook else ""))
-        if operator and number == 0:  # of the others the records have no digest
-            is_stale = operator.has_changed(implementation, summary.provenance)
+        notebooks[name] = operator.notebook_of(implementation) if operator else None
+    titles = [
+        (notebook_title(notebook), page.url(page_path(notebook.path)))
+        if notebook
+        else (name.rpartition("/")[2], "")
+        for name, notebook in notebooks.items()
+    ]
+    code = {name: [cell.code for cell in one.cells] if one else [] for name, one in notebooks.items()}
     ladders = {}
     if summary.predicted_phases and (drawn := effects.draw(summary)):
         panels, _ = inline_chart(drawn, "", page.unique_id, lambda _: titles[0][1] or None)
         ladders = {panel.view.removeprefix(f"{summary.device.slug}-"): panel.figure for panel in panels}
-    return Candidate(summary, titles, is_stale, ladders)
+    return Candidate(summary, titles, summary.has_other_code(code), ladders)

@@ -25,7 +25,7 @@ from kernels_bench_tools.schema.build import (
     is_implementation,
     operator_of,
 )
-from kernels_bench_tools.schema.record import Provenance, Status
+from kernels_bench_tools.schema.record import Status
 from kernels_bench_tools.schema.record_io import is_linked, record_files
 from kernels_bench_tools.schema.summary import DeviceSummary, Row, Summary
 from kernels_bench_tools.text import grouped, title_from_name
@@ -145,13 +145,9 @@ class OperatorReport:
 
     def is_stale(self, row: Row) -> bool:
         """Whether the code of a row's cell changed after it was measured; False if that is not known."""
-        return self.has_changed(row.implementation, row.provenance)
-
-    def has_changed(self, implementation: str, then: Provenance) -> bool:
-        """Whether the code of an implementation's cell changed after a measurement; False if that is not known."""
-        notebook = self.notebooks.get(implementation)
+        notebook = self.notebooks.get(row.implementation)
         cells = notebook.cells if notebook else []
-        return has_other_code(then, {cell.id: cell.code for cell in cells})
+        return has_other_code(row.provenance, {cell.id: cell.code for cell in cells})
 
     @cached_property
     def notebooks(self) -> Mapping[str, NotebookRun]:

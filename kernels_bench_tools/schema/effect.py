@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from enum import StrEnum
 
 import msgspec
 
-from kernels_bench_tools.schema.build import TRANSFORMERS
+from kernels_bench_tools.schema.build import TRANSFORMERS, code_digest
 from kernels_bench_tools.schema.device import Device
 from kernels_bench_tools.schema.model import phase_sizes
 from kernels_bench_tools.schema.record import Effect, Part, Provenance
@@ -129,6 +129,8 @@ class EffectSummary(msgspec.Struct, kw_only=True):
     model: str
     implementations: list[str]
     """Each as ``operator/implementation``."""
+    digests: dict[str, list[str]]
+    """Of the code of each that was measured, see :func:`kernels_bench_tools.schema.build.code_digest`; empty if not known."""
     device: Device
     provenance: Provenance
     """Provenance of the first record."""
@@ -143,6 +145,14 @@ class EffectSummary(msgspec.Struct, kw_only=True):
     def phases(self) -> dict[str, list[EffectRow]]:
         """The rows of each phase."""
         return grouped((row.effect.phase, row) for row in self.rows)
+
+    def has_other_code(self, code: Mapping[str, Iterable[str]]) -> bool:
+        """Return whether code has changed since a measurement; ``code`` has the cells of each implementation that exists."""
+        return any(
+            set(self.digests.get(name, ())) - {"", *map(code_digest, cells)}
+            for name, cells in code.items()
+            if cells
+        )
 
     @property
     def predicted_phases(self) -> dict[str, list[EffectRow]]:

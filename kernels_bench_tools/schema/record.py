@@ -465,6 +465,8 @@ class Effect(msgspec.Struct, kw_only=True, omit_defaults=True):
     """Layers that were measured, if not all of the model."""
     others: list[str] = msgspec.field(default_factory=list)
     """Other implementations that replaced kernels at the same time, as ``operator/implementation``."""
+    other_digests: list[str] = msgspec.field(default_factory=list)
+    """Digests of their code, like ``code_digest`` of the provenance."""
     level: Annotated[int, msgspec.Meta(ge=1, le=4)]
     """1 for single kernels, 2 for blocks, 3 for decoder layers, 4 for the whole model."""
     module: str

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from kernels_bench_tools.errors import OperatorError
+from kernels_bench_tools.schema.effect import EffectRow
 from kernels_bench_tools.schema.model import ModelTask, Phase
 from kernels_bench_tools.schema.model_workloads import (
     REPLACEABLE,
@@ -117,6 +118,8 @@ class PhaseChoice(msgspec.Struct, kw_only=True):
     """Over these and those with only a near workload; None if there are none of the latter."""
     effect: list[str]
     """Implementations that are faster than the baseline, one of each operator, as ``kbt effect`` is given them."""
+    measured_effect: list[EffectRow] = []
+    """What these change in the whole model, if that was measured."""
 
 
 class Measured(NamedTuple):

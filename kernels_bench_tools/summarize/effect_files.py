@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from itertools import chain
 from pathlib import Path
 
 from kernels_bench_tools.schema.effect import EffectRow, EffectSummary
 from kernels_bench_tools.schema.outcome import reason_of
 from kernels_bench_tools.schema.record_io import ignore, read_effects
+from kernels_bench_tools.text import grouped
 
 _COLUMNS: dict[str, Callable[[EffectSummary, EffectRow], str | int | float | None]] = {
     "device": lambda one, _: one.device.slug,
@@ -41,18 +43,27 @@ _COLUMNS: dict[str, Callable[[EffectSummary, EffectRow], str | int | float | Non
 }
 
 
-def read_effect(path: Path) -> EffectSummary | None:
-    """Return the summary of a file of :func:`read_effects`; None if no line of it can be used."""
+def read_effect(path: Path, phase: str = "") -> EffectSummary | None:
+    """Return the summary of a file of :func:`read_effects`, or of one phase; None if no line of it can be used."""
     from kernels_bench_tools.summarize.effect import effect_rows  # loads numpy
 
     records = read_effects(path, on_problem=ignore)
+    if phase:
+        records = [one for one in records if one.effect and one.effect.phase == phase]
     first = next((one for one in records if one.effect), records[0] if records else None)
     if first is None or first.device is None:
         return None
-    rows, others = effect_rows(records), first.effect.others if first.effect else []
+    implementations = [f"{first.op}/{first.impl}", *(first.effect.others if first.effect else ())]
+    digests = (
+        zip(implementations, [one.provenance.code_digest, *one.effect.other_digests], strict=False)
+        for one in records
+        if one.effect
+    )
+    rows = effect_rows(records)
     return EffectSummary(
         model=path.parent.name,
-        implementations=[f"{first.op}/{first.impl}", *others],
+        implementations=implementations,
+        digests=grouped(chain.from_iterable(digests)),
         device=first.device,
         provenance=first.provenance,
         measured=max(record.ts for record in records),

@@ -38,7 +38,7 @@ from kernels_bench_tools.measure.task import LoadFailure, Task
 from kernels_bench_tools.measure.timing.cuda import CudaTimer
 from kernels_bench_tools.measure.timing.cupti import record_activities, retry
 from kernels_bench_tools.measure.timing.sampling import Call, summarize
-from kernels_bench_tools.schema.build import TRANSFORMERS, CellContext, EffectRequest
+from kernels_bench_tools.schema.build import TRANSFORMERS, CellContext, EffectRequest, code_digest
 from kernels_bench_tools.schema.model import phase_sizes
 from kernels_bench_tools.schema.record import (
     SCHEMA,
@@ -657,6 +657,7 @@ class _Records:
         effect = Effect(
             model=request.model,
             others=[one.implementation for one in request.others],
+            other_digests=[code_digest(one.code) for one in request.others],
             phase=row.phase,
             layers=request.layers,
             level=row.level,

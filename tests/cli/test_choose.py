@@ -9,13 +9,21 @@ from typing import Any
 
 import msgspec
 import pytest
+from effect_records import effect_record
 
 from kernels_bench_tools.cli.app import find_app, run
 from kernels_bench_tools.file_io import write_struct
-from kernels_bench_tools.schema.build import BuildRun, CellRun, FrontMatter, NotebookRun, ProjectInfo
+from kernels_bench_tools.schema.build import (
+    BuildRun,
+    CellRun,
+    FrontMatter,
+    NotebookRun,
+    ProjectInfo,
+    code_digest,
+)
 from kernels_bench_tools.schema.device import Device, cuda_device
-from kernels_bench_tools.schema.record import Latency, Record, Status, Timer
-from kernels_bench_tools.schema.record_io import write_records
+from kernels_bench_tools.schema.record import Latency, Provenance, Record, Status, Timer
+from kernels_bench_tools.schema.record_io import effect_file, write_records
 
 H200 = cuda_device("NVIDIA H200", "570.1")
 CPU = Device(kind="cpu", name="Some CPU", slug="some-cpu")
@@ -92,6 +100,32 @@ def test_a_model_s_kernels_have_choice_share_prediction_and_the_command_for_the_
     assert "predicted for these, without near ones (1 of 12 kernels, 64 of 323 calls): 2.00×" in joined
     assert "effect on the whole model: not measured in these records; to measure it:" in out
     assert max(map(len, out.splitlines())) <= 80
+
+
+def test_a_recorded_effect_of_the_chosen_kernels_is_printed_until_their_code_changes(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    name = "mine_with_a_name_that_is_rather_long"
+    origin = Provenance(cell="benchmark", code_digest=code_digest("print(1)"))
+    effects = [
+        msgspec.structs.replace(
+            effect_record(number, 10.0, 8.0, impl=name, model="llama-3.1-8b", predicted_ms=8.0, layers=2),
+            provenance=origin,
+        )
+        for number in range(3)
+    ]
+    write_records(effect_file(project, "llama-3.1-8b", effects[0], ()), effects)
+
+    out = printed(capsys, *MODEL)
+    (row,) = json.loads(printed(capsys, *MODEL, "--json"))["phases"][0]["measured_effect"]
+
+    assert "effect on the whole model with 2 layers, of one implementation for each operator:" in out
+    assert "  eager: 1.25× [1.250, 1.250], predicted 1.25×: confirmed" in out
+    assert row["verdict"] == "confirmed"
+
+    notebook = project / "rms_norm" / "impls" / f"{name}.md"
+    notebook.write_text(notebook.read_text().replace("print(1)", "print(2)"))
+    assert "effect on the whole model: not measured in these records" in printed(capsys, *MODEL)
 
 
 def test_lines_that_are_no_records_are_named(project: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -12,6 +12,8 @@ import pytest
 from projects import assert_one_line, run_kbt
 from tiny_configs import HUGGINGFACE
 
+from kernels_bench_tools.notebooks.document import read_notebook
+from kernels_bench_tools.notebooks.project import find_project
 from kernels_bench_tools.report.effects import Effects
 from kernels_bench_tools.report.site import publish
 from kernels_bench_tools.schema.build import BuildRun, FrontMatter, NotebookRun, ProjectInfo
@@ -163,6 +165,11 @@ def test_several_implementations_replace_kernels_of_one_model_together(project: 
     assert re.fullmatch("snapshot-[0-9a-f]{6}", file.parent.name)
     assert file.name == "rms_norm--mine+activation--other.jsonl"
     assert len(read_effects(file)) == len(rows)
+    (cell,) = read_notebook(find_project(project), other).cells
+    effect = read_effect(file)
+    assert effect
+    assert not effect.has_other_code({"activation/other": [f"{cell.code}# A comment.", "print(1)"]})
+    assert effect.has_other_code({"activation/other": [f"{cell.code}print(1)"]})
 
 
 def test_a_cell_that_fails_beside_another_one_is_named(project: Path) -> None:
