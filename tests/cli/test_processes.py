@@ -243,8 +243,15 @@ def test_committed_records_without_a_notebook_are_noted(operator: Path, kbt_in: 
 
     where = recorded(operator).relative_to(operator)
     assert (
-        f"note: {where}: no notebook has this name, and its rows are still shown. Remove it.\n" in done.stderr
+        f"note: {where}: no notebook has this name, and its rows are still shown. Remove it; if the notebook was "
+        "renamed, rename it and each `impl` in it.\n" in done.stderr
     )
+
+    rows = recorded(operator).read_text().replace('"impl":"plain"', '"impl":"renamed"')
+    recorded(operator).rename(recorded(operator).with_stem("renamed")).write_text(rows)
+    recorded(operator, "mine").unlink()  # it has the same samples
+    done = kbt_in(operator, "check", "softmax/renamed")
+    assert (done.returncode, "no notebook has this name" in done.stderr) == (0, False), done.stderr
 
 
 def test_rows_that_are_kept_share_the_fields_of_their_run(operator: Path, kbt_in: Kbt) -> None:
