@@ -65,9 +65,7 @@ def build(
     output: Annotated[
         Path | None,
         typer.Option(
-            "--output",
-            metavar="FOLDER",
-            help="Folder of the builds. [default: KBT_HUB_BUILDS or hub_builds of the project]",
+            "--output", metavar="FOLDER", help="[default: KBT_HUB_BUILDS or hub_builds of the project]"
         ),
     ] = None,
 ) -> int:

@@ -33,11 +33,7 @@ def workers(
     ] = 0,
     host: Annotated[
         str,
-        typer.Option(
-            "--host",
-            metavar="HOST",
-            help="Address to listen on; it must be reachable from the other machines.",
-        ),
+        typer.Option("--host", help="Address to listen on; it must be reachable from the other machines."),
     ] = "127.0.0.1",
     port: Annotated[
         int,
