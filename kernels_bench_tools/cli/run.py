@@ -9,6 +9,7 @@ from functools import cached_property
 from pathlib import PurePosixPath
 from typing import Annotated, Any, NamedTuple
 
+import msgspec
 import typer
 
 from kernels_bench_tools.cli import options as opt
@@ -243,6 +244,8 @@ def _print_comparison(one: _CellResult) -> None:
     title, rows = one.comparisons
     heading = f"{_title_of(one.entry)} on {one.result.device.name}{processes_suffix(one.records)}"
     console.print(visible(heading), style="bold")
+    if rows and rows[0].status.failed and len({(row.status, row.reason, row.p50_ms) for row in rows}) == 1:
+        rows = [msgspec.structs.replace(rows[0], workload="", baseline_ms=None)]  # the same failure of all
     if rows:
         console.print(comparison_table(rows, title, console.width))
     elif one.cell.stdout:

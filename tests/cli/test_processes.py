@@ -57,14 +57,16 @@ def test_run_says_that_results_are_stored_and_what_a_verdict_needs(operator: Pat
 
 
 def test_run_names_the_line_that_raised_an_exception_and_where_to_name_a_missing_package(
-    bare: Path, kbt_in: Kbt
+    operator: Path, kbt_in: Kbt
 ) -> None:
-    (bare / "softmax" / "impls" / "broken.md").write_text(
+    (operator / "softmax" / "impls" / "broken.md").write_text(
         "# Broken\n\n```python id=benchmark outputs=softmax.jsonl\n\nimport nosuchpackage.of_mine\n```\n"
     )
 
-    done = kbt_in(bare, "run", "softmax/broken", "--env", "current")
+    done = kbt_in(operator, "run", "softmax/broken", "--env", "current")
 
+    assert len(re.findall("^every workload .* error: ", done.stdout, re.MULTILINE)) == 1
+    assert done.stdout.count("error: ModuleNotFoundError") == 1
     assert "softmax/impls/broken.md:5: import nosuchpackage.of_mine" in done.stdout.splitlines()
     assert "note: to use nosuchpackage in a cell, add its package to `dependencies`" in done.stderr
 
