@@ -97,6 +97,9 @@ def test_a_mistake_in_one_notebook_does_not_stop_the_others_of_its_operator(bare
     assert "wrote no softmax.jsonl" in done.stdout, done.stderr
     assert kbt_in(bare, "new", "implementation", "softmax/mine").returncode == 0
     assert_one_line(kbt_in(bare, "run", "softmax/draft"), "draft.md:1: timeout=soon")
+    listed = kbt_in(bare, "list")
+    assert "3 implementations" in listed.stdout
+    assert listed.stderr.startswith("note: softmax/impls/draft.md:1: timeout=soon")
 
 
 def test_run_names_the_mistake_that_made_a_cell_fail(bare: Path, kbt_in: Kbt) -> None:
