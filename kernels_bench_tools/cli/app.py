@@ -56,7 +56,7 @@ _HELP = """Benchmark GPU kernels and find out which one to use.
     report to site/.
 
     To start: `kbt init` in an empty folder or in your repository, then `kbt build`, and open site/index.html. To add
-    an implementation: `kbt new implementation layer_norm/mine`, edit the notebook, `kbt run layer_norm/mine`.
+    an implementation: `kbt new implementation layer_norm/my_kernel`, edit the notebook, `kbt run layer_norm/my_kernel`.
 
     Exit codes: 0 all right, or unsupported here; 1 something that was run, measured or checked is wrong or failed; 2 a
     mistake in arguments, settings or notebooks; 130 interrupted.

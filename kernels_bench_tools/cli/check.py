@@ -28,8 +28,8 @@ from kernels_bench_tools.text import plural
 def check(paths: Paths = None, json: Json = False) -> int:
     """Check notebooks and committed records without running anything.
 
-    Checks front matter, cells, attributes, needs, headers, the syntax of cells and operators' modules, each line of
-    the records, and the files of self-checks. Exits with 1 if there are problems.
+    Checks front matter, cells, attributes, needs, headers, the syntax of cells and operators' modules, calls of
+    run_benchmark, each line of the records, and the files of self-checks. Exits with 1 if there are problems.
     """
     project = find_project_of(paths or ())
     survey = survey_project(project)
@@ -47,8 +47,9 @@ def check(paths: Paths = None, json: Json = False) -> int:
         problems += _copies(files)
         stems = {path.stem for path in notebooks}
         gone = [name for name, rows in files.items() if rows and PurePosixPath(name).stem not in stems]
+        remedy = "Remove it; if the notebook was renamed, rename it and each `impl` in it."
         advice += [
-            f"{name}: no notebook has this name, and its rows are still shown. Remove it." for name in gone
+            f"{name}: no notebook has this name, and its rows are still shown. {remedy}" for name in gone
         ]
     if not paths:  # these belong to several notebooks
         problems += module_problems(project)

@@ -36,7 +36,8 @@ def build(
         ),
     ],
     backend: Annotated[
-        Literal["cuda", "cpu"] | None, typer.Option("--backend", help="[default: what torch was built for]")
+        Literal["cuda", "cpu"] | None,
+        typer.Option("--backend", help="Kind of device. [default: that of torch]"),
     ] = None,
     arch: Annotated[
         list[str] | None,
@@ -64,13 +65,13 @@ def build(
     output: Annotated[
         Path | None,
         typer.Option(
-            "--output", metavar="DIR", help="[default: KBT_HUB_BUILDS or hub_builds of the project]"
+            "--output", metavar="FOLDER", help="[default: KBT_HUB_BUILDS or hub_builds of the project]"
         ),
     ] = None,
 ) -> int:
     """Compile kernels for the torch of this Python interpreter.
 
-    Cells then load these builds without the hub. Reads build.toml; kernels in Python are only copied. Run again after
+    Cells then load these builds without the Hub. Reads build.toml; kernels in Python are only copied. Run again after
     an interruption or an edit, it compiles what is missing or changed. Functions whose files are left out raise an
     error when they are called. Exits with 1 if a kernel does not compile.
     """

@@ -14,7 +14,7 @@ import typer
 import kernels_bench_tools
 from kernels_bench_tools.errors import ProjectError
 from kernels_bench_tools.file_io import write_atomically
-from kernels_bench_tools.notebooks.document import Notebook, read_notebook
+from kernels_bench_tools.notebooks.document import Notebook, read_notebook, survey_notebook
 from kernels_bench_tools.notebooks.project import Project, find_project, operators
 from kernels_bench_tools.notebooks.upgrade import with_harness
 from kernels_bench_tools.schema.build import IMPLEMENTATIONS, RESULTS
@@ -168,7 +168,7 @@ def _origin(project: Project, operator: str, asked: str) -> tuple[Notebook, list
             f"One of {', '.join(names)}",
             did_you_mean(operator, names, "`kbt new operator NAME` creates one"),
         )
-    notebooks = {path.stem: read_notebook(project, path) for path in known[operator]}
+    notebooks = {path.stem: survey_notebook(project, path) for path in known[operator]}
     if asked and asked not in notebooks:
         raise ProjectError(
             f"--from {asked}",
@@ -178,7 +178,7 @@ def _origin(project: Project, operator: str, asked: str) -> tuple[Notebook, list
         )
     baselines = [stem for stem, notebook in notebooks.items() if notebook.front.baseline]
     baselines = baselines or list(notebooks)[:1]
-    return notebooks[asked or baselines[0]], [] if asked else baselines[1:]
+    return read_notebook(project, notebooks[asked or baselines[0]].path), [] if asked else baselines[1:]
 
 
 def _notebook_text(start: Notebook, operator: str, stem: str) -> str:

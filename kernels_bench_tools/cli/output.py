@@ -77,8 +77,8 @@ def cell_data(name: str, cell: CellRun) -> dict[str, Any]:
 
 
 def summarize_build(result: BuildRun) -> str:
-    """Return one line that counts cells by how they ended."""
-    cells = [cell for _, cell in finished_cells(result)]
+    """Return one line that counts the cells of a command by how they ended."""
+    cells = [cell for _, cell in _own_cells(result)]
     unsupported = sum(cell.status is Status.UNSUPPORTED for cell in cells)
     started = [cell for cell in cells if cell.exit_code is not None or cell.status is not Status.UNSUPPORTED]
     cached = sum(cell.cached for cell in started)
@@ -94,8 +94,7 @@ def finish(result: BuildRun, *, strict: bool, see: str = "") -> int:
     Cells of other commands, whose last results the report shows as well, do not count. With ``strict``, cells that are
     unsupported do. ``see`` is where the reasons are.
     """
-    selected = set(result.selected)
-    cells = [(name, cell) for name, cell in finished_cells(result) if name in selected]
+    cells = _own_cells(result)
     _note_expectations(result, dict(cells))
     wrong = [
         f"{name.removesuffix(':benchmark')} ({_outcome(cell)})"
@@ -111,6 +110,11 @@ def finish(result: BuildRun, *, strict: bool, see: str = "") -> int:
         file=sys.stderr,
     )
     return FAILURE
+
+
+def _own_cells(result: BuildRun) -> list[tuple[str, CellRun]]:
+    selected = set(result.selected)
+    return [(name, cell) for name, cell in finished_cells(result) if name in selected]
 
 
 def _is_wrong(cell: CellRun) -> bool:

@@ -19,7 +19,7 @@ from kernels_bench_tools.schema.build import FORWARD
 from kernels_bench_tools.text import few, plural, visible
 
 
-@takes_build_options("env", "workloads", "mode", "retry_failed", "processes")
+@takes_build_options("env", "retry_failed", "workloads", "mode", "processes")
 def plan(
     paths: opt.Paths = None,
     since: Annotated[

@@ -46,13 +46,13 @@ def prefetch(
         typer.Option(
             "--trust",
             metavar="ORG",
-            help="Publisher to trust although the hub does not list it as trusted. Repeatable.",
+            help="Publisher to trust although the Hub does not list it as trusted. Repeatable.",
         ),
     ] = None,
 ) -> int:
-    """Download hub kernels and write kernels.lock.
+    """Download kernels of the Hugging Face Hub and write kernels.lock.
 
-    Cells then load these kernels without the hub. Without references, downloads every kernel that a notebook
+    Cells then load these kernels without the Hub. Without references, downloads every kernel that a notebook
     requests with a literal get_kernel("..."). Builds are selected for the torch of this Python interpreter.
     Exits with 1 if a kernel is not available.
     """

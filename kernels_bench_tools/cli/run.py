@@ -9,6 +9,7 @@ from functools import cached_property
 from pathlib import PurePosixPath
 from typing import Annotated, Any, NamedTuple
 
+import msgspec
 import typer
 
 from kernels_bench_tools.cli import options as opt
@@ -26,8 +27,9 @@ from kernels_bench_tools.cli.output import (
 )
 from kernels_bench_tools.cli.tables import comparison_table, count_processes, processes_suffix, table_console
 from kernels_bench_tools.file_io import read_file
-from kernels_bench_tools.notebooks.document import Notebook, read_notebook
+from kernels_bench_tools.notebooks.document import Notebook, read_notebook, survey_notebook
 from kernels_bench_tools.notebooks.project import Project, find_project_of, operators
+from kernels_bench_tools.notebooks.survey import cell_problems
 from kernels_bench_tools.run.build import BuildOptions
 from kernels_bench_tools.schema.build import (
     BuildRun,
@@ -48,6 +50,7 @@ from kernels_bench_tools.summarize.summary import summarize
 from kernels_bench_tools.text import title_from_name, visible
 
 _MISSING_MODULE = re.compile(r"ModuleNotFoundError: No module named '(\w+)")
+_ADD_PACKAGE = "to use {} in a cell, add its package to `dependencies` in its header; files beside the notebook are not found"
 _NOTEBOOK_HELP = "A path, OPERATOR/IMPLEMENTATION, or OPERATOR for all its implementations."
 
 
@@ -118,7 +121,7 @@ def _baselines_of(project: Project, name: str) -> list[str]:
     """
     path = project.root / name
     paths = next((paths for paths in operators(project).values() if path in paths), [])
-    found = [project.relative(other) for other in paths if read_notebook(project, other).front.baseline]
+    found = [project.relative(other) for other in paths if survey_notebook(project, other).front.baseline]
     return [name] if name in found else found
 
 
@@ -241,6 +244,8 @@ def _print_comparison(one: _CellResult) -> None:
     title, rows = one.comparisons
     heading = f"{_title_of(one.entry)} on {one.result.device.name}{processes_suffix(one.records)}"
     console.print(visible(heading), style="bold")
+    if rows and rows[0].status.failed and len({(row.status, row.reason, row.p50_ms) for row in rows}) == 1:
+        rows = [msgspec.structs.replace(rows[0], workload="", baseline_ms=None)]  # the same failure of all
     if rows:
         console.print(comparison_table(rows, title, console.width))
     elif one.cell.stdout:
@@ -271,9 +276,12 @@ def _place_of_error(one: _CellResult) -> str:
 
 
 def _note_what_next(shown: Sequence[_CellResult]) -> None:
-    """Say what to do about a module that is not installed, results that are stored ones, and rows without a verdict."""
-    for name in sorted({name for one in shown for name in _MISSING_MODULE.findall(one.cell.reason)}):
-        note(f"to use {name} in a cell, add its package to `dependencies` in the cell's header")
+    """Say what to do about mistakes in cells that failed, results that are stored ones, and rows without a verdict."""
+    failed = {one.entry.path: one for one in shown if one.cell.status and one.cell.status.failed}
+    for path, one in failed.items():
+        mistakes = cell_problems(read_notebook(one.project, one.project.root / path))
+        for text in mistakes or map(_ADD_PACKAGE.format, _MISSING_MODULE.findall(one.cell.reason)):
+            note(str(text))
     if any(one.cell.cached and one.records for one in shown):
         note("stored results, since nothing changed; --rerun measures again")
     rows = [row for one in shown if one.records for row in one.comparisons[1]]

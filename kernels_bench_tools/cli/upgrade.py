@@ -41,7 +41,7 @@ def upgrade(
         bool, typer.Option("--dry-run", help="Print the changes without writing them.")
     ] = False,
 ) -> None:
-    """Update the package date (`exclude-newer`) in cell headers.
+    """Change the headers of cells: the package date (`exclude-newer`), or where they get this package.
 
     Packages of a cell are resolved as of this date. The changed cells run at the next build; `kbt plan` lists them.
     Version pins such as `torch==2.13.0` are not changed.

@@ -16,7 +16,7 @@ from kernels_bench_tools.notebooks.graph import CellName, Graph, build_graph, un
 from kernels_bench_tools.notebooks.header import has_undated_packages, header_problems
 from kernels_bench_tools.notebooks.kernel_calls import find_kernel_calls
 from kernels_bench_tools.notebooks.project import Project
-from kernels_bench_tools.schema.build import is_implementation
+from kernels_bench_tools.schema.build import is_implementation, operator_of
 from kernels_bench_tools.schema.settings import operator_modules, shared_files
 from kernels_bench_tools.text import grouped, plural
 
@@ -25,6 +25,7 @@ _HTML = re.compile(
 )
 """A line that begins with a tag; others, such as comments, are often meant as text."""
 _FENCED = re.compile(r"^ {0,3}(```|~~~).*?^ {0,3}\1", re.MULTILINE | re.DOTALL)
+_RUN_BENCHMARK = re.compile(r"^[ \t]*run_benchmark\(\s*[\"'](\w*)[\"']", re.MULTILINE)
 
 
 class NotebooksError(NotebookError):
@@ -56,18 +57,29 @@ class Survey:
         return found
 
     def cell_problems(self, names: Iterable[str]) -> list[NotebookError]:
-        """Return what would make cells of these notebooks fail: mistakes in headers, and in the syntax of the code."""
-        cells = [(name, cell) for name in sorted(names) for cell in self.notebooks[name].active_cells]
-        return [problem for name, cell in cells for problem in _cell_problems(self.notebooks[name], cell)]
+        """Return what would make cells of these notebooks fail."""
+        return [problem for name in sorted(names) for problem in cell_problems(self.notebooks[name])]
 
     def advice(self, names: Iterable[str] | None = None) -> list[str]:
         """Return a line for everything that is allowed but not recommended, such as cells without a date.
 
         What is the same in several places is told once, with the first of them.
         """
-        names = self.notebooks if names is None else names
-        places = grouped((what, where) for name in names for where, what in _advice(self.notebooks[name]))
+        names = list(self.notebooks if names is None else names)
+        advice = [one for name in names for one in _advice(self.notebooks[name])]
+        places = grouped((what, where) for where, what in (*advice, *self._not_combined(names)))
         return [_told_once(what, found) for what, found in places.items()]
+
+    def _not_combined(self, names: Iterable[str]) -> Iterator[tuple[str, str]]:
+        """Yield advice for implementations of which nothing is needed, other than of those in the same folder."""
+        needs = {need for node in self.graph.nodes.values() for need in node.needs}
+        usual = {need.notebook.rpartition("/")[0]: need.cell for need in sorted(needs)}
+        for name in filter(is_implementation, names):
+            cells = [cell for cell in self.notebooks[name].active_cells if cell.measures]
+            needed = usual.get(name.rpartition("/")[0])
+            if cells and needed and not needs & {CellName(name, cell.id) for cell in cells}:
+                what = f"its results are in no table, because the combine notebook reads the cell {needed!r} of each file."
+                yield f"{name}:{cells[0].file_line}", f"{what} Write id={needed}."
 
 
 def survey_project(project: Project) -> Survey:
@@ -163,6 +175,11 @@ def _told_once(what: str, places: Sequence[str]) -> str:
     return f"{places[0]}: {what}{more}"
 
 
+def cell_problems(notebook: Notebook) -> list[NotebookError]:
+    """Return what would make cells fail: mistakes in headers, in the syntax of the code, and another operator."""
+    return [problem for cell in notebook.active_cells for problem in _cell_problems(notebook, cell)]
+
+
 def _cell_problems(notebook: Notebook, cell: Cell) -> Iterator[NotebookError]:
     def where(line: int | None) -> str:
         # The code of script= is in another file.
@@ -175,6 +192,12 @@ def _cell_problems(notebook: Notebook, cell: Cell) -> Iterator[NotebookError]:
         number, said = found
         script = f"line {number} of {cell.script}: " if cell.script else ""
         yield NotebookError(where(number), f"{script}the code is not Python: {said}")
+    operator = operator_of(notebook.name).rpartition("/")[2]
+    is_ours = is_implementation(notebook.name) and "kernels_bench_tools" in cell.code
+    if is_ours and (call := _RUN_BENCHMARK.search(cell.code)) and call[1] != operator:
+        what = f"run_benchmark is called for {call[1]!r}, but the notebook is in the folder of {operator!r}"
+        line = cell.code.count("\n", 0, call.start(1)) + 1
+        yield NotebookError(where(line), what, f"run_benchmark({operator!r}, ...)")
 
 
 def _syntax_error(code: str | bytes) -> tuple[int | None, str] | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import replace
 from functools import partial
 from itertools import zip_longest
@@ -20,11 +20,19 @@ from kernels_bench_tools.report.import_graph import imports_svg, model_imports
 from kernels_bench_tools.report.layout import Site, blank_notebook, render
 from kernels_bench_tools.report.operators import OperatorReport, implementation_id, notebook_title
 from kernels_bench_tools.report.page import Page
-from kernels_bench_tools.report.rows import MATRIX_STEPS, origins, rows_by_device, view_origins, view_slug
+from kernels_bench_tools.report.rows import (
+    MATRIX_STEPS,
+    ViewRow,
+    origins,
+    rows_by_device,
+    view_origins,
+    view_slug,
+)
 from kernels_bench_tools.schema.build import NotebookRun
 from kernels_bench_tools.schema.effect import model_and_framework
 from kernels_bench_tools.schema.record import REJECTING, Flag, Status
 from kernels_bench_tools.schema.record_io import EFFECTS
+from kernels_bench_tools.text import grouped
 
 
 def front_page(site: Site) -> str:
@@ -169,7 +177,7 @@ def implementation_page(site: Site, operator: OperatorReport, notebook: Notebook
     """Return an implementation's page: its results, how to reproduce them, and its notebook."""
     page, views, body = _open(site, notebook, operator.anchors)
     rows, name = operator.rows_of(notebook), implementation_id(notebook)
-    command = f"kbt run {notebook.path}"
+    command = "\n".join(_commands(notebook.path, rows)) or f"kbt run {notebook.path}"
     if not rows and (files := site.effects.files_with(operator.folder, name)):
         model, framework = model_and_framework(files[0].parent.name)
         option = f" --framework {framework}" if framework else ""
@@ -192,6 +200,20 @@ def implementation_page(site: Site, operator: OperatorReport, notebook: Notebook
         effects=_measured_in(site, page, operator, name),
         command=command,
     )
+
+
+def _commands(path: str, rows: Sequence[ViewRow]) -> Iterator[str]:
+    """Yield a command for each device and mode that measures these rows again, in as many processes."""
+    measured = grouped(
+        ((view.device.name, workload.mode), (point.processes, workload.set))
+        for view, row in rows
+        for workload, point in zip(view.workloads, row.points, strict=True)
+        if point.p50_ms is not None
+    )
+    for (device, mode), found in measured.items():
+        sets = ",".join(dict.fromkeys(name for _, name in found if name))
+        options = f" --workloads {sets}" * bool(sets) + f" --mode {mode}" * bool(mode)
+        yield f"kbt run {path}{options} --processes {max(found)[0]}  # {device}"
 
 
 def _measured_in(

@@ -89,6 +89,30 @@ def test_check_names_every_problem_with_file_and_line(project: Path, kbt: Kbt) -
     assert "a.md" not in kbt("check", "layer_norm/impls/b.md").stderr
 
 
+def test_a_mistake_in_one_notebook_does_not_stop_the_others_of_its_operator(bare: Path, kbt_in: Kbt) -> None:
+    (bare / "softmax/impls/draft.md").write_text("```python id=c timeout=soon\npass\n```\n")
+
+    done = kbt_in(bare, "run", "softmax/plain", "--env", "current")
+
+    assert "wrote no softmax.jsonl" in done.stdout, done.stderr
+    assert kbt_in(bare, "new", "implementation", "softmax/mine").returncode == 0
+    assert_one_line(kbt_in(bare, "run", "softmax/draft"), "draft.md:1: timeout=soon")
+    listed = kbt_in(bare, "list")
+    assert "3 implementations" in listed.stdout
+    assert listed.stderr.startswith("note: softmax/impls/draft.md:1: timeout=soon")
+
+
+def test_run_names_the_mistake_that_made_a_cell_fail(bare: Path, kbt_in: Kbt) -> None:
+    code = "# /// script\n# dependancies = ['numpy']\n# ///\nimport no_such"
+    (bare / "softmax/impls/mine.md").write_text(f"```python id=c\n{code}\n```\n")
+
+    done = kbt_in(bare, "run", "softmax/mine", "--env", "current")
+
+    assert (
+        "note: softmax/impls/mine.md:3: unknown key 'dependancies' in the header. Did you mean" in done.stderr
+    )
+
+
 def test_list_names_the_implementations(built: Path, kbt_in: Kbt) -> None:
     listed = json.loads(kbt_in(built, "list", "--json").stdout)["implementations"]
 

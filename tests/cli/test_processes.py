@@ -57,14 +57,16 @@ def test_run_says_that_results_are_stored_and_what_a_verdict_needs(operator: Pat
 
 
 def test_run_names_the_line_that_raised_an_exception_and_where_to_name_a_missing_package(
-    bare: Path, kbt_in: Kbt
+    operator: Path, kbt_in: Kbt
 ) -> None:
-    (bare / "softmax" / "impls" / "broken.md").write_text(
+    (operator / "softmax" / "impls" / "broken.md").write_text(
         "# Broken\n\n```python id=benchmark outputs=softmax.jsonl\n\nimport nosuchpackage.of_mine\n```\n"
     )
 
-    done = kbt_in(bare, "run", "softmax/broken", "--env", "current")
+    done = kbt_in(operator, "run", "softmax/broken", "--env", "current")
 
+    assert len(re.findall("^every workload .* error: ", done.stdout, re.MULTILINE)) == 1
+    assert done.stdout.count("error: ModuleNotFoundError") == 1
     assert "softmax/impls/broken.md:5: import nosuchpackage.of_mine" in done.stdout.splitlines()
     assert "note: to use nosuchpackage in a cell, add its package to `dependencies`" in done.stderr
 
@@ -243,8 +245,15 @@ def test_committed_records_without_a_notebook_are_noted(operator: Path, kbt_in: 
 
     where = recorded(operator).relative_to(operator)
     assert (
-        f"note: {where}: no notebook has this name, and its rows are still shown. Remove it.\n" in done.stderr
+        f"note: {where}: no notebook has this name, and its rows are still shown. Remove it; if the notebook was "
+        "renamed, rename it and each `impl` in it.\n" in done.stderr
     )
+
+    rows = recorded(operator).read_text().replace('"impl":"plain"', '"impl":"renamed"')
+    recorded(operator).rename(recorded(operator).with_stem("renamed")).write_text(rows)
+    recorded(operator, "mine").unlink()  # it has the same samples
+    done = kbt_in(operator, "check", "softmax/renamed")
+    assert (done.returncode, "no notebook has this name" in done.stderr) == (0, False), done.stderr
 
 
 def test_rows_that_are_kept_share_the_fields_of_their_run(operator: Path, kbt_in: Kbt) -> None:

@@ -238,6 +238,19 @@ def test_what_would_make_a_cell_fail_is_found_without_running_it(workspace, code
     assert survey.problems() == []
 
 
+def test_a_call_for_another_operator_is_found_without_running_it(workspace):
+    code = "from kernels_bench_tools import run_benchmark\n# run_benchmark('gelu', f)\nrun_benchmark(\n  {!r}, f)"
+    for name in ("softmax", "sofmax"):
+        workspace.cell(f"softmax/impls/{name}.md", code.format(name), "id=a outputs=a.jsonl")
+    survey = survey_project(workspace.project)
+
+    (problem,) = survey.cell_problems(survey.notebooks)
+    assert str(problem) == (
+        "softmax/impls/sofmax.md:7: run_benchmark is called for 'sofmax', but the notebook is in the folder of "
+        "'softmax'. Expected: run_benchmark('softmax', ...)."
+    )
+
+
 def test_headers_that_uv_accepts_have_no_problems(workspace):
     packages = [
         "torch==2.8.0",
@@ -294,6 +307,19 @@ def test_an_implementation_without_code_is_noted(workspace):
     assert survey_project(workspace.project).advice() == [
         "softmax/impls/mine.md: has no cell with code, so nothing of this implementation is measured."
     ]
+
+
+def test_an_implementation_whose_cell_is_not_combined_is_noted(workspace):
+    for name, cell in {"mine": "bench", "other": "benchmark"}.items():
+        workspace.cell(f"softmax/impls/{name}.md", "1", f"id={cell} outputs=softmax.jsonl")
+    workspace.cell("softmax/results/combined_results.md", "1", "id=combine needs=../impls/*.md:benchmark")
+
+    (advice,) = survey_project(workspace.project).advice()
+
+    assert advice == (
+        "softmax/impls/mine.md:3: its results are in no table, because the combine notebook reads the cell "
+        "'benchmark' of each file. Write id=benchmark."
+    )
 
 
 def test_what_is_the_same_in_several_places_is_noted_once(workspace):

@@ -242,7 +242,8 @@ def test_the_downloaded_chart_links_to_the_implementations_from_where_it_lies(sa
 
 def test_an_implementation_page_shows_results_environment_and_command(pages):
     page = pages[TRITON]
-    assert "kbt run layer_norm/impls/triton_layer_norm.md" in page.text
+    command = "kbt run layer_norm/impls/triton_layer_norm.md --processes"
+    assert f"{command} 3 # NVIDIA H200 {command} 1 # AMD EPYC, 2 cores" in page.text
     for fact in (
         "580.95.05",
         "CUPTI",

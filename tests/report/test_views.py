@@ -67,6 +67,14 @@ def test_each_view_has_its_own_ranking_chart_and_medians(operator):
         assert shown == ranked
 
 
+def test_the_command_of_an_implementation_names_the_sets_that_were_measured(many_pages):
+    command = (
+        "kbt run activation/impls/hf_kernels_activation.md --workloads default,large,decode --processes 3"
+    )
+
+    assert f"{command} # NVIDIA H200" in many_pages[HUB].text
+
+
 def test_the_anchor_of_a_view_is_its_device_and_key(operator):
     ids = operator.ids()
     for anchor in (

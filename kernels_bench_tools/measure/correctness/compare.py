@@ -364,9 +364,10 @@ def _slice_of(output: Tensor, index: Any, expected: Tensor) -> Tensor:
     try:
         part = output[index]
     except IndexError as error:
-        raise WrongResultError(f"it returned shape {tuple(output.shape)}, without part {index}") from error
+        what = f"it returned shape {tuple(output.shape)}, which has no [{index}]"
+        raise WrongResultError(f"{what}, expected shape {tuple(expected.shape)} there") from error
     if part.shape != expected.shape:
-        found = "" if part.shape == output.shape else f"; its part {index} has {tuple(part.shape)}"
+        found = "" if part.shape == output.shape else f", whose [{index}] has shape {tuple(part.shape)}"
         raise WrongResultError(
             f"it returned shape {tuple(output.shape)}{found}, expected {tuple(expected.shape)}"
         )
