@@ -241,7 +241,10 @@ def model_page(site: Site, key: str) -> str:
         site,
         "model.html.j2",
         page,
-        blank_notebook(key, "Which kernels a forward pass calls, how often and with which shapes."),
+        blank_notebook(
+            key,
+            "Which kernels take the time of a forward pass, what is fastest for each, and what the model gains.",
+        ),
         parent=("Models", paths.MODELS),
         origins=origins({(view.device.slug, row.slug): (view, row) for view, row in found}.values()),
         model=model,
