@@ -258,6 +258,13 @@ def test_an_implementation_page_shows_results_environment_and_command(pages):
     )
 
 
+def test_a_link_to_another_notebook_leads_to_its_page(sample, published):
+    sample.notebook("layer_norm/impls/triton_layer_norm.md").front.links = {
+        "baseline": "../../layer_norm/impls/torch_layer_norm.md"
+    }
+    assert ("a", "torch_layer_norm.html") in list(published(TRITON).references())
+
+
 def test_an_implementation_page_shows_its_own_code_output_and_exit(pages, sample_site):
     page = pages[TRITON]
     assert {"cell-benchmark", "code-benchmark", "output-benchmark"} <= set(page.ids())
