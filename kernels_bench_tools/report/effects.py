@@ -106,6 +106,16 @@ class DeviceEffects:
                     found[phase] = max(one, found.get(phase, one), key=lambda it: it[:2])
         return {phase: breakdown for phase, (*_, breakdown) in found.items()}
 
+    def best(self, phase: str) -> tuple[Candidate, EffectRow] | None:
+        """Return the shortest pass of the whole model, as it is run; None if none was measured."""
+        passes = [
+            (candidate, row)
+            for candidate, rows in self.phases.get(phase, ())
+            for row in rows
+            if row.tokens_per_s and not row.effect.layers
+        ]
+        return min(passes, key=lambda one: one[1].candidate_ms, default=None)
+
     @property
     def failed(self) -> list[Candidate]:
         """The candidates that could not be measured."""

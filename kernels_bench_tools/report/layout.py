@@ -117,7 +117,8 @@ def _related(page: Page, owner: OperatorReport | None) -> list[tuple[str, str, b
     if owner is None:
         return []
     pages = [("Ranking", owner.page)]
-    pages += [(kind.capitalize(), path) for kind, path in owner.further_pages.items()]
+    labels = {"models": "Shapes of models", "backward": "Backward"}
+    pages += [(labels.get(kind, kind), path) for kind, path in owner.further_pages.items()]
     if owner.views:
         pages.append(("Matrix", paths.matrix_page(owner.folder)))
     for notebook in owner.combined:

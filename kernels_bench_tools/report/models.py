@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from kernels_bench_tools.report.imports import Module, imports_of_models
 from kernels_bench_tools.report.operators import OperatorReport
@@ -65,6 +65,25 @@ class Result:
         """The median of one call in ms."""
         return self.point.p50_ms or 0.0
 
+    @property
+    def baseline_ms(self) -> float:
+        """The baseline's median in ms, or this one's without a baseline."""
+        return self.p50_ms * (self.point.speedup or 1.0)
+
+
+class Prediction(NamedTuple):
+    """What the fastest implementations of measured kernels give together: sums of calls times time."""
+
+    baseline_ms: float
+    ms: float
+    speedup_low: float | None
+    speedup_high: float | None
+
+    @property
+    def speedup(self) -> float:
+        """The sum of the baselines divided by that of the fastest."""
+        return self.baseline_ms / self.ms
+
 
 @dataclass(frozen=True)
 class Call:
@@ -90,9 +109,9 @@ class Call:
         texts = [name if value is True else f"{name} {value}" for name, value in axes.items()]
         return ", ".join(filter(None, [wanted.group, *texts]))
 
-    def total_ms(self, device: str) -> float:
-        """Return the time of all these calls in a forward pass on a device; 0 if it is not known."""
-        return self.task.calls * self.results[device].p50_ms if device in self.results else 0.0
+    def baseline_ms(self, device: str) -> float:
+        """Return the baseline's time for all these calls of a forward pass on a device; 0 if it is not known."""
+        return self.task.calls * self.results[device].baseline_ms if device in self.results else 0.0
 
 
 @dataclass
@@ -105,8 +124,8 @@ class ModuleNode:
     class_name: str
     calls: int = 0
     """Number of calls in a forward pass."""
-    total_ms: Counter[str] = field(default_factory=Counter)
-    """Time of the measured calls in it, by the slug of the device."""
+    baseline_ms: Counter[str] = field(default_factory=Counter)
+    """The baselines' time for the measured calls in it, by the slug of the device."""
     children: list[ModuleNode] = field(default_factory=list)
 
 
@@ -116,7 +135,7 @@ class PhaseReport:
 
     phase: Phase
     calls: Sequence[Call]
-    """Calls of kernels."""
+    """Calls of kernels, those that take the baselines most time first."""
     blocks: Sequence[Call]
     """Calls of modules of higher levels that an operator computes; their time contains that of kernels."""
 
@@ -131,19 +150,34 @@ class PhaseReport:
         for call in self.calls:
             for path, calls in call.task.paths.items():
                 for device, result in call.results.items():
-                    nodes[path].total_ms[device] += calls * result.p50_ms  # type: ignore[assignment]
+                    nodes[path].baseline_ms[device] += calls * result.baseline_ms  # type: ignore[assignment]
         for path in sorted(nodes.keys() - {""}, reverse=True):  # inner modules before those that they are in
             outer = path.rpartition(".")[0]
             while outer not in nodes:  # a container such as "model.layers" is in no level
                 outer = outer.rpartition(".")[0]
             nodes[path].path = path[len(outer) :].lstrip(".")
             nodes[outer].children.insert(0, nodes[path])
-            nodes[outer].total_ms.update(nodes[path].total_ms)
+            nodes[outer].baseline_ms.update(nodes[path].baseline_ms)
         return nodes[""]
 
-    def total_ms(self, device: str) -> float:
-        """Return the sum of calls times time, over the calls that were measured on a device."""
-        return sum(call.total_ms(device) for call in self.calls)
+    def predicted(self, device: str) -> Prediction | None:
+        """Return what the fastest implementations give together on a device, as `kbt choose`; None without any."""
+        found = [(call.task.calls, call.results[device]) for call in self.calls if device in call.results]
+        ends = zip(*((one.point.speedup_low, one.point.speedup_high) for _, one in found), strict=True)
+        before = sum(calls * one.baseline_ms for calls, one in found)
+        low, high = (
+            before / sum(calls * one.baseline_ms / end for (calls, one), end in zip(found, some, strict=True))
+            if all(some)
+            else None
+            for some in (ends if found else [(None,), (None,)])
+        )
+        return (
+            Prediction(before, sum(calls * one.p50_ms for calls, one in found), low, high) if found else None
+        )
+
+    def share(self, call: Call, device: str) -> float:
+        """Return the share of calls in the baselines' time for all calls that were measured on a device."""
+        return call.baseline_ms(device) / sum(one.baseline_ms(device) for one in self.calls)
 
     def measured(self, device: str) -> int:
         """Return how many of ``calls`` were measured on a device."""
@@ -232,7 +266,10 @@ class ModelReport:
         phases = [
             PhaseReport(
                 phase,
-                list(self._calls(phase, [task for task in phase.tasks if task.level == 1])),
+                sorted(
+                    self._calls(phase, [task for task in phase.tasks if task.level == 1]),
+                    key=lambda call: -max(map(call.baseline_ms, call.results), default=0.0),
+                ),
                 [call for call in self._calls(phase, blocks_of(phase)) if call.operator],
             )
             for phase in tasks.phases
@@ -361,9 +398,9 @@ def _csv_lines(ranks: int, phase: PhaseReport, call: Call) -> Iterator[list[Any]
     about = [ranks, phase.phase.name, task.module, "; ".join(task.paths), "; ".join(task.inputs), task.calls]
     about.append(operator)
     for device, found in call.results.items():
-        point, total = found.point, call.total_ms(device)
+        point = found.point
         numbers = [point.p50_ms, point.speedup, point.speedup_low, point.speedup_high, point.verdict.value]
         names = [device, found.workload.name, found.row.implementation]
-        yield [*about, *names, *numbers, total, total / phase.total_ms(device)]
+        yield [*about, *names, *numbers, task.calls * found.p50_ms, phase.share(call, device)]
     if not call.results:
         yield [*about, *[""] * (len(_RESULT) + 2)]

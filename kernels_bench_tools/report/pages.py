@@ -246,11 +246,13 @@ def notebook_page(site: Site, notebook: NotebookRun) -> str:
 
 def models_page(site: Site) -> str:
     """Return the list of models."""
-    notebook = blank_notebook(
-        "Models", "Models whose forward passes call the kernels of this report, with the shapes of the calls."
-    )
+    notebook = blank_notebook("Models", "What the fastest kernels of this report change in whole models.")
     page = Page(paths.MODELS, site.links)
-    models = [(model, page.url(paths.model_file(key))) for key, model in site.models.reports.items()]
+    found = sorted(
+        site.models.reports.values(),
+        key=lambda one: -max((one.measured_on(device.slug) for device in one.devices), default=0),
+    )
+    models = [(model, page.url(paths.model_file(model.key))) for model in found]
     return render(site, "models.html.j2", page, notebook, models=models)
 
 
@@ -263,7 +265,10 @@ def model_page(site: Site, key: str) -> str:
         site,
         "model.html.j2",
         page,
-        blank_notebook(key, "Which kernels a forward pass calls, how often and with which shapes."),
+        blank_notebook(
+            key,
+            "Which kernels take the time of a forward pass, what is fastest for each, and what the model gains.",
+        ),
         parent=("Models", paths.MODELS),
         origins=origins({(view.device.slug, row.slug): (view, row) for view, row in found}.values()),
         model=model,
@@ -307,7 +312,7 @@ def device_page(site: Site, device: ReportDevice) -> str:
         Page(device.path, site.links),
         blank_notebook(
             device.device.name,
-            "Environment, measured peaks, stability, and the operators measured on this device.",
+            "What is fastest on this device, its measured peaks, its stability, and its environment.",
         ),
         parent=("Devices", paths.DEVICES),
         origins=view_origins(device.views),

@@ -17,7 +17,7 @@ const attempt = work => part => {
   try { work(part); } catch (error) { console.warn(error); }
 };
 
-let hidden = new Set(), filtered = new Set(), order = "", metric = "", scale = "";
+let hidden = new Set(), filtered = new Set(), order = "", metric = "", scale = "", view = "";
 // Functions that update charts and tables after a change of these.
 const draws = [];
 
@@ -55,11 +55,11 @@ const isText = input => input.type === "search";
 const save = () => {
   const settings = new URLSearchParams();
   for (const input of inputs)
-    if (input.name !== "view" && (isText(input) ? input.value : input.checked && !input.defaultChecked))
+    if (isText(input) ? input.value : input.checked && !input.defaultChecked)
       settings.append(input.name, input.value);
   hidden.forEach(key => settings.append("hide", key));
   if (order) settings.set("sort", order);
-  written = `#${chosen("view")}?${settings}`;
+  written = `#${view}?${settings}`;
   // Not history.replaceState, which some engines forbid to pages opened from disk.
   location.replace(written);
 };
@@ -68,16 +68,17 @@ const restore = () => {
   if (location.hash === written) return;
   const [anchor, query] = location.hash.slice(1).split("?");
   const target = document.getElementById(anchor);
-  const settings = new URLSearchParams(query);
-  for (const input of inputs) {
-    const values = settings.getAll(input.name);
-    if (input.name === "view") input.checked = target ? input.value === target.closest("[data-pick]")?.dataset.pick || input.checked : input.checked;
-    // An anchor alone leaves everything else as it is.
-    else if (query === undefined) continue;
-    else if (isText(input)) input.value = values[0] || "";
-    else input.checked = values[0] ? values.includes(input.value) : input.defaultChecked;
-  }
+  // The anchor of a device's first view is that of the device.
+  const picked = all("[data-pick]").find(part => part.dataset.pick === anchor) || target?.closest("[data-pick]");
+  view = picked?.dataset.pick || view;
+  // An anchor alone leaves everything else as it is.
   if (query !== undefined) {
+    const settings = new URLSearchParams(query);
+    for (const input of inputs) {
+      const values = settings.getAll(input.name);
+      if (isText(input)) input.value = values[0] || "";
+      else input.checked = values[0] ? values.includes(input.value) : input.defaultChecked;
+    }
     hidden = new Set(settings.getAll("hide"));
     order = settings.get("sort") || "";
   }
@@ -116,7 +117,7 @@ const show = () => {
   [metric = ""] = chosen("metric");
   [scale = ""] = chosen("scale");
   if (form) {
-    pick(chosen("view")[0]);
+    pick(view);
     filter();
   }
   draws.forEach(draw => draw());
@@ -141,6 +142,7 @@ const setUpForm = () => {
   form = document.querySelector("form.switches");
   if (!form) return;
   inputs = all("input", form);
+  view = document.querySelector("[data-pick]")?.dataset.pick || "";
   on(form, "input", change);
   on(form, "submit", event => event.preventDefault());
   on(form, "reset", () => setTimeout(() => {

@@ -68,6 +68,22 @@ def test_a_model_is_shown_for_one_number_of_gpus_at_a_time_without_scripts(open_
     )
 
 
+def test_a_models_page_answers_on_two_screens_and_links_and_prints_open_the_rest(open_committed):
+    page = open_committed().goto("models/llama-3.1-8b.html")
+    kernels = page.get_by_role("group", name="Kernels of prefill-2048", exact=True)
+    other = page.get_by_role("group", name="Kernels of decode-32", exact=True)
+
+    assert kernels.evaluate("it => it.getBoundingClientRect().bottom") <= 2 * 900
+    expect(other).to_be_hidden()
+    page.get_by_role("link", name="decode-32").first.click()
+    expect(other).to_be_visible()
+
+    blocks = page.locator('[aria-label="Blocks of decode-1"]')
+    expect(blocks).to_be_hidden()
+    page.emulate_media(media="print")
+    expect(blocks).to_be_visible()
+
+
 @pytest.mark.parametrize("operator", ["flash_attn", "causal_conv1d"])
 def test_the_widest_rankings_need_no_sideways_scrolling_on_a_desktop(open_committed, operator):
     page = open_committed().goto(f"{operator}/index.html")

@@ -61,9 +61,8 @@ def test_the_front_page_lists_its_chapters_in_order(pages):
     ]
 
 
-def test_the_front_page_shows_chart_table_and_link_of_the_operator(pages):
+def test_the_front_page_shows_table_and_link_of_the_operator(pages):
     page = pages["index.html"]
-    assert page.elements("svg")
     assert "1.62×" in row_of(page, "implementations", "Triton")
     assert "unsupported" in row_of(page, "implementations", "HF Kernels")
     assert ("a", OPERATOR) in list(page.references())
@@ -258,6 +257,13 @@ def test_an_implementation_page_shows_results_environment_and_command(pages):
     assert "1.62× [1.607, 1.630] ▲ faster in cache 19,440 94 % of copy" in row_of(
         page, "records", "N2048_D4096"
     )
+
+
+def test_a_link_to_another_notebook_leads_to_its_page(sample, published):
+    sample.notebook("layer_norm/impls/triton_layer_norm.md").front.links = {
+        "baseline": "../../layer_norm/impls/torch_layer_norm.md"
+    }
+    assert ("a", "torch_layer_norm.html") in list(published(TRITON).references())
 
 
 def test_an_implementation_page_shows_its_own_code_output_and_exit(pages, sample_site):
