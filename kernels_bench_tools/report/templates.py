@@ -10,7 +10,7 @@ from inspect import isfunction
 from jinja2 import Environment, FileSystemBytecodeCache, FileSystemLoader, StrictUndefined
 
 from kernels_bench_tools import text
-from kernels_bench_tools.report import cells, devices, labels, rows
+from kernels_bench_tools.report import cells, devices, labels, rows, sparklines
 from kernels_bench_tools.report.output.keys import program_key
 from kernels_bench_tools.report.paths import template_folder
 
@@ -50,6 +50,7 @@ def environment() -> Environment:
         effect=labels.EFFECTS.__getitem__,
         peak=labels.peak_name,
         environment_facts=devices.environment_facts,
+        sparkline=sparklines.latency_sparkline,
     )
 
     return found

@@ -61,8 +61,9 @@ def test_the_front_page_lists_its_chapters_in_order(pages):
     ]
 
 
-def test_the_front_page_shows_table_and_link_of_the_operator(pages):
+def test_the_front_page_shows_chart_table_and_link_of_the_operator(pages):
     page = pages["index.html"]
+    assert page.elements("svg")
     assert "1.62×" in row_of(page, "implementations", "Triton")
     assert "unsupported" in row_of(page, "implementations", "HF Kernels")
     assert ("a", OPERATOR) in list(page.references())

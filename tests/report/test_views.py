@@ -127,8 +127,10 @@ def test_the_front_page_shows_the_fastest_of_each_device_and_function(many_site,
     assert ("a", "activation/index.html#nvidia-h200-gelu-default") in list(page.references())
 
 
-def test_the_front_page_has_results_for_each_device(many_site, many_pages):
+def test_the_front_page_has_a_chart_of_the_first_view_and_results_for_each_device(many_site, many_pages):
     page = many_pages["index.html"]
+    assert len(page.elements("svg")) == 1
+    assert [path.get("class") for path in page.elements("path")] == [*["other"] * 10, "base", "best"]
     rows = [text_of(row) for row in tables(page, "implementations")[0].iter("tr")]
     quack = next(row for row in rows if row.startswith("Quack"))
     assert "1.46× [1.453, 1.467] ⊘ unsupported in 1 of 6 views" in quack
