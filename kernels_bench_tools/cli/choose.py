@@ -31,12 +31,11 @@ from kernels_bench_tools.schema.model import Phase, read_model_tasks
 from kernels_bench_tools.schema.model_workloads import operator_of_module
 from kernels_bench_tools.schema.record import Record, Status, device_of
 from kernels_bench_tools.schema.record_io import EFFECTS, read_committed, record_files
-from kernels_bench_tools.schema.summary import FEWEST_PROCESSES, Summary, Verdict
+from kernels_bench_tools.schema.summary import FEWEST_PROCESSES, Prediction, Summary, Verdict
 from kernels_bench_tools.summarize.choose import (
     NO_OPERATOR,
     Choice,
     PhaseChoice,
-    Prediction,
     TaskChoice,
     choose_for_phase,
     nearest,

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from kernels_bench_tools.report.imports import Module, imports_of_models
 from kernels_bench_tools.report.operators import OperatorReport
@@ -35,7 +35,15 @@ from kernels_bench_tools.schema.model_workloads import (
 )
 from kernels_bench_tools.schema.settings import OPERATORS as OWN_OPERATORS
 from kernels_bench_tools.schema.settings import find_settings, operator_modules
-from kernels_bench_tools.schema.summary import DeviceSummary, Point, Row, WorkloadSummary
+from kernels_bench_tools.schema.summary import (
+    DeviceSummary,
+    Gain,
+    Point,
+    Prediction,
+    Row,
+    WorkloadSummary,
+    predict,
+)
 from kernels_bench_tools.text import grouped
 
 _ABOUT = ("ranks", "phase", "kernel", "paths", "inputs", "calls", "operator")
@@ -69,20 +77,6 @@ class Result:
     def baseline_ms(self) -> float:
         """The baseline's median in ms, or this one's without a baseline."""
         return self.p50_ms * (self.point.speedup or 1.0)
-
-
-class Prediction(NamedTuple):
-    """What the fastest implementations of measured kernels give together: sums of calls times time."""
-
-    baseline_ms: float
-    ms: float
-    speedup_low: float | None
-    speedup_high: float | None
-
-    @property
-    def speedup(self) -> float:
-        """The sum of the baselines divided by that of the fastest."""
-        return self.baseline_ms / self.ms
 
 
 @dataclass(frozen=True)
@@ -163,16 +157,11 @@ class PhaseReport:
     def predicted(self, device: str) -> Prediction | None:
         """Return what the fastest implementations give together on a device, as `kbt choose`; None without any."""
         found = [(call.task.calls, call.results[device]) for call in self.calls if device in call.results]
-        ends = zip(*((one.point.speedup_low, one.point.speedup_high) for _, one in found), strict=True)
-        before = sum(calls * one.baseline_ms for calls, one in found)
-        low, high = (
-            before / sum(calls * one.baseline_ms / end for (calls, one), end in zip(found, some, strict=True))
-            if all(some)
-            else None
-            for some in (ends if found else [(None,), (None,)])
-        )
-        return (
-            Prediction(before, sum(calls * one.p50_ms for calls, one in found), low, high) if found else None
+        return predict(
+            [
+                Gain(calls, one.baseline_ms, one.p50_ms, one.point.speedup_low, one.point.speedup_high)
+                for calls, one in found
+            ]
         )
 
     def share(self, call: Call, device: str) -> float:
@@ -371,11 +360,14 @@ def _key(workload: WorkloadSummary) -> _Key:
 def _fastest(
     places: Iterable[tuple[DeviceSummary, int]], wanted: WorkloadSummary
 ) -> dict[str, Result | None]:
-    """Return the fastest result by device, preferably of a workload with equal axes; None if none can be chosen."""
+    """Return the fastest result by device, of a workload with equal axes if any, and of several that with most results.
+
+    None if none can be chosen.
+    """
     found: dict[str, Result | None] = {}
-    for view, number in sorted(places, key=lambda one: one[0].workloads[one[1]].axes != wanted.axes):
-        fastest = next(iter(view.eligible(number)), None)
-        best = Result(view, view.workloads[number], *fastest) if fastest else None
+    able = [(view, view.workloads[number], view.eligible(number)) for view, number in places]
+    for view, workload, results in sorted(able, key=lambda one: (one[1].axes != wanted.axes, -len(one[2]))):
+        best = Result(view, workload, *results[0]) if results else None
         found[view.device.slug] = found.get(view.device.slug) or best
     return found
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from math import inf, isclose, log2, prod
 from typing import Any, NamedTuple
 
@@ -24,10 +24,13 @@ from kernels_bench_tools.schema.summary import (
     FEWEST_PROCESSES,
     DeviceSummary,
     Estimate,
+    Gain,
     Point,
+    Prediction,
     Summary,
     Verdict,
     obstacle,
+    predict,
 )
 from kernels_bench_tools.schema.summary import WorkloadSummary as Workload
 from kernels_bench_tools.stats import CPU_STRETCH, ratio_of, verdict_of
@@ -89,20 +92,6 @@ class TaskChoice(msgspec.Struct, kw_only=True):
     baseline_ms: float | None = None
     share: float | None = None
     """Of the time of all kernels that have one, with the baselines."""
-
-
-class Prediction(msgspec.Struct, kw_only=True):
-    """What the fastest implementations of some tasks give together (Amdahl's law over these tasks)."""
-
-    tasks: int
-    calls: int
-    baseline_ms: float
-    """Sum over the calls of a forward pass."""
-    ms: float
-    speedup: float
-    speedup_low: float | None
-    """With the lower ends of all intervals; None if one is not known."""
-    speedup_high: float | None
 
 
 class PhaseChoice(msgspec.Struct, kw_only=True):
@@ -281,8 +270,8 @@ def choose_for_phase(phase: Phase, summaries: Mapping[str, Summary], device: str
         phase=phase.name,
         tasks=tasks,
         blocks=[_choose_for_task(phase, task, summaries, device) for task in blocks_of(phase)],
-        measured=predict(exact),
-        estimated=predict(shown) if len(exact) < len(shown) else None,
+        measured=predict(_gains(exact)),
+        estimated=predict(_gains(shown)) if len(exact) < len(shown) else None,
         effect=_worth_an_effect(tasks),
     )
 
@@ -319,32 +308,12 @@ def _nearest_to(wanted: Workload, summary: Summary, device: str) -> Measured | N
     return min(found, key=lambda one: one.workload.axes != wanted.axes, default=None)
 
 
-def predict(tasks: Sequence[TaskChoice]) -> Prediction | None:
-    """Return the sum of calls times the baselines' time, divided by the same of the fastest; None without tasks."""
-    before = [task.calls * (task.baseline_ms or 0.0) for task in tasks]
-    after = [task.calls * (task.ms or 0.0) for task in tasks]
-    if not tasks or not all(after):
-        return None
-    choices = [task.choice for task in tasks if task.choice]
-    ends = [
-        [one.speedup_low for one in choices],
-        [one.speedup_high for one in choices],
+def _gains(tasks: Iterable[TaskChoice]) -> list[Gain]:
+    return [
+        Gain(task.calls, task.baseline_ms, task.ms, task.choice.speedup_low, task.choice.speedup_high)
+        for task in tasks
+        if task.choice and task.baseline_ms is not None and task.ms is not None
     ]
-    low, high = (
-        sum(before) / sum(ms / (end or 1.0) for ms, end in zip(before, values, strict=True))
-        if all(values)
-        else None
-        for values in ends
-    )
-    return Prediction(
-        tasks=len(tasks),
-        calls=sum(task.calls for task in tasks),
-        baseline_ms=sum(before),
-        ms=sum(after),
-        speedup=sum(before) / sum(after),
-        speedup_low=low,
-        speedup_high=high,
-    )
 
 
 def unmeasured(phases: Iterable[PhaseChoice], summaries: Mapping[str, Summary], device: str) -> list[str]:

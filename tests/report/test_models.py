@@ -91,9 +91,13 @@ def build(folder: str = "rms_norm") -> BuildRun:
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The site of rms_norm, measured on two calls of one model; a third has only a result without a rank."""
+    """The site of rms_norm, measured on two calls of one model; a third has only a result without a rank.
+
+    The first call is a workload of two sets, and one of them has the baseline only.
+    """
     root = tmp_path_factory.mktemp("models")
     views = [
+        view("few", [ADD], row("base", 1, {ADD: 0.001})),
         view("add", [ADD], row("base", 2, {ADD: 0.004}), row("fast", 1, {ADD: 0.002})),
         view("alone", [ALONE], row("odd", None, {ALONE: 0.001}), row("base", 1, {ALONE: 0.004})),
         view("other", [UNRANKED], row("odd", None, {UNRANKED: 0.001})),
