@@ -39,6 +39,7 @@ from kernels_bench_tools.measure.timing.cuda import CudaTimer
 from kernels_bench_tools.measure.timing.cupti import record_activities, retry
 from kernels_bench_tools.measure.timing.sampling import Call, summarize
 from kernels_bench_tools.schema.build import TRANSFORMERS, CellContext, EffectRequest
+from kernels_bench_tools.schema.effect import LISTED
 from kernels_bench_tools.schema.model import phase_sizes
 from kernels_bench_tools.schema.record import (
     SCHEMA,
@@ -89,8 +90,6 @@ BLOCK_FACTOR = 2
 """Limit of a block with a kernel inside, whose products round again, as a multiple of a kernel's: that of a single element. In
 bfloat16 norms, SwiGLU, attention and feed-forward layers that round elsewhere differ by at most 0.55 eps of their norm."""
 SIDES = ("baseline", "candidate", "again")
-_LISTED = 10
-"""Paths that a record lists."""
 
 Side = AbstractContextManager[None]
 Sample = Callable[[], float]
@@ -281,7 +280,7 @@ class _Phase:
         self._reached = {
             "replaced": len(self._replacement.instances),
             "called": len(called),
-            "missing": missing[:_LISTED],
+            "missing": missing[:LISTED],
             "kept": changed.kept if isinstance(changed, ChangedModel) else {},
         }
         agreement = self._agreement()
