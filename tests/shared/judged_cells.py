@@ -849,6 +849,7 @@ pool = ThreadPoolExecutor(1)
 on_smoke(right)
 """,
     "backward": "on_smoke(right, mode='bwd')",
+    "other_defaults": "torch.set_default_dtype(torch.float64)\ntorch.set_default_device('meta')\non_smoke(right)",
     "a_removed_socket": """
 from kernels_bench_tools.schema.build import CellContext
 
