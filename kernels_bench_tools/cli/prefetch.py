@@ -113,12 +113,11 @@ def _fetch(wanted: Sequence[KernelRequest], lock: Path) -> int:
             print(_describe(fetched), file=sys.stdout if fetched.status == "ok" else sys.stderr, flush=True)
             locked += fetched.status == "ok"
         code = process.wait()
-    if code == 3:  # it has printed the user's mistake
-        return USER_MISTAKE
-    if code not in {0, 2}:
+    if code not in {0, 2, 3}:
         raise KbtError("prefetch", f"its process ended with exit code {code}", "", "See its output above")
-    if code and importlib.util.find_spec("kernels") is None:
+    if code == 2 and importlib.util.find_spec("kernels") is None:
         advice = "install kernels-bench-tools[hub] and the torch of your cells beside kbt"
         note(f"{advice}. In a checkout: `uv run --group torch --extra hub kbt prefetch`")
     print(f"{locked} locked in {short_path(lock)}" if locked else "nothing was locked")
-    return FAILURE if code else 0
+    # It has printed the user's mistakes.
+    return {0: 0, 2: FAILURE, 3: USER_MISTAKE}[code]

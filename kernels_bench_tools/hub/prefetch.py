@@ -21,17 +21,24 @@ def main(path: Path) -> int:
     try:
         requests = msgspec.json.decode(sys.stdin.buffer.read(), type=list[KernelRequest])
         lock = read_lock(path) if path.exists() else KernelsLock()
-        statuses = []
-        for request in requests:
+    except KbtError as error:
+        return _mistake(error)
+    statuses, code = [], 0
+    for request in requests:
+        try:
             for fetched in fetch(request, lock):
                 print(msgspec.json.encode(fetched).decode(), flush=True)
                 statuses.append(fetched.status)
-            if HubStatus.OK in statuses:
-                write_lock(path, lock)
-    except KbtError as error:
-        print(f"kbt: {error}", file=sys.stderr)
-        return 3
-    return 0 if set(statuses) <= {HubStatus.OK} else 2
+        except KbtError as error:
+            code = _mistake(error)
+        if HubStatus.OK in statuses:
+            write_lock(path, lock)
+    return code or (0 if set(statuses) <= {HubStatus.OK} else 2)
+
+
+def _mistake(error: KbtError) -> int:
+    print(f"kbt: {error}", file=sys.stderr)
+    return 3
 
 
 def fetch(request: KernelRequest, lock: KernelsLock) -> Iterator[FetchedKernel]:

@@ -9,6 +9,7 @@ import gc
 import sys
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from time import perf_counter_ns
 from typing import Any
@@ -106,29 +107,32 @@ class Candidate(TimedCalls):
 
     def _inputs(self, case: Case) -> Inputs:
         workload = self._operator.smaller(self._workload) if case.smaller else self._workload
-        inputs = self._operator.inputs(workload, self._device, case.seed)
+        inputs = self._made(workload, case.seed)
         if case.edge < 0:
             return inputs
         if self._edge_cases is None or case.edge <= self._edge:
             self._edge_cases, self._edge = iter(self._operator.edge_cases(workload, inputs)), -1
         found: Inputs = ()
         while self._edge < case.edge:
-            found = next(self._edge_cases)[1]
+            with _usual_defaults():
+                found = next(self._edge_cases)[1]
             self._edge += 1
         return tuple(map(copied, found))  # later cases are made of the same tensors
 
+    def _made(self, workload: Workload, seed: int) -> Inputs:
+        with _usual_defaults():
+            return self._operator.made_inputs(workload, self._device, seed)
+
     def inspect(self) -> dict[Flag, str]:
         """Look for background work, lazy or aliased outputs and replaced functions; return flags with their reasons."""
-        inputs = self._operator.inputs(self._workload, self._device, self._workload.seed)
+        inputs = self._made(self._workload, self._workload.seed)
         self._guard.inspect(self._operator, self._workload, self._timed.call, inputs)
         return dict(self._guard.reasons)
 
     def prepare(self, sets: int) -> None:
         """Make this many sets of inputs for the timed calls, and compile for them."""
         workload, device = self._workload, self._device
-        rotated = make_input_sets(
-            lambda number: self._operator.made_inputs(workload, device, workload.seed + number), sets, device
-        )
+        rotated = make_input_sets(lambda number: self._made(workload, workload.seed + number), sets, device)
         # Odd shapes among the edge cases may have left code compiled for any shape: compile again for this one.
         if _reset_compiler():
             self._timed.call(*self._inputs(Case(workload.seed)))
@@ -183,6 +187,18 @@ class Candidate(TimedCalls):
         gc.collect()
         if self._device.startswith("cuda"):
             torch.cuda.empty_cache()
+
+
+@contextmanager
+def _usual_defaults() -> Iterator[None]:
+    """Make inputs as the judge does, whose process has not the cell's default dtype and device."""
+    dtype = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float32)
+    try:
+        with torch.device("cpu"):
+            yield
+    finally:
+        torch.set_default_dtype(dtype)
 
 
 def _foreign_state(one: Any, *, inside: bool = False) -> list[str]:

@@ -16,6 +16,7 @@ from kernels_bench_tools.errors import OperatorError, Unsupported
 from kernels_bench_tools.measure.inputs import padded_rows
 from kernels_bench_tools.measure.operator import Inputs, Operator, Output, Workload, tensors_of
 from kernels_bench_tools.schema.build import FORWARD, MODES
+from kernels_bench_tools.text import plural
 
 _grad = torch.autograd.grad  # bound before an implementation can replace it
 _GRADIENT_SEED = 7919
@@ -210,6 +211,8 @@ class Prepared:
     def __call__(self, *inputs: Any) -> Inputs:
         """Return the inputs with prepared parameters."""
         made = tensors_of(self._prepare(*(inputs[number] for number in self._parameters)))
+        if len(made) != len(self._parameters):
+            raise ValueError(f"prepare= returned {len(made)} of {plural(len(self._parameters), 'parameter')}")
         replaced = dict(zip(self._parameters, made, strict=True))
         return tuple(replaced.get(number, value) for number, value in enumerate(inputs))
 

@@ -6,9 +6,13 @@ imports while another one measures; if it ends before, the script is not run.
 
 from __future__ import annotations
 
+import atexit
 import gc
+import io
 import os
 import sys
+import threading
+from contextlib import suppress
 from pathlib import Path
 from types import ModuleType
 
@@ -36,8 +40,12 @@ def main() -> None:
         return
     quantities.WAITED_MS = (since_process_start_ms() or 0.0) - (import_ms or 0.0)
     exec(compile(Path(script).read_bytes(), script, "exec"), vars(module))  # noqa: S102 - that is its purpose
-    sys.stdout.flush()
-    sys.stderr.flush()
+    threading._shutdown()  # type: ignore[attr-defined]  # waits for threads, as the interpreter does
+    atexit._run_exitfuncs()
+    for value in [*vars(module).values(), sys.stdout, sys.stderr]:
+        if isinstance(value, io.IOBase):
+            with suppress(OSError, ValueError):  # it is closed, for example
+                value.flush()
     os._exit(0)  # tearing down torch and the CUDA context takes most of a second
 
 

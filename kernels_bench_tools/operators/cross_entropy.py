@@ -77,8 +77,10 @@ def edge_cases(workload: Workload, inputs: Inputs) -> Iterator[tuple[str, Inputs
     yield "ignored tokens", (x, torch.where(odd_rows == 0, IGNORED, target), *rest)
     yield "first and last class", (x, odd_rows * last, *rest)
     unused = x.clone()
-    unused[:, -(last // 16) - 1 :] = float("-inf")  # a vocabulary padded to a round number
-    yield "unused classes", (unused, target.clamp(max=last - last // 16 - 1), *rest)
+    some = last // 16 + 1
+    # A vocabulary padded to a round number, and one that begins with what may not follow: tiles without a maximum.
+    unused[:, -some:] = unused[:, :some] = float("-inf")
+    yield "unused classes", (unused, target.clamp(some, last - some), *rest)
     yield "column-major", (helpers.transposed(x), target, *rest)
     yield "padded rows", (helpers.padded_rows(x), target, *rest)
     yield from helpers.odd_shapes(workload, AXES[1:], ODD_SIZES, make_inputs, x.device)

@@ -15,6 +15,8 @@ from kernels_bench_tools.text import grouped, size
 
 MODEL_LEVEL = 4
 """Level of a whole model."""
+LISTED = 10
+"""Paths of instances that were not called which a record lists."""
 
 
 def model_of_framework(model: str, framework: str) -> str:

@@ -10,7 +10,7 @@ import errno
 import glob
 import json
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
@@ -22,10 +22,12 @@ from kernels_bench_tools.errors import RecordError
 from kernels_bench_tools.file_io import read_file, write_atomically
 from kernels_bench_tools.schema.build import RESULTS, operator_of
 from kernels_bench_tools.schema.device import Device, cpu_device
+from kernels_bench_tools.schema.effect import LISTED, MODEL_LEVEL
 from kernels_bench_tools.schema.record import (
     REJECTING,
     SCHEMA,
     TICK_MS,
+    Effect,
     Environment,
     Judged,
     Latency,
@@ -36,7 +38,7 @@ from kernels_bench_tools.schema.record import (
     Status,
     device_of,
 )
-from kernels_bench_tools.text import is_file_name, is_unicode
+from kernels_bench_tools.text import grouped, is_file_name, is_unicode
 
 _FIELDS = Record.__struct_fields__
 _ALWAYS_WRITTEN = frozenset(_FIELDS[: _FIELDS.index("status") + 1])
@@ -61,6 +63,8 @@ _LEAST_MS = 1e-9
 """Shorter times are no times: intervals of their ratios could not be computed."""
 _LEAST_DIFFERENT = 3
 """Values of samples by which a copy is recognized: a short kernel may take the same few ticks again."""
+_ROUNDED = 1e-3
+"""Share of a pass by which its prediction may differ from one of rounded times; of 249 committed ones at most 5e-5."""
 _RECORDS = "records"
 EFFECTS = "effects"
 """Folder of a project with the records of ``kbt effect``."""
@@ -188,6 +192,8 @@ def read_records(
     for number, record in records.items():
         if (origin := first.setdefault(record.run, record)) is not record:
             records[number] = _with_shared(record, origin)
+    if not problems:  # else a kernel may be among the lines that are not records
+        problems = _remove_wrong_predictions(records)
     problems |= _remove_copies(records)
     if owner is not None:
         problems |= _remove_foreign(records, owner)
@@ -291,6 +297,34 @@ def _remove_copies(records: dict[int, Record]) -> dict[int, str]:
         if other.process != record.process:
             problems[number] = f"has the samples of line {line}, which is of another process"
             del records[number]
+    return problems
+
+
+def _remove_wrong_predictions(records: dict[int, Record]) -> dict[int, str]:
+    """Remove the rows of whole models whose prediction is not that of their process's kernels; return the reasons by line."""
+    problems = {}
+    phases = grouped(
+        ((record.run, record.effect.phase), (number, record.effect, record.lat_ms.p50))
+        for number, record in records.items()
+        if record.effect is not None and record.lat_ms is not None
+    )
+    for rows in phases.values():
+        kernels = [(one, ms) for _, one, ms in rows if one.level < MODEL_LEVEL and one.predicted_ms is None]
+        if len({one.level for one, _ in kernels}) != 1:  # a kernel inside of another is not counted
+            continue
+        of_device = sum(one.calls * (one.baseline.p50 - ms) for one, ms in kernels)
+        of_host = sum(
+            one.calls * ((one.baseline_host_ms or one.baseline.p50) - (one.host_ms or ms))
+            for one, ms in kernels
+        )
+        for number, one, _ in rows:
+            base, found = one.baseline.p50, -1.0 if one.predicted_ms is None else one.predicted_ms
+            expected = [max(base - saved, 0.0) for saved in (of_device, of_host)]
+            if one.level == MODEL_LEVEL and min(abs(found - ms) for ms in expected) > _ROUNDED * base:
+                problems[number] = (
+                    "has an effect.predicted_ms that is not that of its kernels' calls and times"
+                )
+                del records[number]
     return problems
 
 
@@ -492,13 +526,28 @@ def _require_consistent(record: Record) -> None:
     if record.lat_ms is not None and not record.workload:  # it would be the time of all workloads
         raise ValueError("lat_ms and no wl.name contradict each other")
     measured = {"lat_ms": record.lat_ms}
-    if record.effect is not None:
-        measured |= {"effect.baseline": record.effect.baseline, "effect.again": record.effect.again}
+    if (effect := record.effect) is not None:
+        measured |= {"effect.baseline": effect.baseline, "effect.again": effect.again}
+        _require_consistent_effect(record.workload, effect, list(filter(None, measured.values())))
     # Of these nobody else checked a sample.
     fewest = _MIN_SAMPLES if record.effect or record.judged is Judged.SEPARATELY else 0
     for name, times in measured.items():
         if times is not None:
             _require_quantiles(name, times, fewest)
+
+
+def _require_consistent_effect(workload: str, effect: Effect, measured: Sequence[Latency]) -> None:
+    """Raise a ``ValueError`` if names, numbers of instances or samples are not of one measurement."""
+    if workload != f"{effect.model}_{effect.phase}_L{effect.level}_{effect.module}":
+        raise ValueError("wl.name and the model, phase, level or module of effect contradict each other")
+    left = effect.replaced - effect.called
+    if not effect.called or not min(left, LISTED) == len(effect.missing):
+        raise ValueError("effect.replaced, called and missing contradict each other")
+    if effect.again is None:
+        raise ValueError("effect.again is missing")
+    times = [tuple(one.raw_times) for one in measured if len({*one.raw_times}) >= _LEAST_DIFFERENT]
+    if len({*times}) < len(times):
+        raise ValueError("lat_ms, effect.baseline and effect.again have the same raw_times")
 
 
 def _require_quantiles(name: str, times: Latency, fewest: int) -> None:

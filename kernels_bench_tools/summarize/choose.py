@@ -69,7 +69,7 @@ class Choice(msgspec.Struct, kw_only=True):
     faster: dict[str, str]
     """Implementations with a shorter time that cannot be chosen, and why."""
     candidates: list[str]
-    """All implementations of the function, whatever their results."""
+    """All implementations of the function that support some workload of the device, whatever their results."""
     near: str = ""
     """How the workload differs from the one asked for, such as ``hidden_dim 4096, 0.8×``; empty if it does not."""
 
@@ -234,9 +234,18 @@ def choose(found: Measured) -> Choice | None:
             for row, point in points
             if point.p50_ms is not None and point.p50_ms < best.p50_ms and (why := obstacle(row, point))
         },
-        candidates=[row.implementation for row in view.rows],
+        candidates=_supported(view),
         near=found.near,
     )
+
+
+def _supported(view: DeviceSummary) -> list[str]:
+    """Return the implementations that support some workload of a view; on a GPU not those for CPUs."""
+    return [
+        row.implementation
+        for row in view.rows
+        if any(point.status is not Status.UNSUPPORTED for point in row.points)
+    ]
 
 
 def _is_tie(other: Point, best: Point, stretch: float) -> bool:
@@ -324,7 +333,7 @@ def unmeasured(phases: Iterable[PhaseChoice], summaries: Mapping[str, Summary], 
     wanted: dict[str, set[str]] = {}
     whole = {
         operator: {
-            row.implementation for view in summary.devices for row in view.rows if view.device.slug == device
+            name for view in summary.devices if view.device.slug == device for name in _supported(view)
         }
         for operator, summary in summaries.items()
     }

@@ -107,11 +107,12 @@ def group_records(sources: Sequence[Source]) -> list[ViewRecords]:
         devices[slug] = _agreed_device(devices[slug], counted)
         _reject_implausible(list(here.values()), counted, on_cpu=devices[slug].kind == "cpu")
     groups = _groups(kept)
+    needs = {it.impl: one.front.requires for one in sources if one.front for it in one.records}
     order = group_order(groups.values())
     found = []
     for device in sorted(devices.values(), key=lambda it: (it.kind == "cpu", it.slug)):
         here = {
-            name: kept.get((device.slug, name)) or [whole_record(name, Status.ABSENT, NEVER_RUN, device)]
+            name: kept.get((device.slug, name)) or [_never_run(name, needs.get(name, ()), device)]
             for name in sorted(groups)
         }
         measured = {view_of(record.wl) for records in here.values() for record in records if record.workload}
@@ -119,6 +120,14 @@ def group_records(sources: Sequence[Source]) -> list[ViewRecords]:
         for view in in_view_order(set().union(*views.values()), order):
             found += [_merged(here[name], name, device, view) for name in here if view in views[name]]
     return found
+
+
+def _never_run(name: str, needs: Sequence[str], device: Device) -> Record:
+    """Return the record of an implementation without one on a device; ``needs`` are the kinds that it runs on, if not all."""
+    if needs and device.kind not in needs:
+        kinds = " or ".join(kind.upper() for kind in needs)
+        return whole_record(name, Status.UNSUPPORTED, f"needs a {kinds} device", device)
+    return whole_record(name, Status.ABSENT, NEVER_RUN, device)
 
 
 def _kept(sources: Sequence[Source]) -> tuple[dict[tuple[str, str], list[Record]], dict[str, Device]]:

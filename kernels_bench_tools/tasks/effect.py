@@ -8,7 +8,7 @@ from __future__ import annotations
 import secrets
 import uuid
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
@@ -39,6 +39,7 @@ from kernels_bench_tools.measure.timing.cuda import CudaTimer
 from kernels_bench_tools.measure.timing.cupti import record_activities, retry
 from kernels_bench_tools.measure.timing.sampling import Call, summarize
 from kernels_bench_tools.schema.build import TRANSFORMERS, CellContext, EffectRequest, code_digest
+from kernels_bench_tools.schema.effect import LISTED
 from kernels_bench_tools.schema.model import phase_sizes
 from kernels_bench_tools.schema.record import (
     SCHEMA,
@@ -89,8 +90,6 @@ BLOCK_FACTOR = 2
 """Limit of a block with a kernel inside, whose products round again, as a multiple of a kernel's: that of a single element. In
 bfloat16 norms, SwiGLU, attention and feed-forward layers that round elsewhere differ by at most 0.55 eps of their norm."""
 SIDES = ("baseline", "candidate", "again")
-_LISTED = 10
-"""Paths that a record lists."""
 
 Side = AbstractContextManager[None]
 Sample = Callable[[], float]
@@ -235,9 +234,11 @@ class _Phase:
         self._cuda = device.startswith("cuda")
         self.forward = forward
         # All sides have the same experts while they are timed, unless what chooses them is replaced.
-        self._comparable = not forward.trains and not (
-            has_experts(model) and any(map(has_experts, replacement.instances.values()))
-        )
+        chooses = has_experts(model) and any(map(has_experts, replacement.instances.values()))
+        self._comparable = not (forward.trains or chooses)
+        self._chooses = chooses and isinstance(replacement, Replacement)
+        """Whether replaced modules choose experts. They are compared in timed passes, because logits cannot be."""
+        self._in_place = isinstance(replacement, Replacement) and replacement.in_place
         self._logits: dict[str, Tensor] | None = None
         """Of timed passes, by side, while they are kept."""
 
@@ -279,14 +280,14 @@ class _Phase:
         self._reached = {
             "replaced": len(self._replacement.instances),
             "called": len(called),
-            "missing": missing[:_LISTED],
+            "missing": missing[:LISTED],
             "kept": changed.kept if isinstance(changed, ChangedModel) else {},
         }
         agreement = self._agreement()
         if self.forward.trains:
             yield from self._whole(agreement, None, None)
             return
-        with keep_experts(self._models, self.forward):
+        with keep_experts(() if self._chooses else self._models, self.forward):
             yield from self._timed(blocks, replaced.keys(), agreement)
 
     def _timed(
@@ -309,7 +310,10 @@ class _Phase:
         yield from self._whole(agreement, of_device if calls else None, of_host if calls else None)
 
     def _block(self, block: ModuleCalls, saved: Mapping[Key, float]) -> Row:
-        """Return the row of a module of levels 1 to 3, called alone with the inputs of the first of its calls."""
+        """Return the row of a module of levels 1 to 3, called alone with the inputs of the first of its calls.
+
+        One that is replaced is compared once more, with other values in the same tensors: nothing may be kept by their address.
+        """
         first = block.first[0]
 
         def call() -> Any:
@@ -317,6 +321,13 @@ class _Phase:
                 return first()
 
         samples = without_drift(self._rounds(lambda _: self._timer(call), SECONDS))
+        if not (block.inside or self._in_place):
+            for one in (*first.args, *first.named.values()):
+                if isinstance(one, Tensor) and one.is_floating_point() and not isinstance(one, nn.Parameter):
+                    one.copy_(one.roll(1, -1))
+            with self._side("candidate"):
+                output = call()
+            self._require_same(block.name, block.level, first, first, output, " after its inputs changed")
         predicted = None
         if block.inside:
             less = sum(count / block.count * saved[key] for key, count in block.inside.items())
@@ -465,12 +476,16 @@ class _Phase:
             found = []
             for sides in (SIDES, SIDES[::-1]):
                 self.forward.change()  # nothing can be kept of what a side computed before
-                self._logits = {} if self._comparable and (number, sides) == compared else None
+                picked = (number, sides) == compared
+                self._logits = {} if self._comparable and picked else None
+                noted: dict[str, tuple[ModuleCall, Any]] = {}
                 for side in sides:
-                    with self._side(side):
+                    with self._side(side), self._noting(noted, picked and side == "candidate"):
                         found.append((side, ms := timers[side]()))
                     sleep(idle * ms / 1000)
                 self._require_alike()
+                for name, (call, output) in noted.items():
+                    self._require_same(name, call.key[0], call, call, output, " in a timed pass")
             if number >= 0:
                 rounds.append(found)
             number += 1
@@ -505,14 +520,33 @@ class _Phase:
         with hooked(self._model, {1, 2}, running.append, after):
             self.forward()
 
-    def _require_same(self, name: str, level: int, call: ModuleCall, changed: ModuleCall) -> None:
-        """Raise ``EffectError`` unless a module computes the same with the implementation."""
+    @contextmanager
+    def _noting(self, noted: dict[str, tuple[ModuleCall, Any]], wanted: bool) -> Iterator[None]:
+        """Note the last call of each replaced class, with its output, if ``wanted`` and modules are to be compared."""
+
+        def note(module: nn.Module, args: tuple[Any, ...], named: dict[str, Any], output: Any) -> None:
+            noted[type(module).__name__] = ModuleCall(module, args, named), output
+
+        modules = (
+            {*self._replacement.instances.values()} if wanted and self._chooses and not self._in_place else ()
+        )
+        handles = [one.register_forward_hook(note, with_kwargs=True) for one in modules]
+        try:
+            yield
+        finally:
+            for handle in handles:
+                handle.remove()
+
+    def _require_same(
+        self, name: str, level: int, call: ModuleCall, changed: ModuleCall, output: Any = None, when: str = ""
+    ) -> None:
+        """Raise ``EffectError`` unless a module computes the same with the implementation, or did: ``output``, and ``when``."""
         args, named = _copied(changed.args), _copied(changed.named)  # it may overwrite these
         with self.forward.context():
             theirs = call()
             expected = [one.clone() for one in tensors_of(theirs) if one is not None]
             with self._side("candidate"):
-                ours = changed.module(*args, **named)
+                ours = changed.module(*args, **named) if output is None else output
         found = [one for one in tensors_of(ours) if one is not None]
         if changed.module is not call.module:  # some attention of transformers returns its weights, too
             del found[len(expected) :], expected[len(found) :]
@@ -527,12 +561,14 @@ class _Phase:
         # Of experts that are tied either may be chosen, which changes a row.
         of_part = inf if has_experts(call.module) else HARD_CAP * limit
         for number, (one, other) in enumerate(zip(found, expected, strict=True)):
-            differs = f"{name} computes something else with the implementation: output {number} differs by"
+            differs = (
+                f"{name} computes something else with the implementation{when}: output {number} differs by"
+            )
             if not (error := relative_error(one, other)) <= limit:
                 raise EffectError(f"{differs} {error:.2g} of its norm")
             if not (error := error_of_parts(one, other)) <= of_part:
                 raise EffectError(f"{differs} {error:.2g} of the norm of a row or column")
-        if isinstance(self._replacement, Replacement) and not self._replacement.in_place:
+        if isinstance(self._replacement, Replacement) and not self._in_place:
             given = zip((*changed.args, *changed.named.values()), (*args, *named.values()), strict=True)
             if not all(same_bits(one, other) for one, other in given if isinstance(one, Tensor)):
                 raise EffectError(

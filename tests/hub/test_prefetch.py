@@ -166,13 +166,16 @@ def test_a_lock_file_of_another_format_is_an_error(place: Place, text: str, what
     assert (done["code"], what in done["stderr"]) == (3, True)
 
 
-def test_a_bad_reference_is_the_user_s_mistake(place: Place) -> None:
-    done = run_kbt(place, "scale")
+def test_a_bad_reference_is_the_user_s_mistake_and_others_are_locked(place: Place) -> None:
+    place.hub.publish(place.repo, place.make(), "v1")
+
+    done = run_kbt(place, "scale", "a/b@1@2", f"{place.repo}@1")
 
     assert done.returncode == 2
-    assert done.stderr.splitlines()[1:] == [
-        one for one in done.stderr.splitlines() if "is not a reference" in one
-    ]
+    _, first, second = done.stderr.splitlines()
+    assert first.startswith("kbt: get_kernel('scale'): is not a reference")
+    assert second.startswith("kbt: get_kernel('a/b@1@2'): has '1@2' for a version or revision")
+    assert done.stdout.endswith("1 locked in kernels.lock\n")
 
 
 def test_a_folder_is_named_as_not_locked(place: Place) -> None:

@@ -193,6 +193,14 @@ def test_parameters_are_prepared_once_for_each_set_of_inputs() -> None:
     assert len(prepared) < len(called) - record.lat_ms.reps
 
 
+def test_a_prepare_that_returns_fewer_than_it_is_given_is_named() -> None:
+    record = smoke("layer_norm", functional.layer_norm, prepare=lambda weight, _: weight)
+
+    assert record.status is Status.ERROR
+    assert record.err is not None
+    assert record.err.msg == "prepare= returned 1 of 2 parameters"
+
+
 def test_gradients_flow_through_prepared_parameters() -> None:
     def layer_norm(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
         return functional.layer_norm(x, x.shape[-1:], weight.float(), bias.float())

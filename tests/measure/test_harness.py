@@ -221,9 +221,10 @@ def test_the_call_style_of_kernels_benchmarks_works(
     assert "ignored: reps, warmup" in capsys.readouterr().out
 
 
-def test_an_unknown_workload_set_leaves_no_file(torch_layer_norm: Implementation) -> None:
+@pytest.mark.parametrize("workloads", ["huge", "smoke, huge"])
+def test_an_unknown_workload_set_leaves_no_file(workloads: str, torch_layer_norm: Implementation) -> None:
     with pytest.raises(OperatorError, match="has no workload set 'huge'"):
-        run_benchmark("layer_norm", torch_layer_norm, workloads="huge", device="cpu")
+        run_benchmark("layer_norm", torch_layer_norm, workloads=workloads, device="cpu")
 
     assert not Path("layer_norm.jsonl").exists()
 

@@ -42,7 +42,7 @@ def file(tmp_path: Path) -> Path:
     ("record", "problem"),
     [
         (replace(GOOD, impl="other"), "is of the implementation 'rms_norm--other', not of 'rms_norm--mine'"),
-        (with_effect(model="tiny"), "is of the model 'tiny', not of 'llama-3.2-1b'"),
+        (effect_record(model="tiny"), "is of the model 'tiny', not of 'llama-3.2-1b'"),
         (with_effect(others=["rotary/fast"]), "is of the implementation 'rms_norm--mine+rotary--fast'"),
         (with_effect(model="../x"), "effect.model is not a name"),
         (with_effect(phase="decode 1"), "Expected `str` matching regex"),
@@ -53,6 +53,13 @@ def file(tmp_path: Path) -> Path:
         (replace(GOOD, process=1, run="r1"), "has the samples of line 1, which is of another process"),
         (with_effect(others=["../../x"]), "effect.others is not a name"),
         (replace(GOOD, effect=None), "is not of `kbt effect`"),
+        (with_effect(again=None), "effect.again is missing"),
+        (with_effect(again=with_effect().effect.baseline), "effect.again have the same raw_times"),
+        (with_effect(module="device"), "wl.name and the model, phase, level or module of effect contradict"),
+        *(
+            (with_effect(**fields), "effect.replaced, called and missing contradict each other")
+            for fields in ({"called": 4}, {"called": 6}, {"missing": ["a"]}, {"replaced": 0, "called": 0})
+        ),
     ],
 )
 def test_a_line_of_something_else_costs_itself_only(file: Path, record: Record, problem: str) -> None:
@@ -65,6 +72,27 @@ def test_a_line_of_something_else_costs_itself_only(file: Path, record: Record, 
     (error,) = problems
     assert str(error).startswith("mine.jsonl:2: ")
     assert problem in str(error)
+
+
+@pytest.mark.parametrize("predicted_ms", [3.0, None])
+def test_a_prediction_that_is_not_that_of_its_kernels_costs_its_rows(
+    file: Path, predicted_ms: float | None
+) -> None:
+    kernel = effect_record(0, 0.02, 0.01, level=1, module="RMSNorm", calls=33)
+    host = {"baseline_host_ms": 0.033, "host_ms": 0.081}
+    slow = [
+        effect_record(1, 0.02, 0.01, level=1, module="RMSNorm", calls=33, **host),
+        effect_record(1, 30.0, 40.0, predicted_ms=31.58),  # rounded
+    ]
+    edited = effect_record(0, 4.0, 3.0, module="device", predicted_ms=predicted_ms)
+    write_records(file, [kernel, edited, effect_record(0, 4.5, 4.0, predicted_ms=4.17), *slow])
+    problems: list[RecordError] = []
+
+    found = read_effects(file, "mine.jsonl", problems.append)
+
+    assert len(found) == 4
+    (error,) = problems
+    assert "mine.jsonl:2: has an effect.predicted_ms that is not that of its kernels" in str(error)
 
 
 def test_an_effect_among_the_results_of_an_operator_is_refused(tmp_path: Path) -> None:
@@ -129,12 +157,12 @@ def test_a_phase_of_more_layers_is_kept_until_its_file_is_removed(
 
 def test_a_recorded_effect_has_few_samples_of_each_side(file: Path, tmp_path: Path) -> None:
     times = [2.0 + number / 1e4 for number in range(500)]
-    assert GOOD.effect
     assert GOOD.lat_ms
-    many = replace(GOOD.lat_ms, raw_times=times, reps=len(times))
+    one, other, third = (
+        replace(GOOD.lat_ms, raw_times=times[: 500 - number], reps=500 - number) for number in range(3)
+    )
     keep_records(
-        find_project(tmp_path),
-        {file: [replace(with_effect(baseline=many, again=many), lat_ms=many)]},
+        find_project(tmp_path), {file: [replace(with_effect(baseline=one, again=other), lat_ms=third)]}
     )
 
     assert len(encode_record(read_effects(file)[0])) < 2500

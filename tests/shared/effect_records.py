@@ -19,10 +19,10 @@ def effect_record(
     **fields: Any,
 ) -> Record:
     """Return the record of a process; ``fields`` are those of ``Effect``."""
-    about = {"model": "llama-3.2-1b", "phase": "decode-1", "level": 4, "module": "eager", "calls": 1} | fields
-    effect = Effect(
-        baseline=latency(baseline_ms), again=latency(baseline_ms * (1 + noise)), replaced=5, called=5, **about
-    )
+    about = {"model": "llama-3.2-1b", "phase": "decode-1", "level": 4, "module": "eager", "calls": 1}
+    about |= {"replaced": 5, "called": 5} | fields
+    again = latency(baseline_ms * (1 + noise), spread=0.0002)
+    effect = Effect(baseline=latency(baseline_ms), again=again, **about)
     return Record(
         schema=1,
         ts="2026-11-20T10:00:00Z",
@@ -30,7 +30,7 @@ def effect_record(
         op="rms_norm",
         impl=impl,
         device=H200,
-        wl={"name": "_".join(str(about[name]) for name in ("model", "phase", "level", "module"))},
+        wl={"name": "{model}_{phase}_L{level}_{module}".format(**about)},
         status=Status.OK,
         ok=True,
         lat_ms=latency(candidate_ms, number),
@@ -40,7 +40,7 @@ def effect_record(
     )
 
 
-def latency(ms: float, process: int = 0) -> Latency:
+def latency(ms: float, process: int = 0, spread: float = 0.0001) -> Latency:
     """Return samples around a median, which differ between processes."""
-    samples = [ms * (1 + 0.0001 * number + 1e-9 * process) for number in range(-5, 6)]
+    samples = [ms * (1 + spread * number + 1e-9 * process) for number in range(-5, 6)]
     return Latency(p10=ms, p50=ms, p90=ms, mean=ms, iqr=0.0, reps=len(samples), raw_times=samples)

@@ -849,6 +849,9 @@ pool = ThreadPoolExecutor(1)
 on_smoke(right)
 """,
     "backward": "on_smoke(right, mode='bwd')",
+    "in_a_thread": "import threading\nthreading.Thread(target=on_smoke, args=(right,)).start()",
+    "at_exit": "import atexit\natexit.register(on_smoke, right)",
+    "other_defaults": "torch.set_default_dtype(torch.float64)\ntorch.set_default_device('meta')\non_smoke(right)",
     "a_removed_socket": """
 from kernels_bench_tools.schema.build import CellContext
 

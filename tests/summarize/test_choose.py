@@ -9,6 +9,7 @@ import pytest
 
 from kernels_bench_tools.errors import OperatorError
 from kernels_bench_tools.schema.build import FrontMatter
+from kernels_bench_tools.schema.device import Device
 from kernels_bench_tools.schema.model import ModelTask, Phase
 from kernels_bench_tools.schema.record import Flag, Record, Status
 from kernels_bench_tools.schema.summary import Summary, Verdict
@@ -314,7 +315,7 @@ def test_an_effect_is_suggested_for_the_one_implementation_of_an_operator_that_s
     assert found.effect == ["rms_norm/wide"]
 
 
-def test_what_is_near_is_measured_of_the_implementations_of_its_function_only(
+def test_what_is_near_is_measured_of_the_implementations_of_its_function_and_device_only(
     record: MakeRecord,
 ) -> None:
     gelu = {**SWIGLU, "name": "gelu", "group": "GELU", "function": "gelu"}
@@ -323,6 +324,8 @@ def test_what_is_near_is_measured_of_the_implementations_of_its_function_only(
         Source(records=[record(name, ms, wl=wl)], front=BASELINE if name == "torch" else FrontMatter())
         for name, (wl, ms) in times.items()
     ]
+    of_cpu = record("cpu", 9.0, wl=SWIGLU, device=Device(kind="cpu", name="A CPU", slug="a-cpu"))
+    sources.append(Source(records=[of_cpu], front=FrontMatter(requires=["cpu"])))
     summaries = {"activation": summarize("activation", "", sources)}
 
     def missing(tokens: int) -> list[str]:
@@ -332,6 +335,7 @@ def test_what_is_near_is_measured_of_the_implementations_of_its_function_only(
 
     assert missing(64) == []
     assert missing(128) == ["activation/mine", "activation/torch"]
+    assert "cpu" not in chosen(summaries["activation"], function="swiglu").candidates
 
 
 def test_a_block_is_chosen_beside_its_kernels_and_counts_in_no_prediction(

@@ -111,7 +111,7 @@ def _some_elements(output: Any, number: int) -> list[Tensor]:
         span = 1 + sum((size - 1) * stride for size, stride in zip(value.shape, value.stride(), strict=True))
         count = min(span, _LOOKED_AT)
         step = span // count
-        memory = torch.empty(0, dtype=value.dtype)
+        memory = torch.empty(0, dtype=value.dtype, device=value.device)
         memory.set_(value.untyped_storage(), value.storage_offset() + number % step, (count,), (step,))
         found.append(memory.clone())
     return found
@@ -127,7 +127,8 @@ def _spoil(output: Any, inputs: Inputs) -> None:
     }
     for plain in _plain(output):
         if plain.is_floating_point() and plain.untyped_storage().data_ptr() not in given:
-            memory = torch.empty(0, dtype=plain.dtype)  # as a tensor of its own: some may not be changed
+            # As a tensor of its own: some may not be changed.
+            memory = torch.empty(0, dtype=plain.dtype, device=plain.device)
             memory.set_(plain.untyped_storage(), plain.storage_offset(), plain.shape, plain.stride())
             memory.fill_(float("nan"))
 
