@@ -518,6 +518,7 @@ def test_norms_inside_of_replaced_attention_are_replaced_together_with_it(
 
 @transformers_only
 def test_a_configuration_that_only_transformers_can_refuse_is_an_error_with_its_reason() -> None:
+    pytest.importorskip("transformers")
     asked = msgspec.structs.replace(request("llama", "prefill-8"), framework=TRANSFORMERS)
     asked.config["pad_token_id"] = 9999
     (record,) = measure_effect([substitute("rms_norm", rms_norm)], CellContext(effect=asked), lambda _: None)
