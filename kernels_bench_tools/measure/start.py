@@ -16,16 +16,17 @@ from contextlib import suppress
 from pathlib import Path
 from types import ModuleType
 
-from kernels_bench_tools.measure import harness  # noqa: F401 - binds what measuring needs
-from kernels_bench_tools.measure.device.environment import imported_packages
-from kernels_bench_tools.measure.integrity import guard
-from kernels_bench_tools.measure.integrity.process import Bindings
-from kernels_bench_tools.measure.timing import quantities
-from kernels_bench_tools.measure.timing.quantities import since_process_start_ms
-
 
 def main() -> None:
     """Run the script as ``__main__``."""
+    gc.disable()  # importing torch makes a million objects and little garbage: a sixth of its time was to look for it
+    from kernels_bench_tools.measure import harness  # noqa: F401 - binds what measuring needs
+    from kernels_bench_tools.measure.device.environment import imported_packages
+    from kernels_bench_tools.measure.integrity import guard
+    from kernels_bench_tools.measure.integrity.process import Bindings
+    from kernels_bench_tools.measure.timing import quantities
+    from kernels_bench_tools.measure.timing.quantities import since_process_start_ms
+
     del sys.argv[0]
     script = sys.argv[0]
     sys.path[0] = str(Path(script).parent)
@@ -34,7 +35,8 @@ def main() -> None:
     module.__file__ = script
     sys.modules["__main__"] = module
     imported_packages()  # reads the metadata of all packages
-    gc.freeze()  # torch alone is a million objects: without them, collecting after each workload is fast
+    gc.freeze()  # without all that was imported, collecting after each workload is fast
+    gc.enable()
     import_ms = since_process_start_ms()
     if not sys.stdin.readline():
         return

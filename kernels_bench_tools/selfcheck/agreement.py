@@ -8,7 +8,6 @@ from time import perf_counter
 from typing import Any
 
 import torch
-from torch.utils.benchmark import Timer
 
 from kernels_bench_tools.measure.operator import Inputs
 from kernels_bench_tools.measure.timing.measure import measure
@@ -57,6 +56,7 @@ def other_methods(function: Callable[..., Any], inputs: Inputs, device: str) -> 
     ``timer``: the median of five ``torch.utils.benchmark.Timer(...).timeit(1)``, by the host's clock.
     ``do_bench`` and ``do_bench_cudagraph``: medians of ``triton.testing``'s, on CUDA only.
     """
+    from torch.utils.benchmark import Timer  # not above: it imports compilers of extensions
 
     def call() -> Any:
         return function(*inputs)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Literal
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
@@ -61,22 +62,25 @@ def _opener(browser: Browser, site: Path) -> Iterator[Callable[..., Opened]]:
         context.close()
 
 
+BARRIERS = """async options => (await axe.run(document, options)).violations
+    .filter(violation => ["serious", "critical"].includes(violation.impact))
+    .flatMap(violation => violation.nodes.map(node => [violation.id, node.html, node.failureSummary]))"""
+
+
 @pytest.fixture
-def serious_barriers() -> Callable[[Page], list[tuple[object, ...]]]:
-    """Return the serious violations that axe finds on a page: rule, element and summary.
+def serious_barriers() -> Callable[..., list[list[str]]]:
+    """Return the serious violations that axe finds on a page in some schemes: rule, element and summary.
 
     In the dark scheme only rules about colours are checked: the elements are those of the light one.
     """
 
-    def find(page: Page) -> list[tuple[object, ...]]:
-        options: dict[str, object] = {"resultTypes": ["violations"]}
-        if page.evaluate("matchMedia('(prefers-color-scheme: dark)').matches"):
-            options["runOnly"] = COLOUR_RULES
-        return [
-            (violation["id"], node["target"], node.get("failureSummary"))
-            for violation in Axe().run(page, options=options).response["violations"]
-            if violation["impact"] in {"serious", "critical"}
-            for node in violation["nodes"]
-        ]
+    def find(page: Page, *schemes: Literal["light", "dark"]) -> list[list[str]]:
+        found = []
+        page.evaluate(Axe().axe_script)
+        for scheme in schemes:
+            page.emulate_media(color_scheme=scheme)
+            only = {"runOnly": COLOUR_RULES} if scheme == "dark" else {}
+            found += page.evaluate(BARRIERS, {"resultTypes": ["violations"], "selectors": False, **only})
+        return found
 
     return find

@@ -53,12 +53,11 @@ def test_a_page_fits_a_phone_logs_nothing_and_requests_files_only(open_site, pat
     assert [url for url in opened.requests if not url.startswith(("file:", "data:"))] == []
 
 
-@pytest.mark.parametrize("scheme", ["dark", "light"])
 @pytest.mark.parametrize("path", PAGES)
-def test_a_page_has_no_serious_barrier(open_site, serious_barriers, path, scheme):
-    page = open_site(color_scheme=scheme, reduced_motion="reduce").goto(path)
+def test_a_page_has_no_serious_barrier(open_site, serious_barriers, path):
+    page = open_site(reduced_motion="reduce").goto(path)
     page.evaluate("document.querySelectorAll('details').forEach(details => { details.open = true })")
-    assert serious_barriers(page) == []
+    assert serious_barriers(page, "light", "dark") == []
 
 
 def test_on_a_phone_the_speed_up_stands_next_to_the_name(open_site):

@@ -33,25 +33,21 @@ def test_an_operators_page_fits_a_phone_logs_nothing_and_requests_files_only(ope
     assert [url for url in opened.requests if not url.startswith(("file:", "data:"))] == []
 
 
-@pytest.mark.parametrize("scheme", ["dark", "light"])
-def test_attention_has_no_serious_barrier(open_committed, serious_barriers, scheme):
-    page = open_committed(color_scheme=scheme, reduced_motion="reduce").goto("flash_attn/index.html")
+def test_attention_has_no_serious_barrier(open_committed, serious_barriers):
+    page = open_committed(reduced_motion="reduce").goto("flash_attn/index.html")
 
-    assert serious_barriers(page) == []
+    assert serious_barriers(page, "light", "dark") == []
 
 
 @pytest.mark.parametrize("path", ["models/qwen3-30b-a3b.html", "causal_lm/impls/triton_model.html"])
 def test_a_long_page_fits_a_phone_and_has_no_serious_barrier(open_committed, serious_barriers, path):
-    for scheme in ("dark", "light"):
-        opened = open_committed(
-            color_scheme=scheme, viewport={"width": 390, "height": 800}, reduced_motion="reduce"
-        )
-        page = opened.goto(path)
-        page.evaluate("document.querySelectorAll('details').forEach(it => { it.open = true; })")
+    opened = open_committed(viewport={"width": 390, "height": 800}, reduced_motion="reduce")
+    page = opened.goto(path)
+    page.evaluate("document.querySelectorAll('details').forEach(it => { it.open = true; })")
 
-        assert page.evaluate("document.documentElement.scrollWidth") <= 390
-        assert opened.messages == []
-        assert serious_barriers(page) == []
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390
+    assert opened.messages == []
+    assert serious_barriers(page, "light", "dark") == []
 
 
 def test_a_model_is_shown_for_one_number_of_gpus_at_a_time_without_scripts(open_committed):

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from filelock import FileLock
-from projects import PYTHON
+from projects import PYTHON, run_kbt
 
 from kernels_bench_tools.schema.device import current_device
 from kernels_bench_tools.schema.record import Latency, Record
@@ -54,7 +54,8 @@ def committed(tmp_path: Path) -> Path:
 
 
 def record(folder: Path, *paths: str) -> None:
-    subprocess.run((*KBT, "record", *paths), cwd=folder, check=True, timeout=60, capture_output=True)
+    done = run_kbt(folder, "record", *paths)
+    assert done.returncode == 0, done.stderr
 
 
 def leftovers(path: Path) -> list[str]:
@@ -115,7 +116,7 @@ def test_a_full_disk_leaves_the_committed_rows(
 ) -> None:
     before = committed.read_bytes()
     fill()
-    done = subprocess.run((*KBT, "record", "more.jsonl"), cwd=tmp_path, capture_output=True, text=True)
+    done = run_kbt(tmp_path, "record", "more.jsonl")
 
     assert done.returncode == 2
     assert "cannot be written (No space left on device)" in done.stderr
@@ -200,7 +201,7 @@ def test_a_self_check_that_cannot_be_written_is_an_error_before_it_begins(
 
 def refuse(folder: Path, place: str, *arguments: str) -> None:
     """Check that a command is refused in one line that names the place."""
-    done = subprocess.run((*KBT, *arguments), cwd=folder, capture_output=True, text=True, timeout=60)
+    done = run_kbt(folder, *arguments)
     (line,) = done.stderr.splitlines()
     assert done.returncode == 2, line
     assert line.startswith(f"kbt: {place}"), line
@@ -210,11 +211,12 @@ WITHOUT_RIGHTS = ("setpriv", "--inh-caps=-all", "--bounding-set=-all")
 """Makes root subject to the modes of files."""
 
 
-def fails_in_one_line(folder: Path, *arguments: str) -> str:
-    as_user = WITHOUT_RIGHTS if os.geteuid() == 0 else ()
-    done = subprocess.run(
-        (*as_user, *KBT, *arguments), cwd=folder, capture_output=True, text=True, timeout=60, check=False
-    )
+def fails_in_one_line(folder: Path, *arguments: str, as_user: bool = False) -> str:
+    if as_user and os.geteuid() == 0:
+        command = (*WITHOUT_RIGHTS, *KBT, *arguments)
+        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=60, check=False)
+    else:
+        done = run_kbt(folder, *arguments)
     assert done.returncode not in {0, 130}
     assert len(done.stderr.splitlines()) == 1, done.stderr
     return done.stderr
@@ -226,11 +228,13 @@ def test_a_folder_without_rights_is_one_line_and_nothing_runs(committed, tmp_pat
     tmp_path.chmod(0o555)
     try:
         assert f"{tmp_path}/.kbt: cannot be used (Permission denied)." in fails_in_one_line(
-            tmp_path, "run", "mine"
+            tmp_path, "run", "mine", as_user=True
         )
-        assert "site: cannot be written (Permission denied)." in fails_in_one_line(tmp_path, "build")
+        assert "site: cannot be written (Permission denied)." in fails_in_one_line(
+            tmp_path, "build", as_user=True
+        )
         (tmp_path / "op/impls").chmod(0o555)
-        said = fails_in_one_line(tmp_path, "new", "implementation", "op/new")
+        said = fails_in_one_line(tmp_path, "new", "implementation", "op/new", as_user=True)
         assert f"{tmp_path}/op/impls/new.md: cannot be used (Permission denied)." in said
     finally:
         (tmp_path / "op/impls").chmod(0o755)
@@ -260,7 +264,7 @@ def test_an_unknown_notebook_is_one_line_before_the_server_starts(committed, tmp
 
 def test_a_notebook_without_cells_is_named(committed, tmp_path):
     (tmp_path / "prose.md").write_text("# Prose\n")
-    done = subprocess.run((*KBT, "run", "prose.md"), cwd=tmp_path, capture_output=True, text=True)
+    done = run_kbt(tmp_path, "run", "prose.md")
 
     assert (done.returncode, done.stderr) == (0, "note: prose.md has no cell to run\n")
 

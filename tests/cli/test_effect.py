@@ -172,15 +172,29 @@ def test_several_implementations_replace_kernels_of_one_model_together(project: 
     assert effect.has_other_code({"activation/other": [f"{cell.code}print(1)"]})
 
 
-def test_a_cell_that_fails_beside_another_one_is_named(project: Path) -> None:
+@pytest.mark.parametrize(
+    ("error", "recorded"), [("ValueError", True), ("kernels_bench_tools.errors.ModelError", False)]
+)
+def test_a_cell_that_fails_beside_another_one_is_named_and_recorded_unless_the_model_is_refused(
+    project: Path, error: str, recorded: bool
+) -> None:
     other = project / "activation" / "impls" / "other.md"
     other.parent.mkdir(parents=True)
-    other.write_text(OTHER.replace("def other(x):", "raise ValueError('no GPU')\n\n\ndef other(x):"))
+    other.write_text(
+        OTHER.replace(
+            "def other(x):",
+            f"import kernels_bench_tools.errors\nraise {error}('no GPU', '')\n\n\ndef other(x):",
+        )
+    )
     command = ("effect", "rms_norm/mine", "activation/other", "--together", "--model", "tiny.json")
-    done = run_kbt(project, *command, "--phase", "prefill-16", "--env", "current", "--processes", "1")
+    options = ("--phase", "prefill-16", "--env", "current", "--processes", "1", "--record")
+    done = run_kbt(project, *command, *options)
 
     assert done.returncode == 1
-    assert "rms_norm/impls/mine.md: ValueError: activation/other: no GPU" in done.stdout
+    assert re.search(
+        rf"rms_norm/impls/mine.md: {error.split('.')[-1]}: activation/other: \W*no GPU", done.stdout
+    )
+    assert bool({*project.glob("effects")}) is recorded
 
 
 @pytest.mark.parametrize(
@@ -224,21 +238,6 @@ def test_what_cannot_be_measured_is_one_line_before_anything_runs(
 
     assert_one_line(done, message)
     assert not {*project.glob("effects")} | {*project.glob(".kbt")}
-
-
-def test_a_configuration_that_only_transformers_can_refuse_is_no_failure_of_the_implementation(
-    project: Path,
-) -> None:
-    pytest.importorskip("transformers")
-    config = json.loads((project / "tiny.json").read_text())
-    (project / "padded.json").write_text(json.dumps({**config, "pad_token_id": 9999}))
-    options = ("--framework", "transformers", "--phase", "prefill-8", "--env", "current", "--record")
-    command = ("effect", "rms_norm/mine", "--model", "padded.json", "--processes", "1")
-    done = run_kbt(project, *command, *options)
-
-    assert done.returncode == 1
-    assert "transformers refuses the configuration (Padding_idx must be within" in done.stdout
-    assert not {*project.glob("effects")}
 
 
 def test_models_of_one_name_with_other_shapes_have_records_of_their_own() -> None:

@@ -9,13 +9,12 @@ import textwrap
 import time
 from pathlib import Path
 
-from projects import PYTHON
+from projects import PYTHON, run_kbt
 
 from kernels_bench_tools.schema.device import current_device
 from kernels_bench_tools.schema.record_io import read_records
 
-KBT = (PYTHON, "-m", "kernels_bench_tools")
-BUILD = (*KBT, "build", "--env", "current")
+BUILD = (PYTHON, "-m", "kernels_bench_tools", "build", "--env", "current")
 
 
 MEASURE = """
@@ -60,9 +59,8 @@ def measuring_project(folder: Path, **cells: str) -> Path:
 
 
 def record(folder: Path) -> str:
-    done = subprocess.run(
-        (*KBT, "record"), cwd=folder, capture_output=True, text=True, timeout=60, check=True
-    )
+    done = run_kbt(folder, "record")
+    assert done.returncode == 0, done.stderr
     return done.stdout
 
 
@@ -77,7 +75,7 @@ def test_an_interrupted_build_keeps_finished_results_and_continues(tmp_path: Pat
     assert "kbt: interrupted. Finished results are kept. Run the same command to continue." in said
     assert "Traceback" not in said
     (tmp_path / "b.md").write_text("```python id=slow needs=./a.md:quick\nprint(1)\n```\n")
-    again = subprocess.run(BUILD, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=True)
+    again = run_kbt(tmp_path, "build", "--env", "current")
     assert again.stdout.startswith("1 cell ran, 1 unchanged")
 
 

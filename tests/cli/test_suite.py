@@ -2,11 +2,10 @@
 
 import csv
 import json
-import shutil
 from pathlib import Path
 
 import pytest
-from projects import ROOT, assert_one_line, run_kbt
+from projects import ROOT, assert_one_line, copy_built, run_kbt
 
 DEFINITION = """
 title = "One kernel"
@@ -28,7 +27,7 @@ workload = "smoke_S64_D256"
 @pytest.fixture(scope="module")
 def project(built: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A built copy of this project with a suite of layer normalization on the smoke workload."""
-    folder = shutil.copytree(built, tmp_path_factory.mktemp("suite") / "project", symlinks=True)
+    folder = copy_built(built, tmp_path_factory.mktemp("suite") / "project")
     (folder / "suites").mkdir()
     (folder / "suites" / "one.toml").write_text(DEFINITION)
     notebook = (ROOT / "suites" / "trainscale.md").read_text(encoding="utf-8")

@@ -17,7 +17,6 @@ from msgspec.structs import replace
 from projects import PYTHON, survivors, wait_until
 from workspace import MEASURED, MEASURING
 
-from kernels_bench_tools.cluster.executor import ClusterExecutor
 from kernels_bench_tools.errors import ProjectError
 from kernels_bench_tools.report.site import publish
 from kernels_bench_tools.schema.build import CellRun
@@ -204,6 +203,8 @@ def test_a_cell_that_kills_three_workers_has_crashed(workspace, cluster):
 
 def test_a_session_that_loses_its_worker_restarts_on_another_worker(workspace, cluster, monkeypatch):
     # Dask starts the session again by itself before a slow build has seen the loss.
+    from kernels_bench_tools.cluster.executor import ClusterExecutor  # slow
+
     check = ClusterExecutor._check
     monkeypatch.setattr(ClusterExecutor, "_check", lambda self: time.sleep(1) or check(self))
     flag = workspace.root / "flag"

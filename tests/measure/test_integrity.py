@@ -86,11 +86,11 @@ def test_torch_gets_no_flag_in_any_type(layer_norm: Operator, dtype: str) -> Non
 
 
 @pytest.mark.filterwarnings("default")
-def test_compiled_code_gets_no_flag(layer_norm: Operator) -> None:
+def test_compiled_code_gets_no_flag(layer_norm: Operator, compiled: Callable[..., Any]) -> None:
     def mine(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
         return torch.nn.functional.layer_norm(x, x.shape[-1:], weight, bias, 1e-5)
 
-    trial, found = examine(layer_norm, torch.compile(mine, dynamic=False))
+    trial, found = examine(layer_norm, compiled(WORKLOAD, mine))
     torch._dynamo.reset()
 
     assert trial.status is Status.OK, trial.failure

@@ -13,14 +13,13 @@ from torch import Tensor
 from kernels_bench_tools import Unsupported
 from kernels_bench_tools.measure.operator import Operator, find_operator
 
-pytest.importorskip("triton.experimental.gluon")
-
 OPERATOR: Operator = find_operator("flash_attn")
 HALF = torch.bfloat16
 
 
 @pytest.fixture(scope="module")
 def cell(tmp_path_factory: pytest.TempPathFactory) -> ModuleType:
+    pytest.importorskip("triton.experimental.gluon")
     return module_of("flash_attn", "gluon_attention", tmp_path_factory.mktemp("gluon"))
 
 

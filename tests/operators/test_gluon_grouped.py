@@ -11,13 +11,12 @@ from implementations import HOPPER, assert_right_on_a_gpu, module_of
 from kernels_bench_tools import Unsupported
 from kernels_bench_tools.measure.operator import Operator, find_operator
 
-pytest.importorskip("triton.experimental.gluon")
-
 OPERATOR: Operator = find_operator("grouped_gemm")
 
 
 @pytest.fixture(scope="module")
 def cell(tmp_path_factory: pytest.TempPathFactory) -> ModuleType:
+    pytest.importorskip("triton.experimental.gluon")
     return module_of("grouped_gemm", "gluon_grouped", tmp_path_factory.mktemp("gluon"))
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import msgspec
 import psutil
-from projects import PYTHON
+from projects import PYTHON, run_kbt
 
 from kernels_bench_tools.file_io import read_struct
 from kernels_bench_tools.report.site import publish
@@ -27,6 +27,7 @@ sys.path.insert(0, str(ROOT))
 from benchmarks.trees import HEADER, make_tree  # noqa: E402
 
 PLAIN, MEASURING, PROCESSES = 6, 3, 2
+BUILD = ("build", "--env", "current", "--jobs", "2", "--processes", str(PROCESSES))
 DIED = "died.md:a"
 """The cell of the tree that always fails, and so runs in each build."""
 DONE = 1
@@ -136,22 +137,23 @@ class Tree:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(f"# {path.stem}\n\nProse.\n\n```python {attributes}\n{code}\n```\n", encoding="utf-8")
 
+    @property
+    def _places(self) -> dict[str, str]:
+        return {"TMPDIR": str(self.folder / "tmp"), "XDG_CACHE_HOME": str(self.folder / "cache")}
+
     def start(self, *arguments: str) -> subprocess.Popen[str]:
-        command = [PYTHON, "-m", "kernels_bench_tools", "build", "--env", "current", "--jobs", "2"]
-        places = {"TMPDIR": self.folder / "tmp", "XDG_CACHE_HOME": self.folder / "cache", "PYTHONPATH": ROOT}
         return subprocess.Popen(
-            [*command, "--processes", str(PROCESSES), *arguments],
+            [PYTHON, "-m", "kernels_bench_tools", *BUILD, *arguments],
             cwd=self.root,
-            env=os.environ | {name: str(place) for name, place in places.items()},
+            env=os.environ | self._places,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
         )
 
     def build(self, *arguments: str) -> BuildResult:
-        build = self.start(*arguments)
-        stdout, stderr = build.communicate(timeout=120)
-        return BuildResult(build.returncode, stdout, stderr)
+        done = run_kbt(self.root, *BUILD, *arguments, timeout=120, **self._places)
+        return BuildResult(done.returncode, done.stdout, done.stderr)
 
     def kill_build(self, generator: random.Random, *arguments: str) -> BuildResult | None:
         """Start a build and kill it at a random moment; return what it had printed, or None if it ended before."""

@@ -841,14 +841,15 @@ except KeyboardInterrupt:
 
 HONEST: dict[str, str] = {
     "torch_layer_norm": "on_smoke(right)",
-    "compiled": "on_smoke(torch.compile(right, backend='eager', dynamic=False))",
-    "an_idle_pool": """
+    "in_several_ways": """
 from concurrent.futures import ThreadPoolExecutor
 
-pool = ThreadPoolExecutor(1)
+pool = ThreadPoolExecutor(1)  # is idle
 on_smoke(right)
+on_smoke(right, mode='bwd')
+on_smoke(torch.compile(right, backend='eager', dynamic=False))
+on_smoke(lambda x, w, b: x.copy_(right(x, w, b)), in_place=True)
 """,
-    "backward": "on_smoke(right, mode='bwd')",
     "in_a_thread": "import threading\nthreading.Thread(target=on_smoke, args=(right,)).start()",
     "at_exit": "import atexit\natexit.register(on_smoke, right)",
     "other_defaults": "torch.set_default_dtype(torch.float64)\ntorch.set_default_device('meta')\non_smoke(right)",
@@ -858,7 +859,6 @@ from kernels_bench_tools.schema.build import CellContext
 on_smoke(right)
 Path(CellContext.load().judge).unlink()  # the next cell gets a new judge
 """,
-    "in_place": "on_smoke(lambda x, w, b: x.copy_(right(x, w, b)), in_place=True)",
     "triton": """
 os.environ["TRITON_INTERPRET"] = "1"
 import triton

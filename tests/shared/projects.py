@@ -55,11 +55,12 @@ environment, and looking at tens of thousands takes longer than most cells of te
 
 
 class CommandServer:
-    """A process that has imported the command, and runs each one in a fork of itself."""
+    """A process that has imported the command from a folder, and runs each one in a fork of itself."""
 
-    def __init__(self) -> None:
+    def __init__(self, package: Path) -> None:
         self._process = subprocess.Popen(
             [PYTHON, Path(__file__).with_name("command_server.py")],
+            env=os.environ | {"PYTHONPATH": str(package)},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -82,9 +83,9 @@ class CommandServer:
 
 
 @cache
-def command_server() -> CommandServer:
-    """Return the one that this process starts."""
-    return CommandServer()
+def command_server(package: Path) -> CommandServer:
+    """Return the one that this process starts for the package in a folder."""
+    return CommandServer(package)
 
 
 def run_kbt(
@@ -92,9 +93,10 @@ def run_kbt(
 ) -> subprocess.CompletedProcess[str]:
     """Run the command in ``folder`` as a user would, with the packages of this interpreter's environment."""
     environment = os.environ | {"USE_HUB_KERNELS": "0"} | variables
-    own_package = (folder / "kernels_bench_tools").exists()
-    if not own_package and "PYTHONPATH" not in variables:
-        return command_server().run(folder, arguments, environment, timeout)
+    if "PYTHONPATH" not in variables:
+        own = folder / "kernels_bench_tools"
+        server = command_server(own.resolve().parent if own.exists() else ROOT)
+        return server.run(folder, arguments, environment, timeout)
     return subprocess.run(
         [PYTHON, "-m", "kernels_bench_tools", *arguments],
         cwd=folder,
@@ -148,6 +150,14 @@ def copy_project(destination: Path) -> Path:
             destination.mkdir(parents=True, exist_ok=True)
             shutil.copy(source, destination / name)
     _accept_waits(destination / "kernels_bench_tools/measure/timing/cpu.py")
+    return destination
+
+
+def copy_built(built: Path, destination: Path) -> Path:
+    """Copy a project that was built, with a link to its package, so that its commands share a process."""
+    package = "kernels_bench_tools"
+    shutil.copytree(built, destination, symlinks=True, ignore=shutil.ignore_patterns(package))
+    (destination / package).symlink_to(built / package)
     return destination
 
 

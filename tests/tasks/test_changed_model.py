@@ -21,8 +21,6 @@ from kernels_bench_tools.tasks.changed_model import ChangedModel
 from kernels_bench_tools.tasks.run_model import run_model
 from kernels_bench_tools.tasks.transformers_model import transformers_model
 
-hub_kernels = pytest.importorskip("transformers.integrations.hub_kernels")
-
 
 class WrongNorm(nn.Module):
     """One that forgets the weight."""
@@ -96,6 +94,10 @@ def test_a_change_of_nothing_is_an_error_with_the_versions_and_no_speedup() -> N
 
 
 def test_transformers_own_table_finds_kernels_as_get_kernel_does() -> None:
+    from transformers.integrations import (
+        hub_kernels,
+    )  # slow, and workers of a test run that have other tests do without
+
     measured(lambda model: model.set_use_kernels(True), "prefill-16")
 
     table = hub_kernels.get_kernel_mapping_transformers()

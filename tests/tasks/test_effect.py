@@ -540,6 +540,19 @@ def test_norms_inside_of_replaced_attention_are_replaced_together_with_it(
 
 
 @transformers_only
+def test_a_configuration_that_only_transformers_can_refuse_is_an_error_with_its_reason() -> None:
+    pytest.importorskip("transformers")
+    asked = msgspec.structs.replace(request("llama", "prefill-8"), framework=TRANSFORMERS)
+    asked.config["pad_token_id"] = 9999
+    (record,) = measure_effect([substitute("rms_norm", rms_norm)], CellContext(effect=asked), lambda _: None)
+
+    assert record.outcome is Status.ERROR
+    assert record.err is not None
+    assert record.err.type == "ModelError"
+    assert "transformers refuses the configuration (Padding_idx must be within" in record.err.msg
+
+
+@transformers_only
 def test_a_list_of_the_types_of_all_layers_does_not_matter_where_fewer_are_measured() -> None:
     pytest.importorskip("transformers")
     asked = msgspec.structs.replace(request("qwen3"), layers=1)

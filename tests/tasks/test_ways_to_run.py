@@ -20,7 +20,6 @@ from kernels_bench_tools.hub.layer import HubLayer
 from kernels_bench_tools.schema.hub import BUILDS_VARIABLE, BuildRequest
 from kernels_bench_tools.schema.record import Record, Status
 
-kernel_config = pytest.importorskip("transformers.utils.kernel_config")
 pytestmark = [pytest.mark.usefixtures("few_samples"), pytest.mark.filterwarnings("ignore")]
 
 NORM = """\
@@ -106,6 +105,8 @@ def test_a_kernel_that_was_built_from_source_replaces_layers_in_every_mode(kind:
 
 
 def test_a_kernel_config_chooses_a_kernel_for_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    from transformers.utils import kernel_config  # slow
+
     devices = [*kernel_config.KERNELS_SUPPORTED_DEVICE_TYPES, "cpu"]
     monkeypatch.setattr(kernel_config, "KERNELS_SUPPORTED_DEVICE_TYPES", devices)
     change = way("kernel_config")

@@ -21,7 +21,14 @@ START_SECONDS, ANSWER_SECONDS = 120.0, 120.0
 """It imports torch, and may be comparing a large output when the cell ends."""
 
 _PACKAGE = Path(__file__).parents[2]
-_CODE = "import sys; sys.path += {paths!r}; from kernels_bench_tools.measure.judge_process import main; main({socket!r})"
+_CODE = """
+import gc, sys
+gc.disable()  # importing torch makes a million objects and little garbage
+sys.path += {paths!r}
+from kernels_bench_tools.measure.judge_process import main
+gc.enable()
+main({socket!r})
+"""
 
 
 def judge_paths(python: str) -> list[str]:

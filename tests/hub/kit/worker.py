@@ -5,6 +5,7 @@ for every case would take minutes.
 """
 
 import contextlib
+import gc
 import importlib
 import io
 import json
@@ -118,6 +119,7 @@ if __name__ == "__main__":
     for name in ("httpx2", "httpx", "yaml", "tqdm.auto", "packaging.version", "filelock", "numpy", "msgspec"):
         with contextlib.suppress(ImportError):
             importlib.import_module(name)
+    gc.freeze()  # torch alone is a million objects
     print("ready", flush=True)
     for line in sys.stdin:
         print(fork_case(json.loads(line)), flush=True)
