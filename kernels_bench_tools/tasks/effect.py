@@ -6,47 +6,30 @@ All is measured in one process on one set of weights, by replacing ``forward`` o
 from __future__ import annotations
 
 import secrets
-import uuid
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from functools import partial
 from itertools import chain
 from math import inf
-from pathlib import Path
 from statistics import median
 from time import perf_counter, sleep
 from typing import Any
 
-import msgspec
 import torch
 from torch import Tensor, nn
 
-from kernels_bench_tools.hub import loaded_kernels
 from kernels_bench_tools.hub.layer import use_in_transformers
 from kernels_bench_tools.measure.correctness.compare import HARD_CAP
-from kernels_bench_tools.measure.device.environment import (
-    describe_device,
-    describe_environment,
-    imported_packages,
-)
 from kernels_bench_tools.measure.integrity.memory import fingerprint, same_bits
 from kernels_bench_tools.measure.operator import dtype_tolerance, failed_status, failure_of, tensors_of
-from kernels_bench_tools.measure.record import RecordFile
 from kernels_bench_tools.measure.task import LoadFailure, Task
 from kernels_bench_tools.measure.timing.cuda import CudaTimer
 from kernels_bench_tools.measure.timing.cupti import record_activities, retry
-from kernels_bench_tools.measure.timing.sampling import Call, summarize
-from kernels_bench_tools.schema.build import TRANSFORMERS, CellContext, EffectRequest, code_digest
+from kernels_bench_tools.schema.build import TRANSFORMERS, CellContext, EffectRequest
 from kernels_bench_tools.schema.effect import LISTED
 from kernels_bench_tools.schema.model import phase_sizes
 from kernels_bench_tools.schema.record import (
-    SCHEMA,
-    CacheState,
-    Effect,
     Failure,
-    Latency,
     Part,
     Record,
     Status,
@@ -66,10 +49,11 @@ from kernels_bench_tools.tasks.baseline.L4.causal_lm import CausalLM
 from kernels_bench_tools.tasks.breakdown import break_down
 from kernels_bench_tools.tasks.calls import Key, ModuleCall, ModuleCalls, describe, hooked, note_calls
 from kernels_bench_tools.tasks.changed_model import ChangedModel
+from kernels_bench_tools.tasks.effect_records import WARM_ROUNDS, EffectRecords, Row
 from kernels_bench_tools.tasks.forward_pass import EffectError, ForwardPass, PagedPass, random_model
 from kernels_bench_tools.tasks.replacement import Replacement, Substitute, replace
 from kernels_bench_tools.tasks.transformers_model import TransformersPass, transformers_model
-from kernels_bench_tools.text import grouped, milliseconds
+from kernels_bench_tools.text import grouped
 
 SECONDS, MODEL_SECONDS = 1.0, 3.0
 """For the samples of one row, and of one of a whole model, unless the fewest rounds take longer."""
@@ -77,7 +61,6 @@ MIN_ROUNDS, MIN_LIMITED_ROUNDS, MAX_ROUNDS = 4, 12, 100
 """The second is for passes at the power limit. A round times each side twice, in the order ABCCBA."""
 CALLS = 10
 """Of a module in one sample, of which the median counts."""
-WARM_ROUNDS = 2
 IDLE_PASSES = 2
 """After a pass at the power limit a GPU is idle for as long as this many passes. Without, the limit slows each by 0 to 8 %."""
 FASTEST = 6
@@ -157,7 +140,7 @@ def _measured(
     start: Callable[[EffectRequest], _Start],
     print: Callable[[str], object],  # noqa: A002
 ) -> list[Record]:
-    records = _Records(task, context, print)
+    records = EffectRecords(task, context, print)
     try:
         if failure:
             records.fail(failure.status, failure.failure)
@@ -169,27 +152,6 @@ def _measured(
     except Exception as error:
         records.fail(failed_status(error), failure_of(error))
     return records.file.records
-
-
-@dataclass(frozen=True, kw_only=True)
-class Row:
-    """One module of a level, or a way to time the whole model."""
-
-    level: int
-    module: str
-    phase: str
-    calls: int
-    samples: Mapping[str, Sequence[float]]
-    """Milliseconds, by side."""
-    timer: Timer
-    predicted_ms: float | None = None
-    launches: Mapping[str, int] = field(default_factory=dict)
-    peak_bytes: Mapping[str, int] = field(default_factory=dict)
-    host_ms: Mapping[str, float] = field(default_factory=dict)
-    agreement: Mapping[str, float] = field(default_factory=dict)
-    parts: Sequence[Part] = ()
-    reached: Mapping[str, Any]
-    """The fields of :class:`Effect` that say how many instances were replaced."""
 
 
 def _measure(
@@ -654,101 +616,3 @@ def _host_ms(call: Callable[[], Any]) -> float:
         call()
         times.append(1000 * (perf_counter() - start))
     return median(times)
-
-
-class _Records:
-    """Makes the records of a run, and writes them into the task's file."""
-
-    def __init__(self, task: Task, context: CellContext, print: Callable[[str], object]) -> None:  # noqa: A002
-        self.file = RecordFile(Path(task.file))
-        self._common: dict[str, Any] = {
-            "schema": SCHEMA,
-            "run": uuid.uuid4().hex,
-            "op": task.operator,
-            "impl": task.implementation,
-            "tags": task.tags,
-            "device": describe_device(task.device),
-            "process": context.process,
-        }
-        self._context, self._task, self._print = context, task, print
-
-    def keep(self, rows: Iterator[Row]) -> bool:
-        """Print the rows of a phase as they are measured, and append their records after the last; return whether there are any."""
-        made = []
-        for row in rows:
-            made.append(self._of(row))
-            self._print(_line(made[-1]))
-        for record in made:
-            self.file.append(record)
-        return bool(made)
-
-    def fail(self, status: Status, failure: Failure) -> None:
-        """Append a record that says why there are no others."""
-        self.file.append(self._record(status=status, err=failure))
-
-    def _of(self, row: Row) -> Record:
-        request = self._context.effect
-        assert request
-        latencies = {side: _latency(samples, row.timer) for side, samples in row.samples.items()}
-        effect = Effect(
-            model=request.model,
-            others=[one.implementation for one in request.others],
-            other_digests=[code_digest(one.code) for one in request.others],
-            phase=row.phase,
-            layers=request.layers,
-            level=row.level,
-            module=row.module,
-            calls=row.calls,
-            baseline=latencies["baseline"],
-            again=latencies["again"],
-            predicted_ms=row.predicted_ms,
-            **row.reached,
-            launches=row.launches.get("candidate"),
-            baseline_launches=row.launches.get("baseline"),
-            baseline_peak_bytes=row.peak_bytes.get("baseline"),
-            host_ms=row.host_ms.get("candidate"),
-            baseline_host_ms=row.host_ms.get("baseline"),
-            parts=list(row.parts),
-        )
-        name = f"{request.model}_{row.phase}_L{row.level}_{row.module}"
-        return self._record(
-            wl={"name": name, "device": self._common["device"].kind},
-            status=Status.OK,
-            ok=True,
-            lat_ms=latencies["candidate"],
-            corr=dict(row.agreement),
-            peak_bytes=row.peak_bytes.get("candidate"),
-            effect=effect,
-        )
-
-    def _record(self, **fields: Any) -> Record:
-        packages = imported_packages()
-        return Record(
-            ts=datetime.now(UTC).isoformat(timespec="milliseconds"),
-            env=describe_environment(self._task.device),
-            provenance=msgspec.structs.replace(
-                self._context.provenance(), packages=packages, hub=loaded_kernels()
-            ),
-            **self._common,
-            **fields,
-        )
-
-
-def _latency(samples: Sequence[float], timer: Timer) -> Latency:
-    calls = [Call(ms) for ms in samples]
-    return summarize(
-        calls,
-        timer=timer,
-        cache=CacheState.HOT,
-        input_sets=1,
-        warmup=2 * WARM_ROUNDS,
-        stop_reason="max_seconds",
-    )
-
-
-def _line(record: Record) -> str:
-    effect, latency = record.effect, record.lat_ms
-    assert effect
-    assert latency
-    times = f"{milliseconds(effect.baseline.p50)} -> {milliseconds(latency.p50)} ms"
-    return f"{effect.phase}  L{effect.level} {effect.module} ({effect.calls} calls)  {times}\n"

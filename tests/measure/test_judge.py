@@ -101,7 +101,9 @@ def test_an_honest_implementation_is_ok(built: Path, name: str) -> None:
 
     assert {record.outcome for record in found} == {Status.OK}, [record.err for record in found]
     assert {record.judged for record in found} == {Judged.SEPARATELY}
-    assert len({record.run for record in found}) == cells.HONEST[name].count("on_smoke"), "a run has no record"
+    assert len({record.run for record in found}) == cells.HONEST[name].count("on_smoke"), (
+        "a run has no record"
+    )
 
 
 def test_a_crash_costs_one_workload(built: Path) -> None:
