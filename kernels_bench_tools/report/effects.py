@@ -21,6 +21,7 @@ from kernels_bench_tools.schema.effect import (
     breakdown_of,
     model_and_framework,
 )
+from kernels_bench_tools.schema.model import phase_sizes
 from kernels_bench_tools.text import grouped
 
 
@@ -88,12 +89,18 @@ class DeviceEffects:
 
     @property
     def phases(self) -> dict[str, list[tuple[Candidate, list[EffectRow]]]]:
-        """The rows of each candidate by phase."""
-        return grouped(
+        """The rows of each candidate by phase: passes over most tokens first, training last."""
+        found = grouped(
             (phase, (candidate, rows))
             for candidate in self.candidates
             for phase, rows in candidate.summary.phases.items()
         )
+
+        def order(phase: str) -> tuple[bool, int, int]:
+            sizes = phase_sizes(phase)
+            return sizes.trains, -sizes.tokens, sizes.sequences
+
+        return {phase: found[phase] for phase in sorted(found, key=order)}
 
     @cached_property
     def breakdowns(self) -> dict[str, Breakdown]:

@@ -459,7 +459,9 @@ class Effect(msgspec.Struct, kw_only=True, omit_defaults=True):
     """What one implementation changes in a model; ``lat_ms`` of its record is the time with it."""
 
     model: str
-    phase: Annotated[str, msgspec.Meta(pattern=r"^(prefill|decode|train)-[1-9][0-9]{0,5}$")]
+    phase: Annotated[
+        str, msgspec.Meta(pattern=r"^((prefill|decode)-[1-9]|train-([2-9]|[1-9][0-9]))[0-9]{0,5}$")
+    ]
     """Such as ``decode-32``; ``train-2048`` is a forward and a backward pass."""
     layers: Count = 0
     """Layers that were measured, if not all of the model."""

@@ -133,6 +133,14 @@ def test_the_shortest_measured_pass_of_a_model_is_named_first(site, read_page):
     assert "decode-1 ▼ 0.75×" in " ".join(text.split())
 
 
+def test_a_prefill_is_shown_before_decoding(site, read_page):
+    labels = [box.get("aria-label") or "" for box in read_page(site, LLAMA).elements("div")]
+
+    assert [label.split()[2] for label in labels if label.startswith("Effects on")] == [
+        *("prefill-2048,", "decode-1,", "decode-32,")
+    ]
+
+
 def test_the_page_of_a_model_has_what_was_measured_in_transformers(site, read_page):
     rows = table(read_page(site, LLAMA), "Effects on prefill-2048, NVIDIA H200")
 

@@ -46,6 +46,7 @@ def file(tmp_path: Path) -> Path:
         (with_effect(others=["rotary/fast"]), "is of the implementation 'rms_norm--mine+rotary--fast'"),
         (with_effect(model="../x"), "effect.model is not a name"),
         (with_effect(phase="decode 1"), "Expected `str` matching regex"),
+        (with_effect(phase="train-1"), "Expected `str` matching regex"),
         (with_effect(level=5), "Expected `int` <= 4"),
         (with_effect(baseline=latency(0.0)), "it has an effect, and a p50 is 0"),
         (with_effect(again=latency(1e-300)), "it has a time of less than 1e-09 ms"),
