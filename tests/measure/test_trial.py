@@ -116,8 +116,13 @@ def test_timed_calls_are_right_where_inputs_begin_elsewhere(session: BenchmarkSe
 
 @pytest.mark.usefixtures("turned")
 def test_a_result_kept_for_a_tensor_is_wrong_where_inputs_begin_elsewhere(
-    layer_norm: Operator, torch_layer_norm: Callable[..., Any], session: BenchmarkSession
+    layer_norm: Operator,
+    torch_layer_norm: Callable[..., Any],
+    session: BenchmarkSession,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    # Of hundreds of sets, each has one timed call on a busy machine, for which nothing was kept.
+    monkeypatch.setattr(trial_module, "input_set_count", lambda *_: 2)
     kept: dict[int, Tensor] = {}
 
     def keeping(x: Tensor, *parameters: Any) -> Tensor:
