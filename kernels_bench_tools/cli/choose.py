@@ -30,7 +30,7 @@ from kernels_bench_tools.schema.effect import MODEL_LEVEL, EffectRow
 from kernels_bench_tools.schema.model import Phase, read_model_tasks
 from kernels_bench_tools.schema.model_workloads import operator_of_module
 from kernels_bench_tools.schema.record import Record, Status, device_of
-from kernels_bench_tools.schema.record_io import EFFECTS, read_committed, record_files
+from kernels_bench_tools.schema.record_io import EFFECTS, effect_part, read_committed, record_files
 from kernels_bench_tools.schema.summary import FEWEST_PROCESSES, Prediction, Summary, Verdict
 from kernels_bench_tools.summarize.choose import (
     NO_OPERATOR,
@@ -167,18 +167,20 @@ def _choose_for_model(project: Project, model: str, phase: str, device: str, jso
 
 def _measured_effect(project: Project, model: str, device: Device, found: PhaseChoice) -> list[EffectRow]:
     """Return the rows of the whole model that ``kbt effect`` has recorded with exactly these implementations and their code."""
-    notebooks = {
-        f"{operator}/{path.stem}": path for operator, paths in operators(project).items() for path in paths
-    }
-    code = {
-        name: [cell.code for cell in survey_notebook(project, notebooks[name]).cells]
-        for name in found.effect
-        if name in notebooks
-    }
+    wanted = {effect_part(name) for name in found.effect}
     for path in (project.root / EFFECTS / device.slug / model).glob("*.jsonl"):
-        if set(path.stem.split("+")) == {name.replace("/", "--") for name in found.effect}:
-            effect = read_effect(path, found.phase)
-            if effect and not effect.has_other_code(code):
+        if set(path.stem.split("+")) == wanted and (effect := read_effect(path, found.phase)):
+            notebooks = {
+                f"{operator}/{path.stem}": path
+                for operator, paths in operators(project).items()
+                for path in paths
+            }
+            code = {
+                name: [cell.code for cell in survey_notebook(project, notebooks[name]).cells]
+                for name in found.effect
+                if name in notebooks
+            }
+            if not effect.has_other_code(code):
                 return [row for row in effect.rows if row.effect.level == MODEL_LEVEL]
     return []
 

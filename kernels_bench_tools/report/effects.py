@@ -22,6 +22,7 @@ from kernels_bench_tools.schema.effect import (
     model_and_framework,
 )
 from kernels_bench_tools.schema.model import phase_sizes
+from kernels_bench_tools.schema.record_io import effect_part
 from kernels_bench_tools.text import grouped
 
 
@@ -50,8 +51,8 @@ class Effects:
 
     def files_with(self, operator: str, implementation: str) -> list[Path]:
         """Return the files of an implementation, alone or together with others."""
-        name = f"{operator.rpartition('/')[2]}--{implementation}"
-        return [file for file in self.files if name in file.stem.split("+")]
+        part = effect_part(f"{operator}/{implementation}")
+        return [file for file in self.files if part in file.stem.split("+")]
 
     def models_with(self, operator: str, implementation: str) -> list[str]:
         """Return the models in which an implementation was measured."""
@@ -87,7 +88,7 @@ class DeviceEffects:
     device: Device
     candidates: Sequence[Candidate]
 
-    @property
+    @cached_property
     def phases(self) -> dict[str, list[tuple[Candidate, list[EffectRow]]]]:
         """The rows of each candidate by phase: passes over most tokens first, training last."""
         found = grouped(

@@ -500,6 +500,11 @@ class Effect(msgspec.Struct, kw_only=True, omit_defaults=True):
     parts: list[Part] = msgspec.field(default_factory=list)
     """For one row of a whole model: its kernels, the longest first."""
 
+    @property
+    def workload(self) -> str:
+        """The name of its record's workload."""
+        return f"{self.model}_{self.phase}_L{self.level}_{self.module}"
+
 
 class Record(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     """The measurement of one implementation on one workload on one device.

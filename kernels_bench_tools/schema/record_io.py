@@ -144,8 +144,12 @@ class Owner(NamedTuple):
 
 def effect_name(record: Record, others: Iterable[str]) -> str:
     """Return the name of a file of :data:`EFFECTS`: ``OPERATOR--IMPLEMENTATION``, and those of ``others`` after ``+``."""
-    names = [f"{record.op}/{record.impl}", *others]
-    return "+".join("--".join(name.split("/")[-2:]) for name in names)
+    return "+".join(map(effect_part, [f"{record.op}/{record.impl}", *others]))
+
+
+def effect_part(implementation: str) -> str:
+    """Return the part of an :func:`effect_name` that stands for ``operator/implementation``."""
+    return "--".join(implementation.split("/")[-2:])
 
 
 def cell_owner(notebook: str, device: Device) -> Owner:
@@ -538,7 +542,7 @@ def _require_consistent(record: Record) -> None:
 
 def _require_consistent_effect(workload: str, effect: Effect, measured: Sequence[Latency]) -> None:
     """Raise a ``ValueError`` if names, numbers of instances or samples are not of one measurement."""
-    if workload != f"{effect.model}_{effect.phase}_L{effect.level}_{effect.module}":
+    if workload != effect.workload:
         raise ValueError("wl.name and the model, phase, level or module of effect contradict each other")
     left = effect.replaced - effect.called
     if not effect.called or not min(left, LISTED) == len(effect.missing):

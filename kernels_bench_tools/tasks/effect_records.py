@@ -113,9 +113,8 @@ class EffectRecords:
             baseline_host_ms=row.host_ms.get("baseline"),
             parts=list(row.parts),
         )
-        name = f"{request.model}_{row.phase}_L{row.level}_{row.module}"
         return self._record(
-            wl={"name": name, "device": self._common["device"].kind},
+            wl={"name": effect.workload, "device": self._common["device"].kind},
             status=Status.OK,
             ok=True,
             lat_ms=latencies["candidate"],
