@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 from kernels_bench_tools.errors import ProjectError
@@ -58,23 +59,20 @@ class ReadyQueue:
 
     def __init__(self, graph: Graph, cells: Sequence[CellName], seconds: Mapping[CellName, float]) -> None:
         order = sorted(cells, key=lambda name: (is_baseline(graph, name), -seconds.get(name, 0.0)))
-        self._needs = {name: graph.nodes[name].needs for name in order}
         self._place = {name: place for place, name in enumerate(order)}
-        self._waiting = order
-        self._running: set[CellName] = set()
+        needs = {name: self._place.keys() & graph.nodes[name].needs for name in order}
+        self._sorter = TopologicalSorter(needs)
+        self._sorter.prepare()
+        self._ready: list[CellName] = []
 
     def pop(self) -> CellName | None:
         """Remove and return the next cell whose needs have ended; None if there is none now."""
-        missing = self._running.union(self._waiting)
-        ready = next((name for name in self._waiting if missing.isdisjoint(self._needs[name])), None)
-        if ready is not None:
-            self._waiting.remove(ready)
-            self._running.add(ready)
-        return ready
+        self._ready = self.sorted([*self._ready, *self._sorter.get_ready()])
+        return self._ready.pop(0) if self._ready else None
 
     def done(self, name: CellName) -> None:
         """Note that a cell has ended, successfully or not."""
-        self._running.remove(name)
+        self._sorter.done(name)
 
     def sorted(self, names: Sequence[CellName]) -> list[CellName]:
         """Return cells in the order in which they are to start."""
