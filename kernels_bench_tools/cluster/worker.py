@@ -162,7 +162,7 @@ def _execution(
             context.mode,
             context.effect,
         ),
-        process_count=context.processes,
+        process_counts=[context.processes],
         cache=cache,
         checkout=checkout,
         progress=progress,

@@ -88,19 +88,12 @@ class BuildOptions:
     pass_env: tuple[str, ...] = ()
     """Variables that are passed to cells although they may be credentials, in addition to the project's setting."""
 
-    def process_count(self, kind: str) -> int:
-        """Return in how many processes a cell that measures is run on a device of this kind."""
-        if self.processes:
-            return self.processes
-        default = DEFAULT_PROCESSES.get(kind, DEFAULT_PROCESSES["cuda"])
-        return 1 if self.quick or self.workloads == QUICK_WORKLOADS else default
-
-    def thorough_count(self, kind: str) -> int:
-        """Return the larger number of processes whose known results are used as well, or 0."""
+    def process_counts(self, kind: str) -> list[int]:
+        """Return the numbers of processes of which known results are used; a cell that measures is run in the last."""
         if self.processes or self.workloads == QUICK_WORKLOADS:
-            return 0
-        thorough = max(DEFAULT_PROCESSES.values())
-        return thorough if thorough > self.process_count(kind) else 0
+            return [self.processes or 1]
+        default = DEFAULT_PROCESSES.get(kind, DEFAULT_PROCESSES["cuda"])
+        return list(dict.fromkeys([max(DEFAULT_PROCESSES.values()), 1 if self.quick else default]))
 
 
 def build(
@@ -199,8 +192,7 @@ def _build(
     execution = Execution(
         executor=executor,
         fingerprints=Fingerprints(project, survey.graph, device, executor.environment, identity, *measured),
-        process_count=options.process_count(device.kind),
-        thorough_count=options.thorough_count(device.kind),
+        process_counts=options.process_counts(device.kind),
         cache=cache,
         checkout=checkout,
         progress=progress,

@@ -58,9 +58,8 @@ def plan_build(project: Project, targets: Sequence[str], options: BuildOptions) 
     device, environment = current_device(), find_environment(options.environment)
     identity, measured = environment.identity(), (options.workloads, options.mode)
     prints = Fingerprints(project, survey.graph, device, environment.name, identity, *measured)
-    counts = (options.process_count(device.kind), options.thorough_count(device.kind))
-    known = [count for count in counts if count]
-    planner = _Planner(prints, CellCache(project.state), known, options.retry_failed)
+    counts = options.process_counts(device.kind)
+    planner = _Planner(prints, CellCache(project.state), counts, options.retry_failed)
     return [planner.plan(survey.graph.nodes[name]) for name in cells]
 
 
@@ -79,8 +78,8 @@ class _Planner:
     prints: Fingerprints
     cache: CellCache
     counts: Sequence[int]
-    """Numbers of processes whose results a build accepts; it runs the first."""
-    retry_failed: bool = False
+    """Numbers of processes whose results a build accepts; it runs the last."""
+    retry_failed: bool
     results: dict[CellName, Entry] = field(default_factory=dict)
     """The known results."""
 
@@ -115,7 +114,7 @@ class _Planner:
         for key in (*keys, last_key):
             if key in self.cache.damaged:
                 return f"damaged entry ({self.cache.damaged[key]})"
-        entry = self.cache.find(keys[0]) if keys else last
+        entry = self.cache.find(keys[-1]) if keys else last
         if entry is not None and not self._is_final(entry):
             return f"last run failed ({entry.result.status.value})"
         if not last_key:

@@ -86,15 +86,13 @@ class Execution:
     executor: Executor
     fingerprints: Fingerprints
     """Also the project, its graph, and what cells that measure are to measure."""
-    process_count: int
-    """In how many fresh processes each cell that measures is run."""
+    process_counts: Sequence[int]
+    """In how many fresh processes each cell that measures is run, last; before it, other numbers whose known results are used."""
     cache: CellCache
     checkout: Checkout
     progress: Progress
     policy: CellPolicy
     """What cells may use."""
-    thorough_count: int = 0
-    """Known results of this many processes are accepted as well; 0 for no other count."""
     retry_failed: bool = False
     """Whether cells that failed run again although nothing about them has changed."""
     show: Callable[[], None] | None = None
@@ -134,7 +132,7 @@ class Execution:
         project, device = self.fingerprints.project, self.executor.device
         nodes = [self.graph.nodes[name] for name in stale]
         nodes = [node for node in nodes if not unmet_requirement(node.notebook.front, device)]
-        self.expected = expected_seconds(nodes, self.cache.last, project, device, self.process_count)
+        self.expected = expected_seconds(nodes, self.cache.last, project, device, self.process_counts[-1])
         self.progress.build_started({str(name): seconds for name, seconds in self.expected.items()})
         measures = any(node.cell.measures for node in nodes)
         if not measures or sum(self.expected.values()) < LONG_SECONDS:
@@ -184,12 +182,12 @@ class Execution:
 
     def _find(self, node: Node) -> Entry | None:
         """Return the known result of a cell, and keep the key of its next result."""
-        if self.thorough_count and node.name not in self._rerun:
-            thorough = self.cache.find(self.fingerprints.key(node, self.results, self.thorough_count))
-            if thorough and self._is_final(thorough):
-                return thorough
+        for count in self.process_counts[:-1] if node.name not in self._rerun else ():
+            known = self.cache.find(self.fingerprints.key(node, self.results, count))
+            if known and self._is_final(known):
+                return known
         # Kept, since its files may be edited while the cell runs.
-        self._keys[node.name] = self.fingerprints.key(node, self.results, self.process_count)
+        self._keys[node.name] = self.fingerprints.key(node, self.results, self.process_counts[-1])
         return self.cache.find(self._keys[node.name])
 
     def _prepare(self, pool: ThreadPoolExecutor) -> None:
@@ -260,7 +258,7 @@ class Execution:
             names = sorted(members, key=lambda name: (is_baseline(self.graph, name), name))
             session = Session(
                 nodes=[self.graph.nodes[name] for name in names],
-                processes=self.process_count,
+                processes=self.process_counts[-1],
                 device_kind=self.executor.device.kind,
                 keys=self._keys,
                 rerun=self._rerun,
@@ -328,7 +326,7 @@ class Execution:
             mode=self.fingerprints.mode if cell.measures else FORWARD,
             family=notebook.front.family,
             process=process,
-            processes=self.process_count if cell.measures else 1,
+            processes=self.process_counts[-1] if cell.measures else 1,
             operators=str(self.fingerprints.project.operators_folder) if cell.measures else "",
             effect=self.fingerprints.effect if cell.measures else None,
         )

@@ -213,7 +213,7 @@ def test_the_device_is_held_from_the_first_process_to_the_last(workspace):
     ],
 )
 def test_the_number_of_processes_depends_on_options_and_device(options, expected):
-    assert {kind: BuildOptions(**options).process_count(kind) for kind in DEFAULT_PROCESSES} == expected
+    assert {kind: BuildOptions(**options).process_counts(kind)[-1] for kind in DEFAULT_PROCESSES} == expected
 
 
 def test_a_build_has_the_number_of_processes_of_its_device(workspace):
