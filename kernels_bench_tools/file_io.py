@@ -46,9 +46,15 @@ def find_struct(path: Path, kind: type[T]) -> T | None:
 
 
 def write_struct(path: Path, value: msgspec.Struct, *, sync: bool = True) -> None:
-    """Write ``value`` to ``path`` as JSON, atomically; create its folder."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(path, msgspec.json.format(msgspec.json.encode(value), indent=1) + b"\n", sync=sync)
+    """Write ``value`` to ``path`` as JSON, as :func:`update_file` does."""
+    update_file(path, msgspec.json.format(msgspec.json.encode(value), indent=1) + b"\n", sync=sync)
+
+
+def update_file(path: Path, data: bytes, *, sync: bool = False) -> None:
+    """Write a file atomically, and its folder, unless it has this content: then it keeps its time."""
+    if not path.is_file() or path.read_bytes() != data:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(path, data, sync=sync)
 
 
 def write_atomically(path: Path, data: bytes, *, sync: bool = True) -> None:

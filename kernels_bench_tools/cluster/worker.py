@@ -28,7 +28,7 @@ from kernels_bench_tools.cluster.payload import (
     runner_digest,
     write_files,
 )
-from kernels_bench_tools.file_io import write_atomically
+from kernels_bench_tools.file_io import update_file
 from kernels_bench_tools.notebooks.graph import Graph, Node
 from kernels_bench_tools.notebooks.project import Project
 from kernels_bench_tools.run.cache.entry import Entry
@@ -116,11 +116,8 @@ def _unpack(folder: Path, shipment: Shipment) -> Path:
 
 def _write(folder: Path, files: Files) -> None:
     for name, (content, mode) in files.items():
-        path = folder / name
-        if not path.is_file() or path.read_bytes() != content:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            write_atomically(path, content, sync=False)
-        path.chmod(mode)
+        update_file(folder / name, content)
+        (folder / name).chmod(mode)
 
 
 def _execution(

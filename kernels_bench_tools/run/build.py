@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 
 from kernels_bench_tools.errors import ProjectError
-from kernels_bench_tools.file_io import find_struct, read_file, remove_unfinished, write_struct
+from kernels_bench_tools.file_io import read_file, remove_unfinished, write_struct
 from kernels_bench_tools.notebooks.cell import Cell
 from kernels_bench_tools.notebooks.document import Notebook
 from kernels_bench_tools.notebooks.graph import CellName, Node
@@ -213,8 +213,7 @@ def _build(
         # Also after an interruption: finished results can be recorded, and replace those of the build before.
         run = _describe(project, survey, options, execution, checkout.commit)
         remove_unfinished(project.state / REPORT_NAME)
-        # If it is the same, the file keeps its time.
-        if options.effect is None and find_struct(project.state / REPORT_NAME, BuildRun) != run:
+        if options.effect is None:
             write_struct(project.state / REPORT_NAME, run)
     if cache.grew:
         cache.prune(project.cache_size)

@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 
 from kernels_bench_tools.errors import KbtError
-from kernels_bench_tools.file_io import write_atomically, write_struct
+from kernels_bench_tools.file_io import update_file, write_atomically, write_struct
 from kernels_bench_tools.hub.build.compilers import Compilers, find_compilers, missing_symbols
 from kernels_bench_tools.hub.build.plan import Plan, make_plan
 from kernels_bench_tools.hub.source import find_source
@@ -89,11 +89,8 @@ def _compile(plans: Sequence[Plan], output: Path, compilers: Compilers, jobs: in
     if not plans:
         return {}
     for plan in plans:
-        header = plan.work / "torch-ext" / "registration.h"
-        header.parent.mkdir(parents=True, exist_ok=True)
         # Objects that are older than the header are compiled again.
-        if not header.exists() or header.read_text(encoding="utf-8") != _REGISTRATION:
-            header.write_text(_REGISTRATION, encoding="utf-8")
+        update_file(plan.work / "torch-ext" / "registration.h", _REGISTRATION.encode())
     (output / "build.ninja").write_text("\n".join(_ninja_lines(plans, compilers)), encoding="utf-8")
     failed: dict[str, list[str]] = {}
     log, target = output / "build.log", ""

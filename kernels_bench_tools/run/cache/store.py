@@ -115,10 +115,9 @@ class CellCache:
         self._last.keys = {name: key for name, key in self._last.keys.items() if name in names}
 
     def save_last(self) -> None:
-        """Write which results are the last ones, if that has changed."""
+        """Write which results are the last ones."""
         self._last.keys = dict(sorted(self._last.keys.items()))
-        if (find_struct(self._last_path, _LastResults) or _LastResults()) != self._last:
-            write_struct(self._last_path, self._last)
+        write_struct(self._last_path, self._last)
 
     def draft(self) -> Draft:
         """Return an empty entry; a full or read-only disk is a ``ProjectError``."""

@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from kernels_bench_tools.errors import ProjectError
-from kernels_bench_tools.file_io import write_atomically
+from kernels_bench_tools.file_io import update_file
 from kernels_bench_tools.notebooks.cell import Cell
 from kernels_bench_tools.notebooks.header import PACKAGE, path_sources, read_header, with_header
 from kernels_bench_tools.run.environment.installed import Installed
@@ -225,11 +225,8 @@ def _local_packages(script: Path) -> list[Path]:
 
 def write_script(path: Path, text: str) -> None:
     """Write a cell's script unless it is up to date, and make git ignore its folder."""
-    path.parent.mkdir(parents=True, exist_ok=True)
     ignore_folder(path.parent.parent)
-    data = text.encode()
-    if not path.is_file() or path.read_bytes() != data:
-        write_atomically(path, data, sync=False)
+    update_file(path, text.encode())
 
 
 def ignore_folder(folder: Path) -> None:

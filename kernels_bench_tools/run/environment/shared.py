@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from kernels_bench_tools.file_io import write_atomically
+from kernels_bench_tools.file_io import update_file
 from kernels_bench_tools.notebooks.header import read_header, uv_settings
 
 _UNDERSTOOD = {"dependencies", "requires-python", "tool"}
@@ -34,9 +34,7 @@ def shared_script(code: str, script: Path, root: Path, folder: Path) -> Path:
     if header is None:
         return script
     path = folder / f"{hashlib.sha256(header.encode()).hexdigest()[:32]}.py"
-    if not path.is_file() or path.read_text(encoding="utf-8") != header:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(path, header.encode(), sync=False)
+    update_file(path, header.encode())
     return path
 
 
