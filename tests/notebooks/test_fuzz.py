@@ -15,88 +15,32 @@ from kernels_bench_tools.errors import KbtError
 from kernels_bench_tools.notebooks.document import read_notebook
 from kernels_bench_tools.notebooks.project import Project
 from kernels_bench_tools.notebooks.survey import survey_project
+from kernels_bench_tools.text import words
 
 EXAMPLES = int(os.environ.get("KBT_FUZZ_EXAMPLES", "300"))
 
 # Known to confuse parsers: other line endings, marks, halves of characters, NULs.
-STRANGE = st.sampled_from(
-    [
-        "\u2028",
-        "\u2029",
-        "\x85",
-        "\x0c",
-        "\x0b",
-        "\x00",
-        "\r",
-        "\r\n",
-        "\ufeff",
-        "\u200b",
-        "\u202e",
-        "\t",
-        "\x1b[31m",
-        "𝒳",
-    ]
-)
+STRANGE = st.sampled_from([*"\u2028\u2029\x85\x0c\x0b\x00\r\ufeff\u200b\u202e\t𝒳", "\r\n", "\x1b[31m"])
 WORDS = st.one_of(
     STRANGE, st.text(max_size=12), st.integers().map(str), st.sampled_from(["a", "x.md", "..", "*", "é"])
 )
 NAMES = st.sampled_from(
-    [
-        "id",
-        "deps",
-        "outputs",
-        "needs",
-        "depends",
-        "timeout",
-        "script",
-        "collapsed",
-        "collapse-code",
-        "outptus",
-        "=",
-    ]
+    words("id deps outputs needs depends timeout script collapsed collapse-code outptus =")
 )
 VALUES = st.one_of(
     WORDS,
     st.sampled_from(
         [
-            "a,b,,a",
-            "./x.md:a",
-            "./*.md:b",
-            "../../../x.md",
-            "x.jsonl",
-            "**/*.jsonl",
-            "[",
-            "[]",
-            "0",
-            "-1",
-            "9" * 5000,
-            "٣",
-            "/etc/passwd",
-            "../x.py",
-            ".",
-            "n.md",
-            "x" * 300,
-            "a\\b",
-            "true",
+            *words(
+                "a,b,,a ./x.md:a ./*.md:b ../../../x.md x.jsonl **/*.jsonl [ [] 0 -1 ٣ /etc/passwd ../x.py ."
+            ),
+            *("n.md", "a\\b", "true", "9" * 5000, "x" * 300),
         ]
     ),
 )
 ATTRIBUTES = st.lists(st.tuples(NAMES, VALUES).map("=".join), max_size=5).map(" ".join)
 KEYS = st.sampled_from(
-    [
-        "title",
-        "requires",
-        "platforms",
-        "links",
-        "baseline",
-        "family",
-        "theme",
-        "widgets",
-        "titel",
-        "custom_css",
-        "null",
-        "1",
-    ]
+    words("title requires platforms links baseline family theme widgets titel custom_css null 1")
 )
 YAML = st.one_of(
     WORDS,

@@ -41,15 +41,6 @@ def test_settings_whose_tool_is_no_table_have_no_project(tmp_path):
         find_project(tmp_path)
 
 
-def test_the_repository_is_a_url_that_pages_can_link(tmp_path):
-    (tmp_path / "pyproject.toml").write_text('[tool.kbt]\nrepository = "javascript:alert(1)//"\n')
-
-    with pytest.raises(
-        ProjectError, match=r"repository is wrong\. Expected: A URL that begins with https://"
-    ):
-        find_project(tmp_path)
-
-
 def test_the_nearest_folder_with_settings_is_the_project(tmp_path):
     (tmp_path / "pyproject.toml").write_text('[tool.kbt]\ntitle = "T"\nrepository = "https://x/y/"\n')
     touch(tmp_path, "a/pyproject.toml", "a/.git/HEAD", "a/b/c.md")
@@ -86,6 +77,16 @@ def test_a_folder_without_settings_and_cells_is_no_project(tmp_path, text):
         (f"title = {'[' * 50_000}", "cannot be read"),
         (f"title = {'1' * 5000}", "cannot be read"),
         ("operators = '../x'", "A folder below the project's root"),
+        ("memory_limit = 'much'", "memory_limit: 'much' is not a size. Expected: A number of bytes"),
+        ("artifact_limit = '0'", "artifact_limit: '0' is not a size"),
+        ("memory_limit = [1]", "memory_limit is wrong. Expected: A number of bytes"),
+        ("pass_env = 'HF_TOKEN'", "pass_env is wrong. Expected: A list"),
+        ("raw_html = 'yes'", "raw_html is wrong. Expected: true or false"),
+        ("pass_env = ['A=B']", "'A=B' is not a variable's name"),
+        (
+            "repository = 'javascript:alert(1)//'",
+            "repository is wrong. Expected: A URL that begins with https://",
+        ),
     ],
 )
 def test_invalid_settings_are_an_error_in_one_line(tmp_path, settings, said):
