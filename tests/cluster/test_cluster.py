@@ -97,7 +97,6 @@ def stand_in_gpus(caches, tmp_path):
     smi.chmod(0o755)
     variables = {"PATH": f"{smi.parent}{os.pathsep}{os.environ['PATH']}", "XDG_CACHE_HOME": str(caches)}
     host = start("workers", "--port", "0", CUDA_VISIBLE_DEVICES="0,1", **variables)
-    assert host.stdout is not None
     address = host.stdout.readline().split()[-1]
     yield host, address
     host.send_signal(signal.SIGINT)
@@ -374,7 +373,6 @@ def test_workers_with_different_devices_are_an_error(workspace, cluster):
         host = start("workers", cluster.scheduler_address, "--count", "1")
     finally:
         os.sched_setaffinity(0, whole)
-    assert host.stdout is not None
     host.stdout.readline()
 
     with pytest.raises(ProjectError) as caught:

@@ -48,7 +48,6 @@ def test_only_the_samples_of_the_measured_time_count() -> None:
         time.sleep(0.1)
         everything = len(sampler.samples(0, inf))
 
-    assert found is not None
     assert 1 <= found.samples < everything
     assert (found.sm_mhz, found.memory_mhz, found.power_w) == (1980, 2619, 512.3)
     assert found.in_band_mhz == 1975
@@ -57,7 +56,6 @@ def test_only_the_samples_of_the_measured_time_count() -> None:
 def test_the_sampling_process_ends_with_the_block() -> None:
     with ClockSampler("", command=[sys.executable, "-c", READER]) as sampler:
         process = sampler._process
-        assert process is not None
         assert process.poll() is None
 
     assert process.poll() is not None
@@ -103,7 +101,6 @@ def test_throttle_reasons_are_decoded_from_the_mask() -> None:
 def test_idle_samples_are_ignored() -> None:
     found = summarize_clocks([sample(345, frozenset({IDLE})), sample(1980), sample(1965)])
 
-    assert found is not None
     assert found.sm_mhz_min == 1965
     assert IDLE not in found.throttle
     assert clock_flags(found) == []
@@ -116,7 +113,6 @@ def test_a_power_cap_counts_only_if_the_clock_fell() -> None:
 
     assert clock_flags(steady) == []
     assert clock_flags(slowed) == [Flag.THROTTLED]
-    assert slowed is not None
     assert slowed.throttle == [POWER_CAP]
 
 

@@ -61,7 +61,7 @@ def _without_gradients() -> Iterator[None]:
 def examine(
     operator: Operator, function: Callable[..., Any], workload: Workload = WORKLOAD
 ) -> tuple[Trial, set[str]]:
-    return cheats.examine(operator, function, workload, DEVICE)  # type: ignore[no-any-return]
+    return cheats.examine(operator, function, workload, DEVICE)
 
 
 @pytest.mark.parametrize(
@@ -156,7 +156,6 @@ def test_a_replay_in_the_timed_phase_is_detected(timed: Callable[..., Trial]) ->
     trial = timed(replaying)
 
     assert trial.status is Status.REJECTED
-    assert trial.failure is not None
     assert trial.failure.msg.startswith("stale_output: the output of a timed call is wrong")
 
 
@@ -191,7 +190,6 @@ def test_a_thread_that_works_in_timed_calls_only_is_detected(timed: Callable[...
 
         trial = timed(handing_over)
 
-    assert trial.failure is not None
     assert trial.failure.msg.startswith("thread_injection: thread 'ThreadPoolExecutor")
 
 
@@ -200,7 +198,7 @@ def test_few_wrong_elements_of_a_timed_call_are_detected(timed: Callable[..., Tr
         output = cheats.right(*inputs)
         if timing:
             output[0, 0, 0] += 1
-        return output  # type: ignore[no-any-return]
+        return output
 
     assert timed(damaging).status is Status.REJECTED
 
@@ -210,7 +208,7 @@ def test_inputs_changed_by_a_timed_call_are_detected(timed: Callable[..., Trial]
         output = cheats.right(x, weight, bias)
         if timing:
             weight[-1] += 1
-        return output  # type: ignore[no-any-return]
+        return output
 
     trial = timed(changing)
 
@@ -233,7 +231,7 @@ def test_inputs_have_addresses_that_no_earlier_call_had(layer_norm: Operator) ->
 
     def watching(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
         offsets.append(x.storage_offset())
-        return cheats.right(x, weight, bias)  # type: ignore[no-any-return]
+        return cheats.right(x, weight, bias)
 
     Guard(DEVICE).inspect(layer_norm, SMALL, watching, layer_norm.inputs(SMALL, DEVICE, 0))
 
@@ -569,7 +567,7 @@ def test_flags_and_reasons_fit_into_a_record(layer_norm: Operator) -> None:
     def picky(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
         if x.shape != (5, 80, 256):
             raise ValueError("a message much longer than anybody wants to read in a record, " * 9)
-        return cheats.right(x, weight, bias)  # type: ignore[no-any-return]
+        return cheats.right(x, weight, bias)
 
     for function in (picky, lambda x, w, b: torch.zeros_like(x), cheats.half_accumulation()):
         verdict = check(layer_norm, WORKLOAD, function, layer_norm.inputs(WORKLOAD, DEVICE, 0))

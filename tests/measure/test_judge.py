@@ -114,7 +114,6 @@ def test_a_crash_costs_one_workload(built: Path) -> None:
         "256": Status.CRASHED,
         "512": Status.OK,
     }
-    assert found["256"].err is not None
     assert "SIGSEGV" in found["256"].err.msg
 
 
@@ -129,7 +128,6 @@ def test_a_timeout_says_so_and_keeps_the_workloads_before(built: Path) -> None:
     found = records(built, "endless")
 
     assert [record.outcome for record in found][:2] == [Status.OK, Status.TIMEOUT]
-    assert found[1].err is not None
     assert found[1].err.msg.startswith("did not end within 20 s")
 
 

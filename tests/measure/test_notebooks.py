@@ -57,7 +57,6 @@ def test_an_unreachable_hub_is_unsupported_on_every_workload(tmp_path: Path) -> 
     assert process.returncode == 0, process.stderr
     records = read_records(tmp_path / "layer_norm.jsonl")
     assert {record.status for record in records} == {Status.UNSUPPORTED}
-    assert records[0].err is not None
     assert records[0].err.msg.startswith("the hub cannot be reached")
 
 

@@ -172,7 +172,6 @@ def test_commented_cells_are_shown_and_do_not_run(workspace):
 def test_the_result_has_prose_and_cells_in_order(workspace):
     workspace.write("n.md", "---\ntitle: T\n---\nOne\n\n```python id=a collapse-code=true\n1\n```\nTwo\n")
     workspace.build()
-    assert workspace.run is not None
 
     notebook = workspace.run.notebooks[0]
 
@@ -191,7 +190,6 @@ print(origin.commit, origin.dirty)"""
     git(workspace.root, "commit", "-qm", "x")
     commit = git(workspace.root, "rev-parse", "HEAD")
     workspace.build()
-    assert workspace.run is not None
     assert workspace.run.project.commit == commit
     assert workspace.text(workspace.result("n.md").stdout) == f"{commit} False\n"
 

@@ -39,7 +39,6 @@ class Processes:
             text=True,
             env={**os.environ, "PYTHONPATH": os.pathsep.join(path for path in paths if path)},
         )
-        assert self._worker.stdout is not None
         assert self._worker.stdout.readline() == "ready\n"
 
     def run(
@@ -72,8 +71,6 @@ class Processes:
         return self._ask({"build": request, "before": "", "folder": str(ROOT), "variables": {}})
 
     def _ask(self, case: dict[str, Any]) -> dict[str, Any]:
-        assert self._worker.stdin is not None
-        assert self._worker.stdout is not None
         self._worker.stdin.write(json.dumps(case) + "\n")
         self._worker.stdin.flush()
         answer: dict[str, Any] = json.loads(self._worker.stdout.readline())
@@ -82,8 +79,6 @@ class Processes:
 
     def close(self) -> None:
         """End the process that the others come from."""
-        assert self._worker.stdin is not None
-        assert self._worker.stdout is not None
         self._worker.stdin.close()
         self._worker.wait(timeout=30)
         self._worker.stdout.close()
