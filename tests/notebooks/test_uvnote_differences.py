@@ -50,20 +50,6 @@ def test_files_written_outside_the_cells_folder_are_removed(workspace, tmp_path)
     assert not list(workspace.root.rglob("x.txt"))
 
 
-def test_a_cell_that_timed_out_runs_again_on_request(workspace, tmp_path):
-    code = (
-        f"import os, time\nif not os.path.exists({str(tmp_path / 'quick')!r}): time.sleep(60)\nprint('done')"
-    )
-    workspace.cell("n.md", code, "id=a timeout=1")
-    workspace.build()
-    assert workspace.result("n.md").status == "timeout"
-    (tmp_path / "quick").touch()
-
-    assert workspace.build().started == []
-    assert workspace.build(retry_failed=True).started == ["n.md:a"]
-    assert workspace.result("n.md").status == "ok"
-
-
 def test_a_renamed_cell_runs(workspace):
     workspace.cell("n.md", "print(1)", "id=a")
     workspace.build()
@@ -106,37 +92,6 @@ def test_the_cache_is_found_from_any_folder(workspace, monkeypatch, capfd):
     assert not list(workspace.root.rglob("*.py"))
 
 
-def test_the_order_does_not_depend_on_the_hash_seed(workspace):
-    for number in range(6):
-        workspace.cell(f"n{number}.md", "print(1)", f"id=cell{number}")
-    code = (
-        "from pathlib import Path\nfrom kernels_bench_tools.notebooks.survey import survey_project\n"
-        "from kernels_bench_tools.notebooks.project import find_project\n"
-        f"print([str(n) for n in survey_project(find_project(Path({str(workspace.root)!r}))).graph.nodes])"
-    )
-    orders = {
-        subprocess.run(
-            [sys.executable, "-c", code],
-            env=os.environ | {"PYTHONHASHSEED": seed},
-            capture_output=True,
-            check=True,
-        ).stdout
-        for seed in ("1", "2", "3")
-    }
-
-    assert len(orders) == 1
-
-
-def test_stderr_of_a_cell_is_separate_from_the_log_of_its_environment(workspace):
-    code = "import sys\nprint('careful', 'Installed 3 packages', 'more', sep='\\n', file=sys.stderr)"
-    workspace.cell("n.md", code)
-    workspace.build()
-    run = workspace.result("n.md")
-
-    assert workspace.text(run.stderr) == "careful\nInstalled 3 packages\nmore\n"
-    assert "careful" not in workspace.text(run.environment_log)
-
-
 def test_a_cell_runs_again_once_its_failed_need_succeeds(workspace, monkeypatch, capfd):
     use = "```python id=use needs=a\nimport os; print(os.environ.get('UVNOTE_INPUT_A', 'nothing') != 'nothing')\n```\n"
     workspace.write("n.md", "```python id=a\nraise SystemExit('no')\n```\n\n" + use)
@@ -172,15 +127,6 @@ def test_a_mistake_in_a_notebook_is_one_line_and_an_exit_code(workspace, monkeyp
     assert said in told
     assert told.count("\n") == 1
     assert not (workspace.root / "site").exists()
-
-
-def test_a_need_on_a_notebook_for_another_platform_is_unsupported(workspace):
-    workspace.cell("op/impls/x.md", "print(1)", front="platforms: [plan9]")
-    workspace.cell("op/results/c.md", "print('combined')", "id=combine needs=../impls/x.md:a")
-    workspace.build()
-
-    assert workspace.result("op/impls/x.md").status == "unsupported"
-    assert output(workspace, "op/results/c.md", "combine") == "combined\n"
 
 
 def test_a_notebook_written_by_a_cell_is_not_run(workspace):

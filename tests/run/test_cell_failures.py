@@ -4,7 +4,6 @@ import json
 import os
 import re
 import subprocess
-from pathlib import Path
 
 import pytest
 from projects import PYTHON
@@ -250,37 +249,21 @@ def test_the_memory_limit_is_a_setting_of_the_project(workspace):
     assert workspace.result("n.md").status == "oom"
 
 
-def run_build(root: Path, **variables: str) -> list[list[str]]:
-    """Build in a process of its own; return status and reason of each cell."""
-    program = """
-import json, sys
-from pathlib import Path
-from kernels_bench_tools.run.progress import Progress
-from kernels_bench_tools.notebooks.project import find_project
-from kernels_bench_tools.run.build import BuildOptions, build
-options = BuildOptions(environment="current", processes=1, jobs=1)
-run = build(find_project(Path(sys.argv[1])), [], options, Progress())
-print(json.dumps([[cell.status, cell.reason] for notebook in run.notebooks for cell in notebook.cells]))
-"""
-    done = subprocess.run(
-        [PYTHON, "-c", program, str(root)],
-        capture_output=True,
-        text=True,
-        check=False,
-        env=os.environ | variables,
-    )
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
-
-
 def test_a_cell_that_fills_the_disk_fails_and_the_next_has_space(workspace, small_disk):
     workspace.cell("a.md", "open('big', 'wb').write(bytes(8 << 20))")
     workspace.cell("b.md", "open('fits', 'wb').write(bytes(1 << 20))")
 
-    first, second = run_build(workspace.root, TMPDIR=str(small_disk(2000)))
+    done = subprocess.run(
+        [PYTHON, "-m", "kernels_bench_tools", "build", "--env", "current", "--jobs", "1", "--json"],
+        cwd=workspace.root,
+        capture_output=True,
+        check=False,
+        env=os.environ | {"TMPDIR": str(small_disk(2000))},
+    )
 
-    assert first == ["error", "OSError: [Errno 28] No space left on device"]
-    assert second == ["ok", ""]
+    first, second = json.loads(done.stdout)["cells"]
+    assert (first["status"], first["reason"]) == ("error", "OSError: [Errno 28] No space left on device")
+    assert (second["status"], second["reason"]) == ("ok", "")
 
 
 @pytest.mark.gpu

@@ -3,7 +3,6 @@
 import os
 import signal
 import subprocess
-from pathlib import Path
 
 import psutil
 import pytest
@@ -11,14 +10,7 @@ from projects import PYTHON, survivors, wait_until
 
 from kernels_bench_tools.run.process.reaper import is_abandoned, kill_processes, owner_name, reaper
 
-BUILD = """
-import sys
-from pathlib import Path
-from kernels_bench_tools.run.progress import Progress
-from kernels_bench_tools.notebooks.project import find_project
-from kernels_bench_tools.run.build import BuildOptions, build
-build(find_project(Path(sys.argv[1])), [], BuildOptions(environment="current", processes=1), Progress())
-"""
+BUILD = [PYTHON, "-m", "kernels_bench_tools", "build", "--env", "current"]
 ESCAPES = """
 subprocess.Popen(sleep)
 subprocess.Popen(sleep, start_new_session=True)
@@ -31,13 +23,19 @@ if os.fork() == 0:
 """A child, one in another session, one that ignores signals, and a daemon that forked twice."""
 
 
-def start_build(workspace, seconds: str, folder: Path) -> subprocess.Popen[bytes]:
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """The folder of temporary files, of builds alone."""
+    (tmp_path / "t").mkdir()
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "t"))
+    return tmp_path / "t"
+
+
+def start_build(workspace, seconds: str) -> subprocess.Popen[bytes]:
     """Start a build whose cell starts four sleeping processes, and wait for them."""
     code = f"import os, subprocess, time\nsleep = ['sleep', '{seconds}']\n{ESCAPES}\ntime.sleep(900)"
     workspace.cell("n.md", code)
-    build = subprocess.Popen(
-        [PYTHON, "-c", BUILD, str(workspace.root)], env=os.environ | {"TMPDIR": str(folder)}
-    )
+    build = subprocess.Popen(BUILD, cwd=workspace.root)
     assert wait_until(lambda: len(survivors(seconds)) == 4)
     return build
 
@@ -55,11 +53,9 @@ def scripts_of(workspace) -> list[psutil.Process]:
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
-def test_no_process_outlives_a_build(workspace, tmp_path, number):
+def test_no_process_outlives_a_build(workspace, folder, number):
     seconds = f"6{os.getpid()}.{int(number)}"
-    folder = tmp_path / "t"
-    folder.mkdir()
-    build = start_build(workspace, seconds, folder)
+    build = start_build(workspace, seconds)
 
     build.send_signal(number)
     build.wait()
@@ -69,11 +65,9 @@ def test_no_process_outlives_a_build(workspace, tmp_path, number):
     assert wait_until(lambda: not list(folder.glob("kbt-*")))
 
 
-def test_the_next_build_cleans_up_after_a_killed_reaper(workspace, tmp_path):
+def test_the_next_build_cleans_up_after_a_killed_reaper(workspace, folder):
     seconds = f"7{os.getpid()}.1"
-    folder = tmp_path / "t"
-    folder.mkdir()
-    build = start_build(workspace, seconds, folder)
+    build = start_build(workspace, seconds)
     reaper_of(build).kill()
     build.kill()
     build.wait()
@@ -81,25 +75,19 @@ def test_the_next_build_cleans_up_after_a_killed_reaper(workspace, tmp_path):
     assert list(folder.glob("kbt-*"))
 
     workspace.cell("n.md", "print('fine')")
-    subprocess.run(
-        [PYTHON, "-c", BUILD, str(workspace.root)],
-        env=os.environ | {"TMPDIR": str(folder)},
-        check=True,
-    )
+    subprocess.run(BUILD, cwd=workspace.root, check=True)
 
     assert not survivors(seconds)
     assert not list(folder.glob("kbt-*"))
 
 
-def test_a_new_build_does_not_kill_processes_of_a_running_one(workspace, tmp_path):
+def test_a_new_build_does_not_kill_processes_of_a_running_one(workspace, folder, tmp_path):
     seconds = f"8{os.getpid()}.1"
-    folder = tmp_path / "t"
-    folder.mkdir()
-    build = start_build(workspace, seconds, folder)
+    build = start_build(workspace, seconds)
     other = tmp_path / "other"
     other.mkdir()
     (other / "n.md").write_text("```python id=a\nprint(1)\n```\n")
-    subprocess.run([PYTHON, "-c", BUILD, str(other)], env=os.environ | {"TMPDIR": str(folder)}, check=True)
+    subprocess.run(BUILD, cwd=other, check=True)
 
     try:
         assert survivors(seconds)

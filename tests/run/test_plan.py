@@ -133,10 +133,13 @@ def test_changed_workloads_mode_and_processes_are_named(operator):
 
 
 def test_a_changed_device_and_environment_are_named(operator, monkeypatch):
-    assert plan(operator, X, environment="uv") == {X: run("environment")}
+    def everything(changed):
+        return {X: run(changed), Y: run(changed), C: may(X, Y, changed=[changed])}
+
+    assert plan(operator, environment="uv") == everything("environment")
     monkeypatch.setattr(staleness, "current_device", lambda: cuda_device("NVIDIA H200"))
 
-    assert plan(operator, X) == {X: run("device")}
+    assert plan(operator) == everything("device")
 
 
 def test_a_cell_that_was_killed_runs_again_with_its_status_as_reason(workspace):
