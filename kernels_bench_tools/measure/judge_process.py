@@ -23,11 +23,12 @@ from kernels_bench_tools.errors import KbtError
 from kernels_bench_tools.measure.candidate import Description
 from kernels_bench_tools.measure.device.clocks import ClockSampler
 from kernels_bench_tools.measure.device.environment import gpu_uuid
+from kernels_bench_tools.measure.device.sentinels import measure_sentinels
 from kernels_bench_tools.measure.modes import start_autograd
 from kernels_bench_tools.measure.operator import Operator, find_operator
 from kernels_bench_tools.measure.record import make_record
 from kernels_bench_tools.measure.remote import READY, RemoteCandidate, announce
-from kernels_bench_tools.measure.session import BenchmarkSession, measure_sentinels_of
+from kernels_bench_tools.measure.session import BenchmarkSession
 from kernels_bench_tools.measure.task import Task, TaskState, measure_task
 from kernels_bench_tools.measure.trial import Trial
 from kernels_bench_tools.schema.build import Ended, Job, Written
@@ -93,7 +94,8 @@ class _Judge:
         try:
             own = self._session(job.device)
             connection.recv_bytes(len(READY))
-            session = _measure_sentinels(own)
+            times = measure_sentinels(own.device, own.reference)
+            session = replace(own, smaller_results={}, sentinels={name: [ms] for name, ms in times.items()})
             announce(connection)
             task = msgspec.json.decode(connection.recv_bytes(2**20), type=Task)
             operator = _check_task(task, job)
@@ -117,15 +119,9 @@ class _Judge:
             clocks = self._stack.enter_context(ClockSampler(gpu_uuid(device)))
             self._sessions[device] = BenchmarkSession(device=device, clocks=clocks, separate=True)
             start_autograd(device)
-            measure_sentinels_of(device, self._sessions[device].reference)  # starts the profiler
+            measure_sentinels(device, self._sessions[device].reference)  # starts the profiler
             gc.freeze()  # torch alone is a million objects
         return self._sessions[device]
-
-
-def _measure_sentinels(session: BenchmarkSession) -> BenchmarkSession:
-    """Return a session for one process of a cell, with new sentinels."""
-    times = measure_sentinels_of(session.device, session.reference)
-    return replace(session, smaller_results={}, sentinels={name: [ms] for name, ms in times.items()})
 
 
 def _check_task(task: Task, job: Job) -> Operator:

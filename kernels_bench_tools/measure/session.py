@@ -68,7 +68,7 @@ class BenchmarkSession:
         """Measure the sentinels again."""
         # Fails on a device that an implementation has broken; its records have the reason.
         with suppress(RuntimeError):
-            for name, ms in measure_sentinels_of(self.device, self.reference).items():
+            for name, ms in measure_sentinels(self.device, self.reference).items():
                 self.sentinels.setdefault(name, []).append(ms)
 
 
@@ -78,7 +78,7 @@ def open_session(device: str) -> Iterator[BenchmarkSession]:
     # Before the guard is made: the sampler is a process, and the profiler starts threads.
     with ClockSampler(gpu_uuid(device)) as clocks:
         reference: dict[str, Operation] = {}
-        sentinels = {name: [ms] for name, ms in measure_sentinels_of(device, reference).items()}
+        sentinels = {name: [ms] for name, ms in measure_sentinels(device, reference).items()}
         # torch alone is a million objects: without them, collecting after each workload takes 2 ms instead of 150.
         gc.freeze()
         yield BenchmarkSession(
@@ -87,9 +87,3 @@ def open_session(device: str) -> Iterator[BenchmarkSession]:
             reference=reference,
             sentinels=sentinels,
         )
-
-
-def measure_sentinels_of(device: str, kept: dict[str, Operation]) -> dict[str, float]:
-    """Measure the sentinels; none on a CPU."""
-    # On a CPU they depend on other processes more than on the device.
-    return measure_sentinels(device, kept) if device.startswith("cuda") else {}

@@ -7,12 +7,12 @@ from time import perf_counter
 
 import torch
 
-from kernels_bench_tools.measure.device.peaks import Operation, cpu_buffer_bytes, host_ms, median_ms
+from kernels_bench_tools.measure.device.peaks import Operation, median_ms
 from kernels_bench_tools.measure.timing.cuda import CudaTimer
 
 _COPY_BYTES, _SMALL_COPY_BYTES = 2**30, 2**28
-_SIZE, _CPU_SIZE = 4096, 512
-_CALLS, _CPU_CALLS, _NULL_CALLS = 20, 9, 200
+_SIZE = 4096
+_CALLS = 20
 _WARM_SECONDS = 0.05
 _CLEARED_PER_SECOND = 3e11
 """Bytes of freed memory that the driver clears in a second. Meanwhile a kernel that moves memory takes 11 % longer: on an
@@ -22,18 +22,15 @@ _MATMULS = 12
 
 
 def measure_sentinels(device: str, kept: dict[str, Operation] | None = None) -> dict[str, float]:
-    """Return the milliseconds of the sentinels: ``copy``, ``matmul`` and ``null``.
+    """Return the milliseconds of the sentinels of a CUDA device: ``copy``, ``matmul`` and ``null``; none for others.
 
-    On a CUDA device they copy 1 GiB (256 MiB of less than 16 GiB), multiply 4096 x 4096 matrices in half
-    precision, and write one number; on a CPU they copy four caches, multiply 512 x 512 in float32, and write one
-    number. Takes about 0.3 s, plus the start of the profiler. Their buffers on a CUDA device are kept in ``kept``: after
-    a large workload, a copy between new ones takes up to 6 % longer.
+    They copy 1 GiB (256 MiB of less than 16 GiB), multiply 4096 x 4096 matrices in half precision, and write one number.
+    Takes about 0.3 s, plus the start of the profiler. Their buffers are kept in ``kept``: after a large workload, a copy
+    between new ones takes up to 6 % longer. On a CPU they would depend on other processes more than on the device.
     """
+    if not device.startswith("cuda"):
+        return {}
     with torch.no_grad():
-        if not device.startswith("cuda"):
-            calls = {"matmul": _CPU_CALLS, "copy": _CPU_CALLS, "null": _NULL_CALLS}
-            made = _sentinels(cpu_buffer_bytes(), _CPU_SIZE, torch.float32, device)
-            return {name: median(host_ms(call, calls[name])) for name, call in made.items()}
         try:
             return _on_cuda(device, {} if kept is None else kept)
         finally:
@@ -42,10 +39,7 @@ def measure_sentinels(device: str, kept: dict[str, Operation] | None = None) -> 
 
 def _on_cuda(device: str, calls: dict[str, Operation]) -> dict[str, float]:
     if not calls:
-        free, _ = torch.cuda.mem_get_info(device)
-        size = _COPY_BYTES if free > 16 * _COPY_BYTES else _SMALL_COPY_BYTES
-        half = torch.bfloat16 if torch.cuda.get_device_capability(device) >= (8, 0) else torch.float16
-        calls.update(_sentinels(size, _SIZE, half, device))
+        calls.update(_sentinels(device))
     freed = 2 * torch.cuda.max_memory_reserved(device)  # in this process, and as much in that of a cell
     torch.cuda.empty_cache()
     torch.cuda.reset_peak_memory_stats(device)
@@ -64,11 +58,14 @@ def _one_at_a_time(call: Operation, device: str) -> float:
     return median(timer.by_kernels(1)[0].ms for _ in range(_MATMULS))
 
 
-def _sentinels(copy_bytes: int, size: int, dtype: torch.dtype, device: str) -> dict[str, Operation]:
+def _sentinels(device: str) -> dict[str, Operation]:
+    free, _ = torch.cuda.mem_get_info(device)
+    copy_bytes = _COPY_BYTES if free > 16 * _COPY_BYTES else _SMALL_COPY_BYTES
+    half = torch.bfloat16 if torch.cuda.get_device_capability(device) >= (8, 0) else torch.float16
     source = torch.full((copy_bytes // 4,), 1.0, device=device)
     target = torch.full_like(source, 2.0)
     generator = torch.Generator(device).manual_seed(0)
-    a, b = (torch.randn(size, size, device=device, generator=generator).to(dtype) for _ in range(2))
+    a, b = (torch.randn(_SIZE, _SIZE, device=device, generator=generator).to(half) for _ in range(2))
     out = torch.empty_like(a)
     one = torch.zeros(1, device=device)
     return {
