@@ -119,13 +119,11 @@ def test_each_failure_is_a_status_with_the_last_line_and_the_next_cell_runs(work
 
 def test_a_crash_leaves_no_folder_or_core_file(workspace):
     # The limit is set right after the start of the process.
-    workspace.cell(
-        "n.md",
-        "import resource, os, time; time.sleep(1); print(resource.getrlimit(resource.RLIMIT_CORE)); os.abort()",
+    run = workspace.run_cell(
+        "import resource, os, time; time.sleep(1); print(resource.getrlimit(resource.RLIMIT_CORE)); os.abort()"
     )
-    workspace.build()
 
-    assert workspace.text(workspace.result("n.md").stdout) == "(0, 0)\n"
+    assert workspace.text(run.stdout) == "(0, 0)\n"
     assert list(reaper().folder.iterdir()) == []
 
 
@@ -145,10 +143,7 @@ def test_lines_that_are_not_records_are_invalid(workspace, line):
 
 def test_the_middle_of_a_long_log_is_replaced_by_its_size(workspace):
     code = "import sys\nfor n in range(100_000): sys.stdout.write(f'line {n:07}\\n')\nraise ValueError('in the end')"
-    workspace.cell("n.md", code)
-    workspace.build()
-
-    run = workspace.result("n.md")
+    run = workspace.run_cell(code)
     lines = workspace.text(run.stdout).splitlines()
     (notice,) = [line for line in lines if line.startswith("---")]
 
@@ -160,10 +155,7 @@ def test_the_middle_of_a_long_log_is_replaced_by_its_size(workspace):
 
 
 def test_a_log_of_one_long_line_is_cut_as_well(workspace):
-    workspace.cell("n.md", "import os\nfor _ in range(50): os.write(1, b'x' * 100_000)")
-    workspace.build()
-
-    run = workspace.result("n.md")
+    run = workspace.run_cell("import os\nfor _ in range(50): os.write(1, b'x' * 100_000)")
 
     assert run.status == "ok"
     assert (workspace.root / run.stdout).stat().st_size < HEAD_BYTES + TAIL_BYTES + 200
@@ -198,10 +190,7 @@ print(peak() - before, [cell.status.value for notebook in run.notebooks for cell
 
 def test_endless_output_is_stopped_and_the_log_is_cut(workspace, monkeypatch):
     monkeypatch.setattr(processes, "LOG_LIMIT", 8 * 2**20)
-    workspace.cell("n.md", "while True: print('x' * 1000)")
-    workspace.build()
-
-    run = workspace.result("n.md")
+    run = workspace.run_cell("while True: print('x' * 1000)")
 
     assert run.status == "error"
     assert run.reason.startswith("printed more than ")
@@ -209,10 +198,9 @@ def test_endless_output_is_stopped_and_the_log_is_cut(workspace, monkeypatch):
 
 
 def test_a_stdout_made_huge_by_truncate_is_stopped(workspace):
-    workspace.cell("n.md", "import os, time\nos.ftruncate(1, 10**12)\ntime.sleep(600)", "id=a timeout=60")
-    workspace.build()
+    run = workspace.run_cell("import os, time\nos.ftruncate(1, 10**12)\ntime.sleep(600)", "id=a timeout=60")
 
-    assert workspace.result("n.md").reason.startswith("printed more than ")
+    assert run.reason.startswith("printed more than ")
 
 
 def test_memory_over_the_limit_is_oom_with_the_size(workspace):
@@ -221,10 +209,7 @@ def test_memory_over_the_limit_is_oom_with_the_size(workspace):
         "for _ in range(2):\n    if os.fork() == 0:\n        x = bytearray(b'x') * (160 << 20); time.sleep(600)\n"
         "time.sleep(600)"
     )
-    workspace.cell("n.md", code)
-    workspace.build(memory_limit=200 * 2**20)
-
-    run = workspace.result("n.md")
+    run = workspace.run_cell(code, memory_limit=200 * 2**20)
 
     assert run.status == "oom"
     assert re.fullmatch(r"held \d+ MiB of memory, more than it may; last: filling", run.reason)
@@ -235,18 +220,16 @@ def test_memory_that_processes_share_counts_once(workspace):
         "import os, time\nx = bytearray(b'x') * (150 << 20)\n"
         "for _ in range(3):\n    if os.fork() == 0:\n        time.sleep(1.5); os._exit(0)\ntime.sleep(1)"
     )
-    workspace.cell("n.md", code)
-    workspace.build(memory_limit=300 * 2**20)
+    run = workspace.run_cell(code, memory_limit=300 * 2**20)
 
-    assert workspace.result("n.md").status == "ok"
+    assert run.status == "ok"
 
 
 def test_the_memory_limit_is_a_setting_of_the_project(workspace):
     (workspace.root / "pyproject.toml").write_text('[tool.kbt]\nmemory_limit = "100MB"\n')
-    workspace.cell("n.md", "import time; x = bytearray(b'x') * (150 << 20); time.sleep(600)")
-    workspace.build()
+    run = workspace.run_cell("import time; x = bytearray(b'x') * (150 << 20); time.sleep(600)")
 
-    assert workspace.result("n.md").status == "oom"
+    assert run.status == "oom"
 
 
 def test_a_cell_that_fills_the_disk_fails_and_the_next_has_space(workspace, small_disk):

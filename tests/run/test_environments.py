@@ -84,10 +84,7 @@ def test_packages_that_a_cell_installs_are_removed_before_the_next_cell(workspac
 
 
 def test_deps_are_installed(workspace, wheels):
-    workspace.cell("n.md", "import tiny_one\nraise ValueError", "id=a deps=tiny-one")
-    workspace.build(environment="uv")
-
-    run = workspace.result("n.md")
+    run = workspace.run_cell("import tiny_one\nraise ValueError", "id=a deps=tiny-one", environment="uv")
 
     assert run.reason == "ValueError"
     assert ", line 2, in" in workspace.text(run.stderr)
@@ -150,10 +147,7 @@ def test_a_relative_source_counts_from_two_levels_below_the_notebook(workspace, 
 def test_the_current_environment_is_the_running_interpreter(workspace, monkeypatch):
     monkeypatch.setenv("PYTHONPATH", "/some/where")
     code = "import sys, kernels_bench_tools\nprint('/some/where' in sys.path, sys.executable)"
-    workspace.cell("n.md", code)
-    workspace.build(environment="current")
-
-    run = workspace.result("n.md")
+    run = workspace.run_cell(code, environment="current")
 
     assert workspace.text(run.stdout).startswith("True ")
     assert workspace.text(run.environment_log).startswith("current environment: CPython")

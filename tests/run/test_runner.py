@@ -29,10 +29,7 @@ subprocess.Popen(['sleep', '{seconds}'], start_new_session=True)
 subprocess.Popen(['sh', '-c', 'trap "" TERM; (setsid sleep {seconds} &); sleep {seconds}'])
 print('begun')
 time.sleep(60)"""
-    workspace.cell("n.md", code, "id=a timeout=2")
-    workspace.build()
-
-    run = workspace.result("n.md")
+    run = workspace.run_cell(code, "id=a timeout=2")
 
     assert (run.status, run.reason) == ("timeout", "did not end within 2 s; last: begun")
     assert workspace.text(run.stdout) == "begun\n"
@@ -45,10 +42,9 @@ time.sleep(60)"""
 )
 def test_processes_that_a_cell_leaves_behind_are_killed(workspace, command, options):
     seconds = f"4{os.getpid()}.{len(command)}"
-    workspace.cell("n.md", f"import subprocess\nsubprocess.Popen({[*command, seconds]}, {options})")
-    workspace.build()
+    run = workspace.run_cell(f"import subprocess\nsubprocess.Popen({[*command, seconds]}, {options})")
 
-    assert workspace.result("n.md").status == "ok"
+    assert run.status == "ok"
     assert wait_until(lambda: not survivors(seconds), 1)
 
 
@@ -65,10 +61,7 @@ def test_output_is_kept_as_bytes(workspace):
 
 
 def test_logs_contain_no_local_paths(workspace):
-    workspace.cell("n.md", "import os\nprint(os.getcwd(), os.environ['HOME'], __file__)\nraise ValueError")
-    workspace.build()
-
-    run = workspace.result("n.md")
+    run = workspace.run_cell("import os\nprint(os.getcwd(), os.environ['HOME'], __file__)\nraise ValueError")
 
     assert workspace.text(run.stdout) == ". ~ .kbt/cells/n__a.py\n"
     assert 'File ".kbt/cells/n__a.py", line 3' in workspace.text(run.stderr)
@@ -110,17 +103,13 @@ def test_logs_and_records_contain_no_home_folders(workspace, monkeypatch, tmp_pa
 
 def test_outputs_are_selected_by_name_and_glob(workspace):
     code = "for name in ('a.svg', 'b.svg', 'c.csv', 'd.txt'): open(name, 'w')"
-    workspace.cell("n.md", code, "id=a outputs=*.svg,c.csv")
-    workspace.build()
+    run = workspace.run_cell(code, "id=a outputs=*.svg,c.csv")
 
-    assert list(workspace.result("n.md").artifacts) == ["a.svg", "b.svg", "c.csv"]
+    assert list(run.artifacts) == ["a.svg", "b.svg", "c.csv"]
 
 
 def test_a_missing_output_makes_the_cell_invalid(workspace):
-    workspace.cell("n.md", "open('a.svg', 'w')", "id=a outputs=a.svg,b.svg")
-    workspace.build()
-
-    run = workspace.result("n.md")
+    run = workspace.run_cell("open('a.svg', 'w')", "id=a outputs=a.svg,b.svg")
 
     assert (run.status, run.reason) == ("invalid", "did not write b.svg")
     assert list(run.artifacts) == ["a.svg"]
@@ -230,10 +219,9 @@ print(os.environ["HOME"])
 for name in ("HF_HOME", "TRITON_CACHE_DIR", "UV_CACHE_DIR"):
     print(os.environ[name].startswith(os.environ["HOME"] + "/"))
 """
-    workspace.cell("n.md", code)
-    workspace.build()
+    run = workspace.run_cell(code)
 
-    home, *caches = workspace.text(workspace.result("n.md").stdout).splitlines()
+    home, *caches = workspace.text(run.stdout).splitlines()
 
     assert home == "~"
     assert caches == ["False"] * 3

@@ -114,19 +114,15 @@ print(subprocess.run(["git", "config", "--global", "user.name"], capture_output=
 import matplotlib; print(matplotlib.rcParams["lines.linewidth"])
 import huggingface_hub; print(huggingface_hub.get_token())
 """
-    workspace.cell("n.md", code)
-    workspace.build()
+    run = workspace.run_cell(code)
 
-    assert workspace.text(workspace.result("n.md").stdout).splitlines() == ["False", "b''", "1.5", "None"]
+    assert workspace.text(run.stdout).splitlines() == ["False", "b''", "1.5", "None"]
 
 
 def test_a_cell_prints_and_writes_utf_8_whatever_the_user_has(workspace, monkeypatch):
     for name, value in {"PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0", "LC_ALL": "POSIX"}.items():
         monkeypatch.setenv(name, value)
-    workspace.cell("n.md", "print('±')\nopen('x.txt', 'w').write('µ')", "id=a outputs=x.txt")
-    workspace.build()
-
-    cell = workspace.result("n.md")
+    cell = workspace.run_cell("print('±')\nopen('x.txt', 'w').write('µ')", "id=a outputs=x.txt")
     assert (cell.reason, workspace.text(cell.stdout)) == ("", "±\n")
     assert (workspace.root / cell.artifacts["x.txt"]).read_bytes() == "µ".encode()
 

@@ -109,6 +109,12 @@ class Workspace:
         run = next(one for one in self.run.notebooks if one.path == notebook)
         return next(one for one in run.cells if one.id == cell)
 
+    def run_cell(self, code: str, attributes: str = "id=a", **options: Any) -> CellRun:
+        """Build the notebook ``n.md`` of one cell; return its result."""
+        self.cell("n.md", code, attributes)
+        self.build(**options)
+        return self.result("n.md")
+
     def text(self, path: str) -> str:
         return (self.root / path).read_text(encoding="utf-8")
 
