@@ -11,7 +11,7 @@ from kernels_bench_tools.cli.options import Json, Paths
 from kernels_bench_tools.cli.output import note, print_json
 from kernels_bench_tools.errors import KbtError, RecordError
 from kernels_bench_tools.notebooks.project import find_project_of, operators
-from kernels_bench_tools.notebooks.survey import html_advice, module_problems, survey_project
+from kernels_bench_tools.notebooks.survey import cell_problems, html_advice, module_problems, survey_project
 from kernels_bench_tools.notebooks.upgrade import harness_advice
 from kernels_bench_tools.report.selfchecks import read_selfchecks
 from kernels_bench_tools.schema.record import Record
@@ -35,7 +35,8 @@ def check(paths: Paths = None, json: Json = False) -> int:
     survey = survey_project(project)
     chosen = project.find_notebooks(paths or [])
     names = [project.relative(path) for path in chosen]
-    problems: list[KbtError] = [*survey.problems(names), *survey.cell_problems(names)]
+    problems: list[KbtError] = [*survey.problems(names)]
+    problems += cell_problems(survey.notebooks[name] for name in sorted(names))
     advice = [] if names else ["no notebook was found: links, hidden folders and other projects are skipped"]
     for operator, notebooks in operators(project).items():
         if not {*notebooks} & {*chosen}:

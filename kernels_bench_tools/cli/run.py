@@ -279,7 +279,7 @@ def _note_what_next(shown: Sequence[_CellResult]) -> None:
     """Say what to do about mistakes in cells that failed, results that are stored ones, and rows without a verdict."""
     failed = {one.entry.path: one for one in shown if one.cell.status and one.cell.status.failed}
     for path, one in failed.items():
-        mistakes = cell_problems(read_notebook(one.project, one.project.root / path))
+        mistakes = cell_problems([read_notebook(one.project, one.project.root / path)])
         for text in mistakes or map(_ADD_PACKAGE.format, _MISSING_MODULE.findall(one.cell.reason)):
             note(str(text))
     if any(one.cell.cached and one.records for one in shown):

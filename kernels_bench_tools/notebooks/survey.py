@@ -56,10 +56,6 @@ class Survey:
             found += [error for notebook, error in self.graph.problems if notebook == name]
         return found
 
-    def cell_problems(self, names: Iterable[str]) -> list[NotebookError]:
-        """Return what would make cells of these notebooks fail."""
-        return [problem for name in sorted(names) for problem in cell_problems(self.notebooks[name])]
-
     def advice(self, names: Iterable[str] | None = None) -> list[str]:
         """Return a line for everything that is allowed but not recommended, such as cells without a date.
 
@@ -175,9 +171,10 @@ def _told_once(what: str, places: Sequence[str]) -> str:
     return f"{places[0]}: {what}{more}"
 
 
-def cell_problems(notebook: Notebook) -> list[NotebookError]:
+def cell_problems(notebooks: Iterable[Notebook]) -> list[NotebookError]:
     """Return what would make cells fail: mistakes in headers, in the syntax of the code, and another operator."""
-    return [problem for cell in notebook.active_cells for problem in _cell_problems(notebook, cell)]
+    cells = ((notebook, cell) for notebook in notebooks for cell in notebook.active_cells)
+    return [problem for notebook, cell in cells for problem in _cell_problems(notebook, cell)]
 
 
 def _cell_problems(notebook: Notebook, cell: Cell) -> Iterator[NotebookError]:

@@ -405,6 +405,7 @@ class TestTimers:
         ("owner", "name"),
         [
             (time, "perf_counter"),
+            (time, "perf_counter_ns"),
             (torch.cuda.Event, "elapsed_time"),
             (torch.cuda.Event, "record"),
             (torch.cuda, "synchronize"),
@@ -440,12 +441,6 @@ class TestTimers:
         assert flags == [Flag.TIMER_TAMPER]
         assert name in guard.reasons[Flag.TIMER_TAMPER]
         assert Guard(DEVICE).finish() == []
-
-    def test_a_replaced_builtin_function_is_detected(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        guard = Guard(DEVICE)
-        monkeypatch.setattr(time, "perf_counter_ns", time.time_ns)
-
-        assert guard.finish() == [Flag.TIMER_TAMPER]
 
     @pytest.mark.parametrize(
         "owner", [builtins, calls_module], ids=["replaced", "hidden in a module of the harness"]

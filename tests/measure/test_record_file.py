@@ -80,16 +80,13 @@ def in_a_checkout(record: Record) -> Record:
     return msgspec.structs.replace(record, provenance=provenance, tags=tags)
 
 
-def test_a_committed_record_is_small(measured: Record) -> None:
-    committed = encode_record(thin_record(without_shared(in_a_checkout(measured))))
+@pytest.mark.parametrize("of_gpu", [False, True])
+def test_a_committed_record_is_small(measured: Record, of_gpu: bool) -> None:
+    record = in_a_checkout(as_on_a_gpu(measured) if of_gpu else measured)
 
-    assert len(committed) < LIMIT, committed.decode()
+    committed = encode_record(thin_record(without_shared(record)))
 
-
-def test_a_committed_record_of_a_gpu_is_small(measured: Record) -> None:
-    committed = encode_record(thin_record(without_shared(in_a_checkout(as_on_a_gpu(measured)))))
-
-    assert len(committed) < GPU_LIMIT, committed.decode()
+    assert len(committed) < (GPU_LIMIT if of_gpu else LIMIT), committed.decode()
 
 
 def test_shared_fields_are_written_once_per_process(measured: Record) -> None:

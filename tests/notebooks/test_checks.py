@@ -4,7 +4,12 @@ import time
 import pytest
 
 from kernels_bench_tools.errors import NotebookError
-from kernels_bench_tools.notebooks.survey import NotebooksError, module_problems, survey_project
+from kernels_bench_tools.notebooks.survey import (
+    NotebooksError,
+    cell_problems,
+    module_problems,
+    survey_project,
+)
 
 CELL = "```python id=a\n1\n```\n"
 
@@ -170,20 +175,37 @@ def test_check_advises_to_pin_a_date(workspace):
     assert advice.endswith("(and in 1 more place)")
 
 
-def test_check_lists_python_fences_that_do_not_run(workspace):
-    workspace.write("n.md", "- item\n\n  ```python id=a\n  1\n  ```\n")
-
-    assert survey_project(workspace.project).advice()[0].startswith("n.md:3: a python fence in a list")
+CALL = "from kernels_bench_tools import run_benchmark\nrun_benchmark('softmax', abs)"
 
 
 @pytest.mark.parametrize(
-    ("fence", "count"), [("py id=a", 1), ("Python id=a", 1), ("py", 0), ("pycon id=a", 0)]
+    ("text", "said"),
+    [
+        ("- item\n\n  ```python id=a\n  1\n  ```\n", ":3: a python fence in a list"),
+        (
+            "```py id=a\n1\n```\n",
+            ":1: this fence is an example, not a cell. Write ```python if it should run.",
+        ),
+        ("```Python id=a\n1\n```\n", ":1: this fence is an example, not a cell."),
+        (
+            "```python\n1\n```\n```py\n1\n```\n~~~text\nx\n~~~\n",
+            ":1: a python fence without `id=` runs as a cell.",
+        ),
+        (f"```python id=a\n{CALL}\n```\n", ":1: the cell calls run_benchmark, but has no `outputs=`"),
+        (
+            "```python id=a outputs=op.jsonl\n```\n",
+            ": has no cell with code, so nothing of this implementation",
+        ),
+    ],
 )
-def test_a_fence_that_looks_like_a_cell_and_does_not_run_is_noted(workspace, fence, count):
-    workspace.write("n.md", f"```{fence}\n1\n```\n")
+def test_what_is_allowed_but_not_recommended_is_noted(workspace, text, said):
+    workspace.write("op/impls/n.md", text)
+    workspace.write("op/index.md", "Only text.\n\n```py\n1\n```\n\n```pycon id=a\n1\n```\n")
 
-    noted = ["n.md:1: this fence is an example, not a cell. Write ```python if it should run."]
-    assert survey_project(workspace.project).advice() == noted * count
+    advice = survey_project(workspace.project).advice()
+
+    assert advice[0].startswith(f"op/impls/n.md{said}")
+    assert not any("index" in line for line in advice)
 
 
 def header(*lines):
@@ -232,7 +254,7 @@ def test_what_would_make_a_cell_fail_is_found_without_running_it(workspace, code
     workspace.write("n.md", f"```python id=a\n{code}```\n")
     survey = survey_project(workspace.project)
 
-    (problem,) = survey.cell_problems(["n.md"])
+    (problem,) = cell_problems(survey.notebooks.values())
 
     assert said in str(problem)
     assert survey.problems() == []
@@ -244,7 +266,7 @@ def test_a_call_for_another_operator_is_found_without_running_it(workspace):
         workspace.cell(f"softmax/impls/{name}.md", code.format(name), "id=a outputs=a.jsonl")
     survey = survey_project(workspace.project)
 
-    (problem,) = survey.cell_problems(survey.notebooks)
+    (problem,) = cell_problems(survey.notebooks.values())
     assert str(problem) == (
         "softmax/impls/sofmax.md:7: run_benchmark is called for 'sofmax', but the notebook is in the folder of "
         "'softmax'. Expected: run_benchmark('softmax', ...)."
@@ -271,15 +293,7 @@ def test_headers_that_uv_accepts_have_no_problems(workspace):
     )
     workspace.write("n.md", f"```python id=a\n{code}# // note\nprint(1)\n```\n")
 
-    assert survey_project(workspace.project).cell_problems(["n.md"]) == []
-
-
-def test_a_fence_that_runs_without_an_id_is_noted_and_other_examples_are_not(workspace):
-    workspace.write("n.md", "```python\nprint(1)\n```\n\n```py\nprint(2)\n```\n\n~~~text\nx\n~~~\n")
-
-    (advice,) = survey_project(workspace.project).advice()
-
-    assert advice.startswith("n.md:1: a python fence without `id=` runs as a cell.")
+    assert cell_problems(survey_project(workspace.project).notebooks.values()) == []
 
 
 def test_a_name_that_is_not_utf_8_is_an_error(workspace):
@@ -288,25 +302,6 @@ def test_a_name_that_is_not_utf_8_is_an_error(workspace):
     (problem,) = survey_project(workspace.project).problems()
 
     assert str(problem) == "caf\\udce9.md: its path is not UTF-8. Rename it."
-
-
-def test_a_cell_that_measures_without_an_output_is_noted(workspace):
-    workspace.cell(
-        "n.md", "from kernels_bench_tools import run_benchmark\nrun_benchmark('softmax', abs)", "id=a"
-    )
-
-    (advice,) = survey_project(workspace.project).advice()
-
-    assert advice.startswith("n.md:3: the cell calls run_benchmark, but has no `outputs=`")
-
-
-def test_an_implementation_without_code_is_noted(workspace):
-    workspace.write("softmax/impls/mine.md", "```python id=benchmark outputs=softmax.jsonl\n```\n")
-    workspace.write("softmax/index.md", "Only text.\n")
-
-    assert survey_project(workspace.project).advice() == [
-        "softmax/impls/mine.md: has no cell with code, so nothing of this implementation is measured."
-    ]
 
 
 def test_an_implementation_whose_cell_is_not_combined_is_noted(workspace):
@@ -320,17 +315,6 @@ def test_an_implementation_whose_cell_is_not_combined_is_noted(workspace):
         "softmax/impls/mine.md:3: its results are in no table, because the combine notebook reads the cell "
         "'benchmark' of each file. Write id=benchmark."
     )
-
-
-def test_what_is_the_same_in_several_places_is_noted_once(workspace):
-    code = header('dependencies = ["numpy"]')
-    for name in "abc":
-        workspace.write(f"{name}.md", f"```python id=x\n{code}```\n")
-
-    (advice,) = survey_project(workspace.project).advice()
-
-    assert advice.startswith("a.md:1: the cell has no `[tool.uv] exclude-newer`")
-    assert advice.endswith("(and in 2 more places)")
 
 
 def test_a_mistake_in_the_module_of_an_operator_is_found(workspace):

@@ -50,14 +50,6 @@ def test_files_written_outside_the_cells_folder_are_removed(workspace, tmp_path)
     assert not list(workspace.root.rglob("x.txt"))
 
 
-def test_a_renamed_cell_runs(workspace):
-    workspace.cell("n.md", "print(1)", "id=a")
-    workspace.build()
-    workspace.cell("n.md", "print(1)", "id=b")
-
-    assert workspace.build().started == ["n.md:b"]
-
-
 def test_a_change_reaches_cells_through_a_need_on_a_whole_notebook(workspace):
     read = "import json, os\nfolder = json.load(open(os.environ['UVNOTE_FILE_B']))['a']\n"
     workspace.cell("c.md", "open('v.txt', 'w').write('v1')")
