@@ -102,13 +102,6 @@ def write_lock(path: Path, lock: KernelsLock) -> None:
         raise KbtError(str(path), f"cannot be written ({error.strerror})") from None
 
 
-def cache_folder() -> Path:
-    """Return the folder that ``kernels`` downloads to."""
-    from huggingface_hub import constants
-
-    return Path(os.environ.get("KERNELS_CACHE") or constants.HF_HUB_CACHE).expanduser()
-
-
 def snapshot_folder(repo: str, commit: str) -> Path:
     """Return the cache's folder for the files of a commit."""
     return _kernel_folder(repo) / "snapshots" / commit
@@ -247,7 +240,11 @@ def _changed(repo: str, build: LocalKernel, changed: list[str], since: str) -> H
 
 
 def _kernel_folder(repo: str) -> Path:
-    return cache_folder() / f"kernels--{repo.replace('/', '--')}"
+    """Return the folder of a kernel where ``kernels`` downloads to."""
+    from huggingface_hub import constants
+
+    cache = Path(os.environ.get("KERNELS_CACHE") or constants.HF_HUB_CACHE).expanduser()
+    return cache / f"kernels--{repo.replace('/', '--')}"
 
 
 def cached_names(repo: str) -> dict[str, str]:

@@ -56,7 +56,7 @@ def timed_function(
     ``prepare`` makes what the implementation gets in place of the parameters. It is part of the call in backward
     modes, where gradients flow through it.
     """
-    prepared = _unchanged if prepare is None else Prepared(operator, prepare)
+    prepared = (lambda *inputs: inputs) if prepare is None else Prepared(operator, prepare)
     if mode == FORWARD:
         return TimedFunction(function, prepared)
     passes = _Passes(operator, lambda *inputs: function(*prepared(*inputs)))
@@ -77,11 +77,6 @@ def changing(operator: Operator, mode: str) -> Callable[[Inputs], Sequence[int]]
         return [n for n in found if isinstance(inputs[n], Tensor) and operator.changes(n)]
 
     return positions
-
-
-def checked_mode(mode: str) -> str:
-    """Return the mode whose outputs are checked in untimed calls: of a backward pass, those of its forward pass, too."""
-    return "fwd_bwd" if mode == "bwd" else mode
 
 
 def in_mode(operator: Operator, mode: str) -> Operator:
@@ -196,10 +191,6 @@ def _gradients(outputs: Any, leaves: Any, gradients: Any, *, keep_graph: bool) -
             if all(one is None for one in found):
                 raise Unsupported("has no backward pass: no gradient reaches its inputs") from None
         raise
-
-
-def _unchanged(*inputs: Any) -> Inputs:
-    return inputs
 
 
 class Prepared:

@@ -215,12 +215,8 @@ class RemoteCandidate:
         try:
             return msgspec.convert(_opened(reply.value, buffers), _HINTS[method]["return"])
         except Exception as error:
-            raise _wrong_answer(method, error) from None
-
-
-def _wrong_answer(method: str, error: Exception) -> CallError:
-    message = f"its process gave no valid answer to {method!r}: {error}"
-    return CallError(Status.ERROR, Failure(type="Invalid", msg=message[:500]))
+            message = f"its process gave no valid answer to {method!r}: {error}"
+            raise CallError(Status.ERROR, Failure(type="Invalid", msg=message[:500])) from None
 
 
 def _opened(value: Any, buffers: list[bytes]) -> Any:

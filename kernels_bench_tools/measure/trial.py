@@ -35,7 +35,7 @@ from kernels_bench_tools.measure.correctness.compare import (
     some_slices,
 )
 from kernels_bench_tools.measure.integrity.guard import ELSEWHERE
-from kernels_bench_tools.measure.modes import changing, checked_mode, in_mode
+from kernels_bench_tools.measure.modes import changing, in_mode
 from kernels_bench_tools.measure.operator import (
     CallError,
     Inputs,
@@ -116,7 +116,8 @@ def run_trial(
     try:
         with torch.no_grad():
             of_mode = in_mode(operator, mode).for_workload(workload)
-            checked = in_mode(operator, checked_mode(mode)).for_workload(workload)
+            # In untimed calls, the outputs of the forward pass before a backward pass are checked, too.
+            checked = in_mode(operator, "fwd_bwd" if mode == "bwd" else mode).for_workload(workload)
             trial.add(of_mode.declared)
             if process > 0:  # edge cases are the same in all processes; the first one checks them
                 checked = replace(checked, edge_cases=no_edge_cases)

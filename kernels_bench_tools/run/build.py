@@ -266,10 +266,8 @@ def _describe(
 
 def describe_notebook(notebook: Notebook, describe: Callable[[CellName, Cell], CellRun]) -> NotebookRun:
     """Return a notebook as a page shows it; ``describe`` returns each of its cells."""
-    blocks: list[Prose | CellRun] = []
-    for block in notebook.blocks:
-        if isinstance(block, Cell):
-            blocks.append(describe(CellName(notebook.name, block.id), block))
-        else:
-            blocks.append(Prose(text=block))
+    blocks = [
+        describe(CellName(notebook.name, block.id), block) if isinstance(block, Cell) else Prose(text=block)
+        for block in notebook.blocks
+    ]
     return NotebookRun(path=notebook.name, digest=notebook.digest, front=notebook.front, blocks=blocks)

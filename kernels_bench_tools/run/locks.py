@@ -6,7 +6,7 @@ import shutil
 import signal
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 
 from filelock import FileLock, Timeout
@@ -24,8 +24,7 @@ _POLL_SECONDS = 0.25
 _LOCK = "lock"
 
 
-@contextmanager
-def project_lock(project: Project, progress: Progress) -> Iterator[bool]:
+def project_lock(project: Project, progress: Progress) -> AbstractContextManager[bool]:
     """Let one build at a time change a project's state; yield whether it had to wait for another.
 
     The lock is reentrant: a command holds it over the build and the publication, since another build in between
@@ -37,8 +36,7 @@ def project_lock(project: Project, progress: Progress) -> Iterator[bool]:
         )
     ignore_folder(project.state)
     waiting = f"another build is running in {project.root}; waiting for it to end"
-    with _held(project.state / _LOCK, waiting, progress) as waited:
-        yield waited
+    return _held(project.state / _LOCK, waiting, progress)
 
 
 def remove_state(project: Project) -> None:
@@ -53,16 +51,16 @@ def remove_state(project: Project) -> None:
         project.state.rmdir()
 
 
-@contextmanager
-def device_lock(device: Device, progress: Progress, stopped: Callable[[], bool]) -> Iterator[None]:
+def device_lock(
+    device: Device, progress: Progress, stopped: Callable[[], bool]
+) -> AbstractContextManager[bool]:
     """Let one session at a time measure on a device, among all builds of this user.
 
     If ``stopped`` returns true while waiting, an ``InterruptedBuildError`` is raised.
     """
     path = user_cache() / "locks" / f"{slugify(hardware_id(device))}.lock"
     waiting = f"another build is measuring on {device.slug}; waiting until the device is free"
-    with _held(path, waiting, progress, stopped):
-        yield
+    return _held(path, waiting, progress, stopped)
 
 
 @contextmanager

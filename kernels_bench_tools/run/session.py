@@ -100,7 +100,9 @@ class Session:
                     running, ahead = ahead or self._start(pool, execute, cell, process), None
                     self._go(running)
                     following = order[number + 1 :] if self.device_kind == "cuda" else []
-                    key = next((key for key in following if self._will_run(*key)), None)
+                    # It runs unless the process before it ends its cell.
+                    left = (key for key in following if not self._known(*key) and not self._is_over(key[0]))
+                    key = next(left, None)
                     ahead = self._start(pool, execute, *key) if key else None
                     self._finish_process(running)
             finally:
@@ -181,17 +183,15 @@ class Session:
 
     def _resume(self, cell: CellName, process: int) -> bool:
         """Return whether a process is known from a build that was interrupted."""
-        if cell in self.rerun or (run := self.cache.find(process_key(self.keys[cell], process))) is None:
+        if (run := self._known(cell, process)) is None:
             return False
         self.progress.process_started(str(cell), process, self.processes)
         self.progress.note(f"{cell}: process {process + 1} is known, from a build that was interrupted")
         self._ended(cell, process, run)
         return True
 
-    def _will_run(self, cell: CellName, process: int) -> bool:
-        """Return whether a process runs unless the one before ends its cell."""
-        known = cell not in self.rerun and self.cache.find(process_key(self.keys[cell], process)) is not None
-        return not known and not self._is_over(cell)
+    def _known(self, cell: CellName, process: int) -> Entry | None:
+        return None if cell in self.rerun else self.cache.find(process_key(self.keys[cell], process))
 
     def _start(self, pool: ThreadPoolExecutor, execute: Execute, cell: CellName, process: int) -> _Ahead:
         draft = self.cache.draft()

@@ -26,7 +26,9 @@ def describe_device(device: str) -> Device:
     """Return the device for records and paths."""
     if not device.startswith("cuda"):
         return cpu_device()
-    driver = "".join(query_gpu("driver_version", _smi_id(device)))
+    # nvidia-smi ignores CUDA_VISIBLE_DEVICES.
+    number = gpu_uuid(device) or (os.environ.get("CUDA_VISIBLE_DEVICES") or "0").split(",")[0]
+    driver = "".join(query_gpu("driver_version", number))
     return cuda_device(torch.cuda.get_device_name(device), driver)
 
 
@@ -90,8 +92,3 @@ def _version(distribution: str) -> str:
         return metadata.version(distribution)
     except metadata.PackageNotFoundError:
         return ""
-
-
-def _smi_id(device: str) -> str:
-    """Return the GPU's id for ``nvidia-smi``, which ignores CUDA_VISIBLE_DEVICES."""
-    return gpu_uuid(device) or (os.environ.get("CUDA_VISIBLE_DEVICES") or "0").split(",")[0]

@@ -106,12 +106,6 @@ class Entry(_EntryFolder):
 class Draft(_EntryFolder):
     """An entry that is being written."""
 
-    def begin(self) -> None:
-        """Make the folder, with empty logs."""
-        self.artifacts.mkdir(parents=True)
-        for log in LOGS:
-            (self.folder / log).touch()
-
     def finish(self, result: StoredResult) -> bool:
         """Write the result and the list of digests; return whether the entry has been synced to the disk."""
         digests = dict(_digests(self.folder))

@@ -21,6 +21,7 @@ from kernels_bench_tools.errors import ProjectError
 from kernels_bench_tools.file_io import find_struct, remove_unfinished, sync_path, write_struct
 from kernels_bench_tools.notebooks.graph import CellName
 from kernels_bench_tools.run.cache.entry import (
+    LOGS,
     DamagedEntryError,
     Draft,
     Entry,
@@ -124,7 +125,9 @@ class CellCache:
         with self._writing():
             ignore_folder(self.state)
             draft = Draft(self._unused_path())
-            draft.begin()
+            draft.artifacts.mkdir(parents=True)
+            for log in LOGS:
+                (draft.folder / log).touch()
             return draft
 
     def discard_drafts(self) -> None:
