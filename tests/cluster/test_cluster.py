@@ -8,14 +8,13 @@ import shutil
 import signal
 import subprocess
 import time
-import zipfile
 from unittest import mock
 
 import psutil
 import pytest
 from msgspec.structs import replace
 from projects import PYTHON, survivors, wait_until
-from workspace import MEASURED, MEASURING
+from workspace import MEASURED, MEASURING, make_wheel
 
 from kernels_bench_tools.errors import ProjectError
 from kernels_bench_tools.report.site import publish
@@ -250,15 +249,7 @@ def test_the_projects_operators_are_sent_to_the_worker(workspace, cluster):
 
 
 def test_path_sources_of_a_script_are_sent_to_the_worker(workspace, cluster):
-    wheel = workspace.root / "wheels/gift-1.0-py3-none-any.whl"
-    wheel.parent.mkdir()
-    with zipfile.ZipFile(wheel, "w") as archive:
-        archive.writestr("gift.py", "WHAT = 'a cake'\n")
-        archive.writestr("gift-1.0.dist-info/METADATA", "Metadata-Version: 2.1\nName: gift\nVersion: 1.0\n")
-        archive.writestr(
-            "gift-1.0.dist-info/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
-        )
-        archive.writestr("gift-1.0.dist-info/RECORD", "")
+    make_wheel(workspace.root / "wheels", "gift", "WHAT = 'a cake'\n")
     header = '# /// script\n# dependencies = ["gift"]\n# [tool.uv.sources]\n'
     header += '# gift = { path = "../../../../wheels/gift-1.0-py3-none-any.whl" }\n# ///\n'
     workspace.cell("op/deep/n.md", header + "import gift; print(gift.WHAT)")

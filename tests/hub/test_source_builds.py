@@ -389,18 +389,8 @@ def test_a_missing_package_is_named_before_anything_is_compiled(
 
 def test_the_command_builds_into_the_projects_folder(place: Place) -> None:
     folder = make_source(place.folder / "source", build=NOARCH)
-    command = [
-        sys.executable,
-        "-m",
-        "kernels_bench_tools",
-        "hub",
-        "build",
-        str(folder),
-        "--backend",
-        "cpu",
-        "-j",
-        "1",
-    ]
+    command = [sys.executable, "-m", "kernels_bench_tools", "hub", "build", str(folder)]
+    command += ["--backend", "cpu", "-j", "1"]
     kept = {name: value for name, value in os.environ.items() if not name.startswith("KBT_")}
     options: Any = {"cwd": place.folder, "env": kept, "capture_output": True, "text": True, "timeout": 120}
 

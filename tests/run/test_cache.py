@@ -1,6 +1,5 @@
 """What makes a cell run again, and what does not."""
 
-import json
 import shutil
 import subprocess
 import sys
@@ -132,14 +131,6 @@ def test_only_modules_of_this_package_that_a_cell_may_import_run_it(workspace, f
         path.write_text("x = 1")
 
     assert sorted(workspace.build().started) == expected
-
-
-def test_a_kernels_lock_above_the_project_is_ignored(workspace):
-    workspace.cell("op/impls/x.md", "# get_kernel('a/b@1')\n" + WRITE, MEASURING)
-    workspace.build()
-    (workspace.root.parent / "kernels.lock").write_text("[]")
-
-    assert workspace.build().started == []
 
 
 def test_a_variable_that_changes_numbers_runs_only_cells_that_measure(workspace, monkeypatch):
@@ -279,12 +270,6 @@ def test_a_failed_cell_is_cached_and_runs_again_on_request(workspace, tmp_path):
     assert workspace.build(retry_failed=True).started == ["n.md:a"]
     assert workspace.result("n.md").status == "ok"
     assert workspace.build().started == []
-
-
-def test_results_store_the_parts_of_their_key(operator):
-    entry = json.loads((entry_of(operator) / "result.json").read_text())
-
-    assert {"code", "header", "device", "environment", "workloads", "needs"} <= entry["parts"].keys()
 
 
 def test_unsupported_cells_are_not_tried_again(workspace, monkeypatch):

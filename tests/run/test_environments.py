@@ -2,10 +2,10 @@
 
 import shutil
 import sys
-import zipfile
 from pathlib import Path
 
 import pytest
+from workspace import make_wheel
 
 from kernels_bench_tools.errors import ProjectError
 from kernels_bench_tools.notebooks.header import read_header, with_header
@@ -20,14 +20,8 @@ HEADER = '# /// script\n# requires-python = ">=3.11"\n# dependencies = []\n# ///
 def wheels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Three tiny packages in a folder that pip would look into."""
     folder = tmp_path / "wheels"
-    folder.mkdir()
     for name in ("tiny_one", "tiny_two", "torch"):
-        with zipfile.ZipFile(folder / f"{name}-1.0-py3-none-any.whl", "w") as wheel:
-            wheel.writestr(f"{name}.py", "VALUE = 1\n")
-            info = f"{name}-1.0.dist-info"
-            wheel.writestr(f"{info}/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
-            wheel.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
-            wheel.writestr(f"{info}/RECORD", "")
+        make_wheel(folder, name)
     monkeypatch.delenv("UV_FIND_LINKS", raising=False)
     monkeypatch.setenv("PIP_FIND_LINKS", str(folder))
     monkeypatch.setenv("UV_OFFLINE", "1")
@@ -63,16 +57,7 @@ def test_cells_with_equal_headers_share_one_environment(workspace, wheels):
 
 
 def test_packages_that_a_cell_installs_are_removed_before_the_next_cell(workspace, wheels):
-    arguments = [
-        find_uv(),
-        "pip",
-        "install",
-        "--offline",
-        "--find-links",
-        str(wheels),
-        "tiny-two",
-        "--python",
-    ]
+    arguments = [find_uv(), "pip", "install", "--find-links", str(wheels), "tiny-two", "--python"]
     code = f"import subprocess, sys\nsubprocess.run([*{arguments}, sys.prefix], check=True)\n"
     workspace.cell("a.md", header("tiny-one") + code + "import tiny_two\n")
     workspace.cell("b.md", header("tiny-one") + "import tiny_one, tiny_two\n")

@@ -1,17 +1,13 @@
 """Cells that change what other cells run: sources, environments, bytecode, results and compiled kernels."""
 
-import base64
-import hashlib
 import json
 import os
 import subprocess
 import time
-import zipfile
-from pathlib import Path
 
 import pytest
 from projects import PYTHON, copy_project
-from workspace import MEASURED, MEASURING
+from workspace import MEASURED, MEASURING, make_wheel
 
 A, B = "op/impls/a.md", "op/impls/b.md"
 WRITE = f"open('op.jsonl', 'a').write({json.dumps(MEASURED)!r} + chr(10))\n"
@@ -25,29 +21,9 @@ source = pathlib.Path(tiny.__file__)
 SHOW = "print(tiny.VALUE, 'PLANTED' in os.environ)\n"
 
 
-def make_wheel(folder: Path) -> None:
-    """Write a wheel of the module ``tiny``, with its RECORD."""
-    info = "tiny-1.0.dist-info"
-    files = {
-        "tiny.py": "VALUE = 1\n",
-        f"{info}/METADATA": "Metadata-Version: 2.1\nName: tiny\nVersion: 1.0\n",
-        f"{info}/WHEEL": "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
-    }
-    digests = {
-        name: base64.urlsafe_b64encode(hashlib.sha256(text.encode()).digest()).decode().rstrip("=")
-        for name, text in files.items()
-    }
-    record = "".join(f"{name},sha256={digest},{len(files[name])}\n" for name, digest in digests.items())
-    with zipfile.ZipFile(folder / "tiny-1.0-py3-none-any.whl", "w") as wheel:
-        for name, text in {**files, f"{info}/RECORD": f"{record}{info}/RECORD,,\n"}.items():
-            wheel.writestr(name, text)
-
-
 @pytest.fixture
 def wheels(tmp_path, monkeypatch):
-    folder = tmp_path / "wheels"
-    folder.mkdir()
-    make_wheel(folder)
+    folder = make_wheel(tmp_path / "wheels", "tiny")
     monkeypatch.delenv("UV_FIND_LINKS", raising=False)
     monkeypatch.setenv("PIP_FIND_LINKS", str(folder))
     monkeypatch.setenv("UV_OFFLINE", "1")

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import json
+import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -29,6 +32,26 @@ def with_this_package(path: str, extras: str = "") -> str:
     """Return the header of a cell that needs this package, which is at a path from its script."""
     dependencies = f"# dependencies = ['kernels-bench-tools{extras}']\n"
     return f"# /// script\n{dependencies}# [tool.uv.sources]\n# kernels-bench-tools = {{ path = '{path}' }}\n# ///\n"
+
+
+def make_wheel(folder: Path, name: str, code: str = "VALUE = 1\n") -> Path:
+    """Write a wheel of a module, with its RECORD."""
+    info = f"{name}-1.0.dist-info"
+    files = {
+        f"{name}.py": code,
+        f"{info}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n",
+        f"{info}/WHEEL": "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+    }
+    digests = {
+        name: base64.urlsafe_b64encode(hashlib.sha256(text.encode()).digest()).decode().rstrip("=")
+        for name, text in files.items()
+    }
+    record = "".join(f"{name},sha256={digest},{len(files[name])}\n" for name, digest in digests.items())
+    folder.mkdir(exist_ok=True)
+    with zipfile.ZipFile(folder / f"{name}-1.0-py3-none-any.whl", "w") as wheel:
+        for path, text in {**files, f"{info}/RECORD": f"{record}{info}/RECORD,,\n"}.items():
+            wheel.writestr(path, text)
+    return folder
 
 
 @dataclass
