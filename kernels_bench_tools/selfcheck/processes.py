@@ -102,11 +102,11 @@ def warm_up(device: str) -> None:
     repeat(some, WARM_UP_SECONDS if device.startswith("cuda") else CPU_WARM_UP_SECONDS)
 
 
-def thinned(samples: list[float], most: int = MAX_SAMPLES) -> list[float]:
-    """Return at most ``most`` samples, evenly spread and in order."""
-    if len(samples) <= most:
+def thinned(samples: list[float]) -> list[float]:
+    """Return at most ``MAX_SAMPLES`` of the samples, evenly spread and in order."""
+    if len(samples) <= MAX_SAMPLES:
         return samples
-    return [samples[number * len(samples) // most] for number in range(most)]
+    return [samples[number * len(samples) // MAX_SAMPLES] for number in range(MAX_SAMPLES)]
 
 
 def variation(medians: list[float]) -> float | None:

@@ -321,14 +321,6 @@ def test_the_report_is_what_the_build_returned(operator):
     assert read_struct(operator.root / ".kbt/build.json", BuildRun) == operator.run
 
 
-def test_unfinished_entries_of_killed_builds_are_removed(operator):
-    leftover = operator.root / ".kbt/cache/.draft-x"
-    leftover.mkdir()
-    operator.build()
-
-    assert not leftover.exists()
-
-
 def test_a_build_killed_while_it_replaced_a_result_keeps_the_old_one(operator):
     entry = entry_of(operator)
     entry.rename(entry.with_name(f"{entry.name}.replaced"))

@@ -17,16 +17,8 @@ from typing import Any
 
 import torch
 
-HIDDEN = (
-    "HF_",
-    "KERNELS_",
-    "KBT_",
-    "LOCAL_KERNELS",
-    "USE_HUB_KERNELS",
-    "HTTP_PROXY",
-    "HTTPS_PROXY",
-    "ALL_PROXY",
-)
+HIDDEN = ("HF_", "KERNELS_", "KBT_", "LOCAL_KERNELS", "USE_HUB_KERNELS", "HTTP", "ALL_PROXY")
+"""Prefixes of variables that no case gets from this process."""
 
 
 def run_case(case: dict[str, Any]) -> dict[str, Any]:
