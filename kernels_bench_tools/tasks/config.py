@@ -19,7 +19,7 @@ VOCAB_PADDING = 64
 """The vocabulary is padded to a multiple of this many tokens, as in vLLM."""
 
 Count = Annotated[int, msgspec.Meta(gt=0, le=1 << 24)]
-"""More is a mistake, with which a model would take hours to build."""
+"""More is a mistake."""
 Number = Annotated[float, msgspec.Meta(gt=0)]
 ModelType = Literal["llama", "mixtral", "qwen2", "qwen3", "qwen3_moe"]
 DType = Literal["bfloat16", "float16", "float32"]
@@ -59,7 +59,8 @@ class ModelConfig(msgspec.Struct, kw_only=True, frozen=True):
     model_type: ModelType
     hidden_size: Count
     intermediate_size: Count
-    num_hidden_layers: Count
+    num_hidden_layers: Annotated[int, msgspec.Meta(gt=0, le=1 << 12)]
+    """Each needs a module: more are a mistake, with which a model would take hours to build."""
     num_attention_heads: Count
     num_key_value_heads: Annotated[int, msgspec.Meta(ge=0)] = 0
     """0 when constructing: as many as there are of queries."""
@@ -80,6 +81,10 @@ class ModelConfig(msgspec.Struct, kw_only=True, frozen=True):
         if not self.num_key_value_heads:
             msgspec.structs.force_setattr(self, "num_key_value_heads", self.num_attention_heads)
         if not self.head_dim:
+            if self.hidden_size % self.num_attention_heads:
+                raise ValueError(
+                    "hidden_size is not a multiple of num_attention_heads, and there is no head_dim"
+                )
             msgspec.structs.force_setattr(self, "head_dim", self.hidden_size // self.num_attention_heads)
         if self.num_attention_heads % self.num_key_value_heads:
             raise ValueError("num_attention_heads is not a multiple of num_key_value_heads")
@@ -140,6 +145,9 @@ _ONLY: dict[str, tuple[Any, ...]] = {
     "partial_rotary_factor": (1.0, None),
     "decoder_sparse_step": (1,),
     "mlp_only_layers": ([], None),
+    "compression_config": (None,),
+    "dtype": (*get_args(DType), None),
+    "torch_dtype": (*get_args(DType), None),
 }
 """Values of keys with which the modules of ``baseline`` compute what the model does; absent keys mean the same."""
 
@@ -225,10 +233,14 @@ def splitting_problems(config: ModelConfig, size: int) -> list[str]:
 
 
 def _refuse_unsupported(data: Mapping[str, Any], kind: str, name: str) -> None:
-    only = {**_ONLY, "sliding_window": (None,)} if kind == "mixtral" else _ONLY
+    architecture = kind.replace("_", " ").title().replace(" ", "") + "ForCausalLM"
+    only: dict[str, tuple[Any, ...]] = {**_ONLY, "architectures": ([architecture], None)}
+    if kind == "mixtral":
+        only["sliding_window"] = (None,)
     for key, values in only.items():
         if key in data and data[key] not in values:
-            raise ModelError(name, f"{key} {_json(data[key])} is not supported", _json(values[0]))
+            expected = " or ".join(map(_json, values))
+            raise ModelError(name, f"{key} {_json(data[key])} is not supported", expected)
     for key in ("num_key_value_heads", "head_dim"):
         if data.get(key) == 0:
             raise ModelError(name, f"{key} 0 is not supported", "A positive number, or null")
@@ -247,11 +259,11 @@ def _value(data: Mapping[str, Any], key: str) -> Any:
 
 
 def _rope(data: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what newer files have in ``rope_parameters`` and older ones in two fields."""
+    """Return what newer files have in ``rope_parameters`` and older ones in two fields, which are used first, as by transformers."""
     rope = {"rope_theta": data["rope_theta"]} if data.get("rope_theta") is not None else {}
-    for key in ("rope_scaling", "rope_parameters"):
-        rope |= msgspec.convert(data.get(key) or {}, dict[str, Any])
-    return rope
+    return rope | msgspec.convert(
+        data.get("rope_scaling") or data.get("rope_parameters") or {}, dict[str, Any]
+    )
 
 
 def _rope_scaling(rope: Mapping[str, Any], name: str) -> dict[str, Any] | None:

@@ -47,20 +47,28 @@ def test_all_missing_fields_are_named_together() -> None:
     [
         ({**LLAMA, "hidden_size": "48"}, r"\$\.hidden_size"),
         ({**LLAMA, "num_hidden_layers": 0}, r"\$\.num_hidden_layers"),
-        ({**LLAMA, "num_hidden_layers": 10**9}, r"\$\.num_hidden_layers"),
         ({**LLAMA, "num_key_value_heads": 0}, "num_key_value_heads 0"),
         ({**LLAMA, "num_key_value_heads": 3}, "not a multiple of num_key_value_heads"),
         ({**LLAMA, "head_dim": 15}, "head_dim 15 is not a positive even"),
-        ({**LLAMA, "hidden_size": 2}, "head_dim 0 is not"),
+        ({**LLAMA, "hidden_size": 50}, "hidden_size is not a multiple of num_attention_heads"),
+        ({**LLAMA, "num_hidden_layers": 10**6}, r"\$\.num_hidden_layers"),
+        (
+            {**LLAMA, "architectures": ["LlamaForCausalLMEagle3"]},
+            'architectures .*Eagle3.*"LlamaForCausalLM"',
+        ),
+        ({**LLAMA, "compression_config": {"bits": 4}}, "compression_config"),
         ({**LLAMA, "rope_scaling": {"rope_type": "yarn"}}, 'rope_type "yarn"'),
         ({**LLAMA, "rope_scaling": {"type": "llama3"}}, "factor"),
         ({**LLAMA, "rope_scaling": "llama3"}, "Expected `object`"),
         ({**LLAMA, "hidden_act": "gelu"}, 'hidden_act "gelu"'),
         ({**LLAMA, "attention_bias": True}, "attention_bias true"),
         ({**LLAMA, "quantization_config": {"bits": 4}}, "quantization_config"),
-        ({**LLAMA, "dtype": "int8"}, r"\$\.dtype"),
+        (
+            {**LLAMA, "torch_dtype": "float8_e4m3fn"},
+            'torch_dtype "float8_e4m3fn".*"bfloat16" or "float16" or',
+        ),
         ({**LLAMA, "partial_rotary_factor": 0.5}, "partial_rotary_factor 0.5"),
-        ({**LLAMA, "rope_parameters": {"partial_rotary_factor": 0.5}}, "partial_rotary_factor 0.5"),
+        ({**QWEN3, "rope_parameters": {"partial_rotary_factor": 0.5}}, "partial_rotary_factor 0.5"),
         (
             {**QWEN3, "layer_types": ["sliding_attention", "full_attention"]},
             '"sliding_attention" in layer_types',
@@ -85,7 +93,11 @@ def test_rotary_parameters_are_read_from_newer_and_older_files() -> None:
     newer = {key: value for key, value in LLAMA.items() if key not in {"rope_theta", "rope_scaling"}}
     newer["rope_parameters"] = {**LLAMA["rope_scaling"], "rope_theta": LLAMA["rope_theta"]}
 
-    assert config_from_huggingface(newer, "mine") == config_from_huggingface(LLAMA, "mine")
+    older = config_from_huggingface(LLAMA, "mine")
+    assert config_from_huggingface(newer, "mine") == older
+    # As transformers does with a file that has both.
+    other = {"rope_parameters": {"rope_type": "default", "rope_theta": 1.0}}
+    assert config_from_huggingface({**LLAMA, **other}, "mine") == older
 
 
 @pytest.mark.parametrize(
