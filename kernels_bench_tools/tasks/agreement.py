@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from kernels_bench_tools.errors import Unsupported
 from kernels_bench_tools.tasks.baseline.L1.topk_softmax import TopKSoftmax
@@ -82,6 +83,12 @@ def has_experts(model: nn.Module) -> bool:
     return bool(_routers([model]))
 
 
+def untied_tokens(router_logits: Tensor, top_k: int) -> Tensor:
+    """Return of which tokens (tokens,) the ``top_k`` experts are the same however ties are broken."""
+    best = functional.pad(router_logits, (0, 1), value=-inf).topk(top_k + 1).values
+    return best[:, -2] > best[:, -1]
+
+
 @contextmanager
 def keep_experts(models: Sequence[nn.Module], forward: Callable[[], object]) -> Iterator[None]:
     """Make each router of models return what it returned first in ``forward()``, after computing it again.
@@ -140,6 +147,8 @@ def error_of_parts(found: Tensor, expected: Tensor) -> float:
     One of 8192 rows that is wrong changes the norm of all by 1.1 %, which is less than half precision allows.
     """
     worst = 0.0
+    if not expected.numel():
+        return worst
     both = [one.float() for one in (found - expected, expected)]
     for axis in range(expected.dim()):
         errors, norms = (one.movedim(axis, 0).flatten(1).norm(dim=1) for one in both)
