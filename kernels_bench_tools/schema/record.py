@@ -473,7 +473,7 @@ class Effect(msgspec.Struct, kw_only=True, omit_defaults=True):
     """1 for single kernels, 2 for blocks, 3 for decoder layers, 4 for the whole model."""
     module: str
     """The class that was called; for a whole model how it was timed: ``device``, ``eager`` or ``CUDA graph``."""
-    calls: int
+    calls: Annotated[int, msgspec.Meta(ge=1)]
     """Per forward pass."""
     baseline: Latency
     """The time without the implementation."""
@@ -481,17 +481,17 @@ class Effect(msgspec.Struct, kw_only=True, omit_defaults=True):
     """A second sample of the same, taken at the same time: how much two equal programs differ."""
     predicted_ms: Milliseconds | None = None
     """The time with it, computed from the calls and times of single kernels."""
-    replaced: int = 0
+    replaced: Count = 0
     """Instances in the model whose ``forward`` was replaced: all of the classes that call the operator."""
-    called: int = 0
+    called: Count = 0
     """Of these, the instances that the forward pass called."""
     missing: list[str] = msgspec.field(default_factory=list)
     """Paths of the first that it did not call."""
     kept: dict[str, int] = msgspec.field(default_factory=dict)
     """Instances that transformers could replace by a kernel and has none for, in this mode on this device, by the kernel's name."""
-    launches: int | None = None
+    launches: Count | None = None
     """Kernels per forward pass, with the implementation."""
-    baseline_launches: int | None = None
+    baseline_launches: Count | None = None
     baseline_peak_bytes: Count | None = None
     """``peak_bytes`` of the record, without the implementation."""
     host_ms: Milliseconds | None = None

@@ -305,7 +305,10 @@ def _remove_copies(records: dict[int, Record]) -> dict[int, str]:
 
 
 def _remove_wrong_predictions(records: dict[int, Record]) -> dict[int, str]:
-    """Remove the rows of whole models whose prediction is not that of their process's kernels; return the reasons by line."""
+    """Remove the rows whose prediction is not that of their process's kernels; return the reasons by line.
+
+    Which of a kernel's calls are inside of a block is not recorded; all blocks together save at most what all calls do.
+    """
     problems = {}
     phases = grouped(
         ((record.run, record.effect.phase), (number, record.effect, record.lat_ms.p50))
@@ -321,10 +324,15 @@ def _remove_wrong_predictions(records: dict[int, Record]) -> dict[int, str]:
             one.calls * ((one.baseline_host_ms or one.baseline.p50) - (one.host_ms or ms))
             for one, ms in kernels
         )
+        at_most = sum(one.calls * abs(one.baseline.p50 - ms) for one, ms in kernels)
         for number, one, _ in rows:
             base, found = one.baseline.p50, -1.0 if one.predicted_ms is None else one.predicted_ms
             expected = [max(base - saved, 0.0) for saved in (of_device, of_host)]
-            if one.level == MODEL_LEVEL and min(abs(found - ms) for ms in expected) > _ROUNDED * base:
+            if one.level == MODEL_LEVEL:
+                beyond = min(abs(found - ms) for ms in expected)
+            else:
+                beyond = 0.0 if found < 0 else abs(base - found) - at_most / one.calls
+            if beyond > _ROUNDED * base:
                 problems[number] = (
                     "has an effect.predicted_ms that is not that of its kernels' calls and times"
                 )
@@ -549,6 +557,11 @@ def _require_consistent_effect(workload: str, effect: Effect, measured: Sequence
         raise ValueError("effect.replaced, called and missing contradict each other")
     if effect.again is None:
         raise ValueError("effect.again is missing")
+    if (effect.predicted_ms is None) is not (effect.level == 1) and effect.level in (1, 3):
+        raise ValueError("effect.level and predicted_ms contradict each other")
+    total = sum(part.ms for part in effect.parts)
+    if effect.parts and effect.module == "device" and not 0.5 <= total / effect.baseline.p50 <= 2:
+        raise ValueError("effect.parts and baseline contradict each other")
     times = [tuple(one.raw_times) for one in measured if len({*one.raw_times}) >= _LEAST_DIFFERENT]
     if len({*times}) < len(times):
         raise ValueError("lat_ms, effect.baseline and effect.again have the same raw_times")

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from kernels_bench_tools.cli.record import keep_records
 from kernels_bench_tools.errors import RecordError
 from kernels_bench_tools.notebooks.project import find_project
-from kernels_bench_tools.schema.record import Failure, Record, Status
+from kernels_bench_tools.schema.record import Failure, Part, Record, Status
 from kernels_bench_tools.schema.record_io import (
     effect_file,
     encode_record,
@@ -56,6 +56,16 @@ def file(tmp_path: Path) -> Path:
         (replace(GOOD, effect=None), "is not of `kbt effect`"),
         (with_effect(again=None), "effect.again is missing"),
         (with_effect(again=with_effect().effect.baseline), "effect.again have the same raw_times"),
+        (with_effect(calls=0), "Expected `int` >= 1"),
+        (with_effect(launches=-1), "Expected `int` >= 0"),
+        (
+            effect_record(level=3, module="LlamaDecoderLayer"),
+            "effect.level and predicted_ms contradict each other",
+        ),
+        (
+            effect_record(module="device", parts=[Part(module="Linear", calls=9, ms=40.0)]),
+            "effect.parts and baseline contradict each other",
+        ),
         (with_effect(module="device"), "wl.name and the model, phase, level or module of effect contradict"),
         *(
             (with_effect(**fields), "effect.replaced, called and missing contradict each other")
@@ -94,6 +104,21 @@ def test_a_prediction_that_is_not_that_of_its_kernels_costs_its_rows(
     assert len(found) == 4
     (error,) = problems
     assert "mine.jsonl:2: has an effect.predicted_ms that is not that of its kernels" in str(error)
+
+
+def test_a_layer_whose_prediction_saves_more_than_all_calls_of_the_kernel_costs_its_row(file: Path) -> None:
+    kernel = effect_record(0, 0.02, 0.01, level=1, module="RMSNorm", calls=33)
+    layer = {"level": 3, "module": "LlamaDecoderLayer", "calls": 16}
+    right = effect_record(0, 0.2, 0.18, predicted_ms=0.18, **layer)
+    edited = effect_record(0, 0.2, 0.18, predicted_ms=0.17, **layer | {"module": "MixtralDecoderLayer"})
+    write_records(file, [kernel, right, edited, effect_record(predicted_ms=3.67)])
+    problems: list[RecordError] = []
+
+    found = read_effects(file, "mine.jsonl", problems.append)
+
+    assert len(found) == 3
+    (error,) = problems
+    assert "mine.jsonl:3: has an effect.predicted_ms that is not that of its kernels" in str(error)
 
 
 def test_an_effect_among_the_results_of_an_operator_is_refused(tmp_path: Path) -> None:
