@@ -243,7 +243,9 @@ def failed_status(task: CellTask, end: Exit) -> tuple[Status, Failure]:
         return (Status.OOM if is_out_of_memory(failure_from_log(logs[0])) else Status.CRASHED), failure
     failure = failure_from_log(logs[0])
     if not failure.type:
-        failure = Failure(type=f"exit code {end.code}", msg=failure.msg or last_line(logs[1:]))
+        # The last line of a cell that wrote records is one of its results, no reason.
+        printed = () if any(task.draft.artifacts.rglob("*.jsonl")) else logs[1:]
+        failure = Failure(type=f"exit code {end.code}", msg=failure.msg or last_line(printed))
     return (Status.OOM if is_out_of_memory(failure) else Status.ERROR), failure
 
 

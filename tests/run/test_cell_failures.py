@@ -7,6 +7,7 @@ import subprocess
 
 import pytest
 from projects import PYTHON
+from workspace import MEASURED, MEASURING
 
 from kernels_bench_tools.run.process import run as processes
 from kernels_bench_tools.run.process.logs import HEAD_BYTES, TAIL_BYTES
@@ -139,6 +140,21 @@ def test_lines_that_are_not_records_are_invalid(workspace, line):
     assert run.status == "invalid"
     assert run.reason.startswith("op.jsonl:1 is not a record")
     assert workspace.records("op/impls/x.md")[-1]["status"] == "invalid"
+
+
+@pytest.mark.parametrize(
+    ("end", "reason"),
+    {"import sys; sys.exit(3)": "exit code 3", "raise ValueError('after')": "ValueError: after"}.items(),
+)
+def test_a_failure_after_the_benchmark_keeps_its_rows_and_no_row_is_the_reason(workspace, end, reason):
+    code = f"open('op.jsonl', 'w').write({json.dumps(MEASURED)!r} + chr(10)); print('w  1 ms  ok'); {end}"
+    workspace.cell("op/impls/x.md", code, MEASURING)
+    workspace.build()
+
+    run = workspace.result("op/impls/x.md")
+
+    assert (run.status, run.reason) == ("error", reason)
+    assert [one["status"] for one in workspace.records("op/impls/x.md")] == ["ok", "error"]
 
 
 def test_the_middle_of_a_long_log_is_replaced_by_its_size(workspace):
