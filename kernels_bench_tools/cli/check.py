@@ -13,7 +13,9 @@ from kernels_bench_tools.errors import KbtError, RecordError
 from kernels_bench_tools.notebooks.project import find_project_of, operators
 from kernels_bench_tools.notebooks.survey import cell_problems, html_advice, module_problems, survey_project
 from kernels_bench_tools.notebooks.upgrade import harness_advice
+from kernels_bench_tools.report.operators import unknown_names
 from kernels_bench_tools.report.selfchecks import read_selfchecks
+from kernels_bench_tools.schema.build import is_implementation, operator_of
 from kernels_bench_tools.schema.record import Record
 from kernels_bench_tools.schema.record_io import (
     effect_files,
@@ -29,7 +31,8 @@ def check(paths: Paths = None, json: Json = False) -> int:
     """Check notebooks and committed records without running anything.
 
     Checks front matter, cells, attributes, needs, headers, the syntax of cells and operators' modules, calls of
-    run_benchmark, each line of the records, and the files of self-checks. Exits with 1 if there are problems.
+    run_benchmark, names in placeholders, each line of the records, and the files of self-checks. Exits with 1 if
+    there are problems.
     """
     project = find_project_of(paths or ())
     survey = survey_project(project)
@@ -58,9 +61,11 @@ def check(paths: Paths = None, json: Json = False) -> int:
             read_effects(path, project.relative(path), problems.append)
         problems += read_selfchecks(project.root).problems
     advice += survey.advice(names) + harness_advice(project, survey)
-    prose = (
-        (name, block) for name in names for block in survey.notebooks[name].blocks if isinstance(block, str)
-    )
+    prose = [*survey.prose(names)]
+    families = {one.front.family for name, one in survey.notebooks.items() if is_implementation(name)}
+    folders = {operator_of(name) for name in survey.notebooks}
+    for name, text in prose:
+        problems += unknown_names(name, text, folders, families)
     advice += html_advice(project, prose)
     if json:
         print_json({"problems": [str(problem) for problem in problems], "advice": advice})

@@ -56,6 +56,13 @@ class Survey:
             found += [error for notebook, error in self.graph.problems if notebook == name]
         return found
 
+    def prose(self, names: Iterable[str]) -> Iterator[tuple[str, str]]:
+        """Yield the name of a notebook and its text without fences, for each block of prose of these notebooks."""
+        for name in names:
+            for block in self.notebooks[name].blocks:
+                if isinstance(block, str):
+                    yield name, _FENCED.sub("", block)
+
     def advice(self, names: Iterable[str] | None = None) -> list[str]:
         """Return a line for everything that is allowed but not recommended, such as cells without a date.
 
@@ -158,7 +165,7 @@ def module_problems(project: Project) -> list[NotebookError]:
 
 def html_advice(project: Project, prose: Iterable[tuple[str, str]]) -> list[str]:
     """Return a line if prose, given with its notebook, has HTML and no setting says what becomes of it."""
-    names = list(dict.fromkeys(name for name, text in prose if _HTML.search(_FENCED.sub("", text))))
+    names = list(dict.fromkeys(name for name, text in prose if _HTML.search(text)))
     if not names or project.raw_html is not None:
         return []
     what = "HTML in prose is shown as text. `raw_html = true` in [tool.kbt] keeps it, `false` ends this note."

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import posixpath
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
 import msgspec
 
+from kernels_bench_tools.errors import NotebookError
 from kernels_bench_tools.file_io import read_struct
 from kernels_bench_tools.report.artifacts import Artifact, notebook_artifacts
+from kernels_bench_tools.report.cells import OPERATORS
 from kernels_bench_tools.report.labels import Label, cell_label, status_label
 from kernels_bench_tools.report.page import Page
 from kernels_bench_tools.report.paths import SitePaths, page_path, results_page
@@ -28,10 +30,11 @@ from kernels_bench_tools.schema.build import (
 from kernels_bench_tools.schema.record import Status
 from kernels_bench_tools.schema.record_io import is_linked, record_files
 from kernels_bench_tools.schema.summary import DeviceSummary, Row, Summary
-from kernels_bench_tools.text import grouped, title_from_name
+from kernels_bench_tools.text import did_you_mean, few, grouped, title_from_name
 
 LATENCY = "latency.svg"
-_ORDER = re.compile(r"^!\[operators:([^\]\n]*)\]", re.MULTILINE)
+_NAMES = re.compile(r"^!\[(operators|family):([^\]\n]*)\]", re.MULTILINE)
+"""Placeholders with names."""
 
 
 @dataclass(frozen=True)
@@ -248,11 +251,25 @@ def find_operators(
 
 def _named_first(notebooks: Sequence[NotebookRun]) -> list[str]:
     front = next((notebook for notebook in notebooks if notebook.path == "index.md"), None)
-    for block in front.blocks if front else []:
-        match = _ORDER.search(block.text) if isinstance(block, Prose) else None
-        if match:
-            return [name.strip().strip("/") for name in match[1].split(",")]
-    return []
+    text = "\n".join(block.text for block in front.blocks if isinstance(block, Prose)) if front else ""
+    return next((_split(names) for kind, names in _NAMES.findall(text) if kind == OPERATORS), [])
+
+
+def _split(names: str) -> list[str]:
+    return [name for part in names.split(",") if (name := part.strip().strip("/"))]
+
+
+def unknown_names(
+    where: str, text: str, operators: Collection[str], families: Collection[str]
+) -> Iterator[NotebookError]:
+    """Yield an error for each name in ``![operators: …]`` and ``![family: …]`` that is of no operator or family."""
+    for kind, names in _NAMES.findall(text):
+        known = sorted(filter(None, operators if kind == OPERATORS else families))
+        otherwise = f"One of {few(known)}" if known else ""
+        for name in _split(names) if kind == OPERATORS else [names.strip()]:
+            if name not in known:
+                what = f"![{kind}: …] names {name!r}, which is no {kind.removesuffix('s')} of this project"
+                yield NotebookError(where, what, "", did_you_mean(name, known, otherwise))
 
 
 def _operator(

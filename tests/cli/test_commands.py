@@ -89,6 +89,18 @@ def test_check_names_every_problem_with_file_and_line(project: Path, kbt: Kbt) -
     assert "a.md" not in kbt("check", "layer_norm/impls/b.md").stderr
 
 
+def test_check_finds_unknown_names_in_placeholders_but_not_in_examples(bare: Path, kbt_in: Kbt) -> None:
+    text = "![family: x]\n\n![operators: sofmax, softmax]\n\n```md\n![family: y]\n```\n"
+    (bare / "index.md").write_text(text)
+
+    found = kbt_in(bare, "check").stderr.splitlines()
+
+    assert [line for line in found if line.startswith("index.md")] == [
+        "index.md: ![family: …] names 'x', which is no family of this project.",
+        "index.md: ![operators: …] names 'sofmax', which is no operator of this project. Did you mean 'softmax'?",
+    ]
+
+
 def test_a_mistake_in_one_notebook_does_not_stop_the_others_of_its_operator(bare: Path, kbt_in: Kbt) -> None:
     (bare / "softmax/impls/draft.md").write_text("```python id=c timeout=soon\npass\n```\n")
 

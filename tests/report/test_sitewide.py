@@ -154,6 +154,22 @@ def test_the_front_page_can_show_one_family_over_all_operators(sample, published
     assert "Layer Normalization" in rows[1]
 
 
+def test_the_front_page_says_which_names_in_placeholders_are_unknown(sample, published):
+    sample.notebook("layer_norm/impls/hf_kernels_layer_norm.md").front.family = "hf-kernels"
+    text = "![family: hf-kernles]\n\n![operators: layer_norm, layer_nrom]\n"
+    sample.notebook("index.md").blocks = [Prose(text=text)]
+
+    shown = [
+        text_of(one) for one in published("index.html").elements("p") if "problem" in one.get("class", "")
+    ]
+
+    unknown = "which is no {} of this project. Did you mean"
+    assert shown == [
+        f"index.md: ![family: …] names 'hf-kernles', {unknown.format('family')} 'hf-kernels'?",
+        f"index.md: ![operators: …] names 'layer_nrom', {unknown.format('operator')} 'layer_norm'?",
+    ]
+
+
 def test_all_records_of_an_operator_are_one_download(sample, find_flaws):
     committed = sample.root / "layer_norm/results/records/nvidia-h200"
     committed.mkdir(parents=True)
