@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
@@ -12,10 +11,10 @@ import msgspec
 import typer
 
 from kernels_bench_tools.cli.options import Json, Paths
-from kernels_bench_tools.cli.output import note, note_problem, note_unused, print_json
+from kernels_bench_tools.cli.output import note_problem, note_unused, print_json, survey_notebooks
 from kernels_bench_tools.cli.tables import count_processes, new_table, table_console
 from kernels_bench_tools.errors import ProjectError
-from kernels_bench_tools.notebooks.document import Notebook, survey_notebook
+from kernels_bench_tools.notebooks.document import Notebook
 from kernels_bench_tools.notebooks.project import find_project_of, operators
 from kernels_bench_tools.schema.build import FORWARD, has_other_code
 from kernels_bench_tools.schema.model import ModelTasks, read_model_tasks
@@ -106,9 +105,7 @@ def list_notebooks(
     note_unused({"--device": device and not records}, "without --records")
     wanted = set(project.find_notebooks(paths or []))
     found = [path for known in operators(project).values() for path in known if path in wanted]
-    notebooks = [survey_notebook(project, path) for path in found]
-    for problem in chain.from_iterable(notebook.problems for notebook in notebooks):
-        note(str(problem))
+    notebooks = survey_notebooks(project, found)
     if records:
         _print_coverage(_on_device(list(find_coverage(notebooks)), device), json)
         return

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ import msgspec
 from kernels_bench_tools.cli import FAILURE
 from kernels_bench_tools.errors import RecordError
 from kernels_bench_tools.file_io import find_struct
+from kernels_bench_tools.notebooks.document import Notebook, survey_notebook
 from kernels_bench_tools.notebooks.project import Project
 from kernels_bench_tools.schema.build import BuildRun, CellRun
 from kernels_bench_tools.schema.record import Record, Status
@@ -149,6 +150,15 @@ def notebook_records(project: Project, build: BuildRun, path: str) -> list[Recor
     owner = cell_owner(path, build.device)
     cells = (cell for notebook in build.notebooks if notebook.path == path for cell in notebook.cells)
     return [record for cell in cells for record in cell_records(project, cell, owner)]
+
+
+def survey_notebooks(project: Project, paths: Iterable[Path]) -> list[Notebook]:
+    """Return notebooks as far as they can be read; the errors in them on stderr."""
+    found = [survey_notebook(project, path) for path in paths]
+    for notebook in found:
+        for problem in notebook.problems:
+            note(str(problem))
+    return found
 
 
 def note_problem(error: RecordError) -> None:

@@ -14,9 +14,8 @@ import msgspec
 import typer
 
 from kernels_bench_tools.cli import FAILURE, USER_MISTAKE
-from kernels_bench_tools.cli.output import note, short_path
+from kernels_bench_tools.cli.output import note, short_path, survey_notebooks
 from kernels_bench_tools.errors import KbtError, ProjectError
-from kernels_bench_tools.notebooks.document import read_notebook
 from kernels_bench_tools.notebooks.kernel_calls import find_kernel_calls
 from kernels_bench_tools.notebooks.project import find_project
 from kernels_bench_tools.run.environment.base import with_package
@@ -78,8 +77,8 @@ def _from_notebooks(trust: Sequence[str]) -> list[KernelRequest]:
     """Return the kernels that the project's notebooks request, once each."""
     project = find_project(Path.cwd())
     found: dict[bytes, KernelRequest] = {}
-    for path in project.notebook_paths():
-        for call in find_kernel_calls(read_notebook(project, path)):
+    for notebook in survey_notebooks(project, project.notebook_paths()):
+        for call in find_kernel_calls(notebook):
             if call.reference is None:
                 note(f"{call.where}: its reference is not a literal; skipped")
                 continue

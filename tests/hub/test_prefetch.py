@@ -51,12 +51,14 @@ def test_prefetched_kernels_need_no_hub(place: Place) -> None:
     place.hub.publish(place.repo, place.make("two", factor=5, version=2), "v2")
     place.hub.publish("some-org/scale", place.make("own", factor=7), "v1")
     (place.folder / "notebook.md").write_text(NOTEBOOK)
+    (place.folder / "broken.md").write_text("---\ntitle: [x\n---\n\n```python id=a\n1\n```\n")
 
     done = run_kbt(place)
 
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("✓") == 3
     assert "3 locked in kernels.lock" in done.stdout
+    assert "note: broken.md:3: the front matter is not YAML" in done.stderr
     assert "notebook.md:11: its reference is not a literal" in done.stderr
     assert "notebook.md:12: its reference has no version; skipped. Add one, such as @1." in done.stderr
     place.hub.log.clear()
