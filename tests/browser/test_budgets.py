@@ -104,3 +104,12 @@ def test_an_implementations_table_needs_no_sideways_scrolling_on_a_desktop(open_
     table = page.locator("table.records").first
 
     assert table.evaluate("it => it.parentNode.scrollWidth <= it.parentNode.clientWidth")
+
+
+def test_the_speed_ups_of_a_model_need_no_sideways_scrolling_on_a_phone(open_committed):
+    page = open_committed(viewport={"width": 360, "height": 740}).goto("models/llama-3.1-8b.html")
+    table = page.get_by_role("group", name="The whole model", exact=True)
+
+    assert table.evaluate("it => it.scrollWidth <= it.clientWidth")
+    assert table.get_by_role("row").count() == 4
+    expect(table.get_by_role("columnheader")).to_have_count(3)
