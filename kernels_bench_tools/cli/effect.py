@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import redirect_stdout
@@ -30,6 +29,7 @@ from kernels_bench_tools.cli.record import keep_records
 from kernels_bench_tools.cli.tables import new_table, table_console
 from kernels_bench_tools.errors import ModelError, NotebookError
 from kernels_bench_tools.file_io import read_file
+from kernels_bench_tools.notebooks.calls import find_runs
 from kernels_bench_tools.notebooks.document import read_notebook
 from kernels_bench_tools.notebooks.header import split_header
 from kernels_bench_tools.notebooks.project import Project, find_project_of
@@ -60,8 +60,6 @@ from kernels_bench_tools.tasks.config import config_digest, config_from_huggingf
 from kernels_bench_tools.text import few, is_file_name, milliseconds, plural, visible
 
 _PHASES = "prefill-2048,decode-1,decode-32"
-_CALLS = re.compile(r"""\brun_benchmark\(\s*["'](\w+)["']""")
-"""The operator of a cell's call."""
 _WIDE = 100
 """Columns from which a table has both times."""
 
@@ -198,7 +196,7 @@ def _require_replaceable(measuring: Sequence[tuple[str, Sequence[OtherCell]]], t
     """Raise ``NotebookError`` if a notebook computes what no model calls, or two that are replaced together the same."""
     computed: set[str] = set()
     for name, cells in measuring:
-        called = {found for cell in cells for found in _CALLS.findall(cell.code)}
+        called = {run.first for cell in cells for run in find_runs(cell.code) if isinstance(run.first, str)}
         if called and not called & REPLACEABLE_OPERATORS:
             expected = f"An implementation of {', '.join(sorted(REPLACEABLE_OPERATORS))}"
             raise NotebookError(

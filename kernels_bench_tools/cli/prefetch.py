@@ -16,7 +16,7 @@ import typer
 from kernels_bench_tools.cli import FAILURE, USER_MISTAKE
 from kernels_bench_tools.cli.output import note, short_path, survey_notebooks
 from kernels_bench_tools.errors import KbtError, ProjectError
-from kernels_bench_tools.notebooks.kernel_calls import find_kernel_calls
+from kernels_bench_tools.notebooks.calls import find_kernel_calls
 from kernels_bench_tools.notebooks.project import find_project
 from kernels_bench_tools.run.environment.base import with_package
 from kernels_bench_tools.run.environment.variables import cache_variables

@@ -10,11 +10,11 @@ from pathlib import Path
 
 from kernels_bench_tools.errors import NotebookError, ProjectError
 from kernels_bench_tools.file_io import read_file
+from kernels_bench_tools.notebooks.calls import find_kernel_calls, find_runs
 from kernels_bench_tools.notebooks.cell import Cell
 from kernels_bench_tools.notebooks.document import Notebook, survey_notebook
 from kernels_bench_tools.notebooks.graph import CellName, Graph, build_graph, unknown_cell_hint
 from kernels_bench_tools.notebooks.header import has_undated_packages, header_problems
-from kernels_bench_tools.notebooks.kernel_calls import find_kernel_calls
 from kernels_bench_tools.notebooks.project import Project
 from kernels_bench_tools.schema.build import is_implementation, operator_of
 from kernels_bench_tools.schema.settings import operator_modules, shared_files
@@ -25,7 +25,6 @@ _HTML = re.compile(
 )
 """A line that begins with a tag; others, such as comments, are often meant as text."""
 _FENCED = re.compile(r"^ {0,3}(```|~~~).*?^ {0,3}\1", re.MULTILINE | re.DOTALL)
-_RUN_BENCHMARK = re.compile(r"^[ \t]*run_benchmark\(\s*[\"'](\w*)[\"']", re.MULTILINE)
 
 
 class NotebooksError(NotebookError):
@@ -198,10 +197,10 @@ def _cell_problems(notebook: Notebook, cell: Cell) -> Iterator[NotebookError]:
         yield NotebookError(where(number), f"{script}the code is not Python: {said}")
     operator = operator_of(notebook.name).rpartition("/")[2]
     is_ours = is_implementation(notebook.name) and "kernels_bench_tools" in cell.code
-    if is_ours and (call := _RUN_BENCHMARK.search(cell.code)) and call[1] != operator:
-        what = f"run_benchmark is called for {call[1]!r}, but the notebook is in the folder of {operator!r}"
-        line = cell.code.count("\n", 0, call.start(1)) + 1
-        yield NotebookError(where(line), what, f"run_benchmark({operator!r}, ...)")
+    for call in find_runs(cell.code) if is_ours else ():
+        if isinstance(call.first, str) and call.first != operator:
+            what = f"run_benchmark is called for {call.first!r}, but the notebook is in the folder of {operator!r}"
+            yield NotebookError(where(call.line), what, f"run_benchmark({operator!r}, ...)")
 
 
 def _syntax_error(code: str | bytes) -> tuple[int | None, str] | None:
@@ -230,7 +229,7 @@ def _advice(notebook: Notebook) -> Iterator[tuple[str, str]]:
             what = "a python fence without `id=` runs as a cell."
             hint = "Add `id=NAME` if it should run; else write ```py."
             yield f"{notebook.name}:{cell.file_line}", f"{what} {hint}"
-        if not cell.measures and "kernels_bench_tools" in cell.code and "run_benchmark(" in cell.code:
+        if not cell.measures and "kernels_bench_tools" in cell.code and find_runs(cell.code):
             what = "the cell calls run_benchmark, but has no `outputs=` for its records."
             yield f"{notebook.name}:{cell.file_line}", f"{what} Add one, such as outputs=softmax.jsonl."
         if has_undated_packages(cell.code, cell.deps):

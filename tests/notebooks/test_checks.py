@@ -200,7 +200,9 @@ CALL = "from kernels_bench_tools import run_benchmark\nrun_benchmark('softmax', 
 )
 def test_what_is_allowed_but_not_recommended_is_noted(workspace, text, said):
     workspace.write("op/impls/n.md", text)
-    workspace.write("op/index.md", "Only text.\n\n```py\n1\n```\n\n```pycon id=a\n1\n```\n")
+    comment = CALL.replace("\n", "\n# ")
+    fences = f"```py\n1\n```\n\n```pycon id=a\n1\n```\n\n```python id=b\n{comment}\n```\n"
+    workspace.write("op/index.md", f"Only text.\n\n{fences}")
 
     advice = survey_project(workspace.project).advice()
 
@@ -261,14 +263,14 @@ def test_what_would_make_a_cell_fail_is_found_without_running_it(workspace, code
 
 
 def test_a_call_for_another_operator_is_found_without_running_it(workspace):
-    code = "from kernels_bench_tools import run_benchmark\n# run_benchmark('gelu', f)\nrun_benchmark(\n  {!r}, f)"
+    code = "from kernels_bench_tools import run_benchmark\n# run_benchmark('gelu', f)\nrows = run_benchmark(\n  {!r}, f)"
     for name in ("softmax", "sofmax"):
         workspace.cell(f"softmax/impls/{name}.md", code.format(name), "id=a outputs=a.jsonl")
     survey = survey_project(workspace.project)
 
     (problem,) = cell_problems(survey.notebooks.values())
     assert str(problem) == (
-        "softmax/impls/sofmax.md:7: run_benchmark is called for 'sofmax', but the notebook is in the folder of "
+        "softmax/impls/sofmax.md:6: run_benchmark is called for 'sofmax', but the notebook is in the folder of "
         "'softmax'. Expected: run_benchmark('softmax', ...)."
     )
 

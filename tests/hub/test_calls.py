@@ -1,7 +1,7 @@
 from pathlib import Path
 
+from kernels_bench_tools.notebooks.calls import KernelCall, find_kernel_calls
 from kernels_bench_tools.notebooks.document import read_notebook
-from kernels_bench_tools.notebooks.kernel_calls import KernelCall, find_kernel_calls
 from kernels_bench_tools.notebooks.project import find_project
 
 NOTEBOOK = """\

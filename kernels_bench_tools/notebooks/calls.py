@@ -1,15 +1,24 @@
-"""Calls of ``get_kernel`` in notebooks, found without running the code."""
+"""Calls of ``get_kernel`` and ``run_benchmark`` in cells, found without running the code."""
 
 from __future__ import annotations
 
 import ast
+import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from kernels_bench_tools.notebooks.document import Notebook
 
-_FUNCTION = "get_kernel"
+
+class Call(NamedTuple):
+    """A call, of whose arguments those are None that are no literals."""
+
+    line: int
+    """Of the code, from 1."""
+    first: Any
+    settings: dict[str, Any]
+    """The other named arguments."""
 
 
 @dataclass(frozen=True)
@@ -35,21 +44,28 @@ class KernelCall:
 def find_kernel_calls(notebook: Notebook) -> Iterator[KernelCall]:
     """Yield the calls of ``get_kernel`` in the notebook's cells, in order."""
     for cell in notebook.active_cells:
-        if _FUNCTION not in cell.code:
-            continue
-        try:
-            tree = ast.parse(cell.code)
-        except (SyntaxError, ValueError, RecursionError, MemoryError):  # running the cell reports it
-            continue
-        calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
-        calls = [
-            call for call in calls if _FUNCTION in {getattr(call.func, name, "") for name in ("id", "attr")}
-        ]
-        for call in sorted(calls, key=lambda node: (node.lineno, node.col_offset)):
-            where = f"{notebook.name}:{cell.file_line + call.lineno}"
-            named = {keyword.arg: _literal(keyword.value) for keyword in call.keywords if keyword.arg}
-            first = _literal(call.args[0]) if call.args else named.pop("reference", None)
-            yield KernelCall(where, _reference(first), named)
+        for call in _find_calls(cell.code, "get_kernel", "reference"):
+            where = f"{notebook.name}:{cell.file_line + call.line}"
+            yield KernelCall(where, _reference(call.first), call.settings)
+
+
+def find_runs(code: str) -> list[Call]:
+    """Return the calls of ``run_benchmark`` in order; none if the code is not Python, which running it reports."""
+    return [*_find_calls(code, "run_benchmark", "operator")]
+
+
+def _find_calls(code: str, function: str, parameter: str) -> Iterator[Call]:
+    try:
+        with warnings.catch_warnings(action="ignore"):  # of escapes in strings
+            tree = ast.parse(code if function in code else "")
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return
+    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
+    calls = [call for call in calls if function in {getattr(call.func, name, "") for name in ("id", "attr")}]
+    for call in sorted(calls, key=lambda node: (node.lineno, node.col_offset)):
+        named = {keyword.arg: _literal(keyword.value) for keyword in call.keywords if keyword.arg}
+        first = _literal(call.args[0]) if call.args else named.pop(parameter, None)
+        yield Call(call.lineno, first, named)
 
 
 def _reference(value: Any) -> str | dict[str, str] | None:
