@@ -27,6 +27,7 @@ from kernels_bench_tools.cli.output import (
 )
 from kernels_bench_tools.cli.tables import comparison_table, count_processes, processes_suffix, table_console
 from kernels_bench_tools.file_io import read_file
+from kernels_bench_tools.notebooks.calls import find_runs
 from kernels_bench_tools.notebooks.document import Notebook, read_notebook, survey_notebook
 from kernels_bench_tools.notebooks.project import Project, find_project_of, operators
 from kernels_bench_tools.notebooks.survey import cell_problems
@@ -117,12 +118,23 @@ def _without_combining(names: Sequence[str]) -> list[str]:
 def _baselines_of(project: Project, name: str) -> list[str]:
     """Return the notebooks that an implementation may be compared with; only itself if it is a baseline.
 
-    An operator of several functions has a baseline for each; the records state which one an implementation computes.
+    An operator of several functions has a baseline for each. One that selects workloads with the same literals as the
+    implementation computes the same; if there is none, the records state which one does.
     """
     path = project.root / name
     paths = next((paths for paths in operators(project).values() if path in paths), [])
-    found = [project.relative(other) for other in paths if survey_notebook(project, other).front.baseline]
-    return [name] if name in found else found
+    notebooks = {project.relative(other): survey_notebook(project, other) for other in paths}
+    found = [other for other, notebook in notebooks.items() if notebook.front.baseline]
+    own = _selections(notebooks[name]) if name in notebooks else []
+    same = [other for other in found if own and _selections(notebooks[other]) == own]
+    return [name] if name in found else same or found
+
+
+def _selections(notebook: Notebook) -> list[tuple[Any, Any]]:
+    """Return what the calls of a notebook select of an operator: ``only=`` and ``layout=``; empty if unknown."""
+    runs = [run.settings for cell in notebook.active_cells for run in find_runs(cell.code)]
+    found = [(settings.get("only", ""), settings.get("layout", "")) for settings in runs]
+    return [] if any(None in one for one in found) else found
 
 
 class _Baseline(NamedTuple):

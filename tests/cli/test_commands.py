@@ -114,6 +114,32 @@ def test_a_mistake_in_one_notebook_does_not_stop_the_others_of_its_operator(bare
     assert listed.stderr.startswith("note: softmax/impls/draft.md:1: timeout=soon")
 
 
+@pytest.mark.parametrize(
+    ("selection", "ran"),
+    [
+        ("only={'function': 'a'}", {"of_a"}),
+        ("only={'function': ONE}", {"of_a", "of_b"}),
+        ("", {"of_a", "of_b"}),
+    ],
+)
+def test_run_runs_the_baseline_of_the_same_function_or_all_if_it_is_not_known(
+    bare: Path, kbt_in: Kbt, selection: str, ran: set[str]
+) -> None:
+    def write(name: str, front: str, selection: str) -> None:
+        code = f"if 0: run_benchmark('softmax', abs, {selection})"
+        text = f"---\n{front}\n---\n```python id=benchmark outputs=softmax.jsonl\n{code}\n```\n"
+        (bare / f"softmax/impls/{name}.md").write_text(text)
+
+    (bare / "softmax/impls/plain.md").unlink()
+    write("of_a", "baseline: true", "only={'function': 'a'}")
+    write("of_b", "baseline: true", "only={'function': 'b'}")
+    write("mine", "family: mine", selection)
+
+    done = kbt_in(bare, "run", "softmax/mine", "--env", "current")
+
+    assert {name for name in ("of_a", "of_b") if f"{name}.md:benchmark" in done.stderr} == ran
+
+
 def test_run_names_the_mistake_that_made_a_cell_fail(bare: Path, kbt_in: Kbt) -> None:
     code = "# /// script\n# dependancies = ['numpy']\n# ///\nimport no_such"
     (bare / "softmax/impls/mine.md").write_text(f"```python id=c\n{code}\n```\n")
