@@ -211,6 +211,15 @@ def test_the_combined_page_inlines_the_chart_and_shows_the_table(pages):
     assert folded == {"panel": False, "cell-code": False, "cell-stdout": False}
 
 
+def test_code_of_more_than_two_screens_is_folded_with_its_number_of_lines(sample, published):
+    (cell,) = sample.notebook("layer_norm/impls/triton_layer_norm.md").cells
+    for lines, is_open in ((80, True), (81, False)):
+        cell.code = "x = 1\n" * lines
+        (code,) = (one for one in published(TRITON).elements("details") if one.get("class") == "cell-code")
+        assert ("open" in code.attrib) is is_open
+        assert text_of(code).startswith(f"Code, {lines} lines")
+
+
 @pytest.mark.parametrize("path", [OPERATOR, COMBINED])
 def test_a_series_of_an_inlined_chart_links_to_its_implementation_from_any_page(pages, path, sample_site):
     page = pages[path]
