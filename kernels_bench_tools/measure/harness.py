@@ -122,14 +122,15 @@ def run_benchmark(
     function = impl_func if function is None else function  # bool() of a compiled module fails
     if peer_options:
         print(f"ignored: {', '.join(peer_options)} (sampling stops when the median has converged)")
-    for name in filter(None, map(str.strip, workloads.split(","))):
-        found.workloads(name)  # unlike those of a build, all are sets of this operator
     load = load or _given(function, found)
     _require_pattern(kernels)
     device = device or torch_device()
     task = Task(
         operator=found.name,
-        workloads=workloads or context.workloads or found.default_sets(torch.device(device).type),
+        workloads=workloads
+        or found.own_sets(context.workloads.split(","))
+        or context.workloads  # none of them is known
+        or found.default_sets(torch.device(device).type),
         only=dict(only or {}),
         mode=mode or context.mode,
         layout=layout,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pkgutil
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib import import_module
 from pathlib import Path
@@ -215,10 +215,11 @@ class Operator:
             variants={names[group]: {**self.variants.get(group, {}), **groups[group]} for group in groups},
         )
 
-    def _require(self, option: str, value: str, known: Mapping[str, Any]) -> None:
+    def _require(self, option: str, value: str, known: Collection[str]) -> None:
         if value not in known:
             expected = f"One of {', '.join(known)}" if known else f"No {option}="
-            raise OperatorError(f"operator {self.name}", f"has no {option} {value!r}", expected)
+            hint = did_you_mean(value, known)
+            raise OperatorError(f"operator {self.name}", f"has no {option} {value!r}", expected, hint)
 
     def may_overwrite(self, number: int) -> bool:
         """Return whether the implementation may overwrite the input at this position."""
@@ -243,34 +244,22 @@ class Operator:
 
     def default_sets(self, device: str) -> str:
         """Return the default workload sets of a kind of device, comma-separated."""
-        wanted = CPU_SETS if device == "cpu" else ACCELERATOR_SETS
-        return ",".join(name for name in wanted if name in self.workload_sets)
+        return self.own_sets(CPU_SETS if device == "cpu" else ACCELERATOR_SETS)
+
+    def own_sets(self, names: Iterable[str]) -> str:
+        """Return those of the workload sets that this operator has, comma-separated: a build names those of several."""
+        return ",".join(name for name in map(str.strip, names) if name in self.workload_sets)
 
     def workloads(self, names: str, only: Mapping[str, Any] | None = None) -> list[Workload]:
-        """Return the workloads of sets, comma-separated, in order; of those, with these values of an axis only.
-
-        Sets that only other operators have are left out: a build gives the same names to all. One must be known.
-        """
+        """Return the workloads of sets, comma-separated, in order; of those, with these values of an axis only."""
         self._require_unique_names()
         wanted = list(dict.fromkeys(filter(None, map(str.strip, names.split(",")))))
-        known = [name for name in wanted if name in self.workload_sets]
-        if wanted and not known:
-            raise OperatorError(
-                f"operator {self.name}",
-                f"has no workload set {wanted[0]!r}",
-                f"One of {', '.join(self.workload_sets)}, or several with commas between them",
-                did_you_mean(wanted[0], self.workload_sets),
-            )
-        found = [replace(workload, set=name) for name in known for workload in self.workload_sets[name]]
+        for name in wanted:
+            self._require("workload set", name, self.workload_sets)
+        found = [replace(workload, set=name) for name in wanted for workload in self.workload_sets[name]]
         conditions = []
         for axis, value in (only or {}).items():
-            if axis not in self.axes:
-                raise OperatorError(
-                    f"operator {self.name}",
-                    f"has no axis {axis!r}",
-                    f"One of {', '.join(self.axes)}",
-                    did_you_mean(axis, self.axes),
-                )
+            self._require("axis", axis, self.axes)
             conditions.append(f"{axis}={value!r}")
             values = value if isinstance(value, tuple | list | set | frozenset) else (value,)
             found = [workload for workload in found if workload.axes[axis] in values]

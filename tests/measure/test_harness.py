@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from msgspec.structs import replace
 from torch import Tensor
 
 from kernels_bench_tools import run_benchmark
@@ -36,7 +37,7 @@ def context(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> CellContext:
             dirty=True,
             environment="uv",
         ),
-        workloads="smoke",
+        workloads="wide, smoke",
         family="ours",
     )
     write_struct(tmp_path / "context.json", given)
@@ -214,6 +215,15 @@ def test_an_unknown_workload_set_leaves_no_file(workloads: str, torch_layer_norm
         run_benchmark("layer_norm", torch_layer_norm, workloads=workloads, device="cpu")
 
     assert not Path("layer_norm.jsonl").exists()
+
+
+def test_a_build_for_sets_of_other_operators_only_is_an_error(
+    context: CellContext, torch_layer_norm: Implementation, tmp_path: Path
+) -> None:
+    write_struct(tmp_path / "context.json", replace(context, workloads="wide"))
+
+    with pytest.raises(OperatorError, match="has no workload set 'wide'"):
+        run_benchmark(function=torch_layer_norm)
 
 
 def test_a_missing_implementation_is_an_error() -> None:
