@@ -185,11 +185,11 @@ def implementation_page(site: Site, operator: OperatorReport, notebook: Notebook
     """Return an implementation's page: its results, how to reproduce them, and its notebook."""
     page, views, body = _open(site, notebook, operator.anchors)
     rows, name = operator.rows_of(notebook), implementation_id(notebook)
-    command = "\n".join(_commands(notebook.path, rows)) or f"kbt run {notebook.path}"
+    commands = [*_commands(notebook.path, rows)] or [f"kbt run {notebook.path}"]
     if not rows and (files := site.effects.files_with(operator.folder, name)):
         model, framework = model_and_framework(files[0].parent.name)
         option = f" --framework {framework}" if framework else ""
-        command = f"kbt effect {operator.folder}/{name} --model {model}{option}"
+        commands = [f"kbt effect {operator.folder}/{name} --model {model}{option}"]
     found = rows_by_device(rows)
     measured = [one for one in found if any(row.status is not Status.ABSENT for _, row in one[1])]
     return render(
@@ -206,7 +206,7 @@ def implementation_page(site: Site, operator: OperatorReport, notebook: Notebook
         titles={row.implementation: row.title for view in operator.views for row in view.rows},
         details=device_details(operator.records_of(notebook), views.artifacts),
         effects=_measured_in(site, page, operator, name),
-        command=command,
+        commands=commands,
     )
 
 
