@@ -63,7 +63,6 @@ def test_a_page_has_no_serious_barrier(open_site, serious_barriers, path):
 def test_on_a_phone_the_speed_up_stands_next_to_the_name(open_site):
     page = open_site(viewport={"width": 360, "height": 740}).goto(OPERATOR)
     speedup = page.locator("table.ranking .speedup").first.bounding_box()
-    assert speedup is not None
     assert speedup["x"] + speedup["width"] <= 360
 
 
@@ -209,5 +208,4 @@ def test_the_name_stays_in_sight_when_a_ranking_is_pushed_sideways(open_site):
     table = page.locator("table.ranking").first
     table.evaluate("it => { it.parentNode.scrollLeft = 300 }")
     name = table.locator("th[scope=row]").first.bounding_box()
-    assert name is not None
     assert 0 <= name["x"] <= 40

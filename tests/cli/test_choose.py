@@ -53,7 +53,6 @@ def rows(implementation: str, ms: float, device: Device = H200, **fields: Any) -
 
 def commit(project: Path, records: list[Record]) -> None:
     (first, *_) = records
-    assert first.device
     write_records(
         project / "rms_norm" / "results" / "records" / first.device.slug / f"{first.impl}.jsonl", records
     )

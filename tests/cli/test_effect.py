@@ -167,7 +167,6 @@ def test_several_implementations_replace_kernels_of_one_model_together(project: 
     assert len(read_effects(file)) == len(rows)
     (cell,) = read_notebook(find_project(project), other).cells
     effect = read_effect(file)
-    assert effect
     assert not effect.has_other_code({"activation/other": [f"{cell.code}# A comment.", "print(1)"]})
     assert effect.has_other_code({"activation/other": [f"{cell.code}print(1)"]})
 

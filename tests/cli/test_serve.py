@@ -69,7 +69,6 @@ class Served:
             stderr=subprocess.PIPE,
             text=True,
         )
-        assert self.process.stdout is not None
         self._reader = threading.Thread(target=self._read)
         self._reader.start()
         self.url = self.process.stdout.readline().strip()
@@ -77,7 +76,6 @@ class Served:
         self.port = int(self.url.rstrip("/").rpartition(":")[2])
 
     def _read(self) -> None:
-        assert self.process.stderr is not None
         for line in self.process.stderr:
             self.lines.append(line.rstrip("\n"))
 
@@ -113,7 +111,6 @@ class Served:
         code = self.process.wait(PATIENCE)
         self._reader.join(PATIENCE)
         for stream in (self.process.stdout, self.process.stderr):
-            assert stream is not None
             stream.close()
         return code
 

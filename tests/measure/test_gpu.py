@@ -65,8 +65,6 @@ def test_layer_norm_is_one_kernel_timed_by_cupti(
 def test_the_interval_is_narrow() -> None:
     found = timed(lambda x: x * 2, random(4096, 4096)).latency
 
-    assert found.ci_low is not None
-    assert found.ci_high is not None
     assert found.ci_high - found.ci_low < 0.02 * found.p50
 
 

@@ -104,8 +104,6 @@ class ScriptServer:
 
     def run(self, folder: Path, script: str, *arguments: str) -> str:
         """Run a script in a folder that it can import from; return what it prints. It has to succeed."""
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
         print(json.dumps([str(folder), script, arguments]), file=self._process.stdin, flush=True)
         code = self._process.stdout.readline().strip()
         assert code == "0", (folder / "stderr").read_text(encoding="utf-8")[-4000:]

@@ -232,11 +232,11 @@ def thread_per_call() -> Function:
 
         thread = threading.Thread(target=work)
         thread.start()
-        if not function.asynchronous:  # type: ignore[attr-defined]
+        if not function.asynchronous:
             thread.join()
         return output
 
-    function.asynchronous = True  # type: ignore[attr-defined]
+    function.asynchronous = True
     return function
 
 
@@ -269,16 +269,16 @@ def worker_thread(*, hidden: bool = False) -> Function:
         jobs.put(inputs)
         return done.get()
 
-    function.stop = lambda: jobs.put(None)  # type: ignore[attr-defined]
+    function.stop = lambda: jobs.put(None)
     return function
 
 
 def process_per_call() -> Function:
     def function(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-        function.started.append(subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE))  # type: ignore[attr-defined]
+        function.started.append(subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE))
         return right(x, weight, bias)
 
-    function.started = []  # type: ignore[attr-defined]
+    function.started = []
     return function
 
 

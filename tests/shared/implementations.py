@@ -43,8 +43,6 @@ def module_of(operator: str, name: str, folder: Path) -> ModuleType:
     path = folder / f"{name}.py"
     path.write_text(code_of(operator, name), encoding="utf-8")
     spec = importlib.util.spec_from_file_location(name, path)
-    assert spec is not None
-    assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module

@@ -71,8 +71,6 @@ class CommandServer:
         self, folder: Path, arguments: tuple[str, ...], variables: dict[str, str], seconds: int
     ) -> subprocess.CompletedProcess[str]:
         """Run one command; it is killed after so many seconds."""
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
         with tempfile.TemporaryDirectory() as place:
             outputs = [f"{place}/stdout", f"{place}/stderr"]
             command = [str(folder), arguments, variables, outputs, seconds]

@@ -128,7 +128,6 @@ class Workspace:
 
     def result(self, notebook: str, cell: str = "a") -> CellRun:
         """Return a cell as the last build's report has it."""
-        assert self.run is not None
         run = next(one for one in self.run.notebooks if one.path == notebook)
         return next(one for one in run.cells if one.id == cell)
 

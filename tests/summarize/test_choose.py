@@ -231,7 +231,6 @@ def test_the_prediction_is_the_sum_of_calls_times_baselines_divided_by_that_of_t
 ) -> None:
     found = phase_of(norm(10), swiglu(2))
 
-    assert found.measured
     assert found.estimated is None
     assert found.measured.baseline_ms == pytest.approx(10 * 0.4 + 2 * 0.6)
     assert found.measured.ms == pytest.approx(10 * 0.2 + 2 * 0.1)
@@ -250,7 +249,6 @@ def test_kernels_that_were_not_measured_are_named_and_left_out(phase_of: Callabl
         ("Linear", "no comparable record of matmul"),
         ("TopkSoftmax", "no operator"),
     ]
-    assert found.measured
     assert (found.measured.tasks, found.measured.calls) == (1, 10)
     assert found.measured.speedup == pytest.approx(2.0)
 
@@ -259,12 +257,9 @@ def test_a_near_workload_is_not_counted_as_measured(phase_of: Callable[..., Phas
     found = phase_of(norm(10), swiglu(2, tokens=128))
 
     (task,) = (task for task in found.tasks if task.module == "SiluAndMul")
-    assert task.choice
     assert (task.choice.near, task.scale) == ("tokens 64, 0.5×", 2.0)
     assert task.baseline_ms == pytest.approx(1.2)
-    assert found.measured
     assert found.measured.speedup == pytest.approx(2.0)
-    assert found.estimated
     assert found.estimated.speedup == pytest.approx((10 * 0.4 + 2 * 1.2) / (10 * 0.2 + 2 * 0.2))
 
 
@@ -274,9 +269,7 @@ def test_a_workload_of_far_more_work_has_no_share_and_is_in_no_estimate(
     found = phase_of(norm(10), swiglu(2, tokens=1))
 
     (task,) = (task for task in found.tasks if task.module == "SiluAndMul")
-    assert task.choice
     assert (task.choice.near, task.ms, task.share) == ("tokens 64, 64×", None, None)
-    assert found.measured
     assert (found.measured.tasks, found.estimated) == (1, None)
     assert found.effect == ["rms_norm/mine", "activation/other"]
 
@@ -288,7 +281,6 @@ def test_as_many_rows_in_another_batch_are_near(summary_of: Callable[..., Summar
 
     found = choose_for_phase(phase, summaries, H200)
 
-    assert found.tasks[0].choice
     assert found.tasks[0].choice.near == "as many rows, but another batch and seq_len"
     assert found.measured is None
 
@@ -355,6 +347,5 @@ def test_a_block_is_chosen_beside_its_kernels_and_counts_in_no_prediction(
         ("LlamaMLP", "mine")
     ]
     assert (found.tasks[0].share, found.blocks[0].share) == (1.0, None)
-    assert found.measured
     assert found.measured.baseline_ms == pytest.approx(2 * 0.6)
     assert unmeasured([found], summaries, H200) == []

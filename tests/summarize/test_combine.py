@@ -284,7 +284,6 @@ def test_charts_and_pages_of_an_operator_have_the_same_title():
         operator = notebook.parts[-3]
         front, _, cell = notebook.read_text(encoding="utf-8").partition("```python")
         given = re.search(r'^combine\((?:title="(.+)")?\)$', cell, re.MULTILINE)
-        assert given is not None
         called[operator] = given[1] or title_from_name(operator)
         titled[operator] = TITLE.search((repository / operator / "index.md").read_text(encoding="utf-8"))[1]
         assert TITLE.search(front)[1] == f"{titled[operator]}: combined results"

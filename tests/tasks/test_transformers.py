@@ -40,7 +40,6 @@ def test_logits_equal_those_of_transformers(kind: str, tmp_path: Path) -> None:
 def test_stretched_rotary_frequencies_equal_those_of_transformers() -> None:
     config = load_config("llama-3.1-8b")
     scaling = config.rope_scaling
-    assert scaling is not None
     hf_config = transformers.LlamaConfig(
         head_dim=config.head_dim,
         max_position_embeddings=config.max_position_embeddings,

@@ -122,7 +122,6 @@ def test_a_kernel_config_chooses_a_kernel_for_the_device(monkeypatch: pytest.Mon
 def test_a_table_without_kernels_for_this_device_is_an_error(name: str) -> None:
     (record,) = measured(way(name), "prefill-16")
 
-    assert record.err is not None
     assert record.err.type == "NothingChanged"
 
 
