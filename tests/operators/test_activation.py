@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from implementations import assert_correct, code_of, function_of, judge, smoke_workload, without_rest
+from implementations import assert_correct, code_of, counted, function_of, judge, smoke_workload, without_rest
 from projects import run_kbt
 from torch import Tensor
 from torch.nn import functional
@@ -131,9 +131,7 @@ def test_an_overflowing_exponential_is_incorrect() -> None:
 
 def test_bytes_and_operations_are_counted_from_the_tensors() -> None:
     def work(group: str) -> tuple[int, int, int]:
-        inputs = OPERATOR.inputs(smoke_workload(OPERATOR, group, "bfloat16"), "cpu", 0)
-        counted = OPERATOR.work(inputs, torch.empty(16, 256, dtype=torch.bfloat16))
-        return counted.bytes_read, counted.bytes_written, counted.flops
+        return counted(OPERATOR, smoke_workload(OPERATOR, group, "bfloat16"))
 
     assert work("SwiGLU") == (16 * 512 * 2, 16 * 256 * 2, 16 * 256 * 5)
     assert work("GELU (tanh)") == (16 * 256 * 2, 16 * 256 * 2, 16 * 256 * 9)

@@ -7,11 +7,10 @@ from typing import Any
 
 import pytest
 import torch
-from implementations import assert_correct, code_of, run_cell
+from implementations import assert_correct, code_of, counted, function_of, judge, judge_on, run_cell
 from torch import Tensor
 
-from kernels_bench_tools.measure.correctness.check import Correctness, check
-from kernels_bench_tools.measure.operator import Operator, Workload, find_operator
+from kernels_bench_tools.measure.operator import Operator, find_operator
 
 OPERATOR: Operator = find_operator("causal_conv1d")
 WORKLOADS = {w.name: w for name in OPERATOR.workload_sets for w in OPERATOR.workloads(name)}
@@ -37,10 +36,6 @@ for dtype, activation, *extents in (
 """
 
 
-def judge(function: Callable[..., Any], workload: Workload = SMOKE) -> Correctness:
-    return check(OPERATOR, workload, function, OPERATOR.inputs(workload, "cpu", 0))
-
-
 def right(x: Tensor, weight: Tensor, bias: Tensor, activation: str | None) -> Tensor:
     return OPERATOR.reference(x, weight, bias, activation)
 
@@ -50,16 +45,16 @@ def right(x: Tensor, weight: Tensor, bias: Tensor, activation: str | None) -> Te
 def test_torch_is_correct_in_every_dtype_and_edge_case(name: str, dtype: str) -> None:
     workload = replace(OPERATOR.smaller(WORKLOADS[name]), dtype=dtype)
 
-    verdict = judge(run_cell("causal_conv1d", "torch_causal_conv1d")["torch_causal_conv1d"], workload)
+    function = function_of("causal_conv1d", "torch_causal_conv1d")
 
-    assert_correct(verdict, edge_cases=11)
+    assert_correct(judge_on(workload, OPERATOR, function), edge_cases=11)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_the_formula_of_the_compiled_notebook_is_correct(dtype: str) -> None:
-    function = run_cell("causal_conv1d", "torch_compiled_causal_conv1d")["torch_compiled_causal_conv1d"]
+    function = function_of("causal_conv1d", "torch_compiled_causal_conv1d")
 
-    assert_correct(judge(function, replace(SMOKE, dtype=dtype)))
+    assert_correct(judge(OPERATOR, "", dtype, function))
 
 
 def test_the_hub_kernel_gets_the_activation_by_name() -> None:
@@ -82,7 +77,7 @@ def test_the_hub_kernel_gets_the_activation_by_name() -> None:
     found["get_kernel"] = lambda repo, *, version: SimpleNamespace(causal_conv1d_fn=causal_conv1d_fn)
 
     for workload in (SMOKE, WORKLOADS["B2_D64_S128_W2"]):
-        verdict = judge(found["load"](), workload)
+        verdict = judge_on(workload, OPERATOR, found["load"]())
         assert verdict.ok, verdict.reason
 
 
@@ -120,7 +115,7 @@ def last_column_forgotten(x: Tensor, weight: Tensor, bias: Tensor, activation: s
     ids=["leak", "last", "taps reversed", "looks ahead", "no bias", "no SiLU", "GELU", "first tap", "zeros"],
 )
 def test_a_wrong_convolution_is_incorrect(wrong: Callable[..., Any], dtype: str) -> None:
-    assert not judge(wrong, replace(SMOKE, dtype=dtype)).ok
+    assert not judge(OPERATOR, "", dtype, wrong).ok
 
 
 def test_the_reference_is_the_formula() -> None:
@@ -131,15 +126,12 @@ def test_the_reference_is_the_formula() -> None:
 
 
 def test_work_counts_each_tensor_once_and_the_activation() -> None:
-    work = [
-        OPERATOR.work(inputs, torch.empty_like(inputs[0]))
-        for inputs in (OPERATOR.inputs(w, "cpu", 0) for w in (SMOKE, WORKLOADS["B2_D64_S128_W2"]))
-    ]
+    read, written, flops = counted(OPERATOR, SMOKE)
 
-    assert work[0].bytes_read == (2 * 8 * 32 + 8 * 4 + 8) * 4
-    assert work[0].bytes_written == 2 * 8 * 32 * 4
-    assert work[0].flops == 2 * 8 * 32 * (8 + 4)
-    assert work[1].flops == 2 * 64 * 128 * 4
+    assert read == (2 * 8 * 32 + 8 * 4 + 8) * 4
+    assert written == 2 * 8 * 32 * 4
+    assert flops == 2 * 8 * 32 * (8 + 4)
+    assert counted(OPERATOR, WORKLOADS["B2_D64_S128_W2"])[2] == 2 * 64 * 128 * 4
 
 
 def test_the_default_workloads_are_those_of_kernels_benchmarks() -> None:

@@ -9,10 +9,9 @@ from typing import Any
 
 import pytest
 import torch
-from implementations import assert_correct, code_of, function_of
+from implementations import assert_correct, code_of, function_of, judge_on
 from torch import nn
 
-from kernels_bench_tools.measure.correctness.check import check
 from kernels_bench_tools.measure.correctness.compare import WrongResultError, compare, require_correct
 from kernels_bench_tools.measure.operator import Inputs, Operator, Workload, find_operator
 from kernels_bench_tools.operators import causal_lm
@@ -46,10 +45,8 @@ def smoke(number: int, dtype: str = "bfloat16", **axes: Any) -> Workload:
 @pytest.mark.parametrize("name", ["torch_model", "torch_compiled_model"])
 @pytest.mark.parametrize("number", [PREFILL, DECODE])
 def test_torch_s_implementations_are_correct(name: str, number: int) -> None:
-    workload = smoke(number)
     with torch.no_grad():
-        inputs = OPERATOR.inputs(workload, "cpu", 0)
-        assert_correct(check(OPERATOR, workload, function_of("causal_lm", name), inputs), edge_cases=2)
+        assert_correct(judge_on(smoke(number), OPERATOR, function_of("causal_lm", name)), edge_cases=2)
 
 
 def in_one_layer(kind: type[nn.Module], wrong: Callable[..., Any], last: bool = False) -> Callable[..., Any]:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from implementations import assert_correct, code_of, function_of, judge, smoke_workload
+from implementations import assert_correct, code_of, counted, function_of, judge, smoke_workload
 from torch import Tensor
 from torch.nn import functional
 
@@ -174,11 +174,7 @@ def test_gradients_may_overwrite_the_logits_if_that_is_declared() -> None:
 
 def test_bytes_and_operations_are_counted_from_the_tensors() -> None:
     def work(group: str) -> tuple[int, int, int]:
-        workload = smoke_workload(OPERATOR, group, "bfloat16")
-        form = OPERATOR.for_workload(workload)
-        inputs = form.inputs(workload, "cpu", 0)
-        counted = form.work(inputs, right(*inputs))
-        return counted.bytes_read, counted.bytes_written, counted.flops
+        return counted(OPERATOR, smoke_workload(OPERATOR, group, "bfloat16"))
 
     logits, tokens = 8 * 1000, 8
     read = logits * 2 + tokens * 8  # once, and targets of 8 bytes

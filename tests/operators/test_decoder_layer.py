@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 import torch
-from implementations import assert_correct, code_of, function_of
+from implementations import assert_correct, code_of, function_of, judge_on
 from torch import Tensor
 
-from kernels_bench_tools.measure.correctness.check import Correctness, check
+from kernels_bench_tools.measure.correctness.check import Correctness
 from kernels_bench_tools.measure.operator import Operator, Workload, find_operator
 from kernels_bench_tools.operators.decoder_layer import layer_with, torch_layer
 from kernels_bench_tools.tasks.baseline.L1.rms_norm import RMSNorm
@@ -34,9 +34,9 @@ def smoke(number: int, dtype: str = "bfloat16") -> Workload:
     return replace(OPERATOR.workloads("smoke")[number], dtype=dtype)
 
 
+@torch.no_grad()
 def judge(workload: Workload, function: Callable[..., Any]) -> Correctness:
-    with torch.no_grad():
-        return check(OPERATOR, workload, function, OPERATOR.inputs(workload, "cpu", 0))
+    return judge_on(workload, OPERATOR, function)
 
 
 # The second is a formula of its own, without the modules of the models.

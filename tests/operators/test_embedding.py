@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 import torch
-from implementations import assert_correct, code_of, function_of, run_cell, without_rest
+from implementations import assert_correct, code_of, function_of, judge, run_cell, without_rest
 from torch import Tensor
 
-from kernels_bench_tools.measure.correctness.check import Correctness, check
+from kernels_bench_tools.measure.correctness.check import check
 from kernels_bench_tools.measure.modes import in_mode, timed_function
-from kernels_bench_tools.measure.operator import Operator, Workload, find_operator
+from kernels_bench_tools.measure.operator import Operator, find_operator
 
 OPERATOR: Operator = find_operator("embedding")
 SMOKE = OPERATOR.workloads("smoke")[0]
@@ -37,10 +37,6 @@ for counts in ((4,), (3, 4, 5), (4, 8, 1, 0, 9, 2), (0, 3, 3, 3, 12), (1, 16, 1)
 """
 
 
-def judge(function: Callable[..., Any], workload: Workload = SMOKE) -> Correctness:
-    return check(OPERATOR, workload, function, OPERATOR.inputs(workload, "cpu", 0))
-
-
 def right(weight: Tensor, ids: Tensor) -> Tensor:
     return torch.stack([weight[row] for row in ids.tolist()])
 
@@ -48,7 +44,7 @@ def right(weight: Tensor, ids: Tensor) -> Tensor:
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
 @pytest.mark.parametrize("name", ["torch_embedding", "torch_compiled_embedding"])
 def test_torch_is_correct_in_every_dtype_and_edge_case(name: str, dtype: str) -> None:
-    assert_correct(judge(function_of("embedding", name), replace(SMOKE, dtype=dtype)), edge_cases=10)
+    assert_correct(judge(OPERATOR, "", dtype, function_of("embedding", name)), edge_cases=10)
 
 
 @pytest.mark.parametrize("mode", ["bwd", "fwd_bwd"])
@@ -76,8 +72,8 @@ WRONG: dict[str, Callable[..., Any]] = {
 
 @pytest.mark.parametrize("wrong", WRONG)
 def test_a_wrong_lookup_is_incorrect(wrong: str) -> None:
-    assert not judge(WRONG[wrong], replace(SMOKE, dtype="bfloat16")).ok
-    assert judge(right, replace(SMOKE, dtype="bfloat16")).ok
+    assert not judge(OPERATOR, "", "bfloat16", WRONG[wrong]).ok
+    assert judge(OPERATOR, "", "bfloat16", right).ok
 
 
 def test_few_ids_are_frequent_and_all_are_in_range() -> None:

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 import torch
-from implementations import assert_correct, code_of, run_cell
+from implementations import assert_correct, code_of, counted, judge_on, run_cell
 from torch import Tensor
 
-from kernels_bench_tools.measure.correctness.check import Correctness, check
+from kernels_bench_tools.measure.correctness.check import check
 from kernels_bench_tools.measure.modes import in_mode, timed_function
 from kernels_bench_tools.measure.operator import Operator, Workload, find_operator
 from kernels_bench_tools.operators import flash_attn
@@ -46,10 +46,6 @@ def attention(
 ) -> Workload:
     axes = dict(zip(OPERATOR.axes, (1, queries, keys, heads, kv_heads, 64, causal), strict=True))
     return replace(SMOKE, axes=axes, dtype=dtype)
-
-
-def judge(function: Callable[..., Any], workload: Workload, operator: Operator = OPERATOR) -> Correctness:
-    return check(operator, workload, function, operator.inputs(workload, "cpu", 0))
 
 
 def right(*inputs: Any) -> Tensor:
@@ -106,25 +102,29 @@ def test_slices_cover_the_output_once_and_agree_with_the_whole(
 )
 @pytest.mark.parametrize("name", ["flash_attention", "math_attention"])
 def test_cpu_implementations_are_correct(name: str, workload: Workload) -> None:
-    assert_correct(judge(implementation(name), workload))
+    assert_correct(judge_on(workload, OPERATOR, implementation(name)))
 
 
 @pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")
 def test_flex_attention_is_correct() -> None:
     """Without compiling it, which takes 20 s: checked is what the notebook asks of torch."""
     with torch.compiler.set_stance("force_eager"):
-        assert_correct(judge(implementation("flex_attention"), attention(5, 300, 4, 1, causal=True)))
+        assert_correct(
+            judge_on(attention(5, 300, 4, 1, causal=True), OPERATOR, implementation("flex_attention"))
+        )
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
 def test_the_baseline_is_correct_in_half_precision(dtype: str) -> None:
-    verdict = judge(implementation("flash_attention"), attention(113, 113, 2, 2, causal=True, dtype=dtype))
+    verdict = judge_on(
+        attention(113, 113, 2, 2, causal=True, dtype=dtype), OPERATOR, implementation("flash_attention")
+    )
 
     assert_correct(verdict)
 
 
 def test_a_mask_aligned_to_the_first_key_is_refused_where_it_differs() -> None:
-    verdict = judge(implementation("math_attention"), attention(70, 70, 2, 2, causal=True))
+    verdict = judge_on(attention(70, 70, 2, 2, causal=True), OPERATOR, implementation("math_attention"))
 
     assert verdict.corr["refused"] == ["batch 1, 7 queries, 113 keys"]
     assert "first key" in verdict.corr["refusal"]
@@ -169,8 +169,8 @@ WRONG: dict[str, tuple[Callable[..., Any], Workload]] = {
 def test_wrong_attention_is_incorrect(name: str) -> None:
     function, workload = WRONG[name]
 
-    assert not judge(function, workload).ok
-    assert judge(right, workload).ok
+    assert not judge_on(workload, OPERATOR, function).ok
+    assert judge_on(workload, OPERATOR, right).ok
 
 
 def test_integer_scores_are_correct_only_if_they_are_declared() -> None:
@@ -181,14 +181,14 @@ def test_integer_scores_are_correct_only_if_they_are_declared() -> None:
         rounded = [(value / step).round() * step for value, step in zip((q, k), steps, strict=True)]
         return right(*rounded, v.float(), causal).to(v.dtype)
 
-    undeclared = judge(integer_scores, workload)
+    undeclared = judge_on(workload, OPERATOR, integer_scores)
     assert undeclared.reason.startswith("the mean error is")
     assert undeclared.corr["error_over_allowed"] < 1
-    assert judge(integer_scores, workload, OPERATOR.adapted(precision="int8")).ok
+    assert judge_on(workload, OPERATOR.adapted(precision="int8"), integer_scores).ok
 
 
 def test_exponentials_without_a_maximum_fail_on_large_scores() -> None:
-    verdict = judge(naive, attention(64, 64, 2, 2))
+    verdict = judge_on(attention(64, 64, 2, 2), OPERATOR, naive)
 
     assert verdict.reason.startswith("on queries x30: it has NaN or infinity")
 
@@ -207,14 +207,13 @@ def test_gradients_are_checked_too(kv_heads: int) -> None:
 
 
 def test_flops_and_bytes_are_those_counted_by_hand() -> None:
-    inputs = OPERATOR.inputs(attention(3, 5, 4, 2, causal=True, dtype="bfloat16"), "cpu", 0)
     pairs = 3 + 4 + 5  # the last of three queries sees all five keys
 
-    work = OPERATOR.work(inputs, right(*inputs))
+    read, written, flops = counted(OPERATOR, attention(3, 5, 4, 2, causal=True, dtype="bfloat16"))
 
-    assert work.flops == 4 * pairs * 4 * 64
-    assert work.bytes_read == (3 * 4 + 2 * 5 * 2) * 64 * 2
-    assert work.bytes_written == 3 * 4 * 64 * 2
+    assert read == (3 * 4 + 2 * 5 * 2) * 64 * 2
+    assert written == 3 * 4 * 64 * 2
+    assert flops == 4 * pairs * 4 * 64
 
 
 def test_the_default_workloads_are_those_of_kernels_benchmarks() -> None:
@@ -255,7 +254,7 @@ def test_sage_attention_does_not_change_its_keys(monkeypatch: pytest.MonkeyPatch
 
     monkeypatch.setitem(sys.modules, "sageattention", SimpleNamespace(sageattn=centring_in_place))
 
-    assert_correct(judge(implementation("sage_attention"), attention(64, 64, 2, 2)))
+    assert_correct(judge_on(attention(64, 64, 2, 2), OPERATOR, implementation("sage_attention")))
 
 
 @pytest.mark.parametrize("name", ["flash_attention_4", "sage_attention", "xformers"])

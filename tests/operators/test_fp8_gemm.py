@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from implementations import assert_correct, code_of, count_slices, function_of, judge
+from implementations import assert_correct, code_of, count_slices, counted, function_of, judge, smoke_workload
 from torch import Tensor
 from torch.nn import functional
 
@@ -41,7 +41,7 @@ def judged(group: str, function: Callable[..., Any]) -> Correctness:
 
 
 def workload_of(group: str) -> Workload:
-    return next(one for one in OPERATOR.workloads("smoke") if one.group == group)
+    return smoke_workload(OPERATOR, group, FP8)
 
 
 @pytest.mark.parametrize("group", GROUPS)
@@ -134,14 +134,10 @@ def test_a_wrong_product_is_incorrect(wrong: str, group: str) -> None:
 
 
 def test_bytes_and_operations_are_counted_from_the_tensors() -> None:
-    def work(group: str) -> tuple[int, int, int]:
-        inputs = OPERATOR.inputs(workload_of(group), "cpu", 0)
-        counted = OPERATOR.work(inputs, torch_linear(*inputs))
-        return counted.bytes_read, counted.bytes_written, counted.flops
-
     operands, written, flops = 16 * 256 + 384 * 256, 2 * 16 * 384, 2 * 16 * 256 * 384
-    assert work("Row-wise") == (operands + 4 * (16 + 384), written, flops)
-    assert work("Blocks of 128") == (operands + 4 * (16 * 2 + 3 * 2), written, flops)
+    row_wise, in_blocks = (counted(OPERATOR, workload_of(group), torch_linear) for group in GROUPS)
+    assert row_wise == (operands + 4 * (16 + 384), written, flops)
+    assert in_blocks == (operands + 4 * (16 * 2 + 3 * 2), written, flops)
 
 
 @pytest.mark.parametrize("group", GROUPS)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from implementations import assert_correct, code_of, function_of, run_cell, smoke_workload
+from implementations import assert_correct, code_of, counted, function_of, judge_on, run_cell, smoke_workload
 from torch import Tensor
 
 from kernels_bench_tools.errors import OperatorError, Unsupported
@@ -60,8 +60,7 @@ def workload_of(group: str, dtype: str) -> Workload:
 
 
 def judge(group: str, dtype: str, function: Callable[..., Any]) -> Correctness:
-    workload = workload_of(group, dtype)
-    return check(OPERATOR, workload, function, OPERATOR.inputs(workload, "cpu", 0))
+    return judge_on(workload_of(group, dtype), OPERATOR, function)
 
 
 def spread(scale: Tensor, x: Tensor, height: int, width: int) -> Tensor:
@@ -149,9 +148,7 @@ def test_both_neighbours_of_a_tie_are_correct() -> None:
 
 def test_bytes_and_operations_are_counted_from_the_tensors() -> None:
     def work(group: str) -> tuple[int, int, int]:
-        inputs = OPERATOR.inputs(workload_of(group, "bfloat16"), "cpu", 0)
-        counted = OPERATOR.work(inputs, right(*inputs))
-        return counted.bytes_read, counted.bytes_written, counted.flops
+        return counted(OPERATOR, workload_of(group, "bfloat16"), right)
 
     numbers = 130 * 520  # of one byte, when they are written
     assert work("Row-wise") == (numbers * 2, numbers + 130 * 4, numbers * 4)

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from implementations import IN_HALF, assert_correct, code_of, function_of, judge, smoke_workload
+from implementations import IN_HALF, assert_correct, code_of, counted, function_of, judge, smoke_workload
 from torch import Tensor
 
 from kernels_bench_tools.measure.operator import Operator, Workload, find_operator
@@ -60,20 +60,18 @@ def test_skewed_rows_belong_mostly_to_the_first_expert() -> None:
 
 
 def test_bytes_and_operations_are_counted_from_the_tensors() -> None:
-    inputs = OPERATOR.inputs(smoke_workload(OPERATOR, "", "bfloat16"), "cpu", 0)
-    counted = OPERATOR.work(inputs, reference(*inputs))
+    read, written, flops = counted(OPERATOR, smoke_workload(OPERATOR, "", "bfloat16"))
 
-    assert counted.bytes_read == 2 * (24 * 128 + 3 * 64 * 128) + 4 * 3
-    assert counted.bytes_written == 2 * 24 * 64
-    assert counted.flops == 2 * 24 * 128 * 64
+    assert read == 2 * (24 * 128 + 3 * 64 * 128) + 4 * 3
+    assert written == 2 * 24 * 64
+    assert flops == 2 * 24 * 128 * 64
 
 
 def test_only_weights_of_experts_with_rows_are_counted() -> None:
     axes = {"rows": 2, "experts": 8, "in_features": 16, "out_features": 4, "skewed": False}
-    inputs = OPERATOR.inputs(Workload(name="w", axes=axes, dtype="float32"), "cpu", 0)
-    counted = OPERATOR.work(inputs, reference(*inputs))
+    read, _, _ = counted(OPERATOR, Workload(name="w", axes=axes, dtype="float32"))
 
-    assert counted.bytes_read == 4 * (2 * 16 + 2 * 4 * 16) + 4 * 8
+    assert read == 4 * (2 * 16 + 2 * 4 * 16) + 4 * 8
 
 
 def test_our_kernel_is_correct_in_the_interpreter(interpret: Callable[..., str]) -> None:

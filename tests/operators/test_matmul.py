@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from implementations import assert_correct, code_of, function_of, judge, smoke_workload, without_rest
+from implementations import assert_correct, code_of, counted, function_of, judge, smoke_workload, without_rest
 from torch import Tensor
 
 from kernels_bench_tools.measure.correctness.check import check
@@ -65,12 +65,11 @@ def test_a_wrong_product_is_incorrect(wrong: str) -> None:
 
 
 def test_bytes_and_operations_are_counted_from_the_tensors() -> None:
-    inputs = OPERATOR.inputs(smoke_workload(OPERATOR, "Linear with bias", "bfloat16"), "cpu", 0)
-    counted = OPERATOR.work(inputs, OPERATOR.reference(*inputs))
+    read, written, flops = counted(OPERATOR, smoke_workload(OPERATOR, "Linear with bias", "bfloat16"))
 
-    assert counted.bytes_read == 2 * (16 * 128 + 192 * 128 + 192)
-    assert counted.bytes_written == 2 * 16 * 192
-    assert counted.flops == 2 * 16 * 128 * 192
+    assert read == 2 * (16 * 128 + 192 * 128 + 192)
+    assert written == 2 * 16 * 192
+    assert flops == 2 * 16 * 128 * 192
 
 
 @pytest.mark.parametrize("group", GROUPS)

@@ -10,6 +10,7 @@ from implementations import (
     IN_HALF,
     assert_correct,
     code_of,
+    counted,
     function_of,
     in_8_bits,
     judge,
@@ -73,12 +74,11 @@ def test_a_wrong_block_is_incorrect(wrong: str) -> None:
 
 
 def test_bytes_and_operations_are_counted_from_the_tensors() -> None:
-    inputs = OPERATOR.inputs(smoke_workload(OPERATOR, "", "bfloat16"), "cpu", 0)
-    counted = OPERATOR.work(inputs, reference(*inputs))
+    read, written, flops = counted(OPERATOR, smoke_workload(OPERATOR, "", "bfloat16"))
 
-    assert counted.bytes_read == 2 * (16 * 64 + 3 * 64 * 96)
-    assert counted.bytes_written == 2 * 16 * 64
-    assert counted.flops == 6 * 16 * 64 * 96
+    assert read == 2 * (16 * 64 + 3 * 64 * 96)
+    assert written == 2 * 16 * 64
+    assert flops == 6 * 16 * 64 * 96
 
 
 def test_our_kernel_is_correct_in_the_block_in_the_interpreter(interpret: Callable[..., str]) -> None:

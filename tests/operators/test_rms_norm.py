@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from implementations import assert_correct, code_of, function_of, judge, smoke_workload, without_rest
+from implementations import assert_correct, code_of, counted, function_of, judge, smoke_workload, without_rest
 from torch import Tensor
 
 from kernels_bench_tools.errors import OperatorError
@@ -139,10 +139,7 @@ def test_a_wrong_sum_is_incorrect(wrong: Callable[..., Any]) -> None:
 
 def test_bytes_and_operations_are_counted_from_the_tensors() -> None:
     def work(group: str) -> tuple[int, int, int]:
-        workload = smoke_workload(OPERATOR, group, "bfloat16")
-        inputs = OPERATOR.inputs(workload, "cpu", 0)
-        counted = OPERATOR.for_workload(workload).work(inputs, right(*inputs))
-        return counted.bytes_read, counted.bytes_written, counted.flops
+        return counted(OPERATOR, smoke_workload(OPERATOR, group, "bfloat16"))
 
     numbers = 2 * 32 * 256
     assert work("RMSNorm") == (numbers * 2 + 256 * 2, numbers * 2, numbers * 4)

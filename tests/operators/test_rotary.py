@@ -7,10 +7,18 @@ from typing import Any
 
 import pytest
 import torch
-from implementations import assert_correct, code_of, count_slices, run_cell
+from implementations import (
+    assert_correct,
+    code_of,
+    count_slices,
+    counted,
+    function_of,
+    judge,
+    judge_on,
+    run_cell,
+)
 from torch import Tensor
 
-from kernels_bench_tools.measure.correctness.check import Correctness, check
 from kernels_bench_tools.measure.modes import in_mode
 from kernels_bench_tools.measure.operator import Operator, Workload, find_operator
 
@@ -33,10 +41,6 @@ for dtype, heads, kv_heads, head_dim, most in (
 """
 
 
-def judge(function: Callable[..., Any], workload: Workload = SMALL[0]) -> Correctness:
-    return check(OPERATOR, workload, function, OPERATOR.inputs(workload, "cpu", 0))
-
-
 def right(q: Tensor, k: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor]:
     return OPERATOR.reference(q, k, cos, sin)
 
@@ -44,13 +48,13 @@ def right(q: Tensor, k: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tenso
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
 @pytest.mark.parametrize("workload", SMALL, ids=lambda workload: workload.name)
 def test_torch_is_correct_in_every_dtype_and_edge_case(workload: Workload, dtype: str) -> None:
-    verdict = judge(run_cell("rotary", "torch_rotary")["torch_rotary"], replace(workload, dtype=dtype))
+    verdict = judge_on(replace(workload, dtype=dtype), OPERATOR, function_of("rotary", "torch_rotary"))
 
     assert_correct(verdict, edge_cases=9)
 
 
 def test_the_formula_of_the_compiled_notebook_is_correct() -> None:
-    verdict = judge(run_cell("rotary", "torch_compiled_rotary")["torch_compiled_rotary"])
+    verdict = judge_on(SMALL[0], OPERATOR, function_of("rotary", "torch_compiled_rotary"))
 
     assert verdict.ok, verdict.reason
 
@@ -69,7 +73,7 @@ def test_the_hub_kernel_gets_halves_and_new_memory() -> None:
     found = run_cell("rotary", "hf_kernels_rotary")
     found["get_kernel"] = lambda repo, *, version: SimpleNamespace(apply_rotary=apply_rotary)
 
-    assert_correct(judge(found["load"](), replace(SMALL[1], dtype="bfloat16")))
+    assert_correct(judge_on(replace(SMALL[1], dtype="bfloat16"), OPERATOR, found["load"]()))
 
 
 def test_the_triton_kernel_is_correct_in_the_interpreter(interpret: Callable[..., str]) -> None:
@@ -117,7 +121,7 @@ def last_token_forgotten(q: Tensor, k: Tensor, cos: Tensor, sin: Tensor) -> tupl
     ],
 )
 def test_a_wrong_rotation_is_incorrect(wrong: Callable[..., Any], dtype: str) -> None:
-    assert not judge(wrong, replace(SMALL[0], dtype=dtype)).ok
+    assert not judge(OPERATOR, "", dtype, wrong).ok
 
 
 def test_a_rotation_keeps_the_length_of_every_pair() -> None:
@@ -134,14 +138,13 @@ def test_a_rotation_keeps_the_length_of_every_pair() -> None:
 def test_work_counts_both_tensors_and_the_tables_once() -> None:
     workload = WORKLOADS["B4_S8192_H32_KV8_D128"]
     small = replace(workload, axes={**workload.axes, "batch": 2, "seq_len": 3})
-    inputs = OPERATOR.inputs(small, "cpu", 0)
 
-    work = OPERATOR.work(inputs, right(*inputs))
+    read, written, flops = counted(OPERATOR, small)
 
     numbers = 2 * 3 * (32 + 8) * 128
-    assert work.bytes_read == (numbers + 2 * 3 * 64) * 2
-    assert work.bytes_written == numbers * 2
-    assert work.flops == numbers // 2 * 6
+    assert read == (numbers + 2 * 3 * 64) * 2
+    assert written == numbers * 2
+    assert flops == numbers // 2 * 6
 
 
 def test_a_backward_pass_reads_gradients_and_tables_only() -> None:

@@ -72,8 +72,22 @@ def smoke_workload(operator: Operator, group: str, dtype: str) -> Workload:
 
 def judge(operator: Operator, group: str, dtype: str, function: Callable[..., Any]) -> Correctness:
     """Return whether a function is right on that workload."""
-    workload = smoke_workload(operator, group, dtype)
+    return judge_on(smoke_workload(operator, group, dtype), operator, function)
+
+
+def judge_on(workload: Workload, operator: Operator, function: Callable[..., Any]) -> Correctness:
+    """Return whether a function is right on a workload."""
     return check(operator, workload, function, operator.inputs(workload, "cpu", 0))
+
+
+def counted(
+    operator: Operator, workload: Workload, function: Callable[..., Any] | None = None
+) -> tuple[int, int, int]:
+    """Return the bytes read, the bytes written and the operations that count as a workload's."""
+    form = operator.for_workload(workload)
+    inputs = form.inputs(workload, "cpu", 0)
+    work = form.work(inputs, (function or form.reference)(*inputs))
+    return work.bytes_read, work.bytes_written, work.flops
 
 
 def assert_correct(verdict: Correctness, edge_cases: int | None = None) -> None:
