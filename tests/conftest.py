@@ -7,7 +7,7 @@ import os
 import re
 import shutil
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -493,25 +493,11 @@ def make_selfcheck() -> SelfCheck:
     )
 
 
-def write_selfcheck(root: Path) -> None:
-    write_struct(root / "selfcheck" / f"{H200.slug}.json", make_selfcheck())
-
-
 @pytest.fixture
-def make_sample(tmp_path: Path) -> Callable[[], SampleProject]:
-    """Make the sample project anew; call it once in a test."""
-
-    def make() -> SampleProject:
-        root = tmp_path / "project"
-        write_artifacts(root, make_summary())
-        return SampleProject(root, make_build(root))
-
-    return make
-
-
-@pytest.fixture
-def sample(make_sample: Callable[[], SampleProject]) -> SampleProject:
-    return make_sample()
+def sample(tmp_path: Path) -> SampleProject:
+    root = tmp_path / "project"
+    write_artifacts(root, make_summary())
+    return SampleProject(root, make_build(root))
 
 
 @pytest.fixture(scope="session")
@@ -521,7 +507,7 @@ def sample_site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
     def make(folder: Path) -> None:
         write_artifacts(folder, make_summary())
-        write_selfcheck(folder)
+        write_struct(folder / "selfcheck" / f"{H200.slug}.json", make_selfcheck())
         publish(folder, make_build(folder), folder / "site")
 
     return once_per_run(tmp_path_factory, "sample", make) / "site"

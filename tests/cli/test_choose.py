@@ -9,20 +9,14 @@ from typing import Any
 
 import msgspec
 import pytest
+from builds import build_of, latency, notebook_run
 from effect_records import effect_record
 
 from kernels_bench_tools.cli.app import find_app, run
 from kernels_bench_tools.file_io import write_struct
-from kernels_bench_tools.schema.build import (
-    BuildRun,
-    CellRun,
-    FrontMatter,
-    NotebookRun,
-    ProjectInfo,
-    code_digest,
-)
+from kernels_bench_tools.schema.build import CellRun, code_digest
 from kernels_bench_tools.schema.device import Device, cuda_device
-from kernels_bench_tools.schema.record import Latency, Provenance, Record, Status, Timer
+from kernels_bench_tools.schema.record import Provenance, Record, Status, Timer
 from kernels_bench_tools.schema.record_io import effect_file, write_records
 
 H200 = cuda_device("NVIDIA H200", "570.1")
@@ -35,14 +29,13 @@ def rows(implementation: str, ms: float, device: Device = H200, **fields: Any) -
     axes = {"function": "add_rms_norm", "batch": 1, "seq_len": 1, "hidden_dim": 4096, "dtype": "bfloat16"}
     workload = {"name": "AddRMS_B1_S1_D4096", "set": "decode", "group": "RMSNorm with residual", **axes}
     samples = [[ms * 0.999, ms, ms * (1.001 + process / 1e6)] for process in range(3)]
-    times = Latency(p10=ms, p50=ms, p90=ms, mean=ms, iqr=0.0, reps=3, timer=Timer.CUPTI)
     given = {"ts": "2026-11-20T10:00:00Z", "ok": True, "status": Status.OK, "schema": 1}
     given |= {"op": "rms_norm", "wl": workload} | fields
     return [
         Record(
             run=f"r{process}",
             impl=implementation,
-            lat_ms=msgspec.structs.replace(times, raw_times=samples[process]),
+            lat_ms=latency(ms, raw_times=samples[process], reps=3, timer=Timer.CUPTI),
             device=device,
             process=process,
             **given,
@@ -248,13 +241,9 @@ def test_a_block_or_model_has_a_table_of_its_own(
 def test_newer_results_of_the_last_build_count(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
     left = project / ".kbt" / "left.jsonl"
     write_records(left, rows("torch", 0.1, ts="2026-11-21T10:00:00Z"))
-    cell = CellRun(
-        id="benchmark", line=1, code="", status=Status.OK, artifacts={"rms_norm.jsonl": ".kbt/left.jsonl"}
-    )
-    notebook = NotebookRun(path="rms_norm/impls/torch.md", digest="", front=FrontMatter(), blocks=[cell])
-    info = ProjectInfo(title="", repository="")
-    build = BuildRun(project=info, device=H200, environment="uv", notebooks=[notebook])
-    write_struct(project / ".kbt" / "build.json", build)
+    artifacts = {"rms_norm.jsonl": ".kbt/left.jsonl"}
+    cell = CellRun(id="benchmark", line=1, code="", status=Status.OK, artifacts=artifacts)
+    write_struct(project / ".kbt" / "build.json", build_of(notebook_run("rms_norm/impls/torch.md", cell)))
 
     (choice,) = json.loads(printed(capsys, "rms_norm", "--json"))["choices"]
 

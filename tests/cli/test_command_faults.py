@@ -10,11 +10,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from builds import latency
 from filelock import FileLock
 from projects import PYTHON, run_kbt
 
 from kernels_bench_tools.schema.device import current_device
-from kernels_bench_tools.schema.record import Latency, Record
+from kernels_bench_tools.schema.record import Record
 from kernels_bench_tools.schema.record_io import read_records, write_records
 
 KBT = (PYTHON, "-B", "-m", "kernels_bench_tools")
@@ -31,14 +32,8 @@ ROWS = 40
 
 
 def rows(*names: str) -> list[Record]:
-    latency = Latency(p10=1.0, p50=1.0, p90=1.0, mean=1.0, iqr=0.0, raw_times=[1.0], reps=1)
-    device = current_device()
-    return [
-        Record(
-            ts="", op="op", wl={"name": name}, lat_ms=latency, ok=True, run="r", impl="mine", device=device
-        )
-        for name in names
-    ]
+    given = {"ts": "", "op": "op", "lat_ms": latency(), "ok": True, "run": "r", "impl": "mine"}
+    return [Record(wl={"name": name}, device=current_device(), **given) for name in names]
 
 
 @pytest.fixture

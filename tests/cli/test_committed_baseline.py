@@ -7,11 +7,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from builds import build_of, notebook_run
 from msgspec.structs import replace
 
 from kernels_bench_tools.cli.run import _CellResult, can_compare, committed_baselines
 from kernels_bench_tools.notebooks.project import Project, find_project_of
-from kernels_bench_tools.schema.build import BuildRun, CellRun, FrontMatter, NotebookRun, ProjectInfo
+from kernels_bench_tools.schema.build import CellRun
 from kernels_bench_tools.schema.device import Device
 from kernels_bench_tools.schema.record import Record, Status
 from kernels_bench_tools.schema.record_io import read_committed
@@ -45,16 +46,9 @@ def test_the_baseline_is_not_run_where_its_records_are_of_a_device_that_was_as_f
 
 def test_its_committed_records_are_shown_where_a_former_build_has_its_notebook(project: Project) -> None:
     names = ("triton_layer_norm", "torch_layer_norm")
-    entries = [
-        NotebookRun(
-            path=f"layer_norm/impls/{name}.md",
-            digest="",
-            front=FrontMatter(),
-            blocks=[CellRun(id="benchmark", code="", line=1)],
-        )
-        for name in names
-    ]
-    result = BuildRun(project=ProjectInfo(title="t"), device=H200, environment="current", notebooks=entries)
+    cell = CellRun(id="benchmark", code="", line=1)
+    entries = [notebook_run(f"layer_norm/impls/{name}.md", cell) for name in names]
+    result = build_of(*entries)
     known = committed_baselines(project, [BASELINE], H200)
     one = _CellResult(project, result, [BASELINE], known, entries[0], entries[0].cells[0])
     vars(one)["records"] = candidate(project)

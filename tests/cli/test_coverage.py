@@ -7,16 +7,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from builds import latency
 from projects import Kbt, assert_one_line
 
 from kernels_bench_tools.schema.build import code_digest
 from kernels_bench_tools.schema.device import cuda_device
-from kernels_bench_tools.schema.record import Failure, Latency, Provenance, Record, Status
+from kernels_bench_tools.schema.record import Failure, Provenance, Record, Status
 from kernels_bench_tools.schema.record_io import write_records
 
 CODE = "print('measure')"
 H200 = cuda_device("NVIDIA H200", "570.1")
-LATENCY = Latency(p10=1.0, p50=1.0, p90=1.0, mean=1.0, iqr=0.0, raw_times=[1.0] * 8, reps=9)
 
 
 def write_notebook(project: Path, name: str, code: str = CODE) -> None:
@@ -27,7 +27,11 @@ def write_notebook(project: Path, name: str, code: str = CODE) -> None:
 
 def measured(name: str, workload: str, workload_set: str, **fields: Any) -> Record:
     """Return a row that was measured with CODE."""
-    given: dict[str, Any] = {"lat_ms": LATENCY, "ok": True, "ts": "2026-11-20T10:00:00Z"} | fields
+    given: dict[str, Any] = {
+        "lat_ms": latency(raw_times=[1.0] * 8, reps=9),
+        "ok": True,
+        "ts": "2026-11-20T10:00:00Z",
+    } | fields
     given["wl"] = {"name": workload, "set": workload_set}
     origin = Provenance(cell="benchmark", code_digest=code_digest(CODE))
     return Record(run="r", impl=name, op="softmax", device=H200, provenance=origin, **given)

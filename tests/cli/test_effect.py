@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from builds import build_of, notebook_run
 from projects import assert_one_line, run_kbt
 from tiny_configs import HUGGINGFACE
 
@@ -16,7 +17,6 @@ from kernels_bench_tools.notebooks.document import read_notebook
 from kernels_bench_tools.notebooks.project import find_project
 from kernels_bench_tools.report.effects import Effects
 from kernels_bench_tools.report.site import publish
-from kernels_bench_tools.schema.build import BuildRun, FrontMatter, NotebookRun, ProjectInfo
 from kernels_bench_tools.schema.record import Record
 from kernels_bench_tools.schema.record_io import effect_files, read_effects, read_records
 from kernels_bench_tools.summarize.effect_files import draw_effect, effects_csv, read_effect
@@ -120,13 +120,7 @@ def assert_shown(project: Path, file: Path) -> None:
     assert "rms_norm--mine.jsonl:6: is of the implementation 'rms_norm--other'" in done.stderr
     assert "rms_norm--mine.jsonl:7: is not a record" in done.stderr
 
-    notebook = NotebookRun(
-        path="rms_norm/impls/mine.md", digest="", front=FrontMatter(title="Mine"), blocks=[]
-    )
-    (device,) = {record.device for record in read_effects(file) if record.device}
-    build = BuildRun(
-        project=ProjectInfo(title="Effects"), device=device, environment="current", notebooks=[notebook]
-    )
+    build = build_of(notebook_run("rms_norm/impls/mine.md", title="Mine"))
     effects = Effects(effect_files(project), read_effect, draw_effect, effects_csv)
     publish(project, build, project / "site", effects=effects)
     page = (project / "site/models/llama-3.2-1b.html").read_text()

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 
 import pytest
 import yaml
-from projects import copy_project
+from projects import contents, copy_project
 
 from kernels_bench_tools.cli import init as module
 from kernels_bench_tools.cli.app import find_app, run
@@ -46,17 +46,11 @@ def kbt(*arguments):
     return run(find_app(arguments), arguments)
 
 
-def files(folder):
-    return {
-        path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()
-    }
-
-
 def test_an_empty_folder_becomes_a_project_without_problems(folder, capsys):
     assert kbt("init") == 0
     told = capsys.readouterr().out
     assert told.splitlines()[: len(MADE)] == MADE
-    assert files(folder).keys() == set(MADE)
+    assert contents(folder).keys() == set(MADE)
     assert re.findall(r"^  (kbt \w+)", told, re.MULTILINE) == ["kbt run", "kbt build", "kbt record"]
     assert all(len(line) <= 80 for line in told.splitlines())
 
@@ -65,15 +59,15 @@ def test_an_empty_folder_becomes_a_project_without_problems(folder, capsys):
     settings = tomllib.loads((folder / "pyproject.toml").read_text())["tool"]["kbt"]
     assert (settings["title"], settings["harness"]) == ("My Kernels", "kernels-bench-tools")
 
-    before = files(folder)
+    before = contents(folder)
     assert kbt("init") == 2
     assert "has [tool.kbt] already" in capsys.readouterr().err
-    assert files(folder) == before
+    assert contents(folder) == before
 
 
 def test_a_built_in_operator_can_be_the_first(folder, capsys):
     assert kbt("init", "--operator", "layer_norm") == 0
-    made = files(folder).keys()
+    made = contents(folder).keys()
     assert {f"layer_norm/impls/{name}_layer_norm.md" for name in ("torch", "my")} < made
     assert not any(name.startswith("operators") for name in made)
     assert "kbt run layer_norm/my_layer_norm" in capsys.readouterr().out
@@ -108,21 +102,23 @@ def test_existing_files_are_all_named_and_nothing_is_made(folder, capsys, there,
 
     assert kbt("init") == 2
     assert capsys.readouterr().err.startswith(f"kbt: {', '.join(there)}: {verb} already, so nothing was made")
-    assert files(folder) == dict.fromkeys(there, b"mine")
+    assert contents(folder) == dict.fromkeys(there, b"mine")
 
 
 def test_an_existing_workflow_is_kept_so_a_repository_can_have_several_projects(folder, capsys):
     (folder / ".git").mkdir()
     assert kbt("init", "one") == 0
-    before = files(folder)
+    before = contents(folder)
     capsys.readouterr()
 
     assert kbt("init", "two b") == 0
     told = capsys.readouterr()
     assert "note: ../.github/workflows/benchmarks.yml exists already and was kept" in told.err
     assert "\n  cd 'two b'\n" in told.out
-    assert {name for name in files(folder).keys() - before.keys() if not name.startswith("two b/")} == set()
-    assert before.items() <= files(folder).items()
+    assert {
+        name for name in contents(folder).keys() - before.keys() if not name.startswith("two b/")
+    } == set()
+    assert before.items() <= contents(folder).items()
 
 
 @pytest.mark.parametrize("path", ["file", "file/inside"])
@@ -153,7 +149,7 @@ def test_settings_that_cannot_be_added_are_one_line_with_the_reason(folder, caps
     told = capsys.readouterr().err
     assert said in told
     assert told.count("\n") == 1
-    assert files(folder) == {"pyproject.toml": text.encode()}
+    assert contents(folder) == {"pyproject.toml": text.encode()}
 
 
 def test_nothing_is_made_if_a_file_of_the_project_cannot_be_written(folder, capsys):
@@ -166,7 +162,7 @@ def test_nothing_is_made_if_a_file_of_the_project_cannot_be_written(folder, caps
     (folder / ".github").rename(folder / "softmax")
     assert kbt("init") == 2
     assert "/softmax: cannot be written (Not a directory)" in capsys.readouterr().err
-    assert files(folder).keys() == {"softmax"}
+    assert contents(folder).keys() == {"softmax"}
 
 
 def test_the_workflow_of_a_folder_in_a_repository_is_at_its_top(folder):
@@ -252,7 +248,7 @@ def test_a_folder_that_is_no_project_is_one_line_that_names_init(folder, capsys,
         told
         == f"kbt: {folder}: is not a project. Expected: [tool.kbt] in pyproject.toml. `kbt init` makes one.\n"
     )
-    assert files(folder) == {}
+    assert contents(folder) == {}
     assert not list(folder.iterdir())
 
 

@@ -7,13 +7,13 @@ import sys
 from pathlib import Path
 
 import pytest
+from builds import build_of, notebook_run
 from effect_records import H200, effect_record
 from markup import text_of
 from msgspec.structs import replace
 
 from kernels_bench_tools.report.effects import Effects
 from kernels_bench_tools.report.site import publish
-from kernels_bench_tools.schema.build import BuildRun, FrontMatter, NotebookRun, ProjectInfo
 from kernels_bench_tools.schema.record import Failure, Part, Record, Status
 from kernels_bench_tools.schema.record_io import effect_file, effect_files, encode_record, write_records
 from kernels_bench_tools.schema.summary import DeviceSummary, Summary
@@ -64,13 +64,8 @@ def write(root: Path, found: list[Record], *, bad: bytes = b"") -> None:
 
 
 def published(root: Path) -> list[str]:
-    notebooks = [
-        NotebookRun(
-            path=f"rms_norm/impls/{name}.md", digest="", front=FrontMatter(title=name.title()), blocks=[]
-        )
-        for name in ("base", "fast", "odd")
-    ]
-    run = BuildRun(project=ProjectInfo(title="Kernels"), device=H200, environment="uv", notebooks=notebooks)
+    names = ("base", "fast", "odd")
+    run = build_of(*(notebook_run(f"rms_norm/impls/{name}.md", title=name.title()) for name in names))
     effects = Effects(effect_files(root), read_effect, draw_effect, effects_csv)
     # As of cells that this machine cannot run: reasons, and no workload.
     nothing = Summary(

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import pytest
+from builds import notebook_run
+from projects import contents
 
 from kernels_bench_tools.report import pages
 from kernels_bench_tools.report.output.parallel import RenderedFile, render_files
 from kernels_bench_tools.report.site import publish
-from kernels_bench_tools.schema.build import FrontMatter, NotebookRun, Prose, Unfinished
+from kernels_bench_tools.schema.build import FrontMatter, Prose, Unfinished
 from kernels_bench_tools.schema.record import Status
 
 TRITON = "layer_norm/impls/triton_layer_norm.md"
@@ -40,8 +42,7 @@ def test_nothing_is_rendered_when_nothing_changed(sample, rendered):
 
 
 def test_a_change_renders_no_page_of_another_operator(sample, rendered):
-    front = FrontMatter(title="Other")
-    sample.build.notebooks.append(NotebookRun(path="other/impls/x.md", digest="", front=front, blocks=[]))
+    sample.build.notebooks.append(notebook_run("other/impls/x.md", title="Other"))
     sample.publish()
     rendered.clear()
     sample.notebook("other/impls/x.md").blocks.append(Prose(text="New.\n"))
@@ -53,52 +54,44 @@ def test_a_change_renders_no_page_of_another_operator(sample, rendered):
 def test_a_build_that_is_not_finished_is_marked_on_the_front_page_and_on_its_operators(sample, rendered):
     site = sample.site
     unfinished = {"": Unfinished(done=3, total=39), "layer_norm": Unfinished(done=0, total=4)}
-    publish(sample.root, sample.build, site, unfinished=unfinished)
+    sample.publish(unfinished=unfinished)
     assert "Measuring: 3 of 39" in (site / "index.html").read_text()
     assert "Measuring: 0 of 4" in (site / "layer_norm/index.html").read_text()
     rendered.clear()
-    publish(sample.root, sample.build, site)
+    sample.publish()
     assert "implementation_page" not in rendered
     assert not any("Measuring:" in page.read_text() for page in site.rglob("*.html"))
 
 
 def test_incremental_builds_give_the_same_site_as_a_full_build(sample):
-    def contents(folder):
-        return {path.relative_to(folder): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-
-    site = sample.site
-    publish(sample.root, sample.build, site)
-    summary = sample.artifact("summary.json")
-    summary.write_text(summary.read_text().replace("1.62", "1.73"))
-    publish(sample.root, sample.build, site)
+    sample.publish()
+    sample.edit("1.62", "1.73")
+    sample.publish()
     sample.notebook(TRITON).front = FrontMatter(title="Renamed", description="Otherwise.")
-    publish(sample.root, sample.build, site)
+    sample.publish()
     cell = sample.notebook(TRITON).cells[0]
     cell.status, cell.reason = Status.ERROR, "ValueError"
-    publish(sample.root, sample.build, site)
-    sample.build.notebooks.append(
-        NotebookRun(path="new/impls/x.md", digest="", front=FrontMatter(), blocks=[])
-    )
-    publish(sample.root, sample.build, site)
+    sample.publish()
+    sample.build.notebooks.append(notebook_run("new/impls/x.md"))
+    sample.publish()
     publish(sample.root, sample.build, sample.root / "whole")
-    assert contents(site) == contents(sample.root / "whole")
+    assert contents(sample.site) == contents(sample.root / "whole")
 
 
 def test_dead_links_are_reported_until_they_are_fixed(sample):
     sample.notebook(TRITON).blocks.insert(0, Prose(text="[read](../../README.md)\n"))
-    site = sample.site
     for _ in range(2):
-        assert publish(sample.root, sample.build, site).dead_links == ["layer_norm/impls: ../../README.md"]
+        assert sample.publish().dead_links == ["layer_norm/impls: ../../README.md"]
     # Not part of the key of the page.
     (sample.root / "README.md").write_text("here")
-    assert publish(sample.root, sample.build, site).dead_links == []
+    assert sample.publish().dead_links == []
 
 
 def test_a_damaged_page_is_rendered_again(sample):
     site = sample.site
-    publish(sample.root, sample.build, site)
+    sample.publish()
     (site / "method.html").write_text("cut")
-    assert publish(sample.root, sample.build, site).written == ["method.html"]
+    assert sample.publish().written == ["method.html"]
 
 
 def test_files_rendered_in_processes_are_the_same_and_report_dead_links(tmp_path):

@@ -12,6 +12,7 @@ from pathlib import Path
 from xml.etree import ElementTree as ET
 
 import pytest
+from builds import build_of, notebook_run
 from markup import text_of
 
 from kernels_bench_tools.report import models
@@ -21,7 +22,7 @@ from kernels_bench_tools.report.output import keys
 from kernels_bench_tools.report.paths import SitePaths
 from kernels_bench_tools.report.site import publish
 from kernels_bench_tools.schema import model
-from kernels_bench_tools.schema.build import BuildRun, FrontMatter, NotebookRun, ProjectInfo
+from kernels_bench_tools.schema.build import BuildRun
 from kernels_bench_tools.schema.device import Device
 from kernels_bench_tools.schema.model import DERIVED, RANKS, model_keys, read_model_tasks
 from kernels_bench_tools.schema.record import Flag, Status
@@ -83,10 +84,7 @@ def view(key: str, workloads: list[str], *rows: Row, device: Device = H200) -> D
 
 
 def build(folder: str = "rms_norm") -> BuildRun:
-    paths = [f"{folder}/impls/{name}.md" for name in ("base", "fast", "odd")]
-    notebooks = [NotebookRun(path=path, digest="", front=FrontMatter(), blocks=[]) for path in paths]
-    project = ProjectInfo(title="Kernels")
-    return BuildRun(project=project, device=H200, environment="uv", notebooks=notebooks)
+    return build_of(*(notebook_run(f"{folder}/impls/{name}.md") for name in ("base", "fast", "odd")))
 
 
 @pytest.fixture(scope="module")

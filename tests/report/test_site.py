@@ -4,21 +4,17 @@ from __future__ import annotations
 
 import msgspec
 import pytest
+from builds import notebook_run
+from projects import contents
 
 from kernels_bench_tools.errors import ProjectError
 from kernels_bench_tools.report.site import publish, unpublish
-from kernels_bench_tools.schema.build import BuildRun, FrontMatter, NotebookRun, Prose
+from kernels_bench_tools.schema.build import BuildRun, Prose
 from kernels_bench_tools.schema.record import Status
 
 COMBINED = "layer_norm/results/combined_results.md"
 TRITON = "layer_norm/impls/triton_layer_norm.md"
 PANELS = 2  # of a chart: one for each device
-
-
-def contents(folder):
-    return {
-        path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()
-    }
 
 
 def test_the_same_build_gives_the_same_bytes(sample):
@@ -29,9 +25,9 @@ def test_the_same_build_gives_the_same_bytes(sample):
 
 def test_files_that_did_not_change_are_not_written_again(sample):
     site = sample.site
-    first = publish(sample.root, sample.build, site)
+    first = sample.publish()
     times = {path: (site / path).stat().st_mtime_ns for path in first.written}
-    second = publish(sample.root, sample.build, site)
+    second = sample.publish()
     assert second.written == []
     assert times == {path: (site / path).stat().st_mtime_ns for path in times}
 
@@ -53,9 +49,9 @@ def test_only_the_pages_that_show_a_change_are_written(sample):
 
 def test_pages_of_deleted_notebooks_are_removed(sample, find_flaws):
     site = sample.site
-    publish(sample.root, sample.build, site)
+    sample.publish()
     sample.build.notebooks.remove(sample.notebook(TRITON))
-    published = publish(sample.root, sample.build, site)
+    published = sample.publish()
     assert "layer_norm/impls/triton_layer_norm.html" in published.removed
     assert not (site / "layer_norm/impls/artifacts/triton_layer_norm").exists()
     assert published.dead_links == []
@@ -69,20 +65,20 @@ def test_an_implementation_without_a_notebook_keeps_its_row(sample, published):
 
 def test_files_that_no_build_wrote_are_left_alone(sample):
     site = sample.site
-    publish(sample.root, sample.build, site)
+    sample.publish()
     (site / "CNAME").write_text("example.org")
-    publish(sample.root, sample.build, site)
+    sample.publish()
     unpublish(site)
     assert list(contents(site)) == ["CNAME"]
 
 
 def test_nothing_is_written_or_removed_through_a_link_among_the_pages(sample, tmp_path):
     site, outside = sample.site, tmp_path / "outside"
-    publish(sample.root, sample.build, site)
+    sample.publish()
     (site / "static").rename(outside)
     (site / "static").symlink_to(outside)
     before = contents(outside)
-    for change in (lambda: publish(sample.root, sample.build, site), lambda: unpublish(site)):
+    for change in (sample.publish, lambda: unpublish(site)):
         with pytest.raises(ProjectError, match="static: is a symbolic link"):
             change()
     assert contents(outside) == before
@@ -93,29 +89,29 @@ def test_a_folder_with_other_files_is_refused_and_not_touched(sample):
     site.mkdir()
     (site / "thesis.tex").write_text("mine")
     with pytest.raises(ProjectError, match=r"holds files that kbt did not write, such as thesis.tex"):
-        publish(sample.root, sample.build, site)
+        sample.publish()
     assert list(contents(site)) == ["thesis.tex"]
 
 
 def test_a_file_in_the_way_of_a_page_is_not_overwritten(sample):
     site = sample.site
-    publish(sample.root, sample.build, site)
+    sample.publish()
     (site / "new.html").write_text("mine")
-    sample.build.notebooks.append(NotebookRun(path="new.md", digest="", front=FrontMatter(), blocks=[]))
+    sample.build.notebooks.append(notebook_run("new.md"))
     with pytest.raises(ProjectError, match="in the way"):
-        publish(sample.root, sample.build, site)
+        sample.publish()
     assert (site / "new.html").read_text() == "mine"
 
 
 def test_a_file_given_as_output_is_refused(sample):
-    (sample.site).write_text("")
+    sample.site.write_text("")
     with pytest.raises(ProjectError, match="is not a folder"):
         sample.publish()
 
 
 def test_a_manifest_cannot_make_us_remove_files_outside(sample):
     site = sample.site
-    publish(sample.root, sample.build, site)
+    sample.publish()
     precious = sample.root / "precious.txt"
     precious.write_text("mine")
     (site / ".kbt-site.json").write_text('{"files": ["../precious.txt"]}')
@@ -127,7 +123,7 @@ def test_the_ignore_file_of_an_empty_site_is_kept(sample):
     site = sample.site
     site.mkdir()
     (site / ".gitignore").write_text("*\n")
-    publish(sample.root, sample.build, site)
+    sample.publish()
     unpublish(site)
     assert list(contents(site)) == [".gitignore"]
 
@@ -136,7 +132,7 @@ def test_pages_state_why_there_is_no_summary(sample, read_page, find_flaws):
     cell = sample.notebook(COMBINED).cells[0]
     cell.status, cell.reason, cell.exit_code, cell.artifacts = Status.ERROR, "ValueError: no <records>", 1, {}
     site = sample.site
-    publish(sample.root, sample.build, site)
+    sample.publish()
     for path in ("index.html", "layer_norm/index.html", "layer_norm/results/combined_results.html"):
         assert "cell combine failed (error): ValueError: no <records>" in read_page(site, path).text, path
     implementation = read_page(site, "layer_norm/impls/triton_layer_norm.html").text
@@ -196,9 +192,7 @@ def test_a_project_without_notebooks_has_a_front_page(sample, read_page):
 
 def test_any_other_notebook_has_a_page_too(sample, published):
     text = "# Notes\n\n# More\n\nPlain ~~text~~.\n\n![artifact:nothing.svg] and ![operators] in a sentence.\n"
-    sample.build.notebooks.append(
-        NotebookRun(path="notes/why.md", digest="", front=FrontMatter(), blocks=[Prose(text=text)])
-    )
+    sample.build.notebooks.append(notebook_run("notes/why.md", Prose(text=text)))
     page = published("notes/why.html")
     assert [heading.text for heading in page.elements("h1")] == ["Notes"]
     assert [heading.text for heading in page.elements("h2")] == ["More"]
@@ -238,7 +232,7 @@ def test_links_to_files_of_the_project_lead_to_the_repository(sample, published)
 def test_long_output_is_shortened_and_kept_as_a_file(sample, read_page, find_flaws):
     sample.log(TRITON).write_text("first\n" + "x" * 3_000_000 + "\nlast\n")
     site = sample.site
-    publish(sample.root, sample.build, site)
+    sample.publish()
     page = read_page(site, "layer_norm/impls/triton_layer_norm.html")
     assert len(page.html) < 100_000
     assert "first" in page.text

@@ -7,11 +7,12 @@ import re
 from pathlib import Path
 
 import pytest
+from builds import notebook_run
 from jsonschema import Draft202012Validator
 from markup import text_of
 
 from kernels_bench_tools.report.labels import VERDICTS, status_label
-from kernels_bench_tools.schema.build import FrontMatter, NotebookRun, Prose
+from kernels_bench_tools.schema.build import Prose
 from kernels_bench_tools.schema.record import Flag, Regime, Status
 from kernels_bench_tools.schema.summary import Verdict
 
@@ -126,11 +127,8 @@ def test_the_data_follow_the_published_schema(sample_site):
 
 def test_operators_are_in_the_order_of_the_front_page_then_by_title(sample, published):
     for folder, title in (("b", "Beta"), ("a", "Zeta"), ("c", "Alpha")):
-        front = FrontMatter(title=title)
-        sample.build.notebooks += [
-            NotebookRun(path=f"{folder}/index.md", digest="", front=front, blocks=[]),
-            NotebookRun(path=f"{folder}/impls/x.md", digest="", front=front, blocks=[]),
-        ]
+        paths = f"{folder}/index.md", f"{folder}/impls/x.md"
+        sample.build.notebooks += [notebook_run(path, title=title) for path in paths]
     text = "![contents]\n\n![operators: a, layer_norm]\n"
     sample.notebook("index.md").blocks = [Prose(text=text)]
     page = published("index.html")
@@ -197,11 +195,7 @@ def test_the_data_of_a_figure_are_linked_below_it(pages):
 
 
 def test_a_notebook_replaces_a_generated_page_of_the_same_path(sample, published):
-    sample.build.notebooks.append(
-        NotebookRun(
-            path="method.md", digest="", front=FrontMatter(title="Mine"), blocks=[Prose(text="My words.\n")]
-        )
-    )
+    sample.build.notebooks.append(notebook_run("method.md", Prose(text="My words.\n"), title="Mine"))
     assert "My words." in published("method.html").text
 
 

@@ -1,12 +1,11 @@
 """The status of a cell follows from its records."""
 
 import pytest
+from builds import latency
 
 from kernels_bench_tools.schema.build import CellRun
 from kernels_bench_tools.schema.outcome import cell_status, outcome_of
-from kernels_bench_tools.schema.record import Flag, Latency, Record, Status
-
-LATENCY = Latency(p10=1, p50=1, p90=1, mean=1, iqr=0, reps=30)
+from kernels_bench_tools.schema.record import Flag, Record, Status
 
 
 def record(status: Status, workload: str = "w", process: int = 0, flags: tuple[Flag, ...] = ()) -> Record:
@@ -18,7 +17,7 @@ def record(status: Status, workload: str = "w", process: int = 0, flags: tuple[F
         process=process,
         status=status,
         ok=status is Status.OK,
-        lat_ms=LATENCY if status.ran else None,
+        lat_ms=latency() if status.ran else None,
         flags=list(flags),
     )
 

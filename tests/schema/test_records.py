@@ -4,10 +4,11 @@ from pathlib import Path
 import jsonschema
 import msgspec
 import pytest
+from builds import latency
 
 from kernels_bench_tools.errors import RecordError
 from kernels_bench_tools.schema.json_schema import PUBLISHED, schema_text
-from kernels_bench_tools.schema.record import Failure, Flag, Judged, Kernel, Latency, Record, Status
+from kernels_bench_tools.schema.record import Failure, Flag, Judged, Kernel, Record, Status
 from kernels_bench_tools.schema.record_io import (
     append_record,
     effect_files,
@@ -18,10 +19,6 @@ from kernels_bench_tools.schema.record_io import (
 )
 
 ROOT = Path(__file__).parents[2]
-
-
-def latency(p50: float = 1.0) -> Latency:
-    return Latency(p10=p50, p50=p50, p90=p50, mean=p50, iqr=0.0, raw_times=[p50], reps=1)
 
 
 def record(**changes: object) -> Record:

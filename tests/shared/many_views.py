@@ -6,10 +6,11 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from builds import build_of, notebook_run
 from projects import once_per_run
 
 from kernels_bench_tools.report.site import publish
-from kernels_bench_tools.schema.build import BuildRun, CellRun, FrontMatter, NotebookRun, ProjectInfo, Prose
+from kernels_bench_tools.schema.build import BuildRun, CellRun, NotebookRun, Prose
 from kernels_bench_tools.schema.device import Device
 from kernels_bench_tools.schema.record import (
     CacheState,
@@ -166,12 +167,13 @@ def make_summary() -> Summary:
 
 
 def _implementation(row: Row) -> NotebookRun:
-    front = FrontMatter(
-        title=row.title, description=f"{row.title}, as its project ships it.", family=row.family
-    )
     cell = CellRun(id="benchmark", code="run_benchmark('activation', f)\n", line=9, status=Status.OK)
-    return NotebookRun(
-        path=f"activation/impls/{row.implementation}.md", digest="ab" * 32, front=front, blocks=[cell]
+    return notebook_run(
+        f"activation/impls/{row.implementation}.md",
+        cell,
+        title=row.title,
+        description=f"{row.title}, as its project ships it.",
+        family=row.family,
     )
 
 
@@ -206,25 +208,21 @@ def describe_build() -> BuildRun:
         artifacts={name: f"{ARTIFACTS}/{name}" for name in names},
     )
     shown = "".join(f"![artifact:{chart}.svg]\n\n" for chart in chart_files())
-    notebooks = [
-        NotebookRun(path="index.md", digest="cd" * 32, front=FrontMatter(title="Kernels"), blocks=[]),
-        NotebookRun(
-            path="activation/index.md",
-            digest="ef" * 32,
-            front=FrontMatter(title="Activation", description="Gate one half with the other."),
-            blocks=[Prose(text="What it computes.\n")],
+    return build_of(
+        notebook_run("index.md", title="Kernels"),
+        notebook_run(
+            "activation/index.md",
+            Prose(text="What it computes.\n"),
+            title="Activation",
+            description="Gate one half with the other.",
         ),
         *[_implementation(row) for row in make_summary().devices[0].rows],
-        NotebookRun(
-            path="activation/results/combined_results.md",
-            digest="01" * 32,
-            front=FrontMatter(title="Activation: combined results"),
-            blocks=[Prose(text=shown), cell],
+        notebook_run(
+            "activation/results/combined_results.md",
+            Prose(text=shown),
+            cell,
+            title="Activation: combined results",
         ),
-    ]
-    return BuildRun(
-        project=ProjectInfo(title="Kernels", repository="https://example.org/kernels"),
         device=EPYC,
-        environment="uv",
-        notebooks=notebooks,
+        repository="https://example.org/kernels",
     )

@@ -137,6 +137,12 @@ def git(folder: Path, *arguments: str) -> str:
     return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
 
 
+def contents(folder: Path) -> dict[str, bytes]:
+    """Return the bytes of all files below a folder by their paths in it."""
+    files = (path for path in folder.rglob("*") if path.is_file())
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in files}
+
+
 def copy_project(destination: Path) -> Path:
     """Copy what a clone of this project holds that a build reads."""
     for name in COPIED:

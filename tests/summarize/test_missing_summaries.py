@@ -2,12 +2,12 @@
 
 from pathlib import Path
 
+from builds import build_of
+
 from kernels_bench_tools.notebooks.document import read_notebook
 from kernels_bench_tools.notebooks.project import find_project
 from kernels_bench_tools.run.build import describe_notebook
 from kernels_bench_tools.run.cell import describe_cell
-from kernels_bench_tools.schema.build import BuildRun, ProjectInfo
-from kernels_bench_tools.schema.device import current_device
 from kernels_bench_tools.summarize.missing import missing_summaries
 
 ROOT = Path(__file__).parents[2]
@@ -22,11 +22,8 @@ def test_committed_records_have_titles_baseline_and_speedups_before_any_cell_has
         for path in project.notebook_paths()
         if path.parts[-3] == "layer_norm"
     ]
-    build = BuildRun(
-        project=ProjectInfo(title="t"), device=current_device(), environment="uv", notebooks=notebooks
-    )
 
-    view = missing_summaries(ROOT, build)["layer_norm"].devices[0]
+    view = missing_summaries(ROOT, build_of(*notebooks))["layer_norm"].devices[0]
 
     assert view.device.slug == "nvidia-h200"
     assert view.baseline == "torch_layer_norm"

@@ -1,0 +1,26 @@
+"""Builds, their notebooks and the times in their records, as short as a test needs them."""
+
+from typing import Any
+
+from kernels_bench_tools.schema.build import BuildRun, CellRun, FrontMatter, NotebookRun, ProjectInfo, Prose
+from kernels_bench_tools.schema.device import Device
+from kernels_bench_tools.schema.record import Latency
+
+H200 = Device(kind="cuda", name="NVIDIA H200", slug="nvidia-h200", driver="580.95.05")
+
+
+def latency(ms: float = 1.0, **fields: Any) -> Latency:
+    """Return times of calls that all took as long."""
+    given = {"iqr": 0.0, "raw_times": [ms], "reps": 1} | fields
+    return Latency(p10=ms, p50=ms, p90=ms, mean=ms, **given)
+
+
+def notebook_run(path: str, *blocks: Prose | CellRun, **front: Any) -> NotebookRun:
+    """Return a notebook with these blocks; ``front`` are fields of its front matter."""
+    return NotebookRun(path=path, digest="", front=FrontMatter(**front), blocks=[*blocks])
+
+
+def build_of(*notebooks: NotebookRun, device: Device = H200, repository: str = "") -> BuildRun:
+    """Return a build that has run these notebooks."""
+    project = ProjectInfo(title="Kernels", repository=repository)
+    return BuildRun(project=project, device=device, environment="uv", notebooks=[*notebooks])
