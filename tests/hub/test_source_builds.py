@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from projects import git
+from projects import commit_all, git
 
 from kernels_bench_tools.cli import hub
 from kernels_bench_tools.errors import KbtError
@@ -259,8 +259,7 @@ def test_the_commit_is_that_of_the_sources_own_repository(tmp_path: Path) -> Non
     # A repository that has the folder by accident, such as a project's, ignores it.
     git(tmp_path / "repository", "commit", "-qm", "empty", "--allow-empty")
     assert read_source(folder).commit() == ("", None)
-    git(tmp_path / "repository", "add", "-A")
-    git(tmp_path / "repository", "commit", "-qm", "all")
+    commit_all(tmp_path / "repository")
 
     head = git(tmp_path / "repository", "rev-parse", "HEAD").strip()
     assert read_source(folder).commit() == (head, False)
@@ -271,11 +270,9 @@ def test_the_commit_is_that_of_the_sources_own_repository(tmp_path: Path) -> Non
 def test_a_name_is_cloned_and_updated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     repository = tmp_path / "upstream"
     make_source(repository / "scale")
-    git(repository, "init", "-q")
     for factor in (2, 3):
         make_source(repository / "scale", factor=factor)
-        git(repository, "add", "-A")
-        git(repository, "commit", "-qm", "all")
+        commit_all(repository)
         monkeypatch.setattr(source, "_GITHUB", {"kernels-community": str(repository)})
         found = find_source("kernels-community/scale", tmp_path / "clones")
         assert f"x * {factor}" in (found.folder / "kernel" / "scale.cpp").read_text()

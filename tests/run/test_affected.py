@@ -3,7 +3,7 @@
 import os
 
 import pytest
-from projects import git
+from projects import commit_all, git
 from workspace import MEASURING, WRITE, with_this_package
 
 from kernels_bench_tools.errors import KbtError, ProjectError
@@ -11,11 +11,6 @@ from kernels_bench_tools.run.affected import find_affected
 
 X, Y, C = "op/impls/x.md:a", "op/impls/y.md:a", "op/results/c.md:combine"
 HEADER = with_this_package("../../../..")
-
-
-def commit(workspace) -> None:
-    git(workspace.root, "add", "-A")
-    git(workspace.root, "commit", "-qm", "more")
 
 
 @pytest.fixture
@@ -32,8 +27,7 @@ def operator(workspace):
     )
     workspace.cell("op/results/c.md", "print(1)", "id=combine needs=../impls/*.md:a,./records/*.jsonl")
     workspace.cell("z.md", "print(1)")
-    git(workspace.root, "init", "-q")
-    commit(workspace)
+    commit_all(workspace.root)
     return workspace
 
 
@@ -46,7 +40,7 @@ def test_an_edited_cell_affects_its_notebook_and_its_dependents(operator):
     operator.cell("op/impls/x.md", HEADER + WRITE + "pass", MEASURING, "title: X")
     expected = {X: ["code"], C: [f"upstream {X}"]}
     assert affected(operator) == expected
-    commit(operator)
+    commit_all(operator.root)
 
     assert affected(operator) == {}
     assert affected(operator, "HEAD~1") == expected
@@ -97,7 +91,7 @@ def test_a_source_build_affects_the_cells_that_name_its_kernel(operator):
 def test_files_ignored_by_git_affect_nothing(operator):
     operator.write("op/results/records/build.log", "x")
     operator.cell("op/results/c.md", "print(1)", "id=combine needs=../impls/*.md:a,./records/*")
-    commit(operator)
+    commit_all(operator.root)
     operator.write("op/results/records/more.log", "x")
 
     assert affected(operator) == {}
@@ -120,7 +114,7 @@ def test_front_matter_affects_the_cells_of_other_notebooks_that_read_it(operator
 
 def test_in_the_current_environment_the_package_itself_is_compared(operator):
     operator.cell("z.md", "import kernels_bench_tools")
-    commit(operator)
+    commit_all(operator.root)
 
     # The package that runs lies elsewhere, so that no push to this repository changes it.
     operator.write("kernels_bench_tools/operators/op.py", "x = 1")
@@ -132,9 +126,7 @@ def test_a_project_in_a_folder_of_its_repository_is_compared_with_itself(tmp_pat
     top.mkdir()
     (operator.root / ".git").rename(tmp_path / "old.git")
     operator.root = operator.root.rename(top / "benches")
-    git(top, "init", "-q")
-    git(top, "add", "-A")
-    git(top, "commit", "-qm", "all")
+    commit_all(top)
     operator.cell("z.md", "print(2)")
 
     assert affected(operator) == {"z.md:a": ["code"]}
@@ -152,7 +144,7 @@ def test_a_notebook_that_was_broken_then_is_affected(operator):
     operator.write(
         "op/impls/x.md", "---\ntitle: [\n---\n\n```python id=a outputs=op.jsonl needs=nothing\n1\n```\n"
     )
-    commit(operator)
+    commit_all(operator.root)
     operator.cell("op/impls/x.md", HEADER + WRITE, MEASURING, "title: X")
 
     assert affected(operator).keys() == {X, C}

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from projects import git
+from projects import commit_all, git
 from workspace import MEASURING, WRITE, with_this_package
 
 from kernels_bench_tools.file_io import read_struct
@@ -330,8 +330,7 @@ def test_a_build_killed_while_it_replaced_a_result_keeps_the_old_one(operator):
 
 
 def test_a_clone_with_the_copied_cache_runs_no_cell(operator, tmp_path):
-    for command in (["init", "-q"], ["add", "-A"], ["commit", "-qm", "all"]):
-        git(operator.root, *command)
+    commit_all(operator.root)
     clone = tmp_path / "deeper" / "clone"
     git(tmp_path, "clone", "-q", str(operator.root), str(clone))
     assert not (clone / ".kbt").exists()

@@ -137,6 +137,12 @@ def git(folder: Path, *arguments: str) -> str:
     return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
 
 
+def commit_all(folder: Path) -> None:
+    """Commit all that is in a folder, which becomes a repository if it is none."""
+    for command in (["init", "-q"], ["add", "-A"], ["commit", "-qm", "all"]):
+        git(folder, *command)
+
+
 def contents(folder: Path) -> dict[str, bytes]:
     """Return the bytes of all files below a folder by their paths in it."""
     files = (path for path in folder.rglob("*") if path.is_file())
