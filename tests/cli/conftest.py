@@ -69,9 +69,3 @@ def kbt(project: Path) -> Kbt:
         return run_kbt(project, *arguments)
 
     return run
-
-
-@pytest.fixture
-def kbt_in() -> Kbt:
-    """Any ``kbt`` command in a given folder."""
-    return run_kbt

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import typer
-from projects import Kbt, assert_one_line
+from projects import Kbt, assert_one_line, run_kbt
 from typer.core import TyperArgument
 
 from kernels_bench_tools.cli.app import VERBS, find_app
@@ -70,9 +70,9 @@ def test_run_as_json_has_the_records(kbt: Kbt) -> None:
     ],
 )
 def test_a_user_mistake_is_a_one_line_error_with_a_remedy(
-    built: Path, kbt_in: Kbt, arguments: tuple[str, ...], parts: tuple[str, ...]
+    built: Path, arguments: tuple[str, ...], parts: tuple[str, ...]
 ) -> None:
-    assert_one_line(kbt_in(built, *arguments), *parts)
+    assert_one_line(run_kbt(built, *arguments), *parts)
 
 
 def test_check_names_every_problem_with_file_and_line(project: Path, kbt: Kbt) -> None:
@@ -89,11 +89,11 @@ def test_check_names_every_problem_with_file_and_line(project: Path, kbt: Kbt) -
     assert "a.md" not in kbt("check", "layer_norm/impls/b.md").stderr
 
 
-def test_check_finds_unknown_names_in_placeholders_but_not_in_examples(bare: Path, kbt_in: Kbt) -> None:
+def test_check_finds_unknown_names_in_placeholders_but_not_in_examples(bare: Path) -> None:
     text = "![family: x]\n\n![operators: sofmax, softmax]\n\n```md\n![family: y]\n```\n"
     (bare / "index.md").write_text(text)
 
-    found = kbt_in(bare, "check").stderr.splitlines()
+    found = run_kbt(bare, "check").stderr.splitlines()
 
     assert [line for line in found if line.startswith("index.md")] == [
         "index.md: ![family: …] names 'x', which is no family of this project.",
@@ -101,15 +101,15 @@ def test_check_finds_unknown_names_in_placeholders_but_not_in_examples(bare: Pat
     ]
 
 
-def test_a_mistake_in_one_notebook_does_not_stop_the_others_of_its_operator(bare: Path, kbt_in: Kbt) -> None:
+def test_a_mistake_in_one_notebook_does_not_stop_the_others_of_its_operator(bare: Path) -> None:
     (bare / "softmax/impls/draft.md").write_text("```python id=c timeout=soon\npass\n```\n")
 
-    done = kbt_in(bare, "run", "softmax/plain", "--env", "current")
+    done = run_kbt(bare, "run", "softmax/plain", "--env", "current")
 
     assert "wrote no softmax.jsonl" in done.stdout, done.stderr
-    assert kbt_in(bare, "new", "implementation", "softmax/mine").returncode == 0
-    assert_one_line(kbt_in(bare, "run", "softmax/draft"), "draft.md:1: timeout=soon")
-    listed = kbt_in(bare, "list")
+    assert run_kbt(bare, "new", "implementation", "softmax/mine").returncode == 0
+    assert_one_line(run_kbt(bare, "run", "softmax/draft"), "draft.md:1: timeout=soon")
+    listed = run_kbt(bare, "list")
     assert "3 implementations" in listed.stdout
     assert listed.stderr.startswith("note: softmax/impls/draft.md:1: timeout=soon")
 
@@ -123,7 +123,7 @@ def test_a_mistake_in_one_notebook_does_not_stop_the_others_of_its_operator(bare
     ],
 )
 def test_run_runs_the_baseline_of_the_same_function_or_all_if_it_is_not_known(
-    bare: Path, kbt_in: Kbt, selection: str, ran: set[str]
+    bare: Path, selection: str, ran: set[str]
 ) -> None:
     def write(name: str, front: str, selection: str) -> None:
         code = f"if 0: run_benchmark('softmax', abs, {selection})"
@@ -135,29 +135,29 @@ def test_run_runs_the_baseline_of_the_same_function_or_all_if_it_is_not_known(
     write("of_b", "baseline: true", "only={'function': 'b'}")
     write("mine", "family: mine", selection)
 
-    done = kbt_in(bare, "run", "softmax/mine", "--env", "current")
+    done = run_kbt(bare, "run", "softmax/mine", "--env", "current")
 
     assert {name for name in ("of_a", "of_b") if f"{name}.md:benchmark" in done.stderr} == ran
 
 
-def test_run_names_the_mistake_that_made_a_cell_fail(bare: Path, kbt_in: Kbt) -> None:
+def test_run_names_the_mistake_that_made_a_cell_fail(bare: Path) -> None:
     code = "# /// script\n# dependancies = ['numpy']\n# ///\nimport no_such"
     (bare / "softmax/impls/mine.md").write_text(f"```python id=c\n{code}\n```\n")
 
-    done = kbt_in(bare, "run", "softmax/mine", "--env", "current")
+    done = run_kbt(bare, "run", "softmax/mine", "--env", "current")
 
     assert (
         "note: softmax/impls/mine.md:3: unknown key 'dependancies' in the header. Did you mean" in done.stderr
     )
 
 
-def test_list_names_the_implementations(built: Path, kbt_in: Kbt) -> None:
-    listed = json.loads(kbt_in(built, "list", "--json").stdout)["implementations"]
+def test_list_names_the_implementations(built: Path) -> None:
+    listed = json.loads(run_kbt(built, "list", "--json").stdout)["implementations"]
 
     by_name = {entry["implementation"]: entry for entry in listed}
     assert by_name["torch_layer_norm"]["baseline"]
     assert by_name["triton_layer_norm"]["requires"] == ["cuda"]
-    assert "triton_layer_norm" in kbt_in(built, "list").stdout
+    assert "triton_layer_norm" in run_kbt(built, "list").stdout
 
 
 def test_record_keeps_measured_rows_and_does_not_trade_them_for_failures(project: Path, kbt: Kbt) -> None:
@@ -213,15 +213,15 @@ def test_clean_removes_the_report_and_keeps_the_results(project: Path, kbt: Kbt,
     assert (project / "site" / "index.html").exists()
 
 
-def test_a_project_without_a_report_cannot_be_served(bare: Path, kbt_in: Kbt) -> None:
-    assert_one_line(kbt_in(bare, "serve", "--no-build"), "kbt build")
+def test_a_project_without_a_report_cannot_be_served(bare: Path) -> None:
+    assert_one_line(run_kbt(bare, "serve", "--no-build"), "kbt build")
 
 
 @pytest.mark.parametrize(
     "verb", ["build", "run", "list", "check", "new", "record", "serve", "clean", "selfcheck", "choose"]
 )
-def test_every_verb_has_help(verb: str, bare: Path, kbt_in: Kbt) -> None:
-    done = kbt_in(bare, verb, "--help")
+def test_every_verb_has_help(verb: str, bare: Path) -> None:
+    done = run_kbt(bare, verb, "--help")
 
     assert done.returncode == 0, done.stderr
     assert len(done.stdout.splitlines()) > 5

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from builds import latency
-from projects import Kbt, assert_one_line
+from projects import assert_one_line, run_kbt
 
 from kernels_bench_tools.schema.build import code_digest
 from kernels_bench_tools.schema.device import cuda_device
@@ -51,41 +51,41 @@ def recorded(bare: Path) -> Path:
     return bare
 
 
-def covered(kbt_in: Kbt, project: Path, *arguments: str) -> dict[tuple[str, str], dict[str, Any]]:
+def covered(project: Path, *arguments: str) -> dict[tuple[str, str], dict[str, Any]]:
     """Return the rows of ``kbt list --records`` by implementation and set."""
-    done = kbt_in(project, "list", "--records", "--json", *arguments)
+    done = run_kbt(project, "list", "--records", "--json", *arguments)
     assert done.returncode == 0, done.stderr
     return {(row["implementation"], row["set"]): row for row in json.loads(done.stdout)["records"]}
 
 
-def test_each_set_is_listed_with_processes_and_date_of_the_oldest_row(recorded: Path, kbt_in: Kbt) -> None:
-    row = covered(kbt_in, recorded)["plain", "default"]
+def test_each_set_is_listed_with_processes_and_date_of_the_oldest_row(recorded: Path) -> None:
+    row = covered(recorded)["plain", "default"]
 
     assert (row["measured"], row["workloads"], row["processes"], row["date"]) == (2, 2, 3, "2026-11-19")
     assert (row["device"], row["mode"], row["stale"]) == ("nvidia-h200", "fwd", False)
 
 
-def test_a_set_recorded_only_for_another_implementation_is_not_measured(recorded: Path, kbt_in: Kbt) -> None:
-    assert covered(kbt_in, recorded, "softmax/mine")["mine", "large"]["rows"] == 0
+def test_a_set_recorded_only_for_another_implementation_is_not_measured(recorded: Path) -> None:
+    assert covered(recorded, "softmax/mine")["mine", "large"]["rows"] == 0
 
-    told = kbt_in(recorded, "list", "--records").stdout
+    told = run_kbt(recorded, "list", "--records").stdout
 
     (line,) = [line for line in told.splitlines() if "not measured" in line and "softmax/mine" in line]
     assert "large" in line
     assert told.endswith("4 workload sets, 0 stale, 1 not measured\n")
 
 
-def test_records_are_stale_after_an_edit_of_code_but_not_of_prose(recorded: Path, kbt_in: Kbt) -> None:
+def test_records_are_stale_after_an_edit_of_code_but_not_of_prose(recorded: Path) -> None:
     write_notebook(recorded, "mine", CODE + "\nprint('faster')")
     plain = recorded / "softmax" / "impls" / "plain.md"
     plain.write_text(plain.read_text().replace("Prose", "Other prose"))
 
-    rows = covered(kbt_in, recorded)
+    rows = covered(recorded)
 
     assert [rows[name, "default"]["stale"] for name in ("mine", "plain")] == [True, False]
 
 
-def test_an_incorrect_result_in_one_process_does_not_count_as_measured(recorded: Path, kbt_in: Kbt) -> None:
+def test_an_incorrect_result_in_one_process_does_not_count_as_measured(recorded: Path) -> None:
     path = recorded / "softmax" / "results" / "records" / H200.slug / "mine.jsonl"
     wrong = Failure(type="Incorrect", msg="3 NaN on padded rows")
     rows = [
@@ -94,19 +94,19 @@ def test_an_incorrect_result_in_one_process_does_not_count_as_measured(recorded:
     ]
     write_records(path, rows)
 
-    row = covered(kbt_in, recorded)["mine", "default"]
+    row = covered(recorded)["mine", "default"]
 
     assert (row["measured"], row["workloads"]) == (0, 1)
     assert row["others"] == {"incorrect": 1}
 
 
-def test_an_unknown_device_is_an_error_that_lists_the_known_ones(recorded: Path, kbt_in: Kbt) -> None:
-    done = kbt_in(recorded, "list", "--records", "--device", "t4")
+def test_an_unknown_device_is_an_error_that_lists_the_known_ones(recorded: Path) -> None:
+    done = run_kbt(recorded, "list", "--records", "--device", "t4")
 
     assert_one_line(done, "kbt: --device t4: has no records here. ", "Devices with records: nvidia-h200.")
 
 
-def test_an_option_without_effect_says_so(recorded: Path, kbt_in: Kbt) -> None:
-    done = kbt_in(recorded, "list", "--device", "nvidia-h200")
+def test_an_option_without_effect_says_so(recorded: Path) -> None:
+    done = run_kbt(recorded, "list", "--device", "nvidia-h200")
 
     assert (done.returncode, done.stderr) == (0, "note: --device: no effect without --records\n")

@@ -5,7 +5,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from projects import Kbt
+from projects import run_kbt
 from written_records import write_implementation
 
 from kernels_bench_tools.schema.device import current_device
@@ -31,13 +31,11 @@ def ran(done: subprocess.CompletedProcess[str]) -> set[str]:
 
 
 @pytest.mark.parametrize("status", RECORDS)
-def test_a_cell_has_the_status_of_its_kernels_and_the_exit_code_follows(
-    bare: Path, kbt_in: Kbt, status: str
-) -> None:
+def test_a_cell_has_the_status_of_its_kernels_and_the_exit_code_follows(bare: Path, status: str) -> None:
     write_implementation(bare, "plain", **RECORDS[status])
 
-    done = kbt_in(bare, *BUILD, "--json")
-    strict = kbt_in(bare, *BUILD, "--strict")
+    done = run_kbt(bare, *BUILD, "--json")
+    strict = run_kbt(bare, *BUILD, "--strict")
 
     code = status not in {"ok", "unsupported"}
     assert (done.returncode, strict.returncode) == (code, status != "ok"), done.stderr
@@ -48,14 +46,12 @@ def test_a_cell_has_the_status_of_its_kernels_and_the_exit_code_follows(
     assert (bare / "site" / "softmax" / "impls" / "plain.html").is_file()
 
 
-def test_the_last_line_names_what_needs_a_look_and_the_page_of_failures_lists_it(
-    bare: Path, kbt_in: Kbt
-) -> None:
+def test_the_last_line_names_what_needs_a_look_and_the_page_of_failures_lists_it(bare: Path) -> None:
     write_implementation(bare, "plain")
     write_implementation(bare, "mine", **WRONG)
     (bare / "softmax" / "impls" / "exits.md").write_text("```python id=other\nraise SystemExit(3)\n```\n")
 
-    done = kbt_in(bare, *BUILD)
+    done = run_kbt(bare, *BUILD)
 
     assert done.returncode == 1
     assert done.stderr.splitlines()[-1] == (
@@ -71,77 +67,77 @@ def test_the_last_line_names_what_needs_a_look_and_the_page_of_failures_lists_it
     assert (bare / "site" / ".gitignore").read_text() == "*\n"
 
 
-def test_a_run_names_the_log_with_the_traceback_of_a_kernel_that_raised(bare: Path, kbt_in: Kbt) -> None:
+def test_a_run_names_the_log_with_the_traceback_of_a_kernel_that_raised(bare: Path) -> None:
     write_implementation(bare, "mine", **RECORDS["error"])
     path = bare / "softmax" / "impls" / "mine.md"
     path.write_text(
         path.read_text().replace("\n```\n", "\nimport sys; print('in line 7', file=sys.stderr)\n```\n")
     )
 
-    done = kbt_in(bare.parent, "run", str(path), "--env", "current")
+    done = run_kbt(bare.parent, "run", str(path), "--env", "current")
 
     (log,) = [line.removeprefix("log: ") for line in done.stdout.splitlines() if line.startswith("log: ")]
     assert "in line 7" in (bare.parent / log).read_text()
 
 
-def test_a_cell_that_only_prints_is_no_row_of_the_ranking(bare: Path, kbt_in: Kbt) -> None:
+def test_a_cell_that_only_prints_is_no_row_of_the_ranking(bare: Path) -> None:
     write_implementation(bare, "plain")
     (bare / "softmax" / "impls" / "prints.md").write_text("```python id=gpu\nprint(1)\n```\n")
 
-    done = kbt_in(bare, "run", "softmax", "--env", "current")
+    done = run_kbt(bare, "run", "softmax", "--env", "current")
 
     assert (done.returncode, "Traceback" in done.stderr) == (0, False)
     assert "  plain  " in done.stdout
     assert "prints" not in done.stdout.lower()
 
 
-def test_results_of_other_cells_do_not_count(bare: Path, kbt_in: Kbt) -> None:
+def test_results_of_other_cells_do_not_count(bare: Path) -> None:
     write_implementation(bare, "plain")
     write_implementation(bare, "mine", **WRONG)
 
-    assert kbt_in(bare, *BUILD).returncode == 1
-    done = kbt_in(bare, *BUILD, "softmax/plain")
+    assert run_kbt(bare, *BUILD).returncode == 1
+    done = run_kbt(bare, *BUILD, "softmax/plain")
     assert done.returncode == 0
     assert "0 cells ran, 1 unchanged, 0 unsupported here, 0 failed\n" in done.stdout
-    assert kbt_in(bare, "run", "softmax/plain", "--env", "current").returncode == 0
-    assert kbt_in(bare, "run", "softmax/mine", "--env", "current").returncode == 1
-    assert kbt_in(bare, "record").returncode == 0
+    assert run_kbt(bare, "run", "softmax/plain", "--env", "current").returncode == 0
+    assert run_kbt(bare, "run", "softmax/mine", "--env", "current").returncode == 1
+    assert run_kbt(bare, "record").returncode == 0
 
 
-def test_failed_cells_run_again_only_on_request(bare: Path, kbt_in: Kbt) -> None:
+def test_failed_cells_run_again_only_on_request(bare: Path) -> None:
     path = bare / "softmax" / "impls" / "exits.md"
     path.write_text("```python id=a\nraise SystemExit(3)\n```\n")
     write_implementation(bare, "plain", **WRONG)
-    kbt_in(bare, *BUILD)
+    run_kbt(bare, *BUILD)
 
-    done = kbt_in(bare, *BUILD)
+    done = run_kbt(bare, *BUILD)
     assert done.returncode == 1
     assert "0 cells ran, 2 unchanged, 0 unsupported here, 2 failed, 2 of them not run again" in done.stdout
-    assert "2 unchanged" in kbt_in(bare, "plan", "--env", "current").stdout
-    assert "2 would run" in kbt_in(bare, "plan", "--env", "current", "--retry-failed").stdout
-    assert ran(kbt_in(bare, *BUILD, "--retry-failed", "--json")) == {"exits.md:a", "plain.md:benchmark"}
+    assert "2 unchanged" in run_kbt(bare, "plan", "--env", "current").stdout
+    assert "2 would run" in run_kbt(bare, "plan", "--env", "current", "--retry-failed").stdout
+    assert ran(run_kbt(bare, *BUILD, "--retry-failed", "--json")) == {"exits.md:a", "plain.md:benchmark"}
     path.write_text(path.read_text().replace("3", "4"))
-    assert ran(kbt_in(bare, *BUILD, "--json")) == {"exits.md:a"}
+    assert ran(run_kbt(bare, *BUILD, "--json")) == {"exits.md:a"}
 
 
 @pytest.mark.parametrize(
     "code", ["import os; os.kill(os.getpid(), 9)", "raise OSError(28, os.strerror(28))", "os.kill(0, 15)"]
 )
-def test_what_was_ended_from_outside_runs_again(bare: Path, kbt_in: Kbt, code: str) -> None:
+def test_what_was_ended_from_outside_runs_again(bare: Path, code: str) -> None:
     path = bare / "softmax" / "impls" / "plain.md"
     path.write_text(f"```python id=a\nimport os\n{code}\n```\n")
-    kbt_in(bare, *BUILD)
+    run_kbt(bare, *BUILD)
 
-    assert ran(kbt_in(bare, *BUILD, "--json")) == {"plain.md:a"}
+    assert ran(run_kbt(bare, *BUILD, "--json")) == {"plain.md:a"}
 
 
 EXPECT = 'expect: { incorrect: "rounded to bfloat16" }'
 
 
-def test_a_wrong_kernel_that_its_notebook_expects_fails_nothing(bare: Path, kbt_in: Kbt) -> None:
+def test_a_wrong_kernel_that_its_notebook_expects_fails_nothing(bare: Path) -> None:
     write_implementation(bare, "plain", EXPECT, **WRONG)
 
-    done = kbt_in(bare, *BUILD)
+    done = run_kbt(bare, *BUILD)
 
     assert done.returncode == 0
     assert "– softmax/impls/plain.md:benchmark  incorrect as expected, " in done.stderr
@@ -153,28 +149,26 @@ def test_a_wrong_kernel_that_its_notebook_expects_fails_nothing(bare: Path, kbt_
     assert "incorrect, as expected" in page
     # Any other failure counts.
     write_implementation(bare, "plain", EXPECT, **RECORDS["error"])
-    assert kbt_in(bare, *BUILD).returncode == 1
+    assert run_kbt(bare, *BUILD).returncode == 1
 
 
-def test_a_right_kernel_that_is_expected_to_be_wrong_is_noted(bare: Path, kbt_in: Kbt) -> None:
+def test_a_right_kernel_that_is_expected_to_be_wrong_is_noted(bare: Path) -> None:
     write_implementation(bare, "plain", EXPECT)
 
-    done = kbt_in(bare, *BUILD)
+    done = run_kbt(bare, *BUILD)
 
     assert done.returncode == 0
     assert "note: softmax/impls/plain.md expects incorrect, and no workload is." in done.stderr
 
 
-def test_a_run_of_an_operator_prints_its_ranking_within_80_columns_and_the_device_once(
-    bare: Path, kbt_in: Kbt
-) -> None:
+def test_a_run_of_an_operator_prints_its_ranking_within_80_columns_and_the_device_once(bare: Path) -> None:
     write_implementation(bare, "plain", "baseline: true")
     write_implementation(bare, "mine", **WRONG)
     (bare / "softmax" / "results").mkdir()
     combine = "```python id=combine needs=../impls/*.md:benchmark\nprint('combined')\n```\n"
     (bare / "softmax" / "results" / "combined_results.md").write_text(combine)
 
-    done = kbt_in(bare, "run", "softmax", "--env", "current")
+    done = run_kbt(bare, "run", "softmax", "--env", "current")
 
     assert done.returncode == 1
     assert max(map(len, done.stdout.splitlines())) <= 80
@@ -182,9 +176,9 @@ def test_a_run_of_an_operator_prints_its_ranking_within_80_columns_and_the_devic
     assert "combined" not in done.stdout
 
 
-def test_the_help_lists_the_exit_codes(kbt_in: Kbt, bare: Path) -> None:
+def test_the_help_lists_the_exit_codes(bare: Path) -> None:
     for arguments in (("--help",), ("build", "--help")):
-        said = " ".join(kbt_in(bare, *arguments).stdout.split())
+        said = " ".join(run_kbt(bare, *arguments).stdout.split())
 
         assert "Exit codes: 0 all right, or unsupported here" in said
         assert "130 interrupted" in said

@@ -7,7 +7,7 @@ import tomllib
 from pathlib import Path
 
 import pytest
-from projects import Kbt, assert_one_line
+from projects import Kbt, assert_one_line, run_kbt
 
 from kernels_bench_tools.cli.new import built_in_operators
 
@@ -90,12 +90,10 @@ def test_a_name_that_cannot_be_an_operator_is_one_line_and_writes_nothing(
     assert files(project) == before
 
 
-def test_a_new_operator_of_another_project_is_a_module_in_its_operators_folder(
-    bare: Path, kbt_in: Kbt
-) -> None:
+def test_a_new_operator_of_another_project_is_a_module_in_its_operators_folder(bare: Path) -> None:
     (bare / "pyproject.toml").write_text("[tool.kbt]\noperators = 'src/lib/ops'\n")
 
-    made = kbt_in(bare, "new", "operator", "gather")
+    made = run_kbt(bare, "new", "operator", "gather")
 
     assert made.stdout.splitlines()[:-1] == [
         "src/lib/ops/gather.py",
@@ -105,14 +103,14 @@ def test_a_new_operator_of_another_project_is_a_module_in_its_operators_folder(
     ]
     for name in made.stdout.splitlines()[1:3]:
         assert "`src/lib/ops/gather.py`" in (bare / name).read_text()
-    assert kbt_in(bare, "check").returncode == 0
+    assert run_kbt(bare, "check").returncode == 0
 
 
-def test_a_built_in_operator_is_offered_and_its_folder_created(bare: Path, kbt_in: Kbt) -> None:
-    unknown = kbt_in(bare, "new", "implementation", "layernorm/mine")
-    taken = kbt_in(bare, "new", "operator", "layer_norm")
-    made = kbt_in(bare, "new", "implementation", "layer_norm/mine")
-    again = kbt_in(bare, "new", "implementation", "layer_norm/second")
+def test_a_built_in_operator_is_offered_and_its_folder_created(bare: Path) -> None:
+    unknown = run_kbt(bare, "new", "implementation", "layernorm/mine")
+    taken = run_kbt(bare, "new", "operator", "layer_norm")
+    made = run_kbt(bare, "new", "implementation", "layer_norm/mine")
+    again = run_kbt(bare, "new", "implementation", "layer_norm/second")
 
     assert_one_line(
         unknown, "nor built in. Expected: One of softmax, activation", "Did you mean 'layer_norm'"
@@ -127,16 +125,16 @@ def test_a_built_in_operator_is_offered_and_its_folder_created(bare: Path, kbt_i
         "edit it, then: kbt run layer_norm/mine",
     ]
     assert again.stdout.splitlines()[0] == "layer_norm/impls/second.md"
-    assert kbt_in(bare, "check").returncode == 0
+    assert run_kbt(bare, "check").returncode == 0
 
 
-def test_an_existing_file_of_a_built_in_operators_folder_is_kept(bare: Path, kbt_in: Kbt) -> None:
+def test_an_existing_file_of_a_built_in_operators_folder_is_kept(bare: Path) -> None:
     (bare / "layer_norm").mkdir()
     (bare / "layer_norm" / "index.md").write_text("mine")
     before = files(bare)
 
     assert_one_line(
-        kbt_in(bare, "new", "implementation", "layer_norm/mine"), "layer_norm/index.md: exists already"
+        run_kbt(bare, "new", "implementation", "layer_norm/mine"), "layer_norm/index.md: exists already"
     )
 
     assert files(bare) == before
@@ -151,8 +149,8 @@ def test_the_wheel_has_the_folder_of_every_operator() -> None:
     assert wheel["only-include"] == ["kernels_bench_tools", *names]
 
 
-def test_help_of_new_operator_lists_the_files(bare: Path, kbt_in: Kbt) -> None:
-    told = " ".join(kbt_in(bare, "new", "operator", "--help").stdout.replace("│", " ").split())
+def test_help_of_new_operator_lists_the_files(bare: Path) -> None:
+    told = " ".join(run_kbt(bare, "new", "operator", "--help").stdout.replace("│", " ").split())
 
     for part in ("operators/NAME.py", "baseline", "softmax", "2x"):
         assert part in told
@@ -168,7 +166,7 @@ def test_an_implementation_can_start_from_any_other(project: Path, kbt: Kbt) -> 
     assert kbt("check").returncode == 0
 
 
-def test_starting_from_an_implementation_that_is_not_there_is_one_line(bare: Path, kbt_in: Kbt) -> None:
-    done = kbt_in(bare, "new", "implementation", "softmax/mine", "--from", "plan")
+def test_starting_from_an_implementation_that_is_not_there_is_one_line(bare: Path) -> None:
+    done = run_kbt(bare, "new", "implementation", "softmax/mine", "--from", "plan")
 
     assert_one_line(done, "--from plan", "is not an implementation of softmax", "'plain'")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from projects import Kbt
+from projects import run_kbt
 
 from kernels_bench_tools.schema.device import current_device
 
@@ -28,8 +28,8 @@ def models(bare: Path) -> Path:
     return bare
 
 
-def test_list_shows_the_folders_in_the_id(models: Path, kbt_in: Kbt) -> None:
-    listed = json.loads(kbt_in(models, "list", "--json").stdout)["implementations"]
+def test_list_shows_the_folders_in_the_id(models: Path) -> None:
+    listed = json.loads(run_kbt(models, "list", "--json").stdout)["implementations"]
 
     assert [(one["operator"], one["implementation"]) for one in listed] == [
         (OPERATOR, "eager"),
@@ -37,11 +37,11 @@ def test_list_shows_the_folders_in_the_id(models: Path, kbt_in: Kbt) -> None:
     ]
 
 
-def test_a_new_implementation_is_run_recorded_and_published(models: Path, kbt_in: Kbt) -> None:
-    made = kbt_in(models, "new", "implementation", f"{OPERATOR}/compiled")
-    run = kbt_in(models, "run", f"{OPERATOR}/compiled", "--env", "current", "--processes", "1")
-    built = kbt_in(models, "build", OPERATOR, "--env", "current", "--processes", "1")
-    recorded = kbt_in(models, "record")
+def test_a_new_implementation_is_run_recorded_and_published(models: Path) -> None:
+    made = run_kbt(models, "new", "implementation", f"{OPERATOR}/compiled")
+    run = run_kbt(models, "run", f"{OPERATOR}/compiled", "--env", "current", "--processes", "1")
+    built = run_kbt(models, "build", OPERATOR, "--env", "current", "--processes", "1")
+    recorded = run_kbt(models, "record")
 
     assert made.returncode == run.returncode == built.returncode == recorded.returncode == 0, (
         made.stderr + run.stderr + built.stderr + recorded.stderr
@@ -52,10 +52,10 @@ def test_a_new_implementation_is_run_recorded_and_published(models: Path, kbt_in
     assert (models / OPERATOR / "results" / "records" / DEVICE["slug"] / "eager.jsonl").is_file()
 
 
-def test_records_go_to_the_folder_of_their_notebook(models: Path, kbt_in: Kbt) -> None:
+def test_records_go_to_the_folder_of_their_notebook(models: Path) -> None:
     shutil.copytree(models / OPERATOR, models / "tiny-1.0")
-    kbt_in(models, "build", OPERATOR, "tiny-1.0", "--env", "current", "--processes", "1")
-    recorded = kbt_in(models, "record")
+    run_kbt(models, "build", OPERATOR, "tiny-1.0", "--env", "current", "--processes", "1")
+    recorded = run_kbt(models, "record")
 
     assert recorded.returncode == 0, recorded.stderr
     for folder in (OPERATOR, "tiny-1.0"):

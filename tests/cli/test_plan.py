@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
-from projects import Kbt, git
+from projects import commit_all, git, run_kbt
 
 CURRENT = ("--env", "current")
 CELL = "softmax/impls/plain.md:benchmark"
@@ -12,16 +12,15 @@ NEEDING = "---\ntitle: All\n---\n\n```python id=combine needs=../impls/*.md:benc
 
 
 @pytest.fixture
-def small(bare: Path, kbt_in: Kbt) -> Path:
+def small(bare: Path) -> Path:
     """A project of two notebooks, built and committed."""
     notebook = bare / "softmax" / "impls" / "plain.md"
     notebook.write_text(notebook.read_text().replace("outputs=softmax.jsonl", ""))
     (bare / "softmax" / "results").mkdir()
     (bare / "softmax" / "results" / "all.md").write_text(NEEDING)
     (bare / ".gitignore").write_text(".kbt/\nsite/\n")
-    for command in (["init", "-q"], ["add", "-A"], ["commit", "-qm", "all"]):
-        git(bare, *command)
-    done = kbt_in(bare, "build", *CURRENT)
+    commit_all(bare)
+    done = run_kbt(bare, "build", *CURRENT)
     assert done.returncode == 0, done.stderr
     return bare
 
@@ -31,10 +30,10 @@ def edit(project: Path) -> None:
     notebook.write_text(notebook.read_text().replace("'hi'", "'hello'"))
 
 
-def test_plan_lists_cells_that_would_run_with_the_reason(small: Path, kbt_in: Kbt) -> None:
-    assert kbt_in(small, "plan", *CURRENT).stdout == "2 unchanged\n"
+def test_plan_lists_cells_that_would_run_with_the_reason(small: Path) -> None:
+    assert run_kbt(small, "plan", *CURRENT).stdout == "2 unchanged\n"
     edit(small)
-    done = kbt_in(small, "plan", *CURRENT)
+    done = run_kbt(small, "plan", *CURRENT)
 
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.splitlines() == [
@@ -44,9 +43,9 @@ def test_plan_lists_cells_that_would_run_with_the_reason(small: Path, kbt_in: Kb
     ]
 
 
-def test_plan_as_json(small: Path, kbt_in: Kbt) -> None:
+def test_plan_as_json(small: Path) -> None:
     edit(small)
-    data = json.loads(kbt_in(small, "plan", *CURRENT, "--json").stdout)
+    data = json.loads(run_kbt(small, "plan", *CURRENT, "--json").stdout)
 
     assert data["counts"] == {"unchanged": 0, "run": 1, "may run": 1, "unsupported": 0}
     assert data["cells"][0] == {
@@ -58,10 +57,10 @@ def test_plan_as_json(small: Path, kbt_in: Kbt) -> None:
     }
 
 
-def test_plan_since_a_revision_as_json_is_a_job_matrix(small: Path, kbt_in: Kbt) -> None:
-    assert json.loads(kbt_in(small, "plan", "--since", "HEAD", "--json").stdout) == []
+def test_plan_since_a_revision_as_json_is_a_job_matrix(small: Path) -> None:
+    assert json.loads(run_kbt(small, "plan", "--since", "HEAD", "--json").stdout) == []
     edit(small)
-    first, second = json.loads(kbt_in(small, "plan", "--since", "HEAD", "--json").stdout)
+    first, second = json.loads(run_kbt(small, "plan", "--since", "HEAD", "--json").stdout)
 
     assert first == {
         "notebook": "softmax/impls/plain.md",
@@ -74,10 +73,10 @@ def test_plan_since_a_revision_as_json_is_a_job_matrix(small: Path, kbt_in: Kbt)
     assert second["notebook"] == "softmax/results/all.md"
 
 
-def test_plan_since_a_revision_as_text(small: Path, kbt_in: Kbt) -> None:
+def test_plan_since_a_revision_as_text(small: Path) -> None:
     edit(small)
 
-    assert kbt_in(small, "plan", "--since", "HEAD").stdout.splitlines() == [
+    assert run_kbt(small, "plan", "--since", "HEAD").stdout.splitlines() == [
         f"{CELL}  changed: code",
         f"softmax/results/all.md:combine  changed: upstream {CELL}",
         "affected: 2 notebooks, 2 cells",
@@ -94,46 +93,44 @@ def test_plan_since_a_revision_as_text(small: Path, kbt_in: Kbt) -> None:
         (("upgrade", "--to", "2999-01-01"), "kbt: --to 2999-01-01: is in the future"),
     ],
 )
-def test_invalid_arguments_are_a_one_line_error(
-    bare: Path, kbt_in: Kbt, arguments: tuple[str, ...], said: str
-) -> None:
+def test_invalid_arguments_are_a_one_line_error(bare: Path, arguments: tuple[str, ...], said: str) -> None:
     git(bare, "init", "-q")
-    done = kbt_in(bare, *arguments)
+    done = run_kbt(bare, *arguments)
 
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.startswith(said)
     assert len(done.stderr.splitlines()) == 1
 
 
-def test_a_damaged_result_is_found_and_rebuilt(small: Path, kbt_in: Kbt) -> None:
+def test_a_damaged_result_is_found_and_rebuilt(small: Path) -> None:
     def damage() -> None:
         for log in small.glob(".kbt/cache/*/stdout.txt"):
             if log.read_text() == "hi\n":
                 log.write_text("ho\n")
 
     damage()
-    assert f"{CELL}  damaged entry (stdout.txt was changed)" in kbt_in(small, "plan", *CURRENT).stdout
-    done = kbt_in(small, "build", *CURRENT)
+    assert f"{CELL}  damaged entry (stdout.txt was changed)" in run_kbt(small, "plan", *CURRENT).stdout
+    done = run_kbt(small, "build", *CURRENT)
     assert f"{CELL}: its stored result is damaged (stdout.txt was changed) and is ignored" in done.stderr
-    assert kbt_in(small, "plan", *CURRENT).stdout == "2 unchanged\n"
+    assert run_kbt(small, "plan", *CURRENT).stdout == "2 unchanged\n"
 
 
-def test_cache_info_and_prune(small: Path, kbt_in: Kbt) -> None:
+def test_cache_info_and_prune(small: Path) -> None:
     edit(small)
-    assert kbt_in(small, "build", *CURRENT).returncode == 0
-    told = json.loads(kbt_in(small, "cache", "info", "--json").stdout)
+    assert run_kbt(small, "build", *CURRENT).returncode == 0
+    told = json.loads(run_kbt(small, "cache", "info", "--json").stdout)
     assert (told["entries"], told["shown_entries"], told["limit_bytes"]) == (3, 2, 10 * 2**30)
     assert 0 < told["shown_bytes"] < told["bytes"]
 
-    assert kbt_in(small, "cache", "prune").stdout.startswith("removed 0 results, ")
-    done = kbt_in(small, "cache", "prune", "--size", "0")
+    assert run_kbt(small, "cache", "prune").stdout.startswith("removed 0 results, ")
+    done = run_kbt(small, "cache", "prune", "--size", "0")
     assert done.stdout.startswith("removed 1 result, ")
     assert "all of it is in use" in done.stderr
-    assert kbt_in(small, "cache", "info").stdout.startswith("2 results, ")
-    assert kbt_in(small, "plan", *CURRENT).stdout == "2 unchanged\n"
+    assert run_kbt(small, "cache", "info").stdout.startswith("2 results, ")
+    assert run_kbt(small, "plan", *CURRENT).stdout == "2 unchanged\n"
 
 
-def test_upgrade_changes_dates_unless_dry_run(bare: Path, kbt_in: Kbt) -> None:
+def test_upgrade_changes_dates_unless_dry_run(bare: Path) -> None:
     header = (
         '# /// script\n# dependencies = []\n# [tool.uv]\n# exclude-newer = "2026-01-01T00:00:00Z"\n# ///\n'
     )
@@ -141,9 +138,9 @@ def test_upgrade_changes_dates_unless_dry_run(bare: Path, kbt_in: Kbt) -> None:
     notebook.write_text(f"```python id=a\n{header}```\n")
     line = "softmax/impls/plain.md:5: 2026-01-01T00:00:00Z -> 2026-02-03T00:00:00Z\n"
 
-    done = kbt_in(bare, "upgrade", "--to", "2026-02-03", "--dry-run")
+    done = run_kbt(bare, "upgrade", "--to", "2026-02-03", "--dry-run")
     assert done.stdout == f"{line}would change 1 date to 2026-02-03T00:00:00Z\n"
     assert "2026-01-01" in notebook.read_text()
-    done = kbt_in(bare, "upgrade", "softmax/plain", "--to", "2026-02-03")
+    done = run_kbt(bare, "upgrade", "softmax/plain", "--to", "2026-02-03")
     assert done.stdout == f"{line}changed 1 date to 2026-02-03T00:00:00Z\n"
     assert header.replace("2026-01-01", "2026-02-03") in notebook.read_text()

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from projects import Kbt
+from projects import run_kbt
 from rich.console import Console
 from written_records import write_implementation
 
@@ -36,8 +36,8 @@ def recorded(project: Path, name: str = "plain") -> Path:
     return path
 
 
-def test_processes_of_several_cells_are_interleaved(operator: Path, kbt_in: Kbt) -> None:
-    done = kbt_in(operator, "build", "--env", "current", "--processes", "3")
+def test_processes_of_several_cells_are_interleaved(operator: Path) -> None:
+    done = run_kbt(operator, "build", "--env", "current", "--processes", "3")
 
     assert done.returncode == 0, done.stderr
     running = re.findall(r"(\w+)\.md:benchmark  running, process (\d) of 3", done.stderr)
@@ -45,10 +45,10 @@ def test_processes_of_several_cells_are_interleaved(operator: Path, kbt_in: Kbt)
     assert names == ["mine1", "plain1", "plain2", "mine2", "mine3", "plain3"]
 
 
-def test_run_says_that_results_are_stored_and_what_a_verdict_needs(operator: Path, kbt_in: Kbt) -> None:
-    first = kbt_in(operator, "run", "softmax/mine", "--env", "current")
-    again = kbt_in(operator, "run", "softmax/mine", "--env", "current")
-    enough = kbt_in(operator, "run", "softmax/mine", "--env", "current", "--processes", "3")
+def test_run_says_that_results_are_stored_and_what_a_verdict_needs(operator: Path) -> None:
+    first = run_kbt(operator, "run", "softmax/mine", "--env", "current")
+    again = run_kbt(operator, "run", "softmax/mine", "--env", "current")
+    enough = run_kbt(operator, "run", "softmax/mine", "--env", "current", "--processes", "3")
 
     assert "--rerun" not in first.stderr
     assert "note: stored results, since nothing changed; --rerun measures again" in again.stderr
@@ -57,13 +57,13 @@ def test_run_says_that_results_are_stored_and_what_a_verdict_needs(operator: Pat
 
 
 def test_run_names_the_line_that_raised_an_exception_and_where_to_name_a_missing_package(
-    operator: Path, kbt_in: Kbt
+    operator: Path,
 ) -> None:
     (operator / "softmax" / "impls" / "broken.md").write_text(
         "# Broken\n\n```python id=benchmark outputs=softmax.jsonl\n\nimport nosuchpackage.of_mine\n```\n"
     )
 
-    done = kbt_in(operator, "run", "softmax/broken", "--env", "current")
+    done = run_kbt(operator, "run", "softmax/broken", "--env", "current")
 
     assert len(re.findall("^every workload .* error: ", done.stdout, re.MULTILINE)) == 1
     assert done.stdout.count("error: ModuleNotFoundError") == 1
@@ -71,14 +71,12 @@ def test_run_names_the_line_that_raised_an_exception_and_where_to_name_a_missing
     assert "note: to use nosuchpackage in a cell, add its package to `dependencies`" in done.stderr
 
 
-def test_run_shows_processes_flags_and_interval_within_the_terminals_columns(
-    operator: Path, kbt_in: Kbt
-) -> None:
-    quick = kbt_in(operator, "run", "softmax/mine", "--env", "current")
-    kbt_in(operator, "build", "--env", "current", "--processes", "3")
-    after = kbt_in(operator, "run", "softmax/mine", "--env", "current", COLUMNS="120")
-    narrow = kbt_in(operator, "run", "softmax/mine", "--env", "current")
-    as_data = json.loads(kbt_in(operator, "run", "softmax/mine", "--env", "current", "--json").stdout)
+def test_run_shows_processes_flags_and_interval_within_the_terminals_columns(operator: Path) -> None:
+    quick = run_kbt(operator, "run", "softmax/mine", "--env", "current")
+    run_kbt(operator, "build", "--env", "current", "--processes", "3")
+    after = run_kbt(operator, "run", "softmax/mine", "--env", "current", COLUMNS="120")
+    narrow = run_kbt(operator, "run", "softmax/mine", "--env", "current")
+    as_data = json.loads(run_kbt(operator, "run", "softmax/mine", "--env", "current", "--json").stdout)
 
     assert quick.stdout.splitlines()[0].endswith(", 1 process")
     assert after.stdout.splitlines()[0].endswith(", 3 processes")
@@ -154,10 +152,10 @@ def test_host_times_are_columns_where_they_were_measured(width: int) -> None:
     assert words(row).isdisjoint({"submit", "e2e"})
 
 
-def test_run_of_a_whole_operator_prints_its_ranking_and_what_did_not_run(operator: Path, kbt_in: Kbt) -> None:
+def test_run_of_a_whole_operator_prints_its_ranking_and_what_did_not_run(operator: Path) -> None:
     write_implementation(operator, "elsewhere", "requires: [mps]")
 
-    done = kbt_in(operator, "run", "softmax", "--env", "current")
+    done = run_kbt(operator, "run", "softmax", "--env", "current")
 
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
@@ -166,10 +164,10 @@ def test_run_of_a_whole_operator_prints_its_ranking_and_what_did_not_run(operato
     assert any("elsewhere" in line and "unsupported: needs" in line for line in lines)
 
 
-def test_a_row_above_the_roofline_is_published_and_fails_the_build(operator: Path, kbt_in: Kbt) -> None:
+def test_a_row_above_the_roofline_is_published_and_fails_the_build(operator: Path) -> None:
     write_implementation(operator, "magic", **IMPOSSIBLE)
 
-    done = kbt_in(operator, "build", "--env", "current", "--processes", "2")
+    done = run_kbt(operator, "build", "--env", "current", "--processes", "2")
 
     assert done.returncode == 1
     assert "magic.md:benchmark  above the roofline, 0.0 s, 2 of 2 workloads: 9000 GB/s of" in re.sub(
@@ -179,17 +177,15 @@ def test_a_row_above_the_roofline_is_published_and_fails_the_build(operator: Pat
         "kbt: 1 of 3 cells needs a look: softmax/impls/magic.md (above the roofline: 2 of 2 workloads). See "
     )
     assert (operator / "site" / "softmax" / "impls" / "magic.html").is_file()
-    again = kbt_in(operator, "build", "--env", "current", "--processes", "2", "--json")
+    again = run_kbt(operator, "build", "--env", "current", "--processes", "2", "--json")
     assert again.returncode == 1
     assert all(cell["cached"] for cell in json.loads(again.stdout)["cells"])
 
 
-def test_records_are_committed_thin_with_all_processes_and_whole_on_request(
-    operator: Path, kbt_in: Kbt
-) -> None:
-    kbt_in(operator, "build", "--env", "current", "--processes", "3")
+def test_records_are_committed_thin_with_all_processes_and_whole_on_request(operator: Path) -> None:
+    run_kbt(operator, "build", "--env", "current", "--processes", "3")
 
-    done = kbt_in(operator, "record")
+    done = run_kbt(operator, "record")
     thin = read_records(recorded(operator))
     assert "plain.jsonl: 2 of 2 workloads measured, 3 processes" in done.stdout
     assert [(entry.process, entry.workload) for entry in thin] == [
@@ -197,30 +193,30 @@ def test_records_are_committed_thin_with_all_processes_and_whole_on_request(
     ]
     assert {(len(entry.lat_ms.raw_times), entry.lat_ms.p50) for entry in thin if entry.lat_ms} == {(20, 1.0)}
 
-    assert kbt_in(operator, "record", "--full").returncode == 0
+    assert run_kbt(operator, "record", "--full").returncode == 0
     full = read_records(recorded(operator))
     assert {(len(e.lat_ms.raw_times), e.lat_ms.p50) for e in full if e.lat_ms} == {(90, 1.00000123)}
 
 
-def test_only_the_rows_of_workloads_that_are_measured_again_are_replaced(operator: Path, kbt_in: Kbt) -> None:
-    kbt_in(operator, "build", "--env", "current", "--processes", "1")
-    kbt_in(operator, "record")
+def test_only_the_rows_of_workloads_that_are_measured_again_are_replaced(operator: Path) -> None:
+    run_kbt(operator, "build", "--env", "current", "--processes", "1")
+    run_kbt(operator, "record")
     first, second = recorded(operator).read_bytes().splitlines(keepends=True)
     (operator / "more.jsonl").write_bytes(first * 5)
 
-    done = kbt_in(operator, "record", "more.jsonl")
+    done = run_kbt(operator, "record", "more.jsonl")
 
     assert "plain.jsonl: 1 of 1 workloads measured, 1 process, 1 kept" in done.stdout
     assert recorded(operator).read_bytes().startswith(second)
     assert [entry.workload for entry in read_records(recorded(operator))] == ["w1", *["w0"] * 5]
-    kbt_in(operator, "record", "--force", "more.jsonl")
+    run_kbt(operator, "record", "--force", "more.jsonl")
     assert [entry.workload for entry in read_records(recorded(operator))] == ["w0"] * 5
 
 
-def test_rows_of_more_processes_are_kept_unless_the_code_changed(operator: Path, kbt_in: Kbt) -> None:
+def test_rows_of_more_processes_are_kept_unless_the_code_changed(operator: Path) -> None:
     def record(processes: int, *options: str) -> str:
-        kbt_in(operator, "build", "--env", "current", "--processes", str(processes))
-        return kbt_in(operator, "record", *options).stdout
+        run_kbt(operator, "build", "--env", "current", "--processes", str(processes))
+        return run_kbt(operator, "record", *options).stdout
 
     def kept() -> set[int]:
         return {entry.process for entry in read_records(recorded(operator))}
@@ -237,11 +233,11 @@ def test_rows_of_more_processes_are_kept_unless_the_code_changed(operator: Path,
     assert kept() == {0}
 
 
-def test_committed_records_without_a_notebook_are_noted(operator: Path, kbt_in: Kbt) -> None:
-    kbt_in(operator, "build", "--env", "current", "--processes", "1")
-    kbt_in(operator, "record")
+def test_committed_records_without_a_notebook_are_noted(operator: Path) -> None:
+    run_kbt(operator, "build", "--env", "current", "--processes", "1")
+    run_kbt(operator, "record")
     (operator / "softmax" / "impls" / "plain.md").rename(operator / "softmax" / "impls" / "renamed.md")
-    done = kbt_in(operator, "check")
+    done = run_kbt(operator, "check")
 
     where = recorded(operator).relative_to(operator)
     assert (
@@ -252,20 +248,20 @@ def test_committed_records_without_a_notebook_are_noted(operator: Path, kbt_in: 
     rows = recorded(operator).read_text().replace('"impl":"plain"', '"impl":"renamed"')
     recorded(operator).rename(recorded(operator).with_stem("renamed")).write_text(rows)
     recorded(operator, "mine").unlink()  # it has the same samples
-    done = kbt_in(operator, "check", "softmax/renamed")
+    done = run_kbt(operator, "check", "softmax/renamed")
     assert (done.returncode, "no notebook has this name" in done.stderr) == (0, False), done.stderr
 
 
-def test_rows_that_are_kept_share_the_fields_of_their_run(operator: Path, kbt_in: Kbt) -> None:
-    kbt_in(operator, "build", "--env", "current", "--processes", "1")
-    kbt_in(operator, "record")
+def test_rows_that_are_kept_share_the_fields_of_their_run(operator: Path) -> None:
+    run_kbt(operator, "build", "--env", "current", "--processes", "1")
+    run_kbt(operator, "record")
     line = json.loads(recorded(operator).read_bytes().splitlines()[0]) | {"sentinels": {"copy": [1.0, 1.0]}}
     rows = [line | {"wl": {"name": name}} for name in ("w0", "w1", "w2")]
     (operator / "more.jsonl").write_text("\n".join(map(json.dumps, rows)))
     (operator / "again.jsonl").write_text(json.dumps(rows[0] | {"run": "again"}))
 
     for file in ("more.jsonl", "again.jsonl"):
-        assert kbt_in(operator, "record", file).returncode == 0
+        assert run_kbt(operator, "record", file).returncode == 0
 
     assert recorded(operator).read_text().count('"sentinels"') == 2
     assert all(entry.sentinels for entry in read_records(recorded(operator)))

@@ -4,7 +4,7 @@ import os
 from pathlib import Path
 
 import pytest
-from projects import Kbt
+from projects import run_kbt
 
 READ = (
     "softmax/impls/new.md",
@@ -22,11 +22,11 @@ def put_fifo(path: Path) -> Path:
     return path
 
 
-def test_check_names_each_fifo(bare: Path, kbt_in: Kbt) -> None:
+def test_check_names_each_fifo(bare: Path) -> None:
     for name in READ:
         put_fifo(bare / name)
 
-    done = kbt_in(bare, "check", timeout=60)
+    done = run_kbt(bare, "check", timeout=60)
 
     assert done.returncode == 1
     lines = done.stderr.splitlines()
@@ -34,13 +34,13 @@ def test_check_names_each_fifo(bare: Path, kbt_in: Kbt) -> None:
     assert sorted(named) == sorted(READ)
 
 
-def test_a_build_leaves_out_fifos_and_publishes_the_others(bare: Path, kbt_in: Kbt) -> None:
+def test_a_build_leaves_out_fifos_and_publishes_the_others(bare: Path) -> None:
     for name in READ[1:]:
         put_fifo(bare / name)
     (bare / "selfcheck" / "zero.json").symlink_to("/dev/zero")
     (bare / "softmax" / "impls" / "plain.md").write_text("# Plain\n\n```python id=a\nprint('hi')\n```\n")
 
-    done = kbt_in(bare, "build", "--env", "current", timeout=60)
+    done = run_kbt(bare, "build", "--env", "current", timeout=60)
 
     assert done.returncode == 0, done.stderr
     page = (bare / "site" / "selfcheck.html").read_text()
@@ -49,11 +49,11 @@ def test_a_build_leaves_out_fifos_and_publishes_the_others(bare: Path, kbt_in: K
 
 
 @pytest.mark.parametrize("name", ["pyproject.toml", "site/.kbt-site.json"])
-def test_a_fifo_that_a_build_needs_is_one_line(bare: Path, kbt_in: Kbt, name: str) -> None:
+def test_a_fifo_that_a_build_needs_is_one_line(bare: Path, name: str) -> None:
     (bare / name).unlink(missing_ok=True)
     put_fifo(bare / name)
 
-    done = kbt_in(bare, "build", "--env", "current", timeout=60)
+    done = run_kbt(bare, "build", "--env", "current", timeout=60)
 
     assert done.returncode == 2
     assert name in done.stderr
@@ -61,38 +61,38 @@ def test_a_fifo_that_a_build_needs_is_one_line(bare: Path, kbt_in: Kbt, name: st
     assert "Traceback" not in done.stderr
 
 
-def test_check_names_headers_and_code_that_are_nested_too_deeply(bare: Path, kbt_in: Kbt) -> None:
+def test_check_names_headers_and_code_that_are_nested_too_deeply(bare: Path) -> None:
     cells = {"a": f"# /// script\n# dependencies = {'[' * 50_000}\n# ///", "b": f"x = {'-' * 100_000}1"}
     for name, code in cells.items():
         (bare / "softmax" / "impls" / f"{name}.md").write_text(
             f"```python id=a outputs=a.jsonl\n{code}\n```\n"
         )
 
-    done = kbt_in(bare, "check")
+    done = run_kbt(bare, "check")
 
     header, code = done.stderr.splitlines()
     assert "a.md:1: the cell cannot be run: its header is not TOML" in header
     assert "b.md:1: the code is not Python: it is nested too deeply." in code
 
 
-def test_record_names_a_fifo_that_it_is_given(bare: Path, kbt_in: Kbt) -> None:
+def test_record_names_a_fifo_that_it_is_given(bare: Path) -> None:
     put_fifo(bare / "given.jsonl")
 
-    done = kbt_in(bare, "record", "given.jsonl", timeout=60)
+    done = run_kbt(bare, "record", "given.jsonl", timeout=60)
 
     assert done.returncode == 2
     assert "given.jsonl: cannot be read (it is not a regular file)" in done.stderr
 
 
-def test_check_names_loops_of_links_and_the_line_of_a_name_with_a_line_feed(bare: Path, kbt_in: Kbt) -> None:
+def test_check_names_loops_of_links_and_the_line_of_a_name_with_a_line_feed(bare: Path) -> None:
     folder = bare / "softmax" / "results" / "records" / "test-cpu"
     folder.mkdir(parents=True)
     (folder / "loop.jsonl").symlink_to("loop.jsonl")
     (folder / "a\nb.jsonl").write_text("no record\n")
     (bare / "loop").symlink_to("loop")
 
-    done = kbt_in(bare, "check")
-    other = kbt_in(bare, "check", "loop")
+    done = run_kbt(bare, "check")
+    other = run_kbt(bare, "check", "loop")
 
     broken, loop = done.stderr.splitlines()
     assert "test-cpu/a\\nb.jsonl:1: is not a record" in broken

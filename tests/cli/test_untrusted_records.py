@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from projects import Kbt
+from projects import run_kbt
 
 DEVICE = {"kind": "cpu", "name": "Test CPU", "slug": "test-cpu"}
 RECORD = {"ts": "t", "run": "r", "impl": "plain", "op": "softmax", "wl": {"name": "w"}, "device": DEVICE}
@@ -18,7 +18,7 @@ def files_below(folder: Path) -> set[str]:
     return {path.relative_to(folder).as_posix() for path in folder.rglob("*.jsonl")}
 
 
-def test_check_names_every_bad_line_of_the_committed_records(bare: Path, kbt_in: Kbt) -> None:
+def test_check_names_every_bad_line_of_the_committed_records(bare: Path) -> None:
     file = bare / "softmax" / "results" / "records" / "test-cpu" / "plain.jsonl"
     file.parent.mkdir(parents=True)
     file.write_text(
@@ -26,7 +26,7 @@ def test_check_names_every_bad_line_of_the_committed_records(bare: Path, kbt_in:
     )
     file.with_name("linked.jsonl").symlink_to(file)
 
-    done = kbt_in(bare, "check")
+    done = run_kbt(bare, "check")
 
     assert done.returncode == 1
     where = "softmax/results/records/test-cpu"
@@ -40,7 +40,7 @@ def test_check_names_every_bad_line_of_the_committed_records(bare: Path, kbt_in:
     assert len(done.stderr.splitlines()) == 4
 
 
-def test_check_names_a_file_with_the_samples_of_another_implementation(bare: Path, kbt_in: Kbt) -> None:
+def test_check_names_a_file_with_the_samples_of_another_implementation(bare: Path) -> None:
     folder = bare / "softmax" / "results" / "records" / "test-cpu"
     folder.mkdir(parents=True)
     times = {
@@ -56,7 +56,7 @@ def test_check_names_a_file_with_the_samples_of_another_implementation(bare: Pat
     (folder / "plain.jsonl").write_text(line + "\n")
     (folder / "quick.jsonl").write_text(line.replace("plain", "quick") + "\n")
 
-    done = kbt_in(bare, "check")
+    done = run_kbt(bare, "check")
 
     assert done.returncode == 1
     where = "softmax/results/records/test-cpu"
@@ -73,33 +73,33 @@ def test_check_names_a_file_with_the_samples_of_another_implementation(bare: Pat
     ids=["implementation", "operator", "device"],
 )
 def test_record_writes_nothing_outside_of_the_project(
-    bare: Path, kbt_in: Kbt, tmp_path: Path, fields: dict[str, Any]
+    bare: Path, tmp_path: Path, fields: dict[str, Any]
 ) -> None:
     source = tmp_path / "source.jsonl"
     source.write_text(LINE + "\n" + json.dumps(json.loads(LINE) | fields) + "\n", encoding="utf-8")
 
-    done = kbt_in(bare, "record", str(source))
+    done = run_kbt(bare, "record", str(source))
 
     assert "source.jsonl:2: is not a record" in done.stderr
     assert files_below(tmp_path) == {"source.jsonl", "bare/softmax/results/records/test-cpu/plain.jsonl"}
 
 
 @pytest.mark.parametrize("link", ["results", "results/records", "results/records/test-cpu"])
-def test_record_follows_no_link(bare: Path, kbt_in: Kbt, tmp_path: Path, link: str) -> None:
+def test_record_follows_no_link(bare: Path, tmp_path: Path, link: str) -> None:
     source, outside = tmp_path / "source.jsonl", tmp_path / "outside"
     source.write_text(LINE + "\n", encoding="utf-8")
     outside.mkdir()
     (bare / "softmax" / link).parent.mkdir(parents=True, exist_ok=True)
     (bare / "softmax" / link).symlink_to(outside)
 
-    done = kbt_in(bare, "record", str(source))
+    done = run_kbt(bare, "record", str(source))
 
     assert done.returncode == 2
     assert "symbolic link" in done.stderr
     assert files_below(outside) == set()
 
 
-def test_record_keeps_a_file_with_a_bad_line_as_it_is(bare: Path, kbt_in: Kbt, tmp_path: Path) -> None:
+def test_record_keeps_a_file_with_a_bad_line_as_it_is(bare: Path, tmp_path: Path) -> None:
     source = tmp_path / "source.jsonl"
     source.write_text(LINE + "\n" + LINE.replace("plain", "another") + "\n", encoding="utf-8")
     folder = bare / "softmax" / "results" / "records" / "test-cpu"
@@ -107,7 +107,7 @@ def test_record_keeps_a_file_with_a_bad_line_as_it_is(bare: Path, kbt_in: Kbt, t
     (folder / "another.jsonl").write_text("=======\n" + LINE + "\n", encoding="utf-8")
     before = (folder / "another.jsonl").read_bytes()
 
-    done = kbt_in(bare, "record", str(source))
+    done = run_kbt(bare, "record", str(source))
 
     assert done.returncode == 2
     assert "another.jsonl:1: is not a record" in done.stderr
@@ -115,11 +115,11 @@ def test_record_keeps_a_file_with_a_bad_line_as_it_is(bare: Path, kbt_in: Kbt, t
     assert (folder / "plain.jsonl").exists()
 
 
-def test_record_after_a_build_of_another_version_says_to_build(bare: Path, kbt_in: Kbt) -> None:
+def test_record_after_a_build_of_another_version_says_to_build(bare: Path) -> None:
     (bare / ".kbt").mkdir(exist_ok=True)
     (bare / ".kbt" / "build.json").write_text('{"version": 0}')
 
-    done = kbt_in(bare, "record")
+    done = run_kbt(bare, "record")
 
     assert done.returncode == 2
     assert done.stderr.startswith("kbt: record: no cell has written records")
