@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 import torch
+from norms import LAYER_NORM
+from norms import torch_layer_norm as right
 from torch import Tensor
 from torch.nn.functional import layer_norm as truth
 
@@ -27,18 +29,16 @@ from kernels_bench_tools.measure.operator import Inputs, Operator, Workload
 from kernels_bench_tools.schema.record import Flag
 
 
-def right(x: Tensor, weight: Tensor, bias: Tensor, eps: float = 1e-5) -> Tensor:
-    return truth(x, x.shape[-1:], weight, bias, eps)
-
-
-def judge(operator: Operator, function: Callable[..., Any], dtype: str = "float32") -> Correctness:
+def judge(
+    function: Callable[..., Any], dtype: str = "float32", operator: Operator = LAYER_NORM
+) -> Correctness:
     workload = Workload(name="w", axes={"batch": 2, "seq_len": 16, "hidden_dim": 256}, dtype=dtype)
     return check(operator, workload, function, operator.inputs(workload, "cpu", 0))
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
-def test_torch_is_correct_in_every_dtype_and_edge_case(layer_norm: Operator, dtype: str) -> None:
-    verdict = judge(layer_norm, right, dtype)
+def test_torch_is_correct_in_every_dtype_and_edge_case(dtype: str) -> None:
+    verdict = judge(right, dtype)
 
     assert verdict.ok, verdict.reason
     assert verdict.corr["cases"] == 17  # the workload, two more seeds, fourteen edge cases
@@ -72,46 +72,46 @@ def with_variance(x: Tensor, weight: Tensor, bias: Tensor, change: Callable[...,
         ),
     ],
 )
-def test_a_wrong_norm_is_incorrect_in_half_precision(layer_norm: Operator, wrong: Callable[..., Any]) -> None:
-    assert not judge(layer_norm, wrong, "bfloat16").ok
+def test_a_wrong_norm_is_incorrect_in_half_precision(wrong: Callable[..., Any]) -> None:
+    assert not judge(wrong, "bfloat16").ok
 
 
-def test_another_epsilon_fails_on_tiny_values(layer_norm: Operator) -> None:
-    verdict = judge(layer_norm, lambda x, w, b: truth(x, x.shape[-1:], w, b, 1e-6), "bfloat16")
+def test_another_epsilon_fails_on_tiny_values() -> None:
+    verdict = judge(lambda x, w, b: truth(x, x.shape[-1:], w, b, 1e-6), "bfloat16")
 
     assert not verdict.ok
     assert "tiny values" in verdict.reason
 
 
-def test_a_cancelling_variance_fails_on_a_large_offset(layer_norm: Operator) -> None:
+def test_a_cancelling_variance_fails_on_a_large_offset() -> None:
     def cancelling(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
         wide = x.float()
         mean = wide.mean(-1, keepdim=True)
         variance = (wide * wide).mean(-1, keepdim=True) - mean * mean
         return ((wide - mean) * (variance + 1e-5).rsqrt() * weight + bias).to(x.dtype)
 
-    verdict = judge(layer_norm, cancelling)
+    verdict = judge(cancelling)
 
     assert not verdict.ok
     assert "large offset" in verdict.reason
 
 
-def test_squares_in_half_precision_fail_on_large_values(layer_norm: Operator) -> None:
+def test_squares_in_half_precision_fail_on_large_values() -> None:
     def overflowing(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
         centred = (x.float() - x.float().mean(-1, keepdim=True)).half()
         variance = (centred * centred).float().mean(-1, keepdim=True)
         return (centred.float() * (variance + 1e-5).rsqrt() * weight + bias).half()
 
-    assert not judge(layer_norm, overflowing, "float16").ok
+    assert not judge(overflowing, "float16").ok
 
 
-def test_a_changed_input_is_flagged_but_not_incorrect(layer_norm: Operator) -> None:
+def test_a_changed_input_is_flagged_but_not_incorrect() -> None:
     def in_place(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
         out = right(x, weight, bias)
         x.zero_()
         return out
 
-    verdict = judge(layer_norm, in_place)
+    verdict = judge(in_place)
 
     assert verdict.ok
     assert verdict.flags == [Flag.INPUT_MUTATED]
@@ -132,35 +132,33 @@ def test_a_changed_input_is_flagged_but_not_incorrect(layer_norm: Operator) -> N
     ],
 )
 def test_an_output_that_cannot_be_compared_is_incorrect_with_a_reason(
-    layer_norm: Operator, function: Callable[..., Any], reason: str
+    function: Callable[..., Any], reason: str
 ) -> None:
-    verdict = judge(layer_norm, function)
+    verdict = judge(function)
 
     assert not verdict.ok
     assert reason in verdict.reason
 
 
-def test_a_refused_edge_case_is_noted_and_no_error(layer_norm: Operator) -> None:
+def test_a_refused_edge_case_is_noted_and_no_error() -> None:
     def picky(x: Tensor, *rest: Any) -> Tensor:
         if x.shape[-1] % 8:
             raise ValueError("hidden size must be a multiple of 8")
         return right(x, *rest)
 
-    verdict = judge(layer_norm, picky)
+    verdict = judge(picky)
 
     assert verdict.ok
     assert verdict.corr["refused"] == ["shape 2x3x769"]
     assert verdict.corr["refusal"] == "ValueError: hidden size must be a multiple of 8"
 
 
-def test_an_implementation_without_eps_is_noted_and_one_that_ignores_it_is_wrong(
-    layer_norm: Operator,
-) -> None:
-    without = judge(layer_norm, lambda x, weight, bias: right(x, weight, bias))
+def test_an_implementation_without_eps_is_noted_and_one_that_ignores_it_is_wrong() -> None:
+    without = judge(lambda x, weight, bias: right(x, weight, bias))
 
     assert without.ok
     assert without.corr["refused"] == ["eps 1e-06"]
-    assert not judge(layer_norm, lambda x, weight, bias, _=1e-5: right(x, weight, bias)).ok
+    assert not judge(lambda x, weight, bias, _=1e-5: right(x, weight, bias)).ok
 
 
 def seeds_of(operator: Operator, size: Workload, count: int) -> list[float]:
@@ -174,76 +172,74 @@ SMALLER = Workload(name="s", axes={"batch": 1, "seq_len": 8, "hidden_dim": 256},
 @pytest.mark.parametrize("accepted", [1, 2])
 @pytest.mark.parametrize("smaller", [SIZE, SMALLER])
 def test_refusing_other_values_of_a_size_that_it_accepts_is_incorrect(
-    layer_norm: Operator, accepted: int, smaller: Workload
+    accepted: int, smaller: Workload
 ) -> None:
-    known = seeds_of(layer_norm, SIZE, accepted) + seeds_of(layer_norm, smaller, accepted)
+    known = seeds_of(LAYER_NORM, SIZE, accepted) + seeds_of(LAYER_NORM, smaller, accepted)
 
     def remembering(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
         if float(x.flatten()[0]) not in known:
             raise ValueError("these values are not supported")
         return right(x, weight, bias)
 
-    verdict = judge(replace(layer_norm, smaller=lambda _: smaller), remembering)
+    verdict = judge(remembering, operator=replace(LAYER_NORM, smaller=lambda _: smaller))
 
     assert not verdict.ok
     told = "it refused other values of a size that it accepts: ValueError: these values are not supported"
     assert verdict.reason == told
 
 
-def test_a_smaller_size_that_is_refused_whole_is_noted_and_its_values_are_checked_at_full_size(
-    layer_norm: Operator,
-) -> None:
+def test_a_smaller_size_that_is_refused_whole_is_noted_and_its_values_are_checked_at_full_size() -> None:
     def large_only(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
         if x.shape != (2, 16, 256):
             raise ValueError("only 2 x 16 x 256")
         return right(x, weight, bias)
 
     def remembering(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-        return large_only(x, weight, bias) * (float(x.flatten()[0]) in seeds_of(layer_norm, SIZE, 1))
+        return large_only(x, weight, bias) * (float(x.flatten()[0]) in seeds_of(LAYER_NORM, SIZE, 1))
 
-    operator = replace(layer_norm, smaller=lambda _: SMALLER)
+    operator = replace(LAYER_NORM, smaller=lambda _: SMALLER)
 
-    honest = judge(operator, large_only)
+    honest = judge(large_only, operator=operator)
     assert honest.ok, honest.reason
     assert honest.corr["refused"][0] == "size 1 x 8 x 256"
-    assert judge(operator, remembering).reason.startswith("on seed 1:")
+    assert judge(remembering, operator=operator).reason.startswith("on seed 1:")
 
 
-def test_a_too_short_output_of_an_edge_case_is_incorrect(layer_norm: Operator) -> None:
-    verdict = judge(layer_norm, lambda x, w, b: right(x, w, b)[: 2 if x.shape[-1] == 256 else 1])
+def test_a_too_short_output_of_an_edge_case_is_incorrect() -> None:
+    verdict = judge(lambda x, w, b: right(x, w, b)[: 2 if x.shape[-1] == 256 else 1])
 
     assert not verdict.ok
     assert verdict.reason.startswith("on shape 3x5x1000: it returned shape (1, 5, 1000)")
 
 
-def test_a_wrong_edge_case_is_incorrect_despite_a_correct_workload(layer_norm: Operator) -> None:
+def test_a_wrong_edge_case_is_incorrect_despite_a_correct_workload() -> None:
     def powers_of_two_only(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
         return right(x, weight, bias) if x.shape[-1] == 256 else torch.zeros_like(x)
 
-    verdict = judge(layer_norm, powers_of_two_only)
+    verdict = judge(powers_of_two_only)
 
     assert not verdict.ok
     assert "shape 3x5x1000" in verdict.reason
     assert verdict.absmax is not None
 
 
-def test_nan_never_matches_even_a_nan_reference(layer_norm: Operator) -> None:
+def test_nan_never_matches_even_a_nan_reference() -> None:
     nan = torch.full((2, 16, 256), float("nan"))
 
     with pytest.raises(WrongResultError, match="NaN or infinity"):
-        compare(nan, layer_norm, (nan, nan[0, 0], nan[0, 0]))
+        compare(nan, LAYER_NORM, (nan, nan[0, 0], nan[0, 0]))
 
 
-def test_a_wrong_shape_is_named_as_a_whole_if_the_reference_is(layer_norm: Operator) -> None:
-    whole = replace(layer_norm, slices=lambda inputs: [(slice(0, 100), inputs)])
+def test_a_wrong_shape_is_named_as_a_whole_if_the_reference_is() -> None:
+    whole = replace(LAYER_NORM, slices=lambda inputs: [(slice(0, 100), inputs)])
     x = torch.ones(2, 16, 256)
 
     with pytest.raises(WrongResultError, match=r"returned shape \(2, 16, 1\), expected \(2, 16, 256\)"):
         compare(x[..., :1], whole, (x, x[0, 0], x[0, 0]))
 
 
-def test_infinities_must_be_where_the_reference_has_them(layer_norm: Operator) -> None:
-    identity = replace(layer_norm, reference=lambda x, w, b: x, baseline=None)
+def test_infinities_must_be_where_the_reference_has_them() -> None:
+    identity = replace(LAYER_NORM, reference=lambda x, w, b: x, baseline=None)
     x = torch.tensor([[[1.0, float("inf"), -float("inf")]]])
 
     compare(x.clone(), identity, (x, x[0, 0], x[0, 0])).require_correct()
@@ -282,12 +278,12 @@ def test_limits_on_the_largest_error_and_on_matched_elements(
             judged.require_correct()
 
 
-def test_lost_digits_within_the_tolerance_are_flagged(layer_norm: Operator) -> None:
+def test_lost_digits_within_the_tolerance_are_flagged() -> None:
     def two_bits_short(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
         bits = right(x, weight, bias).view(torch.int16)
         return ((bits + 2) & ~3).view(x.dtype)
 
-    verdict = judge(layer_norm, two_bits_short, "bfloat16")
+    verdict = judge(two_bits_short, "bfloat16")
 
     assert verdict.ok, verdict.reason
     assert verdict.flags == [Flag.PRECISION]
@@ -295,25 +291,25 @@ def test_lost_digits_within_the_tolerance_are_flagged(layer_norm: Operator) -> N
 
 
 @pytest.mark.parametrize("case", ["transposed", "padded rows"])
-def test_reading_a_strided_input_as_if_it_were_dense_is_wrong(layer_norm: Operator, case: str) -> None:
+def test_reading_a_strided_input_as_if_it_were_dense_is_wrong(case: str) -> None:
     def dense(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
         if x.is_contiguous() or (case == "padded rows") != (x.stride(0) == x.shape[1] * x.stride(1)):
             return right(x, weight, bias)
         return right(x.as_strided(x.shape, torch.empty(x.shape).stride()), weight, bias)
 
-    assert judge(layer_norm, dense).reason.startswith(f"on {case}:")
+    assert judge(dense).reason.startswith(f"on {case}:")
 
 
-def test_unwritten_memory_is_detected_in_the_second_call(layer_norm: Operator) -> None:
+def test_unwritten_memory_is_detected_in_the_second_call() -> None:
     def all_but_one(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
         out = torch.empty_like(x)
         out.view(-1)[:-1] = right(x, weight, bias).view(-1)[:-1]
         return out
 
-    assert "NaN" in judge(layer_norm, all_but_one).reason
+    assert "NaN" in judge(all_but_one).reason
 
 
-def test_a_shared_smaller_workload_is_checked_once(layer_norm: Operator) -> None:
+def test_a_shared_smaller_workload_is_checked_once() -> None:
     known, calls = SmallerResults(), []
 
     def counting(case: Case, inputs: Inputs) -> tuple[Tensor, bool]:
@@ -325,14 +321,14 @@ def test_a_shared_smaller_workload_is_checked_once(layer_norm: Operator) -> None
         axes = {"batch": 8, "seq_len": seq_len, "hidden_dim": 256}
         workload = Workload(name=f"S{seq_len}", axes=axes, dtype="float32")
         calls.clear()
-        inputs = layer_norm.inputs(workload, "cpu", 0)
-        verdicts.append(check_calls(layer_norm, workload, counting, inputs, known))
+        inputs = LAYER_NORM.inputs(workload, "cpu", 0)
+        verdicts.append(check_calls(LAYER_NORM, workload, counting, inputs, known))
 
     assert calls == [(8, 256, 256)] * 2
     assert verdicts[0].corr["cases"] == verdicts[1].corr["cases"] > 10
 
 
-def test_an_error_on_a_shared_smaller_workload_counts_for_each_workload(layer_norm: Operator) -> None:
+def test_an_error_on_a_shared_smaller_workload_counts_for_each_workload() -> None:
     known = SmallerResults()
 
     def without_eps(case: Case, inputs: Inputs) -> tuple[Tensor, bool]:
@@ -342,5 +338,5 @@ def test_an_error_on_a_shared_smaller_workload_counts_for_each_workload(layer_no
     for seq_len in (128, 256):
         axes = {"batch": 8, "seq_len": seq_len, "hidden_dim": 256}
         workload = Workload(name=f"S{seq_len}", axes=axes, dtype="float32")
-        inputs = layer_norm.inputs(workload, "cpu", 0)
-        assert not check_calls(layer_norm, workload, without_eps, inputs, known).ok
+        inputs = LAYER_NORM.inputs(workload, "cpu", 0)
+        assert not check_calls(LAYER_NORM, workload, without_eps, inputs, known).ok

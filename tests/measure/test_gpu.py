@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 from implementations import function_of
+from norms import LAYER_NORM, torch_layer_norm
 from torch import Tensor
 
 from kernels_bench_tools import run_benchmark
@@ -18,7 +19,7 @@ from kernels_bench_tools.measure.changing_inputs import InputSets, after
 from kernels_bench_tools.measure.correctness.check import check
 from kernels_bench_tools.measure.device.clocks import ClockSampler
 from kernels_bench_tools.measure.device.environment import gpu_uuid
-from kernels_bench_tools.measure.operator import Operator, Workload
+from kernels_bench_tools.measure.operator import Workload
 from kernels_bench_tools.measure.timing.batches import PICKED, Batches
 from kernels_bench_tools.measure.timing.caches import (
     CUDA_INPUT_SETS,
@@ -45,12 +46,10 @@ def timed(function: Callable[..., Any], *inputs: Tensor) -> TimingResult:
         return measure(function, [inputs], "cuda")
 
 
-def test_layer_norm_is_one_kernel_timed_by_cupti(
-    layer_norm: Operator, torch_layer_norm: Callable[..., Any]
-) -> None:
+def test_layer_norm_is_one_kernel_timed_by_cupti() -> None:
     workload = Workload(name="w", axes={"batch": 4, "seq_len": 512, "hidden_dim": 4096}, dtype="bfloat16")
 
-    found = timed(torch_layer_norm, *layer_norm.inputs(workload, "cuda", 0))
+    found = timed(torch_layer_norm, *LAYER_NORM.inputs(workload, "cuda", 0))
 
     assert found.note == ""
     assert found.latency.timer is Timer.CUPTI
@@ -118,9 +117,7 @@ def test_a_function_that_launches_nothing_is_an_error() -> None:
         timed(lambda x: x, random(8, 8))
 
 
-def test_a_result_that_is_cached_instead_of_computed_is_an_error(
-    torch_layer_norm: Callable[..., Any],
-) -> None:
+def test_a_result_that_is_cached_instead_of_computed_is_an_error() -> None:
     kept: dict[int, Tensor] = {}
 
     def cheating(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
@@ -128,7 +125,7 @@ def test_a_result_that_is_cached_instead_of_computed_is_an_error(
             kept[x.data_ptr()] = torch_layer_norm(x, weight, bias)
         return kept[x.data_ptr()]
 
-    (record,) = run_benchmark("layer_norm", cheating, workloads="smoke")
+    record = smoke(cheating)
 
     assert record.status is not Status.OK
 
@@ -137,13 +134,13 @@ def test_out_of_device_memory_is_a_status_and_frees_memory() -> None:
     def greedy(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
         return torch.empty(2**50, device="cuda", dtype=torch.int8)
 
-    (record,) = run_benchmark("layer_norm", greedy, workloads="smoke")
+    record = smoke(greedy)
 
     assert record.status is Status.OOM
 
 
-def test_a_record_of_a_gpu_is_complete(torch_layer_norm: Callable[..., Any]) -> None:
-    (record,) = run_benchmark("layer_norm", torch_layer_norm, workloads="smoke")
+def test_a_record_of_a_gpu_is_complete() -> None:
+    record = smoke()
 
     assert record.status is Status.OK, record.err
     assert record.device.kind == "cuda"
@@ -169,16 +166,12 @@ def test_the_triton_notebook_is_correct_on_every_default_workload() -> None:
 
 @pytest.mark.parametrize("columns", [64, 769, 16384, 16385, 65536])
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float32"])
-def test_the_triton_notebook_is_correct_for_any_row_length(
-    layer_norm: Operator,
-    columns: int,
-    dtype: str,
-) -> None:
+def test_the_triton_notebook_is_correct_for_any_row_length(columns: int, dtype: str) -> None:
     pytest.importorskip("triton")
     triton_layer_norm = function_of("layer_norm", "triton_layer_norm")
     workload = Workload(name="w", axes={"batch": 2, "seq_len": 5, "hidden_dim": columns}, dtype=dtype)
 
-    verdict = check(layer_norm, workload, triton_layer_norm, layer_norm.inputs(workload, "cuda", 0))
+    verdict = check(LAYER_NORM, workload, triton_layer_norm, LAYER_NORM.inputs(workload, "cuda", 0))
 
     assert verdict.ok, verdict.reason
     assert "refused" not in verdict.corr
@@ -188,13 +181,9 @@ def typical_ms(timer: CudaTimer, calls: int = 60) -> float:
     return median(call.ms for call in timer.by_kernels(calls))
 
 
-@pytest.fixture
-def smoke(torch_layer_norm: Callable[..., Any]) -> Callable[..., Record]:
-    def smoke(function: Callable[..., Any] = torch_layer_norm, **options: Any) -> Record:
-        (record,) = run_benchmark("layer_norm", function, workloads="smoke", **options)
-        return record
-
-    return smoke
+def smoke(function: Callable[..., Any] = torch_layer_norm, **options: Any) -> Record:
+    (record,) = run_benchmark("layer_norm", function, workloads="smoke", **options)
+    return record
 
 
 def test_flushed_and_rotated_calls_are_equally_cold_and_hot_ones_faster() -> None:
@@ -344,11 +333,9 @@ def test_a_forked_and_joined_side_stream_does_not_escape() -> None:
 
 
 @pytest.mark.parametrize("rows", [64, 4096])
-def test_an_ordinary_operator_has_no_flag_that_costs_its_rank(
-    layer_norm: Operator, torch_layer_norm: Callable[..., Any], rows: int
-) -> None:
+def test_an_ordinary_operator_has_no_flag_that_costs_its_rank(rows: int) -> None:
     workload = Workload(name="w", axes={"batch": 1, "seq_len": rows, "hidden_dim": 4096}, dtype="bfloat16")
-    sets = [layer_norm.inputs(workload, "cuda", seed) for seed in range(3)]
+    sets = [LAYER_NORM.inputs(workload, "cuda", seed) for seed in range(3)]
 
     with torch.no_grad():
         found = measure(torch_layer_norm, sets, "cuda")
@@ -383,7 +370,7 @@ def test_the_sampled_clock_agrees_with_the_in_band_clock() -> None:
     assert found.in_band_mhz == pytest.approx(found.sm_mhz, rel=0.1)
 
 
-def test_a_record_of_a_gpu_has_sentinels_before_and_after(smoke: Callable[..., Record]) -> None:
+def test_a_record_of_a_gpu_has_sentinels_before_and_after() -> None:
     record = smoke()
 
     assert set(record.sentinels) == {"copy", "matmul", "null"}
@@ -396,7 +383,7 @@ def test_a_record_of_a_gpu_has_sentinels_before_and_after(smoke: Callable[..., R
     assert record.trust
 
 
-def test_a_declared_kernel_that_is_not_launched_costs_the_rank(smoke: Callable[..., Record]) -> None:
+def test_a_declared_kernel_that_is_not_launched_costs_the_rank() -> None:
     assert smoke(kernels="layer_norm").status is Status.OK
 
     record = smoke(kernels="my_very_own_kernel")
@@ -419,10 +406,7 @@ def test_only_calls_of_at_least_50_us_on_the_device_wait_for_the_gpu_to_rest() -
 
 
 def test_kernels_that_the_profiler_slows_down_are_timed_without_it() -> None:
-    def layer_norm(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
-        return torch.nn.functional.layer_norm(x, x.shape[-1:], weight, bias, 1e-5)
-
-    compiled = torch.compile(layer_norm, dynamic=False)
+    compiled = torch.compile(torch_layer_norm, dynamic=False)
     x = torch.randn(65536, 4096, device="cuda", dtype=torch.bfloat16)
     weight, bias = torch.randn(2, 4096, device="cuda", dtype=torch.bfloat16)
     with torch.no_grad():

@@ -11,12 +11,12 @@ import fixtures_integrity as cheats
 import pytest
 import torch
 from implementations import function_of
-from torch import Tensor
+from norms import LAYER_NORM
 
 from kernels_bench_tools.measure.correctness.check import check
 from kernels_bench_tools.measure.integrity.guard import Guard
 from kernels_bench_tools.measure.integrity.memory import fingerprint, poison_memory
-from kernels_bench_tools.measure.operator import Operator, Workload
+from kernels_bench_tools.measure.operator import Workload
 from kernels_bench_tools.schema.record import REJECTING, Flag, Status
 
 pytestmark = [pytest.mark.gpu, pytest.mark.filterwarnings("default")]
@@ -34,9 +34,9 @@ def _without_gradients() -> Iterator[None]:
     ("make", "ok", "flags"), [case[1:] for case in cheats.MATRIX], ids=[case[0] for case in cheats.MATRIX]
 )
 def test_each_fixture_gets_exactly_its_flags(
-    layer_norm: Operator, make: Callable[[], Any], ok: bool, flags: frozenset[str]
+    make: Callable[[], Any], ok: bool, flags: frozenset[str]
 ) -> None:
-    trial, found = cheats.examine(layer_norm, make(), WORKLOAD, "cuda")
+    trial, found = cheats.examine(LAYER_NORM, make(), WORKLOAD, "cuda")
 
     if trial.failure and trial.failure.type == "NoKernelError":  # its timed calls launched nothing
         assert not ok or flags & REJECTING
@@ -46,30 +46,26 @@ def test_each_fixture_gets_exactly_its_flags(
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
-def test_torch_gets_no_flag_in_any_type(layer_norm: Operator, dtype: str) -> None:
-    trial, found = cheats.examine(layer_norm, cheats.right, replace(WORKLOAD, dtype=dtype), "cuda")
+def test_torch_gets_no_flag_in_any_type(dtype: str) -> None:
+    trial, found = cheats.examine(LAYER_NORM, cheats.right, replace(WORKLOAD, dtype=dtype), "cuda")
 
     assert trial.status is Status.OK, trial.failure
     assert not found
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_compiled_code_gets_no_flag(layer_norm: Operator, dtype: str) -> None:
-    def mine(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-        return torch.nn.functional.layer_norm(x, x.shape[-1:], weight, bias, 1e-5)
-
-    trial, found = cheats.examine(
-        layer_norm, torch.compile(mine, dynamic=False), replace(WORKLOAD, dtype=dtype), "cuda"
-    )
+def test_compiled_code_gets_no_flag(dtype: str) -> None:
+    compiled = torch.compile(cheats.right, dynamic=False)
+    trial, found = cheats.examine(LAYER_NORM, compiled, replace(WORKLOAD, dtype=dtype), "cuda")
     torch._dynamo.reset()
 
     assert trial.status is Status.OK, trial.failure
     assert not found
 
 
-def test_triton_code_gets_no_flag(layer_norm: Operator) -> None:
+def test_triton_code_gets_no_flag() -> None:
     function = function_of("layer_norm", "triton_layer_norm")
-    trial, found = cheats.examine(layer_norm, function, replace(WORKLOAD, dtype="bfloat16"), "cuda")
+    trial, found = cheats.examine(LAYER_NORM, function, replace(WORKLOAD, dtype="bfloat16"), "cuda")
 
     assert trial.status is Status.OK, trial.failure
     assert not found
@@ -86,10 +82,10 @@ def test_the_next_output_has_poisoned_memory(megabytes: int) -> None:
     assert torch.empty_like(like).isnan().all()
 
 
-def test_a_function_replaced_in_a_call_is_detected(layer_norm: Operator) -> None:
+def test_a_function_replaced_in_a_call_is_detected() -> None:
     guard = Guard("cuda")
     original = torch.cuda.Event.elapsed_time
-    inputs = layer_norm.inputs(WORKLOAD, "cuda", 0)
+    inputs = LAYER_NORM.inputs(WORKLOAD, "cuda", 0)
     try:
         cheats.patches(torch.cuda.Event, "elapsed_time", lambda *_: 1e-9)(*inputs)
         assert guard.finish() == [Flag.TIMER_TAMPER]
@@ -97,17 +93,17 @@ def test_a_function_replaced_in_a_call_is_detected(layer_norm: Operator) -> None
         torch.cuda.Event.elapsed_time = original
 
 
-def test_a_gigabyte_is_checked_in_less_than_a_second(layer_norm: Operator) -> None:
+def test_a_gigabyte_is_checked_in_less_than_a_second() -> None:
     """0.7 s are wanted on an H200; other GPUs have less bandwidth in float64."""
-    workload = layer_norm.workloads("default")[-1]
-    inputs = layer_norm.inputs(workload, "cuda", 0)
+    workload = LAYER_NORM.workloads("default")[-1]
+    inputs = LAYER_NORM.inputs(workload, "cuda", 0)
     guard = Guard("cuda")
     cheats.right(*inputs)
-    check(layer_norm, workload, cheats.right, inputs)  # memory is reserved, kernels are loaded
+    check(LAYER_NORM, workload, cheats.right, inputs)  # memory is reserved, kernels are loaded
     times = []
     for step in (
-        lambda: check(layer_norm, workload, cheats.right, inputs),
-        lambda: guard.inspect(layer_norm, workload, cheats.right, inputs),
+        lambda: check(LAYER_NORM, workload, cheats.right, inputs),
+        lambda: guard.inspect(LAYER_NORM, workload, cheats.right, inputs),
         lambda: [fingerprint(value) for value in inputs],
     ):
         torch.cuda.synchronize()

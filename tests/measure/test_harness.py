@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 from msgspec.structs import replace
+from norms import torch_layer_norm
 from torch import Tensor
 
 from kernels_bench_tools import run_benchmark
@@ -50,9 +51,7 @@ def smoke(function: Implementation | None = None, **options: Any) -> Record:
     return record
 
 
-def test_a_correct_implementation_has_a_complete_ok_record(
-    torch_layer_norm: Implementation,
-) -> None:
+def test_a_correct_implementation_has_a_complete_ok_record() -> None:
     record = smoke(torch_layer_norm)
 
     assert record.status is Status.OK
@@ -71,9 +70,7 @@ def test_a_correct_implementation_has_a_complete_ok_record(
     assert record.provenance.seed == 0
 
 
-def test_the_context_sets_implementation_mode_and_workloads(
-    context: CellContext, torch_layer_norm: Implementation
-) -> None:
+def test_the_context_sets_implementation_mode_and_workloads(context: CellContext) -> None:
     (record,) = run_benchmark(function=torch_layer_norm)
 
     assert record.impl == "mine"
@@ -85,7 +82,7 @@ def test_the_context_sets_implementation_mode_and_workloads(
     assert (record.provenance.commit, record.provenance.dirty) == ("123", True)
 
 
-def test_a_wrong_implementation_is_timed_and_incorrect(torch_layer_norm: Implementation) -> None:
+def test_a_wrong_implementation_is_timed_and_incorrect() -> None:
     record = smoke(lambda x, w, b: torch.zeros_like(x))
 
     assert record.status is Status.INCORRECT
@@ -96,9 +93,7 @@ def test_a_wrong_implementation_is_timed_and_incorrect(torch_layer_norm: Impleme
     )
 
 
-def test_an_exception_is_a_record_and_the_next_workload_still_runs(
-    torch_layer_norm: Implementation, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_an_exception_is_a_record_and_the_next_workload_still_runs(capfd: pytest.CaptureFixture[str]) -> None:
     def fails_once(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
         if x.shape == (1, 128, 1024):
             raise RuntimeError("no luck\nwith this one")
@@ -161,7 +156,7 @@ def test_a_broken_load_is_an_error_on_every_workload() -> None:
     assert smoke(load=load).status is Status.ERROR
 
 
-def test_load_is_called_once(torch_layer_norm: Implementation) -> None:
+def test_load_is_called_once() -> None:
     calls = []
 
     def load() -> Implementation:
@@ -174,7 +169,7 @@ def test_load_is_called_once(torch_layer_norm: Implementation) -> None:
     assert record.impl == "torch_layer_norm"
 
 
-def test_a_compiled_module_whose_length_is_unknown_is_measured(torch_layer_norm: Implementation) -> None:
+def test_a_compiled_module_whose_length_is_unknown_is_measured() -> None:
     class LayerNorm(torch.nn.Module):
         def forward(self, *inputs: Any) -> torch.Tensor:
             output: torch.Tensor = torch_layer_norm(*inputs)
@@ -187,9 +182,7 @@ def test_a_compiled_module_whose_length_is_unknown_is_measured(torch_layer_norm:
     assert smoke(compiled).outcome is Status.OK
 
 
-def test_the_call_style_of_kernels_benchmarks_works(
-    torch_layer_norm: Implementation, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_call_style_of_kernels_benchmarks_works(capsys: pytest.CaptureFixture[str]) -> None:
     class KernelType(enum.Enum):
         LAYER_NORM = "layer_norm"
 
@@ -210,16 +203,14 @@ def test_the_call_style_of_kernels_benchmarks_works(
 
 
 @pytest.mark.parametrize("workloads", ["huge", "smoke, huge"])
-def test_an_unknown_workload_set_leaves_no_file(workloads: str, torch_layer_norm: Implementation) -> None:
+def test_an_unknown_workload_set_leaves_no_file(workloads: str) -> None:
     with pytest.raises(OperatorError, match="has no workload set 'huge'"):
         run_benchmark("layer_norm", torch_layer_norm, workloads=workloads, device="cpu")
 
     assert not Path("layer_norm.jsonl").exists()
 
 
-def test_a_build_for_sets_of_other_operators_only_is_an_error(
-    context: CellContext, torch_layer_norm: Implementation, tmp_path: Path
-) -> None:
+def test_a_build_for_sets_of_other_operators_only_is_an_error(context: CellContext, tmp_path: Path) -> None:
     write_struct(tmp_path / "context.json", replace(context, workloads="wide"))
 
     with pytest.raises(OperatorError, match="has no workload set 'wide'"):
@@ -231,9 +222,7 @@ def test_a_missing_implementation_is_an_error() -> None:
         run_benchmark("layer_norm")
 
 
-def test_the_printed_table_has_a_line_per_workload(
-    torch_layer_norm: Implementation, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_printed_table_has_a_line_per_workload(capsys: pytest.CaptureFixture[str]) -> None:
     smoke(torch_layer_norm)
 
     lines = capsys.readouterr().out.splitlines()
@@ -244,14 +233,14 @@ def test_the_printed_table_has_a_line_per_workload(
     assert "  ok" in lines[2]
 
 
-def test_two_calls_append_to_one_file_with_different_runs(torch_layer_norm: Implementation) -> None:
+def test_two_calls_append_to_one_file_with_different_runs() -> None:
     first, second = smoke(torch_layer_norm), smoke(torch_layer_norm)
 
     assert read_records(Path("layer_norm.jsonl")) == [first, second]
     assert first.run != second.run
 
 
-def test_calls_run_without_gradients(torch_layer_norm: Implementation) -> None:
+def test_calls_run_without_gradients() -> None:
     states = set()
 
     def watching(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
@@ -264,7 +253,7 @@ def test_calls_run_without_gradients(torch_layer_norm: Implementation) -> None:
 
 
 def test_a_record_has_process_affinity_first_calls_and_trust(
-    torch_layer_norm: Implementation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write_struct(tmp_path / "context.json", CellContext(process=2, processes=3))
     monkeypatch.setenv("KBT_CONTEXT", str(tmp_path / "context.json"))
@@ -283,9 +272,7 @@ def test_a_record_has_process_affinity_first_calls_and_trust(
     assert record.sentinels == {}
 
 
-def test_each_process_has_other_inputs(
-    torch_layer_norm: Implementation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_each_process_has_other_inputs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first_values = []
     monkeypatch.setenv("KBT_CONTEXT", str(tmp_path / "context.json"))
     for process in range(2):
@@ -303,7 +290,7 @@ def test_each_process_has_other_inputs(
     assert first_values[0] != first_values[1]
 
 
-def test_timed_calls_rotate_through_different_values(torch_layer_norm: Implementation) -> None:
+def test_timed_calls_rotate_through_different_values() -> None:
     seen: list[float] = []
 
     def watching(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
@@ -331,18 +318,16 @@ def test_outputs_that_share_memory_are_rejected() -> None:
     assert record.lat_ms is not None
 
 
-def test_an_invalid_kernel_pattern_is_an_error(torch_layer_norm: Implementation) -> None:
+def test_an_invalid_kernel_pattern_is_an_error() -> None:
     with pytest.raises(KbtError, match="is not a regular expression"):
         smoke(torch_layer_norm, kernels="(")
 
 
-def test_without_recorded_kernels_there_is_no_fallback_flag(torch_layer_norm: Implementation) -> None:
+def test_without_recorded_kernels_there_is_no_fallback_flag() -> None:
     assert Flag.FALLBACK not in smoke(torch_layer_norm, kernels="my_kernel").flags
 
 
-def test_the_first_record_has_the_peaks_and_every_record_a_regime(
-    torch_layer_norm: Implementation,
-) -> None:
+def test_the_first_record_has_the_peaks_and_every_record_a_regime() -> None:
     records = run_benchmark("layer_norm", torch_layer_norm, workloads="cpu", device="cpu")
 
     assert {"read", "write", "copy", "triad", "matmul_float32"} <= set(records[0].ceilings)
@@ -351,5 +336,5 @@ def test_the_first_record_has_the_peaks_and_every_record_a_regime(
     assert all(record.roofline is not None for record in records)
 
 
-def test_the_smoke_set_measures_no_peaks(torch_layer_norm: Implementation) -> None:
+def test_the_smoke_set_measures_no_peaks() -> None:
     assert smoke(torch_layer_norm).ceilings == {}

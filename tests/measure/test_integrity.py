@@ -26,6 +26,7 @@ import fixtures_integrity as cheats
 import msgspec
 import pytest
 import torch
+from norms import LAYER_NORM, compile_for
 from torch import Tensor
 from torch._dispatch.python import enable_python_dispatcher
 from torch.overrides import TorchFunctionMode
@@ -59,7 +60,7 @@ def _without_gradients() -> Iterator[None]:
 
 
 def examine(
-    operator: Operator, function: Callable[..., Any], workload: Workload = WORKLOAD
+    function: Callable[..., Any], workload: Workload = WORKLOAD, operator: Operator = LAYER_NORM
 ) -> tuple[Trial, set[str]]:
     return cheats.examine(operator, function, workload, DEVICE)
 
@@ -69,37 +70,34 @@ def examine(
 )
 @pytest.mark.parametrize("workload", [WORKLOAD, SMALL], ids=["large", "small"])
 def test_each_fixture_gets_exactly_its_flags(
-    layer_norm: Operator, make: Callable[[], Any], ok: bool, flags: frozenset[str], workload: Workload
+    make: Callable[[], Any], ok: bool, flags: frozenset[str], workload: Workload
 ) -> None:
-    trial, found = examine(layer_norm, make(), workload)
+    trial, found = examine(make(), workload)
 
     assert found == flags, trial.failure
     assert (trial.status is Status.OK) == (ok and not flags & REJECTING), trial.failure
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
-def test_torch_gets_no_flag_in_any_type(layer_norm: Operator, dtype: str) -> None:
-    trial, found = examine(layer_norm, cheats.right, replace(WORKLOAD, dtype=dtype))
+def test_torch_gets_no_flag_in_any_type(dtype: str) -> None:
+    trial, found = examine(cheats.right, replace(WORKLOAD, dtype=dtype))
 
     assert trial.status is Status.OK, trial.failure
     assert not found
 
 
 @pytest.mark.filterwarnings("default")
-def test_compiled_code_gets_no_flag(layer_norm: Operator, compiled: Callable[..., Any]) -> None:
-    def mine(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-        return torch.nn.functional.layer_norm(x, x.shape[-1:], weight, bias, 1e-5)
-
-    trial, found = examine(layer_norm, compiled(WORKLOAD, mine))
+def test_compiled_code_gets_no_flag() -> None:
+    trial, found = examine(compile_for(WORKLOAD, cheats.right))
     torch._dynamo.reset()
 
     assert trial.status is Status.OK, trial.failure
     assert not found
 
 
-def test_what_the_compiler_adds_to_a_module_is_no_replaced_function(layer_norm: Operator) -> None:
-    torch.compile(layer_norm.reference, backend="eager")(torch.ones(2, 4), torch.ones(4), torch.ones(4))
-    module = sys.modules[layer_norm.reference.__module__]
+def test_what_the_compiler_adds_to_a_module_is_no_replaced_function() -> None:
+    torch.compile(LAYER_NORM.reference, backend="eager")(torch.ones(2, 4), torch.ones(4), torch.ones(4))
+    module = sys.modules[LAYER_NORM.reference.__module__]
     assert any(name.startswith("__compiled_fn_") for name in vars(module))
     bindings = Bindings()
     torch._dynamo.reset()
@@ -107,18 +105,16 @@ def test_what_the_compiler_adds_to_a_module_is_no_replaced_function(layer_norm: 
     assert bindings.replaced() == []
 
 
-def test_an_operator_that_declares_it_may_work_in_place(layer_norm: Operator) -> None:
-    allowed = replace(layer_norm, in_place=True)
-
-    trial, found = examine(allowed, cheats.in_place())
+def test_an_operator_that_declares_it_may_work_in_place() -> None:
+    trial, found = examine(cheats.in_place(), operator=replace(LAYER_NORM, in_place=True))
 
     assert trial.status is Status.OK, trial.failure
     assert not found
 
 
-def test_an_implementation_that_cheats_after_some_calls_is_detected(layer_norm: Operator) -> None:
+def test_an_implementation_that_cheats_after_some_calls_is_detected() -> None:
     for honest in (1, 2, 3, 5, 8):
-        trial, found = examine(layer_norm, cheats.cached_by_call(honest), SMALL)
+        trial, found = examine(cheats.cached_by_call(honest), SMALL)
 
         assert "stale_output" in found or trial.status is Status.INCORRECT, honest
 
@@ -133,19 +129,14 @@ class Timed(Candidate):
         self.timing = True
 
 
-@pytest.fixture
-def timed(layer_norm: Operator) -> Callable[[Callable[..., Any]], Trial]:
+def timed(function: Callable[..., Any]) -> Trial:
     """Try ``function``, which is also told whether the call is a timed one."""
-
-    def attempt(function: Callable[..., Any]) -> Trial:
-        candidate = Timed(layer_norm, [SMALL], lambda *inputs: function(candidate.timing, *inputs), DEVICE)
-        session = BenchmarkSession(device=DEVICE, clocks=ClockSampler(""))
-        return run_trial(layer_norm, SMALL, 0, candidate, session)
-
-    return attempt
+    candidate = Timed(LAYER_NORM, [SMALL], lambda *inputs: function(candidate.timing, *inputs), DEVICE)
+    session = BenchmarkSession(device=DEVICE, clocks=ClockSampler(""))
+    return run_trial(LAYER_NORM, SMALL, 0, candidate, session)
 
 
-def test_a_replay_in_the_timed_phase_is_detected(timed: Callable[..., Trial]) -> None:
+def test_a_replay_in_the_timed_phase_is_detected() -> None:
     kept: list[Tensor] = []
 
     def replaying(timing: bool, *inputs: Tensor) -> Tensor:
@@ -168,7 +159,7 @@ def test_a_replay_in_the_timed_phase_is_detected(timed: Callable[..., Trial]) ->
     ],
     ids=["identity and version", "pointer and version", "pointer and some elements"],
 )
-def test_results_kept_by_their_inputs_are_stale(layer_norm: Operator, key: Callable[[Tensor], Any]) -> None:
+def test_results_kept_by_their_inputs_are_stale(key: Callable[[Tensor], Any]) -> None:
     kept: dict[Any, Tensor] = {}
 
     def keeping(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
@@ -176,12 +167,12 @@ def test_results_kept_by_their_inputs_are_stale(layer_norm: Operator, key: Calla
             kept[key(x)] = cheats.right(x, weight, bias)
         return kept[key(x)].clone()
 
-    trial, _ = examine(layer_norm, keeping, SMALL)
+    trial, _ = examine(keeping, SMALL)
 
     assert trial.status in {Status.REJECTED, Status.INCORRECT} or len(kept) > 50
 
 
-def test_a_thread_that_works_in_timed_calls_only_is_detected(timed: Callable[..., Trial]) -> None:
+def test_a_thread_that_works_in_timed_calls_only_is_detected() -> None:
     with ThreadPoolExecutor(1) as pool:
         pool.submit(int).result()
 
@@ -193,7 +184,7 @@ def test_a_thread_that_works_in_timed_calls_only_is_detected(timed: Callable[...
     assert trial.failure.msg.startswith("thread_injection: thread 'ThreadPoolExecutor")
 
 
-def test_few_wrong_elements_of_a_timed_call_are_detected(timed: Callable[..., Trial]) -> None:
+def test_few_wrong_elements_of_a_timed_call_are_detected() -> None:
     def damaging(timing: bool, *inputs: Tensor) -> Tensor:
         output = cheats.right(*inputs)
         if timing:
@@ -203,7 +194,7 @@ def test_few_wrong_elements_of_a_timed_call_are_detected(timed: Callable[..., Tr
     assert timed(damaging).status is Status.REJECTED
 
 
-def test_inputs_changed_by_a_timed_call_are_detected(timed: Callable[..., Trial]) -> None:
+def test_inputs_changed_by_a_timed_call_are_detected() -> None:
     def changing(timing: bool, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
         output = cheats.right(x, weight, bias)
         if timing:
@@ -217,36 +208,36 @@ def test_inputs_changed_by_a_timed_call_are_detected(timed: Callable[..., Trial]
     assert Flag.STALE_OUTPUT not in trial.flags
 
 
-def test_inputs_changed_by_an_untimed_call_are_detected(layer_norm: Operator) -> None:
+def test_inputs_changed_by_an_untimed_call_are_detected() -> None:
     guard = Guard(DEVICE)
-    inputs = layer_norm.inputs(WORKLOAD, DEVICE, 0)
+    inputs = LAYER_NORM.inputs(WORKLOAD, DEVICE, 0)
     before = [value.clone() for value in inputs]
 
-    assert guard.inspect(layer_norm, WORKLOAD, cheats.zeroes_its_input(), inputs) == [Flag.INPUT_MUTATED]
+    assert guard.inspect(LAYER_NORM, WORKLOAD, cheats.zeroes_its_input(), inputs) == [Flag.INPUT_MUTATED]
     assert all(torch.equal(now, then) for now, then in zip(inputs, before, strict=True))
 
 
-def test_inputs_have_addresses_that_no_earlier_call_had(layer_norm: Operator) -> None:
+def test_inputs_have_addresses_that_no_earlier_call_had() -> None:
     offsets = []
 
     def watching(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
         offsets.append(x.storage_offset())
         return cheats.right(x, weight, bias)
 
-    Guard(DEVICE).inspect(layer_norm, SMALL, watching, layer_norm.inputs(SMALL, DEVICE, 0))
+    Guard(DEVICE).inspect(LAYER_NORM, SMALL, watching, LAYER_NORM.inputs(SMALL, DEVICE, 0))
 
     assert len(set(offsets)) == 1
     assert offsets[0] > 0
 
 
-def test_a_default_device_is_not_a_lazy_mode(layer_norm: Operator) -> None:
+def test_a_default_device_is_not_a_lazy_mode() -> None:
     guard = Guard(DEVICE)
-    inputs = layer_norm.inputs(WORKLOAD, DEVICE, 0)
+    inputs = LAYER_NORM.inputs(WORKLOAD, DEVICE, 0)
     with torch.device("cpu"):
-        assert guard.inspect(layer_norm, WORKLOAD, cheats.right, inputs) == []
+        assert guard.inspect(LAYER_NORM, WORKLOAD, cheats.right, inputs) == []
 
 
-def test_a_lazy_output_of_a_timed_call_is_detected(timed: Callable[..., Trial]) -> None:
+def test_a_lazy_output_of_a_timed_call_is_detected() -> None:
     lazy = cheats.as_subclass()
 
     trial = timed(lambda timing, *inputs: lazy(*inputs) if timing else cheats.right(*inputs))
@@ -265,7 +256,7 @@ def test_a_mode_of_any_kind_that_is_left_active_is_lazy(make: Callable[[], Any])
         assert guard.finish() == [Flag.LAZY_OUTPUT]
 
 
-def test_a_mode_left_active_makes_outputs_lazy(layer_norm: Operator) -> None:
+def test_a_mode_left_active_makes_outputs_lazy() -> None:
     from torch.utils._python_dispatch import TorchDispatchMode
 
     class Mode(TorchDispatchMode):
@@ -277,76 +268,72 @@ def test_a_mode_left_active_makes_outputs_lazy(layer_norm: Operator) -> None:
             return func(*args, **(kwargs or {}))
 
     guard = Guard(DEVICE)
-    inputs = layer_norm.inputs(WORKLOAD, DEVICE, 0)
+    inputs = LAYER_NORM.inputs(WORKLOAD, DEVICE, 0)
     with Override():
-        assert guard.inspect(layer_norm, WORKLOAD, cheats.right, inputs) == [Flag.LAZY_OUTPUT]
+        assert guard.inspect(LAYER_NORM, WORKLOAD, cheats.right, inputs) == [Flag.LAZY_OUTPUT]
     with Mode():
-        assert guard.inspect(layer_norm, WORKLOAD, cheats.right, inputs) == [Flag.LAZY_OUTPUT]
+        assert guard.inspect(LAYER_NORM, WORKLOAD, cheats.right, inputs) == [Flag.LAZY_OUTPUT]
 
 
 class TestThreads:
-    def inspected(self, operator: Operator, make: Callable[[], Any]) -> tuple[Any, list[Flag]]:
+    def inspected(self, make: Callable[[], Any]) -> tuple[Any, list[Flag]]:
         guard = Guard(DEVICE)
         function = make()
-        inputs = operator.inputs(SMALL, DEVICE, 0)
-        return function, guard.inspect(operator, SMALL, function, inputs)
+        inputs = LAYER_NORM.inputs(SMALL, DEVICE, 0)
+        return function, guard.inspect(LAYER_NORM, SMALL, function, inputs)
 
     @pytest.mark.parametrize("make", [cheats.thread_per_call, cheats.lingering_thread])
-    def test_a_thread_that_outlives_its_call_is_detected(
-        self, layer_norm: Operator, make: Callable[[], Any]
-    ) -> None:
-        _, flags = self.inspected(layer_norm, make)
+    def test_a_thread_that_outlives_its_call_is_detected(self, make: Callable[[], Any]) -> None:
+        _, flags = self.inspected(make)
         time.sleep(0.1)
 
         assert Flag.THREAD_INJECTION in flags
 
     @pytest.mark.parametrize("hidden", [False, True], ids=["", "threading does not list it"])
-    def test_a_worker_from_before_the_first_call_is_detected(
-        self, layer_norm: Operator, hidden: bool
-    ) -> None:
-        function, flags = self.inspected(layer_norm, partial(cheats.worker_thread, hidden=hidden))
+    def test_a_worker_from_before_the_first_call_is_detected(self, hidden: bool) -> None:
+        function, flags = self.inspected(partial(cheats.worker_thread, hidden=hidden))
         function.stop()
 
         assert flags == [Flag.THREAD_INJECTION]
 
-    def test_a_worker_from_before_the_guard_is_detected(self, layer_norm: Operator) -> None:
+    def test_a_worker_from_before_the_guard_is_detected(self) -> None:
         function = cheats.worker_thread()
-        _, flags = self.inspected(layer_norm, lambda: function)
+        _, flags = self.inspected(lambda: function)
         function.stop()
 
         assert flags == [Flag.THREAD_INJECTION]
 
-    def test_a_process_that_outlives_its_call_is_detected(self, layer_norm: Operator) -> None:
-        function, flags = self.inspected(layer_norm, cheats.process_per_call)
+    def test_a_process_that_outlives_its_call_is_detected(self) -> None:
+        function, flags = self.inspected(cheats.process_per_call)
         for process in function.started:
             process.communicate(b"\n")
 
         assert flags == [Flag.THREAD_INJECTION]
 
-    def test_an_idle_thread_is_not_flagged(self, layer_norm: Operator) -> None:
+    def test_an_idle_thread_is_not_flagged(self) -> None:
         stop = threading.Event()
 
         def with_idle_thread() -> Any:
             threading.Thread(target=stop.wait).start()
             return cheats.right
 
-        _, flags = self.inspected(layer_norm, with_idle_thread)
+        _, flags = self.inspected(with_idle_thread)
         stop.set()
 
         assert flags == []
 
-    def test_a_joined_thread_is_not_flagged(self, layer_norm: Operator) -> None:
+    def test_a_joined_thread_is_not_flagged(self) -> None:
         def joined() -> Any:
             function = cheats.thread_per_call()
             function.asynchronous = False
             return function
 
-        assert self.inspected(layer_norm, joined)[1] == []
+        assert self.inspected(joined)[1] == []
 
-    def test_a_thread_started_by_timed_calls_only_is_detected(self, layer_norm: Operator) -> None:
+    def test_a_thread_started_by_timed_calls_only_is_detected(self) -> None:
         guard = Guard(DEVICE)
-        inputs = layer_norm.inputs(SMALL, DEVICE, 0)
-        assert guard.inspect(layer_norm, SMALL, cheats.right, inputs) == []
+        inputs = LAYER_NORM.inputs(SMALL, DEVICE, 0)
+        assert guard.inspect(LAYER_NORM, SMALL, cheats.right, inputs) == []
         cheats.lingering_thread()(*inputs)
         thread = cheats.thread_per_call()
         thread(*inputs)
@@ -355,8 +342,8 @@ class TestThreads:
         time.sleep(0.1)
 
 
-def test_each_process_chooses_the_block_sizes_of_compiled_kernels_itself(layer_norm: Operator) -> None:
-    candidate = Candidate(layer_norm, [SMALL], torch.compile(cheats.right), DEVICE)
+def test_each_process_chooses_the_block_sizes_of_compiled_kernels_itself() -> None:
+    candidate = Candidate(LAYER_NORM, [SMALL], torch.compile(cheats.right), DEVICE)
     torch._inductor.config.autotune_local_cache = True
 
     candidate.start(0, process=0)
@@ -374,28 +361,26 @@ def _fake(*args: Any, **kwargs: Any) -> float:
 
 
 class TestTimers:
-    def test_another_class_of_an_object_of_the_harness_is_detected(self, layer_norm: Operator) -> None:
+    def test_another_class_of_an_object_of_the_harness_is_detected(self) -> None:
         class Other(Candidate):
             pass
 
-        candidate = Candidate(layer_norm, [SMALL], cheats.right, DEVICE)
+        candidate = Candidate(LAYER_NORM, [SMALL], cheats.right, DEVICE)
         assert candidate.finish() == {}
         candidate.__class__ = Other
 
         assert candidate.finish().keys() == {Flag.TIMER_TAMPER}
 
     @pytest.mark.parametrize("name", ["following", "changed"])
-    def test_a_replaced_method_of_the_sets_of_inputs_is_detected(
-        self, layer_norm: Operator, name: str
-    ) -> None:
-        candidate = Candidate(layer_norm, [SMALL], cheats.right, DEVICE)
+    def test_a_replaced_method_of_the_sets_of_inputs_is_detected(self, name: str) -> None:
+        candidate = Candidate(LAYER_NORM, [SMALL], cheats.right, DEVICE)
         setattr(candidate.sets, name, _fake)
 
         assert name in candidate.finish()[Flag.TIMER_TAMPER]
 
     @pytest.mark.parametrize("name", ["_prepared", "_turn", "_ahead"])
-    def test_state_with_code_of_its_own_is_detected(self, layer_norm: Operator, name: str) -> None:
-        candidate = Candidate(layer_norm, [SMALL], cheats.right, DEVICE)
+    def test_state_with_code_of_its_own_is_detected(self, name: str) -> None:
+        candidate = Candidate(LAYER_NORM, [SMALL], cheats.right, DEVICE)
         before = getattr(candidate.sets, name)
         setattr(candidate.sets, name, type("Own", (type(before),), {})(before))
 
@@ -425,10 +410,10 @@ class TestTimers:
         ],
         ids=str,
     )
-    def test_a_replaced_function_is_detected(self, layer_norm: Operator, owner: Any, name: str) -> None:
+    def test_a_replaced_function_is_detected(self, owner: Any, name: str) -> None:
         guard = Guard(DEVICE)
         had, original = name in vars(owner), getattr(owner, name)
-        inputs = layer_norm.inputs(SMALL, DEVICE, 0)
+        inputs = LAYER_NORM.inputs(SMALL, DEVICE, 0)
         try:
             cheats.patches(owner, name, _fake)(*inputs)
             flags = guard.finish()
@@ -477,7 +462,7 @@ class TestTimers:
 
         assert guard.finish() == []
 
-    def test_exchanged_code_of_a_function_is_detected(self, layer_norm: Operator) -> None:
+    def test_exchanged_code_of_a_function_is_detected(self) -> None:
         guard = Guard(DEVICE)
         original = compare_module.is_plausible.__code__
         compare_module.is_plausible.__code__ = (lambda *args: True).__code__
@@ -558,13 +543,13 @@ def test_a_forked_process_is_not_one_of_the_harness(monkeypatch: pytest.MonkeyPa
     assert found == f"process {child}"
 
 
-def test_flags_and_reasons_fit_into_a_record(layer_norm: Operator) -> None:
+def test_flags_and_reasons_fit_into_a_record() -> None:
     def picky(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
         if x.shape != (5, 80, 256):
             raise ValueError("a message much longer than anybody wants to read in a record, " * 9)
         return cheats.right(x, weight, bias)
 
     for function in (picky, lambda x, w, b: torch.zeros_like(x), cheats.half_accumulation()):
-        verdict = check(layer_norm, WORKLOAD, function, layer_norm.inputs(WORKLOAD, DEVICE, 0))
+        verdict = check(LAYER_NORM, WORKLOAD, function, LAYER_NORM.inputs(WORKLOAD, DEVICE, 0))
         assert len(json.dumps(verdict.corr)) < 750  # with the names of all refused cases
     assert len(TRUST) < 220

@@ -10,13 +10,14 @@ from typing import Any
 
 import pytest
 import torch
+from norms import LAYER_NORM, compile_for, torch_layer_norm
 from torch import Tensor
 
 from kernels_bench_tools.errors import OperatorError
 from kernels_bench_tools.measure.candidate import Candidate
 from kernels_bench_tools.measure.correctness.check import check
 from kernels_bench_tools.measure.modes import in_mode, start_autograd, timed_function
-from kernels_bench_tools.measure.operator import Operator, Workload, find_operator, tensors_of
+from kernels_bench_tools.measure.operator import Workload, find_operator, tensors_of
 from kernels_bench_tools.measure.session import open_session
 from kernels_bench_tools.measure.trial import Trial, run_trial
 from kernels_bench_tools.schema.record import REJECTING, Status
@@ -26,10 +27,6 @@ pytestmark = pytest.mark.usefixtures("few_input_sets")
 WORKLOAD = Workload(name="w", axes={"batch": 2, "seq_len": 16, "hidden_dim": 256}, dtype="float32")
 SLOW_SECONDS = 0.1
 """Long beside a backward pass, also where other tests use the cores."""
-
-
-def torch_layer_norm(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    return torch.nn.functional.layer_norm(x, x.shape[-1:], weight, bias)
 
 
 class SlowForward(torch.autograd.Function):
@@ -63,60 +60,60 @@ class ForgetsBias(torch.autograd.Function):
         return dx, dweight, torch.zeros_like(dbias)
 
 
-def attempt(operator: Operator, function: Callable[..., Any], mode: str) -> Trial:
+def attempt(function: Callable[..., Any], mode: str) -> Trial:
     start_autograd("cpu")
     workload = replace(WORKLOAD, name=f"w_{mode}", mode=mode)
-    candidate = Candidate(operator, [workload], function, "cpu", mode=mode)
+    candidate = Candidate(LAYER_NORM, [workload], function, "cpu", mode=mode)
     with open_session("cpu") as session:
-        return run_trial(operator, workload, 0, candidate, session, mode=mode)
+        return run_trial(LAYER_NORM, workload, 0, candidate, session, mode=mode)
 
 
 @pytest.mark.parametrize("mode", ["bwd", "fwd_bwd"])
-def test_torchs_gradients_are_correct(layer_norm: Operator, mode: str) -> None:
-    trial = attempt(layer_norm, torch_layer_norm, mode)
+def test_torchs_gradients_are_correct(mode: str) -> None:
+    trial = attempt(torch_layer_norm, mode)
 
     assert trial.status is Status.OK, trial.failure
     assert not REJECTING & set(trial.flags)
 
 
-def test_a_wrong_gradient_is_incorrect_and_named(layer_norm: Operator) -> None:
-    trial = attempt(layer_norm, ForgetsBias.apply, "bwd")
+def test_a_wrong_gradient_is_incorrect_and_named() -> None:
+    trial = attempt(ForgetsBias.apply, "bwd")
 
     assert trial.status is Status.INCORRECT
     assert "gradient of input 3" in trial.failure.msg
 
 
-def test_a_wrong_forward_pass_before_a_right_backward_pass_is_incorrect(layer_norm: Operator) -> None:
+def test_a_wrong_forward_pass_before_a_right_backward_pass_is_incorrect() -> None:
     class Wrong(SlowForward):
         @staticmethod
         def forward(context: Any, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
             context.save_for_backward(x, weight, bias)
             return torch.zeros_like(x)
 
-    trial = attempt(layer_norm, Wrong.apply, "bwd")
+    trial = attempt(Wrong.apply, "bwd")
 
     assert trial.status is Status.INCORRECT
     assert "its output 'out'" in trial.failure.msg
 
 
-def test_only_the_backward_pass_is_timed(layer_norm: Operator) -> None:
-    backward = attempt(layer_norm, SlowForward.apply, "bwd")
-    both = attempt(layer_norm, SlowForward.apply, "fwd_bwd")
+def test_only_the_backward_pass_is_timed() -> None:
+    backward = attempt(SlowForward.apply, "bwd")
+    both = attempt(SlowForward.apply, "fwd_bwd")
 
     assert backward.status is both.status is Status.OK
     assert backward.timing.latency.p50 < 1e3 * SLOW_SECONDS / 2
     assert both.timing.latency.p50 > 1e3 * SLOW_SECONDS
 
 
-def test_an_implementation_without_a_backward_pass_is_unsupported(layer_norm: Operator) -> None:
-    trial = attempt(layer_norm, lambda *inputs: torch_layer_norm(*inputs).detach(), "bwd")
+def test_an_implementation_without_a_backward_pass_is_unsupported() -> None:
+    trial = attempt(lambda *inputs: torch_layer_norm(*inputs).detach(), "bwd")
 
     assert trial.status is Status.UNSUPPORTED
     assert "no backward pass" in trial.failure.msg
 
 
 @pytest.mark.parametrize("mode", ["bwd", "fwd_bwd"])
-def test_an_operation_without_a_formula_for_autograd_is_unsupported(layer_norm: Operator, mode: str) -> None:
+def test_an_operation_without_a_formula_for_autograd_is_unsupported(mode: str) -> None:
     library = torch.library.Library("kbt_test_modes", "FRAGMENT")
     name = f"normalize_{mode}"
     library.define(f"{name}(Tensor x, Tensor weight, Tensor bias) -> Tensor")
@@ -124,27 +121,27 @@ def test_an_operation_without_a_formula_for_autograd_is_unsupported(layer_norm: 
     operation = getattr(torch.ops.kbt_test_modes, name)
 
     with warnings.catch_warnings(action="ignore", category=UserWarning):
-        trial = attempt(layer_norm, operation, mode)
+        trial = attempt(operation, mode)
 
     assert trial.status is Status.UNSUPPORTED
     assert "no gradient reaches its inputs" in trial.failure.msg
 
 
-def test_both_passes_return_the_outputs_and_the_gradients(layer_norm: Operator) -> None:
-    both = in_mode(layer_norm, "fwd_bwd")
+def test_both_passes_return_the_outputs_and_the_gradients() -> None:
+    both = in_mode(LAYER_NORM, "fwd_bwd")
     inputs = both.inputs(WORKLOAD, "cpu", 0)
 
-    found = timed_function(layer_norm, torch_layer_norm, "fwd_bwd").call(*inputs)
+    found = timed_function(LAYER_NORM, torch_layer_norm, "fwd_bwd").call(*inputs)
 
     assert [tuple(value.shape) for value in found] == [(2, 16, 256), (2, 16, 256), (256,), (256,)]
     assert check(both, WORKLOAD, lambda *_: found, inputs).absmax is not None
 
 
-def test_bytes_of_a_backward_pass_are_those_of_its_tensors(layer_norm: Operator) -> None:
-    backward = in_mode(layer_norm, "bwd")
+def test_bytes_of_a_backward_pass_are_those_of_its_tensors() -> None:
+    backward = in_mode(LAYER_NORM, "bwd")
     inputs = backward.inputs(WORKLOAD, "cpu", 0)
 
-    work = backward.work(inputs, timed_function(layer_norm, torch_layer_norm, "bwd").call(*inputs))
+    work = backward.work(inputs, timed_function(LAYER_NORM, torch_layer_norm, "bwd").call(*inputs))
 
     rows, columns = 2 * 16, 256
     assert work.bytes_read == 4 * (2 * rows * columns + 2 * columns)
@@ -152,39 +149,37 @@ def test_bytes_of_a_backward_pass_are_those_of_its_tensors(layer_norm: Operator)
     assert work.flops == 2 * 7 * rows * columns
 
 
-def test_names_of_workloads_include_the_mode(layer_norm: Operator) -> None:
-    (workload,) = in_mode(layer_norm, "bwd").workloads("smoke")
+def test_names_of_workloads_include_the_mode() -> None:
+    (workload,) = in_mode(LAYER_NORM, "bwd").workloads("smoke")
 
     assert workload.name == "smoke_S32_D256_bwd"
     assert workload.describe("cpu")["mode"] == "bwd"
 
 
-def test_an_operator_without_gradients_is_an_error(layer_norm: Operator) -> None:
+def test_an_operator_without_gradients_is_an_error() -> None:
     with pytest.raises(OperatorError, match="has no bwd mode"):
-        in_mode(replace(layer_norm, gradients=()), "bwd")
+        in_mode(replace(LAYER_NORM, gradients=()), "bwd")
 
 
-def test_an_unknown_mode_lists_the_known_ones(layer_norm: Operator) -> None:
+def test_an_unknown_mode_lists_the_known_ones() -> None:
     with pytest.raises(OperatorError, match="fwd, bwd, fwd_bwd"):
-        in_mode(layer_norm, "backward")
+        in_mode(LAYER_NORM, "backward")
 
 
-def test_a_compiled_backward_pass_can_be_timed_repeatedly(
-    layer_norm: Operator, compiled: Callable[..., Any]
-) -> None:
-    trial = attempt(layer_norm, compiled(WORKLOAD, torch_layer_norm), "bwd")
+def test_a_compiled_backward_pass_can_be_timed_repeatedly() -> None:
+    trial = attempt(compile_for(WORKLOAD, torch_layer_norm), "bwd")
 
     assert trial.status is Status.OK, trial.failure
 
 
-def test_only_the_first_process_checks_edge_cases(layer_norm: Operator) -> None:
-    candidate = Candidate(layer_norm, [WORKLOAD], torch_layer_norm, "cpu")
+def test_only_the_first_process_checks_edge_cases() -> None:
+    candidate = Candidate(LAYER_NORM, [WORKLOAD], torch_layer_norm, "cpu")
     with open_session("cpu") as session:
-        first = run_trial(layer_norm, WORKLOAD, 0, candidate, session)
+        first = run_trial(LAYER_NORM, WORKLOAD, 0, candidate, session)
     with open_session("cpu") as session:
-        second = run_trial(layer_norm, WORKLOAD, 0, candidate, session, process=1)
+        second = run_trial(LAYER_NORM, WORKLOAD, 0, candidate, session, process=1)
 
-    assert first.correctness.corr["cases"] == 16
+    assert first.correctness.corr["cases"] == 17
     assert second.correctness.corr["cases"] == 3
 
 

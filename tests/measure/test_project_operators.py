@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from norms import LAYER_NORM, torch_layer_norm
 
 from kernels_bench_tools import run_benchmark
 from kernels_bench_tools.errors import OperatorError
 from kernels_bench_tools.file_io import write_struct
-from kernels_bench_tools.measure.operator import Operator, find_operator
+from kernels_bench_tools.measure.operator import find_operator
 from kernels_bench_tools.schema.build import CellContext
 from kernels_bench_tools.schema.record import Judged, Status
 
@@ -159,7 +159,7 @@ def test_an_unknown_operator_names_where_modules_are_looked_for(
 
 
 def test_without_a_runner_the_folder_is_that_of_the_project_above(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, torch_layer_norm: Callable[..., Any]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write_project(tmp_path / "a")
     (tmp_path / "a" / "mine" / "impls").mkdir(parents=True)
@@ -171,17 +171,13 @@ def test_without_a_runner_the_folder_is_that_of_the_project_above(
 
 
 def test_an_operator_of_the_cell_is_measured_in_its_process(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    layer_norm: Operator,
-    torch_layer_norm: Callable[..., Any],
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     context = CellContext(operator="mine", implementation="x", judge=str(tmp_path / "nobody listens here"))
     write_struct(tmp_path / "context.json", context)
     monkeypatch.setenv("KBT_CONTEXT", str(tmp_path / "context.json"))
 
-    operator = replace(layer_norm, name="mine")
+    operator = replace(LAYER_NORM, name="mine")
     (record,) = run_benchmark(operator, torch_layer_norm, workloads="smoke", device="cpu")
 
     assert (record.op, record.impl, record.status) == ("mine", "x", Status.OK)
@@ -206,9 +202,7 @@ def test_an_operator_of_the_cell_is_measured_in_its_process(
         ({"output": 1}, "run_benchmark(output=...): is of type int. Expected: A path."),
     ],
 )
-def test_an_argument_of_another_type_is_one_line(
-    torch_layer_norm: Callable[..., Any], arguments: dict[str, Any], message: str
-) -> None:
+def test_an_argument_of_another_type_is_one_line(arguments: dict[str, Any], message: str) -> None:
     with pytest.raises(OperatorError) as caught:
         run_benchmark(**{"operator": "layer_norm", "function": torch_layer_norm} | arguments)
 

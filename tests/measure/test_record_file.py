@@ -6,7 +6,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-import torch
+from norms import torch_layer_norm
 
 from kernels_bench_tools import run_benchmark
 from kernels_bench_tools.measure.record import MAX_KERNEL_NAME, RecordFile, without_shared
@@ -30,11 +30,8 @@ A_TIMING = Timing(p50=0.19876, ci_low=0.19865, ci_high=0.19887, reps=30)
 
 @pytest.fixture(scope="module")
 def measured(tmp_path_factory: pytest.TempPathFactory) -> Record:
-    def layer_norm(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
-        return torch.nn.functional.layer_norm(x, x.shape[-1:], weight, bias)
-
     file = tmp_path_factory.mktemp("measured") / "layer_norm.jsonl"
-    (record,) = run_benchmark("layer_norm", layer_norm, workloads="smoke", device="cpu", output=file)
+    (record,) = run_benchmark("layer_norm", torch_layer_norm, workloads="smoke", device="cpu", output=file)
     return record
 
 

@@ -9,10 +9,11 @@ from typing import Any
 
 import pytest
 import torch
+from norms import LAYER_NORM, torch_layer_norm
 
 from kernels_bench_tools.measure import changing_inputs
 from kernels_bench_tools.measure.changing_inputs import InputSets, after, change, turned, turns
-from kernels_bench_tools.measure.operator import Operator, Workload, find_operator
+from kernels_bench_tools.measure.operator import Workload, find_operator
 from kernels_bench_tools.measure.timing import caches as rotation
 from kernels_bench_tools.measure.timing import calls, cpu
 from kernels_bench_tools.measure.timing import measure as measuring
@@ -86,17 +87,13 @@ def test_input_sets_that_fit_in_the_cache_are_hot() -> None:
 
 @pytest.mark.parametrize(("megabytes", "found_in"), [(32, CacheState.ROTATED), (480, CacheState.HOT)])
 def test_a_real_operator_is_measured_cold_where_its_inputs_may_exceed_the_caches(
-    layer_norm: Operator,
-    torch_layer_norm: Callable[..., Any],
-    monkeypatch: pytest.MonkeyPatch,
-    megabytes: int,
-    found_in: CacheState,
+    monkeypatch: pytest.MonkeyPatch, megabytes: int, found_in: CacheState
 ) -> None:
     for module in (cpu, rotation):
         monkeypatch.setattr(module, "last_level_cache_bytes", lambda: megabytes * 2**20)
     big = Workload(name="big", axes={"batch": 1, "seq_len": 256, "hidden_dim": 1024}, dtype="float32")
     count = input_set_count(2 * 256 * 1024 * 4, "cpu")
-    sets = [layer_norm.inputs(big, "cpu", seed) for seed in range(count)]
+    sets = [LAYER_NORM.inputs(big, "cpu", seed) for seed in range(count)]
 
     found = measure(torch_layer_norm, sets, "cpu")
 

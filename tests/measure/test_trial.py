@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from norms import LAYER_NORM, torch_layer_norm
 from torch import Tensor
 
 from kernels_bench_tools import operators
@@ -19,7 +20,7 @@ from kernels_bench_tools.measure import candidate as candidate_module
 from kernels_bench_tools.measure import trial as trial_module
 from kernels_bench_tools.measure.candidate import Candidate
 from kernels_bench_tools.measure.device.clocks import ClockSampler
-from kernels_bench_tools.measure.operator import Inputs, Operator, Workload, find_operator
+from kernels_bench_tools.measure.operator import Inputs, Operator, find_operator
 from kernels_bench_tools.measure.session import BenchmarkSession
 from kernels_bench_tools.measure.trial import Trial, run_trial
 from kernels_bench_tools.schema.record import Flag, Status
@@ -38,24 +39,15 @@ def leave_out_a_quarter(output: Tensor) -> Tensor:
 
 
 def attempt(
-    operator: Operator,
-    workload: Workload,
-    function: Callable[..., Any],
-    session: BenchmarkSession,
-    **options: Any,
+    operator: Operator, function: Callable[..., Any], session: BenchmarkSession, axes: Any = None
 ) -> Trial:
-    return run_trial(
-        operator, workload, 0, Candidate(operator, [workload], function, "cpu"), session, **options
-    )
+    workload = operator.workloads("smoke", axes)[0]
+    return run_trial(operator, workload, 0, Candidate(operator, [workload], function, "cpu"), session)
 
 
-def test_a_time_above_the_roofline_has_its_status(
-    layer_norm: Operator, torch_layer_norm: Callable[..., Any], session: BenchmarkSession
-) -> None:
-    boasting = replace(layer_norm, flops=lambda inputs: 10**18)
-    (workload,) = layer_norm.workloads("smoke")
-
-    trial = attempt(boasting, workload, torch_layer_norm, session)
+def test_a_time_above_the_roofline_has_its_status(session: BenchmarkSession) -> None:
+    boasting = replace(LAYER_NORM, flops=lambda inputs: 10**18)
+    trial = attempt(boasting, torch_layer_norm, session)
 
     assert trial.status is Status.EXCEEDS_PHYSICS
     assert "TFLOP/s" in trial.failure.msg
@@ -63,20 +55,14 @@ def test_a_time_above_the_roofline_has_its_status(
 
 
 @pytest.mark.parametrize("refusal", [Unsupported, NotImplementedError])
-def test_a_size_that_is_refused_is_unsupported(
-    layer_norm: Operator, session: BenchmarkSession, refusal: type[Exception]
-) -> None:
+def test_a_size_that_is_refused_is_unsupported(session: BenchmarkSession, refusal: type[Exception]) -> None:
     def refusing(*_: Any) -> Any:
         raise refusal("the hidden size must be a power of two")
 
-    (workload,) = layer_norm.workloads("smoke")
-
-    assert attempt(layer_norm, workload, refusing, session).status is Status.UNSUPPORTED
+    assert attempt(LAYER_NORM, refusing, session).status is Status.UNSUPPORTED
 
 
-def test_a_refusal_of_a_size_that_was_accepted_before_is_an_error(
-    layer_norm: Operator, torch_layer_norm: Callable[..., Any], session: BenchmarkSession
-) -> None:
+def test_a_refusal_of_a_size_that_was_accepted_before_is_an_error(session: BenchmarkSession) -> None:
     calls = []
 
     def tired(*inputs: Any) -> Any:
@@ -85,9 +71,7 @@ def test_a_refusal_of_a_size_that_was_accepted_before_is_an_error(
             raise Unsupported("enough")
         return torch_layer_norm(*inputs)
 
-    (workload,) = layer_norm.workloads("smoke")
-
-    trial = attempt(layer_norm, workload, tired, session)
+    trial = attempt(LAYER_NORM, tired, session)
 
     assert trial.status is Status.ERROR
     assert trial.failure.msg == "refused other values of a size that it accepts: enough"
@@ -107,17 +91,14 @@ def test_timed_calls_are_right_where_inputs_begin_elsewhere(session: BenchmarkSe
     workload = operator.workloads("smoke")[0]
     function = operator.for_workload(workload).baseline
 
-    trial = attempt(operator, workload, function, session)
+    trial = attempt(operator, function, session)
 
     assert trial.status is Status.OK, trial.failure
 
 
 @pytest.mark.usefixtures("turned")
 def test_a_result_kept_for_a_tensor_is_wrong_where_inputs_begin_elsewhere(
-    layer_norm: Operator,
-    torch_layer_norm: Callable[..., Any],
-    session: BenchmarkSession,
-    monkeypatch: pytest.MonkeyPatch,
+    session: BenchmarkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Of hundreds of sets, each has one timed call on a busy machine, for which nothing was kept.
     monkeypatch.setattr(trial_module, "input_set_count", lambda *_: 2)
@@ -128,9 +109,7 @@ def test_a_result_kept_for_a_tensor_is_wrong_where_inputs_begin_elsewhere(
         return kept.setdefault(x.data_ptr(), found).clone() if len(calls) > 70 else found
 
     calls: list[int] = []
-    (workload,) = layer_norm.workloads("smoke")
-
-    trial = attempt(layer_norm, workload, lambda *inputs: calls.append(1) or keeping(*inputs), session)
+    trial = attempt(LAYER_NORM, lambda *inputs: calls.append(1) or keeping(*inputs), session)
 
     assert trial.status is Status.REJECTED
 
@@ -143,10 +122,7 @@ def rows_as_slices(inputs: Inputs) -> Iterator[tuple[Any, Inputs]]:
 
 @pytest.mark.parametrize("fault", [leave_out_a_quarter, lambda output: output[..., None]])
 def test_a_timed_call_that_leaves_out_a_part_is_rejected(
-    layer_norm: Operator,
-    torch_layer_norm: Callable[..., Any],
-    session: BenchmarkSession,
-    fault: Callable[[Tensor], Tensor],
+    session: BenchmarkSession, fault: Callable[[Tensor], Tensor]
 ) -> None:
     calls = []
 
@@ -155,18 +131,18 @@ def test_a_timed_call_that_leaves_out_a_part_is_rejected(
         output = torch_layer_norm(*inputs)
         return output if len(calls) < 70 else fault(output)
 
-    operator = replace(layer_norm, slices=rows_as_slices)
+    operator = replace(LAYER_NORM, slices=rows_as_slices)
     (workload,) = operator.workloads("smoke")
     assert sum(1 for _ in rows_as_slices(operator.inputs(workload, "cpu", 0))) >= 16
 
-    trial = attempt(operator, workload, tiring, session)
+    trial = attempt(operator, tiring, session)
 
     assert trial.status is Status.REJECTED
     assert "the output of a timed call is wrong" in trial.failure.msg
 
 
 def test_the_first_output_from_which_work_is_counted_has_the_type_of_those_of_timed_calls(
-    layer_norm: Operator, torch_layer_norm: Callable[..., Any], session: BenchmarkSession
+    session: BenchmarkSession,
 ) -> None:
     calls = []
 
@@ -175,9 +151,7 @@ def test_the_first_output_from_which_work_is_counted_has_the_type_of_those_of_ti
         output = torch_layer_norm(*inputs)
         return output.double() if len(calls) == 1 else output
 
-    (workload,) = layer_norm.workloads("smoke")
-
-    trial = attempt(layer_norm, workload, larger_at_first, session)
+    trial = attempt(LAYER_NORM, larger_at_first, session)
 
     assert trial.status is Status.REJECTED
     assert "float64" in trial.failure.msg
@@ -190,7 +164,6 @@ def test_most_of_a_matrix_product_has_to_be_computed_again(
     # Of hundreds of sets, each has one timed call on a busy machine, and one of untimed calls seems to have the most.
     monkeypatch.setattr(trial_module, "input_set_count", lambda *_: 2)
     operator = find_operator("matmul")
-    workload = operator.workloads("smoke")[0]
     seen: dict[int, list[Tensor]] = {}
 
     def linear(x: Tensor, *parameters: Tensor) -> Tensor:
@@ -198,7 +171,7 @@ def test_most_of_a_matrix_product_has_to_be_computed_again(
             seen.setdefault(x.data_ptr(), []).append(x.clone())
         return torch.nn.functional.linear(x, *parameters)
 
-    trial = attempt(operator, workload, linear, session)
+    trial = attempt(operator, linear, session)
 
     assert trial.status is Status.OK, trial.failure
     timed = max(seen.values(), key=len)
@@ -222,17 +195,13 @@ class LateCandidate(Candidate):
 
 @pytest.mark.parametrize(("late", "rejected"), [(35, False), (10**6, True)])
 def test_calls_that_are_always_late_by_the_judges_clock_cost_the_rank(
-    layer_norm: Operator,
-    torch_layer_norm: Callable[..., Any],
-    session: BenchmarkSession,
-    late: int,
-    rejected: bool,
+    session: BenchmarkSession, late: int, rejected: bool
 ) -> None:
-    (workload,) = layer_norm.workloads("smoke")
-    candidate = LateCandidate(layer_norm, [workload], torch_layer_norm, "cpu")
+    (workload,) = LAYER_NORM.workloads("smoke")
+    candidate = LateCandidate(LAYER_NORM, [workload], torch_layer_norm, "cpu")
     candidate.late = late
 
-    trial = run_trial(layer_norm, workload, 0, candidate, replace(session, separate=True))
+    trial = run_trial(LAYER_NORM, workload, 0, candidate, replace(session, separate=True))
 
     assert (Flag.TIMER_TAMPER in trial.flags) is (rejected and Flag.DISTURBED not in trial.flags)
 
@@ -240,8 +209,6 @@ def test_calls_that_are_always_late_by_the_judges_clock_cost_the_rank(
 def test_elements_that_a_timed_call_leaves_in_memory_that_it_returned_before_are_stale(
     session: BenchmarkSession,
 ) -> None:
-    operator = find_operator("activation")
-    workload = operator.workloads("smoke", {"function": "gelu"})[0]
     kept: dict[int, tuple[Tensor, Tensor]] = {}
 
     def updated(x: Tensor, approximate: str) -> Tensor:
@@ -254,7 +221,7 @@ def test_elements_that_a_timed_call_leaves_in_memory_that_it_returned_before_are
         seen.copy_(x)
         return output
 
-    trial = attempt(operator, workload, updated, session)
+    trial = attempt(find_operator("activation"), updated, session, {"function": "gelu"})
 
     assert trial.status is Status.REJECTED
     assert Flag.STALE_OUTPUT in trial.flags
@@ -262,7 +229,6 @@ def test_elements_that_a_timed_call_leaves_in_memory_that_it_returned_before_are
 
 def test_experts_of_tokens_that_are_kept_from_an_earlier_call_are_stale(session: BenchmarkSession) -> None:
     operator = find_operator("moe")
-    (workload,) = operator.workloads("smoke")
     kept: dict[tuple[int, int], Tensor] = {}
 
     def keeping(x: Tensor, logits: Tensor, *rest: Any) -> Tensor:
@@ -272,5 +238,5 @@ def test_experts_of_tokens_that_are_kept_from_an_earlier_call_are_stale(session:
         timed = sys._getframe(1).f_code.co_name in {"_by_clock", "clocked"}
         return (keeping if timed else operator.reference)(*inputs)
 
-    assert Flag.STALE_OUTPUT in attempt(operator, workload, function, session).flags
-    assert attempt(operator, workload, operator.reference, session).status is Status.OK
+    assert Flag.STALE_OUTPUT in attempt(operator, function, session).flags
+    assert attempt(operator, operator.reference, session).status is Status.OK
