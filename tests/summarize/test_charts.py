@@ -17,12 +17,8 @@ SVG = "{http://www.w3.org/2000/svg}"
 CHARTS = chart_files()
 
 
-@pytest.fixture
-def draw():
-    def drawn(summary, chart: str) -> ET.Element:
-        return ET.fromstring(chart_svg(summary, chart))
-
-    return drawn
+def draw(summary, chart: str) -> ET.Element:
+    return ET.fromstring(chart_svg(summary, chart))
 
 
 @pytest.fixture
@@ -54,7 +50,7 @@ def texts(svg: ET.Element) -> list[str]:
 
 
 @pytest.mark.parametrize("chart", CHARTS)
-def test_every_chart_tags_every_row_of_the_views_that_it_shows(field, draw, chart):
+def test_every_chart_tags_every_row_of_the_views_that_it_shows(field, chart):
     summary = summarize("layer_norm", "Layer Norm", field)
 
     svg = draw(summary, chart)
@@ -78,7 +74,7 @@ def test_every_chart_is_the_same_bytes_again(field, chart):
     assert chart_svg(summary, chart) == chart_svg(summary, chart)
 
 
-def test_speedups_carry_their_value_and_interval(field, draw):
+def test_speedups_carry_their_value_and_interval(field):
     summary = summarize("layer_norm", "Layer Norm", field)
     row = next(row for row in summary.devices[0].rows if row.implementation == "triton_layer_norm")
 
@@ -90,7 +86,7 @@ def test_speedups_carry_their_value_and_interval(field, draw):
     assert (svg.get("data-metric"), svg.get("data-unit")) == ("Speed-up", "x")
 
 
-def test_the_interval_of_a_rate_is_the_inverted_interval_of_the_time(bound, draw):
+def test_the_interval_of_a_rate_is_the_inverted_interval_of_the_time(bound):
     summary = bound()
     point = summary.devices[0].rows[0].points[0]
 
@@ -103,7 +99,7 @@ def test_the_interval_of_a_rate_is_the_inverted_interval_of_the_time(bound, draw
     assert float(use.get("data-low")) < float(use.get("data-value")) < float(use.get("data-high"))
 
 
-def test_failures_are_crossed_out_in_every_chart(record, draw):
+def test_failures_are_crossed_out_in_every_chart(record):
     fine = record("a", 0.1, wl={"name": "n1", "n": 1}, roofline=Roofline(ceiling="copy", value=1, fraction=1))
     lost = record("a", wl={"name": "n2", "n": 2}, status=Status.OOM, reason="out of memory")
     front = {"baseline": True}
@@ -118,7 +114,7 @@ def _front(values: dict[str, object]) -> FrontMatter:
     return msgspec.convert(values, FrontMatter)
 
 
-def test_a_point_without_the_metric_is_a_gap_and_not_a_failure(record, draw):
+def test_a_point_without_the_metric_is_a_gap_and_not_a_failure(record):
     launch = record("a", 0.002, wl={"name": "n1", "n": 1}, regime=Regime.LAUNCH)
     summary = summarize("x", "X", [Source(records=[launch, record("a", 0.4, wl={"name": "n2", "n": 2})])])
 
@@ -128,7 +124,7 @@ def test_a_point_without_the_metric_is_a_gap_and_not_a_failure(record, draw):
     assert [use for use in svg.iter(f"{SVG}use") if use.get("data-status")] == []
 
 
-def test_the_rate_of_a_mostly_compute_bound_view_is_arithmetic(bound, draw):
+def test_the_rate_of_a_mostly_compute_bound_view_is_arithmetic(bound):
     arithmetic = bound(
         regime=Regime.COMPUTE, ceiling="matmul_bfloat16", ceilings={"copy": 4000.0, "matmul_bfloat16": 730.0}
     )
@@ -140,7 +136,7 @@ def test_the_rate_of_a_mostly_compute_bound_view_is_arithmetic(bound, draw):
     assert "Bandwidth (GB/s)" in texts(draw(bound(), "rate"))
 
 
-def test_the_measured_peak_is_a_labelled_line(bound, draw):
+def test_the_measured_peak_is_a_labelled_line(bound):
     assert "copy: 4,000 GB/s" in texts(draw(bound(), "rate"))
 
 
@@ -161,14 +157,14 @@ def test_without_a_measured_peak_there_is_no_line(record):
     assert view_metrics(view)["rate"].lines(view) == ()
 
 
-def test_the_axis_of_fractions_includes_one(bound, draw):
+def test_the_axis_of_fractions_includes_one(bound):
     svg = draw(bound(fraction=0.1), "fraction")
 
     assert "measured peak" in texts(svg)
     assert {"0", "0.2", "1"} <= set(texts(svg))
 
 
-def test_a_view_without_a_number_has_no_panel(record, draw):
+def test_a_view_without_a_number_has_no_panel(record):
     near = Roofline(ceiling="copy", value=4000.0, fraction=0.5)
     records = [
         record("a", 0.1, wl={"name": "w1", "set": "default"}, roofline=near),
@@ -181,14 +177,14 @@ def test_a_view_without_a_number_has_no_panel(record, draw):
     assert "X · NVIDIA H200 · decode" not in texts(draw(summary, "fraction"))
 
 
-def test_a_chart_without_panels_states_that_it_is_empty(source, draw):
+def test_a_chart_without_panels_states_that_it_is_empty(source):
     summary = summarize("x", "X", [source("a", [0.1, 0.2])])
 
     assert texts(draw(summary, "speedup")) == ["X: nothing has a speed-up"]
     assert texts(draw(summary, "fraction")) == ["X: nothing has a fraction of peak"]
 
 
-def test_each_series_has_its_unit_where_panels_differ(record, draw):
+def test_each_series_has_its_unit_where_panels_differ(record):
     memory = record("a", 0.1, wl={"name": "w1", "set": "default"}, regime=Regime.HBM)
     work = Work(bytes_read=1, bytes_written=1, flops=10**12)
     arithmetic = record("a", 2.0, wl={"name": "w2", "set": "large"}, regime=Regime.COMPUTE, work=work)
@@ -200,7 +196,7 @@ def test_each_series_has_its_unit_where_panels_differ(record, draw):
     assert svg.get("data-unit") is None
 
 
-def test_an_implementation_looks_the_same_in_every_chart_and_view(record, draw):
+def test_an_implementation_looks_the_same_in_every_chart_and_view(record):
     near = Roofline(ceiling="copy", value=4000.0, fraction=0.5)
     records = [
         record(f"i{index}", 0.1, wl={"name": f"w{name}", "set": name}, roofline=near)
@@ -249,7 +245,7 @@ def test_six_views_of_thirteen_implementations_stay_below_900_kb(record):
     assert len(chart_svg(summary, "latency")) < 900_000
 
 
-def test_an_implementation_without_a_record_of_a_device_is_in_its_legends(source, draw):
+def test_an_implementation_without_a_record_of_a_device_is_in_its_legends(source):
     cpu = Device(kind="cpu", name="A CPU", slug="a-cpu")
     sources = [source("old", [0.1, 0.2]), source("old", [1.0], device=cpu), source("new", [2.0], device=cpu)]
 
