@@ -6,6 +6,7 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from copy import deepcopy
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +47,14 @@ POSITIONS = 1024
 
 Function = Callable[..., Any]
 
+without_transformers = pytest.mark.skipif(find_spec("transformers") is None, reason="needs transformers")
+FRAMEWORKS = ["", pytest.param(TRANSFORMERS, marks=without_transformers)]
+
+
+def transformers_only(test: Function) -> Function:
+    """Mark a test of transformers, which warns of much that is not ours."""
+    return pytest.mark.filterwarnings("ignore")(without_transformers(test))
+
 
 def rms_norm(x: Tensor, weight: Tensor, residual: Tensor | None = None, eps: float = 1e-6) -> Any:
     hidden = x if residual is None else x + residual
@@ -61,10 +70,12 @@ def swiglu_halves(x: Tensor) -> Tensor:
     return swiglu(*x.chunk(2, -1))
 
 
-def request(kind: str = "llama", *phases: str, dtype: str = "float32") -> EffectRequest:
+def request(kind: str = "llama", *phases: str, framework: str = "", dtype: str = "float32") -> EffectRequest:
     config = {**HUGGINGFACE[kind], "model_type": kind, "torch_dtype": dtype}
     config["max_position_embeddings"] = POSITIONS
-    return EffectRequest(model=f"tiny-{kind}", config=config, phases=[*phases], layers=LAYERS)
+    return EffectRequest(
+        model=f"tiny-{kind}", config=config, phases=[*phases], framework=framework, layers=LAYERS
+    )
 
 
 def substitute(
@@ -94,7 +105,7 @@ def measured(
     dtype: str = "float32",
     prepare: Function | None = None,
 ) -> list[Record]:
-    asked = msgspec.structs.replace(request(kind, *phases, dtype=dtype), framework=framework)
+    asked = request(kind, *phases, framework=framework, dtype=dtype)
     context = CellContext(implementation="mine", effect=asked)
     given = substitute(operator, function, prepare, device=device, layout=layout)
     Path("records.jsonl").unlink(missing_ok=True)
@@ -295,7 +306,7 @@ def test_a_replaced_module_inside_of_a_replaced_block_counts_as_part_of_it(
     slower = slowed(monkeypatch)
     given = [
         substitute("mlp", slower(mlp.reference)),
-        substitute("activation", slower(lambda x: swiglu(*x.chunk(2, -1)))),
+        substitute("activation", slower(swiglu_halves)),
     ]
     found = measure_effect(given, CellContext(effect=request("llama", "prefill-8")), lambda _: None)
 
@@ -511,17 +522,13 @@ def test_what_changes_nothing_or_the_result_is_one_record_with_the_reason(
     assert message in record.err.msg
 
 
-transformers_only = pytest.mark.filterwarnings("ignore")
-"""transformers warns of much that is not ours."""
-
-
 @transformers_only
 @pytest.mark.parametrize(
     ("kind", "operator", "function", "layout", "replaced"),
     [
         ("llama", "rms_norm", rms_norm, "", NORMS),
         ("qwen3", "rms_norm", rms_norm, "", NORMS + 2 * LAYERS),
-        ("llama", "activation", lambda x: swiglu(*x.chunk(2, -1)), "", LAYERS),
+        ("llama", "activation", swiglu_halves, "", LAYERS),
         ("qwen2", "activation", swiglu, "two_tensors", LAYERS),
         ("mixtral", "flash_attn", flash_attn.reference, "", LAYERS),
     ],
@@ -530,7 +537,6 @@ transformers_only = pytest.mark.filterwarnings("ignore")
 def test_kernels_of_transformers_models_are_replaced_with_equal_logits(
     kind: str, operator: str, function: Function, layout: str, replaced: int
 ) -> None:
-    pytest.importorskip("transformers")
     records = measured(
         operator, function, "prefill-8", "decode-2", kind=kind, framework=TRANSFORMERS, layout=layout
     )
@@ -547,8 +553,7 @@ def test_kernels_of_transformers_models_are_replaced_with_equal_logits(
 def test_norms_inside_of_replaced_attention_are_replaced_together_with_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    pytest.importorskip("transformers")
-    asked = msgspec.structs.replace(request("qwen3", "prefill-8"), framework=TRANSFORMERS)
+    asked = request("qwen3", "prefill-8", framework=TRANSFORMERS)
     slower = slowed(monkeypatch)
     given = [
         substitute("rms_norm", slower(rms_norm)),
@@ -564,8 +569,7 @@ def test_norms_inside_of_replaced_attention_are_replaced_together_with_it(
 
 @transformers_only
 def test_a_configuration_that_only_transformers_can_refuse_is_an_error_with_its_reason() -> None:
-    pytest.importorskip("transformers")
-    asked = msgspec.structs.replace(request("llama", "prefill-8"), framework=TRANSFORMERS)
+    asked = request("llama", "prefill-8", framework=TRANSFORMERS)
     asked.config["pad_token_id"] = 9999
     (record,) = measure_effect([substitute("rms_norm", rms_norm)], CellContext(effect=asked), lambda _: None)
 
@@ -576,7 +580,6 @@ def test_a_configuration_that_only_transformers_can_refuse_is_an_error_with_its_
 
 @transformers_only
 def test_a_list_of_the_types_of_all_layers_does_not_matter_where_fewer_are_measured() -> None:
-    pytest.importorskip("transformers")
     asked = msgspec.structs.replace(request("qwen3"), layers=1)
     asked.config["layer_types"] = ["full_attention"] * LAYERS
 
@@ -588,7 +591,7 @@ def test_a_list_of_the_types_of_all_layers_does_not_matter_where_fewer_are_measu
     ("operator", "function", "prepare"),
     [
         ("rms_norm", rms_norm, lambda weight: 1 * weight),
-        ("activation", lambda x: swiglu(*x.chunk(2, -1)), None),
+        ("activation", swiglu_halves, None),
         ("flash_attn", flash_attn.torch_attention, None),
     ],
     ids=["rms_norm with prepared weights", "swiglu of one tensor", "attention"],
@@ -596,7 +599,6 @@ def test_a_list_of_the_types_of_all_layers_does_not_matter_where_fewer_are_measu
 def test_implementations_train_transformers_models_with_equal_gradients(
     operator: str, function: Function, prepare: Function | None
 ) -> None:
-    pytest.importorskip("transformers")
     (record,) = measured(operator, function, "train-16", framework=TRANSFORMERS, prepare=prepare)
 
     assert record.effect is not None, record.err
@@ -620,7 +622,6 @@ def test_implementations_train_transformers_models_with_equal_gradients(
 def test_what_transformers_does_not_call_or_computes_otherwise_is_named(
     operator: str, function: Function, message: str
 ) -> None:
-    pytest.importorskip("transformers")
     (record,) = measured(operator, function, "decode-2", framework=TRANSFORMERS)
 
     assert message in record.err.msg
@@ -628,8 +629,7 @@ def test_what_transformers_does_not_call_or_computes_otherwise_is_named(
 
 @transformers_only
 def test_a_decoding_step_of_transformers_does_not_change_its_cache() -> None:
-    pytest.importorskip("transformers")
-    asked = msgspec.structs.replace(request("llama"), framework=TRANSFORMERS)
+    asked = request("llama", framework=TRANSFORMERS)
     step = TransformersPass(transformers_model(asked, "cpu"), "cpu", "decode-2")
 
     with torch.no_grad():
@@ -639,14 +639,13 @@ def test_a_decoding_step_of_transformers_does_not_change_its_cache() -> None:
     assert torch.equal(first, second)
 
 
-@pytest.mark.parametrize("framework", ["", TRANSFORMERS])
+@pytest.mark.parametrize("framework", FRAMEWORKS)
 @pytest.mark.parametrize("kind", ["mixtral", "qwen3_moe"])
 def test_logits_are_compared_with_the_same_experts(
     monkeypatch: pytest.MonkeyPatch, framework: str, kind: str
 ) -> None:
     asked = request(kind)
     if framework:
-        pytest.importorskip("transformers")
         model = transformers_model(asked, "cpu")
         step = TransformersPass(model, "cpu", "prefill-64")
     else:
@@ -675,13 +674,11 @@ def test_logits_are_compared_with_the_same_experts(
     assert 7 / 8 <= found.data["experts"] < 1  # a pair of experts can be the same after the change
 
 
-@pytest.mark.parametrize("framework", ["", TRANSFORMERS])
+@pytest.mark.parametrize("framework", FRAMEWORKS)
 @pytest.mark.parametrize("kind", ["mixtral", "qwen3_moe"])
 def test_times_with_and_without_an_implementation_are_those_of_the_same_experts(
     framework: str, kind: str
 ) -> None:
-    if framework:
-        pytest.importorskip("transformers")
     model = (transformers_model if framework else random_model)(request(kind), "cpu")
     changed = deepcopy(model)
     with torch.no_grad():
@@ -778,7 +775,6 @@ def test_decoding_has_device_eager_and_graph_times_and_prefill_no_graph(kind: st
 @pytest.mark.gpu
 @transformers_only
 def test_a_training_pass_has_device_and_eager_times_launches_and_peak_memory() -> None:
-    pytest.importorskip("transformers")
     function = function_of("rms_norm", "triton_rms_norm")
     found = whole(measured("rms_norm", function, "train-64", device="cuda", framework=TRANSFORMERS))
 
