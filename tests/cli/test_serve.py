@@ -7,14 +7,13 @@ import re
 import signal
 import subprocess
 import threading
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import psutil
 import pytest
 from playwright.sync_api import Browser, Page, expect
-from projects import PYTHON, assert_one_line
+from projects import PYTHON, assert_one_line, contents, wait_until
 
 PATIENCE = 60.0
 """Seconds until what does not happen is a failure; nothing here is about how long things take."""
@@ -31,13 +30,6 @@ print("{name} is done")
 """
 
 
-def wait_until(condition: Callable[[], object], what: str) -> None:
-    deadline = time.monotonic() + PATIENCE
-    while not condition():
-        assert time.monotonic() < deadline, f"still not so: {what}"
-        time.sleep(0.05)
-
-
 def write(path: Path, code: str, prose: str = "Prose.", attributes: str = "id=a") -> None:
     """Write a notebook as careful editors do: beside it, and then over it."""
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -52,23 +44,9 @@ class Served:
     def __init__(self, root: Path, *arguments: str) -> None:
         self.root = root
         self.lines: list[str] = []
-        self.process = subprocess.Popen(
-            [
-                PYTHON,
-                "-X",
-                "faulthandler",
-                "-m",
-                "kernels_bench_tools",
-                "serve",
-                "--port",
-                "0",
-                *arguments,
-            ],
-            cwd=root,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
+        command = [PYTHON, "-X", "faulthandler", "-m", "kernels_bench_tools", "serve", "--port", "0"]
+        pipe = subprocess.PIPE
+        self.process = subprocess.Popen([*command, *arguments], cwd=root, stdout=pipe, stderr=pipe, text=True)
         self._reader = threading.Thread(target=self._read)
         self._reader.start()
         self.url = self.process.stdout.readline().strip()
@@ -84,22 +62,14 @@ class Served:
         return "\n".join(self.lines)
 
     def wait_for(self, text: str, times: int = 1) -> None:
-        try:
-            wait_until(lambda: self.said.count(text) >= times, f"it says {text!r}")
-        except AssertionError as error:
+        if not wait_until(lambda: self.said.count(text) >= times, PATIENCE):
             self.end(signal.SIGABRT)  # it then says where each of its threads is
-            raise AssertionError(f"{error}; it said:\n{self.said}") from None
-
-    def builds(self) -> int:
-        """How many builds have been published."""
-        return self.said.count(" ran, ")
+            pytest.fail(f"it does not say {text!r}; it said:\n{self.said}")
 
     def get(self, path: str, method: str = "GET", **headers: str) -> tuple[int, bytes, dict[str, str]]:
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE)
         try:
-            connection.request(
-                method, path, headers={name.replace("_", "-"): v for name, v in headers.items()}
-            )
+            connection.request(method, path, headers=headers)
             answer = connection.getresponse()
             return answer.status, answer.read(), {name.title(): v for name, v in answer.getheaders()}
         finally:
@@ -115,6 +85,9 @@ class Served:
         return code
 
 
+Serve = Callable[..., Served]
+
+
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
     root = tmp_path / "project"
@@ -125,7 +98,7 @@ def root(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def serve(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Served]]:
+def serve(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Serve]:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     started: list[Served] = []
 
@@ -149,7 +122,7 @@ def page(browser: Browser) -> Iterator[Page]:
 
 @pytest.mark.browser
 def test_an_open_page_reloads_in_place_and_edited_prose_runs_no_cell(
-    root: Path, serve: Callable[..., Served], page: Page, tmp_path: Path
+    root: Path, serve: Serve, page: Page, tmp_path: Path
 ) -> None:
     long = "\n\n".join(f"Paragraph {number}." for number in range(200))
     code = f"open({str(tmp_path / 'runs')!r}, 'a').write('x')\nprint('it said {{}}')"
@@ -181,7 +154,7 @@ def test_an_open_page_reloads_in_place_and_edited_prose_runs_no_cell(
 
 @pytest.mark.browser
 def test_an_error_is_shown_in_the_page_and_the_terminal_until_it_is_fixed(
-    root: Path, serve: Callable[..., Served], page: Page
+    root: Path, serve: Serve, page: Page
 ) -> None:
     write(root / "n.md", "print('fine')")
     served = serve()
@@ -203,9 +176,7 @@ def test_an_error_is_shown_in_the_page_and_the_terminal_until_it_is_fixed(
 
 
 @pytest.mark.browser
-def test_invalid_project_settings_do_not_end_the_server(
-    root: Path, serve: Callable[..., Served], page: Page
-) -> None:
+def test_invalid_project_settings_do_not_end_the_server(root: Path, serve: Serve, page: Page) -> None:
     served = serve()
     served.wait_for(" ran, ")
     page.goto(served.url)
@@ -218,9 +189,7 @@ def test_invalid_project_settings_do_not_end_the_server(
 
 
 @pytest.mark.browser
-def test_new_renamed_and_deleted_notebooks_are_followed(
-    root: Path, serve: Callable[..., Served], page: Page
-) -> None:
+def test_new_renamed_and_deleted_notebooks_are_followed(root: Path, serve: Serve, page: Page) -> None:
     served = serve()
     served.wait_for(" ran, ")
     page.goto(f"{served.url}deep/new.html")
@@ -244,14 +213,12 @@ def begun(log: Path, name: str) -> list[int]:
     return [int(line.split()[2]) for line in lines if line.startswith(f"{name} begins")]
 
 
-def test_an_edit_during_a_build_is_built_after_it(
-    root: Path, serve: Callable[..., Served], tmp_path: Path
-) -> None:
+def test_an_edit_during_a_build_is_built_after_it(root: Path, serve: Serve, tmp_path: Path) -> None:
     log = tmp_path / "log"
     code = SLOW.format(here=str(tmp_path), name="a")
     write(root / "a.md", code)
     served = serve()
-    wait_until(lambda: begun(log, "a"), "the cell runs")
+    assert wait_until(lambda: begun(log, "a"), PATIENCE)
 
     write(root / "a.md", f"{code}print('edited')")
     (tmp_path / "a.go").touch()
@@ -262,9 +229,7 @@ def test_an_edit_during_a_build_is_built_after_it(
     assert b"edited" in served.get("/a.html")[1]
 
 
-def test_a_failed_cell_runs_again_only_after_an_edit(
-    root: Path, serve: Callable[..., Served], tmp_path: Path
-) -> None:
+def test_a_failed_cell_runs_again_only_after_an_edit(root: Path, serve: Serve, tmp_path: Path) -> None:
     code = f"open({str(tmp_path / 'runs')!r}, 'a').write('x')\nraise SystemExit('no')"
     write(root / "n.md", code)
     served = serve()
@@ -278,7 +243,7 @@ def test_a_failed_cell_runs_again_only_after_an_edit(
     assert (tmp_path / "runs").read_text() == "xx"
 
 
-def test_only_the_named_notebooks_run(root: Path, serve: Callable[..., Served]) -> None:
+def test_only_the_named_notebooks_run(root: Path, serve: Serve) -> None:
     write(root / "n.md", "print('not me')")
     served = serve("index.md", "--env", "current")
     served.wait_for("1 cell ran, ")
@@ -287,16 +252,18 @@ def test_only_the_named_notebooks_run(root: Path, serve: Callable[..., Served]) 
     assert "n.md" not in served.said
 
 
-def test_the_site_on_disk_is_the_one_that_build_writes(root: Path, serve: Callable[..., Served]) -> None:
+def test_the_site_that_a_stopped_server_leaves_is_the_one_that_build_writes(root: Path, serve: Serve) -> None:
     served = serve()
     served.wait_for(" ran, ")
     assert b"/.kbt/live.js" in served.get("/index.html")[1]
-    served.end()
-    pages = {path: path.read_bytes() for path in (root / "site").rglob("*") if path.is_file()}
+
+    assert served.end() == 130
+    assert "Traceback" not in served.said
+    pages = contents(root / "site")
     command = [PYTHON, "-m", "kernels_bench_tools", "build", "--env", "current"]
     subprocess.run(command, cwd=root, check=True, capture_output=True)
 
-    assert {path: path.read_bytes() for path in (root / "site").rglob("*") if path.is_file()} == pages
+    assert contents(root / "site") == pages
     assert not any(b"/.kbt/" in content for content in pages.values())
 
 
@@ -398,24 +365,16 @@ def test_no_build_reloads_pages_when_another_command_publishes(shown: Served, pa
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_stopping_the_server_ends_running_cells(
-    root: Path, serve: Callable[..., Served], tmp_path: Path, number: int
+    root: Path, serve: Serve, tmp_path: Path, number: int
 ) -> None:
     write(root / "a.md", SLOW.format(here=str(tmp_path), name="a"))
     served = serve()
-    wait_until(lambda: begun(tmp_path / "log", "a"), "the cell runs")
+    assert wait_until(lambda: begun(tmp_path / "log", "a"), PATIENCE)
 
     assert served.end(number) == 130
-    wait_until(lambda: not psutil.pid_exists(begun(tmp_path / "log", "a")[0]), "the cell has ended")
+    assert wait_until(lambda: not psutil.pid_exists(begun(tmp_path / "log", "a")[0]), PATIENCE)
     assert "Traceback" not in served.said
     assert "interrupted" in served.said
-
-
-def test_stopping_an_idle_server_exits_with_130(serve: Callable[..., Served]) -> None:
-    served = serve()
-    served.wait_for(" ran, ")
-
-    assert served.end() == 130
-    assert "Traceback" not in served.said
 
 
 def test_a_port_in_use_is_a_one_line_error(shown: Served, root: Path) -> None:
