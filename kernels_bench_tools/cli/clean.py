@@ -10,7 +10,7 @@ import typer
 
 from kernels_bench_tools.cli.progress import PlainProgress
 from kernels_bench_tools.notebooks.project import find_project
-from kernels_bench_tools.report.site import unpublish
+from kernels_bench_tools.report.output.folder import OutputFolder
 from kernels_bench_tools.run.locks import project_lock, remove_state
 
 
@@ -25,7 +25,8 @@ def clean(
     """
     project = find_project(Path.cwd())
     with project_lock(project, PlainProgress()):
-        pages = unpublish(project.root / "site")
+        site = project.root / "site"
+        pages = OutputFolder(site).clear() if site.exists() else 0
         print(f"removed {pages} published files")
         for folder in sorted({path.parent / ".kbt" / "cells" for path in project.notebook_paths()}):
             if folder.is_dir():

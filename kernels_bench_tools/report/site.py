@@ -53,7 +53,7 @@ from kernels_bench_tools.text import visible, without_homes
 
 
 def publish(
-    project_root: Path,
+    root: Path,
     build: BuildRun,
     output: Path,
     previous: Report | None = None,
@@ -66,7 +66,7 @@ def publish(
     Pages whose inputs did not change are not rendered again.
 
     Args:
-        project_root: The project; the build's paths are relative to it.
+        root: The project; the build's paths are relative to it.
         build: Every notebook with its prose and the results of its cells.
         output: Folder of the site; created if it does not exist.
         previous: Report of an earlier build; the front page lists what changed since.
@@ -78,28 +78,6 @@ def publish(
         ProjectError: The output folder holds files that no build wrote.
     """
     folder = OutputFolder(output)
-    site, files = plan_site(project_root, build, previous, summaries, unfinished, effects)
-    return folder.write(files, site.links.dead)
-
-
-def unpublish(output: Path) -> int:
-    """Remove what builds wrote to ``output``, nothing else, and return the number of files.
-
-    Raises:
-        ProjectError: The folder holds no site.
-    """
-    return OutputFolder(output).clear() if output.exists() else 0
-
-
-def plan_site(
-    root: Path,
-    build: BuildRun,
-    previous: Report | None = None,
-    summaries: Mapping[str, Summary] | None = None,
-    unfinished: Mapping[str, Unfinished] | None = None,
-    effects: Effects | None = None,
-) -> tuple[Site, dict[str, Content]]:
-    """Return the site of a build and the content of all its files, by site path."""
     paths = SitePaths(build.notebooks)
     operators = find_operators(root, paths, build.notebooks, summaries)
     artifacts = [found for notebook in build.notebooks for found in notebook_artifacts(root, paths, notebook)]
@@ -107,7 +85,6 @@ def plan_site(
     for notebook in build.notebooks:
         files.update(_cell_files(root, paths, notebook))
     files |= static_files()
-    devices = find_devices(operators)
     known = {*files, *paths.pages.values()}
     site = Site(
         build=build,
@@ -115,7 +92,7 @@ def plan_site(
         paths=paths,
         links=Links(root, paths.pages, known, build.project.repository),
         operators=operators,
-        devices=devices,
+        devices=find_devices(operators),
         artifacts=artifacts,
         selfchecks=read_selfchecks(root),
         models=find_models(root, operators),
@@ -129,7 +106,7 @@ def plan_site(
     base = _base_key(site, known)
     for path, (key, render) in renderers.items():
         files[path] = RenderedFile(digest(base, key), partial(_encoded, render))
-    return site, files
+    return folder.write(files, site.links.dead)
 
 
 def _cell_files(root: Path, paths: SitePaths, notebook: NotebookRun) -> Iterator[tuple[str, Content]]:

@@ -8,7 +8,8 @@ from builds import notebook_run
 from projects import contents
 
 from kernels_bench_tools.errors import ProjectError
-from kernels_bench_tools.report.site import publish, unpublish
+from kernels_bench_tools.report.output.folder import OutputFolder
+from kernels_bench_tools.report.site import publish
 from kernels_bench_tools.schema.build import BuildRun, Prose
 from kernels_bench_tools.schema.record import Status
 
@@ -68,7 +69,7 @@ def test_files_that_no_build_wrote_are_left_alone(sample):
     sample.publish()
     (site / "CNAME").write_text("example.org")
     sample.publish()
-    unpublish(site)
+    OutputFolder(site).clear()
     assert list(contents(site)) == ["CNAME"]
 
 
@@ -78,7 +79,7 @@ def test_nothing_is_written_or_removed_through_a_link_among_the_pages(sample, tm
     (site / "static").rename(outside)
     (site / "static").symlink_to(outside)
     before = contents(outside)
-    for change in (sample.publish, lambda: unpublish(site)):
+    for change in (sample.publish, lambda: OutputFolder(site).clear()):
         with pytest.raises(ProjectError, match="static: is a symbolic link"):
             change()
     assert contents(outside) == before
@@ -115,7 +116,7 @@ def test_a_manifest_cannot_make_us_remove_files_outside(sample):
     precious = sample.root / "precious.txt"
     precious.write_text("mine")
     (site / ".kbt-site.json").write_text('{"files": ["../precious.txt"]}')
-    unpublish(site)
+    OutputFolder(site).clear()
     assert precious.exists()
 
 
@@ -124,7 +125,7 @@ def test_the_ignore_file_of_an_empty_site_is_kept(sample):
     site.mkdir()
     (site / ".gitignore").write_text("*\n")
     sample.publish()
-    unpublish(site)
+    OutputFolder(site).clear()
     assert list(contents(site)) == [".gitignore"]
 
 
