@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 import pytest
+from devices import EPYC, H200
 from projects import ENVIRONMENT, once_per_run
 
 from kernels_bench_tools.file_io import write_struct
@@ -78,8 +79,6 @@ if TYPE_CHECKING:
     from kernels_bench_tools.report.site import Published
 
 ROOT = Path(__file__).parent.parent
-H200 = Device(kind="cuda", name="NVIDIA H200", slug="nvidia-h200", driver="580.95.05")
-EPYC = Device(kind="cpu", name="AMD EPYC, 2 cores", slug="amd-epyc-2-cores")
 TITLES = {
     "torch_layer_norm": "PyTorch layer norm",
     "triton_layer_norm": "Triton layer norm",

@@ -10,16 +10,16 @@ from typing import Any
 import msgspec
 import pytest
 from builds import build_of, latency, notebook_run
+from devices import H200
 from effect_records import effect_record
 
 from kernels_bench_tools.cli.app import find_app, run
 from kernels_bench_tools.file_io import write_struct
 from kernels_bench_tools.schema.build import CellRun, code_digest
-from kernels_bench_tools.schema.device import Device, cuda_device
+from kernels_bench_tools.schema.device import Device
 from kernels_bench_tools.schema.record import Provenance, Record, Status, Timer
 from kernels_bench_tools.schema.record_io import effect_file, write_records
 
-H200 = cuda_device("NVIDIA H200", "570.1")
 CPU = Device(kind="cpu", name="Some CPU", slug="some-cpu")
 MODEL = ("--model", "llama-3.1-8b", "--phase", "decode-1")
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from builds import build_of, notebook_run
+from devices import H200
 from msgspec.structs import replace
 
 from kernels_bench_tools.cli.run import _CellResult, can_compare, committed_baselines
@@ -20,7 +21,6 @@ from kernels_bench_tools.summarize.rows import whole_record
 
 ROOT = Path(__file__).parents[2]
 BASELINE = "layer_norm/impls/torch_layer_norm.md"
-H200 = Device(kind="cuda", name="NVIDIA H200", slug="nvidia-h200")
 
 
 @pytest.fixture

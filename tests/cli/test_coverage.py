@@ -8,15 +8,14 @@ from typing import Any
 
 import pytest
 from builds import latency
+from devices import H200
 from projects import assert_one_line, run_kbt
 
 from kernels_bench_tools.schema.build import code_digest
-from kernels_bench_tools.schema.device import cuda_device
 from kernels_bench_tools.schema.record import Failure, Provenance, Record, Status
 from kernels_bench_tools.schema.record_io import write_records
 
 CODE = "print('measure')"
-H200 = cuda_device("NVIDIA H200", "570.1")
 
 
 def write_notebook(project: Path, name: str, code: str = CODE) -> None:

@@ -13,6 +13,7 @@ from xml.etree import ElementTree as ET
 
 import pytest
 from builds import build_of, notebook_run
+from devices import H200
 from markup import text_of
 
 from kernels_bench_tools.report import models
@@ -28,7 +29,6 @@ from kernels_bench_tools.schema.model import DERIVED, RANKS, model_keys, read_mo
 from kernels_bench_tools.schema.record import Flag, Status
 from kernels_bench_tools.schema.summary import DeviceSummary, Point, Row, Summary, Verdict, WorkloadSummary
 
-H200 = Device(kind="cuda", name="NVIDIA H200", slug="nvidia-h200", driver="580.95.05")
 LLAMA = "models/llama-3.2-1b.html"
 ADD, ALONE, UNRANKED = "AddRMS_B1_S1_D2048", "RMS_B1_S1_D2048", "RMS_B32_S1_D2048"
 """Workloads of a model's calls, none of them from a workload set of models."""

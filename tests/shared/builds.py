@@ -2,11 +2,11 @@
 
 from typing import Any
 
+from devices import H200
+
 from kernels_bench_tools.schema.build import BuildRun, CellRun, FrontMatter, NotebookRun, ProjectInfo, Prose
 from kernels_bench_tools.schema.device import Device
 from kernels_bench_tools.schema.record import Latency
-
-H200 = Device(kind="cuda", name="NVIDIA H200", slug="nvidia-h200", driver="580.95.05")
 
 
 def latency(ms: float = 1.0, **fields: Any) -> Latency:

@@ -2,10 +2,9 @@
 
 from typing import Any
 
-from kernels_bench_tools.schema.device import Device
-from kernels_bench_tools.schema.record import Effect, Latency, Record, Status
+from devices import H200
 
-H200 = Device(kind="cuda", name="NVIDIA H200", slug="nvidia-h200", driver="580.95.05")
+from kernels_bench_tools.schema.record import Effect, Latency, Record, Status
 
 
 def effect_record(

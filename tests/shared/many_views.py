@@ -7,6 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 from builds import build_of, notebook_run
+from devices import EPYC, H200
 from projects import once_per_run
 
 from kernels_bench_tools.report.site import publish
@@ -26,8 +27,6 @@ from kernels_bench_tools.summarize.chart.figure import chart_svg
 from kernels_bench_tools.summarize.metrics import chart_files, metric_infos
 from kernels_bench_tools.text import series_slug, slugify
 
-H200 = Device(kind="cuda", name="NVIDIA H200", slug="nvidia-h200", driver="580.95.05")
-EPYC = Device(kind="cpu", name="AMD EPYC, 2 cores", slug="amd-epyc-2-cores")
 FAMILIES = [
     "torch",
     "triton",

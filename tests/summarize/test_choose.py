@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
+from made_records import record
 
 from kernels_bench_tools.errors import OperatorError
 from kernels_bench_tools.schema.build import FrontMatter
 from kernels_bench_tools.schema.device import Device
 from kernels_bench_tools.schema.model import ModelTask, Phase
-from kernels_bench_tools.schema.record import Flag, Record, Status
+from kernels_bench_tools.schema.record import Flag, Status
 from kernels_bench_tools.schema.summary import Summary, Verdict
 from kernels_bench_tools.summarize.choose import (
     Choice,
@@ -27,7 +27,6 @@ from kernels_bench_tools.summarize.summary import summarize
 
 H200 = "nvidia-h200"
 BASELINE = FrontMatter(baseline=True)
-MakeRecord = Callable[..., Record]
 
 
 def rms(rows: int, hidden_dim: int, function: str = "rms_norm", **more: Any) -> dict[str, Any]:
@@ -38,23 +37,18 @@ def rms(rows: int, hidden_dim: int, function: str = "rms_norm", **more: Any) -> 
     return {"name": name, "set": "default", "group": group, **sizes, "dtype": "bfloat16"} | more
 
 
-@pytest.fixture
-def summary_of(record: MakeRecord) -> Callable[..., Summary]:
+def summary_of(operator: str, *workloads: dict[str, Any], **implementations: Any) -> Summary:
     """Make a summary of an operator: implementation to a time in ms, or to the fields of its records."""
-
-    def make(operator: str, *workloads: dict[str, Any], **implementations: Any) -> Summary:
-        sources = []
-        for name, given in implementations.items():
-            fields = given if isinstance(given, dict) else {"p50": given}
-            records = [
-                record(name, wl=workload, process=process, run=f"r{process}", **fields)
-                for workload in workloads
-                for process in range(3)
-            ]
-            sources.append(Source(records=records, front=BASELINE if name == "torch" else FrontMatter()))
-        return summarize(operator, operator, sources)
-
-    return make
+    sources = []
+    for name, given in implementations.items():
+        fields = given if isinstance(given, dict) else {"p50": given}
+        records = [
+            record(name, wl=workload, process=process, run=f"r{process}", **fields)
+            for workload in workloads
+            for process in range(3)
+        ]
+        sources.append(Source(records=records, front=BASELINE if name == "torch" else FrontMatter()))
+    return summarize(operator, operator, sources)
 
 
 def chosen(summary: Summary, **axes: int | bool | str) -> Choice:
@@ -64,9 +58,7 @@ def chosen(summary: Summary, **axes: int | bool | str) -> Choice:
     return choice
 
 
-def test_the_fastest_is_chosen_with_its_speed_up_interval_and_verdict(
-    summary_of: Callable[..., Summary],
-) -> None:
+def test_the_fastest_is_chosen_with_its_speed_up_interval_and_verdict() -> None:
     choice = chosen(summary_of("rms_norm", rms(64, 4096), torch=0.4, slow=0.3, fast=0.2), hidden_dim=4096)
 
     assert (choice.implementation, choice.p50_ms, choice.baseline_ms) == ("fast", 0.2, 0.4)
@@ -84,7 +76,7 @@ def test_the_fastest_is_chosen_with_its_speed_up_interval_and_verdict(
     ],
 )
 def test_a_faster_one_that_is_wrong_rejected_or_approximate_is_not_chosen_and_named(
-    fields: dict[str, Any], why: str, summary_of: Callable[..., Summary]
+    fields: dict[str, Any], why: str
 ) -> None:
     faster = {"p50": 0.1, "reason": "it is", **fields}
     if "flags" in fields:
@@ -98,7 +90,7 @@ def test_a_faster_one_that_is_wrong_rejected_or_approximate_is_not_chosen_and_na
     assert choice.faster == {"faster": why}
 
 
-def test_one_without_a_rank_is_not_chosen(record: MakeRecord, summary_of: Callable[..., Summary]) -> None:
+def test_one_without_a_rank_is_not_chosen() -> None:
     shapes = (rms(64, 4096), rms(64, 8192))
     partly = [
         record("partly", 0.1, wl=shapes[0]),
@@ -113,24 +105,20 @@ def test_one_without_a_rank_is_not_chosen(record: MakeRecord, summary_of: Callab
     assert choice.faster == {"partly": "no rank, it passed 1 of 2 workloads"}
 
 
-def test_implementations_without_a_significant_difference_are_named(
-    summary_of: Callable[..., Summary],
-) -> None:
+def test_implementations_without_a_significant_difference_are_named() -> None:
     times = {"torch": 0.4, "one": 0.2, "other": 0.2004, "slow": 0.3}
 
     assert chosen(summary_of("rms_norm", rms(64, 4096), **times), hidden_dim=4096).ties == ["other"]
 
 
-def test_one_process_shows_no_difference(record: MakeRecord) -> None:
+def test_one_process_shows_no_difference() -> None:
     times = {"torch": 0.4, "fast": 0.2}
     sources = [Source(records=[record(name, p50, wl=rms(64, 4096))]) for name, p50 in times.items()]
 
     assert chosen(summarize("rms_norm", "", sources), hidden_dim=4096).ties == ["torch"]
 
 
-def test_the_nearest_sizes_are_found_in_powers_of_two_with_their_factor(
-    summary_of: Callable[..., Summary],
-) -> None:
+def test_the_nearest_sizes_are_found_in_powers_of_two_with_their_factor() -> None:
     summary = summary_of("rms_norm", rms(64, 4096), rms(128, 4096), rms(64, 8192), torch=0.4)
 
     found = nearest(summary, H200, {"hidden_dim": 5120})
@@ -141,7 +129,7 @@ def test_the_nearest_sizes_are_found_in_powers_of_two_with_their_factor(
     assert one.near == "hidden_dim 4096, 0.8×; rows 64, 2×"
 
 
-def test_of_equal_workloads_the_one_with_most_results_is_found(record: MakeRecord) -> None:
+def test_of_equal_workloads_the_one_with_most_results_is_found() -> None:
     few, many = rms(1, 4096, set="llama-3.1-8b", name="few"), rms(1, 4096, set="decode", name="many")
     sets = {"torch": (few, many), "ours": (few, many), "theirs": (many,)}
     sources = [
@@ -156,7 +144,7 @@ def test_of_equal_workloads_the_one_with_most_results_is_found(record: MakeRecor
     assert chosen(summary, hidden_dim=4096).workload == "many"
 
 
-def test_words_and_types_are_never_near(summary_of: Callable[..., Summary]) -> None:
+def test_words_and_types_are_never_near() -> None:
     shapes = (rms(64, 4096), rms(64, 4096, "add_rms_norm"), rms(64, 8192, dtype="float16", name="half"))
     summary = summary_of("rms_norm", *shapes, torch=0.4)
 
@@ -165,7 +153,7 @@ def test_words_and_types_are_never_near(summary_of: Callable[..., Summary]) -> N
     assert nearest(summary, H200, {"dtype": "float32"}) == []
 
 
-def test_backward_passes_are_not_forward_passes(summary_of: Callable[..., Summary]) -> None:
+def test_backward_passes_are_not_forward_passes() -> None:
     summary = summary_of("rms_norm", rms(64, 4096, mode="bwd"), rms(64, 8192), torch=0.4)
 
     assert chosen(summary, hidden_dim=4096).near == "hidden_dim 8192, 2×"
@@ -184,7 +172,7 @@ def test_backward_passes_are_not_forward_passes(summary_of: Callable[..., Summar
         ("function=norm", "no measured workload has function=norm. Expected: rms_norm."),
     ],
 )
-def test_a_wrong_axis_is_one_line(text: str, said: str, summary_of: Callable[..., Summary]) -> None:
+def test_a_wrong_axis_is_one_line(text: str, said: str) -> None:
     with pytest.raises(OperatorError) as error:
         read_axes("rms_norm", text, summary_of("rms_norm", rms(64, 4096), torch=0.4))
 
@@ -211,24 +199,17 @@ SWIGLU = {"name": "swiglu", "set": "default", "group": "SwiGLU", "function": "sw
 }
 
 
-@pytest.fixture
-def phase_of(summary_of: Callable[..., Summary]) -> Callable[..., PhaseChoice]:
+def phase_of(*tasks: ModelTask) -> PhaseChoice:
     """Choose for a forward pass: RMS normalization takes 0.4 or 0.2 ms, SwiGLU 0.6 or 0.1 ms."""
     summaries = {
         "rms_norm": summary_of("rms_norm", rms(64, 4096), torch=0.4, mine=0.2),
         "activation": summary_of("activation", SWIGLU, torch=0.6, other=0.1),
     }
-
-    def find(*tasks: ModelTask) -> PhaseChoice:
-        phase = Phase(name="prefill-64", sequences=1, tokens=64, context=64, tasks=list(tasks))
-        return choose_for_phase(phase, summaries, H200)
-
-    return find
+    phase = Phase(name="prefill-64", sequences=1, tokens=64, context=64, tasks=list(tasks))
+    return choose_for_phase(phase, summaries, H200)
 
 
-def test_the_prediction_is_the_sum_of_calls_times_baselines_divided_by_that_of_the_fastest(
-    phase_of: Callable[..., PhaseChoice],
-) -> None:
+def test_the_prediction_is_the_sum_of_calls_times_baselines_divided_by_that_of_the_fastest() -> None:
     found = phase_of(norm(10), swiglu(2))
 
     assert found.estimated is None
@@ -240,7 +221,7 @@ def test_the_prediction_is_the_sum_of_calls_times_baselines_divided_by_that_of_t
     assert found.effect == ["rms_norm/mine", "activation/other"]
 
 
-def test_kernels_that_were_not_measured_are_named_and_left_out(phase_of: Callable[..., PhaseChoice]) -> None:
+def test_kernels_that_were_not_measured_are_named_and_left_out() -> None:
     routing = ModelTask(level=1, module="TopkSoftmax", inputs=["logits bfloat16[8, 8]"], calls=1, paths=[""])
 
     found = phase_of(norm(10), LINEAR, routing)
@@ -253,7 +234,7 @@ def test_kernels_that_were_not_measured_are_named_and_left_out(phase_of: Callabl
     assert found.measured.speedup == pytest.approx(2.0)
 
 
-def test_a_near_workload_is_not_counted_as_measured(phase_of: Callable[..., PhaseChoice]) -> None:
+def test_a_near_workload_is_not_counted_as_measured() -> None:
     found = phase_of(norm(10), swiglu(2, tokens=128))
 
     (task,) = (task for task in found.tasks if task.module == "SiluAndMul")
@@ -263,9 +244,7 @@ def test_a_near_workload_is_not_counted_as_measured(phase_of: Callable[..., Phas
     assert found.estimated.speedup == pytest.approx((10 * 0.4 + 2 * 1.2) / (10 * 0.2 + 2 * 0.2))
 
 
-def test_a_workload_of_far_more_work_has_no_share_and_is_in_no_estimate(
-    phase_of: Callable[..., PhaseChoice],
-) -> None:
+def test_a_workload_of_far_more_work_has_no_share_and_is_in_no_estimate() -> None:
     found = phase_of(norm(10), swiglu(2, tokens=1))
 
     (task,) = (task for task in found.tasks if task.module == "SiluAndMul")
@@ -274,7 +253,7 @@ def test_a_workload_of_far_more_work_has_no_share_and_is_in_no_estimate(
     assert found.effect == ["rms_norm/mine", "activation/other"]
 
 
-def test_as_many_rows_in_another_batch_are_near(summary_of: Callable[..., Summary]) -> None:
+def test_as_many_rows_in_another_batch_are_near() -> None:
     batched = rms(1, 4096, batch=64)
     summaries = {"rms_norm": summary_of("rms_norm", batched, torch=0.4, mine=0.2)}
     phase = Phase(name="prefill-64", sequences=1, tokens=64, context=64, tasks=[norm(10)])
@@ -285,9 +264,7 @@ def test_as_many_rows_in_another_batch_are_near(summary_of: Callable[..., Summar
     assert found.measured is None
 
 
-def test_an_effect_is_suggested_for_the_one_implementation_of_an_operator_that_saves_most(
-    record: MakeRecord,
-) -> None:
+def test_an_effect_is_suggested_for_the_one_implementation_of_an_operator_that_saves_most() -> None:
     times = {"torch": (0.4, 0.4), "narrow": (0.2, 0.3), "wide": (0.3, 0.1)}
     shapes = (rms(64, 4096), rms(64, 128))
     sources = [
@@ -307,9 +284,7 @@ def test_an_effect_is_suggested_for_the_one_implementation_of_an_operator_that_s
     assert found.effect == ["rms_norm/wide"]
 
 
-def test_what_is_near_is_measured_of_the_implementations_of_its_function_and_device_only(
-    record: MakeRecord,
-) -> None:
+def test_what_is_near_is_measured_of_the_implementations_of_its_function_and_device_only() -> None:
     gelu = {**SWIGLU, "name": "gelu", "group": "GELU", "function": "gelu"}
     times = {"torch": (SWIGLU, 0.4), "mine": (SWIGLU, 0.2), "another": (gelu, 0.2)}
     sources = [
@@ -330,9 +305,7 @@ def test_what_is_near_is_measured_of_the_implementations_of_its_function_and_dev
     assert "cpu" not in chosen(summaries["activation"], function="swiglu").candidates
 
 
-def test_a_block_is_chosen_beside_its_kernels_and_counts_in_no_prediction(
-    summary_of: Callable[..., Summary],
-) -> None:
+def test_a_block_is_chosen_beside_its_kernels_and_counts_in_no_prediction() -> None:
     block = {"name": "mlp", "set": "default", "tokens": 64, "hidden_dim": 4096, "intermediate_dim": 8192}
     summaries = {
         "activation": summary_of("activation", SWIGLU, torch=0.6, other=0.1),

@@ -9,19 +9,18 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from devices import EPYC, H200
+from made_records import source
 
 from kernels_bench_tools.errors import KbtError
 from kernels_bench_tools.file_io import read_struct, write_struct
 from kernels_bench_tools.schema.build import NEEDS_VARIABLE, FrontMatter, Need, Needs
-from kernels_bench_tools.schema.device import Device, cuda_device
 from kernels_bench_tools.schema.record import Status
 from kernels_bench_tools.schema.record_io import write_records
 from kernels_bench_tools.schema.summary import Summary
 from kernels_bench_tools.summarize.combine import combine
 from kernels_bench_tools.text import title_from_name
 
-H200 = cuda_device("NVIDIA H200")
-CPU = Device(kind="cpu", name="AMD EPYC, 2 cores", slug="amd-epyc-2-cores")
 TITLE = re.compile(r'^title: "?(.+?)"?$', re.MULTILINE)
 
 
@@ -30,7 +29,7 @@ class Cell:
 
     def __init__(self, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.root = root
-        self.needs = Needs(project=str(root), notebook="layer_norm/results/combined_results.md", device=CPU)
+        self.needs = Needs(project=str(root), notebook="layer_norm/results/combined_results.md", device=EPYC)
         self.work = root / "work"
         self.work.mkdir()
         monkeypatch.chdir(self.work)
@@ -72,8 +71,8 @@ def rows_of(summary, device=0):
     return {row.implementation: row for row in summary.devices[device].rows}
 
 
-def test_it_writes_charts_a_table_and_a_summary(cell, source, capsys):
-    cell.need("torch_layer_norm", source("torch_layer_norm", [4.1, 8.2], device=CPU).records, baseline=True)
+def test_it_writes_charts_a_table_and_a_summary(cell, capsys):
+    cell.need("torch_layer_norm", source("torch_layer_norm", [4.1, 8.2], device=EPYC).records, baseline=True)
     cell.file("nvidia-h200/torch_layer_norm.jsonl", source("torch_layer_norm", [0.1, 0.2]).records)
 
     summary = cell.run()
@@ -93,8 +92,8 @@ def test_it_writes_charts_a_table_and_a_summary(cell, source, capsys):
     assert str(cell.root) not in out
 
 
-def test_a_cell_without_records_is_a_row_with_its_status(cell, source):
-    cell.need("good", source("good", [1.0], device=CPU).records)
+def test_a_cell_without_records_is_a_row_with_its_status(cell):
+    cell.need("good", source("good", [1.0], device=EPYC).records)
     cell.need("slow", status=Status.TIMEOUT, reason="did not end within 900 s")
     cell.need("silent")
 
@@ -105,9 +104,9 @@ def test_a_cell_without_records_is_a_row_with_its_status(cell, source):
     assert rows["slow"].points[0].status is Status.TIMEOUT
 
 
-def test_a_failed_cell_keeps_its_earlier_records(cell, source):
-    cell.need("good", source("good", [1.0, 2.0], device=CPU).records)
-    partial = source("partial", [1.0], device=CPU).records
+def test_a_failed_cell_keeps_its_earlier_records(cell):
+    cell.need("good", source("good", [1.0, 2.0], device=EPYC).records)
+    partial = source("partial", [1.0], device=EPYC).records
     cell.need("partial", partial, status=Status.CRASHED, reason="ended by SIGSEGV")
 
     row = rows_of(cell.run())["partial"]
@@ -116,7 +115,7 @@ def test_a_failed_cell_keeps_its_earlier_records(cell, source):
     assert (row.status, row.reason, row.passed) == (Status.CRASHED, "ended by SIGSEGV", 1)
 
 
-def test_an_unreadable_file_is_reported_and_the_others_are_summarized(cell, source, capsys):
+def test_an_unreadable_file_is_reported_and_the_others_are_summarized(cell, capsys):
     good = source("good", [0.1]).records
     cell.file("nvidia-h200/good.jsonl", good)
     cell.file("nvidia-h200/bad.jsonl", good).write_text('{"nonsense": 1}\n{}\n', encoding="utf-8")
@@ -142,9 +141,9 @@ def test_an_unreadable_file_is_reported_and_the_others_are_summarized(cell, sour
         ({"device": H200}, "of the device 'nvidia-h200', not of 'amd-epyc-2-cores'"),
     ],
 )
-def test_a_record_of_something_else_than_its_cell_has_no_row(cell, source, capsys, changes, said):
-    cell.need("torch", source("torch", [1.0, 2.0], device=CPU).records, baseline=True)
-    forged = source("mine", [1e-6, 1e-6], device=CPU).records
+def test_a_record_of_something_else_than_its_cell_has_no_row(cell, capsys, changes, said):
+    cell.need("torch", source("torch", [1.0, 2.0], device=EPYC).records, baseline=True)
+    forged = source("mine", [1e-6, 1e-6], device=EPYC).records
     cell.need("mine", [msgspec.structs.replace(record, **changes) for record in forged])
 
     summary = cell.run()
@@ -157,7 +156,7 @@ def test_a_record_of_something_else_than_its_cell_has_no_row(cell, source, capsy
     assert f"Skipped: layer_norm/impls/mine.md layer_norm.jsonl:1: is {said}" in capsys.readouterr().out
 
 
-def test_committed_records_of_another_device_or_name_than_their_path_have_no_row(cell, source, capsys):
+def test_committed_records_of_another_device_or_name_than_their_path_have_no_row(cell, capsys):
     good = cell.file("nvidia-h200/good.jsonl", source("good", [0.1]).records)
     cell.file("nvidia-b300/good.jsonl", source("good", [0.1]).records)
     cell.file("nvidia-h200/best.jsonl", source("good", [0.01]).records)
@@ -172,8 +171,8 @@ def test_committed_records_of_another_device_or_name_than_their_path_have_no_row
     assert capsys.readouterr().out.count("Skipped: ") == 3
 
 
-def test_a_bad_line_costs_itself_only(cell, source, capsys):
-    records = source("mine", [0.1, 0.2], device=CPU).records
+def test_a_bad_line_costs_itself_only(cell, capsys):
+    records = source("mine", [0.1, 0.2], device=EPYC).records
     directory = cell.need("mine", records)
     path = directory / "layer_norm.jsonl"
     first, second = path.read_text(encoding="utf-8").splitlines()
@@ -185,8 +184,8 @@ def test_a_bad_line_costs_itself_only(cell, source, capsys):
     assert capsys.readouterr().out.count("Skipped: ") == 3
 
 
-def test_only_implementations_with_a_notebook_are_links(cell, source):
-    cell.need("mine", source("mine", [0.1], device=CPU).records)
+def test_only_implementations_with_a_notebook_are_links(cell):
+    cell.need("mine", source("mine", [0.1], device=EPYC).records)
     cell.file("nvidia-h200/gone.jsonl", source("gone", [0.2]).records)
 
     cell.run()
@@ -196,9 +195,9 @@ def test_only_implementations_with_a_notebook_are_links(cell, source):
     assert "gone.html" not in svg
 
 
-def test_cells_of_one_notebook_have_different_ids(cell, source):
+def test_cells_of_one_notebook_have_different_ids(cell):
     for variant, time in (("default", 0.2), ("autotune", 0.1)):
-        records = source("compiled", [time], device=CPU).records
+        records = source("compiled", [time], device=EPYC).records
         cell.need("compiled", records, cell=variant, title="Compiled", family="torch-compile")
 
     rows = rows_of(cell.run())
@@ -242,8 +241,8 @@ def test_unreadable_needs_raise_a_kbt_error(monkeypatch, tmp_path):
         combine()
 
 
-def test_the_same_records_give_the_same_files(cell, source):
-    cell.need("a", source("a", [0.1, None], device=CPU).records)
+def test_the_same_records_give_the_same_files(cell):
+    cell.need("a", source("a", [0.1, None], device=EPYC).records)
     cell.need("b", status=Status.ERROR, reason="exit code 1")
 
     cell.run()
@@ -253,8 +252,8 @@ def test_the_same_records_give_the_same_files(cell, source):
     assert {path.name: path.read_bytes() for path in cell.work.iterdir()} == before
 
 
-def test_the_combine_cell_runs_with_the_dependencies_of_its_header(cell, source):
-    cell.need("torch_layer_norm", source("torch_layer_norm", [0.1], device=CPU).records, baseline=True)
+def test_the_combine_cell_runs_with_the_dependencies_of_its_header(cell):
+    cell.need("torch_layer_norm", source("torch_layer_norm", [0.1], device=EPYC).records, baseline=True)
     write_struct(cell.root / "needs.json", cell.needs)
     repository = Path(__file__).resolve().parents[2]
     notebook = repository / "layer_norm" / "results" / "combined_results.md"

@@ -3,6 +3,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from made_records import record, source
 from msgspec.structs import replace
 
 from kernels_bench_tools.schema.device import Device
@@ -24,7 +25,7 @@ def compared(candidate: Record, baseline: Record) -> Speedup:
     return compare(processes(candidate), processes(baseline))
 
 
-def test_speedup_is_baseline_over_candidate(record):
+def test_speedup_is_baseline_over_candidate():
     fast = compared(record("fast", 0.1), record("base", 0.2))
     slow = compared(record("slow", 0.2), record("base", 0.1))
 
@@ -32,13 +33,13 @@ def test_speedup_is_baseline_over_candidate(record):
     assert (round(slow.value, 9), slow.verdict) == (0.5, Verdict.SLOWER)
 
 
-def test_a_record_compared_with_itself_is_the_baseline(record):
+def test_a_record_compared_with_itself_is_the_baseline():
     found = compared(record("base", 0.2), record("base", 0.2))
 
     assert (found.value, found.low, found.high, found.verdict) == (1.0, 1.0, 1.0, Verdict.BASELINE)
 
 
-def test_a_rerun_of_the_same_implementation_is_not_the_baseline(record):
+def test_a_rerun_of_the_same_implementation_is_not_the_baseline():
     again = record("base", 0.1, run="r2")
 
     assert compared(again, record("base", 0.2)).verdict is Verdict.FASTER
@@ -67,7 +68,7 @@ def test_a_verdict_needs_a_significant_and_relevant_difference(p50, half_width, 
     "status",
     [Status.INCORRECT, Status.REJECTED, Status.EXCEEDS_PHYSICS, Status.ERROR, Status.OOM, Status.UNSUPPORTED],
 )
-def test_without_both_correct_there_is_no_speedup(record, status):
+def test_without_both_correct_there_is_no_speedup(status):
     other = record("other", 0.01 if status.ran else None, status=status)
 
     for found in (compared(other, record("base", 0.1)), compared(record("base", 0.1), other)):
@@ -75,14 +76,14 @@ def test_without_both_correct_there_is_no_speedup(record, status):
 
 
 @pytest.mark.parametrize(("ours", "base"), [(1, 1), (2, 2), (1, 3), (3, 1)])
-def test_fewer_than_three_processes_give_an_interval_without_a_verdict(record, ours, base):
+def test_fewer_than_three_processes_give_an_interval_without_a_verdict(ours, base):
     found = compare(processes(record("ours", 0.1), ours), processes(record("base", 0.2), base))
 
     assert (round(found.value, 9), found.verdict) == (2.0, Verdict.FEW_PROCESSES)
     assert found.low is not None
 
 
-def test_an_interval_is_made_from_samples_where_a_file_has_none(record):
+def test_an_interval_is_made_from_samples_where_a_file_has_none():
     latency = record("old", 0.1, half_width=None).lat_ms
     latency.raw_times = [0.1 + index / 1000 for index in range(30)]
 
@@ -91,14 +92,14 @@ def test_an_interval_is_made_from_samples_where_a_file_has_none(record):
     assert interval(latency) is None
 
 
-def test_kernels_timed_with_and_without_the_profiler_are_compared(record):
+def test_kernels_timed_with_and_without_the_profiler_are_compared():
     slow, fast = record("base", 2.0), record("ours", 1.0)
     fast.lat_ms.timer = Timer.EVENTS
 
     assert compared(fast, slow).verdict is Verdict.FASTER
 
 
-def test_different_timers_or_cache_states_are_ambiguous(record):
+def test_different_timers_or_cache_states_are_ambiguous():
     base = record("base", 0.1)
     by_clock, hot = record("ours", 0.01), record("ours", 0.01)
     by_clock.lat_ms.timer = Timer.MONOTONIC
@@ -108,14 +109,14 @@ def test_different_timers_or_cache_states_are_ambiguous(record):
     assert compared(hot, base).verdict is Verdict.AMBIGUOUS
 
 
-def test_rotated_and_flushed_caches_are_both_cold(record):
+def test_rotated_and_flushed_caches_are_both_cold():
     rotated = record("ours", 0.01)
     rotated.lat_ms.cache = CacheState.ROTATED
 
     assert compared(rotated, record("base", 0.1)).verdict is Verdict.FASTER
 
 
-def test_a_record_without_a_workload_holds_for_the_missing_ones(source):
+def test_a_record_without_a_workload_holds_for_the_missing_ones():
     base = source("base", [0.1, 0.2, 0.3]).records
     ours = [*source("ours", [0.05]).records, *source("ours", status=Status.CRASHED, reason="SIGSEGV").records]
 
@@ -127,19 +128,19 @@ def test_a_record_without_a_workload_holds_for_the_missing_ones(source):
     assert rows[1].reason == "SIGSEGV"
 
 
-def test_an_implementation_that_never_ran_is_one_row_without_a_workload(source):
+def test_an_implementation_that_never_ran_is_one_row_without_a_workload():
     rows = compare_records(source("ours", status=Status.UNSUPPORTED, reason="no card").records, [])
 
     assert [(row.workload, row.status, row.reason) for row in rows] == [("", Status.UNSUPPORTED, "no card")]
 
 
-def test_the_later_record_of_a_workload_counts(record):
+def test_the_later_record_of_a_workload_counts():
     rows = compare_records([record("a", 0.2, ts="2026-01-02"), record("a", 0.1, ts="2026-01-01")], [])
 
     assert [row.p50_ms for row in rows] == [0.2]
 
 
-def test_a_reason_is_one_line(record):
+def test_a_reason_is_one_line():
     broken = record("a", status=Status.ERROR, reason="first\n   second\tthird")
     long = record("a", status=Status.ERROR, reason="x" * 2000)
 
@@ -147,13 +148,13 @@ def test_a_reason_is_one_line(record):
     assert len(reason_of(long)) == 300
 
 
-def test_the_reason_of_a_rejected_result_says_what_was_observed(record):
+def test_the_reason_of_a_rejected_result_says_what_was_observed():
     found = record("a", 0.1, status=Status.REJECTED, flags=[Flag.DRIFT, Flag.INPUT_MUTATED])
 
     assert reason_of(found) == f"inputs changed: {Flag.INPUT_MUTATED.meaning}"
 
 
-def test_the_reason_of_a_wrong_result_has_its_error(record):
+def test_the_reason_of_a_wrong_result_has_its_error():
     assert reason_of(record("a", 0.1, status=Status.INCORRECT, absmax=0.25)).endswith("by up to 0.25")
     judged = record("a", 0.1, status=Status.INCORRECT, corr={"reason": "3 NaN"})
     assert reason_of(judged) == "3 NaN"
@@ -175,7 +176,7 @@ SESSION = {"sentinels": {"copy": [0.5010, 0.5080], "null": [0.0007]}, "ceilings"
         ({"sentinels": {"null": [0.0010]}}, Verdict.FASTER),  # without readings, the same hour
     ],
 )
-def test_a_verdict_needs_a_device_that_was_equally_fast_for_both(record, readings: dict[str, Any], verdict):
+def test_a_verdict_needs_a_device_that_was_equally_fast_for_both(readings: dict[str, Any], verdict):
     found = compared(record("fast", 0.1, **readings), record("base", 0.2, **SESSION))
 
     assert (round(found.value, 9), found.verdict) == (2.0, verdict)
@@ -184,7 +185,7 @@ def test_a_verdict_needs_a_device_that_was_equally_fast_for_both(record, reading
 
 
 @pytest.mark.parametrize(("percent", "verdict"), [(1.2, Verdict.FASTER), (1.8, Verdict.SEPARATE)])
-def test_readings_of_matmuls_may_differ_more(record, percent: float, verdict):
+def test_readings_of_matmuls_may_differ_more(percent: float, verdict):
     ours, base = ({"ceilings": {"matmul_bfloat16": rate}} for rate in (800 * (1 + percent / 100), 800.0))
 
     assert compared(record("fast", 0.1, **ours), record("base", 0.2, **base)).verdict is verdict
@@ -199,7 +200,7 @@ def test_readings_of_matmuls_may_differ_more(record, percent: float, verdict):
         ("2026-11-21T10:00:00Z", None, Verdict.SEPARATE),
     ],
 )
-def test_on_a_cpu_rows_of_another_hour_need_peaks_that_agree(record, ts, copy, verdict):
+def test_on_a_cpu_rows_of_another_hour_need_peaks_that_agree(ts, copy, verdict):
     device = Device(kind="cpu", name="CPU", slug="cpu")
     base = record("base", 0.2, device=device, ceilings={"copy": 46.0})
     ours = record("ours", 0.1, device=device, ts=ts, ceilings={} if copy is None else {"copy": copy})
@@ -208,7 +209,7 @@ def test_on_a_cpu_rows_of_another_hour_need_peaks_that_agree(record, ts, copy, v
     assert (found.verdict, found.low is None) == (verdict, verdict is Verdict.SEPARATE)
 
 
-def test_a_limitation_has_no_escape_sequences_of_the_message(record):
+def test_a_limitation_has_no_escape_sequences_of_the_message():
     one = record("a", 0.1, corr={"refused": ["odd rows"], "refusal": "Error: \x1b[91m\x1b[1mtoo wide\x1b[0m"})
 
     assert limitation_of([one]) == "refuses odd rows (Error: too wide)"

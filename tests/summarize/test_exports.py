@@ -5,6 +5,7 @@ import io
 from collections import Counter
 
 import pytest
+from made_records import record, source
 
 from kernels_bench_tools.schema.record import Flag, Quantities, Regime, Roofline, Status, Timing
 from kernels_bench_tools.summarize.export import latency_csv, text_table
@@ -30,7 +31,7 @@ def test_the_columns_of_the_first_reports_are_there_in_order(field):
     assert {"Device", "CI Low (ms)", "CI High (ms)", "Speedup", "Verdict", "Status", "Reason"} <= set(header)
 
 
-def test_limitation_and_number_of_runs_have_columns(source):
+def test_limitation_and_number_of_runs_have_columns():
     limited = source("a", [0.1], corr={"refused": ["odd sizes"], "refusal": "CallError: even only"})
 
     _, (line,) = table([limited])
@@ -84,14 +85,14 @@ def test_lines_end_with_a_line_feed(field):
 
 
 @pytest.mark.parametrize("start", ["=", "+", "-", "@", "\t"])
-def test_text_that_a_spreadsheet_would_run_is_neutralised(source, start):
+def test_text_that_a_spreadsheet_would_run_is_neutralised(start):
     _, lines = table([source("a", [0.1], front={"title": f"{start}HYPERLINK(1)"})])
 
     assert lines[0]["Implementation"] == f"'{start}HYPERLINK(1)"
     assert float(lines[0]["P50 (ms)"]) == 0.1
 
 
-def test_a_device_on_which_nothing_ran_still_has_a_line(source):
+def test_a_device_on_which_nothing_ran_still_has_a_line():
     _, lines = table([source("a", status=Status.UNSUPPORTED, reason="needs a card, or two")])
 
     assert [(line["Impl ID"], line["Workload"], line["Status"]) for line in lines] == [
@@ -104,13 +105,13 @@ def test_without_records_only_the_header_is_written():
     assert table([])[0].startswith("Implementation,Impl ID,Device,Workload,Dtype,")
 
 
-def test_memory_is_in_mebibytes_as_in_the_first_reports(source):
+def test_memory_is_in_mebibytes_as_in_the_first_reports():
     _, lines = table([source("a", [0.1], peak_bytes=3 * 2**20)])
 
     assert lines[0]["Peak Mem (MB)"] == "3.0"
 
 
-def test_roofline_quantities_and_flags_have_columns(record):
+def test_roofline_quantities_and_flags_have_columns():
     one = record(
         "a",
         0.1,
@@ -142,7 +143,7 @@ def test_the_interval_of_the_speedup_has_columns(field):
     assert all(float(it["Speedup Low"]) < float(it["Speedup"]) < float(it["Speedup High"]) for it in compared)
 
 
-def test_views_are_columns_of_one_table(record):
+def test_views_are_columns_of_one_table():
     records = [
         record("a", 0.1, wl={"name": "w1", "set": "default", "group": "SwiGLU", "n": 1}),
         record("a", 0.2, wl={"name": "w2", "set": "large", "group": "SwiGLU", "mode": "bwd", "m": 2}),

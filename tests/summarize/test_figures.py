@@ -6,6 +6,7 @@ from xml.etree import ElementTree as ET
 import html5lib
 import matplotlib as mpl
 import pytest
+from made_records import record, source
 
 from kernels_bench_tools.schema.record import Status
 from kernels_bench_tools.summarize.chart.figure import chart_svg
@@ -125,7 +126,7 @@ def test_the_chart_has_a_title(svg):
     assert svg.get("role") == "img"
 
 
-def test_the_axis_is_logarithmic_from_a_factor_of_ten(source):
+def test_the_axis_is_logarithmic_from_a_factor_of_ten():
     def texts(times):
         drawn = ET.fromstring(latency_svg(summarize("x", "X", [source("a", times)])))
         return [text.text for text in drawn.iter(f"{SVG}text")]
@@ -165,7 +166,7 @@ def test_style_rules_reach_the_standalone_file_only(svg):
     assert all("#figure--layer-norm-latency:root" in rule for rule in rules)
 
 
-def test_two_figures_in_one_page_keep_their_markers_and_ids(field, source):
+def test_two_figures_in_one_page_keep_their_markers_and_ids(field):
     figures = [
         latency_svg(summarize("layer_norm", "Layer Norm", field)),
         latency_svg(summarize("rotary", "Rotary", [source("torch_rotary", [0.1, 0.2, 0.3])])),
@@ -191,7 +192,7 @@ def test_every_reference_has_its_id(summary):
     assert "<metadata" not in drawn
 
 
-def test_names_that_differ_in_punctuation_only_have_series_of_their_own(source):
+def test_names_that_differ_in_punctuation_only_have_series_of_their_own():
     names = ["my-kernel", "my_kernel", "漢", "字"]
 
     summary = summarize("x", "X", [source(name, [0.1]) for name in names])
@@ -205,7 +206,7 @@ def test_names_that_differ_in_punctuation_only_have_series_of_their_own(source):
     assert "series--my-kernel--nvidia-h200-2" in latency_svg(summary).decode()
 
 
-def test_hostile_names_stay_text(source):
+def test_hostile_names_stay_text():
     name = "<script>\x00 $x_1$ & \"'_漢字"
     summary = summarize("x", name, [source("a", [0.1, None], front={"title": f"_{name}"}, reason=name)])
 
@@ -216,7 +217,7 @@ def test_hostile_names_stay_text(source):
     assert "".join(label.itertext()).strip().startswith("_<script> $x_1$ & \"'_漢字")
 
 
-def test_many_workloads_with_long_labels_are_drawn(record):
+def test_many_workloads_with_long_labels_are_drawn():
     records = [
         record("a", 0.1 * n, None, wl={"name": f"w{n}{c}", "n": n, "hidden": 10**9, "causal": c, "k": n})
         for n in range(1, 20)
@@ -228,7 +229,7 @@ def test_many_workloads_with_long_labels_are_drawn(record):
     assert len(list(uses)) == len(records)
 
 
-def test_the_names_of_many_axes_are_cut_where_the_panel_ends(record):
+def test_the_names_of_many_axes_are_cut_where_the_panel_ends():
     axes = {f"axis_with_a_long_name_{number}": number for number in range(9)}
     records = [record("a", 0.1, wl={"name": f"w{n}", "n": n, **axes}) for n in (1, 2)]
     drawn = latency_svg(summarize("x", "X", [Source(records=records)])).decode()
@@ -244,7 +245,7 @@ def test_a_chart_without_records_states_it():
     assert "Nothing: no records yet" in drawn.decode()
 
 
-def test_a_device_on_which_nothing_ran_has_a_legend_only(source):
+def test_a_device_on_which_nothing_ran_has_a_legend_only():
     drawn = latency_svg(summarize("x", "X", [source("a", status=Status.UNSUPPORTED, reason="no card")]))
 
     assert "A (unsupported)" in drawn.decode()
@@ -252,7 +253,7 @@ def test_a_device_on_which_nothing_ran_has_a_legend_only(source):
 
 
 @pytest.mark.parametrize("workloads", [3, 30])
-def test_a_panel_ends_where_its_last_line_of_text_does(record, workloads):
+def test_a_panel_ends_where_its_last_line_of_text_does(workloads):
     records = [
         record("a", 0.1, wl={"name": f"w{n}", "rows": 1000 * n, "columns": 1024 + n})
         for n in range(1, workloads)

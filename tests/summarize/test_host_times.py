@@ -8,8 +8,9 @@ import json
 from xml.etree import ElementTree as ET
 
 import pytest
+from devices import EPYC
+from made_records import record, source
 
-from kernels_bench_tools.schema.device import Device
 from kernels_bench_tools.schema.record import Quantities, Timing
 from kernels_bench_tools.stats import hierarchical_median
 from kernels_bench_tools.summarize.chart.figure import chart_svg
@@ -19,13 +20,12 @@ from kernels_bench_tools.summarize.rows import Source
 from kernels_bench_tools.summarize.summary import summarize
 
 SVG = "{http://www.w3.org/2000/svg}"
-CPU = Device(kind="cpu", name="AMD EPYC, 2 cores", slug="amd-epyc-2-cores")
 SUBMIT = [0.0041, 0.0052, 0.0047]
 NAMES = {"host_submit_ms", "e2e_ms"}
 
 
 @pytest.fixture
-def summary(record, source):
+def summary():
     """Three processes on a GPU, and one on a CPU, which has no such times."""
     gpu = [
         record(
@@ -39,7 +39,7 @@ def summary(record, source):
         )
         for process, submit in enumerate(SUBMIT)
     ]
-    cpu = source("a", [4.1], device=CPU).records
+    cpu = source("a", [4.1], device=EPYC).records
     return summarize("op", "Op", [Source(records=gpu), Source(records=cpu)])
 
 
@@ -56,7 +56,7 @@ def test_the_interval_includes_the_variation_between_processes(summary):
     assert point.interval("host_submit_ms")[0] < min(SUBMIT)
 
 
-def test_the_interval_of_one_process_is_the_recorded_one(record):
+def test_the_interval_of_one_process_is_the_recorded_one():
     timing = Timing(p50=0.004, ci_low=0.0039, ci_high=0.0042)
     one = record("a", 0.003, quantities=Quantities(host_submit=timing))
     point = point_of(summarize("op", "Op", [Source(records=[one])]), 0)
@@ -65,7 +65,7 @@ def test_the_interval_of_one_process_is_the_recorded_one(record):
     assert point.interval("e2e_ms") == (None, None)
 
 
-def test_processes_whose_clock_did_not_advance_leave_no_interval(record):
+def test_processes_whose_clock_did_not_advance_leave_no_interval():
     still = Quantities(host_submit=Timing(p50=0.0))
     records = [record("a", 0.003, process=process, quantities=still) for process in range(3)]
     point = point_of(summarize("op", "Op", [Source(records=records)]), 0)

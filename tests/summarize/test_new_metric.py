@@ -7,6 +7,7 @@ import io
 from xml.etree import ElementTree as ET
 
 import pytest
+from made_records import record
 
 from kernels_bench_tools.report.rows import charts
 from kernels_bench_tools.summarize import metrics
@@ -24,7 +25,7 @@ CALLS = Metric(
 
 
 @pytest.fixture
-def summary(record, monkeypatch):
+def summary(monkeypatch):
     monkeypatch.setattr(metrics, "METRICS", (*metrics.METRICS, CALLS))
     return summarize(
         "op", "Op", [Source(records=[record("fast", 0.1)]), Source(records=[record("slow", 0.4)])]

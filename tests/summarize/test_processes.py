@@ -5,7 +5,9 @@ from time import process_time
 import msgspec
 import numpy as np
 import pytest
+from made_records import record
 
+from kernels_bench_tools.schema.build import FrontMatter
 from kernels_bench_tools.schema.record import (
     Failure,
     Flag,
@@ -25,46 +27,35 @@ from kernels_bench_tools.summarize.merge import by_workload, merge, samples
 from kernels_bench_tools.summarize.rows import Source, compare_records
 from kernels_bench_tools.summarize.summary import summarize
 
-BASELINE = {"title": "Base", "baseline": True}
+BASELINE = FrontMatter(title="Base", baseline=True)
 
 
-@pytest.fixture
-def processes(record):
+def processes(impl, medians, *, spread=0.002, samples=30, seed=0, **fields):
     """Make the records of one workload, one for each median given."""
-
-    def make(impl, medians, *, spread=0.002, samples=30, seed=0, **fields):
-        generator = np.random.default_rng(seed)
-        made = []
-        for number, p50 in enumerate(medians):
-            one = record(impl, p50, process=number, run=f"r{number}", **fields)
-            times = p50 * np.exp(generator.normal(0, spread, samples))
-            one.lat_ms.raw_times = (times * p50 / np.median(times)).tolist()
-            one.lat_ms.reps = samples
-            made.append(one)
-        return made
-
-    return make
+    generator = np.random.default_rng(seed)
+    made = []
+    for number, p50 in enumerate(medians):
+        one = record(impl, p50, process=number, run=f"r{number}", **fields)
+        times = p50 * np.exp(generator.normal(0, spread, samples))
+        one.lat_ms.raw_times = (times * p50 / np.median(times)).tolist()
+        one.lat_ms.reps = samples
+        made.append(one)
+    return made
 
 
 def summary_of(**implementations):
     sources = [
-        Source(records=records, front=None if name != "base" else front())
+        Source(records=records, front=BASELINE if name == "base" else None)
         for name, records in implementations.items()
     ]
     return summarize("op", "Op", sources).devices[0]
-
-
-def front():
-    from kernels_bench_tools.schema.build import FrontMatter
-
-    return FrontMatter(**BASELINE)
 
 
 def row_of(device, name):
     return next(row for row in device.rows if row.implementation == name)
 
 
-def test_processes_of_a_workload_become_one_point(processes):
+def test_processes_of_a_workload_become_one_point():
     device = summary_of(base=processes("base", [0.100, 0.103, 0.101]))
 
     (point,) = row_of(device, "base").points
@@ -74,7 +65,7 @@ def test_processes_of_a_workload_become_one_point(processes):
     assert row_of(device, "base").total == 1
 
 
-def test_the_interval_covers_how_processes_differ(processes):
+def test_the_interval_covers_how_processes_differ():
     apart = row_of(summary_of(a=processes("a", [0.099, 0.100, 0.101])), "a").points[0]
     alike = row_of(summary_of(a=processes("a", [0.1, 0.1, 0.1])), "a").points[0]
 
@@ -83,7 +74,7 @@ def test_the_interval_covers_how_processes_differ(processes):
     assert 0.0995 < alike.ci_low_ms < alike.ci_high_ms < 0.1005
 
 
-def test_order_and_file_of_the_processes_do_not_matter(processes):
+def test_order_and_file_of_the_processes_do_not_matter():
     records = processes("a", [0.099, 0.100, 0.102])
 
     one, two = (
@@ -93,7 +84,7 @@ def test_order_and_file_of_the_processes_do_not_matter(processes):
     assert one.devices[0].rows[0].points == two.devices[0].rows[0].points
 
 
-def test_the_later_record_of_a_process_counts(processes):
+def test_the_later_record_of_a_process_counts():
     old = processes("a", [0.3, 0.3], ts="2026-01-01")
     new = processes("a", [0.1, 0.1], ts="2026-01-02")
 
@@ -103,7 +94,7 @@ def test_the_later_record_of_a_process_counts(processes):
     assert [[record.lat_ms.p50 for record in records] for records in found.values()] == [[0.1, 0.1]]
 
 
-def test_the_verdict_comes_from_the_interval_across_processes(processes):
+def test_the_verdict_comes_from_the_interval_across_processes():
     base = processes("base", [0.1000, 0.1003, 0.0998])
     ours = processes("ours", [0.0981, 0.0982, 0.0980])
     noisy = processes("noisy", [0.0981, 0.1030, 0.0910])
@@ -116,7 +107,7 @@ def test_the_verdict_comes_from_the_interval_across_processes(processes):
     assert unsure.low < 1.0 < unsure.high
 
 
-def test_one_fast_process_gives_no_verdict(processes):
+def test_one_fast_process_gives_no_verdict():
     """Narrow intervals within the processes, which hold nothing of how they differ."""
     base = processes("base", [0.100, 0.103, 0.097], spread=0.0001)
     ours = processes("ours", [0.098, 0.101, 0.104], spread=0.0001)
@@ -124,7 +115,7 @@ def test_one_fast_process_gives_no_verdict(processes):
     assert compare(ours, base).verdict is Verdict.AMBIGUOUS
 
 
-def test_processes_that_ran_side_by_side_are_paired(processes):
+def test_processes_that_ran_side_by_side_are_paired():
     base = processes("base", [0.100, 0.104, 0.108])
     ours = processes("ours", [0.098, 0.102, 0.106])
     unpaired = [msgspec.structs.replace(record, process=record.process + 1) for record in ours]
@@ -133,7 +124,7 @@ def test_processes_that_ran_side_by_side_are_paired(processes):
     assert compare(unpaired, base).verdict is Verdict.AMBIGUOUS
 
 
-def test_the_same_implementation_twice_is_the_same(processes):
+def test_the_same_implementation_twice_is_the_same():
     medians = [0.1000, 0.1003, 0.0998]
 
     found = compare(processes("twin", medians[::-1], seed=1), processes("base", medians))
@@ -141,7 +132,7 @@ def test_the_same_implementation_twice_is_the_same(processes):
     assert found.verdict is Verdict.SAME
 
 
-def test_one_incorrect_process_removes_the_rank(processes, record):
+def test_one_incorrect_process_removes_the_rank():
     good = processes("a", [0.1, 0.1])
     bad = record("a", 0.1, status=Status.INCORRECT, corr={"reason": "3 NaN"}, process=2)
 
@@ -153,7 +144,7 @@ def test_one_incorrect_process_removes_the_rank(processes, record):
     assert point.p50_ms is not None
 
 
-def test_a_process_that_measured_nothing_removes_the_rank(processes, record):
+def test_a_process_that_measured_nothing_removes_the_rank():
     good = processes("a", [0.1, 0.1])
     failed = record("a", None, status=Status.INVALID, process=2)
     failed.wl, failed.err = {}, Failure(type="Invalid", msg="wrote no op.jsonl")
@@ -165,7 +156,7 @@ def test_a_process_that_measured_nothing_removes_the_rank(processes, record):
     assert point.reason == "wrote no op.jsonl (process 3 of 3)"
 
 
-def test_a_failed_edge_case_of_the_first_process_is_not_blamed_on_one_process(processes, record):
+def test_a_failed_edge_case_of_the_first_process_is_not_blamed_on_one_process():
     bad = record("a", 0.1, status=Status.INCORRECT, corr={"reason": "on padded rows: 3 NaN"})
     others = processes("a", [0.1, 0.1, 0.1])[1:]
 
@@ -174,7 +165,7 @@ def test_a_failed_edge_case_of_the_first_process_is_not_blamed_on_one_process(pr
     assert (point.status, point.reason) == (Status.INCORRECT, "on padded rows: 3 NaN")
 
 
-def test_one_process_out_of_memory_removes_the_latency(processes, record):
+def test_one_process_out_of_memory_removes_the_latency():
     bad = record("a", status=Status.OOM, reason="no memory", process=1)
 
     (point,) = row_of(summary_of(a=[*processes("a", [0.1]), bad]), "a").points
@@ -183,7 +174,7 @@ def test_one_process_out_of_memory_removes_the_latency(processes, record):
     assert point.reason == "no memory (process 2 of 2)"
 
 
-def test_refused_edge_cases_of_any_process_are_a_limitation(processes):
+def test_refused_edge_cases_of_any_process_are_a_limitation():
     records = processes("a", [0.1, 0.1])
     for one, name in zip(records, ("shape 3x5", "column-major"), strict=True):
         one.corr = {"refused": [name], "refusal": "ValueError: a multiple of 8"}
@@ -197,7 +188,7 @@ def test_refused_edge_cases_of_any_process_are_a_limitation(processes):
     assert row_of(device, "b").points[0].limitation == ""
 
 
-def test_one_that_refuses_some_values_is_incorrect_though_a_process_is_unsupported(processes, record):
+def test_one_that_refuses_some_values_is_incorrect_though_a_process_is_unsupported():
     wrong = record("a", 0.1, status=Status.INCORRECT, corr={"reason": "it refused other values"})
     refused = record("a", status=Status.UNSUPPORTED, reason="not these", process=1)
 
@@ -207,7 +198,7 @@ def test_one_that_refuses_some_values_is_incorrect_though_a_process_is_unsupport
     assert point.reason == "it refused other values"
 
 
-def test_a_point_has_the_number_of_runs_of_which_it_is_the_latest(processes):
+def test_a_point_has_the_number_of_runs_of_which_it_is_the_latest():
     old = processes("a", [0.3, 0.3], ts="2026-01-01")
     new = processes("a", [0.1, 0.1], ts="2026-01-02")
     for one in new:
@@ -223,7 +214,7 @@ def test_a_point_has_the_number_of_runs_of_which_it_is_the_latest(processes):
     assert runs(*new, *old) == (6, pytest.approx(0.1))
 
 
-def test_flags_of_any_process_are_shown_once_in_their_order(processes):
+def test_flags_of_any_process_are_shown_once_in_their_order():
     records = processes("a", [0.1, 0.1])
     records[0].flags = [Flag.DRIFT, Flag.NEAR_FLOOR]
     records[1].flags = [Flag.DRIFT, Flag.HOST_BOUND]
@@ -235,7 +226,7 @@ def test_flags_of_any_process_are_shown_once_in_their_order(processes):
 
 
 @pytest.mark.parametrize("status", [Status.REJECTED, Status.EXCEEDS_PHYSICS])
-def test_a_time_that_cannot_be_trusted_is_shown_and_never_ranked(processes, record, status):
+def test_a_time_that_cannot_be_trusted_is_shown_and_never_ranked(status):
     flags = [Flag.NEAR_FLOOR, Flag.STREAM_ESCAPE] if status is Status.REJECTED else []
     told = "" if flags else "9000 GB/s through memory"
     bad = record("fast", 0.001, status=status, flags=flags, reason=told)
@@ -249,15 +240,15 @@ def test_a_time_that_cannot_be_trusted_is_shown_and_never_ranked(processes, reco
     assert [other.implementation for other in device.rows] == ["base", "fast"]
 
 
-def test_figures_are_medians_over_the_processes(processes):
+def test_figures_are_medians_over_the_processes():
     records = processes("a", [0.1, 0.1, 0.1])
-    for factor, record in zip((1.0, 3.0, 1.1), records, strict=True):
-        record.quantities = Quantities(
+    for factor, one in zip((1.0, 3.0, 1.1), records, strict=True):
+        one.quantities = Quantities(
             device_hot=Timing(p50=0.08 * factor), host_submit=Timing(p50=0.01), e2e=Timing(p50=0.12)
         )
-        record.roofline = Roofline(ceiling="copy", value=4000.0, fraction=0.9 * factor)
-        record.regime = Regime.HBM
-        record.ceilings = {"copy": 4000.0 * factor}
+        one.roofline = Roofline(ceiling="copy", value=4000.0, fraction=0.9 * factor)
+        one.regime = Regime.HBM
+        one.ceilings = {"copy": 4000.0 * factor}
 
     device = summary_of(a=records)
     point = row_of(device, "a").points[0]
@@ -270,13 +261,13 @@ def test_figures_are_medians_over_the_processes(processes):
     assert "99 % of copy" in text_table(device)
 
 
-def test_a_launch_bound_call_has_no_bandwidth(processes):
+def test_a_launch_bound_call_has_no_bandwidth():
     (record,) = processes("a", [0.002], regime=Regime.LAUNCH)
 
     assert row_of(summary_of(a=[record]), "a").points[0].gb_per_s is None
 
 
-def test_the_overall_speedup_has_an_interval(processes, record):
+def test_the_overall_speedup_has_an_interval():
     shapes = [(2048, 4096), (2048, 8192)]
 
     def both(impl, medians):
@@ -297,7 +288,7 @@ def test_the_overall_speedup_has_an_interval(processes, record):
     assert (baseline.speedup, baseline.speedup_low, baseline.speedup_high) == (1.0, 1.0, 1.0)
 
 
-def test_no_overall_interval_is_narrower_than_the_timer_allows(processes, record):
+def test_no_overall_interval_is_narrower_than_the_timer_allows():
     """Kernels of 2 us, of which every sample of every process showed the same tick."""
     workloads = [record("a", 1.0, wl={"name": f"w{n}", "n": n}).wl for n in range(9)]
 
@@ -332,19 +323,19 @@ def test_thinned_samples_have_the_same_interval():
     assert as_they_are.high - as_they_are.low > 3 * (full.high - full.low)
 
 
-def test_a_single_record_is_left_as_it_is(record):
+def test_a_single_record_is_left_as_it_is():
     one = record("a", 0.1)
 
     assert merge([one]) is one
 
 
-def test_a_merged_record_can_be_written(processes, record):
+def test_a_merged_record_can_be_written():
     assert encode_record(merge(processes("a", [0.1, 0.2, 0.3])))
     failed = [record("a", status=Status.OOM, process=number) for number in range(2)]
     assert merge(failed).outcome is Status.OOM
 
 
-def test_the_command_compares_processes_too(processes):
+def test_the_command_compares_processes_too():
     (row,) = compare_records(processes("ours", [0.1, 0.101, 0.099]), processes("base", [0.2, 0.202, 0.198]))
 
     assert (row.processes, row.verdict) == (3, Verdict.FASTER)
@@ -353,7 +344,7 @@ def test_the_command_compares_processes_too(processes):
     assert row.ci_low_ms < 0.1 < row.ci_high_ms
 
 
-def test_a_whole_report_is_summarized_within_seconds(processes, record):
+def test_a_whole_report_is_summarized_within_seconds():
     workloads = [record("a", 1.0, wl={"name": f"w{n}", "n": n}).wl for n in range(20)]
 
     def implementation(name, seed):
@@ -361,7 +352,7 @@ def test_a_whole_report_is_summarized_within_seconds(processes, record):
         for at, wl in enumerate(workloads):
             medians = np.random.default_rng([seed, at]).normal(0.1, 0.001, 3).tolist()
             made += processes(name, medians, seed=at, wl=wl)
-        return Source(records=made, front=front() if name == "base" else None)
+        return Source(records=made, front=BASELINE if name == "base" else None)
 
     sources = [implementation(name, n) for n, name in enumerate(["base", *"abcdefghi"])]
     start = process_time()  # not what tests side by side take
@@ -372,7 +363,7 @@ def test_a_whole_report_is_summarized_within_seconds(processes, record):
     assert summary == summarize("op", "Op", sources)
 
 
-def test_a_difference_of_one_clock_tick_is_ambiguous(processes):
+def test_a_difference_of_one_clock_tick_is_ambiguous():
     """Kernels of 2 us, of which every sample of every process showed the same tick."""
     base, ours = (processes(name, [p50] * 3, spread=0.0) for name, p50 in (("a", 2.016e-3), ("b", 1.984e-3)))
     slower = processes("c", [2.112e-3] * 3, spread=0.0)
@@ -384,10 +375,10 @@ def test_a_difference_of_one_clock_tick_is_ambiguous(processes):
     assert point.ci_high_ms == pytest.approx(2.0e-3)
 
 
-def test_a_hosts_clock_has_no_such_ticks(processes):
+def test_a_hosts_clock_has_no_such_ticks():
     records = processes("a", [2.016e-3] * 3, spread=0.0)
-    for record in records:
-        record.lat_ms.timer = Timer.MONOTONIC
+    for one in records:
+        one.lat_ms.timer = Timer.MONOTONIC
 
     (point,) = row_of(summary_of(a=records), "a").points
     assert point.ci_low_ms == pytest.approx(point.ci_high_ms)

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
+from devices import EPYC, H200
+from made_records import record
 
 from kernels_bench_tools.errors import SuiteError
 from kernels_bench_tools.file_io import write_struct
 from kernels_bench_tools.schema.build import NEEDS_VARIABLE, FrontMatter, Need, Needs
-from kernels_bench_tools.schema.device import Device, cuda_device
-from kernels_bench_tools.schema.record import Record, Regime, Roofline, Status, Work
+from kernels_bench_tools.schema.record import Regime, Roofline, Status, Work
 from kernels_bench_tools.schema.suite import (
     Suite,
     SuiteKernel,
@@ -33,8 +33,6 @@ from kernels_bench_tools.summarize.suite import (
 )
 from kernels_bench_tools.summarize.summary import summarize
 
-H200 = cuda_device("NVIDIA H200", "570.1")
-CPU = Device(kind="cpu", name="AMD EPYC, 2 cores", slug="amd-epyc-2-cores")
 NORM, GELU = "trainscale_LN_S2048", "trainscale_GELU_T4096"
 FRONTS = {
     "torch": FrontMatter(title="PyTorch", family="torch", baseline=True),
@@ -51,42 +49,29 @@ SUITE = Suite(
     ],
 )
 
-MakeRecord = Callable[..., Record]
-Summarize = Callable[..., Summary]
 
-
-@pytest.fixture
-def summary_of(record: MakeRecord) -> Summarize:
+def summary_of(
+    operator: str, workload: str, device: Any = H200, within: str = "trainscale", **times: Any
+) -> Summary:
     """Summarize an operator from the times of its implementations on one workload; a text is a reason."""
-
-    def make(
-        operator: str, workload: str, device: Any = H200, within: str = "trainscale", **times: Any
-    ) -> Summary:
-        wl = {"name": workload, "set": within, "seq_len": 2048, "dtype": "float16"}
-        sources = []
-        for name, time in times.items():
-            told = {"wl": wl, "device": device, "regime": Regime.HBM}
-            told |= (
-                {"roofline": Roofline(ceiling="copy", value=4200.0, fraction=0.97)}
-                if isinstance(time, float)
-                else {}
-            )
-            made = (
-                record(name, time, **told)
-                if isinstance(time, float)
-                else record(name, status=Status.UNSUPPORTED, reason=time, wl=wl, device=device)
-            )
-            sources.append(Source(records=[made], front=FRONTS[name]))
-        return summarize(operator, operator, sources)
-
-    return make
+    given = {"wl": {"name": workload, "set": within, "seq_len": 2048, "dtype": "float16"}, "device": device}
+    near = Roofline(ceiling="copy", value=4200.0, fraction=0.97)
+    sources = []
+    for name, time in times.items():
+        made = (
+            record(name, time, regime=Regime.HBM, roofline=near, **given)
+            if isinstance(time, float)
+            else record(name, status=Status.UNSUPPORTED, reason=time, **given)
+        )
+        sources.append(Source(records=[made], front=FRONTS[name]))
+    return summarize(operator, operator, sources)
 
 
 def report(*summaries: Summary, suite: Suite = SUITE) -> SuiteReport:
     return suite_report("two", suite, summaries)
 
 
-def test_a_row_has_ours_the_baseline_and_the_best_other(summary_of: Summarize) -> None:
+def test_a_row_has_ours_the_baseline_and_the_best_other() -> None:
     found = report(
         summary_of("layer_norm", NORM, torch=0.4, triton=0.2, liger=0.25),
         summary_of("activation", GELU, torch=0.1, triton=0.2),
@@ -103,7 +88,7 @@ def test_a_row_has_ours_the_baseline_and_the_best_other(summary_of: Summarize) -
     assert gelu.best.title == "PyTorch"
 
 
-def test_the_rate_of_a_compute_bound_kernel_is_in_flops(record: MakeRecord) -> None:
+def test_the_rate_of_a_compute_bound_kernel_is_in_flops() -> None:
     wl = {"name": NORM, "set": "trainscale", "dtype": "float16"}
     work = Work(bytes_read=1000, bytes_written=1000, flops=4 * 10**12)
     sources = [
@@ -117,7 +102,7 @@ def test_the_rate_of_a_compute_bound_kernel_is_in_flops(record: MakeRecord) -> N
     assert row.ours.rate == pytest.approx(400.0)
 
 
-def test_a_failed_implementation_is_a_row_with_its_reason(summary_of: Summarize) -> None:
+def test_a_failed_implementation_is_a_row_with_its_reason() -> None:
     (device,) = report(summary_of("layer_norm", NORM, torch=0.4, triton="needs a CUDA device")).devices
     norm, gelu = device.rows
 
@@ -131,7 +116,7 @@ def test_a_failed_implementation_is_a_row_with_its_reason(summary_of: Summarize)
     assert NOT_MEASURED in text
 
 
-def test_an_incorrect_result_has_no_time_in_a_suite(record: MakeRecord) -> None:
+def test_an_incorrect_result_has_no_time_in_a_suite() -> None:
     wl = {"name": NORM, "set": "trainscale", "dtype": "float16"}
     wrong = record("triton", 0.1, wl=wl, status=Status.INCORRECT, reason="off by 3")
     right = record("torch", 0.4, wl=wl)
@@ -144,37 +129,37 @@ def test_an_incorrect_result_has_no_time_in_a_suite(record: MakeRecord) -> None:
     assert "off by 3" in row.reason
 
 
-def test_only_the_forward_pass_on_the_suites_own_set_counts(summary_of: Summarize) -> None:
+def test_only_the_forward_pass_on_the_suites_own_set_counts() -> None:
     assert report(summary_of("layer_norm", NORM, within="large", torch=0.4, triton=0.2)).devices == []
     assert report(summary_of("rotary", NORM, torch=0.4, triton=0.2)).devices == []
 
 
-def test_each_device_with_a_record_has_a_table(summary_of: Summarize) -> None:
+def test_each_device_with_a_record_has_a_table() -> None:
     both = summary_of("layer_norm", NORM, torch=0.4, triton=0.2)
     both.devices += summary_of(
-        "layer_norm", NORM, device=CPU, torch=9.0, triton="needs a CUDA device"
+        "layer_norm", NORM, device=EPYC, torch=9.0, triton="needs a CUDA device"
     ).devices
 
     found = report(both)
 
-    assert [device.name for device in found.devices] == [H200.name, CPU.name]
+    assert [device.name for device in found.devices] == [H200.name, EPYC.name]
     markdown = report_markdown(found)
     assert f"## {H200.name}\n" in markdown
     assert "| LayerNorm (S=2048) | 0.2000 | 0.4000 | 2.00× \\[" in markdown
     rows = list(csv.DictReader(report_csv(found).splitlines()))
-    assert [row["Device"] for row in rows] == [H200.name] * 2 + [CPU.name] * 2
+    assert [row["Device"] for row in rows] == [H200.name] * 2 + [EPYC.name] * 2
     assert rows[0]["Our Latency (ms)"] == "0.2"
     assert rows[2]["Our Latency (ms)"] == ""
 
 
-def test_a_cpu_has_its_own_rows_and_others_where_measured(summary_of: Summarize) -> None:
+def test_a_cpu_has_its_own_rows_and_others_where_measured() -> None:
     small = SuiteKernel(name="small", operator="layer_norm", workload="cpu_LN")
     suite = msgspec.structs.replace(SUITE, small_workloads="cpu", small=[small])
     gpu = summary_of("layer_norm", NORM, torch=0.4, triton=0.2)
     own = summary_of(
-        "layer_norm", "cpu_LN", device=CPU, within="cpu", torch=9.0, triton="needs a CUDA device"
+        "layer_norm", "cpu_LN", device=EPYC, within="cpu", torch=9.0, triton="needs a CUDA device"
     )
-    tried = summary_of("layer_norm", NORM, device=CPU, torch=900.0)
+    tried = summary_of("layer_norm", NORM, device=EPYC, torch=900.0)
 
     gpu.devices += own.devices
     card, cpu = report(gpu, suite=suite).devices
@@ -186,7 +171,7 @@ def test_a_cpu_has_its_own_rows_and_others_where_measured(summary_of: Summarize)
     assert [row.kernel for row in cpu.rows] == ["small", "LayerNorm (S=2048)", "GELU (4096)"]
 
 
-def test_rows_with_the_same_reason_share_a_note(summary_of: Summarize) -> None:
+def test_rows_with_the_same_reason_share_a_note() -> None:
     found = report(
         summary_of("layer_norm", NORM, torch=0.4, triton="needs a CUDA device"),
         summary_of("activation", GELU, torch=0.4, triton="needs a CUDA device"),
@@ -198,7 +183,7 @@ def test_rows_with_the_same_reason_share_a_note(summary_of: Summarize) -> None:
     assert markdown.count("| 1 |\n") == 2
 
 
-def test_a_bar_in_a_name_does_not_end_a_cell_of_the_markdown(summary_of: Summarize) -> None:
+def test_a_bar_in_a_name_does_not_end_a_cell_of_the_markdown() -> None:
     suite = msgspec.structs.replace(
         SUITE, kernel=[SuiteKernel(name="a | b", operator="layer_norm", workload=NORM)]
     )
@@ -208,7 +193,7 @@ def test_a_bar_in_a_name_does_not_end_a_cell_of_the_markdown(summary_of: Summari
     assert r"| a \| b | 0.2000 |" in markdown
 
 
-def test_a_speedup_has_interval_verdict_and_number_of_processes(summary_of: Summarize) -> None:
+def test_a_speedup_has_interval_verdict_and_number_of_processes() -> None:
     found = report(summary_of("layer_norm", NORM, torch=0.4, triton=0.2))
     row = found.devices[0].rows[0]
     point = summary_of("layer_norm", NORM, torch=0.4, triton=0.2).devices[0].rows[0].points[0]
@@ -226,7 +211,7 @@ def test_a_speedup_has_interval_verdict_and_number_of_processes(summary_of: Summ
 @pytest.fixture
 def cell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Needs:
     """The needs of a suite's cell, which is where the test now is."""
-    needs = Needs(project=str(tmp_path), notebook="suites/two.md", device=CPU)
+    needs = Needs(project=str(tmp_path), notebook="suites/two.md", device=EPYC)
     (tmp_path / "work").mkdir()
     monkeypatch.chdir(tmp_path / "work")
     monkeypatch.setenv(NEEDS_VARIABLE, str(tmp_path / "needs.json"))
@@ -253,7 +238,7 @@ def need(root: Path, summary: Summary | None, status: Status = Status.OK) -> Nee
 
 
 def test_a_cell_writes_and_prints_the_tables(
-    cell: Needs, summary_of: Summarize, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    cell: Needs, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     summary = summary_of("layer_norm", NORM, torch=0.4, triton=0.2)
     cell.cells = [need(tmp_path, summary), need(tmp_path, None, Status.ERROR)]
@@ -272,7 +257,7 @@ def test_a_cell_writes_and_prints_the_tables(
 
 
 def test_a_deleted_implementation_is_not_in_a_suite(
-    cell: Needs, summary_of: Summarize, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    cell: Needs, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     cell.cells = [need(tmp_path, summary_of("layer_norm", NORM, torch=0.4, triton=0.2, liger=0.1))]
     write_struct(tmp_path / "needs.json", cell)
@@ -322,7 +307,7 @@ def test_a_missing_definition_is_reported_in_one_line(tmp_path: Path) -> None:
         read_suite(tmp_path / "two.toml")
 
 
-def test_a_table_fits_into_80_characters_with_fewer_columns(summary_of: Summarize) -> None:
+def test_a_table_fits_into_80_characters_with_fewer_columns() -> None:
     found = report(summary_of("layer_norm", NORM, torch=0.4, triton=0.2))
     failed = report(summary_of("layer_norm", NORM, torch=0.4, triton="needs a CUDA device, and more " * 4))
 

@@ -2,8 +2,9 @@ from __future__ import annotations
 
 import msgspec
 import pytest
+from devices import EPYC
+from made_records import record, source
 
-from kernels_bench_tools.schema.device import Device
 from kernels_bench_tools.schema.record import (
     Environment,
     Flag,
@@ -19,7 +20,6 @@ from kernels_bench_tools.schema.summary import Verdict
 from kernels_bench_tools.summarize.rows import NO_RECORD, Source
 from kernels_bench_tools.summarize.summary import summarize
 
-CPU = Device(kind="cpu", name="AMD EPYC, 2 cores", slug="amd-epyc-2-cores")
 BASELINE = {"title": "Base", "baseline": True, "family": "torch"}
 
 
@@ -36,7 +36,7 @@ def test_the_speedup_of_the_baseline_is_one(field):
         assert row.baseline
 
 
-def test_the_overall_speedup_covers_only_workloads_that_both_passed(source):
+def test_the_overall_speedup_covers_only_workloads_that_both_passed():
     sources = [source("base", [0.1, 0.2, None, 0.4], front=BASELINE), source("ours", [0.05, None, 0.1, 0.05])]
 
     row = rows_of(summarize("op", "Op", sources))["ours"]
@@ -45,7 +45,7 @@ def test_the_overall_speedup_covers_only_workloads_that_both_passed(source):
     assert row.speedup_workloads == 2
 
 
-def test_only_rows_that_passed_what_the_baseline_passed_are_ranked(source):
+def test_only_rows_that_passed_what_the_baseline_passed_are_ranked():
     sources = [
         source("base", [0.1, 0.2, None], front=BASELINE),
         source("all", [0.2, 0.4, 0.6]),
@@ -59,7 +59,7 @@ def test_only_rows_that_passed_what_the_baseline_passed_are_ranked(source):
     assert ranks == [("enough", 1), ("base", 2), ("all", 3), ("fastest_but_partial", None)]
 
 
-def test_without_a_baseline_rows_are_ranked_by_latency(source):
+def test_without_a_baseline_rows_are_ranked_by_latency():
     sources = [source("slow", [0.3, 0.3]), source("fast", [0.1, 0.1]), source("partial", [0.01, None])]
 
     device = summarize("op", "Op", sources).devices[0]
@@ -72,7 +72,7 @@ def test_without_a_baseline_rows_are_ranked_by_latency(source):
     ]
 
 
-def test_of_two_baselines_the_faster_counts(source):
+def test_of_two_baselines_the_faster_counts():
     slow = source("a_slow", [10.0, 20.0], front={"baseline": True})
     partial = source("b_partial", [0.01, None], front={"baseline": True})
     torch = source("torch", [1.0, 2.0], front={"baseline": True})
@@ -84,16 +84,16 @@ def test_of_two_baselines_the_faster_counts(source):
 
 
 @pytest.mark.parametrize(("harness", "ranks"), [("", [1, 2]), ("0.1.0", [None, None])])
-def test_self_reported_rows_are_ranked_only_if_another_harness_wrote_them(source, harness, ranks):
+def test_self_reported_rows_are_ranked_only_if_another_harness_wrote_them(harness, ranks):
     sources = [source("slow", [0.3]), source("fast", [0.1])]
-    for record in (record for one in sources for record in one.records):
-        record.judged = Judged.NOT
-        record.provenance = Provenance(harness=harness)
+    for measured in (one for found in sources for one in found.records):
+        measured.judged = Judged.NOT
+        measured.provenance = Provenance(harness=harness)
 
     assert [row.rank for row in summarize("op", "Op", sources).devices[0].rows] == ranks
 
 
-def test_approximate_rows_are_ranked_among_themselves_after_exact_ones(source):
+def test_approximate_rows_are_ranked_among_themselves_after_exact_ones():
     times = {"int8": 0.3, "torch": 0.9, "fp8": 0.2, "triton": 0.4}
     sources = [
         source(
@@ -112,7 +112,7 @@ def test_approximate_rows_are_ranked_among_themselves_after_exact_ones(source):
     ]
 
 
-def test_a_call_of_several_kernels_has_the_time_of_the_largest(source):
+def test_a_call_of_several_kernels_has_the_time_of_the_largest():
     several = [Kernel(name=f"k{ms}", count=1, ms=ms) for ms in (0.01, 0.3, 0.09)]
     sources = [source("converts", [0.4], kernels=several), source("fused", [0.3], kernels=several[1:2])]
 
@@ -121,7 +121,7 @@ def test_a_call_of_several_kernels_has_the_time_of_the_largest(source):
     assert [rows[name].points[0].kernel_ms for name in ("converts", "fused")] == [0.3, None]
 
 
-def test_a_failed_baseline_gives_no_speedups(source):
+def test_a_failed_baseline_gives_no_speedups():
     sources = [source("base", [None, None], front=BASELINE), source("ours", [0.1, 0.1])]
 
     device = summarize("op", "Op", sources).devices[0]
@@ -131,7 +131,7 @@ def test_a_failed_baseline_gives_no_speedups(source):
     assert all(row.speedup is None for row in device.rows)
 
 
-def test_a_wrong_answer_has_a_latency_but_no_speedup_and_no_rank(source, record):
+def test_a_wrong_answer_has_a_latency_but_no_speedup_and_no_rank():
     wrong = Source(records=[record("wrong", 0.001, status=Status.INCORRECT, absmax=3.0)])
 
     row = rows_of(summarize("op", "Op", [source("base", [0.1], front=BASELINE), wrong]))["wrong"]
@@ -143,7 +143,7 @@ def test_a_wrong_answer_has_a_latency_but_no_speedup_and_no_rank(source, record)
     assert "3" in point.reason
 
 
-def test_a_row_whose_mean_is_far_above_its_median_has_outliers(record):
+def test_a_row_whose_mean_is_far_above_its_median_has_outliers():
     steady, unsteady = record("steady", 0.1), record("unsteady", 0.1)
     steady.lat_ms.mean, unsteady.lat_ms.mean = 0.1099, 0.1101
 
@@ -168,7 +168,7 @@ PEAKS = {"ceilings": {"read": 4400.0, "copy": 4300.0}}
     ],
     ids=["edited", "without peaks", "with higher peaks", "with less work", "without work"],
 )
-def test_a_time_above_the_measured_peak_is_shown_without_a_rank(source, claims):
+def test_a_time_above_the_measured_peak_is_shown_without_a_rank(claims):
     honest = [source(name, [0.25], env=L2, **PEAKS) for name in ("honest", "other")]
     forged = source("forged", [0.0025], env=L2, **claims)
 
@@ -190,7 +190,7 @@ def test_a_time_above_the_measured_peak_is_shown_without_a_rank(source, claims):
     ],
     ids=["lower peaks", "more work", "a slow empty kernel", "no cache"],
 )
-def test_what_one_record_claims_costs_no_other_row(source, claims):
+def test_what_one_record_claims_costs_no_other_row(claims):
     fields = {"env": L2, "sentinels": {"null": [0.001, 0.001]}, **PEAKS}
     baseline = source("torch", [0.25], front={"baseline": True}, **fields)
     forged = source("forged", [0.2], **fields | claims)
@@ -209,7 +209,7 @@ def test_what_one_record_claims_costs_no_other_row(source, claims):
     ],
     ids=["a large cache", "no size of the cache", "less work"],
 )
-def test_a_record_beside_the_baseline_alone_is_held_to_the_baselines_claims(source, claims):
+def test_a_record_beside_the_baseline_alone_is_held_to_the_baselines_claims(claims):
     baseline = source("torch", [0.25], front={"baseline": True}, env=L2, **PEAKS)
     forged = source("forged", [0.1], **{"env": L2, **PEAKS} | claims)
 
@@ -218,7 +218,7 @@ def test_a_record_beside_the_baseline_alone_is_held_to_the_baselines_claims(sour
     assert (rows["forged"].rank, rows["forged"].status) == (None, Status.EXCEEDS_PHYSICS)
 
 
-def test_a_time_below_an_empty_kernels_has_no_rank_whatever_its_record_says_of_that(source):
+def test_a_time_below_an_empty_kernels_has_no_rank_whatever_its_record_says_of_that():
     tiny = {"work": Work(bytes_read=2**10, bytes_written=2**10, flops=0), "env": L2, **PEAKS}
     honest = [source(name, [0.002], sentinels={"null": [0.001]}, **tiny) for name in ("honest", "other")]
     forged = source("forged", [0.0001], **tiny)
@@ -226,7 +226,7 @@ def test_a_time_below_an_empty_kernels_has_no_rank_whatever_its_record_says_of_t
     assert rows_of(summarize("op", "Op", [*honest, forged]))["forged"].status is Status.EXCEEDS_PHYSICS
 
 
-def test_the_type_of_one_record_does_not_raise_its_roofline(source):
+def test_the_type_of_one_record_does_not_raise_its_roofline():
     product = {"work": Work(bytes_read=2**20, bytes_written=0, flops=10**12), "env": L2}
     peaks = {"ceilings": {"read": 4400.0, "matmul_bfloat16": 700.0}}
     honest = [source(name, [2.0], **product, **peaks) for name in ("honest", "other")]
@@ -236,7 +236,7 @@ def test_the_type_of_one_record_does_not_raise_its_roofline(source):
     assert rows_of(summarize("op", "Op", [*honest, forged]))["forged"].status is Status.EXCEEDS_PHYSICS
 
 
-def test_a_device_and_its_margin_are_what_most_records_say(source):
+def test_a_device_and_its_margin_are_what_most_records_say():
     baseline = source("torch", [0.25], front={"baseline": True}, env=L2, **PEAKS)
     device = device_of(baseline.records[0])
     renamed = msgspec.structs.replace(device, kind="cpu", name="Another")
@@ -248,7 +248,7 @@ def test_a_device_and_its_margin_are_what_most_records_say(source):
     assert {row.implementation: row.rank for row in view.rows} == {"torch": 1, "forged": None}
 
 
-def test_the_sizes_of_a_workload_are_what_most_records_say(source):
+def test_the_sizes_of_a_workload_are_what_most_records_say():
     baseline = source("torch", [0.25], front={"baseline": True})
     forged = source("a_forged", [0.25])
     sizes = baseline.records[0].wl
@@ -260,7 +260,7 @@ def test_the_sizes_of_a_workload_are_what_most_records_say(source):
     assert (found.axes["seq_len"], found.dtype) == (sizes["seq_len"], sizes["dtype"])
 
 
-def test_a_self_reported_row_has_no_rank_in_a_view_of_its_own(source):
+def test_a_self_reported_row_has_no_rank_in_a_view_of_its_own():
     own = source("forged", [0.001], judged=Judged.NOT)
     own.records[0].wl = own.records[0].wl | {"name": "mine", "set": "mine"}
 
@@ -281,14 +281,14 @@ def test_every_row_has_a_point_for_every_workload_of_its_device(field):
             assert row.total == len(names)
 
 
-def test_a_missing_workload_is_a_point_with_a_reason(source):
+def test_a_missing_workload_is_a_point_with_a_reason():
     row = rows_of(summarize("op", "Op", [source("base", [0.1, 0.2]), source("ours", [0.1])]))["ours"]
 
     assert (row.points[1].status, row.points[1].reason) == (Status.INVALID, NO_RECORD)
 
 
-def test_a_device_on_which_nothing_ran_still_has_its_rows(source):
-    sources = [source("ours", status=Status.UNSUPPORTED, reason="no card", device=CPU)]
+def test_a_device_on_which_nothing_ran_still_has_its_rows():
+    sources = [source("ours", status=Status.UNSUPPORTED, reason="no card", device=EPYC)]
 
     device = summarize("op", "Op", sources).devices[0]
 
@@ -297,10 +297,10 @@ def test_a_device_on_which_nothing_ran_still_has_its_rows(source):
     assert (row.total, row.status, row.reason) == (0, Status.UNSUPPORTED, "no card")
 
 
-def test_this_build_replaces_what_was_committed_for_the_same_device(source):
+def test_this_build_replaces_what_was_committed_for_the_same_device():
     committed = [
         source("ours", [0.9, 0.9], measured_now=False, ts="2027-01-01"),
-        source("ours", [5.0], measured_now=False, device=CPU),
+        source("ours", [5.0], measured_now=False, device=EPYC),
     ]
 
     summary = summarize("op", "Op", [*committed, source("ours", [0.1])])
@@ -317,18 +317,18 @@ def test_the_order_of_the_sources_does_not_matter(field):
     assert summarize("x", "X", field[::-1]) == summarize("x", "X", field)
 
 
-def test_an_implementation_whose_notebook_is_gone_keeps_its_row(source):
+def test_an_implementation_whose_notebook_is_gone_keeps_its_row():
     row = rows_of(summarize("op", "Op", [source("old_kernel", [0.1], measured_now=False)]))["old_kernel"]
 
     assert (row.title, row.rank) == ("Old Kernel", 1)
 
 
 @pytest.mark.parametrize(("earlier", "latest"), [("hub", "source build"), ("source build", "hub")])
-def test_a_row_has_a_hub_kernel_as_published_or_from_source_but_not_both(source, earlier, latest):
+def test_a_row_has_a_hub_kernel_as_published_or_from_source_but_not_both(earlier, latest):
     before, now = source("ours", [0.9, 0.9], ts="2026-01-01"), source("ours", [0.1])
     for records, origin in ((before.records, earlier), (now.records, latest)):
-        for record in records:
-            record.provenance.hub = [HubKernel(repo="org/kernel", origin=origin)]
+        for one in records:
+            one.provenance.hub = [HubKernel(repo="org/kernel", origin=origin)]
     refused = source("ours", [None, None, None]).records[2:]
     committed = Source(records=[*before.records, *now.records, *refused], measured_now=False)
 
@@ -338,10 +338,10 @@ def test_a_row_has_a_hub_kernel_as_published_or_from_source_but_not_both(source,
     assert row.provenance.hub[0].origin == latest
 
 
-def test_front_matter_gives_titles_of_committed_records_too(source):
+def test_front_matter_gives_titles_of_committed_records_too():
     sources = [
         source("ours", [0.1], measured_now=False),
-        source("ours", device=CPU, front={"title": "Ours!", "family": "triton"}),
+        source("ours", device=EPYC, front={"title": "Ours!", "family": "triton"}),
     ]
 
     row = rows_of(summarize("op", "Op", sources))["ours"]
@@ -349,7 +349,7 @@ def test_front_matter_gives_titles_of_committed_records_too(source):
     assert (row.title, row.family) == ("Ours!", "triton")
 
 
-def test_bandwidth_counts_bytes_over_the_median(source):
+def test_bandwidth_counts_bytes_over_the_median():
     point = rows_of(summarize("op", "Op", [source("ours", [0.5])]))["ours"].points[0]
 
     assert point.gb_per_s == pytest.approx(2**30 / 0.5e-3 / 1e9)
@@ -357,13 +357,13 @@ def test_bandwidth_counts_bytes_over_the_median(source):
 
 
 @pytest.mark.parametrize("gpu", ["N/A", "[N/A]", "[Not Supported]", "None", " "])
-def test_what_tools_write_without_a_gpu_is_no_name_of_one(record, gpu):
+def test_what_tools_write_without_a_gpu_is_no_name_of_one(gpu):
     old = record("a", 0.1, device=None, env=Environment(gpu=gpu, cpu="AMD EPYC"))
 
     assert device_of(old).kind == "cpu"
 
 
-def test_a_record_of_kernels_benchmarks_has_device_and_family_from_environment_and_tags(record):
+def test_a_record_of_kernels_benchmarks_has_device_and_family_from_environment_and_tags():
     shape = {"name": "LN_B16_S2048_D4096", "batch": 16, "seq_len": 2048, "dtype": "bfloat16"}
     fields = {"env": Environment(gpu="NVIDIA L40S"), "tags": {"family": "torch-ln"}, "wl": shape}
     old = record("torch_eager", 0.82, half_width=None, device=None, **fields)
@@ -377,7 +377,7 @@ def test_a_record_of_kernels_benchmarks_has_device_and_family_from_environment_a
     assert device.workloads[0].axes == {"batch": 16, "seq_len": 2048}
 
 
-def test_an_old_record_without_a_gpu_is_of_the_cpu(record):
+def test_an_old_record_without_a_gpu_is_of_the_cpu():
     old = record("a", 1.0, device=None, wl={"name": "w", "device": "cpu"})
 
     assert summarize("x", "X", [Source(records=[old])]).devices[0].device.kind == "cpu"
@@ -387,7 +387,7 @@ def test_no_records_make_a_summary_without_devices():
     assert summarize("x", "X", []).devices == []
 
 
-def test_a_row_of_a_busy_machine_has_no_rank_but_its_time_and_the_reason(source):
+def test_a_row_of_a_busy_machine_has_no_rank_but_its_time_and_the_reason():
     disturbed = {
         "flags": [Flag.DISTURBED],
         "tags": {"timer_note": "a thread waited 48 % of the time for a core"},
@@ -402,7 +402,7 @@ def test_a_row_of_a_busy_machine_has_no_rank_but_its_time_and_the_reason(source)
     assert {point.verdict for point in row.points} == {Verdict.NONE}
 
 
-def test_nothing_is_compared_with_a_baseline_of_a_busy_machine(source):
+def test_nothing_is_compared_with_a_baseline_of_a_busy_machine():
     sources = [
         source("base", [0.1], front=BASELINE, flags=[Flag.DISTURBED]),
         source("ours", [0.05]),

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import msgspec
+from made_records import record, source
 
 from kernels_bench_tools.schema.record import Regime, Status
 from kernels_bench_tools.schema.summary import Point
@@ -43,14 +44,14 @@ def test_every_implementation_is_in_the_ranking_of_each_device(field):
         assert all(row.title in text for row in device.rows)
 
 
-def test_a_device_on_which_nothing_ran_gives_reasons(source):
+def test_a_device_on_which_nothing_ran_gives_reasons():
     text = text_table(summarize("x", "X", [source("a", status=Status.UNSUPPORTED, reason="no card")]))
 
     assert "0 workloads, no baseline ran here" in text
     assert "unsupported: no card" in text
 
 
-def test_each_view_has_a_heading_of_its_own(record):
+def test_each_view_has_a_heading_of_its_own():
     records = [record("a", 0.1, wl={"name": f"w_{name}", "set": name}) for name in ("default", "large")]
 
     lines = text_table(summarize("x", "X", [Source(records=records)])).splitlines()
@@ -60,7 +61,7 @@ def test_each_view_has_a_heading_of_its_own(record):
         assert heading in lines
 
 
-def test_a_long_reason_does_not_push_the_other_columns_apart(record):
+def test_a_long_reason_does_not_push_the_other_columns_apart():
     reason = "no kernel for this call: " + "heads of two sizes, " * 10 + "no"
     names = ["w_large", "w_small"]
     part = [
@@ -75,7 +76,7 @@ def test_a_long_reason_does_not_push_the_other_columns_apart(record):
     assert all(len(line) < 100 for line in lines if reason not in line)
 
 
-def test_arithmetic_has_three_significant_digits(record):
+def test_arithmetic_has_three_significant_digits():
     point = next(iter(summarize("x", "X", [Source(records=[record("a", 0.1)])]).devices[0].rows)).points[0]
 
     slow = msgspec.structs.replace(point, regime=Regime.COMPUTE, tflop_per_s=0.061)

@@ -1,20 +1,20 @@
 from __future__ import annotations
 
 import pytest
+from devices import EPYC
+from made_records import record, source
 
-from kernels_bench_tools.schema.device import Device
 from kernels_bench_tools.schema.record import Status
 from kernels_bench_tools.schema.summary import Verdict
 from kernels_bench_tools.summarize.rows import NEVER_RUN, Source
 from kernels_bench_tools.summarize.summary import summarize
 from kernels_bench_tools.summarize.views import View, group_order, in_view_order, titles_and_keys, view_of
 
-CPU = Device(kind="cpu", name="AMD EPYC, 2 cores", slug="amd-epyc-2-cores")
 NO_CARD = {"status": Status.UNSUPPORTED, "reason": "needs a CUDA device"}
 
 
 @pytest.fixture
-def made(record, source):
+def made():
     """Make the records of one implementation: a time for each (group, set, mode), or its end as a whole."""
 
     def make(impl, times=None, *, device=None, whole=None, front=None):
@@ -68,7 +68,7 @@ def test_workloads_of_other_functions_sets_and_modes_are_other_views(made):
 def test_a_device_with_one_view_does_not_name_it(made):
     sources = [
         made("a", {("", "default", ""): 0.1, ("", "large", ""): 1.0}),
-        made("a", {("", "cpu", ""): 5.0}, device=CPU),
+        made("a", {("", "cpu", ""): 5.0}, device=EPYC),
     ]
 
     views = [(view.device.kind, view.view, view.key) for view in summarize("x", "X", sources).devices]
@@ -119,11 +119,11 @@ def test_an_implementation_that_did_not_run_has_a_row_in_every_view_of_its_funct
     measured = {(group, name, ""): 0.1 for group in ("GELU", "SwiGLU") for name in ("default", "large")}
     sources = [
         made("all", measured),
-        made("swiglu_only", {("SwiGLU", "cpu", ""): 5.0}, device=CPU),
+        made("swiglu_only", {("SwiGLU", "cpu", ""): 5.0}, device=EPYC),
         made("swiglu_only", whole=NO_CARD),
         made("who_knows", whole=NO_CARD),
-        made("all", whole=NO_CARD, device=CPU),
-        made("who_knows", whole=NO_CARD, device=CPU),
+        made("all", whole=NO_CARD, device=EPYC),
+        made("who_knows", whole=NO_CARD, device=EPYC),
     ]
 
     found = rows(summarize("x", "X", sources))
@@ -166,7 +166,7 @@ def test_an_implementation_has_no_row_in_sets_that_it_did_not_measure(made):
 def test_functions_without_results_on_a_device_have_a_view_of_their_own(made):
     sources = [
         made("swiglu", {("SwiGLU", "default", ""): 0.1}),
-        made("gelu", {("GELU", "cpu", ""): 5.0}, device=CPU),
+        made("gelu", {("GELU", "cpu", ""): 5.0}, device=EPYC),
         made("gelu", whole=NO_CARD),
     ]
 
@@ -181,9 +181,9 @@ def test_functions_without_results_on_a_device_have_a_view_of_their_own(made):
 def test_every_implementation_has_a_row_on_every_device_also_without_records(made):
     sources = [
         made("base", {("", "default", ""): 0.1, ("", "large", ""): 1.0}),
-        made("new", {("", "cpu", ""): 4.0}, device=CPU),
-        made("base", {("", "cpu", ""): 5.0}, device=CPU),
-        made("hub", whole=NO_CARD, device=CPU),
+        made("new", {("", "cpu", ""): 4.0}, device=EPYC),
+        made("base", {("", "cpu", ""): 5.0}, device=EPYC),
+        made("hub", whole=NO_CARD, device=EPYC),
     ]
 
     summary = summarize("x", "X", sources)
@@ -195,7 +195,7 @@ def test_every_implementation_has_a_row_on_every_device_also_without_records(mad
     assert (new.status, new.reason, new.rank) == (Status.ABSENT, NEVER_RUN, None)
 
 
-def test_all_views_of_a_device_share_its_measured_peaks(record):
+def test_all_views_of_a_device_share_its_measured_peaks():
     records = [
         record("a", 0.1, wl={"name": "w1", "set": "default"}, ceilings={"copy": 4000.0}),
         record("a", 0.1, wl={"name": "w2", "set": "large"}),
@@ -206,7 +206,7 @@ def test_all_views_of_a_device_share_its_measured_peaks(record):
     assert [view.ceilings for view in views] == [{"copy": 4000.0}] * 2
 
 
-def test_records_without_a_set_are_a_view_after_the_named_ones(record):
+def test_records_without_a_set_are_a_view_after_the_named_ones():
     records = [record("a", 0.1, wl={"name": "old"}), record("a", 0.1, wl={"name": "new", "set": "large"})]
 
     views = summarize("x", "X", [Source(records=records)]).devices
