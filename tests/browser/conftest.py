@@ -1,7 +1,5 @@
 """A chromium that opens pages from disk."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Literal

@@ -1,7 +1,5 @@
 """The published pages, opened from disk in a real browser."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

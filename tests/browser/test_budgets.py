@@ -1,7 +1,5 @@
 """The pages of this project's own records: a browser logs no error, and they fit on its screen."""
 
-from __future__ import annotations
-
 import pytest
 from committed import OPERATORS
 from playwright.sync_api import expect

@@ -1,7 +1,5 @@
 """A cell that wants to take over the page that shows it: built, published and opened in a real browser."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The page for addresses that do not exist, from a server, in a real browser."""
 
-from __future__ import annotations
-
 import functools
 import http.server
 import threading

@@ -1,7 +1,5 @@
 """What a reader can choose on an operator's page: number, axis, view, lines, order and rows, and a link to all of it."""
 
-from __future__ import annotations
-
 import re
 from xml.etree import ElementTree as ET
 

@@ -1,7 +1,5 @@
 """An operator with many views, in a real browser."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

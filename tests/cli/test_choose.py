@@ -1,7 +1,5 @@
 """``kbt choose`` on committed records and those of the last build: what it prints, and its mistakes in one line."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 from pathlib import Path

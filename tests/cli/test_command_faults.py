@@ -1,7 +1,5 @@
 """Commands on a full disk, killed at a byte, beside one another, and with an output that cannot be written."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """When ``kbt run`` compares with committed records instead of running the baseline."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Sequence
 from pathlib import Path

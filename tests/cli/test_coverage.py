@@ -1,7 +1,5 @@
 """``kbt list --records``: what the committed records cover, and what of it needs to be measured again."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """``kbt effect``: an implementation in a tiny model, from the notebook to the printed verdict."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """``kbt graph``: what a replacement of a module reaches, by imports and by calls."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 from functools import cache

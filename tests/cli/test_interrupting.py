@@ -1,7 +1,5 @@
 """Ctrl-C, as the terminal sends it, and what is there afterwards."""
 
-from __future__ import annotations
-
 import re
 import signal
 import subprocess

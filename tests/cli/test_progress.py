@@ -1,7 +1,5 @@
 """What a build prints on stderr while it runs."""
 
-from __future__ import annotations
-
 import pytest
 
 from kernels_bench_tools.cli import progress as module

@@ -1,7 +1,5 @@
 """``kbt serve`` as a process, with a browser, and with files that change."""
 
-from __future__ import annotations
-
 import http.client
 import re
 import signal

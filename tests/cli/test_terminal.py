@@ -1,7 +1,5 @@
 """What a terminal would obey is printed as escapes."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 from pathlib import Path

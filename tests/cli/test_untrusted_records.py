@@ -1,7 +1,5 @@
 """Files of records that came from elsewhere: what ``kbt check`` names and ``kbt record`` refuses to write."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

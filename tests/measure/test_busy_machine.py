@@ -1,7 +1,5 @@
 """A busy machine: what other processes do to a CPU's times is measured again, or flagged."""
 
-from __future__ import annotations
-
 import os
 import sys
 import time

@@ -1,7 +1,5 @@
 """What an implementation declares: prepared parameters, a layout, working in place, a lower precision."""
 
-from __future__ import annotations
-
 import traceback
 from collections.abc import Callable
 from typing import Any

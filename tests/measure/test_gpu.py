@@ -1,7 +1,5 @@
 """What only a CUDA device can show; skipped where there is none."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from itertools import cycle

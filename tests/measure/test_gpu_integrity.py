@@ -1,7 +1,5 @@
 """The judge on a CUDA device: the same fixtures, torch's caching allocator, and what it costs."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Ceilings and sentinels on a CUDA device; skipped where there is none."""
 
-from __future__ import annotations
-
 from time import perf_counter
 
 import pytest

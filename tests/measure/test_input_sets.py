@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import sys
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection

@@ -1,7 +1,5 @@
 """Every way of gaming a measurement that Python can see is seen, and honest implementations are not accused."""
 
-from __future__ import annotations
-
 import builtins
 import gc
 import io

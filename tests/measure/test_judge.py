@@ -1,7 +1,5 @@
 """Builds judge cells in another process: attacks get no rank, honest implementations keep theirs."""
 
-from __future__ import annotations
-
 import json
 import os
 from multiprocessing import Pipe

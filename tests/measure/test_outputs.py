@@ -1,7 +1,5 @@
 """Operators that return several tensors, or tensors of another type than their inputs."""
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Callable
 from typing import Any

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from kernels_bench_tools.measure.task import heading, result_line
 from kernels_bench_tools.schema.record import (
     Failure,

@@ -1,7 +1,5 @@
 """Operators that a project defines in modules of its own, and operators that a cell defines."""
 
-from __future__ import annotations
-
 import sys
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What a record holds, and how large it gets."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import msgspec

@@ -1,7 +1,5 @@
 """The self-check: its parts on what is known, and the whole of it on this machine."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """The self-check's pairs: their verdicts are the report's, and what is measured for them is independent."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 

@@ -1,7 +1,5 @@
 """The self-check on a CUDA device; skipped where there is none."""
 
-from __future__ import annotations
-
 import shutil
 import sys
 from pathlib import Path

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import pytest
 
 from kernels_bench_tools.measure.trial import decide

@@ -4,8 +4,6 @@ Each test is one case where building the notebook with uvnote loses data, hides 
 run whole builds; how the parts work is tested beside them.
 """
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Shared by the tests of operators."""
 
-from __future__ import annotations
-
 import importlib.util
 import json
 import os

@@ -1,7 +1,5 @@
 """SwiGLU and the two GELUs: what is right, what is called wrong, and what is counted."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil

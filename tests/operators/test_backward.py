@@ -1,7 +1,5 @@
 """Backward passes: what our kernels return as gradients, and what is called wrong."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from typing import Any

@@ -1,7 +1,5 @@
 """Whole models: what is right, what is called wrong, and what is counted."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Callable
 from dataclasses import replace

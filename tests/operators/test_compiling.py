@@ -1,7 +1,5 @@
 """Our kernels compile for a Hopper GPU, without one: the interpreter does not show that."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """A notebook is complete in itself, so the kernels that it shares with others are copies, and have to stay copies."""
 
-from __future__ import annotations
-
 import ast
 
 import pytest

@@ -1,7 +1,5 @@
 """Embedding lookups and their gradients: what is right, what is called wrong, and what is counted."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any

@@ -1,7 +1,5 @@
 """Linear layers in FP8: what is right, what is called wrong, and what is counted."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

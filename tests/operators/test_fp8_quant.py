@@ -1,7 +1,5 @@
 """Quantization to FP8 by rows, blocks and tiles: what is right, what is called wrong, and what is counted."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any

@@ -1,7 +1,5 @@
 """Attention in Gluon, which nothing interprets: what a CPU can show of it, and on a Hopper GPU whether it is right."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from types import ModuleType
 

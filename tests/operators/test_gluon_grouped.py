@@ -1,7 +1,5 @@
 """The grouped product in Gluon, which nothing interprets: what a CPU can show of it, and on a Hopper GPU whether it is right."""
 
-from __future__ import annotations
-
 from types import ModuleType
 
 import pytest

@@ -1,7 +1,5 @@
 """Grouped matrix products: what is right, what is called wrong, and what is counted."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Our layer norm: the results of its forward pass."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from implementations import code_of

@@ -1,7 +1,5 @@
 """Workload sets of models: what their modules are called with, as workloads of the operators."""
 
-from __future__ import annotations
-
 from pkgutil import iter_modules
 
 import pytest

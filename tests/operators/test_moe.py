@@ -1,7 +1,5 @@
 """Mixtures of experts: what is right, what is called wrong, and what is counted."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import pytest

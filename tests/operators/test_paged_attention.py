@@ -1,7 +1,5 @@
 """Attention to a paged cache: what is right, what is called wrong, and what is counted."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Whoever pins a kernel's configuration gets the same result, in place as well as out of it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The references of slices together are the reference of the whole, in every output."""
 
-from __future__ import annotations
-
 import pytest
 from implementations import count_slices, smoke_workload
 

@@ -1,7 +1,5 @@
 """Reading published pages as a browser would."""
 
-from __future__ import annotations
-
 import posixpath
 import re
 from collections import Counter

@@ -1,7 +1,5 @@
 """How large the pages of the real report are, made from the records that are committed."""
 
-from __future__ import annotations
-
 import gzip
 import re
 

@@ -1,7 +1,5 @@
 """Changes since an earlier report, on the front page."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """First calls and conditions, read from records."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from builds import latency

@@ -1,7 +1,5 @@
 """Effects on the pages of models and implementations."""
 
-from __future__ import annotations
-
 import csv
 import sys
 from pathlib import Path

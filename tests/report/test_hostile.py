@@ -1,7 +1,5 @@
 """Whatever a cell, a record or a file name holds, a page shows it and runs none of it."""
 
-from __future__ import annotations
-
 import time
 
 import msgspec

@@ -1,7 +1,5 @@
 """Pages whose inputs did not change are not rendered again."""
 
-from __future__ import annotations
-
 import pytest
 from builds import notebook_run
 from projects import contents

@@ -1,7 +1,5 @@
 """Markdown that a cell left."""
 
-from __future__ import annotations
-
 import html5lib
 import pytest
 

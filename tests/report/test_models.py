@@ -1,7 +1,5 @@
 """Pages of models: the calls of their forward passes, and what was measured of them."""
 
-from __future__ import annotations
-
 import csv
 import json
 import multiprocessing

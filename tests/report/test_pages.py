@@ -1,7 +1,5 @@
 """The contents of the sample project's pages."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

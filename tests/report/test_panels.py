@@ -1,7 +1,5 @@
 """A chart is shown panel by panel; an SVG file without panels is shown as a whole."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

@@ -1,7 +1,5 @@
 """Values that pages derive from rows."""
 
-from __future__ import annotations
-
 import pytest
 
 from kernels_bench_tools.report.labels import status_label

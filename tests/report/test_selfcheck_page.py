@@ -1,7 +1,5 @@
 """The page of the self-checks."""
 
-from __future__ import annotations
-
 from markup import text_of
 
 PAGE = "selfcheck.html"

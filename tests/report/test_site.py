@@ -1,7 +1,5 @@
 """Publishing again, publishing less, publishing what failed."""
 
-from __future__ import annotations
-
 import msgspec
 import pytest
 from builds import notebook_run

@@ -1,7 +1,5 @@
 """Pages and files about the whole site."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

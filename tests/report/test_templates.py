@@ -1,7 +1,5 @@
 """Compiled templates are kept between processes."""
 
-from __future__ import annotations
-
 import tempfile
 
 import pytest

@@ -1,7 +1,5 @@
 """An operator with several views on a device: each is found, distinguished and shown briefly."""
 
-from __future__ import annotations
-
 import json
 import re
 import time

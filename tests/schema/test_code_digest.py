@@ -1,7 +1,5 @@
 """What a build leaves: facts that several layers read alike."""
 
-from __future__ import annotations
-
 import pytest
 
 from kernels_bench_tools.schema.build import code_digest

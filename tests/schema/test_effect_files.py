@@ -1,7 +1,5 @@
 """Committed files of ``kbt effect``: which lines are theirs, and what a new run replaces."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

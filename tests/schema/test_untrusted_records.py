@@ -1,7 +1,5 @@
 """Records are read from files that anybody may have written: a bad line costs itself, and is named."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Tiny models of transformers that are measured with and without a change, and layers as kernels of the Hub have them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any

@@ -1,7 +1,5 @@
 """The report of this repository, made from the records that are committed: nothing is measured."""
 
-from __future__ import annotations
-
 import io
 import os
 import shutil

@@ -1,7 +1,5 @@
 """Implementations of layer_norm that cheat, or err as honest ones do; each factory makes a fresh one."""
 
-from __future__ import annotations
-
 import _thread
 import gc
 import subprocess

@@ -1,7 +1,5 @@
 """Implementations as their notebooks have them, and the verdict on them: for the tests of operators."""
 
-from __future__ import annotations
-
 import importlib.util
 import linecache
 import re

@@ -3,8 +3,6 @@
 Each is the code of a cell after ``HEAD``.
 """
 
-from __future__ import annotations
-
 HEAD = """
 import gc, json, os, signal, socket, subprocess, sys, time
 from pathlib import Path

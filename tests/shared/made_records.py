@@ -1,7 +1,5 @@
 """Records as implementations leave them, made from a few words."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A project whose operator has two functions, three workload sets and thirteen implementations."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import msgspec

@@ -1,7 +1,5 @@
 """What the ``config.json`` of tiny models of every supported kind says."""
 
-from __future__ import annotations
-
 from typing import Any
 
 _COMMON: dict[str, Any] = {

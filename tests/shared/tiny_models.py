@@ -1,7 +1,5 @@
 """Tiny models of every supported kind, with random weights under the names of Hugging Face's checkpoints."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import torch

@@ -1,7 +1,5 @@
 """A project in a temporary folder, and builds of it that remember what ran."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import json

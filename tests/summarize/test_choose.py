@@ -1,7 +1,5 @@
 """Which implementation is chosen for a shape, and for each kernel of a model."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Verdicts on what an implementation changes in a model."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """The host's times of a call on a GPU: in summaries, charts and tables, and in none of them on a CPU."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json

@@ -1,7 +1,5 @@
 """A metric is one entry: with it, every table, chart and page has the metric."""
 
-from __future__ import annotations
-
 import csv
 import io
 from xml.etree import ElementTree as ET

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from kernels_bench_tools.summarize.chart.palette import FAMILIES, assign_styles
 
 

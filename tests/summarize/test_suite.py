@@ -1,7 +1,5 @@
 """A suite: rows of several operators, from their summaries."""
 
-from __future__ import annotations
-
 import csv
 from pathlib import Path
 from typing import Any

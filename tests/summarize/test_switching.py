@@ -1,7 +1,5 @@
 """The data with which a page redraws a panel for another metric, and the regimes of its workloads."""
 
-from __future__ import annotations
-
 import json
 from xml.etree import ElementTree as ET
 

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import msgspec
 from made_records import record, source
 

@@ -1,7 +1,5 @@
 """A whole model of transformers that a function changes, beside the model itself."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from importlib.metadata import version
 from pathlib import Path

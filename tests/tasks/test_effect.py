@@ -1,7 +1,5 @@
 """Implementations in place of modules of models: what is replaced, refused, compared and predicted."""
 
-from __future__ import annotations
-
 import time
 from collections import Counter
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Training passes of whole models of transformers: forward and backward, with and without a change."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """The notebooks of `transformers_models/` and kernels that were built from source, in models of transformers on a CPU."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

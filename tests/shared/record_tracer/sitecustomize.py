@@ -5,8 +5,6 @@ collection, or in a field of a dataclass. Of the modules that publish, only what
 and what reads the summary. Each process appends to a file of its own beside this one.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 import threading
