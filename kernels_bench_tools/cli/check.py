@@ -65,7 +65,7 @@ def check(paths: Paths = None, json: Json = False) -> int:
     families = {one.front.family for name, one in survey.notebooks.items() if is_implementation(name)}
     folders = {operator_of(name) for name in survey.notebooks}
     for name, text in prose:
-        problems += unknown_names(name, text, folders, families)
+        advice += map(str, unknown_names(name, text, folders, families))
     advice += html_advice(project, prose)
     if json:
         print_json({"problems": [str(problem) for problem in problems], "advice": advice})

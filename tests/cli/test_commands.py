@@ -95,9 +95,9 @@ def test_check_finds_unknown_names_in_placeholders_but_not_in_examples(bare: Pat
 
     found = run_kbt(bare, "check").stderr.splitlines()
 
-    assert [line for line in found if line.startswith("index.md")] == [
-        "index.md: ![family: …] names 'x', which is no family of this project.",
-        "index.md: ![operators: …] names 'sofmax', which is no operator of this project. Did you mean 'softmax'?",
+    assert [line for line in found if "index.md" in line] == [
+        "note: index.md: ![family: …] names 'x', which is no family of this project.",
+        "note: index.md: ![operators: …] names 'sofmax', which is no operator of this project. Did you mean 'softmax'?",
     ]
 
 
