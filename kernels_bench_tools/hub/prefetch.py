@@ -18,21 +18,21 @@ from kernels_bench_tools.schema.hub import FetchedKernel, KernelRequest
 
 def main(path: Path) -> int:
     """Lock the kernels named on stdin, if available; return 0 if all are, 2 if not, 3 for a mistake of the user."""
+    statuses, code = [], 0
     try:
         requests = msgspec.json.decode(sys.stdin.buffer.read(), type=list[KernelRequest])
         lock = read_lock(path) if path.exists() else KernelsLock()
+        for request in requests:
+            try:
+                for fetched in fetch(request, lock):
+                    statuses.append(fetched.status)
+                    if fetched.status == HubStatus.OK:
+                        write_lock(path, lock)
+                    print(msgspec.json.encode(fetched).decode(), flush=True)
+            except KbtError as error:
+                code = _mistake(error)
     except KbtError as error:
         return _mistake(error)
-    statuses, code = [], 0
-    for request in requests:
-        try:
-            for fetched in fetch(request, lock):
-                print(msgspec.json.encode(fetched).decode(), flush=True)
-                statuses.append(fetched.status)
-        except KbtError as error:
-            code = _mistake(error)
-        if HubStatus.OK in statuses:
-            write_lock(path, lock)
     return code or (0 if set(statuses) <= {HubStatus.OK} else 2)
 
 

@@ -180,6 +180,18 @@ def test_a_bad_reference_is_the_user_s_mistake_and_others_are_locked(place: Plac
     assert done.stdout.endswith("1 locked in kernels.lock\n")
 
 
+def test_a_lock_that_cannot_be_written_is_the_user_s_mistake_and_nothing_is_locked(place: Place) -> None:
+    place.hub.publish(place.repo, place.make(), "v1")
+    (place.folder / "file").touch()
+
+    done = run_kbt(place, f"{place.repo}@1", "--lock", "file/kernels.lock")
+
+    assert done.returncode == 2
+    _, line = done.stderr.splitlines()
+    assert "kernels.lock: cannot be written" in line
+    assert done.stdout == "nothing was locked\n"
+
+
 def test_a_folder_is_named_as_not_locked(place: Place) -> None:
     done = run_kbt(place, "./mine")
 
