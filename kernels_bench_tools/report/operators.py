@@ -22,7 +22,6 @@ from kernels_bench_tools.report.rows import KINDS, DeviceResults, ViewRow, by_de
 from kernels_bench_tools.schema.build import (
     CellRun,
     NotebookRun,
-    Prose,
     has_other_code,
     is_implementation,
     operator_of,
@@ -251,8 +250,8 @@ def find_operators(
 
 def _named_first(notebooks: Sequence[NotebookRun]) -> list[str]:
     front = next((notebook for notebook in notebooks if notebook.path == "index.md"), None)
-    text = "\n".join(block.text for block in front.blocks if isinstance(block, Prose)) if front else ""
-    return next((_split(names) for kind, names in _NAMES.findall(text) if kind == OPERATORS), [])
+    found = _NAMES.findall(front.prose) if front else []
+    return next((_split(names) for kind, names in found if kind == OPERATORS), [])
 
 
 def _split(names: str) -> list[str]:

@@ -33,7 +33,7 @@ from kernels_bench_tools.report.rows import (
     view_origins,
     view_slug,
 )
-from kernels_bench_tools.schema.build import NotebookRun, Prose
+from kernels_bench_tools.schema.build import NotebookRun
 from kernels_bench_tools.schema.effect import model_and_framework
 from kernels_bench_tools.schema.record import REJECTING, Flag, Status
 from kernels_bench_tools.schema.record_io import EFFECTS
@@ -48,7 +48,6 @@ def front_page(site: Site) -> str:
     if not any(part.kind == OPERATORS for part in body.parts):
         body.parts.append(Part(OPERATORS))
     sections = {page.heading_id(operator.title): operator for operator in site.operators}
-    text = "\n".join(block.text for block in notebook.blocks if isinstance(block, Prose))
     families = {one.family for operator in site.operators for one in operator.entries}
     return render(
         site,
@@ -58,7 +57,9 @@ def front_page(site: Site) -> str:
         body,
         cell_views=views,
         operators=sections,
-        problems=unknown_names(notebook.path, text, [one.folder for one in site.operators], families),
+        problems=unknown_names(
+            notebook.path, notebook.prose, [one.folder for one in site.operators], families
+        ),
         devices=list(
             {view.device.slug: view.device for one in site.operators for view in one.views}.values()
         ),

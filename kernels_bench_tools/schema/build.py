@@ -299,6 +299,11 @@ class NotebookRun(msgspec.Struct, kw_only=True):
         """The cells, in their order in the notebook."""
         return [block for block in self.blocks if isinstance(block, CellRun)]
 
+    @property
+    def prose(self) -> str:
+        """The text around its cells."""
+        return "\n".join(block.text for block in self.blocks if isinstance(block, Prose))
+
 
 class ProjectInfo(msgspec.Struct, kw_only=True):
     """The project, as pages show it."""
