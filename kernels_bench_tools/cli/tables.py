@@ -126,6 +126,8 @@ def _verdict(row: Comparison, most: int) -> str:
     if row.status is Status.OK and row.verdict is Verdict.FEW_PROCESSES:
         few = row.processes < FEWEST_PROCESSES
         text = f"{plural(row.processes, 'process', 'es') if few else 'baseline in too few processes'}: {text}"
+    elif row.status is Status.OK and row.baseline_status not in {Status.OK, Status.ABSENT}:
+        text = f"{text}; baseline: {row.baseline_status.label}"
     notes = [flag.label for flag in row.flags if flag.label not in text]
     if row.limitation:
         notes.append(row.limitation)

@@ -373,6 +373,8 @@ class Comparison(Point, kw_only=True):
 
     baseline_ms: float | None = None
     """Median of the baseline; None if it has no rank on this workload."""
+    baseline_status: Status = Status.ABSENT
+    """Status of the baseline's record; ``absent`` if there is none."""
 
 
 def compare_records(records: Sequence[Record], baseline: Sequence[Record]) -> list[Comparison]:
@@ -391,5 +393,8 @@ def compare_records(records: Sequence[Record], baseline: Sequence[Record]) -> li
 def _comparison(workload: str, ours: ViewRecords, theirs: ViewRecords) -> Comparison:
     point = _point(workload, ours, theirs)
     baseline = theirs.records.get(workload)
-    latency = baseline.lat_ms if baseline and baseline.outcome is Status.OK else None
-    return Comparison(**msgspec.structs.asdict(point), baseline_ms=latency.p50 if latency else None)
+    status = baseline.outcome if baseline else Status.ABSENT
+    latency = baseline.lat_ms if baseline and status is Status.OK else None
+    return Comparison(
+        **msgspec.structs.asdict(point), baseline_ms=latency.p50 if latency else None, baseline_status=status
+    )

@@ -126,6 +126,12 @@ def test_a_long_word_of_a_reason_is_printed_whole() -> None:
     assert word in "".join(printed(row, 80).split())
 
 
+def test_a_verdict_tells_why_the_baseline_has_no_rank() -> None:
+    row = Comparison(workload="all", status=Status.OK, verdict=Verdict.NONE, baseline_status=Status.DISTURBED)
+
+    assert "none; baseline: busy machine" in printed(row, 120)
+
+
 @pytest.mark.parametrize("width", [80, 120, 200])
 def test_host_times_are_columns_where_they_were_measured(width: int) -> None:
     row = Comparison(

@@ -21,9 +21,12 @@ import traceback
 
 import torch
 import triton.language
+from triton.runtime.autotuner import Autotuner
 
 import kernels_bench_tools.measure.harness
 
+# Triton 3.7 also times a configuration that is the only one.
+Autotuner.do_bench = lambda self, kernel_call, quantiles: [0.0]
 exec(sys.argv[1])
 for line in sys.stdin:
     folder, script, arguments = json.loads(line)

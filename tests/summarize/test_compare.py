@@ -126,6 +126,16 @@ def test_a_record_without_a_workload_holds_for_the_missing_ones():
     assert rows[1].reason == "SIGSEGV"
 
 
+def test_the_status_of_a_baseline_without_a_rank_is_kept():
+    base = source("base", [0.1], flags=[Flag.DISTURBED]).records
+
+    (row,) = compare_records(source("ours", [0.05]).records, base)
+    (alone,) = compare_records(source("ours", [0.05]).records, [])
+
+    assert (row.speedup, row.baseline_ms, row.baseline_status) == (None, None, Status.DISTURBED)
+    assert alone.baseline_status is Status.ABSENT
+
+
 def test_an_implementation_that_never_ran_is_one_row_without_a_workload():
     rows = compare_records(source("ours", status=Status.UNSUPPORTED, reason="no card").records, [])
 
