@@ -87,7 +87,7 @@ def test_a_result_of_an_earlier_call_is_wrong_in_place_too() -> None:
     kept: list[tuple[Tensor, Tensor]] = []
 
     def rotates_the_first_only(q: Tensor, k: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor]:
-        if len(kept) < 60:
+        if len(kept) < 35:  # the check before has 28 calls
             kept.append(tuple(value.clone() for value in rotates_in_place(q, k, cos, sin)))
             return q, k
         q.copy_(kept[-1][0])
