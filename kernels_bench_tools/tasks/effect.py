@@ -211,8 +211,8 @@ class _Phase:
     def rows(self) -> Iterator[Row]:
         """Yield the rows of levels 1 to 4, of a changed model only of 4; none if the model calls nothing that is replaced.
 
-        Logits of a timed pass of each way to run the model are compared, and after the last row those for other tokens: none
-        of the rows counts if one differs, or a weight has changed.
+        Logits of a timed pass of each way to run the model are compared, and after the last row those for other tokens and
+        shorter contexts: none of the rows counts if one differs, or a weight has changed.
         """
         weights = self._fingerprints()
         found = False
@@ -221,6 +221,9 @@ class _Phase:
             yield row
         if found:
             self.forward.change()
+            if isinstance(self.forward, PagedPass):
+                self.forward.shorten()
+                self._compare_instances({}, " with shorter contexts")
             self._agreement()
             after = self._fingerprints()
             if changed := [name for name, one in weights.items() if after[name] != one]:
@@ -466,8 +469,11 @@ class _Phase:
                 f"the model computes something else with the implementation in a timed pass: {beyond}"
             )
 
-    def _compare_instances(self, blocks: Mapping[Key, ModuleCalls]) -> None:
-        """Compare each replaced module by itself, after its first call: a kernel may be right with the weights of one only."""
+    def _compare_instances(self, blocks: Mapping[Key, ModuleCalls], when: str = "") -> None:
+        """Compare each replaced module by itself, after its first call: a kernel may be right with the weights of one only.
+
+        ``blocks`` have the names of calls that are not named like their class, and ``when`` is told of one that differs.
+        """
         waiting = {*self._replacement.instances.values()}
         running: list[ModuleCall] = []
         compared: list[ModuleCall] = []
@@ -478,9 +484,10 @@ class _Phase:
             if call.module in waiting and not compared:
                 waiting.remove(call.module)
                 compared.append(call)
-                block = blocks[call.key]
+                level, name, _ = call.key
+                name = blocks[call.key].name if call.key in blocks else name
                 with torch.no_grad():
-                    self._require_same(block.name, block.level, call, call)
+                    self._require_same(name, level, call, call, when=when)
                 compared.clear()
 
         with hooked(self._model, {1, 2}, running.append, after):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
-from typing import Any, Protocol
+from typing import Protocol
 
 import msgspec
 import torch
@@ -13,7 +13,11 @@ from torch import Tensor, nn
 from kernels_bench_tools.schema.build import EffectRequest
 from kernels_bench_tools.schema.model import Sizes, phase_sizes
 from kernels_bench_tools.tasks.baseline.build import build_model
-from kernels_bench_tools.tasks.baseline.forward_context import plan_batch, set_forward_context
+from kernels_bench_tools.tasks.baseline.forward_context import (
+    AttentionMetadata,
+    plan_batch,
+    set_forward_context,
+)
 from kernels_bench_tools.tasks.baseline.L4.causal_lm import CausalLM
 from kernels_bench_tools.tasks.config import config_from_huggingface
 from kernels_bench_tools.tasks.derive import BLOCK_SIZE
@@ -85,10 +89,11 @@ class PagedPass:
 
     def __init__(self, model: CausalLM, device: str, name: str) -> None:
         self._model = model
-        sizes = phase_sizes(name)
-        self._positions, self._batch = _fill_cache(model, device, sizes)
-        self._ids = random_tokens(len(model.model.embed_tokens.weight), self._positions.shape, device)
+        self._sizes = sizes = phase_sizes(name)
         self.decodes = sizes.tokens == 1
+        self._tables = _fill_cache(model, device, sizes)
+        self._positions, self._batch = self._plan([0] * sizes.sequences)
+        self._ids = random_tokens(len(model.model.embed_tokens.weight), self._positions.shape, device)
 
     def __call__(self) -> Tensor:
         """Return the logits of all new tokens."""
@@ -99,18 +104,30 @@ class PagedPass:
         """Replace the tokens by others, in the same memory."""
         change_tokens(self._ids, len(self._model.model.embed_tokens.weight))
 
+    def shorten(self) -> None:
+        """Make each context 1 to 15 tokens shorter, so that it ends inside of a block of the cache."""
+        self._positions, self._batch = self._plan(
+            [1 + number % (BLOCK_SIZE - 1) for number in range(self._sizes.sequences)]
+        )
+        self._ids = self._ids[: len(self._positions)]
+
+    def _plan(self, less: Sequence[int]) -> tuple[Tensor, AttentionMetadata]:
+        """Return the positions of the new tokens and what attention needs, with that many tokens less in each context."""
+        lengths = [max(self._sizes.context - count, 1) for count in less]
+        new = [min(self._sizes.tokens, length) for length in lengths]
+        return plan_batch(new, lengths, self._tables, BLOCK_SIZE)
+
     def context(self) -> AbstractContextManager[object]:
         """Return the context in which modules of the model can be called alone."""
         return set_forward_context(self._batch)
 
 
-def _fill_cache(model: CausalLM, device: str, sizes: Sizes) -> tuple[Tensor, Any]:
-    """Make a cache with random keys and values; return the positions of the new tokens and what attention needs."""
+def _fill_cache(model: CausalLM, device: str, sizes: Sizes) -> Tensor:
+    """Make a cache with random keys and values; return the block tables."""
     blocks = -(-sizes.context // BLOCK_SIZE)
     model.allocate_kv_cache(sizes.sequences * blocks, BLOCK_SIZE)
     generator = torch.Generator(device).manual_seed(2)
     for layer in model.model.layers:
         layer.self_attn.kv_cache.normal_(generator=generator)
     order = torch.randperm(sizes.sequences * blocks, generator=generator, device=device)
-    new, lengths = [sizes.tokens] * sizes.sequences, [sizes.context] * sizes.sequences
-    return plan_batch(new, lengths, order.view(sizes.sequences, blocks), BLOCK_SIZE)
+    return order.view(sizes.sequences, blocks)

@@ -219,6 +219,17 @@ def test_attention_to_the_paged_cache_is_replaced_where_a_model_decodes() -> Non
     assert records[-1].corr["relative_error"] < 1e-5
 
 
+def test_attention_that_ignores_the_lengths_of_contexts_is_an_error() -> None:
+    def whole_blocks(query, keys, values, tables, seq_lens, **options):
+        ends = torch.full_like(seq_lens, tables.shape[1] * keys.shape[1])
+        return paged_attention.torch_paged(query, keys, values, tables, ends, **options)
+
+    records = measured("paged_attention", whole_blocks, "decode-2")
+
+    name = "FlashAttnDecode computes something else with the implementation with shorter contexts"
+    assert all(name in reason_of(record) for record in records)
+
+
 def test_the_head_s_embedding_is_replaced_but_never_called() -> None:
     records = measured("embedding", lambda weight, ids: weight[ids], "prefill-8")
 
