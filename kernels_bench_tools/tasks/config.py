@@ -21,7 +21,7 @@ VOCAB_PADDING = 64
 Count = Annotated[int, msgspec.Meta(gt=0, le=1 << 24)]
 """More is a mistake."""
 Number = Annotated[float, msgspec.Meta(gt=0)]
-ModelType = Literal["llama", "mixtral", "qwen2", "qwen3", "qwen3_moe"]
+ModelType = Literal["llama", "mistral", "mixtral", "qwen2", "qwen3", "qwen3_moe"]
 DType = Literal["bfloat16", "float16", "float32"]
 
 
@@ -130,12 +130,15 @@ _EXPERTS = {
 }
 """By ``model_type``, the names of fields of :class:`Experts` in Hugging Face's file."""
 _NO_DEFAULT = {
+    "mistral": ("num_key_value_heads",),
     "mixtral": ("num_key_value_heads",),
     "qwen2": ("num_key_value_heads",),
     "qwen3": ("num_key_value_heads", "head_dim"),
     "qwen3_moe": ("num_key_value_heads",),
 }
 """By ``model_type``, fields for which transformers has a number of its own, such as 128, where a file has none."""
+_ASSUMED = {"mistral": {"sliding_window": 4096}}
+"""By ``model_type``, values that transformers assumes where a file has none, and that are refused."""
 _ONLY: dict[str, tuple[Any, ...]] = {
     "hidden_act": ("silu",),
     "attention_bias": (False, None),
@@ -186,7 +189,7 @@ def config_from_huggingface(data: Mapping[str, Any], name: str) -> ModelConfig:
         missing += ["rope_theta"] if "rope_theta" not in rope else []
         if missing:
             raise ModelError(name, f"has no {', '.join(missing)}", "The fields of Hugging Face's config.json")
-        _refuse_unsupported({**rope, **data}, kind, name)
+        _refuse_unsupported({**_ASSUMED.get(kind, {}), **rope, **data}, kind, name)
         fields = {
             "name": name,
             "rope_theta": rope["rope_theta"],
@@ -235,7 +238,7 @@ def splitting_problems(config: ModelConfig, size: int) -> list[str]:
 def _refuse_unsupported(data: Mapping[str, Any], kind: str, name: str) -> None:
     architecture = kind.replace("_", " ").title().replace(" ", "") + "ForCausalLM"
     only: dict[str, tuple[Any, ...]] = {**_ONLY, "architectures": ([architecture], None)}
-    if kind == "mixtral":
+    if kind in {"mistral", "mixtral"}:
         only["sliding_window"] = (None,)
     for key, values in only.items():
         if key in data and data[key] not in values:

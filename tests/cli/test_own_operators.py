@@ -88,7 +88,6 @@ def test_a_projects_operator_is_judged_separately_and_ranked(own: Path) -> None:
     rows = {row.implementation: row for row in device.rows}
 
     assert (found.op, found.status, found.judged) == ("softmax", Status.OK, Judged.SEPARATELY)
-    assert device.baseline == "torch_softmax"
     for name in ("torch_softmax", "mine"):  # other tests use the cores, too
         assert rows[name].rank or rows[name].status is Status.DISTURBED
     assert rows["edits"].rank is rows["own"].rank is None

@@ -24,6 +24,7 @@ _LLAMA3 = {
 }
 HUGGINGFACE: dict[str, dict[str, Any]] = {
     "llama": {**_COMMON, "rope_scaling": _LLAMA3, "tie_word_embeddings": True},
+    "mistral": {**_COMMON, "head_dim": 16, "sliding_window": None},
     "mixtral": {**_COMMON, "num_local_experts": 4, "num_experts_per_tok": 2, "sliding_window": None},
     "qwen2": _COMMON,
     "qwen3": {**_COMMON, "head_dim": 16},

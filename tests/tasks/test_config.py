@@ -13,6 +13,7 @@ from kernels_bench_tools.tasks.config import (
 
 LLAMA = {"model_type": "llama", **HUGGINGFACE["llama"]}
 QWEN3 = {"model_type": "qwen3", **HUGGINGFACE["qwen3"]}
+MISTRAL = {"model_type": "mistral", **HUGGINGFACE["mistral"]}
 MIXTRAL = {"model_type": "mixtral", **HUGGINGFACE["mixtral"]}
 
 
@@ -30,7 +31,7 @@ def test_an_unknown_key_is_refused_with_the_nearest_one() -> None:
 
 
 def test_an_unknown_model_type_is_refused_with_the_known_ones() -> None:
-    with pytest.raises(ModelError, match=r'mine: model_type "bert" is not supported.*llama or mixtral or'):
+    with pytest.raises(ModelError, match=r'mine: model_type "bert" is not supported.*llama or mistral or'):
         config_from_huggingface({"model_type": "bert"}, "mine")
 
 
@@ -74,6 +75,8 @@ def test_all_missing_fields_are_named_together() -> None:
             '"sliding_attention" in layer_types',
         ),
         ({**QWEN3, "head_dim": None}, "has no head_dim"),  # 128 in transformers
+        ({**LLAMA, "model_type": "mistral"}, "sliding_window 4096.*Expected: null"),  # if it has none
+        ({**MISTRAL, "sliding_window": 4096}, "sliding_window 4096.*Expected: null"),
         ({**MIXTRAL, "sliding_window": 4096}, "sliding_window 4096.*Expected: null"),
         ({**MIXTRAL, "num_experts_per_tok": 5}, "num_experts_per_tok"),
     ],

@@ -15,6 +15,7 @@ from kernels_bench_tools.tasks.config import ModelConfig, ModelType, check_tenso
 
 MODELS: dict[ModelType, Callable[[ModelConfig], CausalLM]] = {
     "llama": LlamaForCausalLM,
+    "mistral": LlamaForCausalLM,
     "mixtral": MixtralForCausalLM,
     "qwen2": LlamaForCausalLM,
     "qwen3": LlamaForCausalLM,

@@ -1,4 +1,4 @@
-"""Llama, Qwen2 and Qwen3."""
+"""Llama, Mistral, Qwen2 and Qwen3."""
 
 from __future__ import annotations
 
