@@ -211,8 +211,8 @@ class _Phase:
     def rows(self) -> Iterator[Row]:
         """Yield the rows of levels 1 to 4, of a changed model only of 4; none if the model calls nothing that is replaced.
 
-        Logits of a timed pass of each way to run the model are compared, and after the last row those for other tokens and
-        shorter contexts: none of the rows counts if one differs, or a weight has changed.
+        Logits of a timed pass of each way to run the model are compared, and after the last row those for other tokens, and
+        in decoding for shorter contexts: none of the rows counts if one differs, or a weight has changed.
         """
         weights = self._fingerprints()
         found = False
@@ -221,7 +221,7 @@ class _Phase:
             yield row
         if found:
             self.forward.change()
-            if isinstance(self.forward, PagedPass):
+            if isinstance(self.forward, PagedPass) and self.forward.decodes:
                 self.forward.shorten()
                 self._compare_instances({}, " with shorter contexts")
             self._agreement()

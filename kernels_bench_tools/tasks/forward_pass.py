@@ -13,11 +13,7 @@ from torch import Tensor, nn
 from kernels_bench_tools.schema.build import EffectRequest
 from kernels_bench_tools.schema.model import Sizes, phase_sizes
 from kernels_bench_tools.tasks.baseline.build import build_model
-from kernels_bench_tools.tasks.baseline.forward_context import (
-    AttentionMetadata,
-    plan_batch,
-    set_forward_context,
-)
+from kernels_bench_tools.tasks.baseline.forward_context import plan_batch, set_forward_context
 from kernels_bench_tools.tasks.baseline.L4.causal_lm import CausalLM
 from kernels_bench_tools.tasks.config import config_from_huggingface
 from kernels_bench_tools.tasks.derive import BLOCK_SIZE
@@ -92,7 +88,7 @@ class PagedPass:
         self._sizes = sizes = phase_sizes(name)
         self.decodes = sizes.tokens == 1
         self._tables = _fill_cache(model, device, sizes)
-        self._positions, self._batch = self._plan([0] * sizes.sequences)
+        self._plan([0] * sizes.sequences)
         self._ids = random_tokens(len(model.model.embed_tokens.weight), self._positions.shape, device)
 
     def __call__(self) -> Tensor:
@@ -106,16 +102,13 @@ class PagedPass:
 
     def shorten(self) -> None:
         """Make each context 1 to 15 tokens shorter, so that it ends inside of a block of the cache."""
-        self._positions, self._batch = self._plan(
-            [1 + number % (BLOCK_SIZE - 1) for number in range(self._sizes.sequences)]
-        )
-        self._ids = self._ids[: len(self._positions)]
+        self._plan([1 + number % (BLOCK_SIZE - 1) for number in range(self._sizes.sequences)])
 
-    def _plan(self, less: Sequence[int]) -> tuple[Tensor, AttentionMetadata]:
-        """Return the positions of the new tokens and what attention needs, with that many tokens less in each context."""
-        lengths = [max(self._sizes.context - count, 1) for count in less]
-        new = [min(self._sizes.tokens, length) for length in lengths]
-        return plan_batch(new, lengths, self._tables, BLOCK_SIZE)
+    def _plan(self, less: Sequence[int]) -> None:
+        """Set the positions of the new tokens and what attention needs, with that many tokens less in each context."""
+        new = [self._sizes.tokens] * self._sizes.sequences
+        lengths = [self._sizes.context - count for count in less]
+        self._positions, self._batch = plan_batch(new, lengths, self._tables, BLOCK_SIZE)
 
     def context(self) -> AbstractContextManager[object]:
         """Return the context in which modules of the model can be called alone."""
