@@ -185,8 +185,8 @@ class Session:
         """Return whether a process is known from a build that was interrupted."""
         if (run := self._known(cell, process)) is None:
             return False
-        self.progress.process_started(str(cell), process, self.processes)
         self.progress.note(f"{cell}: process {process + 1} is known, from a build that was interrupted")
+        self.progress.process_started(str(cell), process, self.processes)
         self._ended(cell, process, run)
         return True
 

@@ -77,7 +77,7 @@ def test_a_new_operator_runs_as_it_is_and_is_published(own: Path) -> None:
     (cell,) = json.loads((own / "run.json").read_text())
 
     assert cell["baseline"] == "PyTorch Softmax"
-    assert [row["status"] for row in cell["rows"]] == ["ok"]
+    assert [row["status"] for row in cell["rows"]] in (["ok"], ["disturbed"])
     assert "Mine" in (own / "site" / "softmax" / "index.html").read_text()
 
 
