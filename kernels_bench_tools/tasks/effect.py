@@ -205,6 +205,8 @@ class _Phase:
         self._chooses = chooses and isinstance(replacement, Replacement)
         """Whether replaced modules choose experts. They are compared in timed passes, because logits cannot be."""
         self._in_place = isinstance(replacement, Replacement) and replacement.in_place
+        self._blocks: dict[Key, ModuleCalls] = {}
+        """Calls of replaced modules, and of the blocks and layers that call them; none of a changed model."""
         self._logits: dict[str, Tensor] | None = None
         """Of timed passes, by side, while they are kept."""
 
@@ -223,7 +225,7 @@ class _Phase:
             self.forward.change()
             if isinstance(self.forward, PagedPass) and self.forward.decodes:
                 self.forward.shorten()
-                self._compare_instances({}, " with shorter contexts")
+                self._compare_instances(" with shorter contexts")
             self._agreement()
             after = self._fingerprints()
             if changed := [name for name, one in weights.items() if after[name] != one]:
@@ -233,15 +235,17 @@ class _Phase:
         return {name: fingerprint(weight) for name, weight in self._model.named_parameters()}
 
     def _rows(self) -> Iterator[Row]:
-        changed, blocks = self._replacement, {}
+        changed = self._replacement
         if isinstance(changed, ChangedModel):
             for one, other in changed.first_calls(self.forward):
                 self._require_same(type(one.module).__name__, 2, one, other)
-        elif not (blocks := note_calls(self._model, changed.classes, self.forward)):
-            return
-        replaced = {key: block for key, block in sorted(blocks.items()) if not block.inside}
+        else:
+            self._blocks = note_calls(self._model, changed.classes, self.forward)
+            if not self._blocks:
+                return
+        replaced = {key: block for key, block in sorted(self._blocks.items()) if not block.inside}
         if replaced:
-            self._compare_instances(blocks)
+            self._compare_instances()
         called = self._replacement.called(self.forward)
         missing = sorted(self._replacement.instances.keys() - called)
         if not called:
@@ -257,24 +261,19 @@ class _Phase:
             yield from self._whole(agreement, None, None)
             return
         with keep_experts(() if self._chooses else self._models, self.forward):
-            yield from self._timed(blocks, replaced.keys(), agreement)
+            yield from self._timed(replaced.keys(), agreement)
 
-    def _timed(
-        self,
-        blocks: Mapping[Key, ModuleCalls],
-        replaced: Collection[Key],
-        agreement: Mapping[str, float],
-    ) -> Iterator[Row]:
+    def _timed(self, replaced: Collection[Key], agreement: Mapping[str, float]) -> Iterator[Row]:
         saved: dict[Key, float] = {}
         """Milliseconds that a call of a replaced module takes less, by its inputs."""
         host: dict[Key, float] = {}
-        for key, block in sorted(blocks.items()):
+        for key, block in sorted(self._blocks.items()):
             row = self._block(block, saved)
             if key in replaced:
                 saved[key] = median(row.samples["baseline"]) - median(row.samples["candidate"])
                 host[key] = row.host_ms["baseline"] - row.host_ms["candidate"] if row.host_ms else saved[key]
             yield row
-        calls = {key: blocks[key].count - blocks[key].nested for key in replaced}
+        calls = {key: self._blocks[key].count - self._blocks[key].nested for key in replaced}
         of_device, of_host = (sum(count * one[key] for key, count in calls.items()) for one in (saved, host))
         yield from self._whole(agreement, of_device if calls else None, of_host if calls else None)
 
@@ -469,10 +468,10 @@ class _Phase:
                 f"the model computes something else with the implementation in a timed pass: {beyond}"
             )
 
-    def _compare_instances(self, blocks: Mapping[Key, ModuleCalls], when: str = "") -> None:
+    def _compare_instances(self, when: str = "") -> None:
         """Compare each replaced module by itself, after its first call: a kernel may be right with the weights of one only.
 
-        ``blocks`` have the names of calls that are not named like their class, and ``when`` is told of one that differs.
+        ``when`` is told of one that differs.
         """
         waiting = {*self._replacement.instances.values()}
         running: list[ModuleCall] = []
@@ -484,10 +483,9 @@ class _Phase:
             if call.module in waiting and not compared:
                 waiting.remove(call.module)
                 compared.append(call)
-                level, name, _ = call.key
-                name = blocks[call.key].name if call.key in blocks else name
+                block = self._blocks[call.key]
                 with torch.no_grad():
-                    self._require_same(name, level, call, call, when=when)
+                    self._require_same(block.name, block.level, call, call, when=when)
                 compared.clear()
 
         with hooked(self._model, {1, 2}, running.append, after):
